@@ -1,0 +1,57 @@
+"""How columns become payload bytes: the Converter port and the registry.
+
+Owns: the contract, the registry. Refuses to know: where batches come from, Kafka.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+__all__ = ["Converter", "ConverterFactory", "names", "open_converter", "register"]
+
+
+class Converter(Protocol):
+    """Turns a batch into one binary value per row."""
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.BinaryArray | pa.LargeBinaryArray:
+        """Return an array as long as the batch; a null is a Kafka null (tombstone).
+
+        Computed on columns: no Python object per record.
+        """
+        ...
+
+
+class ConverterFactory(Protocol):
+    """Builds a converter for one schema, so that an unsupported type shows before any record."""
+
+    def __call__(self, schema: pa.Schema, columns: Sequence[str] | None = None) -> Converter:
+        """Return a converter for `columns` (None: all) of batches of `schema`.
+
+        Raises:
+            UnsupportedType: names the column, its type and what to do.
+        """
+        ...
+
+
+_registry: dict[str, ConverterFactory] = {}
+
+
+def register(name: str, factory: ConverterFactory) -> None:
+    """Add a converter under the name that `value.converter` uses; the last registration wins."""
+    _registry[name] = factory
+
+
+def names() -> list[str]:
+    """Return the registered names, sorted."""
+    return sorted(_registry)
+
+
+def open_converter(name: str, schema: pa.Schema, columns: Sequence[str] | None = None) -> Converter:
+    """Return the converter called `name` for batches of `schema`.
+
+    Raises:
+        KeyError: no such converter is registered; `connectors` reports that to the user.
+        UnsupportedType: see ConverterFactory.
+    """
+    return _registry[name](schema, columns)

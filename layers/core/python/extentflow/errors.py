@@ -1,0 +1,99 @@
+"""What can go wrong, sorted by what the caller should do about it.
+
+Owns: the error tree. Refuses to know: botocore, librdkafka or Arrow; each adapter translates its
+provider's errors in one place, with `raise ... from exc`.
+
+    ExtentflowError
+    ├── Retryable                 the same call may succeed later; nothing about the input is wrong
+    │   ├── StoreUnavailable      object store: time-out, 5xx, throttling, short body
+    │   ├── SinkUnavailable       broker: away, or the outcome of a commit is unknown
+    │   ├── LedgerUnavailable     table: away, throttled, or the outcome of a write is unknown
+    │   └── Fenced                somebody else owns our slot by now; acquire anew
+    ├── Permanent                 retrying changes nothing; a person has to act
+    │   ├── ObjectGone            the pinned version no longer exists
+    │   ├── ObjectChanged         the object was replaced since it was planned
+    │   ├── AccessDenied          credentials are missing or lack a permission
+    │   ├── CorruptObject         the bytes contradict their format
+    │   ├── UnsupportedFormat     another format or compression than configured
+    │   ├── UnsupportedType       a column type without an exact representation
+    │   ├── ProgressUnknown       Kafka forgot a slot's position; going on could double records
+    │   └── Conflict              a request contradicts what the ledger holds
+    ├── CorruptRecord             one record is bad; `errors.tolerance` decides
+    └── Misconfigured             settings or environment; every problem at once
+"""
+
+from collections.abc import Sequence
+
+
+class ExtentflowError(Exception):
+    """Root of every error that extentflow raises on purpose."""
+
+
+class Retryable(ExtentflowError):  # noqa: N818 - the tree reads as outcomes
+    """The same call may succeed later."""
+
+
+class StoreUnavailable(Retryable):
+    """The object store did not answer, answered 5xx, throttled, or cut the body short."""
+
+
+class SinkUnavailable(Retryable):
+    """The broker is away, or the outcome of a commit is unknown."""
+
+
+class LedgerUnavailable(Retryable):
+    """The ledger is away or throttled, or the outcome of a write is unknown."""
+
+
+class Fenced(Retryable):
+    """Another worker owns our slot by now; nothing uncommitted of ours will ever be visible."""
+
+
+class Permanent(ExtentflowError):  # noqa: N818
+    """Retrying changes nothing; a person has to act."""
+
+
+class ObjectGone(Permanent):
+    """The pinned object version does not exist (any more)."""
+
+
+class ObjectChanged(Permanent):
+    """The object's bytes are no longer those of the pinned version."""
+
+
+class AccessDenied(Permanent):
+    """Credentials are missing, wrong, or lack a permission."""
+
+
+class CorruptObject(Permanent):
+    """The bytes contradict their format: bad footer, truncation, checksum."""
+
+
+class UnsupportedFormat(Permanent):
+    """The bytes show another format or compression than the connector names."""
+
+
+class UnsupportedType(Permanent):
+    """A column's type has no exact representation in the chosen converter."""
+
+
+class ProgressUnknown(Permanent):
+    """Kafka no longer knows what a slot committed; only a person may accept duplicates."""
+
+
+class Conflict(Permanent):
+    """A request contradicts what the ledger holds, for example another range for an extent."""
+
+
+class CorruptRecord(ExtentflowError):  # noqa: N818
+    """One record is bad and `errors.tolerance` is `none`."""
+
+
+class Misconfigured(ExtentflowError):  # noqa: N818
+    """Settings or environment cannot work; `problems` holds one line each, all of them."""
+
+    def __init__(self, problems: Sequence[str] | str) -> None:
+        self.problems: tuple[str, ...] = (
+            (problems,) if isinstance(problems, str) else tuple(problems)
+        )
+        super().__init__("\n".join(self.problems))

@@ -1,0 +1,213 @@
+"""The values that travel between rooms: object versions, extents, jobs, receipts.
+
+Owns: their fields, their names in messages and their serialisation. Refuses to know: where they
+are stored and who works on them. Everything here is frozen.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
+
+MESSAGE_VERSION = 1
+JOB_ID_DIGITS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectVersion:
+    """One version of one object, pinned at planning; every read is conditional on it.
+
+    `version_id` is None on unversioned buckets. `etag` is opaque and without its quotes.
+    `size` is in bytes.
+    """
+
+    bucket: str
+    key: str
+    version_id: str | None
+    etag: str
+    size: int
+
+    @property
+    def uri(self) -> str:
+        """`s3://bucket/key`, with the version id where there is one."""
+        version = f"?versionId={self.version_id}" if self.version_id else ""
+        return f"s3://{self.bucket}/{self.key}{version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The half-open byte range `[start, end)` of one object version, under one job.
+
+    Self-contained: a worker needs nothing but the extent and its own settings.
+    """
+
+    job: str
+    ordinal: int
+    connector: str
+    version: ObjectVersion
+    start: int
+    end: int
+    format: str
+
+    @property
+    def uri(self) -> str:
+        """`s3://bucket/key[start-end)`: how every message names an extent."""
+        return f"{self.version.uri}[{self.start}-{self.end})"
+
+    def to_message(self) -> dict[str, Any]:
+        """Return the work item of schema version 1, as JSON-ready values."""
+        return {
+            "v": MESSAGE_VERSION,
+            "job": self.job,
+            "extent": self.ordinal,
+            "connector": self.connector,
+            "object": asdict(self.version),
+            "range": [self.start, self.end],
+            "format": self.format,
+        }
+
+    @classmethod
+    def from_message(cls, message: dict[str, Any]) -> Self:
+        """Rebuild an extent from a work item.
+
+        Raises:
+            ValueError: the message has another schema version.
+            KeyError, TypeError: a field is missing or has the wrong shape.
+        """
+        if message["v"] != MESSAGE_VERSION:
+            raise ValueError(f"work item of schema version {message['v']!r}, expected 1")
+        start, end = message["range"]
+        return cls(
+            job=message["job"],
+            ordinal=message["extent"],
+            connector=message["connector"],
+            version=ObjectVersion(**message["object"]),
+            start=start,
+            end=end,
+            format=message["format"],
+        )
+
+
+class JobState(enum.StrEnum):
+    """Where a job stands.
+
+    PLANNING -> RUNNING -> DONE | FAILED | SUPERSEDED | CANCELLED; a replay brings FAILED and
+    SUPERSEDED back to RUNNING.
+    """
+
+    PLANNING = "PLANNING"
+    RUNNING = "RUNNING"
+    DONE = "DONE"
+    FAILED = "FAILED"
+    SUPERSEDED = "SUPERSEDED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def open(self) -> bool:
+        """Whether extents of such a job may be claimed."""
+        return self in (JobState.PLANNING, JobState.RUNNING)
+
+
+class ExtentState(enum.StrEnum):
+    """Where an extent stands. An extent without an item in the ledger is PENDING."""
+
+    PENDING = "PENDING"
+    DONE = "DONE"
+    FAILED = "FAILED"
+
+    @property
+    def final(self) -> bool:
+        """Whether no worker will touch the extent again without a replay."""
+        return self is not ExtentState.PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a job's object is cut; stored with the job and never recomputed.
+
+    `target_bytes` is what `extent.bytes` resolved to. `count` is the number of extents planned so
+    far and `cursor` the first byte not planned yet; both are final when the job leaves PLANNING.
+    """
+
+    target_bytes: int
+    count: int = 0
+    cursor: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One object version under one connector revision."""
+
+    id: str
+    connector: str
+    revision: int
+    version: ObjectVersion
+    format: str
+    cluster: str
+    plan: Plan
+    generation: int = 0
+    ordered: bool = False
+    state: JobState = JobState.PLANNING
+    reason: str = ""
+    reopened: int = 0
+    created: float = 0.0
+
+    def extent(self, ordinal: int, start: int, end: int) -> Extent:
+        """Return the extent `[start, end)` of this job."""
+        return Extent(self.id, ordinal, self.connector, self.version, start, end, self.format)
+
+    def in_state(self, state: JobState, reason: str = "") -> Job:
+        """Return a copy in another state."""
+        return replace(self, state=state, reason=reason)
+
+
+def job_id(connector: str, version: ObjectVersion, generation: int = 0) -> str:
+    """Return the id on which duplicate and late notifications of one object version fall.
+
+    The first 20 hex digits of SHA-256 over connector, bucket, key, version id (or ETag, on
+    unversioned buckets) and generation; fields are length-prefixed, so that no two tuples collide.
+    """
+    pin = version.version_id or version.etag
+    fields = (connector, version.bucket, version.key, pin, str(generation))
+    text = "".join(f"{len(field)}:{field}" for field in fields)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:JOB_ID_DIGITS]
+
+
+class Outcome(enum.StrEnum):
+    """What one `run_extent` call came to."""
+
+    DONE = "DONE"
+    FAILED = "FAILED"
+    HANDED_BACK = "HANDED_BACK"
+    BUSY = "BUSY"
+    JOB_CLOSED = "JOB_CLOSED"
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What one `run_extent` call did.
+
+    `records`, `bad` and `bytes_read` count this call's own work; totals come from the ledger.
+    `seconds` is wall time, `peak_rss_bytes` the process's. `retry_after_seconds` is meaningful
+    for BUSY only.
+    """
+
+    job: str
+    ordinal: int
+    uri: str
+    outcome: Outcome
+    position: int = 0
+    records: int = 0
+    bad: int = 0
+    bytes_read: int = 0
+    seconds: float = 0.0
+    peak_rss_bytes: int = 0
+    retry_after_seconds: float = 0.0
+    reason: str = ""
+    worker: str = field(default="", compare=False)
+
+    def to_log(self) -> dict[str, Any]:
+        """Return the fields of the one log line that an extent gets."""
+        return asdict(self)

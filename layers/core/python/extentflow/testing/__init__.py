@@ -1,0 +1,5 @@
+"""Doubles of every port, shipped for users who test their own formats, converters and engines.
+
+`stores` (MemoryStore, FaultyStore), `ledger` (MemoryLedger), `broker` (MemoryBroker). They keep
+the contracts of the ports and nothing else: no network, no files, no threads of their own.
+"""
