@@ -1,0 +1,308 @@
+"""MemoryBroker: the Broker, Fence and Sink ports without a network.
+
+Owns: topics, transactions, fencing and group offsets in memory, as strict as Kafka. Refuses to
+know: time, threads of its own, librdkafka. What is undecided is merely invisible: a pending
+transaction does not hold back records behind it as Kafka's last stable offset does.
+
+Made for interleaving explorers: every operation first calls `on_call(name)` (a place to yield),
+then happens atomically. `name` is one of `fence`, `read`, `mark`, `open`, `send`, `commit`,
+`abort`, `close`.
+"""
+
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
+from extentflow.sink import ClientSettings, Headers, Progress, Records, Refusal
+from extentflow.sink.reader import Delivered
+
+DEFAULT_MAX_MESSAGE_BYTES = 1_000_000
+
+
+def murmur2(key: bytes) -> int:
+    """Return Kafka's signed 32-bit murmur2 (`org.apache.kafka.common.utils.Utils.murmur2`)."""
+    mask, multiplier = 0xFFFFFFFF, 0x5BD1E995
+    whole = len(key) & ~3
+    h = 0x9747B28C ^ len(key)
+    for (word,) in struct.iter_unpack("<I", key[:whole]):
+        k = word * multiplier & mask
+        h = h * multiplier & mask ^ (k ^ k >> 24) * multiplier & mask
+    if len(key) > whole:
+        h = (h ^ int.from_bytes(key[whole:], "little")) * multiplier & mask
+    h = (h ^ h >> 13) * multiplier & mask
+    h ^= h >> 15
+    return h - (1 << 32) if h >> 31 else h
+
+
+def java_partition(key: bytes, partitions: int) -> int:
+    """Return the partition that Java's default partitioner gives a record with this key."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+@dataclass(slots=True)
+class _Stored:
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    state: Literal["pending", "committed", "aborted"]
+
+
+@dataclass(slots=True)
+class _Topic:
+    max_message_bytes: int
+    partitions: list[list[_Stored]]
+    unkeyed: int = 0
+
+    def place(self, key: bytes | None) -> int:
+        if key is not None:
+            return java_partition(key, len(self.partitions))
+        self.unkeyed += 1
+        return self.unkeyed % len(self.partitions)
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One transactional id: its producer epoch, its open transaction, its group's offset."""
+
+    epoch: int = 0
+    open: list[_Stored] = field(default_factory=list)
+    group: tuple[int, str] | None = None
+
+    def decide(self, state: Literal["committed", "aborted"]) -> None:
+        for record in self.open:
+            record.state = state
+        self.open = []
+
+
+class _Log:
+    """What the broker remembers; one lock, every method atomic."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.topics: dict[str, _Topic] = {}
+        self.slots: dict[str, _Slot] = {}
+        self.unclear: deque[bool] = deque()
+
+    def fence(self, identity: str) -> int:
+        with self.lock:
+            slot = self.slots.setdefault(identity, _Slot())
+            slot.epoch += 1
+            slot.decide("aborted")
+            return slot.epoch
+
+    def owned(self, identity: str, epoch: int) -> _Slot:
+        slot = self.slots[identity]
+        if slot.epoch != epoch:
+            raise Fenced(f"{identity}: another producer took over this transactional id")
+        return slot
+
+    def commit(self, identity: str, epoch: int, progress: Progress) -> None:
+        with self.lock:
+            slot = self.owned(identity, epoch)
+            unclear = bool(self.unclear)
+            if not unclear or self.unclear.popleft():
+                slot.decide("committed")
+                slot.group = (progress.position, progress.to_metadata())
+            if unclear:
+                raise SinkUnavailable(f"{identity}: no answer to a commit; its outcome is unknown")
+
+    def abort(self, identity: str, epoch: int) -> None:
+        with self.lock:
+            self.owned(identity, epoch).decide("aborted")
+
+    def flush(self, identity: str) -> None:
+        """End an at-least-once chunk: its records are in the log already."""
+        with self.lock:
+            if self.unclear and not self.unclear.popleft():
+                raise SinkUnavailable(f"{identity}: deliveries failed; records may be doubled")
+
+    def append(self, records: Records, limit: int) -> tuple[list[_Stored], list[Refusal]]:
+        topic = self.topics.get(records.topic)
+        if topic is None:
+            raise SinkUnavailable(f"topic {records.topic} does not exist; create it")
+        if records.partition >= len(topic.partitions):
+            raise Misconfigured(
+                f"topic {records.topic} has {len(topic.partitions)} partitions, "
+                f"partition {records.partition} was asked for"
+            )
+        taken: list[_Stored] = []
+        refused: list[Refusal] = []
+        for index, (key, value, headers) in enumerate(_rows(records)):
+            size = len(key or b"") + len(value or b"") + sum(len(k) + len(v) for k, v in headers)
+            if size > min(limit, topic.max_message_bytes):
+                refused.append(Refusal(index, f"a record of {size} bytes is too large"))
+                continue
+            taken.append(_Stored(key, value, headers, "pending"))
+            number = topic.place(key) if records.partition < 0 else records.partition
+            topic.partitions[number].append(taken[-1])
+        return taken, refused
+
+    def read(self, topic: str, states: Collection[str]) -> list[Delivered]:
+        with self.lock:
+            return [
+                Delivered(number, offset, record.key, record.value, record.headers)
+                for number, records in enumerate(self.topics[topic].partitions)
+                for offset, record in enumerate(records)
+                if record.state in states
+            ]
+
+
+def _rows(records: Records) -> Iterator[tuple[bytes | None, bytes | None, Headers]]:
+    count = len(records.values)
+    keys = [None] * count if records.keys is None else records.keys.to_pylist()
+    headers: Sequence[Headers] = [()] * count if records.headers is None else records.headers
+    return zip(keys, records.values.to_pylist(), headers, strict=True)
+
+
+class MemoryBroker:
+    """One Kafka cluster in memory. Safe for use from several threads."""
+
+    def __init__(
+        self,
+        topics: Mapping[str, int] | None = None,
+        *,
+        cluster: str = "memory",
+        on_call: Callable[[str], None] | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self._log = _Log()
+        self._on_call = on_call or (lambda _: None)
+        for name, partitions in (topics or {}).items():
+            self.create_topic(name, partitions)
+
+    def fence(self, identity: str, client: ClientSettings) -> "MemoryFence":
+        """Take over `identity`, as `Broker.fence`."""
+        self._on_call("fence")
+        owner = _Owner(self._log, self._on_call, identity, self._log.fence(identity))
+        return MemoryFence(owner, client)
+
+    # -- what a test arranges and looks at ------------------------------------------------------
+
+    def create_topic(
+        self, name: str, partitions: int = 1, *, max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+    ) -> None:
+        """Add an empty topic."""
+        self._log.topics[name] = _Topic(max_message_bytes, [[] for _ in range(partitions)])
+
+    def read_committed(self, topic: str) -> list[Delivered]:
+        """Return what consumers with `isolation.level=read_committed` see, by partition."""
+        return self._log.read(topic, {"committed"})
+
+    def read_uncommitted(self, topic: str) -> list[Delivered]:
+        """Return every record that was ever sent, by partition."""
+        return self._log.read(topic, {"committed", "aborted", "pending"})
+
+    def group(self, identity: str) -> Progress | None:
+        """Return what the identity's group says, without fencing anybody."""
+        slot = self._log.slots.get(identity)
+        return Progress.from_metadata(slot.group[1]) if slot and slot.group else None
+
+    def forget_group(self, identity: str) -> None:
+        """Lose a group's offset, as retention, deletion or a rebuilt broker does."""
+        with self._log.lock:
+            self._log.slots.setdefault(identity, _Slot()).group = None
+
+    def time_out_transaction(self, identity: str) -> None:
+        """Abort the identity's transaction, as the broker does after `transaction.timeout.ms`."""
+        self._log.fence(identity)
+
+    def lose_commit_answer(self, *, committed: bool) -> None:
+        """Let one coming commit happen, or not, and raise SinkUnavailable; first in, first out."""
+        self._log.unclear.append(committed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    log: _Log
+    on_call: Callable[[str], None]
+    identity: str
+    epoch: int
+
+
+class MemoryFence:
+    """`Fence` over a MemoryBroker."""
+
+    def __init__(self, owner: _Owner, client: ClientSettings) -> None:
+        self._owner = owner
+        self._client = client
+
+    def read(self) -> Progress | None:
+        """Return the group's progress, as `Fence.read`."""
+        self._owner.on_call("read")
+        with self._owner.log.lock:
+            group = self._owner.log.slots[self._owner.identity].group
+        return None if group is None else Progress.from_metadata(group[1])
+
+    def mark(self, progress: Progress) -> None:
+        """Commit only `progress`, as `Fence.mark`."""
+        self._owner.on_call("mark")
+        self._owner.log.commit(self._owner.identity, self._owner.epoch, progress)
+
+    def open(self) -> "MemorySink":
+        """Return the sink, as `Fence.open`."""
+        self._owner.on_call("open")
+        return MemorySink(self._owner, self._client)
+
+    def close(self) -> None:
+        """Let go, as `Fence.close`."""
+        self._owner.on_call("close")
+
+
+class MemorySink:
+    """`Sink` over a MemoryBroker.
+
+    `send` on a fenced producer returns normally (Kafka's may, too); its records stay invisible.
+    After a commit whose outcome is unknown, every call raises SinkUnavailable.
+    """
+
+    def __init__(self, owner: _Owner, client: ClientSettings) -> None:
+        self._owner = owner
+        self._exactly_once = client.exactly_once
+        self._limit = client.max_message_bytes or DEFAULT_MAX_MESSAGE_BYTES
+        self._lost = False
+
+    def send(self, records: Records) -> Sequence[Refusal]:
+        """Add records to the transaction, as `Sink.send`."""
+        self._begin("send")
+        log = self._owner.log
+        with log.lock:
+            taken, refused = log.append(records, self._limit)
+            slot = log.slots[self._owner.identity]
+            if self._exactly_once and slot.epoch == self._owner.epoch:
+                slot.open += taken
+            else:
+                for record in taken:
+                    record.state = "aborted" if self._exactly_once else "committed"
+            return refused
+
+    def commit(self, progress: Progress) -> None:
+        """Commit records and progress, as `Sink.commit`."""
+        self._begin("commit")
+        try:
+            if self._exactly_once:
+                self._owner.log.commit(self._owner.identity, self._owner.epoch, progress)
+            else:
+                self._owner.log.flush(self._owner.identity)
+        except SinkUnavailable:
+            self._lost = True
+            raise
+
+    def abort(self) -> None:
+        """Discard what was sent since the last commit, as `Sink.abort`."""
+        self._begin("abort")
+        if self._exactly_once:
+            self._owner.log.abort(self._owner.identity, self._owner.epoch)
+
+    def close(self) -> None:
+        """Let go without committing; an open transaction waits for its time-out or a fence."""
+        self._owner.on_call("close")
+        self._lost = True
+
+    def _begin(self, name: str) -> None:
+        self._owner.on_call(name)
+        if self._lost:
+            raise SinkUnavailable(f"{self._owner.identity}: the sink is closed; acquire anew")
