@@ -22,7 +22,7 @@ provider's errors in one place, with `raise ... from exc`.
     └── Misconfigured             settings or environment; every problem at once
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 class ExtentflowError(Exception):
@@ -86,7 +86,15 @@ class Conflict(Permanent):
 
 
 class CorruptRecord(ExtentflowError):  # noqa: N818
-    """One record is bad and `errors.tolerance` is `none`."""
+    """Records are bad; `errors.tolerance` decides what that means.
+
+    `rows` maps row ordinals within the batch at hand to one readable reason each, where the
+    raiser knows them (converters do).
+    """
+
+    def __init__(self, message: str, rows: Mapping[int, str] | None = None) -> None:
+        super().__init__(message)
+        self.rows: Mapping[int, str] = rows or {}
 
 
 class Misconfigured(ExtentflowError):  # noqa: N818

@@ -1,0 +1,65 @@
+"""What a bad record looks like in the dead letter queue topic.
+
+Owns: headers and payload of a dead letter. Refuses to know: when one is sent.
+Header names are Kafka Connect's (KIP-298), ours begin with `extentflow.`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from extentflow.errors import CorruptRecord
+from extentflow.formats import BadRecord
+from extentflow.model import Extent
+from extentflow.sink import Records
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetters:
+    """The dead letter queue of one connector.
+
+    `topic` None means `errors.tolerance=none`: a bad record fails its extent. `place` says what
+    a record's place counts. `context` False leaves the headers out.
+    """
+
+    topic: str | None
+    source_topic: str
+    place: Literal["offset", "row"]
+    context: bool = True
+
+    def records(self, extent: Extent, bad: Sequence[BadRecord], *, raw: bool = True) -> Records:
+        """Return one dead letter per bad record; `raw` False leaves the bytes out (too large)."""
+        if self.topic is None:
+            raise CorruptRecord(describe(extent, bad[0], self.place))
+        values = [record.raw if raw else None for record in bad]
+        headers = [self._headers(extent, record, raw=raw) for record in bad]
+        return Records(
+            topic=self.topic,
+            values=pa.array(values, pa.large_binary()),
+            headers=headers if self.context else None,
+        )
+
+    def _headers(self, extent: Extent, record: BadRecord, *, raw: bool) -> list[tuple[str, bytes]]:
+        fields = {
+            "__connect.errors.topic": self.source_topic,
+            "__connect.errors.connector.name": extent.connector,
+            "__connect.errors.task.id": f"{extent.job}-{extent.ordinal}",
+            "__connect.errors.stage": "VALUE_CONVERTER",
+            "__connect.errors.exception.class.name": "extentflow.errors.CorruptRecord",
+            "__connect.errors.exception.message": describe(extent, record, self.place),
+            "extentflow.object": f"s3://{extent.version.bucket}/{extent.version.key}",
+            "extentflow.version": extent.version.version_id or extent.version.etag,
+            "extentflow.extent": f"{extent.start}-{extent.end}",
+            f"extentflow.{self.place}": str(record.place),
+            "extentflow.reason": record.reason,
+        }
+        if not raw and record.raw is not None:
+            fields["extentflow.omitted.bytes"] = str(len(record.raw))
+        return [(name, text.encode("utf-8", "replace")) for name, text in fields.items()]
+
+
+def describe(extent: Extent, record: BadRecord, place: str) -> str:
+    """Return the one line that tells a person which record is bad, where and why."""
+    return f"{extent.uri}: bad record at {place} {record.place}: {record.reason}"

@@ -1,0 +1,89 @@
+"""One connector applied to one object version: bytes -> columns -> records, ready to send.
+
+Owns: the order decode, convert, blame. Refuses to know: transactions, slots, what happens to bad
+records (the runner decides), which format, converter or store is at work.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from extentflow.converters import Converter
+from extentflow.errors import CorruptRecord
+from extentflow.formats import BadRecord, Chunk, Format
+from extentflow.model import Extent
+from extentflow.sink import Records
+from extentflow.storage import RangeSource
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A chunk, converted: what to send, who is bad, where decoding goes on afterwards."""
+
+    records: Records
+    places: Sequence[int]
+    bad: tuple[BadRecord, ...]
+    next_position: int
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of keys and values, as they count towards `transaction.max.bytes`."""
+        keys = self.records.keys
+        return int(self.records.values.nbytes) + (0 if keys is None else int(keys.nbytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """How one object's extents become records of `topic`.
+
+    `value` and `key` build a converter for a schema; `key` None sends null keys. `partition` -1
+    leaves the choice to the client's partitioner.
+    """
+
+    source: RangeSource
+    format: Format
+    topic: str
+    value: Callable[[pa.Schema], Converter]
+    key: Callable[[pa.Schema], Converter] | None = None
+    partition: int = -1
+
+    def prepare(self, extent: Extent, position: int) -> Iterator[Prepared]:
+        """Yield the extent's records from `position` on, converted. Raises as `Format.decode`."""
+        converters: tuple[Converter, Converter | None] | None = None
+        for chunk in self.format.decode(self.source, extent, position):
+            if converters is None:
+                schema = chunk.batch.schema
+                converters = (self.value(schema), self.key(schema) if self.key else None)
+            yield self._convert(chunk, *converters)
+
+    def _convert(self, chunk: Chunk, value: Converter, key: Converter | None) -> Prepared:
+        try:
+            return self._prepared(chunk, value, key)
+        except CorruptRecord as exc:
+            if not exc.rows:
+                raise
+            return self._prepared(_without(chunk, exc.rows), value, key)
+
+    def _prepared(self, chunk: Chunk, value: Converter, key: Converter | None) -> Prepared:
+        records = Records(
+            topic=self.topic,
+            values=value(chunk.batch),
+            keys=None if key is None else key(chunk.batch),
+            partition=self.partition,
+        )
+        return Prepared(records, chunk.places, chunk.bad, chunk.next_position)
+
+
+def _without(chunk: Chunk, rows: Mapping[int, str]) -> Chunk:
+    """Return the chunk with `rows` moved from its batch to its bad records."""
+    keep = np.ones(chunk.batch.num_rows, dtype=bool)
+    keep[list(rows)] = False
+    bad = tuple(BadRecord(None, int(chunk.places[row]), why) for row, why in sorted(rows.items()))
+    return replace(
+        chunk,
+        batch=chunk.batch.filter(pa.array(keep)),
+        places=[place for place, kept in zip(chunk.places, keep, strict=True) if kept],
+        bad=tuple(sorted(chunk.bad + bad, key=lambda record: record.place)),
+    )

@@ -1,0 +1,333 @@
+"""`run_extent`: the only place where data moves.
+
+Owns: the loop claim -> decode -> convert -> send -> commit -> complete, and what each fault means
+for the extent. Refuses to know: engines, vendors, formats, how ownership works.
+
+    fault                          what happens
+    StoreUnavailable               abort, hand back, try again; after `retry_seconds` FAILED
+    Fenced, SinkUnavailable,       drop the producer, claim again (Kafka tells the position);
+    LedgerUnavailable              after `retry_seconds` raised: the lease lets others go on
+    ObjectChanged                  FAILED, the job SUPERSEDED
+    other Permanent, CorruptRecord FAILED at the last committed position
+    Misconfigured                  handed back, raised: it concerns more than this extent
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from extentflow.clock import Clock
+from extentflow.deadletters import DeadLetters, describe
+from extentflow.errors import (
+    CorruptRecord,
+    Misconfigured,
+    ObjectChanged,
+    Permanent,
+    Retryable,
+    StoreUnavailable,
+)
+from extentflow.formats import BadRecord
+from extentflow.ledger import Claim, Ledger
+from extentflow.model import Extent, JobState, Outcome, Receipt
+from extentflow.pipeline import Pipeline, Prepared
+from extentflow.sink import ClientSettings, Refusal
+from extentflow.slots import Busy, Closed, Final, Slots
+
+log = logging.getLogger(__name__)
+
+BACK_OFF_SECONDS = 0.2
+MAX_BACK_OFF_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one `run_extent` call; bytes of payload, seconds of wall time."""
+
+    transaction_bytes: int = 64 << 20
+    transaction_seconds: float = 10.0
+    attempts: int = 5
+    retry_seconds: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Everything `run_extent` needs besides the extent.
+
+    `fetched_bytes` counts what this process has read from the store so far. `stopping` is asked
+    between chunks: True commits and hands the extent back (a deadline, a signal).
+    `open` builds the pipeline late, so that its faults count as the extent's.
+    """
+
+    open: Callable[[Extent], Pipeline]
+    dead_letters: Callable[[Extent], DeadLetters]
+    client: Callable[[Extent], ClientSettings]
+    slots: Slots
+    ledger: Ledger
+    limits: Limits
+    clock: Clock
+    random: Random
+    fetched_bytes: Callable[[], int] = lambda: 0
+    stopping: Callable[[], bool] = lambda: False
+
+
+@dataclass(slots=True)
+class _Totals:
+    """The extent's totals: `position`, `records`, `bad` as committed, `sent_*` since then."""
+
+    position: int
+    records: int
+    bad: int
+    sent_records: int = 0
+    sent_bad: int = 0
+    sent_bytes: int = 0
+    sent_position: int | None = None
+    since: float = 0.0
+
+    def committed(self) -> dict[str, int]:
+        return {"position": self.position, "records": self.records, "bad": self.bad}
+
+    def next(self) -> dict[str, int]:
+        return {
+            "position": self.position if self.sent_position is None else self.sent_position,
+            "records": self.records + self.sent_records,
+            "bad": self.bad + self.sent_bad,
+        }
+
+    def settle(self) -> None:
+        """Take what was sent as committed."""
+        after = self.next()
+        self.position, self.records, self.bad = after["position"], after["records"], after["bad"]
+        self.sent_records = self.sent_bad = self.sent_bytes = 0
+        self.sent_position = None
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What this call did, over all its tries."""
+
+    records: int = 0
+    bad: int = 0
+    moves: int = 0
+    started: float = 0.0
+    fetched_before: int = field(default=0)
+
+
+def run_extent(extent: Extent, work: Work, *, message: str = "") -> Receipt:
+    """Deliver one extent, exactly once, from wherever its position is; return what was done.
+
+    Called by every engine. `message` identifies the queue message that asked for it.
+
+    Raises:
+        SinkUnavailable, LedgerUnavailable, Fenced: still so after `limits.retry_seconds` without
+            progress; the extent stays claimed until its lease ends and can be run again.
+        Misconfigured, Conflict: the extent is as claimable as before.
+    """
+    tally = _Tally(started=work.clock.monotonic(), fetched_before=work.fetched_bytes())
+    give_up, tries, moves = tally.started + work.limits.retry_seconds, 0, 0
+    while True:
+        out_of_time = work.clock.monotonic() >= give_up
+        try:
+            return _try_extent(extent, work, message, tally, out_of_time=out_of_time)
+        except Retryable as exc:
+            if not isinstance(exc, StoreUnavailable):
+                work.slots.drop()
+                if out_of_time or work.stopping():
+                    raise
+            elif work.stopping():
+                return _receipt(extent, work, tally, Outcome.HANDED_BACK, reason=str(exc))
+            log.warning("%s: %s; trying again", extent.uri, exc)
+        if tally.moves > moves:
+            moves, tries = tally.moves, 0
+            give_up = work.clock.monotonic() + work.limits.retry_seconds
+        tries += 1
+        _pause(work, tries)
+
+
+def fail_extent(extent: Extent, work: Work, error: str) -> Receipt:
+    """Fail an extent for a reason that lies outside its data (a defect of ours, a poison task).
+
+    Claims it first, so that whatever its last holder committed is settled and kept.
+    """
+    work.slots.drop()
+    tally = _Tally(started=work.clock.monotonic(), fetched_before=work.fetched_bytes())
+    claim = work.slots.claim(extent, work.client(extent))
+    if not isinstance(claim, Claim):
+        return _unclaimed(claim, extent, work, tally)
+    totals = _Totals(claim.item.position, claim.item.records, claim.item.bad)
+    return _fail(claim, work, totals, tally, error)
+
+
+def _pause(work: Work, tries: int) -> None:
+    """Sleep with full jitter, in slices short enough to notice `stopping`."""
+    rest = work.random.random() * min(MAX_BACK_OFF_SECONDS, BACK_OFF_SECONDS * 2**tries)
+    while rest > 0 and not work.stopping():
+        work.clock.sleep(min(rest, 0.5))
+        rest -= 0.5
+
+
+def _try_extent(
+    extent: Extent, work: Work, message: str, tally: _Tally, *, out_of_time: bool
+) -> Receipt:
+    answer = work.slots.claim(extent, work.client(extent), message=message)
+    if isinstance(answer, Claim):
+        return _deliver_claimed(answer, work, tally, out_of_time=out_of_time)
+    return _unclaimed(answer, extent, work, tally)
+
+
+def _unclaimed(answer: Final | Closed | Busy, extent: Extent, work: Work, tally: _Tally) -> Receipt:
+    """Say why there was nothing to claim."""
+    if isinstance(answer, Busy):
+        receipt = _receipt(extent, work, tally, Outcome.BUSY, reason=answer.reason)
+        return replace(receipt, retry_after_seconds=answer.retry_after_seconds)
+    if isinstance(answer, Closed):
+        reason = f"job is {answer.job.state}: {answer.job.reason}"
+        return _receipt(extent, work, tally, Outcome.JOB_CLOSED, reason=reason)
+    item = answer.item
+    receipt = _receipt(extent, work, tally, Outcome(item.state.value), reason=item.error)
+    return replace(receipt, position=item.position)
+
+
+def _deliver_claimed(claim: Claim, work: Work, tally: _Tally, *, out_of_time: bool) -> Receipt:
+    """Deliver a claimed extent; every way out leaves the claim settled or raises Retryable."""
+    extent, item = claim.extent, claim.item
+    totals = _Totals(item.position, item.records, item.bad)
+    if item.attempts > work.limits.attempts:
+        reason = f"gave up after {item.attempts - 1} attempts without progress"
+        return _fail(claim, work, totals, tally, f"{extent.uri}: {reason}")
+    try:
+        return _deliver(claim, work, totals, tally)
+    except StoreUnavailable as exc:
+        work.slots.sink.abort()
+        if out_of_time:
+            return _fail(claim, work, totals, tally, f"{exc}; replay the job when it is back")
+        work.slots.hand_back(claim, **totals.committed(), keep_attempt=False)
+        raise
+    except Misconfigured:
+        work.slots.sink.abort()
+        work.slots.hand_back(claim, **totals.committed(), keep_attempt=False)
+        raise
+    except (Permanent, CorruptRecord) as exc:
+        work.slots.sink.abort()
+        receipt = _fail(claim, work, totals, tally, str(exc))
+        if isinstance(exc, ObjectChanged):
+            work.ledger.end(extent.job, JobState.SUPERSEDED, _superseded(exc))
+        return receipt
+
+
+def _deliver(claim: Claim, work: Work, totals: _Totals, tally: _Tally) -> Receipt:
+    extent = claim.extent
+    dead_letters = work.dead_letters(extent)
+    for prepared in work.open(extent).prepare(extent, totals.position):
+        if prepared.bad and dead_letters.topic is None:
+            _commit(claim, work, totals, tally)
+            raise CorruptRecord(describe(extent, prepared.bad[0], dead_letters.place))
+        _send(claim, prepared, work, totals, dead_letters)
+        elapsed = work.clock.monotonic() - totals.since
+        if (
+            totals.sent_bytes >= work.limits.transaction_bytes
+            or elapsed >= work.limits.transaction_seconds
+        ):
+            _commit(claim, work, totals, tally)
+        if work.stopping():
+            return _hand_back(claim, work, totals, tally)
+    done = totals.next()
+    work.slots.complete(claim, **done)
+    _count(tally, totals)
+    return replace(_receipt(extent, work, tally, Outcome.DONE), position=done["position"])
+
+
+def _send(
+    claim: Claim, prepared: Prepared, work: Work, totals: _Totals, dead_letters: DeadLetters
+) -> None:
+    """Send a chunk's records and dead letters into the open transaction."""
+    if totals.sent_position is None:
+        totals.since = work.clock.monotonic()
+    refused = work.slots.sink.send(prepared.records)
+    bad = list(prepared.bad) + [_refused(prepared, refusal) for refusal in refused]
+    if bad:
+        _bury(claim, bad, work, dead_letters)
+    totals.sent_records += len(prepared.records.values) - len(refused)
+    totals.sent_bad += len(bad)
+    totals.sent_bytes += prepared.payload_bytes
+    totals.sent_position = prepared.next_position
+
+
+def _refused(prepared: Prepared, refusal: Refusal) -> BadRecord:
+    raw = prepared.records.values[refusal.index].as_py()
+    return BadRecord(raw, int(prepared.places[refusal.index]), refusal.reason)
+
+
+def _bury(claim: Claim, bad: list[BadRecord], work: Work, dead_letters: DeadLetters) -> None:
+    """Send dead letters; one that is itself too large goes without its bytes, its place stays."""
+    refused = work.slots.sink.send(dead_letters.records(claim.extent, bad))
+    if not refused:
+        return
+    large = [bad[refusal.index] for refusal in refused]
+    again = work.slots.sink.send(dead_letters.records(claim.extent, large, raw=False))
+    if again:
+        raise CorruptRecord(
+            f"{describe(claim.extent, large[again[0].index], dead_letters.place)}; and the dead "
+            f"letter queue refused it: {again[0].reason}"
+        )
+
+
+def _commit(claim: Claim, work: Work, totals: _Totals, tally: _Tally) -> None:
+    if totals.sent_position is None:
+        return
+    work.slots.commit(claim, **totals.next())
+    _count(tally, totals)
+    totals.settle()
+
+
+def _count(tally: _Tally, totals: _Totals) -> None:
+    tally.records += totals.sent_records
+    tally.bad += totals.sent_bad
+    tally.moves += 1
+
+
+def _hand_back(claim: Claim, work: Work, totals: _Totals, tally: _Tally) -> Receipt:
+    _commit(claim, work, totals, tally)
+    work.slots.hand_back(claim, **totals.committed(), keep_attempt=tally.moves == 0)
+    receipt = _receipt(
+        claim.extent, work, tally, Outcome.HANDED_BACK, reason="stopped between chunks"
+    )
+    return replace(receipt, position=totals.position)
+
+
+def _fail(claim: Claim, work: Work, totals: _Totals, tally: _Tally, error: str) -> Receipt:
+    work.slots.fail(claim, **totals.committed(), error=error)
+    receipt = _receipt(claim.extent, work, tally, Outcome.FAILED, reason=error)
+    return replace(receipt, position=totals.position)
+
+
+def _superseded(exc: ObjectChanged) -> str:
+    return f"{exc}; records of the old version that were committed stay in the topic"
+
+
+def _receipt(
+    extent: Extent, work: Work, tally: _Tally, outcome: Outcome, *, reason: str = ""
+) -> Receipt:
+    return Receipt(
+        job=extent.job,
+        ordinal=extent.ordinal,
+        uri=extent.uri,
+        outcome=outcome,
+        records=tally.records,
+        bad=tally.bad,
+        bytes_read=work.fetched_bytes() - tally.fetched_before,
+        seconds=work.clock.monotonic() - tally.started,
+        peak_rss_bytes=peak_rss_bytes(),
+        reason=reason,
+        worker=work.slots.owner,
+    )
+
+
+def peak_rss_bytes() -> int:
+    """Return this process's largest resident set so far (kernels differ in the unit)."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
