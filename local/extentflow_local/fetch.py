@@ -1,0 +1,154 @@
+"""One verified library folder per component, in the user's cache.
+
+Owns: the cache's layout, verification against the lock, atomicity, retries.
+Refuses to know: how artifacts are retrieved, who puts them on a class path.
+
+    <cache>/lib/<component>-<lock digest>/    whole and verified, because it appears by a rename
+    <cache>/ivy/<component>/                  what a broken-off retrieval already brought
+    <cache>/locks/<component>.lock            held while fetching, so that two processes take turns
+"""
+
+import fcntl
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from extentflow_local.components import Coordinate, LockedComponent, sha256_of
+from extentflow_local.errors import FetchFailed, WrongHash
+
+_LOG_LINES_SHOWN = 12
+
+
+class Retriever(Protocol):
+    """Brings artifacts from wherever they are; see `ivy.Ivy.retrieve_exactly`."""
+
+    def retrieve_exactly(
+        self, artifacts: Iterable[Coordinate], *, into: Path, cache: Path, log: Path
+    ) -> bool:
+        """Bring exactly these artifacts into one folder; tell whether all came."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fetcher:
+    """Turns a locked component into a folder of its artifacts."""
+
+    cache: Path
+    retriever: Retriever
+    pauses_seconds: tuple[float, ...] = (2, 10)
+    pause: Callable[[float], None] = time.sleep
+    notify: Callable[[str], None] = lambda _line: None
+
+    def folder(self, component: LockedComponent) -> Path:
+        """Return the component's library folder, fetching it first where it is not whole.
+
+        Safe to call from several processes at once. A folder that was damaged since it was fetched
+        is fetched anew.
+
+        Raises:
+            FetchFailed: some artifacts could not be retrieved; a second call goes on from there.
+            WrongHash: an artifact is not the locked one.
+        """
+        folder = self.cache / "lib" / f"{component.name}-{component.digest}"
+        with self._turn(component.name):
+            if folder.exists():
+                damaged = _unlike_lock(component, folder)
+                if not damaged:
+                    return folder
+                self.notify(f"{component.name}: {damaged[0].file_name} was damaged, fetching anew")
+                shutil.rmtree(folder)
+            self._fetch(component, folder)
+        return folder
+
+    def _fetch(self, component: LockedComponent, folder: Path) -> None:
+        self.notify(f"{component.name}: fetching {len(component.artifacts)} artifacts")
+        started = time.monotonic()
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-") as partial:
+            whole = Path(partial, "lib")
+            whole.mkdir()
+            self._retrieve(component, whole)
+            self._verify(component, whole)
+            whole.rename(folder)
+        shutil.rmtree(self._resumable(component))
+        self.notify(f"{component.name}: fetched in {time.monotonic() - started:.0f} s")
+
+    def _retrieve(self, component: LockedComponent, into: Path) -> None:
+        log = self.cache / "ivy" / f"{component.name}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        for pause_seconds in (*self.pauses_seconds, None):
+            complete = self.retriever.retrieve_exactly(
+                component.artifacts, into=into, cache=self._resumable(component), log=log
+            )
+            missing = [c for c in component.artifacts if not (into / c.file_name).is_file()]
+            if complete and not missing:
+                return
+            if pause_seconds is not None:
+                self.notify(f"{component.name}: not everything came, again in {pause_seconds} s")
+                self.pause(pause_seconds)
+        raise FetchFailed(_explain_missing(component, missing, log))
+
+    def _verify(self, component: LockedComponent, folder: Path) -> None:
+        wrong = _unlike_lock(component, folder)
+        if not wrong:
+            return
+        for coordinate in wrong:
+            shutil.rmtree(
+                self._resumable(component) / coordinate.group / coordinate.artifact,
+                ignore_errors=True,
+            )
+        raise WrongHash(
+            "\n".join(
+                f"{coordinate}: SHA-256 is {sha256_of(folder / coordinate.file_name)},"
+                f" locked is {component.artifacts[coordinate]}"
+                for coordinate in wrong
+            )
+            + f"\nNot used. Run it again; if it repeats, your repository serves another"
+            f" {wrong[0].file_name} than the one this project was tested with."
+        )
+
+    def _resumable(self, component: LockedComponent) -> Path:
+        return self.cache / "ivy" / component.name
+
+    @contextmanager
+    def _turn(self, name: str) -> Iterator[None]:
+        path = self.cache / "locks" / f"{name}.lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def _unlike_lock(component: LockedComponent, folder: Path) -> list[Coordinate]:
+    return [
+        coordinate
+        for coordinate, sha256 in component.artifacts.items()
+        if not (folder / coordinate.file_name).is_file()
+        or sha256_of(folder / coordinate.file_name) != sha256
+    ]
+
+
+def _explain_missing(component: LockedComponent, missing: list[Coordinate], log: Path) -> str:
+    names = ", ".join(map(str, missing[:5])) + (" ..." if missing[5:] else "")
+    return (
+        f"{component.name}: {len(missing)} of {len(component.artifacts)} artifacts did not come"
+        f" ({names}). Is the network up? Behind a proxy: JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=<it>,"
+        f" behind a mirror EXTENTFLOW_IVY_SETTINGS=<your ivysettings.xml>. What came is kept for"
+        f" the next try. The end of {log}:\n{tail(log, _LOG_LINES_SHOWN)}"
+    )
+
+
+def tail(path: Path, lines: int) -> str:
+    """Return the last lines of a log, indented, reading no more than its last 64 KiB."""
+    if not path.exists():
+        return "    (no output)"
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 65_536))
+        text = file.read().decode("utf-8", "replace")
+    shown = [line for line in text.splitlines() if line.strip()][-lines:]
+    return "\n".join(f"    {line}" for line in shown) or "    (no output)"

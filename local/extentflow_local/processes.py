@@ -1,0 +1,146 @@
+"""Background processes that outlive the command that started them.
+
+Owns: starting one, recognising it later by pid *and* birth, stopping it within a bounded time.
+Refuses to know: what the process serves.
+
+    started --> record in <directory>/process.json --> stopped: record removed
+A record whose pid has been given to another process since is stale: never signalled, just removed.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+import psutil
+
+_RECORD = "process.json"
+_PROC = Path("/proc")
+_POLL_SECONDS = 0.02
+_LARGEST_LOG_BYTES = 32 * 1024 * 1024
+
+# Children of this very process have to be reaped when they end; those of earlier ones are init's.
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A process as its record describes it."""
+
+    pid: int
+    birth: str
+    ports: Mapping[str, int]
+
+    @classmethod
+    def recorded_in(cls, directory: Path) -> Self | None:
+        """Read the record of a process that still lives; forget it when the process has ended."""
+        record = directory / _RECORD
+        try:
+            running = cls(**json.loads(record.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError):
+            # Written by a rename, so a broken one is another version's or somebody's edit.
+            record.unlink()
+            return None
+        if running.alive():
+            return running
+        record.unlink(missing_ok=True)
+        return None
+
+    def alive(self) -> bool:
+        """Whether this very process still runs: not a zombie, not a successor with the same pid."""
+        child = _children.get(self.pid)
+        if child is not None and child.poll() is not None:
+            del _children[self.pid]
+        return birth_of(self.pid) == self.birth
+
+    def send(self, number: signal.Signals) -> None:
+        """Signal the process, if it still lives."""
+        if self.alive():
+            try:
+                os.kill(self.pid, number)
+            except ProcessLookupError:
+                return
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the process has ended; tell whether it has."""
+        deadline = time.monotonic() + seconds
+        while self.alive():
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_POLL_SECONDS)
+        return True
+
+    def stop(self, *, patience_seconds: float) -> None:
+        """Ask the process to end, and end it when it does not within `patience_seconds`."""
+        self.send(signal.SIGTERM)
+        if not self.wait(patience_seconds):
+            self.kill()
+
+    def kill(self) -> None:
+        """End the process at once, as a power cut would, and wait until it is gone."""
+        self.send(signal.SIGKILL)
+        self.wait(10)
+
+
+def start(
+    command: Sequence[str],
+    *,
+    directory: Path,
+    log: Path,
+    environment: Mapping[str, str],
+    ports: Mapping[str, int],
+) -> Running:
+    """Start a process in its own session and record it in its `directory`, its working directory.
+
+    Its output is appended to `log`, which starts anew when it has grown too large.
+    """
+    mode = "wb" if log.exists() and log.stat().st_size > _LARGEST_LOG_BYTES else "ab"
+    with log.open(mode) as output:
+        child = subprocess.Popen(
+            command,
+            cwd=directory,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    _children[child.pid] = child
+    running = Running(child.pid, birth_of(child.pid) or "", dict(ports))
+    _record(running, directory)
+    return running
+
+
+def forget(directory: Path) -> None:
+    """Remove the record of a process that has ended."""
+    (directory / _RECORD).unlink(missing_ok=True)
+
+
+def birth_of(pid: int) -> str | None:
+    """Something that no other process with this pid shares, or None where there is no process.
+
+    On Linux, ticks since boot and the boot's id: the clock may be set while a process runs.
+    """
+    try:
+        if _PROC.is_dir():
+            fields = (_PROC / f"{pid}/stat").read_text().rpartition(")")[2].split()
+            boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+            return None if fields[0] in "ZX" else f"{boot}/{fields[19]}"
+        process = psutil.Process(pid)
+        ended = process.status() == psutil.STATUS_ZOMBIE
+        return None if ended else str(process.create_time())
+    except (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):
+        return None
+
+
+def _record(running: Running, directory: Path) -> None:
+    fresh = directory / f"{_RECORD}.new"
+    fresh.write_text(json.dumps(asdict(running)), encoding="utf-8")
+    fresh.rename(directory / _RECORD)

@@ -1,0 +1,92 @@
+"""DynamoDB Local.
+
+Owns: its command line and readiness. Refuses to know: tables.
+"""
+
+import http.client
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from extentflow_local.ports import HOST
+from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY, Toolbox, java_command
+
+_LAUNCHER = Path(__file__).with_name("LoopbackDynamoDb.java")
+
+
+@dataclass(frozen=True, slots=True)
+class DynamoDbLocal:
+    """Amazon's own DynamoDB in one process, on SQLite, kept on the loopback interface."""
+
+    heap: str = "512m"
+    name: str = "dynamodb"
+    title: str = "DynamoDB Local"
+    port_names: tuple[str, ...] = ("dynamodb",)
+    ready_seconds: float = 60
+    stop_seconds: float = 5
+
+    def prepare(self, directory: Path, ports: Mapping[str, int], toolbox: Toolbox) -> list[str]:
+        """Lay out the launcher's source and return the command.
+
+        The server itself listens on every interface. Janino, from PySpark's jars, runs the launcher
+        from source, so that a JRE without a compiler is enough.
+        """
+        (directory / "data").mkdir(exist_ok=True)
+        (directory / "launcher").mkdir(exist_ok=True)
+        shutil.copy(_LAUNCHER, directory / "launcher")
+        library = toolbox.library("dynamodb")
+        jars = (f"{library}/*", toolbox.spark_jar("janino"), toolbox.spark_jar("commons-compiler"))
+        return [
+            *java_command(toolbox, heap=self.heap, directory=directory),
+            "-XX:+UseSerialGC",
+            f"-Djava.library.path={library}",
+            f"-Dsqlite4java.library.path={library}",
+            "-cp",
+            ":".join(map(str, jars)),
+            "org.codehaus.janino.JavaSourceClassLoader",
+            "-sourcepath",
+            "launcher",
+            _LAUNCHER.stem,
+            "-port",
+            str(ports["dynamodb"]),
+            "-dbPath",
+            "data",
+            "-sharedDb",
+            "-disableTelemetry",
+        ]
+
+    def answers(self, ports: Mapping[str, int]) -> bool:
+        """Whether tables can be listed."""
+        scope = f"{ACCESS_KEY}/20250101/{REGION}/dynamodb/aws4_request"
+        headers = {
+            "Content-Type": "application/x-amz-json-1.0",
+            "X-Amz-Target": "DynamoDB_20120810.ListTables",
+            # It reads the access key but does not check the signature.
+            "Authorization": f"AWS4-HMAC-SHA256 Credential={scope},SignedHeaders=host,Signature=0",
+        }
+        connection = http.client.HTTPConnection(HOST, ports["dynamodb"], timeout=1)
+        try:
+            connection.request("POST", "/", body=b"{}", headers=headers)
+            return connection.getresponse().status == http.HTTPStatus.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def leftovers(self, ports: Mapping[str, int]) -> tuple[Path, ...]:  # noqa: ARG002 - the port's
+        """Nothing."""
+        return ()
+
+    def endpoint(self, ports: Mapping[str, int]) -> str:
+        """The server's address."""
+        return f"http://{HOST}:{ports['dynamodb']}"
+
+    def environment(self, ports: Mapping[str, int]) -> dict[str, str]:
+        """Address and credentials."""
+        return {
+            "EXTENTFLOW_LEDGER_ENDPOINT": self.endpoint(ports),
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            "AWS_REGION": REGION,
+        }

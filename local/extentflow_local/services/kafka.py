@@ -1,0 +1,120 @@
+"""Apache Kafka: one node that is broker and controller.
+
+Owns: its configuration, formatting, readiness. Refuses to know: topics.
+"""
+
+import secrets
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from extentflow_local.errors import ServiceFailed
+from extentflow_local.ports import HOST, accepts
+from extentflow_local.services import Toolbox, java_command
+
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers={host}:{controller}
+listeners=PLAINTEXT://{host}:{kafka},CONTROLLER://{host}:{controller}
+advertised.listeners=PLAINTEXT://{host}:{kafka},CONTROLLER://{host}:{controller}
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs=data
+num.partitions=4
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+auto.create.topics.enable=false
+"""
+
+_LOGGING = """\
+status = warn
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %p %m (%c)%n
+rootLogger.level = info
+rootLogger.appenderRef.console.ref = console
+logger.partitions.name = kafka.log
+logger.partitions.level = warn
+logger.storage.name = org.apache.kafka.storage.internals.log
+logger.storage.level = warn
+logger.clients.name = org.apache.kafka.clients
+logger.clients.level = warn
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Kafka:
+    """A Kafka node; `properties` are added to its configuration and win over ours."""
+
+    properties: Mapping[str, str] = field(default_factory=dict)
+    heap: str = "512m"
+    name: str = "kafka"
+    title: str = "Kafka"
+    port_names: tuple[str, ...] = ("kafka", "controller")
+    ready_seconds: float = 60
+    stop_seconds: float = 20
+
+    def prepare(self, directory: Path, ports: Mapping[str, int], toolbox: Toolbox) -> list[str]:
+        """Write server.properties, format the storage when it is new, and return the command."""
+        extra = "".join(f"{key}={value}\n" for key, value in self.properties.items())
+        server = directory / "server.properties"
+        server.write_text(_PROPERTIES.format(host=HOST, **ports) + extra, encoding="utf-8")
+        logging = directory / "log4j2.properties"
+        logging.write_text(_LOGGING, encoding="utf-8")
+        java = java_command(toolbox, heap=self.heap, directory=directory)
+        java += [f"-Dlog4j2.configurationFile={logging}", "-cp", f"{toolbox.library('kafka')}/*"]
+        if not (directory / "data" / "meta.properties").exists():
+            _format(java, server, directory)
+        return [*java, "kafka.Kafka", str(server)]
+
+    def answers(self, ports: Mapping[str, int]) -> bool:
+        """Whether an administrator's question is answered; an open port is not enough."""
+        if not accepts(ports["kafka"]):
+            return False
+        admin = AdminClient({"bootstrap.servers": self.endpoint(ports), "log_level": 0})
+        try:
+            return bool(admin.list_topics(timeout=1).brokers)
+        except KafkaException:
+            return False
+
+    def leftovers(self, ports: Mapping[str, int]) -> tuple[Path, ...]:  # noqa: ARG002 - the port's
+        """Nothing."""
+        return ()
+
+    def endpoint(self, ports: Mapping[str, int]) -> str:
+        """The bootstrap server."""
+        return f"{HOST}:{ports['kafka']}"
+
+    def environment(self, ports: Mapping[str, int]) -> dict[str, str]:
+        """Where to bootstrap from."""
+        return {"EXTENTFLOW_BOOTSTRAP_SERVERS": self.endpoint(ports)}
+
+
+def _format(java: list[str], server: Path, directory: Path) -> None:
+    # A cluster id must not look like an option.
+    cluster = next(
+        token for token in iter(lambda: secrets.token_urlsafe(16), "") if token[0] != "-"
+    )
+    tool = ["kafka.tools.StorageTool", "format", "--standalone", "--ignore-formatted"]
+    run = subprocess.run(
+        [*java, *tool, "-t", cluster, "-c", str(server)],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if run.returncode != 0:
+        raise ServiceFailed(f"kafka: its storage could not be formatted: {run.stdout}{run.stderr}")

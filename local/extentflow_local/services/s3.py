@@ -1,0 +1,126 @@
+"""SeaweedFS as the S3 server.
+
+Owns: its flags, credentials, readiness. Refuses to know: buckets.
+"""
+
+import http.client
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from extentflow_local.ports import HOST
+from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY, Toolbox
+
+_IDENTITIES = {
+    "identities": [
+        {
+            "name": ACCESS_KEY,
+            "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
+            "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+        }
+    ]
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SeaweedS3:
+    """Master, volume server, filer and S3 gateway in one process."""
+
+    name: str = "s3"
+    title: str = "SeaweedFS S3"
+    port_names: tuple[str, ...] = (
+        "s3",
+        "s3_grpc",
+        "master",
+        "master_grpc",
+        "volume",
+        "volume_grpc",
+        "filer",
+        "filer_grpc",
+    )
+    ready_seconds: float = 60
+    # Volumes close at once; then its filer waits for its own gateway for ever.
+    stop_seconds: float = 2
+
+    def prepare(self, directory: Path, ports: Mapping[str, int], toolbox: Toolbox) -> list[str]:
+        """Write the credentials and the growth rule, and return the command."""
+        (directory / "data").mkdir(exist_ok=True)
+        identities = directory / "s3.json"
+        identities.write_text(json.dumps(_IDENTITIES, indent=2), encoding="utf-8")
+        # One volume per bucket instead of seven: tests make many buckets.
+        growth = "[master.volume_growth]\ncopy_1 = 1\n"
+        (directory / "master.toml").write_text(growth, encoding="utf-8")
+        return [
+            str(toolbox.weed()),
+            "-logtostderr=true",
+            "server",
+            f"-ip={HOST}",
+            f"-ip.bind={HOST}",
+            "-dir=data",
+            "-filer",
+            "-s3",
+            f"-s3.config={identities}",
+            # Each port would also open one 10,000 higher, and the catalogs theirs, unless told.
+            f"-s3.port={ports['s3']}",
+            f"-s3.port.grpc={ports['s3_grpc']}",
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
+            f"-master.port={ports['master']}",
+            f"-master.port.grpc={ports['master_grpc']}",
+            f"-volume.port={ports['volume']}",
+            f"-volume.port.grpc={ports['volume_grpc']}",
+            f"-filer.port={ports['filer']}",
+            f"-filer.port.grpc={ports['filer_grpc']}",
+            # Relative, because a socket's path may have 100 characters only.
+            "-filer.localSocket=filer.sock",
+            "-s3.localSocket=s3.sock",
+            "-master.telemetry=false",
+            # A master without peers need not hold an election first.
+            "-master.peers=none",
+            "-master.volumeSizeLimitMB=1024",
+            "-volume.max=0",
+            "-volume.preStopSeconds=0",
+        ]
+
+    def answers(self, ports: Mapping[str, int]) -> bool:
+        """Whether the gateway is healthy and a volume server stands ready to be written to."""
+        if _get(ports["s3"], "/healthz") is None:
+            return False
+        status = _get(ports["master"], "/dir/status")
+        return status is not None and json.loads(status)["Topology"]["Max"] > 0
+
+    def leftovers(self, ports: Mapping[str, int]) -> tuple[Path, ...]:
+        """Sockets, whose place it does not let anyone choose."""
+        temporary = Path(os.sep, "tmp")
+        return tuple(
+            temporary / f"seaweedfs-{part}-grpc-{ports[f'{part}_grpc']}.sock"
+            for part in ("s3", "master", "volume", "filer")
+        )
+
+    def endpoint(self, ports: Mapping[str, int]) -> str:
+        """The gateway's address."""
+        return f"http://{HOST}:{ports['s3']}"
+
+    def environment(self, ports: Mapping[str, int]) -> dict[str, str]:
+        """Address and credentials."""
+        return {
+            "EXTENTFLOW_S3_ENDPOINT": self.endpoint(ports),
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            "AWS_REGION": REGION,
+        }
+
+
+def _get(port: int, path: str) -> bytes | None:
+    connection = http.client.HTTPConnection(HOST, port, timeout=1)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        body = response.read()
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    return body if response.status == http.HTTPStatus.OK else None

@@ -1,0 +1,69 @@
+"""What a user may set about the local stack, and the only place that reads the environment.
+
+Owns: names, defaults and checks of settings. Refuses to know: what they are used for.
+
+    EXTENTFLOW_LOCAL_DIR              root directory; data goes to <root>/var (default: here)
+    EXTENTFLOW_LOCAL_KAFKA_PORT       19092 and the next one
+    EXTENTFLOW_LOCAL_S3_PORT          18333 and the seven next ones
+    EXTENTFLOW_LOCAL_DYNAMODB_PORT    18000
+    EXTENTFLOW_IVY_SETTINGS           an ivysettings.xml of your own, for people behind a mirror
+    XDG_CACHE_HOME, JAVA_HOME, PATH   as everywhere
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from extentflow.errors import Misconfigured
+
+DEFAULT_PORTS: Mapping[str, int] = {"kafka": 19092, "s3": 18333, "dynamodb": 18000}
+_PORT_LIMIT = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSettings:
+    """The local stack's surroundings."""
+
+    root: Path
+    ports: Mapping[str, int]
+    cache: Path
+    search_path: str
+    java_home: str | None = None
+    ivy_settings: Path | None = None
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
+        """Read the settings.
+
+        Raises:
+            Misconfigured: with every problem at once.
+        """
+        problems: list[str] = []
+        ports = {name: _port(name, environment, problems) for name in DEFAULT_PORTS}
+        ivy_settings = environment.get("EXTENTFLOW_IVY_SETTINGS")
+        if ivy_settings and not Path(ivy_settings).is_file():
+            problems.append(f"EXTENTFLOW_IVY_SETTINGS names {ivy_settings}, which is no file")
+        if problems:
+            raise Misconfigured(problems)
+        cache = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return cls(
+            root=Path(environment.get("EXTENTFLOW_LOCAL_DIR") or ".").resolve(),
+            ports=ports,
+            cache=Path(cache, "extentflow"),
+            search_path=environment.get("PATH") or os.defpath,
+            java_home=environment.get("JAVA_HOME") or None,
+            ivy_settings=Path(ivy_settings).resolve() if ivy_settings else None,
+        )
+
+
+def _port(name: str, environment: Mapping[str, str], problems: list[str]) -> int:
+    variable = f"EXTENTFLOW_LOCAL_{name.upper()}_PORT"
+    text = environment.get(variable)
+    if not text:
+        return DEFAULT_PORTS[name]
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < _PORT_LIMIT:
+        problems.append(f"{variable} is {text!r}; write a port number")
+        return 0
+    return int(text)
