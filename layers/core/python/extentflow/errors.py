@@ -105,3 +105,9 @@ class Misconfigured(ExtentflowError):  # noqa: N818
             (problems,) if isinstance(problems, str) else tuple(problems)
         )
         super().__init__("\n".join(self.problems))
+
+
+def reason(error: ExtentflowError) -> str:
+    """Return the reason that a ledger keeps: one line, its kind first where people search for it."""
+    text = " ".join(str(error).split())
+    return f"object gone: {text}" if isinstance(error, ObjectGone) else text

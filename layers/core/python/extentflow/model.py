@@ -158,6 +158,10 @@ class Job:
         """Return the extent `[start, end)` of this job."""
         return Extent(self.id, ordinal, self.connector, self.version, start, end, self.format)
 
+    def with_plan(self, plan: Plan) -> Job:
+        """Return a copy with another plan."""
+        return replace(self, plan=plan)
+
     def in_state(self, state: JobState, reason: str = "") -> Job:
         """Return a copy in another state."""
         return replace(self, state=state, reason=reason)

@@ -30,6 +30,7 @@ from extentflow.errors import (
     Permanent,
     Retryable,
     StoreUnavailable,
+    reason,
 )
 from extentflow.formats import BadRecord
 from extentflow.ledger import Claim, Ledger
@@ -139,7 +140,7 @@ def run_extent(extent: Extent, work: Work, *, message: str = "") -> Receipt:
                 if out_of_time or work.stopping():
                     raise
             elif work.stopping():
-                return _receipt(extent, work, tally, Outcome.HANDED_BACK, reason=str(exc))
+                return _receipt(extent, work, tally, Outcome.HANDED_BACK, why=str(exc))
             log.warning("%s: %s; trying again", extent.uri, exc)
         if tally.moves > moves:
             moves, tries = tally.moves, 0
@@ -182,13 +183,13 @@ def _try_extent(
 def _unclaimed(answer: Final | Closed | Busy, extent: Extent, work: Work, tally: _Tally) -> Receipt:
     """Say why there was nothing to claim."""
     if isinstance(answer, Busy):
-        receipt = _receipt(extent, work, tally, Outcome.BUSY, reason=answer.reason)
+        receipt = _receipt(extent, work, tally, Outcome.BUSY, why=answer.reason)
         return replace(receipt, retry_after_seconds=answer.retry_after_seconds)
     if isinstance(answer, Closed):
-        reason = f"job is {answer.job.state}: {answer.job.reason}"
-        return _receipt(extent, work, tally, Outcome.JOB_CLOSED, reason=reason)
+        closed = f"job is {answer.job.state}: {answer.job.reason}"
+        return _receipt(extent, work, tally, Outcome.JOB_CLOSED, why=closed)
     item = answer.item
-    receipt = _receipt(extent, work, tally, Outcome(item.state.value), reason=item.error)
+    receipt = _receipt(extent, work, tally, Outcome(item.state.value), why=item.error)
     return replace(receipt, position=item.position)
 
 
@@ -197,14 +198,16 @@ def _deliver_claimed(claim: Claim, work: Work, tally: _Tally, *, out_of_time: bo
     extent, item = claim.extent, claim.item
     totals = _Totals(item.position, item.records, item.bad)
     if item.attempts > work.limits.attempts:
-        reason = f"gave up after {item.attempts - 1} attempts without progress"
-        return _fail(claim, work, totals, tally, f"{extent.uri}: {reason}")
+        error = f"{extent.uri}: gave up after {item.attempts - 1} attempts without progress"
+        return _fail(claim, work, totals, tally, error)
     try:
         return _deliver(claim, work, totals, tally)
     except StoreUnavailable as exc:
         work.slots.sink.abort()
         if out_of_time:
-            return _fail(claim, work, totals, tally, f"{exc}; replay the job when it is back")
+            return _fail(
+                claim, work, totals, tally, f"{reason(exc)}; replay the job when it is back"
+            )
         work.slots.hand_back(claim, **totals.committed(), keep_attempt=False)
         raise
     except Misconfigured:
@@ -213,7 +216,7 @@ def _deliver_claimed(claim: Claim, work: Work, tally: _Tally, *, out_of_time: bo
         raise
     except (Permanent, CorruptRecord) as exc:
         work.slots.sink.abort()
-        receipt = _fail(claim, work, totals, tally, str(exc))
+        receipt = _fail(claim, work, totals, tally, reason(exc))
         if isinstance(exc, ObjectChanged):
             work.ledger.end(extent.job, JobState.SUPERSEDED, _superseded(exc))
         return receipt
@@ -293,15 +296,13 @@ def _count(tally: _Tally, totals: _Totals) -> None:
 def _hand_back(claim: Claim, work: Work, totals: _Totals, tally: _Tally) -> Receipt:
     _commit(claim, work, totals, tally)
     work.slots.hand_back(claim, **totals.committed(), keep_attempt=tally.moves == 0)
-    receipt = _receipt(
-        claim.extent, work, tally, Outcome.HANDED_BACK, reason="stopped between chunks"
-    )
+    receipt = _receipt(claim.extent, work, tally, Outcome.HANDED_BACK, why="stopped between chunks")
     return replace(receipt, position=totals.position)
 
 
 def _fail(claim: Claim, work: Work, totals: _Totals, tally: _Tally, error: str) -> Receipt:
     work.slots.fail(claim, **totals.committed(), error=error)
-    receipt = _receipt(claim.extent, work, tally, Outcome.FAILED, reason=error)
+    receipt = _receipt(claim.extent, work, tally, Outcome.FAILED, why=error)
     return replace(receipt, position=totals.position)
 
 
@@ -310,7 +311,7 @@ def _superseded(exc: ObjectChanged) -> str:
 
 
 def _receipt(
-    extent: Extent, work: Work, tally: _Tally, outcome: Outcome, *, reason: str = ""
+    extent: Extent, work: Work, tally: _Tally, outcome: Outcome, *, why: str = ""
 ) -> Receipt:
     return Receipt(
         job=extent.job,
@@ -322,7 +323,7 @@ def _receipt(
         bytes_read=work.fetched_bytes() - tally.fetched_before,
         seconds=work.clock.monotonic() - tally.started,
         peak_rss_bytes=peak_rss_bytes(),
-        reason=reason,
+        reason=why,
         worker=work.slots.owner,
     )
 

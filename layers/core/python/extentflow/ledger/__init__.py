@@ -186,6 +186,14 @@ class Ledger(Protocol):
         """
         ...
 
+    def resume(self, job_id: str) -> Job:
+        """Open a FAILED, SUPERSEDED or CANCELLED job again; any other is returned as it is.
+
+        It becomes PLANNING when its plan is not complete, RUNNING otherwise (`reopened` + 1).
+        Its failed extents stay FAILED until `reopen`.
+        """
+        ...
+
     def reopen(self, job_id: str, ordinal: int, *, accept_duplicates: bool = False) -> bool:
         """Replay an extent; False when it is not FAILED.
 

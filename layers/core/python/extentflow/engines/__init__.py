@@ -1,0 +1,175 @@
+"""What all engines share: tasks, the rule when a task may return, the life of a run.
+
+Owns: packing extents into tasks, waiting out busy extents, closing jobs. Refuses to know: Spark,
+processes, queues, adapters.
+
+    jobs ──pending──> extents ──pack──> tasks ──Engine.run──> receipts
+                                                   └─ close every job; totals are the ledger's
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
+
+from extentflow.errors import ExtentflowError
+from extentflow.ledger import Ledger
+from extentflow.model import Extent, Job, JobState, Outcome, Receipt
+from extentflow.planner import Planner
+from extentflow.runner import Work, fail_extent, run_extent
+
+log = logging.getLogger(__name__)
+
+WAVE_EXTENTS = 4_096
+SMALL_TASK_BYTES = 8 << 20
+BUSY_SLICE_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Extents that one worker runs one after the other."""
+
+    extents: tuple[Extent, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all extents."""
+        return sum(extent.end - extent.start for extent in self.extents)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """How a process far away becomes a worker; everything in it can be pickled.
+
+    `open(settings, owner)` is a module-level function that returns a worker; `owner` begins with
+    `run`, so that the run's driver can take over what its workers leave behind.
+    """
+
+    open: Callable[[dict[str, str], str], "Worker"]
+    settings: dict[str, str]
+    run: str
+
+
+class Worker(Protocol):
+    """One process that runs extents; producer, slot, clients and footers live as long as it."""
+
+    def run(self, extent: Extent) -> Receipt:
+        """Run one extent until it is final (see `run_until_final`)."""
+        ...
+
+    def stop(self) -> None:
+        """Ask the extent in work to commit and hand back at the next chunk."""
+        ...
+
+    def close(self) -> None:
+        """Release slot and clients."""
+        ...
+
+
+class Engine(Protocol):
+    """Something that runs tasks on workers."""
+
+    @property
+    def cores(self) -> int:
+        """How many tasks run at once."""
+        ...
+
+    def run(self, tasks: Sequence[Task], watch: Callable[[Receipt], None]) -> None:
+        """Run all tasks; `watch` sees each receipt on the driver, possibly more than once.
+
+        Returns when every extent is final or `stop` was called. Raises the error of a worker that
+        could not go on.
+        """
+        ...
+
+    def stop(self) -> None:
+        """End the run soon, from a signal handler: commit or abort, release, return from `run`."""
+        ...
+
+    def close(self) -> None:
+        """Free what the engine holds."""
+        ...
+
+
+def run_until_final(extent: Extent, work: Work) -> Receipt:
+    """Run an extent until it is DONE or FAILED or its job is closed; busy is waited out.
+
+    Busy is never a result: Spark would take a speculative copy's answer for the task's. An error
+    that is no part of the error tree is a defect; it fails this extent and not its neighbours.
+    """
+    while True:
+        try:
+            receipt = run_extent(extent, work)
+        except ExtentflowError:
+            raise
+        except Exception as exc:
+            log.exception("%s: unexpected error", extent.uri)
+            return fail_extent(
+                extent, work, f"{extent.uri}: unexpected {type(exc).__name__}: {exc}"
+            )
+        if receipt.outcome is not Outcome.BUSY or work.stopping():
+            return receipt
+        log.info("%s is busy: %s", extent.uri, receipt.reason)
+        _wait(work, receipt.retry_after_seconds)
+
+
+def _wait(work: Work, seconds: float) -> None:
+    """Wait, but look again at least every few seconds: the holder may finish early."""
+    rest = min(seconds, 2.0)
+    while rest > 0 and not work.stopping():
+        work.clock.sleep(min(rest, BUSY_SLICE_SECONDS))
+        rest -= BUSY_SLICE_SECONDS
+
+
+def pack(extents: Iterable[Extent], ordered: Callable[[str], bool], cores: int) -> list[Task]:
+    """Return tasks: one per extent, small ones together, all of an ordered job in one.
+
+    Small extents share a task only as long as every core still gets a few tasks.
+    """
+    extents = list(extents)
+    total = sum(extent.end - extent.start for extent in extents)
+    small = min(SMALL_TASK_BYTES, total // max(1, cores * 4))
+    tasks: list[Task] = []
+    sequences: dict[str, list[Extent]] = {}
+    shared: list[Extent] = []
+    for extent in extents:
+        if ordered(extent.job):
+            sequences.setdefault(extent.job, []).append(extent)
+            continue
+        shared.append(extent)
+        if Task(tuple(shared)).size >= small:
+            tasks.append(Task(tuple(shared)))
+            shared = []
+    tasks += [Task(tuple(sequence)) for sequence in sequences.values()]
+    if shared:
+        tasks.append(Task(tuple(shared)))
+    return sorted(tasks, key=lambda task: -task.size)
+
+
+def drive(
+    jobs: Sequence[Job],
+    *,
+    planner: Planner,
+    ledger: Ledger,
+    engine: Engine,
+    watch: Callable[[Receipt], None],
+) -> list[Job]:
+    """Run the pending extents of open jobs, in waves, and return every job as the ledger has it."""
+    running = [planner.plan(job) for job in jobs]
+    ordered = {job.id: job.ordered for job in running}
+    extents = (
+        extent
+        for job in running
+        if job.state is JobState.RUNNING
+        for extent in planner.pending(job)
+    )
+    for wave in _waves(extents):
+        engine.run(pack(wave, lambda job: ordered[job], engine.cores), watch)
+    return [ledger.close(job.id) for job in running]
+
+
+def _waves(extents: Iterator[Extent]) -> Iterator[list[Extent]]:
+    """Yield extents in lists short enough for any driver's memory."""
+    while wave := list(islice(extents, WAVE_EXTENTS)):
+        yield wave

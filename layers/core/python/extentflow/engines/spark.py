@@ -1,0 +1,168 @@
+"""The Spark engine: the same extents on Python workers of any Spark cluster.
+
+Owns: the session, one Spark task per extentflow task, progress over accumulators. Refuses to
+know: what a worker does. Rows never pass through the JVM: tasks go out, receipts come back.
+
+A Spark task returns only when its extents are final, so that a speculative or retried copy can
+wait for the original instead of overtaking it. A worker lives as long as its Python process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from uuid import uuid4
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.accumulators import AccumulatorParam
+
+from extentflow.engines import Task, Worker, WorkerSpec
+from extentflow.errors import ExtentflowError, Permanent, Retryable
+from extentflow.model import Receipt
+
+log = logging.getLogger(__name__)
+
+TASK_FAILURES = 4
+POLL_SECONDS = 0.5
+QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+_worker: tuple[int, WorkerSpec, Worker] | None = None
+
+
+class SparkRunFailed(Retryable):
+    """Spark gave a task up; the message is its last Python error. Run again to resume."""
+
+
+class _Receipts(AccumulatorParam[list[Receipt]]):
+    """Collects receipts on the driver while tasks finish."""
+
+    def zero(self, value: list[Receipt]) -> list[Receipt]:  # noqa: ARG002 - Spark's signature
+        return []
+
+    def addInPlace(self, value1: list[Receipt], value2: list[Receipt]) -> list[Receipt]:  # noqa: N802
+        value1.extend(value2)
+        return value1
+
+
+def local_context(cores: int, extra: dict[str, str] | None = None) -> SparkContext:
+    """Return a context on this machine; `local[N,4]` so that a dead Python worker is retried."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {**QUIET, **LOOPBACK, **(extra or {})}
+    return context(f"local[{cores},{TASK_FAILURES}]", settings)
+
+
+def context(master: str | None, settings: dict[str, str]) -> SparkContext:
+    """Return the running context, or a new one; `master` None leaves it to spark-submit."""
+    conf = SparkConf().setAppName("extentflow").setAll(list(settings.items()))
+    if master is not None:
+        conf = conf.setMaster(master)
+    return SparkContext.getOrCreate(conf)
+
+
+class SparkEngine:
+    """Runs tasks on a SparkContext's executors; `evict(run)` settles what workers left behind.
+
+    `slots` bounds the tasks at once: a task without a slot only waits.
+    """
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        sc: SparkContext,
+        *,
+        slots: int,
+        evict: Callable[[str], int],
+    ) -> None:
+        self._spec = spec
+        self._sc = sc
+        self._slots = slots
+        self._evict = evict
+        self._stopping = threading.Event()
+
+    @property
+    def cores(self) -> int:
+        """Parallel tasks: what the cluster offers, at most the number of slots."""
+        return max(1, min(int(self._sc.defaultParallelism), self._slots))
+
+    def run(self, tasks: Sequence[Task], watch: Callable[[Receipt], None]) -> None:
+        """See `Engine.run`."""
+        if not tasks or self._stopping.is_set():
+            return
+        receipts = self._sc.accumulator([], _Receipts())
+        over = threading.Event()
+        watcher = threading.Thread(target=_follow, args=(receipts, over, watch), daemon=True)
+        watcher.start()
+        try:
+            parts = len(tasks) if self._slots >= int(self._sc.defaultParallelism) else self._slots
+            rdd = self._sc.parallelize(tasks, min(len(tasks), parts))
+            rdd.foreachPartition(partial(_run_partition, self._spec, receipts))
+        except (Py4JJavaError, Py4JError) as exc:
+            if not self._stopping.is_set():
+                raise _translated(exc) from exc
+        finally:
+            over.set()
+            watcher.join()
+
+    def stop(self) -> None:
+        """See `Engine.stop`: cancel the tasks; `close` fences and settles what they held."""
+        self._stopping.set()
+        threading.Thread(target=self._sc.cancelAllJobs, daemon=True).start()
+
+    def close(self) -> None:
+        """Take over the slots of this run's workers, so that nobody waits for their leases."""
+        self._evict(self._spec.run)
+
+
+def _follow(receipts: object, over: threading.Event, watch: Callable[[Receipt], None]) -> None:
+    seen = 0
+    last = False
+    while not last:
+        last = over.wait(POLL_SECONDS)
+        values: list[Receipt] = receipts.value  # type: ignore[attr-defined]
+        for receipt in values[seen : (count := len(values))]:
+            watch(receipt)
+        seen = count
+
+
+def _run_partition(spec: WorkerSpec, receipts: object, tasks: Iterator[Task]) -> None:
+    """Run on an executor, in a Python worker: every extent of every task, one after the other."""
+    worker = _this_worker(spec)
+    for task in tasks:
+        for extent in task.extents:
+            receipts.add([worker.run(extent)])  # type: ignore[attr-defined]
+
+
+def _this_worker(spec: WorkerSpec) -> Worker:
+    """Return the worker of this Python process, made at first use and kept for later tasks."""
+    global _worker  # noqa: PLW0603 - the process is the scope: Spark reuses it from task to task
+    pid = os.getpid()
+    if _worker is not None:
+        if _worker[:2] == (pid, spec):
+            return _worker[2]
+        if _worker[0] == pid:
+            _worker[2].close()
+    _worker = (pid, spec, spec.open(spec.settings, f"{spec.run}/{uuid4().hex}"))
+    return _worker[2]
+
+
+def _translated(exc: Exception) -> ExtentflowError:
+    """Return our own error out of Spark's report of a failed task."""
+    text = str(exc)
+    found = re.findall(r"extentflow\.errors\.(\w+): (.+)", text)
+    if found:
+        kind, message = found[-1]
+        permanent = kind in {cls.__name__ for cls in Permanent.__subclasses__()}
+        return Permanent(message) if permanent else SparkRunFailed(message)
+    lines = [line for line in text.splitlines() if line.strip()]
+    return SparkRunFailed("Spark gave up: " + (lines[-1] if lines else repr(exc)))

@@ -1,0 +1,144 @@
+"""From a pinned object version to a job and its extents.
+
+Owns: extent sizes, the life of a plan. Refuses to know: formats by name, engines, how a job's
+source is opened (a callable is passed in).
+
+A plan's parameters are stored with the job and never recomputed, so that every engine, today or
+after a crash, cuts the same version the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from extentflow.clock import Clock
+from extentflow.errors import Conflict, ObjectChanged, Permanent, reason
+from extentflow.formats import Format
+from extentflow.ledger import Ledger
+from extentflow.model import Extent, Job, JobState, ObjectVersion, Plan, job_id
+from extentflow.storage import RangeSource
+
+MIN_EXTENT_BYTES = 1 << 20
+TEXT_EXTENT_BYTES = 64 << 20
+MAX_TEXT_EXTENTS = 10_000
+COLUMNAR_EXTENT_BYTES = 32 << 20
+MAX_GENERATIONS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What a job is made of: a connector revision, an object version, where it goes.
+
+    `extent_bytes` None is `auto`; `cores` bounds the fewest extents from below.
+    """
+
+    connector: str
+    revision: int
+    version: ObjectVersion
+    format: str
+    cluster: str
+    ordered: bool = False
+    extent_bytes: int | None = None
+    cores: int = 1
+
+
+def target_bytes(fmt: Format, size: int, *, extent_bytes: int | None, cores: int) -> int:
+    """Return the extent size that `extent.bytes` resolves to for an object of `size` bytes.
+
+    `auto` is max(64 MiB, size / 10,000) for text and 32 MiB for columnar formats, smaller where
+    the object would otherwise have fewer extents than cores, never below 1 MiB.
+    """
+    if extent_bytes is not None:
+        return extent_bytes
+    text = max(TEXT_EXTENT_BYTES, -(-size // MAX_TEXT_EXTENTS))
+    usual = COLUMNAR_EXTENT_BYTES if fmt.place == "row" else text
+    return min(usual, max(MIN_EXTENT_BYTES, -(-size // max(1, cores))))
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Registers jobs and cuts them. `open` returns a job's format and pinned source."""
+
+    ledger: Ledger
+    open: Callable[[Job], tuple[Format, RangeSource]]
+    clock: Clock
+
+    def register(self, intake: Intake, *, again: bool = False) -> Job:
+        """Return the job of this object version under this connector, new or as it stands.
+
+        A job that was SUPERSEDED (object A, then B, then A again) is resumed, because its version
+        is the current one now. `again` registers the next generation: a full second delivery.
+        """
+        job = self._new(intake, self._generation(intake) if again else 0)
+        found = self.ledger.register(job)
+        if found.state is JobState.SUPERSEDED:
+            return self.replay(found)
+        return found
+
+    def plan(self, job: Job) -> Job:
+        """Finish a PLANNING job's plan; any other job is returned as it is.
+
+        A plan that fails for good ends the job FAILED with the reason; `replay` plans it again.
+        """
+        if job.state is not JobState.PLANNING:
+            return job
+        try:
+            count = sum(1 for _ in self.extents(job))
+        except ObjectChanged as exc:
+            return self.ledger.end(job.id, JobState.SUPERSEDED, reason(exc))
+        except Permanent as exc:
+            return self.ledger.end(job.id, JobState.FAILED, reason(exc))
+        self.ledger.plan(job.id, count=count, cursor=job.version.size, complete=True)
+        return self.ledger.close(job.id)
+
+    def extents(self, job: Job) -> Iterator[Extent]:
+        """Yield all extents of a job, in order, from its stored parameters."""
+        fmt, source = self.open(job)
+        ranges = fmt.plan(source, job.plan.target_bytes)
+        for ordinal, (start, end) in enumerate(ranges):
+            yield job.extent(ordinal, start, end)
+
+    def pending(self, job: Job) -> Iterator[Extent]:
+        """Yield the extents of a job that are not final yet."""
+        final = {item.ordinal for item in self.ledger.extents(job.id) if item.state.final}
+        return (extent for extent in self.extents(job) if extent.ordinal not in final)
+
+    def replay(
+        self, job: Job, *, ordinal: int | None = None, accept_duplicates: bool = False
+    ) -> Job:
+        """Make failed extents (or one) pending again and their job open; positions are kept.
+
+        Raises:
+            ProgressUnknown: an extent's progress is unknown and duplicates are not accepted.
+        """
+        job = self.ledger.resume(job.id)
+        for item in list(self.ledger.extents(job.id)):
+            if ordinal is None or item.ordinal == ordinal:
+                self.ledger.reopen(job.id, item.ordinal, accept_duplicates=accept_duplicates)
+        return self.ledger.job(job.id) or job
+
+    def _new(self, intake: Intake, generation: int) -> Job:
+        job = Job(
+            id=job_id(intake.connector, intake.version, generation),
+            connector=intake.connector,
+            revision=intake.revision,
+            version=intake.version,
+            format=intake.format,
+            cluster=intake.cluster,
+            plan=Plan(target_bytes=0),
+            generation=generation,
+            ordered=intake.ordered,
+            created=self.clock.wall(),
+        )
+        fmt, _ = self.open(job)
+        target = target_bytes(
+            fmt, intake.version.size, extent_bytes=intake.extent_bytes, cores=intake.cores
+        )
+        return job.with_plan(Plan(target_bytes=target))
+
+    def _generation(self, intake: Intake) -> int:
+        for generation in range(MAX_GENERATIONS):
+            if self.ledger.job(job_id(intake.connector, intake.version, generation)) is None:
+                return generation
+        raise Conflict(f"{intake.version.uri} has {MAX_GENERATIONS} generations already")
