@@ -1,0 +1,54 @@
+# Everything a developer types. `make` alone explains itself.
+PYTHON ?= python3
+SCALE ?= 1
+PAIRS ?= 5
+BIN := .venv/bin
+STAMP := .venv/.installed
+SHELL := /bin/bash
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint unit integration bench docs lock clean
+
+help: ## Show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP) ## Create .venv with every pinned, hash-checked requirement
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "extentflow needs Python 3.11 or later; set PYTHON=/path/to/python3")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+demo: setup ## Start the stack, stream TPC-H data through Spark into Kafka, verify every record (SCALE=1)
+	@$(BIN)/python demo/demo.py --scale $(SCALE)
+
+test: setup ## Lint, types, import contracts, unit, laws, integration
+	@started=$$SECONDS; \
+	$(MAKE) --no-print-directory lint unit integration; code=$$?; \
+	echo "make test: $$([ $$code = 0 ] && echo passed || echo FAILED) after $$((SECONDS - started)) s"; exit $$code
+
+lint: setup ## Ruff, mypy --strict, import contracts
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+unit: setup ## Tests without network: unit tests, laws
+	@$(BIN)/pytest -q tests/unit tests/laws
+
+integration: setup ## Tests on a real broker, S3 server and DynamoDB Local
+	@$(BIN)/pytest -q tests/integration
+
+bench: setup ## Against Spark's own Kafka sink, alternating pairs (SCALE=1 PAIRS=5)
+	@$(BIN)/python bench/main.py --scale $(SCALE) --pairs $(PAIRS)
+
+docs: setup ## Write the generated references
+	@$(BIN)/python -m extentflow.keys docs/configuration.md
+
+lock: setup ## Pin the requirements anew, with hashes
+	@$(BIN)/uv --version >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11 requirements/dev.in -o requirements/dev.txt
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11 requirements/runtime.in -o requirements/runtime.txt
+
+clean: ## Stop the stack and remove everything generated, caches of components apart
+	@if [ -x $(BIN)/extentflow ]; then $(BIN)/extentflow down; fi
+	rm -rf .venv var build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
