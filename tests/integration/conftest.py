@@ -1,0 +1,155 @@
+"""Real servers for integration tests: one stack for the whole session, unique names per test.
+
+stack               the running servers; `stack.kill("kafka")`, `.up(["kafka"])`, `.restart("s3")`
+second_broker       a second, independent Kafka; starts when the first test asks for it
+bootstrap_servers   of the stack's broker          make_topic   creates a topic, returns its name
+s3, bucket, versioned_bucket, prefix               a client, two buckets, a test's own prefix
+dynamodb, table_name                               a client, a name that nobody uses
+s3_proxy, dynamodb_proxy                           fault proxies before the two
+"""
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import boto3
+import pytest
+from botocore.config import Config
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from tests.integration.faultproxy import FaultProxy
+
+from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY
+from extentflow_local.services.kafka import Kafka
+from extentflow_local.stack import Stack
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_s3 import S3Client
+
+    MakeTopic = Callable[..., str]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _only_local_credentials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    nowhere = tmp_path_factory.mktemp("aws") / "absent"
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+        environment.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+        environment.setenv("AWS_REGION", REGION)
+        environment.setenv("AWS_DEFAULT_REGION", REGION)
+        environment.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        environment.setenv("AWS_CONFIG_FILE", str(nowhere))
+        environment.setenv("AWS_SHARED_CREDENTIALS_FILE", str(nowhere))
+        for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
+            environment.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with Stack(tmp_path_factory.mktemp("stack"), free_ports=True) as running:
+        running.up()
+        yield running
+
+
+@pytest.fixture(scope="session")
+def second_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    root = tmp_path_factory.mktemp("second")
+    with Stack(root, services=[Kafka(heap="384m")], free_ports=True) as running:
+        running.up()
+        yield running
+
+
+@pytest.fixture
+def unique() -> str:
+    return uuid.uuid4().hex[:12]
+
+
+@pytest.fixture
+def bootstrap_servers(stack: Stack) -> str:
+    return stack.endpoint("kafka")
+
+
+@pytest.fixture
+def make_topic(bootstrap_servers: str, unique: str) -> "MakeTopic":
+    """Create a topic in the stack's broker, or in another one; return its name."""
+
+    def make(
+        label: str = "topic",
+        *,
+        partitions: int = 4,
+        config: dict[str, str] | None = None,
+        on: str = bootstrap_servers,
+    ) -> str:
+        name = f"{label}-{unique}"
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
+        admin = AdminClient({"bootstrap.servers": on})
+        for created in admin.create_topics([topic]).values():
+            created.result(timeout=30)
+        return name
+
+    return make
+
+
+def s3_client(endpoint: str) -> "S3Client":
+    """A client that does not retry, so that tests see every fault."""
+    config = Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"})
+    return boto3.client("s3", endpoint_url=endpoint, config=config)
+
+
+def dynamodb_client(endpoint: str) -> "DynamoDBClient":
+    """A client that does not retry, so that tests see every fault."""
+    config = Config(retries={"total_max_attempts": 1})
+    return boto3.client("dynamodb", endpoint_url=endpoint, config=config)
+
+
+@pytest.fixture(scope="session")
+def s3(stack: Stack) -> Iterator["S3Client"]:
+    client = s3_client(stack.endpoint("s3"))
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def dynamodb(stack: Stack) -> Iterator["DynamoDBClient"]:
+    client = dynamodb_client(stack.endpoint("dynamodb"))
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def bucket(s3: "S3Client") -> str:
+    name = f"plain-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=name)
+    return name
+
+
+@pytest.fixture(scope="session")
+def versioned_bucket(s3: "S3Client") -> str:
+    name = f"versioned-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=name)
+    s3.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
+    return name
+
+
+@pytest.fixture
+def prefix(unique: str) -> str:
+    return f"{unique}/"
+
+
+@pytest.fixture
+def table_name(unique: str) -> str:
+    return f"ledger-{unique}"
+
+
+@pytest.fixture
+def s3_proxy(stack: Stack) -> Iterator[FaultProxy]:
+    with FaultProxy(stack.endpoint("s3")) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def dynamodb_proxy(stack: Stack) -> Iterator[FaultProxy]:
+    with FaultProxy(stack.endpoint("dynamodb")) as proxy:
+        yield proxy
