@@ -91,7 +91,10 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """Exact sums over a job's counters. `bytes` are the lengths of its DONE extents."""
+    """Exact sums over a job's counters: how many extents are DONE and FAILED.
+
+    `records`, `bad` and `bytes` (lengths of ranges) are those of its DONE extents.
+    """
 
     done: int = 0
     failed: int = 0
@@ -133,7 +136,10 @@ class Ledger(Protocol):
     # -- connectors -----------------------------------------------------------------------------
 
     def put_connector(self, name: str, config: Mapping[str, str]) -> ConnectorVersion:
-        """Store the next revision; the same configuration again returns the latest revision."""
+        """Store the next revision; the same configuration again returns the latest revision.
+
+        A deleted connector is shown again.
+        """
         ...
 
     def connector(self, name: str, revision: int | None = None) -> ConnectorVersion | None:
@@ -151,7 +157,10 @@ class Ledger(Protocol):
     # -- jobs -----------------------------------------------------------------------------------
 
     def register(self, job: Job) -> Job:
-        """Store a new job, or return the one already stored under its id, untouched."""
+        """Store a new job, or return the one already stored under its id, untouched.
+
+        A new job without a `created` time gets the ledger's.
+        """
         ...
 
     def job(self, job_id: str) -> Job | None:
@@ -203,6 +212,7 @@ class Ledger(Protocol):
         Raises:
             ProgressUnknown: the extent failed with `progress_unknown` and duplicates are not
                 accepted.
+            Conflict: the job is CANCELLED; resume it first.
         """
         ...
 
@@ -233,8 +243,14 @@ class Ledger(Protocol):
         working on anything. Effects: claim mark, attempts + 1, range stored at the first claim;
         slot.working, lease renewed.
 
+        The same call again (same nonce) returns the claim it made. None also when the slot still
+        works on something, for example on a claim of its own whose answer never came: a caller
+        that finds the extent unclaimed and at `seen.position` reads the slot, and leases it anew
+        to settle it.
+
         Raises:
             Conflict: the ledger holds another range for this ordinal.
+            Fenced: the slot's epoch is no longer the lease's; drop the producer at once.
         """
         ...
 
@@ -243,10 +259,12 @@ class Ledger(Protocol):
     ) -> None:
         """Record a committed chunk (totals of the extent), attempts back to 0; renew the lease.
 
-        Conditional on the claim's mark and on position never going backwards.
+        Conditional on the claim's mark and on position never going backwards. Two writes: the
+        extent, then the lease.
 
         Raises:
-            Fenced: the claim is no longer ours.
+            Fenced: the claim is no longer ours, or (the chunk is recorded) the slot was taken.
+            Conflict: the claim is ours, but the ledger's position lies further on.
         """
         ...
 
@@ -258,6 +276,7 @@ class Ledger(Protocol):
 
         Raises:
             Fenced: the claim is no longer ours.
+            Conflict: the claim is ours, but the ledger's position lies further on.
         """
         ...
 
@@ -311,10 +330,12 @@ class Ledger(Protocol):
         `unknown` change the counters as `complete` and `fail` do. A settlement that only clears
         the claim keeps `attempts` as it is unless the position moved (then 0).
 
-        Returns False when the extent changed meanwhile (the caller re-reads).
+        Returns False when the extent changed meanwhile (the caller re-reads). True when the
+        extent changed and the slot works on nothing: an earlier, unanswered call settled it.
 
         Raises:
             Fenced: the slot was taken by somebody else.
+            Conflict: the settlement lies behind `seen.position`.
         """
         ...
 

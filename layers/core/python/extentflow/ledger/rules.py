@@ -1,0 +1,193 @@
+"""What every ledger decides alike: transitions of an extent, a job's verdict, words of a refusal.
+
+Owns: pure arithmetic over the port's values. Refuses to know: where items live, and how two
+callers are kept apart.
+
+    claim        PENDING            -> PENDING, claimed, attempts + 1
+    advance      PENDING, claimed   -> PENDING, claimed, attempts 0
+    hand back    PENDING, claimed   -> PENDING
+    complete     PENDING, claimed   -> DONE
+    fail         PENDING, claimed   -> FAILED
+    settle       PENDING, claimed   -> PENDING | DONE | FAILED (progress unknown)
+    reopen       FAILED             -> PENDING
+"""
+
+from dataclasses import replace
+
+from extentflow.errors import Conflict, Fenced, ProgressUnknown
+from extentflow.ledger import Claim, ClaimMark, ExtentItem, JobProgress, Lease, Settlement
+from extentflow.model import Extent, ExtentState, Job, JobState
+
+ENDINGS = (JobState.SUPERSEDED, JobState.CANCELLED, JobState.FAILED)
+NO_RANGE = -1
+
+
+def exists(item: ExtentItem) -> bool:
+    """Whether the ledger holds an item; the first claim writes it together with its range."""
+    return item.start != NO_RANGE
+
+
+def claimed(item: ExtentItem, extent: Extent, mark: ClaimMark) -> ExtentItem:
+    """Return the extent as its new owner holds it."""
+    return replace(item, start=extent.start, end=extent.end, claim=mark, attempts=item.attempts + 1)
+
+
+def completed(claim: Claim, *, position: int, records: int, bad: int) -> ExtentItem:
+    """Return the extent as DONE."""
+    return replace(_let_go(claim, position), state=ExtentState.DONE, records=records, bad=bad)
+
+
+def failed(claim: Claim, *, position: int, records: int, bad: int, error: str) -> ExtentItem:
+    """Return the extent as FAILED at its last confirmed position."""
+    return replace(
+        _let_go(claim, position), state=ExtentState.FAILED, records=records, bad=bad, error=error
+    )
+
+
+def handed_back(
+    claim: Claim, *, position: int, records: int, bad: int, keep_attempt: bool
+) -> ExtentItem:
+    """Return the extent as its next owner finds it; an attempt that moved nothing counts."""
+    item = replace(_let_go(claim, position), records=records, bad=bad)
+    moved = position > claim.item.position
+    return item if keep_attempt or moved else replace(item, attempts=item.attempts - 1)
+
+
+def _let_go(claim: Claim, position: int) -> ExtentItem:
+    attempts = 0 if position > claim.item.position else claim.item.attempts
+    return replace(claim.item, position=position, attempts=attempts, claim=None)
+
+
+def settled(seen: ExtentItem, settlement: Settlement) -> ExtentItem:
+    """Return the extent as the slot's new owner leaves it.
+
+    Raises:
+        Conflict: Kafka's position lies behind the one the ledger already confirmed.
+    """
+    if settlement.unknown:
+        return replace(
+            seen,
+            state=ExtentState.FAILED,
+            claim=None,
+            error=unknown_progress(seen),
+            progress_unknown=True,
+        )
+    if settlement.position < seen.position:
+        raise backwards(place(seen), seen.position, settlement.position)
+    return replace(
+        seen,
+        state=ExtentState.DONE if settlement.done else ExtentState.PENDING,
+        position=settlement.position,
+        records=settlement.records,
+        bad=settlement.bad,
+        attempts=0 if settlement.position > seen.position else seen.attempts,
+        claim=None,
+    )
+
+
+def counted(item: ExtentItem) -> JobProgress:
+    """Return what an extent adds to its job's counters when it reaches its present state."""
+    if item.state is ExtentState.DONE:
+        return JobProgress(done=1, records=item.records, bad=item.bad, bytes=item.end - item.start)
+    return JobProgress(failed=1 if item.state is ExtentState.FAILED else 0)
+
+
+def total(left: JobProgress, right: JobProgress) -> JobProgress:
+    """Add two counters."""
+    return JobProgress(
+        done=left.done + right.done,
+        failed=left.failed + right.failed,
+        records=left.records + right.records,
+        bad=left.bad + right.bad,
+        bytes=left.bytes + right.bytes,
+    )
+
+
+def verdict(job: Job, progress: JobProgress) -> tuple[JobState, str] | None:
+    """Return how a RUNNING job ends by its counters and why; None while work is left."""
+    if job.state is not JobState.RUNNING:
+        return None
+    count = job.plan.count
+    if progress.done == count:
+        return JobState.DONE, ""
+    if progress.done + progress.failed == count or (job.ordered and progress.failed):
+        return JobState.FAILED, f"{progress.failed} of {count} extents failed"
+    return None
+
+
+def reopened_state(*, planned: bool) -> JobState:
+    """Return the state in which a job continues: planning first, when that was cut short."""
+    return JobState.RUNNING if planned else JobState.PLANNING
+
+
+def check_ending(state: JobState) -> None:
+    """Refuse states that `end` must not write; DONE is `close`'s to decide."""
+    if state not in ENDINGS:
+        raise ValueError(f"a job cannot be ended as {state}, only as {', '.join(ENDINGS)}")
+
+
+def check_range(extent: Extent, item: ExtentItem) -> None:
+    """Refuse an extent whose ordinal has another range in the ledger."""
+    if exists(item) and (item.start, item.end) != (extent.start, extent.end):
+        raise Conflict(
+            f"{extent.uri}: the ledger holds [{item.start}-{item.end}) for extent"
+            f" {extent.ordinal} of job {extent.job}; drop the message, or run the object again"
+            " under a new generation (--again)"
+        )
+
+
+def check_replay(item: ExtentItem, *, accept_duplicates: bool) -> None:
+    """Refuse to continue an extent whose progress Kafka forgot, unless a person agreed."""
+    if item.progress_unknown and not accept_duplicates:
+        raise ProgressUnknown(f"{place(item)}: {item.error}")
+
+
+def check_reopening(job: Job, ordinal: int) -> None:
+    """Refuse to replay an extent of a job that was called off."""
+    if job.state not in (JobState.FAILED, JobState.SUPERSEDED) and not job.state.open:
+        raise Conflict(
+            f"extent {ordinal} of job {job.id} ({job.version.uri}): the job is {job.state};"
+            " resume it before replaying an extent"
+        )
+
+
+def place(item: ExtentItem) -> str:
+    """Name an extent of which only the item is at hand."""
+    return f"extent {item.ordinal} [{item.start}-{item.end}) of job {item.job}"
+
+
+def slot_taken(lease: Lease) -> Fenced:
+    """Say that somebody took the slot since."""
+    return Fenced(
+        f"slot {lease.number} of cluster {lease.cluster}: no longer ours under epoch {lease.epoch}"
+    )
+
+
+def claim_lost(claim: Claim) -> Fenced:
+    """Say that the claim was released by whoever fenced us."""
+    return Fenced(
+        f"{claim.extent.uri}: slot {claim.mark.slot} no longer holds the extent under epoch"
+        f" {claim.mark.epoch}"
+    )
+
+
+def backwards(name: str, held: int, offered: int) -> Conflict:
+    """Say that a write would have moved an extent's position back."""
+    return Conflict(
+        f"{name}: position {offered} lies behind the ledger's {held}; positions never go backwards"
+    )
+
+
+def unknown_job(job_id: str) -> Conflict:
+    """Say that a job was never registered in this table."""
+    return Conflict(f"job {job_id}: not in this ledger; `extentflow status` lists the jobs")
+
+
+def unknown_progress(seen: ExtentItem) -> str:
+    """Explain a FAILED extent whose slot's group is gone or belongs to another epoch."""
+    held = f"slot {seen.claim.slot} under epoch {seen.claim.epoch}" if seen.claim else "its slot"
+    return (
+        f"progress unknown: Kafka no longer holds what {held} committed; `extentflow replay"
+        f" {seen.job} --extent {seen.ordinal} --accept-duplicates` goes on from position"
+        f" {seen.position}"
+    )

@@ -1,0 +1,482 @@
+"""The ledger's contract for identity, connectors and jobs."""
+
+from dataclasses import replace
+
+import pytest
+from tests.contracts.ledger import (
+    EXTENT_BYTES,
+    LedgerUnderTest,
+    Scene,
+    fresh,
+    unregistered,
+)
+
+from extentflow.errors import Conflict, ProgressUnknown
+from extentflow.ledger import ConnectorVersion, JobProgress, Settlement
+from extentflow.model import ExtentState, Job, JobState
+
+UNKNOWN = Settlement(0, 0, 0, unknown=True)
+
+
+class IdentityContract:
+    def test_processes_of_one_table_agree_on_its_id(self, world: LedgerUnderTest) -> None:
+        assert world.ledger.id == world.elsewhere().id
+
+    def test_two_tables_have_different_ids(self, world: LedgerUnderTest) -> None:
+        assert world.ledger.id != world.another_table().id
+
+    def test_the_clock_never_runs_backwards_between_calls(self, world: LedgerUnderTest) -> None:
+        first = world.ledger.now()
+
+        assert world.ledger.now() >= first
+
+
+class ConnectorContract:
+    def test_each_changed_configuration_is_the_next_revision(self, world: LedgerUnderTest) -> None:
+        name = fresh("orders")
+
+        revisions = [
+            world.ledger.put_connector(name, {"format": form}) for form in ("text", "csv", "text")
+        ]
+
+        assert [version.revision for version in revisions] == [1, 2, 3]
+        assert revisions[1] == ConnectorVersion(name, 2, {"format": "csv"})
+
+    def test_the_same_configuration_again_is_the_latest_revision(
+        self, world: LedgerUnderTest
+    ) -> None:
+        name = fresh("orders")
+        world.ledger.put_connector(name, {"format": "text"})
+        latest = world.ledger.put_connector(name, {"format": "csv"})
+
+        assert world.elsewhere().put_connector(name, {"format": "csv"}) == latest
+
+    def test_without_a_revision_the_latest_is_returned(self, world: LedgerUnderTest) -> None:
+        name = fresh("orders")
+        world.ledger.put_connector(name, {"format": "text"})
+        latest = world.ledger.put_connector(name, {"format": "csv"})
+
+        assert world.ledger.connector(name) == latest
+
+    def test_every_revision_stays_readable(self, world: LedgerUnderTest) -> None:
+        name = fresh("orders")
+        first = world.ledger.put_connector(name, {"format": "text"})
+        world.ledger.put_connector(name, {"format": "csv"})
+
+        assert world.ledger.connector(name, 1) == first
+        assert world.ledger.connector(name, 3) is None
+
+    def test_an_unknown_connector_is_none(self, world: LedgerUnderTest) -> None:
+        assert world.ledger.connector(fresh("orders")) is None
+        assert world.ledger.connector(fresh("orders"), 1) is None
+
+    def test_a_configuration_may_be_empty_and_hold_any_text(self, world: LedgerUnderTest) -> None:
+        name = fresh("orders")
+        strange = {"key.with.dots": "", "ключ": "\u2028 100% \U0001f40d"}
+
+        assert world.ledger.put_connector(name, {}).config == {}
+        world.ledger.put_connector(name, strange)
+
+        latest = world.ledger.connector(name)
+        assert latest is not None
+        assert latest.config == strange
+
+    def test_connectors_are_listed_by_name_in_their_latest_revision(
+        self, world: LedgerUnderTest
+    ) -> None:
+        prefix = fresh("listed")
+        world.ledger.put_connector(f"{prefix}-b", {"format": "text"})
+        world.ledger.put_connector(f"{prefix}-a", {"format": "text"})
+        world.ledger.put_connector(f"{prefix}-b", {"format": "csv"})
+
+        listed = [v for v in world.ledger.connectors() if v.name.startswith(prefix)]
+
+        assert [(v.name, v.revision) for v in listed] == [(f"{prefix}-a", 1), (f"{prefix}-b", 2)]
+
+    def test_a_deleted_connector_is_hidden_but_its_revisions_stay(
+        self, world: LedgerUnderTest
+    ) -> None:
+        name = fresh("orders")
+        first = world.ledger.put_connector(name, {"format": "text"})
+
+        assert world.ledger.delete_connector(name)
+
+        assert world.ledger.connector(name) is None
+        assert name not in [version.name for version in world.ledger.connectors()]
+        assert world.ledger.connector(name, 1) == first
+
+    def test_deleting_what_is_not_there_is_false(self, world: LedgerUnderTest) -> None:
+        name = fresh("orders")
+        world.ledger.put_connector(name, {"format": "text"})
+        world.ledger.delete_connector(name)
+
+        assert not world.ledger.delete_connector(name)
+        assert not world.ledger.delete_connector(fresh("orders"))
+
+    def test_putting_a_deleted_connector_shows_it_again(self, world: LedgerUnderTest) -> None:
+        name = fresh("orders")
+        first = world.ledger.put_connector(name, {"format": "text"})
+        world.ledger.delete_connector(name)
+
+        assert world.ledger.put_connector(name, {"format": "text"}) == first
+        assert world.ledger.connector(name) == first
+
+
+class RegistrationContract:
+    def test_a_new_job_is_stored_as_given(self, world: LedgerUnderTest) -> None:
+        job = replace(unregistered(ordered=True, created=1_700_000_000.25), generation=2)
+
+        stored = world.ledger.register(job)
+
+        assert stored == job
+        assert world.elsewhere().job(job.id) == job
+
+    def test_a_job_without_a_time_gets_the_ledgers(self, world: LedgerUnderTest) -> None:
+        before = world.ledger.now()
+
+        stored = world.ledger.register(unregistered())
+
+        assert before <= stored.created <= world.ledger.now()
+        assert world.ledger.job(stored.id) == stored
+
+    def test_registering_again_returns_the_stored_job_untouched(
+        self, world: LedgerUnderTest
+    ) -> None:
+        running = Scene(world.ledger).job(count=3)
+
+        again = world.elsewhere().register(
+            replace(running, revision=9, state=JobState.PLANNING, created=5.0)
+        )
+
+        assert again == running
+        assert world.ledger.job(running.id) == running
+
+    def test_versions_with_a_version_id_survive(self, world: LedgerUnderTest) -> None:
+        job = unregistered()
+        job = replace(job, version=replace(job.version, version_id="v1", key="a/ü %2B+ .txt"))
+
+        world.ledger.register(job)
+
+        assert world.ledger.job(job.id) == world.ledger.register(job)
+        assert world.ledger.register(job).version == job.version
+
+    def test_an_unknown_job_is_none(self, world: LedgerUnderTest) -> None:
+        assert world.ledger.job("no-such-job") is None
+
+    def test_jobs_are_listed_newest_first_within_connector_and_state(
+        self, world: LedgerUnderTest
+    ) -> None:
+        connector = fresh("orders")
+        old, young, ended = (
+            world.ledger.register(unregistered(connector=connector, created=created))
+            for created in (999.5, 1_000.0, 1_001.0)
+        )
+        world.ledger.end(ended.id, JobState.CANCELLED, "called off")
+
+        listed = list(world.ledger.jobs(connector, JobState.PLANNING))
+
+        assert listed == [young, old]
+        assert {job.id for job in world.ledger.jobs(connector)} == {old.id, young.id, ended.id}
+
+    def test_jobs_of_all_connectors_are_listed(self, world: LedgerUnderTest) -> None:
+        jobs = [
+            world.ledger.register(unregistered(connector=fresh("orders"), created=float(created)))
+            for created in (1, 2, 3)
+        ]
+
+        assert {job.id for job in jobs} <= {job.id for job in world.ledger.jobs()}
+        planning = {job.id for job in world.ledger.jobs(state=JobState.PLANNING)}
+        assert {job.id for job in jobs} <= planning
+        assert not {job.id for job in jobs} & {
+            job.id for job in world.ledger.jobs(state=JobState.DONE)
+        }
+
+    def test_a_connectors_name_is_not_taken_for_a_prefix(self, world: LedgerUnderTest) -> None:
+        connector = fresh("orders")
+        world.ledger.register(unregistered(connector=f"{connector}-2"))
+
+        assert list(world.ledger.jobs(connector)) == []
+
+
+class PlanContract:
+    def test_the_cursor_moves_forwards(self, world: LedgerUnderTest) -> None:
+        job = Scene(world.ledger).planning()
+
+        planned = world.ledger.plan(job.id, count=2, cursor=200, complete=False)
+
+        assert (planned.state, planned.plan.count, planned.plan.cursor) == (
+            JobState.PLANNING,
+            2,
+            200,
+        )
+        assert planned.plan.target_bytes == EXTENT_BYTES
+        assert world.ledger.job(job.id) == planned
+
+    def test_a_complete_plan_makes_the_job_running(self, world: LedgerUnderTest) -> None:
+        job = Scene(world.ledger).planning()
+
+        planned = world.ledger.plan(job.id, count=2, cursor=200, complete=True)
+
+        assert planned.state is JobState.RUNNING
+
+    def test_planning_twice_is_planning_once(self, world: LedgerUnderTest) -> None:
+        job = Scene(world.ledger).planning()
+        planned = world.ledger.plan(job.id, count=2, cursor=200, complete=True)
+
+        again = world.elsewhere().plan(job.id, count=2, cursor=200, complete=True)
+
+        assert again == planned
+
+    def test_a_slower_planner_moves_nothing_back(self, world: LedgerUnderTest) -> None:
+        job = Scene(world.ledger).planning()
+        ahead = world.ledger.plan(job.id, count=3, cursor=300, complete=False)
+
+        assert world.elsewhere().plan(job.id, count=2, cursor=200, complete=False) == ahead
+        assert world.elsewhere().plan(job.id, count=2, cursor=200, complete=True) == ahead
+
+    def test_a_job_that_left_planning_keeps_its_plan(self, world: LedgerUnderTest) -> None:
+        job = Scene(world.ledger).planning()
+        world.ledger.plan(job.id, count=1, cursor=100, complete=False)
+        ended = world.ledger.end(job.id, JobState.CANCELLED, "called off")
+
+        assert world.ledger.plan(job.id, count=2, cursor=200, complete=True) == ended
+
+    def test_an_unknown_job_cannot_be_planned_ended_or_closed(self, world: LedgerUnderTest) -> None:
+        with pytest.raises(Conflict, match="no-such-job"):
+            world.ledger.plan("no-such-job", count=1, cursor=1, complete=True)
+        with pytest.raises(Conflict, match="no-such-job"):
+            world.ledger.end("no-such-job", JobState.CANCELLED, "")
+        with pytest.raises(Conflict, match="no-such-job"):
+            world.ledger.close("no-such-job")
+        with pytest.raises(Conflict, match="no-such-job"):
+            world.ledger.resume("no-such-job")
+
+
+class EndContract:
+    @pytest.mark.parametrize("state", [JobState.SUPERSEDED, JobState.CANCELLED, JobState.FAILED])
+    def test_an_open_job_ends_at_once(self, world: LedgerUnderTest, state: JobState) -> None:
+        scene = Scene(world.ledger)
+        planning, running = scene.planning(), scene.job()
+
+        ended = [world.ledger.end(job.id, state, "why") for job in (planning, running)]
+
+        assert [(job.state, job.reason) for job in ended] == [(state, "why")] * 2
+        assert world.ledger.job(running.id) == ended[1]
+
+    def test_a_final_job_is_returned_as_it_is(self, world: LedgerUnderTest) -> None:
+        job = Scene(world.ledger).job()
+        ended = world.ledger.end(job.id, JobState.CANCELLED, "first")
+
+        assert world.ledger.end(job.id, JobState.SUPERSEDED, "second") == ended
+
+    @pytest.mark.parametrize("state", [JobState.DONE, JobState.RUNNING, JobState.PLANNING])
+    def test_a_job_is_never_ended_as_done_or_open(
+        self, world: LedgerUnderTest, state: JobState
+    ) -> None:
+        job = Scene(world.ledger).job()
+
+        with pytest.raises(ValueError, match=state):
+            world.ledger.end(job.id, state, "")
+
+
+class CloseContract:
+    def test_a_job_is_done_when_every_extent_is(self, world: LedgerUnderTest) -> None:
+        scene = Scene(world.ledger)
+        job = scene.job(count=2)
+        scene.complete(scene.claim(scene.lease(), scene.extent(job, 0)))
+        unfinished = world.ledger.close(job.id)
+        scene.complete(scene.claim(scene.lease(), scene.extent(job, 1)))
+
+        assert unfinished.state is JobState.RUNNING
+        assert world.ledger.close(job.id).state is JobState.DONE
+        assert world.elsewhere().close(job.id).state is JobState.DONE
+
+    def test_a_job_without_extents_is_done(self, world: LedgerUnderTest) -> None:
+        job = Scene(world.ledger).job(count=0)
+
+        assert world.ledger.close(job.id).state is JobState.DONE
+
+    def test_a_job_with_a_failed_extent_waits_for_the_others(self, world: LedgerUnderTest) -> None:
+        scene = Scene(world.ledger)
+        job = scene.job(count=2)
+        scene.failed(job)
+        waiting = world.ledger.close(job.id)
+        scene.complete(scene.claim(scene.lease(), scene.extent(job, 1)))
+
+        closed = world.ledger.close(job.id)
+
+        assert waiting.state is JobState.RUNNING
+        assert closed.state is JobState.FAILED
+        assert closed.reason == "1 of 2 extents failed"
+
+    def test_an_ordered_job_fails_with_its_first_failed_extent(
+        self, world: LedgerUnderTest
+    ) -> None:
+        scene = Scene(world.ledger)
+        job = scene.job(count=5, ordered=True)
+        scene.failed(job)
+
+        assert world.ledger.close(job.id).state is JobState.FAILED
+
+    def test_a_job_that_is_still_planning_is_never_closed(self, world: LedgerUnderTest) -> None:
+        scene = Scene(world.ledger)
+        job = scene.planning(ordered=True)
+        world.ledger.plan(job.id, count=1, cursor=100, complete=False)
+        scene.failed(job)
+
+        assert world.ledger.close(job.id).state is JobState.PLANNING
+
+    def test_an_ended_job_is_never_closed(self, world: LedgerUnderTest) -> None:
+        scene = Scene(world.ledger)
+        job = scene.job()
+        claim = scene.claim(scene.lease(), scene.extent(job))
+        ended = world.ledger.end(job.id, JobState.SUPERSEDED, "replaced")
+        scene.complete(claim)
+
+        assert world.ledger.close(job.id) == ended
+
+
+class ReplayContract:
+    def closed_as_failed(self, scene: Scene, count: int = 1) -> Job:
+        job = scene.job(count)
+        for ordinal in range(count):
+            claim = scene.claim(scene.lease(), scene.extent(job, ordinal))
+            scene.advance(claim, 10)
+            scene.fail(claim, 40)
+        return scene.ledger.close(job.id)
+
+    def test_a_replayed_extent_is_pending_again_at_its_position(
+        self, world: LedgerUnderTest
+    ) -> None:
+        scene = Scene(world.ledger)
+        job = self.closed_as_failed(scene)
+        before = world.ledger.extent(job.id, 0)
+
+        assert world.ledger.reopen(job.id, 0)
+
+        assert world.ledger.extent(job.id, 0) == replace(
+            before, state=ExtentState.PENDING, attempts=0, error=""
+        )
+        assert before.position == 40
+
+    def test_replay_reopens_the_job_and_takes_the_failure_back(
+        self, world: LedgerUnderTest
+    ) -> None:
+        job = self.closed_as_failed(Scene(world.ledger), count=2)
+
+        world.ledger.reopen(job.id, 1)
+
+        reopened = world.ledger.job(job.id)
+        assert reopened == replace(job, state=JobState.RUNNING, reason="", reopened=1)
+        assert world.ledger.progress(job.id) == JobProgress(failed=1)
+
+    def test_a_replayed_job_can_be_done(self, world: LedgerUnderTest) -> None:
+        scene = Scene(world.ledger)
+        job = self.closed_as_failed(scene)
+        world.ledger.reopen(job.id, 0)
+        scene.complete(scene.claim(scene.lease(), scene.extent(job)))
+
+        assert world.ledger.close(job.id).state is JobState.DONE
+        assert world.ledger.progress(job.id) == JobProgress(
+            done=1, records=100, bad=2, bytes=EXTENT_BYTES
+        )
+
+    def test_only_a_failed_extent_is_replayed(self, world: LedgerUnderTest) -> None:
+        scene = Scene(world.ledger)
+        job = scene.job(count=3)
+        scene.complete(scene.claim(scene.lease(), scene.extent(job, 0)))
+        scene.claim(scene.lease(), scene.extent(job, 1))
+
+        assert [world.ledger.reopen(job.id, ordinal) for ordinal in range(3)] == [False] * 3
+        assert world.ledger.job(job.id) == job
+
+    def test_a_second_replay_changes_nothing(self, world: LedgerUnderTest) -> None:
+        job = self.closed_as_failed(Scene(world.ledger))
+
+        assert world.ledger.reopen(job.id, 0)
+        assert not world.elsewhere().reopen(job.id, 0)
+
+        assert world.ledger.progress(job.id) == JobProgress()
+
+    def test_replay_of_a_superseded_job_runs_it_again(self, world: LedgerUnderTest) -> None:
+        scene = Scene(world.ledger)
+        job = scene.job(count=2)
+        scene.failed(job)
+        world.ledger.end(job.id, JobState.SUPERSEDED, "replaced")
+
+        assert world.ledger.reopen(job.id, 0)
+
+        reopened = world.ledger.job(job.id)
+        assert reopened == replace(job, reopened=1)
+
+    def test_replay_leaves_planning_to_the_planner(self, world: LedgerUnderTest) -> None:
+        scene = Scene(world.ledger)
+        open_job, ended = scene.planning(), scene.planning()
+        for job in (open_job, ended):
+            scene.failed(job)
+        world.ledger.end(ended.id, JobState.FAILED, "listing stopped")
+
+        for job in (open_job, ended):
+            world.ledger.reopen(job.id, 0)
+
+        states = [found.state for job in (open_job, ended) if (found := world.ledger.job(job.id))]
+        assert states == [JobState.PLANNING, JobState.PLANNING]
+
+    def test_an_extent_of_a_cancelled_job_is_not_replayed(self, world: LedgerUnderTest) -> None:
+        scene = Scene(world.ledger)
+        job = scene.job()
+        scene.failed(job)
+        world.ledger.end(job.id, JobState.CANCELLED, "called off")
+
+        with pytest.raises(Conflict, match=job.id):
+            world.ledger.reopen(job.id, 0)
+
+    def test_unknown_progress_is_replayed_only_when_duplicates_are_accepted(
+        self, world: LedgerUnderTest
+    ) -> None:
+        scene = Scene(world.ledger)
+        job = scene.job()
+        scene.claim(scene.lease(), scene.extent(job))
+        world.ledger.settle(scene.lease(), world.ledger.extent(job.id, 0), UNKNOWN)
+
+        with pytest.raises(ProgressUnknown, match=job.id):
+            world.ledger.reopen(job.id, 0)
+        refused = world.ledger.extent(job.id, 0)
+        accepted = world.ledger.reopen(job.id, 0, accept_duplicates=True)
+
+        assert refused.state is ExtentState.FAILED
+        assert accepted
+        assert not world.ledger.extent(job.id, 0).progress_unknown
+
+    @pytest.mark.parametrize("state", [JobState.SUPERSEDED, JobState.CANCELLED, JobState.FAILED])
+    def test_an_ended_job_resumes_where_it_was(
+        self, world: LedgerUnderTest, state: JobState
+    ) -> None:
+        scene = Scene(world.ledger)
+        planning, running = scene.planning(), scene.job()
+        for job in (planning, running):
+            world.ledger.end(job.id, state, "why")
+
+        resumed = [world.ledger.resume(job.id) for job in (planning, running)]
+
+        assert resumed == [replace(planning, reopened=1), replace(running, reopened=1)]
+        assert world.ledger.job(running.id) == resumed[1]
+
+    def test_a_job_that_is_open_or_done_is_not_resumed(self, world: LedgerUnderTest) -> None:
+        scene = Scene(world.ledger)
+        planning, running, empty = scene.planning(), scene.job(), scene.job(count=0)
+        done = world.ledger.close(empty.id)
+
+        assert [world.ledger.resume(job.id) for job in (planning, running, done)] == [
+            planning,
+            running,
+            done,
+        ]
+
+    def test_resuming_leaves_failed_extents_to_replay(self, world: LedgerUnderTest) -> None:
+        job = self.closed_as_failed(Scene(world.ledger))
+
+        world.ledger.resume(job.id)
+
+        assert world.ledger.extent(job.id, 0).state is ExtentState.FAILED
+        assert world.ledger.progress(job.id) == JobProgress(failed=1)
