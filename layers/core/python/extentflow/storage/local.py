@@ -1,0 +1,216 @@
+"""Objects in a local directory, for `endpoint.type=localfile`.
+
+Owns: what a bucket, a key and a version are on a file system. Refuses to know: S3. The bucket is
+an absolute directory, as a path or a `file://` URI; a key is a normal relative path below it; the
+pin is inode, modification time and size, compared before and after every read. A file that is
+rewritten in place, to the same size and within one tick of the kernel's clock (some milliseconds),
+is beyond it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from extentflow.errors import AccessDenied, Misconfigured, ObjectGone, StoreUnavailable
+from extentflow.model import ObjectVersion
+from extentflow.storage import Listed, StoreOptions, pins, register
+from extentflow.storage.retry import Patience
+from extentflow.storage.traffic import Traffic
+
+_PATIENCE = Patience(total_seconds=10.0)
+
+_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO)
+
+
+class LocalStore:
+    """The ObjectStore port over directories. Links that lead out of a bucket are refused.
+
+    Raises:
+        Misconfigured: an option that only means something to S3.
+    """
+
+    def __init__(self, options: StoreOptions, *, patience: Patience = _PATIENCE) -> None:
+        if options != StoreOptions():
+            raise Misconfigured(
+                "endpoint.type=localfile takes no endpoint, region, credentials or CA bundle"
+            )
+        self._patience = patience
+        self._traffic = Traffic()
+
+    @property
+    def fetched_bytes(self) -> int:
+        """Bytes read so far."""
+        return self._traffic.fetched_bytes
+
+    @property
+    def requests(self) -> int:
+        """Reads and heads so far."""
+        return self._traffic.requests
+
+    def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:
+        """Return the file as it is now; see the port."""
+        where = _uri(bucket, key)
+        if version_id is not None:
+            raise ObjectGone(f"{where}: files have no versions; there is no version {version_id}")
+        return self._patience.retried(lambda: self._head(bucket, key))
+
+    def read(self, version: ObjectVersion, start: int, end: int) -> bytes:
+        """Return exactly `[start, end)` of that file; see the port.
+
+        Raises:
+            ValueError: not a range of the file, or more than 64 MiB at once.
+        """
+        pins.check_request(version, start, end)
+        return self._patience.retried(lambda: self._read(version, start, end))
+
+    def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
+        """Yield every file below `prefix`, in key order (UTF-8 bytes, as S3 does); see the port.
+
+        Linked directories inside the bucket are left out: their files have keys of their own.
+        """
+        with _translated(f"s3://{bucket}"):
+            root = _root(bucket)
+        yield from _walk(bucket, root, "", prefix)
+
+    def _head(self, bucket: str, key: str) -> ObjectVersion:
+        where = _uri(bucket, key)
+        self._traffic.asked()
+        with _translated(where), _opened(bucket, key, where) as (_, found):
+            return ObjectVersion(bucket, key, None, _pin(found), found.st_size)
+
+    def _read(self, version: ObjectVersion, start: int, end: int) -> bytes:
+        where = pins.place(version, start, end)
+        self._traffic.asked()
+        with _translated(where), _opened(version.bucket, version.key, where) as (file, found):
+            _check_pin(version, found, where)
+            body = _pread(file, start, end)
+            _check_pin(version, os.fstat(file), where)
+        self._traffic.received(len(body))
+        pins.check_length(version, start, end, body=body, source="the file system")
+        return body
+
+
+def _pread(file: int, start: int, end: int) -> bytes:
+    """Read what the file system gives at once, and the rest after it: a pread may be short."""
+    body = os.pread(file, end - start, start)
+    while 0 < len(body) < end - start:
+        more = os.pread(file, end - start - len(body), start + len(body))
+        if not more:
+            break
+        body += more
+    return body
+
+
+def _pin(found: os.stat_result) -> str:
+    return f"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_size:x}"
+
+
+def _check_pin(version: ObjectVersion, found: os.stat_result, where: str) -> None:
+    pins.check_etag(version, _pin(found), where=where, endpoint="the file system")
+
+
+def _uri(bucket: str, key: str) -> str:
+    return f"s3://{bucket}/{key}"
+
+
+def _root(bucket: str) -> Path:
+    """Return the bucket's real directory."""
+    path = bucket
+    if bucket.startswith("file://"):
+        parts = urlsplit(bucket)
+        path = unquote(parts.path) if parts.netloc in ("", "localhost") else ""
+    if not Path(path).is_absolute() or "\0" in path:
+        raise Misconfigured(
+            f"the bucket {bucket!r} is no absolute directory; endpoint.type=localfile needs one, "
+            "as a path or as file:///path"
+        )
+    root = Path(os.path.realpath(path, strict=True))
+    if not root.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+    return root
+
+
+@contextlib.contextmanager
+def _opened(bucket: str, key: str, where: str) -> Iterator[tuple[int, os.stat_result]]:
+    """Open the key's file for reading; never waits, whatever the key turns out to be."""
+    root = _root(bucket)
+    if not _is_normal(key):
+        raise AccessDenied(
+            f"{where}: a key is a path below its bucket, without '.', '..' or empty parts"
+        )
+    path = os.path.realpath(root / key, strict=True)
+    _check_inside(root, path, where)
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    try:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            raise ObjectGone(f"{where} is not a regular file")
+        yield file, found
+    finally:
+        os.close(file)
+
+
+def _is_normal(key: str) -> bool:
+    """Whether this is the one key of its file, so that no file is two objects."""
+    return not any(part in ("", ".", "..") for part in key.split("/")) and "\0" not in key
+
+
+def _check_inside(root: Path, path: str, where: str) -> None:
+    if not Path(path).is_relative_to(root):
+        raise AccessDenied(f"{where} is a link that leads out of its bucket; put the file inside")
+
+
+def _walk(bucket: str, root: Path, above: str, prefix: str) -> Iterator[Listed]:
+    """Yield the files of one directory, `above` being its own key, and of those below it."""
+    with _translated(_uri(bucket, above)), os.scandir(root / above) as entries:
+        ordered = sorted(entries, key=_sort_key)
+    for entry in ordered:
+        key = above + entry.name
+        with _translated(_uri(bucket, key)):
+            _check_link(root, entry, _uri(bucket, key))
+            found = _stat(entry)
+        if entry.is_dir(follow_symlinks=False):
+            if prefix.startswith(f"{key}/") or key.startswith(prefix):
+                yield from _walk(bucket, root, f"{key}/", prefix)
+        elif found is not None and stat.S_ISREG(found.st_mode) and key.startswith(prefix):
+            yield Listed(bucket, key, _pin(found), found.st_size)
+
+
+def _sort_key(entry: os.DirEntry[str]) -> bytes:
+    # A directory's keys go on with a slash, so that "a.csv" comes before "a/b.csv".
+    return os.fsencode(entry.name) + (b"/" if entry.is_dir(follow_symlinks=False) else b"")
+
+
+def _check_link(root: Path, entry: os.DirEntry[str], where: str) -> None:
+    if entry.is_symlink():
+        _check_inside(root, os.path.realpath(entry.path), where)
+
+
+def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """Return what the entry is now, or None where it vanished since the directory was read."""
+    try:
+        return entry.stat()
+    except FileNotFoundError:
+        return None
+
+
+@contextlib.contextmanager
+def _translated(where: str) -> Iterator[None]:
+    """Turn the operating system's errors into ours: the one place where that happens."""
+    try:
+        yield
+    except PermissionError as exc:
+        raise AccessDenied(f"{where}: {exc.filename} may not be read; change its mode") from exc
+    except OSError as exc:
+        if exc.errno in _NOTHING_THERE:
+            raise ObjectGone(f"{where}: {exc.filename}: {exc.strerror}") from exc
+        raise StoreUnavailable(f"{where}: {exc}") from exc
+
+
+register("localfile", LocalStore)

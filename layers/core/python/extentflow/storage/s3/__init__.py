@@ -1,0 +1,13 @@
+"""Objects in S3 and in everything that speaks its API; boto3's one home on the reading side.
+
+`store` makes requests, `client` makes the client, `refusals` says what a server's refusal means.
+"""
+
+from extentflow.storage import register
+from extentflow.storage.s3.client import Limits
+from extentflow.storage.s3.store import S3Store
+
+__all__ = ["Limits", "S3Store"]
+
+for endpoint_type in ("awss3", "ontaps3", "storagegrids3"):
+    register(endpoint_type, S3Store)

@@ -1,0 +1,258 @@
+"""Object stores and sources in memory, and faults by script.
+
+Owns: MemoryStore (versioned or not), FaultyStore (wraps any store), MemorySource (a RangeSource
+over bytes). Refuses to know: time, threads, files. They keep the contracts of `extentflow.storage`,
+the refusal of reads over 64 MiB included, and count what they were asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from extentflow.errors import AccessDenied, ExtentflowError, ObjectGone, StoreUnavailable
+from extentflow.model import ObjectVersion
+from extentflow.storage import Listed, ObjectStore, pins
+from extentflow.storage.traffic import Traffic
+
+Operation = Literal["head", "read", "list"]
+FaultKind = Literal["unavailable", "short", "changed", "gone", "denied"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request that reached a store; `start` and `end` are 0 where it was no read."""
+
+    operation: Operation
+    bucket: str
+    key: str
+    start: int = 0
+    end: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    version: ObjectVersion
+    body: bytes
+    deleted: bool = False
+
+
+class MemoryStore:
+    """The ObjectStore port over a dict. A bucket exists from its first `put` on.
+
+    `versioned=False`: a put replaces the object, and reads of the old pin raise ObjectChanged; the
+    ETag is a digest of the body, so that A, B, A ends with A's ETag. `versioned=True`: every put is
+    a version of its own, a delete only covers it. `asked` lists every request.
+    """
+
+    def __init__(self, *, versioned: bool = False) -> None:
+        self._versioned = versioned
+        self._objects: dict[str, dict[str, list[_Stored]]] = {}
+        self._ordinals = itertools.count(1)
+        self._lock = threading.Lock()
+        self._traffic = Traffic()
+        self.asked: list[Asked] = []
+
+    @property
+    def fetched_bytes(self) -> int:
+        """Bytes returned by reads so far."""
+        return self._traffic.fetched_bytes
+
+    @property
+    def requests(self) -> int:
+        """Requests so far; a listing is one."""
+        return self._traffic.requests
+
+    def put(self, bucket: str, key: str, body: bytes) -> ObjectVersion:
+        """Store an object, in place of the one that had the key; return its pin."""
+        with self._lock:
+            return self._put(bucket, key, body, deleted=False).version
+
+    def delete(self, bucket: str, key: str) -> None:
+        """Delete the current version; on a versioned store older ones stay readable."""
+        with self._lock:
+            if self._versioned:
+                self._put(bucket, key, b"", deleted=True)
+            else:
+                self._objects.get(bucket, {}).pop(key, None)
+
+    def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:
+        """Return the current (or the given) version; see the port."""
+        self._note(Asked("head", bucket, key))
+        return self._found(bucket, key, version_id).version
+
+    def read(self, version: ObjectVersion, start: int, end: int) -> bytes:
+        """Return exactly `[start, end)` of that version; see the port.
+
+        Raises:
+            ValueError: not a range of the object, or more than 64 MiB at once.
+        """
+        self._note(Asked("read", version.bucket, version.key, start, end))
+        pins.check_request(version, start, end)
+        stored = self._found(version.bucket, version.key, version.version_id)
+        where = pins.place(version, start, end)
+        pins.check_etag(version, stored.version.etag, where=where, endpoint="the memory store")
+        body = stored.body[start:end]
+        self._traffic.received(len(body))
+        return body
+
+    def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
+        """Yield every key below `prefix`, in the order of its UTF-8 bytes; see the port."""
+        self._note(Asked("list", bucket, prefix))
+        if bucket not in self._objects:
+            raise ObjectGone(f"s3://{bucket}: no such bucket")
+        latest = [versions[-1] for versions in self._objects[bucket].values()]
+        found = [stored.version for stored in latest if not stored.deleted]
+        for version in sorted(found, key=lambda version: version.key.encode()):
+            if version.key.startswith(prefix):
+                yield Listed(bucket, version.key, version.etag, version.size)
+
+    def _put(self, bucket: str, key: str, body: bytes, *, deleted: bool) -> _Stored:
+        etag = hashlib.sha256(body).hexdigest()[:32]
+        version_id = f"v{next(self._ordinals)}" if self._versioned else None
+        stored = _Stored(ObjectVersion(bucket, key, version_id, etag, len(body)), body, deleted)
+        versions = self._objects.setdefault(bucket, {}).setdefault(key, [])
+        if not self._versioned:
+            versions.clear()
+        versions.append(stored)
+        return stored
+
+    def _found(self, bucket: str, key: str, version_id: str | None) -> _Stored:
+        if bucket not in self._objects:
+            raise ObjectGone(f"s3://{bucket}: no such bucket")
+        versions = self._objects[bucket].get(key, [])
+        if version_id is not None:
+            versions = [stored for stored in versions if stored.version.version_id == version_id]
+        if not versions or versions[-1].deleted:
+            what = f"version {version_id}" if version_id else "key"
+            raise ObjectGone(f"s3://{bucket}/{key}: no such {what}")
+        return versions[-1]
+
+    def _note(self, asked: Asked) -> None:
+        self._traffic.asked()
+        with self._lock:
+            self.asked.append(asked)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """When a store should fail, and how.
+
+    `calls` are the numbers (from 1) among the calls of `operation` that fail; empty means all.
+    `touching` narrows that to reads that overlap the range. `short` cuts the last byte off what
+    was read, as a broken store would; every other kind raises.
+    """
+
+    kind: FaultKind
+    operation: Operation = "read"
+    calls: frozenset[int] = frozenset()
+    touching: tuple[int, int] | None = None
+
+    def hits(self, number: int, asked: Asked) -> bool:
+        """Whether call `number` of its operation fails."""
+        if asked.operation != self.operation or (self.calls and number not in self.calls):
+            return False
+        if self.touching is None:
+            return True
+        return asked.start < self.touching[1] and self.touching[0] < asked.end
+
+
+class FaultyStore:
+    """Any store, failing by script; the first fault that hits a call decides.
+
+    `calls` counts the calls of each operation, those that failed included.
+    """
+
+    def __init__(self, store: ObjectStore, *faults: Fault) -> None:
+        self._store = store
+        self._faults = faults
+        self._lock = threading.Lock()
+        self.calls: dict[Operation, int] = {"head": 0, "read": 0, "list": 0}
+
+    def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:
+        """As the store's own, unless a fault hits."""
+        self._strike(Asked("head", bucket, key))
+        return self._store.head(bucket, key, version_id)
+
+    def read(self, version: ObjectVersion, start: int, end: int) -> bytes:
+        """As the store's own, unless a fault hits; one byte short where the script says so."""
+        kind = self._strike(Asked("read", version.bucket, version.key, start, end))
+        body = self._store.read(version, start, end)
+        return body[:-1] if kind == "short" else body
+
+    def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
+        """As the store's own, unless a fault hits."""
+        self._strike(Asked("list", bucket, prefix))
+        yield from self._store.list(bucket, prefix)
+
+    def _strike(self, asked: Asked) -> FaultKind | None:
+        with self._lock:
+            self.calls[asked.operation] += 1
+            number = self.calls[asked.operation]
+        kind = next((fault.kind for fault in self._faults if fault.hits(number, asked)), None)
+        if kind is not None and kind != "short":
+            raise _error(kind, f"s3://{asked.bucket}/{asked.key}[{asked.start}-{asked.end})")
+        return kind
+
+
+def _error(kind: FaultKind, where: str) -> ExtentflowError:
+    if kind == "changed":
+        return pins.changed(where, "by script")
+    if kind == "gone":
+        return ObjectGone(f"{where}: no such key, by script")
+    if kind == "denied":
+        return AccessDenied(f"{where}: refused, by script")
+    return StoreUnavailable(f"{where}: no answer, by script")
+
+
+class MemorySource:
+    """A RangeSource over bytes, without a store and without threads, for tests of formats.
+
+    `window_bytes` is the window of every `stream` that names none: take 2 to force every edge.
+    `faults` raise for every read or window that touches the byte at their position. `reads` lists
+    the ranges that were asked for.
+    """
+
+    def __init__(
+        self,
+        body: bytes,
+        *,
+        window_bytes: int = 7,
+        faults: Mapping[int, ExtentflowError] | None = None,
+        version: ObjectVersion | None = None,
+    ) -> None:
+        self._body = body
+        self._window_bytes = window_bytes
+        self._faults = dict(faults or {})
+        etag = hashlib.sha256(body).hexdigest()[:32]
+        self._version = version or ObjectVersion("memory", "object", None, etag, len(body))
+        self.reads: list[tuple[int, int]] = []
+
+    @property
+    def version(self) -> ObjectVersion:
+        """The pinned version."""
+        return self._version
+
+    def read(self, start: int, end: int) -> bytes:
+        """Return exactly `[start, end)`.
+
+        Raises:
+            ValueError: not a range of the object, or more than 64 MiB.
+        """
+        pins.check_request(self._version, start, end)
+        self.reads.append((start, end))
+        for position, fault in sorted(self._faults.items(), key=lambda item: item[0]):
+            if start <= position < end:
+                raise fault
+        return self._body[start:end]
+
+    def stream(self, start: int, end: int, *, window_bytes: int | None = None) -> Iterator[bytes]:
+        """Yield `[start, end)` in windows, in order."""
+        if not 0 <= start <= end <= self._version.size:
+            raise ValueError(f"[{start}-{end}) is not a range of {self._version.size} bytes")
+        window = window_bytes or self._window_bytes
+        return (self.read(at, min(at + window, end)) for at in range(start, end, window))
