@@ -10,10 +10,10 @@ ExtentflowError
     └── ServiceFailed      a service died, or did not answer in time
 """
 
-from extentflow.errors import ExtentflowError
+from extentflow.errors import Permanent
 
 
-class LocalStackError(ExtentflowError):
+class LocalStackError(Permanent):
     """Root of the local stack's errors."""
 
 

@@ -17,8 +17,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-import psutil
-
 _RECORD = "process.json"
 _PROC = Path("/proc")
 _POLL_SECONDS = 0.02
@@ -128,16 +126,22 @@ def birth_of(pid: int) -> str | None:
 
     On Linux, ticks since boot and the boot's id: the clock may be set while a process runs.
     """
+    if not _PROC.is_dir():
+        return _birth_without_proc(pid)
     try:
-        if _PROC.is_dir():
-            fields = (_PROC / f"{pid}/stat").read_text().rpartition(")")[2].split()
-            boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-            return None if fields[0] in "ZX" else f"{boot}/{fields[19]}"
-        process = psutil.Process(pid)
-        ended = process.status() == psutil.STATUS_ZOMBIE
-        return None if ended else str(process.create_time())
-    except (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):
+        fields = (_PROC / f"{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
         return None
+    boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    return None if fields[0] in "ZX" else f"{boot}/{fields[19]}"
+
+
+def _birth_without_proc(pid: int) -> str | None:
+    columns = ["-o", "stat=", "-o", "lstart="]
+    ps = ["/bin/ps", "-p", str(pid), *columns]
+    answer = subprocess.run(ps, capture_output=True, text=True, check=False).stdout.strip()
+    state, _, birth = answer.partition(" ")
+    return birth.strip() if birth and not state.startswith("Z") else None
 
 
 def _record(running: Running, directory: Path) -> None:

@@ -1,11 +1,12 @@
 """Several services as one stack under one root directory.
 
-Owns: where services keep their things, starting them side by side, readiness, stopping, and
-var/stack.json. Refuses to know: how any one service is configured.
+Owns: which services there are, their ports, starting them side by side, and var/stack.json.
+Refuses to know: how any one service lives.
 
     <root>/var/<service>/        its working directory: configuration, data, tmp, process.json
     <root>/var/<service>.log     its output
     <root>/var/stack.json        what runs where, for people, tests and other commands
+    <root>/var/stack.lock        held while services are started or stopped
 """
 
 import fcntl
@@ -13,49 +14,26 @@ import json
 import random
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Literal, Self
 
 from extentflow.errors import Misconfigured
-from extentflow_local import processes, programs
-from extentflow_local.components import read_lock
-from extentflow_local.errors import LocalStackError, PortTaken, ServiceFailed
-from extentflow_local.fetch import Fetcher, tail
-from extentflow_local.ivy import Ivy
-from extentflow_local.ports import free_run, taken
-from extentflow_local.processes import Running
-from extentflow_local.services import Service, Toolbox
+from extentflow_local.errors import LocalStackError, ServiceFailed
+from extentflow_local.hosted import HostedService, ServiceState
+from extentflow_local.ports import free_run
+from extentflow_local.services import Service
 from extentflow_local.services.dynamodb import DynamoDbLocal
 from extentflow_local.services.kafka import Kafka
 from extentflow_local.services.s3 import SeaweedS3
 from extentflow_local.settings import LocalSettings
+from extentflow_local.toolbox import toolbox
 
 SERVICES: tuple[Service, ...] = (Kafka(), SeaweedS3(), DynamoDbLocal())
 
-_POLL_SECONDS = 0.05
-_LOG_LINES_SHOWN = 15
-
 Outcome = Literal["started", "already running"]
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceState:
-    """What is known about one service; `pid` and `endpoint` are None while it does not run."""
-
-    name: str
-    title: str
-    pid: int | None
-    endpoint: str | None
-    ports: Mapping[str, int]
-    log: Path
-    directory: Path
-    environment: Mapping[str, str]
 
 
 class Stack:
@@ -77,12 +55,17 @@ class Stack:
         notify: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self.settings = settings or LocalSettings.from_environment()
-        self.services = {service.name: service for service in services}
         self._var = root.resolve() / "var"
         self._first_ports = dict(ports or {})
         self._free_ports = free_ports
         self._toolbox = toolbox(self.settings, notify)
         self._gave_up = threading.Event()
+        self._hosted = {
+            service.name: HostedService(
+                service, self._var, self.settings.search_path, self._gave_up
+            )
+            for service in services
+        }
 
     def __enter__(self) -> Self:
         return self
@@ -102,31 +85,34 @@ class Stack:
         chosen = self._chosen(names)
         self._gave_up.clear()
         with self._turn():
-            places = [(service, self._place(service)) for service in chosen]
+            places = [(hosted, self._ports_for(hosted)) for hosted in chosen]
             with ThreadPoolExecutor(len(chosen)) as pool:
-                starts = [pool.submit(self._start, *place) for place in places]
+                starts = [
+                    pool.submit(hosted.start, ports, self._toolbox) for hosted, ports in places
+                ]
                 try:
                     problems = [start.exception() for start in starts]
                 except BaseException:
                     self._gave_up.set()
                     raise
-            self._write_summary()
         _raise_all(problems)
-        return {service.name: start.result() for service, start in zip(chosen, starts, strict=True)}
+        return {
+            hosted.name: "started" if start.result() else "already running"
+            for hosted, start in zip(chosen, starts, strict=True)
+        }
 
     def down(self, names: Iterable[str] = ()) -> list[str]:
         """Stop the named services (all, when none is named); return the names of those that ran."""
         with self._turn():
-            ran = [service for service in self._chosen(names) if self._running(service)]
-            if ran:
-                with ThreadPoolExecutor(len(ran)) as pool:
-                    list(pool.map(self._stop, ran))
-            self._write_summary()
-        return [service.name for service in ran]
+            ran = [hosted for hosted in self._chosen(names) if hosted.running()]
+            with ThreadPoolExecutor(max(1, len(ran))) as pool:
+                list(pool.map(HostedService.stop, ran))
+        return [hosted.name for hosted in ran]
 
     def kill(self, name: str) -> None:
         """End a service at once, as a power cut would."""
-        self._signal(name, signal.SIGKILL)
+        with self._turn():
+            self._one(name).kill()
 
     def restart(self, name: str) -> None:
         """Stop a service and start it again with its data, at the same ports."""
@@ -135,15 +121,15 @@ class Stack:
 
     def pause(self, name: str) -> None:
         """Freeze a service (SIGSTOP): it keeps its connections and answers nothing."""
-        self._signal(name, signal.SIGSTOP)
+        self._one(name).found().send(signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
         """Let a frozen service go on."""
-        self._signal(name, signal.SIGCONT)
+        self._one(name).found().send(signal.SIGCONT)
 
     def state(self) -> list[ServiceState]:
         """What runs where, in the order of the services."""
-        return [self._state_of(service) for service in self.services.values()]
+        return [hosted.state() for hosted in self._hosted.values()]
 
     def endpoint(self, name: str) -> str:
         """The address of a running service.
@@ -151,10 +137,8 @@ class Stack:
         Raises:
             ServiceFailed: it does not run.
         """
-        endpoint = self._state_of(self._chosen([name])[0]).endpoint
-        if endpoint is None:
-            raise ServiceFailed(f"{name} does not run: start it with `extentflow up {name}`")
-        return endpoint
+        hosted = self._one(name)
+        return hosted.service.endpoint(hosted.found().ports)
 
     def endpoints(self) -> dict[str, str]:
         """Addresses of the services that run."""
@@ -167,134 +151,8 @@ class Stack:
             merged |= state.environment
         return merged
 
-    @property
-    def summary(self) -> Path:
-        """The file that tells other processes what runs where."""
-        return self._var / "stack.json"
-
-    def _chosen(self, names: Iterable[str]) -> list[Service]:
-        wanted = list(names) or list(self.services)
-        unknown = [name for name in wanted if name not in self.services]
-        if unknown:
-            raise Misconfigured(
-                [f"no service {name!r}; there are: {', '.join(self.services)}" for name in unknown]
-            )
-        return [self.services[name] for name in dict.fromkeys(wanted)]
-
-    def _directory(self, service: Service) -> Path:
-        return self._var / service.name
-
-    def _log(self, service: Service) -> Path:
-        return self._var / f"{service.name}.log"
-
-    def _running(self, service: Service) -> Running | None:
-        return Running.recorded_in(self._directory(service))
-
-    def _place(self, service: Service) -> Mapping[str, int]:
-        """Decide a service's ports; not in parallel, so that two never pick the same."""
-        running = self._running(service)
-        if running is not None:
-            return running.ports
-        first = self._first_ports.get(service.name)
-        if first is None and self._free_ports:
-            first = free_run(len(service.port_names), random.SystemRandom())
-        elif first is None:
-            first = self.settings.ports[service.name]
-        self._first_ports[service.name] = first
-        return {name: first + offset for offset, name in enumerate(service.port_names)}
-
-    def _start(self, service: Service, ports: Mapping[str, int]) -> Outcome:
-        running = self._running(service)
-        if running is not None:
-            self._await_answer(service, running)
-            return "already running"
-        directory = self._directory(service)
-        (directory / "tmp").mkdir(parents=True, exist_ok=True)
-        command = service.prepare(directory, ports, self._toolbox)
-        self._refuse_clash(service, ports)
-        running = processes.start(
-            command,
-            directory=directory,
-            log=self._log(service),
-            environment=self._surroundings(directory),
-            ports=ports,
-        )
-        self._await_answer(service, running)
-        return "started"
-
-    def _surroundings(self, directory: Path) -> dict[str, str]:
-        """Little of the caller's environment: servers must not depend on who starts them."""
-        return {
-            "PATH": self.settings.search_path,
-            "HOME": str(directory),
-            "TMPDIR": str(directory / "tmp"),
-            "LC_ALL": "C.UTF-8",
-        }
-
-    def _refuse_clash(self, service: Service, ports: Mapping[str, int]) -> None:
-        clashes = taken(ports.values())
-        if clashes:
-            raise PortTaken(
-                f"{service.name}: port {', '.join(map(str, clashes))} is taken by another process:"
-                f" stop that one, or choose another with `--{service.name}-port` or"
-                f" EXTENTFLOW_LOCAL_{service.name.upper()}_PORT (needs {len(ports)} in a row)"
-            )
-
-    def _await_answer(self, service: Service, running: Running) -> None:
-        deadline = time.monotonic() + service.ready_seconds
-        while not service.answers(running.ports):
-            if not running.alive():
-                raise ServiceFailed(self._last_words(service, "ended before it answered"))
-            if self._gave_up.is_set():
-                raise ServiceFailed(f"{service.name}: nobody waits for it any more")
-            if time.monotonic() > deadline:
-                slow = (
-                    f"runs (pid {running.pid}) but did not answer in {service.ready_seconds:.0f} s"
-                )
-                raise ServiceFailed(self._last_words(service, slow))
-            time.sleep(_POLL_SECONDS)
-
-    def _last_words(self, service: Service, what: str) -> str:
-        log = self._log(service)
-        return f"{service.name} {what}. The end of {log}:\n{tail(log, _LOG_LINES_SHOWN)}"
-
-    def _stop(self, service: Service) -> None:
-        running = self._running(service)
-        if running is not None:
-            running.send(signal.SIGCONT)
-            running.stop(patience_seconds=service.stop_seconds)
-            self._clean_up(service, running)
-
-    def _signal(self, name: str, number: signal.Signals) -> None:
-        service = self._chosen([name])[0]
-        running = self._running(service)
-        if running is None:
-            raise ServiceFailed(f"{name} does not run: start it with `extentflow up {name}`")
-        if number is signal.SIGKILL:
-            running.kill()
-            self._clean_up(service, running)
-        else:
-            running.send(number)
-
-    def _clean_up(self, service: Service, running: Running) -> None:
-        processes.forget(self._directory(service))
-        for path in service.leftovers(running.ports):
-            path.unlink(missing_ok=True)
-
-    def _state_of(self, service: Service) -> ServiceState:
-        running = self._running(service)
-        return ServiceState(
-            name=service.name,
-            title=service.title,
-            pid=running.pid if running else None,
-            endpoint=service.endpoint(running.ports) if running else None,
-            ports=running.ports if running else {},
-            log=self._log(service),
-            directory=self._directory(service),
-            environment=service.environment(running.ports) if running else {},
-        )
-
-    def _write_summary(self) -> None:
+    def summary(self) -> dict[str, object]:
+        """What var/stack.json holds: the services that run, and the environment to use them."""
         services = {
             state.name: {
                 "endpoint": state.endpoint,
@@ -306,42 +164,53 @@ class Stack:
             for state in self.state()
             if state.pid is not None
         }
-        fresh = self._var / "stack.json.new"
-        document = {"services": services, "environment": self.environment()}
-        fresh.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-        fresh.rename(self.summary)
+        return {"services": services, "environment": self.environment()}
+
+    def _chosen(self, names: Iterable[str]) -> list[HostedService]:
+        wanted = list(names) or list(self._hosted)
+        unknown = [name for name in wanted if name not in self._hosted]
+        if unknown:
+            raise Misconfigured(
+                [f"no service {name!r}; there are: {', '.join(self._hosted)}" for name in unknown]
+            )
+        return [self._hosted[name] for name in dict.fromkeys(wanted)]
+
+    def _one(self, name: str) -> HostedService:
+        return self._chosen([name])[0]
+
+    def _ports_for(self, hosted: HostedService) -> Mapping[str, int]:
+        """Decide a service's ports; one after the other, so that two never pick the same."""
+        names = hosted.service.port_names
+        first = self._first_ports.get(hosted.name)
+        running = hosted.running()
+        if running is not None:
+            _refuse_move(hosted.name, running.ports[names[0]], first)
+            return running.ports
+        if first is None and self._free_ports:
+            first = free_run(len(names), random.SystemRandom())
+        elif first is None:
+            first = self.settings.ports[hosted.name]
+        self._first_ports[hosted.name] = first
+        return {name: first + offset for offset, name in enumerate(names)}
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
+        """Change what runs: one process at a time, and with a summary that tells the outcome."""
         self._var.mkdir(parents=True, exist_ok=True)
         with (self._var / "stack.lock").open("w", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
+            fresh = self._var / "stack.json.new"
+            fresh.write_text(json.dumps(self.summary(), indent=2) + "\n", encoding="utf-8")
+            fresh.rename(self._var / "stack.json")
 
 
-def toolbox(settings: LocalSettings, notify: Callable[[str], None] = lambda _line: None) -> Toolbox:
-    """Find programs, and fetch libraries, each at most once and only when a service asks."""
-
-    @cache
-    def java() -> Path:
-        return programs.java(home=settings.java_home, search_path=settings.search_path)
-
-    @cache
-    def library(component: str) -> Path:
-        ivy = Ivy(java(), programs.spark_jar("ivy"), settings.ivy_settings)
-        return Fetcher(settings.cache, ivy, notify=notify).folder(read_lock()[component])
-
-    @cache
-    def weed() -> Path:
-        return programs.weed(search_path=settings.search_path)
-
-    return Toolbox(java=java, weed=weed, library=library, spark_jar=programs.spark_jar)
-
-
-def spark_kafka_jars(settings: LocalSettings | None = None) -> list[Path]:
-    """Return the jars of Spark's own Kafka sink, which the benchmark compares with."""
-    folder = toolbox(settings or LocalSettings.from_environment()).library("spark-kafka")
-    return sorted(folder.glob("*.jar"))
+def _refuse_move(name: str, runs_at: int, asked: int | None) -> None:
+    if asked not in {None, runs_at}:
+        raise ServiceFailed(
+            f"{name} runs at port {runs_at} already: to move it to {asked}, first stop it with"
+            f" `extentflow down {name}`; its data stays"
+        )
 
 
 def _raise_all(problems: Iterable[BaseException | None]) -> None:

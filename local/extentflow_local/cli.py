@@ -1,0 +1,114 @@
+"""The commands `up`, `down` and `stack`, which the main command line adds to its own.
+
+Owns: their arguments and output. Refuses to know: services, and how errors look.
+"""
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from extentflow_local.settings import LocalSettings
+from extentflow_local.stack import Stack
+
+app = typer.Typer(no_args_is_help=True)
+
+_Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="SERVICE", help="kafka, s3, dynamodb; all of them by default."),
+]
+_Directory = Annotated[
+    Path | None,
+    typer.Option("--dir", help="Root directory; data goes to var/ below it. Default: here."),
+]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+_KAFKA_PORT = typer.Option(min=1, max=65_535, help="Kafka's port; takes the next one too.")
+_S3_PORT = typer.Option(min=1, max=65_535, help="The S3 server's port; takes the next seven too.")
+_DYNAMODB_PORT = typer.Option(min=1, max=65_535, help="DynamoDB's port.")
+
+
+@app.command()
+def up(
+    names: _Names = None,
+    *,
+    directory: _Directory = None,
+    kafka_port: Annotated[int | None, _KAFKA_PORT] = None,
+    s3_port: Annotated[int | None, _S3_PORT] = None,
+    dynamodb_port: Annotated[int | None, _DYNAMODB_PORT] = None,
+    as_json: _Json = False,
+) -> None:
+    """Start Kafka, an S3 server and DynamoDB on this machine; harmless when they run."""
+    asked = {"kafka": kafka_port, "s3": s3_port, "dynamodb": dynamodb_port}
+    ports = {name: port for name, port in asked.items() if port is not None}
+    notes = Console(stderr=True, highlight=False)
+    stack = _stack(directory, ports, notes)
+    outcomes = stack.up(names or ())
+    for name, outcome in outcomes.items():
+        notes.print(f"[bold]{name}[/] {outcome} at {stack.endpoint(name)}")
+    if as_json:
+        _print_json(stack)
+    else:
+        _print_environment(stack)
+
+
+@app.command()
+def down(names: _Names = None, *, directory: _Directory = None, as_json: _Json = False) -> None:
+    """Stop what runs; the data stays."""
+    stopped = _stack(directory, {}, Console(stderr=True)).down(names or ())
+    if as_json:
+        typer.echo(json.dumps({"stopped": stopped}))
+    else:
+        typer.echo(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
+
+
+@app.command("stack")
+def show(
+    *,
+    directory: _Directory = None,
+    as_json: _Json = False,
+    env: Annotated[
+        bool, typer.Option("--env", help='Only exports, for eval "$(extentflow stack --env)".')
+    ] = False,
+) -> None:
+    """Show what runs where, with the variables to paste."""
+    stack = _stack(directory, {}, Console(stderr=True))
+    if as_json:
+        _print_json(stack)
+    elif env:
+        _print_environment(stack)
+    else:
+        Console(highlight=False).print(_table(stack))
+        _print_environment(stack)
+
+
+def _stack(directory: Path | None, ports: dict[str, int], notes: Console) -> Stack:
+    settings = LocalSettings.from_environment()
+    if directory is not None:
+        settings = replace(settings, root=directory.resolve())
+    return Stack(settings.root, ports, settings=settings, notify=notes.print)
+
+
+def _table(stack: Stack) -> Table:
+    table = Table("service", "state", "endpoint", "pid", box=None, header_style="bold")
+    table.add_column("log", overflow="fold")
+    for state in stack.state():
+        runs = "[green]running[/]" if state.pid else "[dim]stopped[/]"
+        pid = str(state.pid or "")
+        table.add_row(state.title, runs, state.endpoint or "", pid, str(state.log))
+    return table
+
+
+def _print_environment(stack: Stack) -> None:
+    for name, value in stack.environment().items():
+        typer.echo(f"export {name}={shlex.quote(value)}")
+
+
+def _print_json(stack: Stack) -> None:
+    typer.echo(json.dumps(stack.summary(), indent=2))

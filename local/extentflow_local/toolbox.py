@@ -1,0 +1,40 @@
+"""Programs and libraries as services and benchmarks ask for them.
+
+Owns: putting settings, lock, fetcher and programs together. Refuses to know: who uses them.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from extentflow_local import programs
+from extentflow_local.components import read_lock
+from extentflow_local.fetch import Fetcher
+from extentflow_local.ivy import Ivy
+from extentflow_local.services import Toolbox
+from extentflow_local.settings import LocalSettings
+
+
+def toolbox(settings: LocalSettings, notify: Callable[[str], None] = lambda _line: None) -> Toolbox:
+    """Find programs, and fetch libraries, each at most once and only when a service asks."""
+
+    @cache
+    def java() -> Path:
+        return programs.java(home=settings.java_home, search_path=settings.search_path)
+
+    @cache
+    def library(component: str) -> Path:
+        ivy = Ivy(java(), programs.spark_jar("ivy"), settings.ivy_settings)
+        return Fetcher(settings.cache, ivy, notify=notify).folder(read_lock()[component])
+
+    @cache
+    def weed() -> Path:
+        return programs.weed(search_path=settings.search_path)
+
+    return Toolbox(java=java, weed=weed, library=library, spark_jar=programs.spark_jar)
+
+
+def spark_kafka_jars(settings: LocalSettings | None = None) -> list[Path]:
+    """Return the jars of Spark's own Kafka sink, which the benchmark compares with."""
+    folder = toolbox(settings or LocalSettings.from_environment()).library("spark-kafka")
+    return sorted(folder.glob("*.jar"))
