@@ -108,6 +108,6 @@ class Misconfigured(ExtentflowError):  # noqa: N818
 
 
 def reason(error: ExtentflowError) -> str:
-    """Return the reason that a ledger keeps: one line, its kind first where people search for it."""
+    """Return the reason that a ledger keeps: one line, its kind first where people search it."""
     text = " ".join(str(error).split())
     return f"object gone: {text}" if isinstance(error, ObjectGone) else text

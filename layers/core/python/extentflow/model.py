@@ -31,9 +31,10 @@ class ObjectVersion:
 
     @property
     def uri(self) -> str:
-        """`s3://bucket/key`, with the version id where there is one."""
+        """`s3://bucket/key` (`file://directory/key`), with the version id where there is one."""
+        scheme = "file" if self.bucket.startswith("/") else "s3"
         version = f"?versionId={self.version_id}" if self.version_id else ""
-        return f"s3://{self.bucket}/{self.key}{version}"
+        return f"{scheme}://{self.bucket}/{self.key}{version}"
 
 
 @dataclass(frozen=True, slots=True)

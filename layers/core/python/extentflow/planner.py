@@ -76,6 +76,11 @@ class Planner:
             return self.replay(found)
         return found
 
+    def dry_run(self, intake: Intake) -> tuple[Job, list[Extent]]:
+        """Return the job and extents that `register` and `plan` would make; nothing is stored."""
+        job = self._new(intake, 0)
+        return job, list(self.extents(job))
+
     def plan(self, job: Job) -> Job:
         """Finish a PLANNING job's plan; any other job is returned as it is.
 

@@ -67,6 +67,18 @@ class Worker(Protocol):
         ...
 
 
+class Watch(Protocol):
+    """Whoever wants to see a run from the driver; called from any thread of the driver."""
+
+    def expect(self, extent: Extent) -> None:
+        """Note that this extent is about to be run."""
+        ...
+
+    def see(self, receipt: Receipt) -> None:
+        """Take a receipt; the same one may come more than once."""
+        ...
+
+
 class Engine(Protocol):
     """Something that runs tasks on workers."""
 
@@ -75,8 +87,8 @@ class Engine(Protocol):
         """How many tasks run at once."""
         ...
 
-    def run(self, tasks: Sequence[Task], watch: Callable[[Receipt], None]) -> None:
-        """Run all tasks; `watch` sees each receipt on the driver, possibly more than once.
+    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+        """Run all tasks; `watch` sees each receipt.
 
         Returns when every extent is final or `stop` was called. Raises the error of a worker that
         could not go on.
@@ -153,7 +165,7 @@ def drive(
     planner: Planner,
     ledger: Ledger,
     engine: Engine,
-    watch: Callable[[Receipt], None],
+    watch: Watch,
 ) -> list[Job]:
     """Run the pending extents of open jobs, in waves, and return every job as the ledger has it."""
     running = [planner.plan(job) for job in jobs]
@@ -165,6 +177,8 @@ def drive(
         for extent in planner.pending(job)
     )
     for wave in _waves(extents):
+        for extent in wave:
+            watch.expect(extent)
         engine.run(pack(wave, lambda job: ordered[job], engine.cores), watch)
     return [ledger.close(job.id) for job in running]
 

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from uuid import uuid4
 
-from extentflow.engines import Task, WorkerSpec
+from extentflow.engines import Task, Watch, WorkerSpec
 from extentflow.errors import ExtentflowError, Misconfigured
 from extentflow.model import Extent, Receipt
 
@@ -64,7 +64,7 @@ class InlineEngine:
         """Process ids of the live workers."""
         return [member.process.pid or 0 for member in self._members]
 
-    def run(self, tasks: Sequence[Task], watch: Callable[[Receipt], None]) -> None:
+    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
         """See `Engine.run`."""
         queue = deque(tasks)
         try:
@@ -117,7 +117,7 @@ class InlineEngine:
                 member.todo.extend(task.extents)
                 _send(member.pipe, task)
 
-    def _listen(self, queue: deque[Task], watch: Callable[[Receipt], None]) -> None:
+    def _listen(self, queue: deque[Task], watch: Watch) -> None:
         by_pipe = {member.pipe: member for member in self._members}
         for pipe in wait(list(by_pipe), timeout=POLL_SECONDS):
             member = by_pipe[pipe]  # type: ignore[index]
@@ -128,12 +128,12 @@ class InlineEngine:
                 continue
             self._take(member, answer, watch)
 
-    def _take(self, member: _Member, answer: object, watch: Callable[[Receipt], None]) -> None:
+    def _take(self, member: _Member, answer: object, watch: Watch) -> None:
         if isinstance(answer, ExtentflowError):
             raise answer
         if isinstance(answer, Receipt):
             member.todo.popleft()
-            watch(answer)
+            watch.see(answer)
         else:
             member.ready = True
             self._start_deaths = 0

@@ -22,7 +22,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.accumulators import AccumulatorParam
 
-from extentflow.engines import Task, Worker, WorkerSpec
+from extentflow.engines import Task, Watch, Worker, WorkerSpec
 from extentflow.errors import ExtentflowError, Permanent, Retryable
 from extentflow.model import Receipt
 
@@ -95,7 +95,7 @@ class SparkEngine:
         """Parallel tasks: what the cluster offers, at most the number of slots."""
         return max(1, min(int(self._sc.defaultParallelism), self._slots))
 
-    def run(self, tasks: Sequence[Task], watch: Callable[[Receipt], None]) -> None:
+    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
         """See `Engine.run`."""
         if not tasks or self._stopping.is_set():
             return
@@ -124,14 +124,14 @@ class SparkEngine:
         self._evict(self._spec.run)
 
 
-def _follow(receipts: object, over: threading.Event, watch: Callable[[Receipt], None]) -> None:
+def _follow(receipts: object, over: threading.Event, watch: Watch) -> None:
     seen = 0
     last = False
     while not last:
         last = over.wait(POLL_SECONDS)
         values: list[Receipt] = receipts.value  # type: ignore[attr-defined]
         for receipt in values[seen : (count := len(values))]:
-            watch(receipt)
+            watch.see(receipt)
         seen = count
 
 

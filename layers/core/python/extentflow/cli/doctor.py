@@ -1,0 +1,175 @@
+"""`extentflow init` and `extentflow doctor`: make what is missing, explain what is wrong.
+
+Owns: these commands, the list of checks and their remedies. Refuses to know: how each fact is
+found out; the rooms answer.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Annotated
+from uuid import uuid4
+
+import typer
+
+from extentflow.cli import output
+from extentflow.cli.options import AsJson
+from extentflow.connectors import ConnectorConfig
+from extentflow.errors import ExtentflowError, Misconfigured
+from extentflow.sink import ClientSettings, Progress
+from extentflow.wiring import Site
+
+CLOCK_SKEW_SECONDS = 5.0
+INCOMPLETE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check's result: `verdict` is ok, warning or problem; `remedy` is empty when ok."""
+
+    check: str
+    verdict: str
+    fact: str
+    remedy: str = ""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this module's commands."""
+    app.command()(init)
+    app.command()(doctor)
+
+
+def init() -> None:
+    """Create the ledger table and the progress topic where they are missing."""
+    site = Site.from_environment()
+    created = site.ledger.create()
+    site.broker.ensure_progress_topic()
+    what = "created" if created else "is there already"
+    output.out.print(
+        f"ledger table {site.settings.ledger_table} {what} (id {site.ledger.id}); "
+        f"progress topic is there on Kafka cluster {site.broker.cluster}",
+        highlight=False,
+    )
+
+
+def doctor(
+    *,
+    connector: Annotated[
+        str | None, typer.Option("--connector", "-c", help="Check this one's objects and topics.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check credentials, table, clock, broker, transactions, topics, buckets; say what to do."""
+    findings = list(_examine(Site.from_environment(), connector))
+    if as_json:
+        output.print_json([asdict(finding) for finding in findings])
+    else:
+        output.print_table(
+            ("check", "", "fact", "what to do"),
+            [(f.check, f.verdict, f.fact, f.remedy) for f in findings],
+        )
+    if any(finding.verdict == "problem" for finding in findings):
+        raise typer.Exit(INCOMPLETE)
+
+
+def _examine(site: Site, connector: str | None) -> Iterator[Finding]:
+    table = _try("ledger table", lambda: f"{site.settings.ledger_table}, id {site.ledger.id}")
+    yield table
+    if table.verdict == "ok":
+        yield _clock(site)
+    broker = _try("Kafka cluster", lambda: site.broker.cluster)
+    yield broker
+    if broker.verdict == "ok":
+        yield _try("progress topic", lambda: _progress_topic(site))
+        yield _try("transactions", lambda: _transaction(site))
+    if broker.verdict == table.verdict == "ok":
+        yield _slots(site)
+    if connector is not None and table.verdict == "ok":
+        yield from _connector(site, connector)
+
+
+def _try(check: str, ask: Callable[[], str]) -> Finding:
+    try:
+        return Finding(check, "ok", ask())
+    except Misconfigured as exc:
+        return Finding(check, "problem", "; ".join(exc.problems), "see the fact")
+    except ExtentflowError as exc:
+        return Finding(check, "problem", str(exc), "see the fact")
+
+
+def _clock(site: Site) -> Finding:
+    skew = time.time() - site.ledger.now()
+    fact = f"{skew:+.0f} s against the ledger's server"
+    if abs(skew) <= CLOCK_SKEW_SECONDS:
+        return Finding("clock", "ok", fact)
+    remedy = "leases use the server's clock, but signatures need yours: synchronise it (NTP)"
+    return Finding("clock", "warning", fact, remedy)
+
+
+def _progress_topic(site: Site) -> str:
+    site.broker.ensure_progress_topic()
+    return "is there"
+
+
+def _transaction(site: Site) -> str:
+    """Commit one empty transaction under a throw-away identity."""
+    started = time.monotonic()
+    identity = f"{site.settings.app_id}.doctor-{uuid4().hex[:8]}"
+    fence = site.broker.fence(identity, ClientSettings())
+    try:
+        fence.mark(Progress(epoch=1))
+    finally:
+        fence.close()
+    return f"committed one in {time.monotonic() - started:.1f} s"
+
+
+def _slots(site: Site) -> Finding:
+    now = site.ledger.now()
+    taken = [slot for slot in site.ledger.slots(site.broker.cluster) if slot.owner]
+    alive = [slot for slot in taken if slot.until >= now]
+    stuck = [slot for slot in taken if slot.until < now and slot.working is not None]
+    fact = f"{len(alive)} in use of {site.settings.exactly_once_slots}"
+    if not stuck:
+        return Finding("slots", "ok", fact)
+    fact += f", {len(stuck)} left behind with an extent"
+    return Finding("slots", "warning", fact, "run the jobs again; the next worker takes them over")
+
+
+def _connector(site: Site, name: str) -> Iterator[Finding]:
+    try:
+        config, revision = site.connector(name)
+    except Misconfigured as exc:
+        yield Finding("connector", "problem", "; ".join(exc.problems), "see the fact")
+        return
+    yield Finding("connector", "ok", f"{name}, revision {revision}")
+    yield _try("objects", lambda: _first_object(site, config, revision))
+    if "{" not in config.topic:
+        yield _topic(site, "topic", config.topic)
+    if config.dead_letter_topic is not None:
+        yield _topic(site, "dead letter topic", config.dead_letter_topic)
+
+
+def _first_object(site: Site, config: ConnectorConfig, revision: int) -> str:
+    store = site.store(config, revision)
+    first = next(iter(store.list(config.bucket, config.prefix)), None)
+    if first is None:
+        return f"the bucket {config.bucket} can be listed; nothing is below {config.prefix!r}"
+    version = store.head(first.bucket, first.key)
+    if version.size:
+        store.read(version, 0, 1)
+    versioned = "versioned" if version.version_id else "unversioned: replaced objects supersede"
+    return f"{version.uri} can be read; the bucket is {versioned}"
+
+
+def _topic(site: Site, check: str, name: str) -> Finding:
+    finding = _try(check, lambda: _topic_fact(site, name))
+    if finding.verdict == "ok" and site.topic(name).compacted:
+        remedy = "records without keys are refused, older ones of a key vanish: use another topic"
+        return Finding(check, "warning", f"{finding.fact}, compacted", remedy)
+    return finding
+
+
+def _topic_fact(site: Site, name: str) -> str:
+    facts = site.topic(name)
+    limit = output.size(facts.max_message_bytes)
+    return f"{name}: {facts.partitions} partitions, records up to {limit}"

@@ -1,0 +1,18 @@
+"""Options that several commands share, so that they are spelled and explained once."""
+
+from typing import Annotated
+
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Cores = Annotated[
+    int | None,
+    typer.Option("--cores", help="Workers at once on this machine (default: its cores)."),
+]
+EngineName = Annotated[
+    str, typer.Option("--engine", help="spark (default) or inline: processes without Spark.")
+]
+Master = Annotated[
+    str | None,
+    typer.Option("--master", help="Spark master, for example spark://host:7077 (default: local)."),
+]

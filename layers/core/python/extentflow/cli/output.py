@@ -1,0 +1,82 @@
+"""What the command line prints: tables for people, JSON for programs.
+
+Owns: consoles, sizes, rates and times as people read them. Refuses to know: commands.
+Results go to standard output, progress and messages to standard error.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+STATE_STYLES = {
+    "DONE": "green",
+    "RUNNING": "cyan",
+    "PLANNING": "cyan",
+    "PENDING": "dim",
+    "FAILED": "red",
+    "SUPERSEDED": "yellow",
+    "CANCELLED": "yellow",
+    "ok": "green",
+    "warning": "yellow",
+    "problem": "red",
+}
+
+out = Console(soft_wrap=True)
+err = Console(stderr=True, soft_wrap=True)
+
+
+def print_json(value: Any) -> None:  # noqa: ANN401 - whatever JSON can say
+    """Write one JSON document to standard output, for programs."""
+    json.dump(value, sys.stdout, indent=2, default=_plain)
+    sys.stdout.write("\n")
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write rows under headings; states are coloured where a terminal shows colours."""
+    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    out.print(table)
+
+
+def complain(message: str) -> None:
+    """Write an error to standard error, one line per problem."""
+    err.print(f"[red]error:[/red] {escape(message)}", highlight=False)
+
+
+def size(count: float) -> str:
+    """Return bytes as people read them: 12 B, 3.4 MiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:  # noqa: PLR2004 - binary units
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as people read them: 4.2 s, 3:07, 1:02:03."""
+    if seconds < 60:  # noqa: PLR2004 - a minute
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _plain(value: object) -> object:
+    """Return what JSON can say of a value that it does not know."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return str(value)
+
+
+def _cell(value: object) -> str:
+    text = escape(str(value))
+    style = STATE_STYLES.get(str(value))
+    return f"[{style}]{text}[/{style}]" if style else text

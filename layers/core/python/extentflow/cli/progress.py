@@ -1,0 +1,96 @@
+"""How a run shows itself: a bar on a terminal, a log line every few seconds in a pipe.
+
+Owns: the arithmetic of rates and time left. Refuses to know: engines, ledgers; it sees receipts.
+"""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from extentflow.cli.output import duration, size
+from extentflow.model import Extent, Outcome, Receipt
+
+LINE_SECONDS = 5.0
+
+
+class RunProgress:
+    """Shows extents, records, MB/s and time left while receipts come in. A context manager.
+
+    A receipt that comes twice counts once.
+    """
+
+    def __init__(self, console: Console, *, enabled: bool = True) -> None:
+        self._console = console
+        self._enabled = enabled
+        self._lengths: dict[tuple[str, int], int] = {}
+        self._seen: set[tuple[str, int]] = set()
+        self._records = 0
+        self._bytes = 0
+        self._failed = 0
+        self._started = time.monotonic()
+        self._last_line = self._started
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[facts]}"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=False,
+        )
+        self._task = self._bar.add_task("delivering", total=None, facts="")
+
+    def __enter__(self) -> Self:
+        if self._enabled and self._console.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def expect(self, extent: Extent) -> None:
+        """Add one extent to what is to be done."""
+        self._lengths[extent.job, extent.ordinal] = extent.end - extent.start
+
+    def see(self, receipt: Receipt) -> None:
+        """Take a receipt into account."""
+        place = (receipt.job, receipt.ordinal)
+        self._records += receipt.records
+        if place in self._seen or receipt.outcome is Outcome.HANDED_BACK:
+            return
+        self._seen.add(place)
+        self._bytes += self._lengths.get(place, 0)
+        self._failed += receipt.outcome is Outcome.FAILED
+        self._show()
+
+    def _show(self) -> None:
+        total = sum(self._lengths.values())
+        facts = self._facts()
+        self._bar.update(self._task, completed=self._bytes, total=total or None, facts=facts)
+        now = time.monotonic()
+        last = len(self._seen) == len(self._lengths)
+        if (
+            self._enabled
+            and not self._console.is_terminal
+            and (last or now - self._last_line >= LINE_SECONDS)
+        ):
+            self._last_line = now
+            self._console.print(f"{duration(now - self._started)}: {facts}", highlight=False)
+
+    def _facts(self) -> str:
+        seconds = max(1e-6, time.monotonic() - self._started)
+        failed = f", {self._failed} failed" if self._failed else ""
+        return (
+            f"{len(self._seen)}/{len(self._lengths)} extents{failed}, {self._records:,} records, "
+            f"{size(self._bytes)} at {size(self._bytes / seconds)}/s"
+        )

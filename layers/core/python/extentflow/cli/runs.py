@@ -1,0 +1,222 @@
+"""`extentflow plan`, `run` and `replay`: what moves data.
+
+Owns: these commands, signals, the report of a run. Refuses to know: how an engine works.
+"""
+
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from extentflow import preflight
+from extentflow.cli import output
+from extentflow.cli.options import AsJson, Cores, EngineName, Master
+from extentflow.cli.progress import RunProgress
+from extentflow.connectors import ConnectorConfig
+from extentflow.engines import Engine
+from extentflow.ingest import Run, RunReport, known_job
+from extentflow.model import ObjectVersion
+from extentflow.planner import Intake
+from extentflow.selection import Territory, select
+from extentflow.wiring import Site, open_engine
+
+INCOMPLETE = 1
+STOPPED = 130
+SHOWN_EXTENTS = 8
+
+Addresses = Annotated[
+    list[str] | None,
+    typer.Argument(help="s3://bucket/key, prefix/ or glob (default: all of the connector's)."),
+]
+ConnectorName = Annotated[str, typer.Option("--connector", "-c", help="The connector to use.")]
+Again = Annotated[
+    bool, typer.Option("--again", help="Deliver objects that are DONE a second time, on purpose.")
+]
+JobId = Annotated[str, typer.Argument(help="A job's id, or the beginning of one.")]
+Ordinal = Annotated[int | None, typer.Option("--extent", help="Replay only this extent.")]
+AcceptDuplicates = Annotated[
+    bool,
+    typer.Option("--accept-duplicates", help="Go on where Kafka forgot how far an extent was."),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this module's commands."""
+    app.command()(plan)
+    app.command()(run)
+    app.command()(replay)
+
+
+def plan(
+    addresses: Addresses = None,
+    *,
+    connector: ConnectorName,
+    cores: Cores = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show which objects would be read and how they would be cut; nothing is written."""
+    site = Site.from_environment()
+    config, revision = site.connector(connector)
+    planner = site.planner()
+    plans: list[dict[str, Any]] = []
+    for version in _selected(site, config, revision, addresses):
+        intake = site.intake(config, revision, version, cores or 1)
+        job, extents = planner.dry_run(intake)
+        plans.append(
+            {
+                "object": version.uri,
+                "etag": version.etag,
+                "bytes": version.size,
+                "format": job.format,
+                "topic": config.topic_for(version),
+                "job": job.id,
+                "extent_bytes": job.plan.target_bytes,
+                "extents": [[extent.start, extent.end] for extent in extents],
+            }
+        )
+    if as_json:
+        output.print_json(plans)
+        return
+    rows = [
+        (p["object"], p["format"], output.size(p["bytes"]), len(p["extents"]), p["topic"], p["job"])
+        for p in plans
+    ]
+    output.print_table(("object", "format", "size", "extents", "topic", "job"), rows)
+
+
+def run(
+    addresses: Addresses = None,
+    *,
+    connector: ConnectorName,
+    engine: EngineName = "spark",
+    cores: Cores = None,
+    master: Master = None,
+    again: Again = False,
+    as_json: AsJson = False,
+) -> None:
+    """Deliver objects into Kafka; exit code 0 only when every job is DONE."""
+    site = Site.from_environment()
+    config, revision = site.connector(connector)
+    versions = list(_selected(site, config, revision, addresses))
+    topics = [config.topic_for(version) for version in versions]
+    preflight.check(config, site.broker, topics)
+    with _engine(site, engine, cores, master) as chosen:
+        limit = config.max_tasks or chosen.cores
+        intakes: Iterator[Intake] = (
+            site.intake(config, revision, version, min(limit, chosen.cores)) for version in versions
+        )
+        with RunProgress(output.err, enabled=not as_json) as progress:
+            driver = _driver(site, engine, chosen, progress)
+            report = driver.ingest(intakes, again=again)
+    _show(report, as_json=as_json)
+
+
+def replay(
+    job: JobId,
+    *,
+    extent: Ordinal = None,
+    accept_duplicates: AcceptDuplicates = False,
+    engine: EngineName = "spark",
+    cores: Cores = None,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a job's failed extents again, from where each of them stopped."""
+    site = Site.from_environment()
+    found = known_job(site.ledger, job)
+    config = site.config(found.connector, found.revision)
+    preflight.check(config, site.broker, [config.topic_for(found.version)])
+    with (
+        _engine(site, engine, cores, master) as chosen,
+        RunProgress(output.err, enabled=not as_json) as progress,
+    ):
+        driver = _driver(site, engine, chosen, progress)
+        report = driver.replay(found, ordinal=extent, accept_duplicates=accept_duplicates)
+    _show(report, as_json=as_json)
+
+
+def _selected(
+    site: Site, config: ConnectorConfig, revision: int, addresses: list[str] | None
+) -> Iterator[ObjectVersion]:
+    """Yield the pinned objects that the addresses mean, each once."""
+    store = site.store(config, revision)
+    territory = Territory(config.name, config.bucket, config.prefix)
+    patterns = [territory.key(address) for address in addresses or []] or [config.prefix]
+    seen: set[ObjectVersion] = set()
+    for pattern in patterns:
+        for version in select(store, territory, pattern):
+            if version not in seen:
+                seen.add(version)
+                yield version
+
+
+def _driver(site: Site, name: str, engine: Engine, progress: RunProgress) -> Run:
+    return Run(name, engine, site.planner(), site.ledger, progress)
+
+
+@contextmanager
+def _engine(site: Site, name: str, cores: int | None, master: str | None) -> Iterator[Engine]:
+    """Yield an engine that SIGINT and SIGTERM stop; a second signal ends the process at once."""
+    engine = open_engine(site, name, cores=cores, master=master)
+    before = {
+        number: signal.signal(number, lambda *_: _on_signal(engine, before))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield engine
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _on_signal(engine: Engine, before: Iterable[signal.Signals]) -> None:
+    for number in before:
+        signal.signal(number, signal.SIG_DFL)
+    output.err.print("stopping: committing or aborting what is under way")
+    engine.stop()
+
+
+def _show(report: RunReport, *, as_json: bool) -> None:
+    if as_json:
+        output.print_json(report.to_json())
+    else:
+        _show_table(report)
+    if not report.ok:
+        raise typer.Exit(STOPPED if report.stopped else INCOMPLETE)
+
+
+def _show_table(report: RunReport) -> None:
+    rows = [
+        (
+            job.job,
+            job.uri,
+            job.state,
+            f"{job.done}/{job.extents}",
+            f"{job.records:,}",
+            f"{job.bad:,}",
+        )
+        for job in report.jobs
+    ]
+    output.print_table(("job", "object", "state", "extents", "records", "bad"), rows)
+    for job in report.jobs:
+        if job.state != "DONE":
+            output.complain(_remedy(job.job, job.state, job.reason))
+    for error in report.errors[:SHOWN_EXTENTS]:
+        output.complain(error)
+    rate = report.records_this_run / max(report.seconds, 1e-9)
+    output.err.print(
+        f"{report.records_this_run:,} records in {output.duration(report.seconds)} "
+        f"({rate:,.0f}/s), worker memory at most {output.size(report.worker_peak_rss_bytes)}",
+        highlight=False,
+    )
+
+
+def _remedy(job: str, state: str, reason: str) -> str:
+    why = f": {reason}" if reason else ""
+    if state == "SUPERSEDED":
+        return f"job {job} is SUPERSEDED{why}; run the address again to deliver the new version"
+    if state == "FAILED":
+        return f"job {job} FAILED{why}; mend the cause, then `extentflow replay {job}`"
+    return f"job {job} is still {state}{why}; the same command resumes it"

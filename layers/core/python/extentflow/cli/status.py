@@ -1,0 +1,113 @@
+"""`extentflow status`: jobs, and one job's extents as a map.
+
+Owns: this command. Refuses to know: how jobs come about.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from extentflow.cli import output
+from extentflow.cli.options import AsJson
+from extentflow.errors import Misconfigured
+from extentflow.ingest import known_job, report
+from extentflow.ledger import ExtentItem
+from extentflow.model import ExtentState, Job, JobState
+from extentflow.wiring import Site
+
+MAP_CELLS = 400
+SHOWN_ERRORS = 20
+MAP = {
+    "DONE": ("█", "green"),
+    "working": ("▓", "cyan"),
+    "PENDING": ("·", "dim"),
+    "FAILED": ("x", "red"),
+}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this module's commands."""
+    app.command()(status)
+
+
+def status(
+    job: Annotated[str | None, typer.Argument(help="A job's id, or its beginning.")] = None,
+    *,
+    connector: Annotated[str | None, typer.Option("--connector", "-c")] = None,
+    state: Annotated[str | None, typer.Option("--state", help="For example FAILED.")] = None,
+    limit: Annotated[int, typer.Option("--limit", help="At most so many jobs.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Show jobs, newest first; or one job with the map of its extents and its errors."""
+    site = Site.from_environment()
+    if job is not None:
+        _show_job(site, known_job(site.ledger, job), as_json=as_json)
+        return
+    found = islice(site.ledger.jobs(connector, _state(state)), limit)
+    reports = [report(site.ledger, each) for each in found]
+    if as_json:
+        output.print_json(reports)
+        return
+    rows = [
+        (r.job, r.connector, r.uri, r.state, f"{r.done}/{r.extents}", f"{r.records:,}", r.bad)
+        for r in reports
+    ]
+    output.print_table(("job", "connector", "object", "state", "extents", "records", "bad"), rows)
+
+
+def _state(text: str | None) -> JobState | None:
+    if text is None:
+        return None
+    try:
+        return JobState(text.upper())
+    except ValueError:
+        raise Misconfigured(
+            f"--state {text}: there is no such state; use one of {', '.join(JobState)}"
+        ) from None
+
+
+def _show_job(site: Site, job: Job, *, as_json: bool) -> None:
+    summary = report(site.ledger, job)
+    items = {item.ordinal: item for item in site.ledger.extents(job.id)}
+    if as_json:
+        output.print_json({"job": summary, "plan": job.plan, "extents": list(items.values())})
+        return
+    facts = [
+        ("job", job.id),
+        ("object", job.version.uri),
+        ("connector", f"{job.connector}, revision {job.revision}"),
+        ("state", f"{job.state}{': ' + job.reason if job.reason else ''}"),
+        ("extents", f"{summary.done} done, {summary.failed} failed of {job.plan.count}"),
+        ("records", f"{summary.records:,} and {summary.bad:,} bad"),
+    ]
+    output.print_table(("", ""), facts)
+    output.out.print(_map(items, job.plan.count))
+    failed = (item for item in items.values() if item.state is ExtentState.FAILED)
+    for item in islice(failed, SHOWN_ERRORS):
+        output.complain(f"extent {item.ordinal}: {item.error}")
+
+
+def _map(items: dict[int, ExtentItem], count: int) -> Text:
+    """Return one cell per extent, or per run of extents where there are many."""
+    text = Text()
+    step = max(1, -(-count // MAP_CELLS))
+    for cell in _cells(items, count, step):
+        text.append(*MAP[cell])
+    text.append(f"   one cell is {step} extents" if step > 1 else "")
+    return text
+
+
+def _cells(items: dict[int, ExtentItem], count: int, step: int) -> Iterator[str]:
+    """Yield the worst state of each run of extents: failed, working, pending, done."""
+    for first in range(0, count, step):
+        states = {_look(items.get(i)) for i in range(first, min(count, first + step))}
+        yield next(s for s in ("FAILED", "working", "PENDING", "DONE") if s in states)
+
+
+def _look(item: ExtentItem | None) -> str:
+    if item is None:
+        return "PENDING"
+    return "working" if item.claim is not None else item.state.value

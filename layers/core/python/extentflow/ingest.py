@@ -1,0 +1,167 @@
+"""One run from the driver's side: select objects, register jobs, drive an engine, report.
+
+Owns: the use cases `run` and `replay`, shared by the command line and by Spark jobs. Refuses to
+know: adapters, consoles, signals.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from extentflow.engines import Engine, Watch, drive
+from extentflow.errors import Misconfigured
+from extentflow.ledger import Ledger
+from extentflow.model import Extent, Job, JobState, Outcome, Receipt
+from extentflow.planner import Intake, Planner
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """One job as it stands after a run; totals are the ledger's."""
+
+    job: str
+    uri: str
+    connector: str
+    state: str
+    reason: str
+    extents: int
+    done: int
+    failed: int
+    records: int
+    bad: int
+    object_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """What one run came to. `ok` only when every job is DONE."""
+
+    engine: str
+    seconds: float
+    records_this_run: int
+    bytes_read: int
+    worker_peak_rss_bytes: int
+    jobs: tuple[JobReport, ...]
+    errors: tuple[str, ...] = ()
+    stopped: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether every job is DONE."""
+        return all(job.state == JobState.DONE for job in self.jobs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return {**asdict(self), "ok": self.ok}
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums receipts on their way to whoever watches. Receipts may come twice: they are compared."""
+
+    watch: Watch
+    records: int = 0
+    bytes_read: int = 0
+    peak_rss_bytes: int = 0
+    errors: list[str] = field(default_factory=list)
+    _seen: set[Receipt] = field(default_factory=set)
+
+    def expect(self, extent: Extent) -> None:
+        """See `Watch`."""
+        self.watch.expect(extent)
+
+    def see(self, receipt: Receipt) -> None:
+        """See `Watch`."""
+        if receipt in self._seen:
+            return
+        self._seen.add(receipt)
+        self.records += receipt.records
+        self.bytes_read += receipt.bytes_read
+        self.peak_rss_bytes = max(self.peak_rss_bytes, receipt.peak_rss_bytes)
+        if receipt.outcome is Outcome.FAILED:
+            self.errors.append(receipt.reason)
+        self.watch.see(receipt)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A driver with its engine. `stopped` is asked after the engine returned."""
+
+    name: str
+    engine: Engine
+    planner: Planner
+    ledger: Ledger
+    watch: Watch
+    stopped: Callable[[], bool] = lambda: False
+
+    def ingest(self, intakes: Iterator[Intake], *, again: bool = False) -> RunReport:
+        """Register a job per intake and run them all; jobs that are final are only reported."""
+        return self._drive([self.planner.register(intake, again=again) for intake in intakes])
+
+    def replay(
+        self, job: Job, *, ordinal: int | None = None, accept_duplicates: bool = False
+    ) -> RunReport:
+        """Run a job's failed extents (or one of them) and whatever else is pending.
+
+        Raises:
+            ProgressUnknown: see `Planner.replay`.
+        """
+        replayed = self.planner.replay(job, ordinal=ordinal, accept_duplicates=accept_duplicates)
+        return self._drive([replayed])
+
+    def _drive(self, jobs: Sequence[Job]) -> RunReport:
+        tally = Tally(self.watch)
+        started = time.monotonic()
+        try:
+            ended = drive(
+                jobs, planner=self.planner, ledger=self.ledger, engine=self.engine, watch=tally
+            )
+        finally:
+            self.engine.close()
+        return RunReport(
+            engine=self.name,
+            seconds=time.monotonic() - started,
+            records_this_run=tally.records,
+            bytes_read=tally.bytes_read,
+            worker_peak_rss_bytes=tally.peak_rss_bytes,
+            jobs=tuple(report(self.ledger, job) for job in ended),
+            errors=tuple(tally.errors),
+            stopped=self.stopped(),
+        )
+
+
+def report(ledger: Ledger, job: Job) -> JobReport:
+    """Return a job with its exact totals."""
+    totals = ledger.progress(job.id)
+    return JobReport(
+        job=job.id,
+        uri=job.version.uri,
+        connector=job.connector,
+        state=job.state.value,
+        reason=job.reason,
+        extents=job.plan.count,
+        done=totals.done,
+        failed=totals.failed,
+        records=totals.records,
+        bad=totals.bad,
+        object_bytes=job.version.size,
+    )
+
+
+def known_job(ledger: Ledger, job_id: str) -> Job:
+    """Return a job by its id, or by an unambiguous beginning of one.
+
+    Raises:
+        Misconfigured: no such job, or several.
+    """
+    exact = ledger.job(job_id)
+    if exact is not None:
+        return exact
+    found = [job for job in ledger.jobs() if job.id.startswith(job_id)]
+    if len(found) != 1:
+        what = f"{len(found)} jobs begin with" if found else "there is no job"
+        raise Misconfigured(f"{what} {job_id}; see `extentflow status`")
+    return found[0]

@@ -1,0 +1,53 @@
+"""An engine for a driver: Spark, or processes of our own, over the same workers.
+
+Owns: the choice. Refuses to know: what either does.
+"""
+
+import os
+from uuid import uuid4
+
+from extentflow.engines import Engine, WorkerSpec
+from extentflow.engines.inline import InlineEngine
+from extentflow.errors import Misconfigured
+from extentflow.wiring.site import Site
+from extentflow.wiring.worker import open_worker
+
+ENGINES = ("spark", "inline")
+SUBMITTED = "submitted"
+
+
+def open_engine(
+    site: Site, name: str = "spark", *, cores: int | None = None, master: str | None = None
+) -> Engine:
+    """Return the engine called `name`; `cores` bounds its workers (default: this machine's).
+
+    `master` None means this machine for `spark`; SUBMITTED leaves it to spark-submit.
+
+    Raises:
+        Misconfigured: no such engine, or pyspark is not installed.
+    """
+    if name not in ENGINES:
+        raise Misconfigured(f"--engine {name}: there is no such engine; use spark or inline")
+    if master is not None and name != "spark":
+        raise Misconfigured(f"--master goes with --engine spark, not with {name}")
+    spec = WorkerSpec(
+        open=open_worker, settings=site.settings.to_map(), run=f"run-{uuid4().hex[:12]}"
+    )
+    count = min(cores or os.cpu_count() or 1, site.settings.exactly_once_slots)
+    if name == "inline":
+        return InlineEngine(spec, cores=count, evict=site.evict)
+    return _spark(site, spec, count, master)
+
+
+def _spark(site: Site, spec: WorkerSpec, cores: int, master: str | None) -> Engine:
+    try:
+        from extentflow.engines import spark  # noqa: PLC0415 - only Spark users need pyspark
+    except ModuleNotFoundError as exc:
+        raise Misconfigured(
+            f"--engine spark needs {exc.name}; install extentflow[spark], or use --engine inline"
+        ) from exc
+    if master is None:
+        sc = spark.local_context(cores)
+    else:
+        sc = spark.context(None if master == SUBMITTED else master, {})
+    return spark.SparkEngine(spec, sc, slots=site.settings.exactly_once_slots, evict=site.evict)

@@ -1,0 +1,89 @@
+"""From a connector's settings to the options of the rooms.
+
+Owns: this translation, and where secrets are looked up: here, in the process that uses them.
+Refuses to know: what the rooms do with their options.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import pyarrow as pa
+
+from extentflow.connectors import ConnectorConfig, arrow_type
+from extentflow.converters import Converter, open_converter
+from extentflow.formats import FormatOptions
+from extentflow.keys import resolve
+from extentflow.model import ObjectVersion
+from extentflow.storage import StoreOptions
+
+RAW_COLUMN = "value"
+PASS_THROUGH = frozenset({"text", "jsonl"})
+
+
+def resolved(values: Mapping[str, str]) -> dict[str, str]:
+    """Return settings with their references to secrets looked up in this process."""
+    return resolve(values, environ=os.environ, read_text=lambda path: Path(path).read_text("utf-8"))
+
+
+def store_options(config: ConnectorConfig) -> StoreOptions:
+    """Return how to reach the connector's object store."""
+    credentials = {
+        "aws.access.key.id": config.access_key_id,
+        "aws.secret.access.key": config.secret_access_key,
+        "aws.sts.role.arn": config.role_arn,
+        "aws.sts.role.external.id": config.role_external_id,
+    }
+    found = resolved({name: value for name, value in credentials.items() if value})
+    return StoreOptions(
+        endpoint=config.endpoint,
+        region=config.region,
+        path_style=config.path_style,
+        verify=config.ca_bundle,
+        access_key_id=found.get("aws.access.key.id"),
+        secret_access_key=found.get("aws.secret.access.key"),
+        role_arn=found.get("aws.sts.role.arn"),
+        role_external_id=found.get("aws.sts.role.external.id"),
+    )
+
+
+def format_options(config: ConnectorConfig, name: str, compression: str) -> FormatOptions:
+    """Return how objects of that format and compression are decoded."""
+    return FormatOptions(
+        compression=compression,
+        validate_text=config.value_converter_for(name) != "bytes",
+        jsonl_validate=config.jsonl_validate,
+        columns=config.message_key.columns if name == "jsonl" else (),
+        csv_separator=config.csv_separator,
+        csv_quote=config.csv_quote,
+        csv_escape=config.csv_escape,
+        csv_header=config.csv_header,
+        csv_null=config.csv_null,
+        csv_schema={column: arrow_type(kind) for column, kind in config.csv_schema},
+    )
+
+
+def value(config: ConnectorConfig, name: str) -> Callable[[pa.Schema], Converter]:
+    """Return how values are made; lines pass through as they are."""
+    converter = config.value_converter_for(name)
+    if name in PASS_THROUGH:
+        return lambda schema: open_converter("bytes", schema, [RAW_COLUMN])
+    return lambda schema: open_converter(converter, schema)
+
+
+def key(config: ConnectorConfig, version: ObjectVersion) -> Callable[[pa.Schema], Converter]:
+    """Return how keys are made: from columns, or the object's key for every record."""
+    if config.message_key.source == "object":
+        return lambda _schema: _objectkey(version.key.encode())
+    name = config.key_converter_for_records() or "string"
+    columns = list(config.message_key.columns)
+    return lambda schema: open_converter(name, schema, columns)
+
+
+@lru_cache(maxsize=16)
+def _objectkey(key: bytes) -> Converter:
+    def repeat(batch: pa.RecordBatch) -> pa.BinaryArray:
+        return pa.repeat(pa.scalar(key, pa.binary()), batch.num_rows)
+
+    return repeat

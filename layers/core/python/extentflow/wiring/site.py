@@ -1,0 +1,245 @@
+"""What one process needs of the outside world, made when first used.
+
+Owns: which clients a process has and how long they live. Refuses to know: commands, engines.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from functools import cached_property
+from pathlib import Path
+from random import Random
+from typing import Self
+
+from extentflow import settings as worker_settings
+from extentflow.clock import Clock
+from extentflow.connectors import ConnectorConfig
+from extentflow.deadletters import DeadLetters
+from extentflow.errors import Misconfigured
+from extentflow.formats import Format, open_format
+from extentflow.ledger.dynamodb import DynamoLedger
+from extentflow.model import Extent, Job, ObjectVersion
+from extentflow.pipeline import Pipeline
+from extentflow.planner import Intake, Planner
+from extentflow.settings import WorkerSettings
+from extentflow.sink import ClientSettings
+from extentflow.sink.broker import KafkaBroker
+from extentflow.sink.topics import TopicFacts
+from extentflow.slots import SlotPolicy, Slots
+from extentflow.storage import ObjectStore, RangeSource, open_store
+from extentflow.storage.ranges import RangeReader
+from extentflow.wiring import options
+from extentflow.wiring.registry import parse_connector
+
+REMEMBERED_JOBS = 1_024
+
+
+class Site:
+    """Everything one process needs of the outside world.
+
+    A driver has one for its commands; a worker process has its own, never a forked one.
+    """
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self.settings = settings
+        self.clock = Clock()
+        self.random = Random()  # noqa: S311 - jitter and names, no secrets
+        self._stores: dict[tuple[str, int], ObjectStore] = {}
+        self._configs: dict[tuple[str, int], ConnectorConfig] = {}
+        self._formats: dict[tuple[str, int, str, str], Format] = {}
+        self._revisions: dict[str, int] = {}
+        self._topics: dict[str, TopicFacts] = {}
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Read settings from the environment and the files it names."""
+        return cls(worker_settings.load(os.environ, read_text=_text_of))
+
+    @cached_property
+    def ledger(self) -> DynamoLedger:
+        """The ledger; nothing is requested before its first call."""
+        return DynamoLedger(
+            self.settings.ledger_table,
+            endpoint=self.settings.ledger_endpoint,
+            region=self.settings.ledger_region,
+        )
+
+    @cached_property
+    def broker(self) -> KafkaBroker:
+        """The Kafka cluster of `bootstrap.servers`."""
+        settings = self.settings
+        client = {
+            "bootstrap.servers": settings.bootstrap_servers,
+            **options.resolved(settings.kafka),
+        }
+        return KafkaBroker(client, transaction_timeout_ms=settings.transaction_timeout_ms)
+
+    def topic(self, name: str) -> TopicFacts:
+        """Return a topic's facts, asked for once per process."""
+        if name not in self._topics:
+            (self._topics[name],) = self.broker.topics([name])
+        return self._topics[name]
+
+    # -- connectors -----------------------------------------------------------------------------
+
+    def connector(self, name: str) -> tuple[ConnectorConfig, int]:
+        """Return a connector's latest revision.
+
+        Raises:
+            Misconfigured: there is none.
+        """
+        stored = self.ledger.connector(name)
+        if stored is None:
+            raise Misconfigured(
+                f"there is no connector {name}; `extentflow connectors put FILE` stores one"
+            )
+        return self.config(name, stored.revision), stored.revision
+
+    def config(self, name: str, revision: int) -> ConnectorConfig:
+        """Return one revision of a connector, as jobs pin it."""
+        if (name, revision) not in self._configs:
+            stored = self.ledger.connector(name, revision)
+            if stored is None:
+                raise Misconfigured(
+                    f"the ledger has no revision {revision} of connector {name}, which a job "
+                    "pins; restore the table or plan the object again"
+                )
+            self._configs[name, revision] = parse_connector(stored.config)
+        return self._configs[name, revision]
+
+    def revision(self, extent: Extent) -> int:
+        """Return the connector revision that the extent's job pins."""
+        if extent.job not in self._revisions:
+            job = self.ledger.job(extent.job)
+            if job is None:
+                raise Misconfigured(f"{extent.uri}: the ledger has no job {extent.job}")
+            if len(self._revisions) >= REMEMBERED_JOBS:
+                self._revisions.clear()
+            self._revisions[extent.job] = job.revision
+        return self._revisions[extent.job]
+
+    # -- objects --------------------------------------------------------------------------------
+
+    def store(self, config: ConnectorConfig, revision: int) -> ObjectStore:
+        """Return the connector's object store; one client per process and revision."""
+        key = (config.name, revision)
+        if key not in self._stores:
+            self._stores[key] = open_store(config.endpoint_type, options.store_options(config))
+        return self._stores[key]
+
+    def fetched_bytes(self) -> int:
+        """Bytes that this process has read from its stores so far."""
+        return sum(getattr(store, "fetched_bytes", 0) for store in self._stores.values())
+
+    def format(self, config: ConnectorConfig, revision: int, version: ObjectVersion) -> Format:
+        """Return the format that decodes this object; caches live as long as the process."""
+        name = config.format_for(version.key)
+        compression = config.compression_for(version.key)
+        key = (config.name, revision, name, compression)
+        if key not in self._formats:
+            chosen = options.format_options(config, name, compression)
+            self._formats[key] = open_format(name, chosen)
+        return self._formats[key]
+
+    def source(self, job: Job) -> tuple[Format, RangeSource]:
+        """Return how a job's object is decoded and read."""
+        config = self.config(job.connector, job.revision)
+        store = self.store(config, job.revision)
+        return self.format(config, job.revision, job.version), RangeReader(store, job.version)
+
+    def planner(self) -> Planner:
+        """Return the planner over this site's ledger and stores."""
+        return Planner(self.ledger, self.source, self.clock)
+
+    def intake(
+        self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
+    ) -> Intake:
+        """Return what a job for this object is made of."""
+        return Intake(
+            connector=config.name,
+            revision=revision,
+            version=version,
+            format=config.format_for(version.key),
+            cluster=self.broker.cluster,
+            ordered=config.ordered,
+            extent_bytes=config.extent_bytes,
+            cores=cores,
+        )
+
+    # -- ownership ------------------------------------------------------------------------------
+
+    def slots(self, owner: str) -> Slots:
+        """Return ownership under the unique name `owner`."""
+        settings = self.settings
+        policy = SlotPolicy(
+            count=settings.exactly_once_slots,
+            lease_seconds=settings.lease_seconds,
+            stall_seconds=settings.extent_stall_seconds,
+        )
+        return Slots(
+            ledger=self.ledger,
+            broker=self.broker,
+            policy=policy,
+            app_id=settings.app_id,
+            owner=owner,
+            clock=self.clock,
+            random=self.random,
+        )
+
+    def evict(self, owner_prefix: str) -> int:
+        """Settle and free the slots of workers that are known to be gone; return how many."""
+        owner = f"driver-{os.getpid()}-{self.random.getrandbits(32):08x}"
+        return self.slots(owner).evict(owner_prefix)
+
+    # -- one extent -----------------------------------------------------------------------------
+
+    def pipeline(self, extent: Extent) -> Pipeline:
+        """Return how this extent becomes records."""
+        revision = self.revision(extent)
+        config = self.config(extent.connector, revision)
+        topic = config.topic_for(extent.version)
+        keyed = config.message_key.source != "none"
+        return Pipeline(
+            source=RangeReader(self.store(config, revision), extent.version),
+            format=self.format(config, revision, extent.version),
+            topic=topic,
+            value=options.value(config, extent.format),
+            key=options.key(config, extent.version) if keyed else None,
+            partition=-1 if keyed else self._partition(config, extent, topic),
+        )
+
+    def dead_letters(self, extent: Extent) -> DeadLetters:
+        """Return where this extent's bad records go."""
+        revision = self.revision(extent)
+        config = self.config(extent.connector, revision)
+        return DeadLetters(
+            topic=config.dead_letter_topic if config.errors_tolerance == "all" else None,
+            source_topic=config.topic_for(extent.version),
+            place=self.format(config, revision, extent.version).place,
+            context=config.dead_letter_headers,
+        )
+
+    def client(self, extent: Extent) -> ClientSettings:
+        """Return the producer settings of this extent's connector, with its topic's limit."""
+        config = self.config(extent.connector, self.revision(extent))
+        facts = self.topic(config.topic_for(extent.version))
+        return ClientSettings(
+            producer=options.resolved(config.producer),
+            exactly_once=config.exactly_once,
+            max_message_bytes=facts.max_message_bytes,
+        )
+
+    def _partition(self, config: ConnectorConfig, extent: Extent, topic: str) -> int:
+        """Return the one partition of an ordered object without keys, -1 otherwise."""
+        if not config.ordered:
+            return -1
+        return zlib.crc32(extent.version.key.encode()) % self.topic(topic).partitions
+
+
+def _text_of(path: str) -> str | None:
+    """Return a file's text; None where there is none."""
+    try:
+        return Path(path).read_text("utf-8")
+    except FileNotFoundError:
+        return None

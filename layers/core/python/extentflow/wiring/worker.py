@@ -1,0 +1,59 @@
+"""A worker process: a site, a slot, and the extent in work.
+
+Owns: `open_worker`, the function that engines call in faraway processes. Refuses to know: engines.
+"""
+
+import pyarrow as pa
+
+from extentflow.engines import run_until_final
+from extentflow.keeper import Keeper
+from extentflow.model import Extent, Receipt
+from extentflow.runner import Limits, Work
+from extentflow.settings import WorkerSettings
+from extentflow.wiring.site import Site
+
+
+class SiteWorker:
+    """One worker process: a site, a slot, and the extent in work."""
+
+    def __init__(self, site: Site, owner: str) -> None:
+        self._stopping = False
+        self._slots = site.slots(owner)
+        self._renew_seconds = site.settings.lease_seconds / 3
+        settings = site.settings
+        self._work = Work(
+            open=site.pipeline,
+            dead_letters=site.dead_letters,
+            client=site.client,
+            slots=self._slots,
+            ledger=site.ledger,
+            limits=Limits(
+                transaction_bytes=settings.transaction_max_bytes,
+                transaction_seconds=settings.transaction_max_seconds,
+                attempts=settings.extent_attempts_max,
+                retry_seconds=settings.retry_timeout_seconds,
+            ),
+            clock=site.clock,
+            random=site.random,
+            fetched_bytes=site.fetched_bytes,
+            stopping=lambda: self._stopping,
+        )
+
+    def run(self, extent: Extent) -> Receipt:
+        """See `engines.Worker`."""
+        with Keeper(self._slots.renew, self._renew_seconds):
+            return run_until_final(extent, self._work)
+
+    def stop(self) -> None:
+        """See `engines.Worker`."""
+        self._stopping = True
+
+    def close(self) -> None:
+        """See `engines.Worker`."""
+        self._slots.release()
+
+
+def open_worker(settings: dict[str, str], owner: str) -> SiteWorker:
+    """Become a worker, in the process that calls this (see `engines.WorkerSpec`)."""
+    pa.set_cpu_count(1)
+    return SiteWorker(Site(WorkerSettings.from_map(settings)), owner)
