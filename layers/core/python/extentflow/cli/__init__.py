@@ -62,11 +62,16 @@ def _global(
 
 
 def main() -> None:
-    """Run the command line and exit with its code; the only place that catches everything."""
+    """Run the command line and exit with its code."""
     for package in entry_points(group="extentflow.commands"):
         app.registered_commands += package.load().registered_commands
+    sys.exit(run_command_line(app))
+
+
+def run_command_line(application: typer.Typer) -> int:
+    """Run an application and return its exit code; the only place that catches everything."""
     try:
-        code = app(standalone_mode=False)
+        code = application(standalone_mode=False)
     except click.ClickException as exc:
         exc.show()
         code = exc.exit_code
@@ -79,7 +84,7 @@ def main() -> None:
             raise
         output.complain(f"unexpected {type(exc).__name__}: {exc}; --debug shows where")
         code = INCOMPLETE
-    sys.exit(code if isinstance(code, int) else 0)
+    return code if isinstance(code, int) else 0
 
 
 def _report(exc: ExtentflowError) -> int:
