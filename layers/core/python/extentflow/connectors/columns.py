@@ -1,0 +1,143 @@
+"""Columns by name, and by name and type, as connectors write them.
+
+Owns: the syntax of `csv.schema` and of `message.key`. Refuses to know: what
+a format does with them.
+
+    csv.schema    id:int64, "a, b":string, price:decimal(15,2), seen:timestamp(ms,UTC)
+    message.key   none | object | column:id | column:id,"a, b"
+"""
+
+import re
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import pyarrow as pa
+
+from extentflow.keys.kinds import Kind
+
+MAX_PRECISION = 38
+
+_SIMPLE = {
+    "string": pa.string(),
+    "bool": pa.bool_(),
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "uint8": pa.uint8(),
+    "uint16": pa.uint16(),
+    "uint32": pa.uint32(),
+    "uint64": pa.uint64(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "date": pa.date32(),
+}
+_DECIMAL = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)")
+_TIMESTAMP = re.compile(r"timestamp\((s|ms|us|ns)(?:,([A-Za-z0-9_+:/-]+))?\)")
+_OFFSET = re.compile(r"[+-](?:[01][0-9]|2[0-3]):[0-5][0-9]")
+_NAME = r'\s*(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>[^",:\s](?:[^",:]*[^",:\s])?))\s*'
+_COLUMN = re.compile(_NAME + r":\s*(?P<type>[A-Za-z0-9_]+\s*(?:\([^()]*\))?)\s*(?:,|$)")
+_LISTED = re.compile(_NAME + r"(?:,|$)")
+_PLAIN = re.compile(r'[^",:\s](?:[^",:]*[^",:\s])?')
+
+Schema = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageKey:
+    """Where a record's key comes from: `none`, the `object`'s name, or `column`s of the record."""
+
+    source: str = "none"
+    columns: tuple[str, ...] = ()
+
+
+def arrow_type(text: str) -> pa.DataType:
+    """Return the Arrow type that a `csv.schema` type names; raises ValueError with the remedy."""
+    text = re.sub(r"\s+", "", text)
+    if text in _SIMPLE:
+        return _SIMPLE[text]
+    decimal, timestamp = _DECIMAL.fullmatch(text), _TIMESTAMP.fullmatch(text)
+    if timestamp:
+        return pa.timestamp(timestamp[1], tz=_zone(timestamp[2]))
+    if decimal is None:
+        raise ValueError(
+            f"no type {text!r}; write {', '.join(_SIMPLE)}, decimal(precision,scale),"
+            " timestamp(unit) or timestamp(unit,zone) with unit s, ms, us or ns"
+        )
+    precision, scale = int(decimal[1]), int(decimal[2])
+    if not 1 <= precision <= MAX_PRECISION or scale > precision:
+        raise ValueError(f"{text} cannot be; precision is 1 to 38, scale 0 to the precision")
+    return pa.decimal128(precision, scale)
+
+
+def _zone(name: str | None) -> str | None:
+    if name is None or name == "UTC" or _OFFSET.fullmatch(name):
+        return name
+    try:
+        return ZoneInfo(name).key
+    except (ZoneInfoNotFoundError, ValueError):
+        raise ValueError(
+            f"no time zone {name!r} here; write UTC, +02:00 or Europe/Berlin"
+        ) from None
+
+
+def _read_schema(text: str) -> Schema:
+    columns: list[tuple[str, str]] = []
+    for match in _items(_COLUMN, text, "write name:type,name:type with names that hold , or : in"):
+        written = re.sub(r"\s+", "", match["type"])
+        arrow_type(written)
+        columns.append((_name(match), written))
+    _refuse_twice([name for name, _ in columns])
+    return tuple(columns)
+
+
+def _write_schema(columns: Schema) -> str:
+    return ",".join(f"{_quoted(name)}:{written}" for name, written in columns)
+
+
+def _read_key(text: str) -> MessageKey:
+    word, colon, rest = text.strip().partition(":")
+    if not colon and word.lower() in {"none", "object"}:
+        return MessageKey(word.lower())
+    if not colon or word.strip().lower() != "column":
+        raise ValueError("write none, object, or column:name[,name]")
+    matches = _items(_LISTED, rest, "write column:name,name with names that hold , or : in")
+    columns = [_name(match) for match in matches]
+    _refuse_twice(columns)
+    return MessageKey("column", tuple(columns))
+
+
+def _write_key(key: MessageKey) -> str:
+    columns = ",".join(_quoted(name) for name in key.columns)
+    return f"column:{columns}" if key.columns else key.source
+
+
+def _items(pattern: re.Pattern[str], text: str, remedy: str) -> list[re.Match[str]]:
+    found: list[re.Match[str]] = []
+    position = 0
+    while position < len(text) or not found or text[position - 1] == ",":
+        match = pattern.match(text, position)
+        if match is None:
+            raise ValueError(f"{remedy} double quotes; cannot read {text[position:][:40]!r}")
+        found.append(match)
+        position = match.end()
+    return found
+
+
+def _name(match: re.Match[str]) -> str:
+    quoted, plain = match["quoted"], match["plain"]
+    return plain if quoted is None else quoted.replace('""', '"')
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
+
+
+def _refuse_twice(names: list[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"names {', '.join(map(repr, twice))} more than once; keep one")
+
+
+SCHEMA: Kind[Schema] = Kind(_read_schema, _write_schema)
+MESSAGE_KEY: Kind[MessageKey] = Kind(_read_key, _write_key)

@@ -1,0 +1,139 @@
+"""Which properties of the Kafka client may be passed through, and why the others may not.
+
+Owns: names, as of librdkafka 2.16 (a test compares them with the installed client), and reasons.
+Refuses to know: what the values mean; the client checks them when it is made (`sink`). Left out on
+purpose: callbacks and pointers, consumers' properties, and what librdkafka calls a no-op, because
+an option that is accepted and ignored misleads.
+"""
+
+from collections.abc import Mapping
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+CLIENT_PROPERTIES: frozenset[str] = _words(
+    """
+    allow.auto.create.topics api.version.fallback.ms api.version.request
+    api.version.request.timeout.ms broker.address.family broker.address.ttl broker.version.fallback
+    client.dns.lookup client.id client.rack connections.max.idle.ms debug
+    enable.metrics.push enable.random.seed enable.sasl.oauthbearer.unsecure.jwt
+    enable.ssl.certificate.verification https.ca.location https.ca.pem log.connection.close
+    log.thread.name log_level max.in.flight max.in.flight.requests.per.connection
+    message.copy.max.bytes metadata.max.age.ms receive.message.max.bytes reconnect.backoff.max.ms
+    reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms sasl.kerberos.keytab
+    sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.principal
+    sasl.kerberos.service.name sasl.mechanism sasl.mechanisms
+    sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
+    sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
+    sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
+    sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
+    sasl.oauthbearer.assertion.jwt.template.file sasl.oauthbearer.assertion.private.key.file
+    sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.private.key.pem
+    sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret
+    sasl.oauthbearer.client.id sasl.oauthbearer.client.secret sasl.oauthbearer.config
+    sasl.oauthbearer.extensions sasl.oauthbearer.grant.type
+    sasl.oauthbearer.metadata.authentication.type sasl.oauthbearer.method sasl.oauthbearer.scope
+    sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url sasl.password sasl.username
+    security.protocol socket.connection.setup.timeout.ms socket.keepalive.enable socket.max.fails
+    socket.nagle.disable socket.receive.buffer.bytes socket.send.buffer.bytes socket.timeout.ms
+    ssl.ca.certificate.stores ssl.ca.location ssl.ca.pem ssl.certificate.location
+    ssl.certificate.pem ssl.cipher.suites ssl.crl.location ssl.curves.list
+    ssl.endpoint.identification.algorithm ssl.key.location ssl.key.password ssl.key.pem
+    ssl.keystore.location ssl.keystore.password ssl.providers
+    ssl.sigalgs.list topic.blacklist topic.metadata.propagation.max.ms
+    topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms
+    topic.metadata.refresh.sparse
+    """
+)
+
+_KINIT = "sasl.kerberos.kinit.cmd"
+
+# A connector's author need not be the worker's owner: command lines and time-outs are the owner's.
+_OWNERS = {_KINIT} | {name for name in CLIENT_PROPERTIES if name.endswith("timeout.ms")}
+
+PRODUCER_PROPERTIES: frozenset[str] = (CLIENT_PROPERTIES - _OWNERS) | _words(
+    """
+    batch.num.messages batch.size compression.codec compression.level compression.type linger.ms
+    message.max.bytes message.send.max.retries partitioner queue.buffering.backpressure.threshold
+    queue.buffering.max.kbytes queue.buffering.max.messages queue.buffering.max.ms retries
+    sticky.partitioning.linger.ms
+    """
+)
+
+SECRET_PROPERTIES: frozenset[str] = _words(
+    """
+    sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.private.key.pem
+    sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.client.secret sasl.password
+    ssl.key.password ssl.key.pem ssl.keystore.password
+    """
+)
+
+_EXACTLY_ONCE = "fixed here, exactly once depends on it; remove the key"
+_WORKER = "a worker setting of its own: write {} in the worker's settings"
+_TIMEOUT = "follows the worker setting transaction.timeout.ms; set that and remove the key"
+_CONSUMER = "a consumer's property, and nothing here consumes records; remove the key"
+_CODE = "would load code into the worker; remove the key"
+_STATISTICS = "nobody reads the client's statistics; remove the key"
+_NO_JAVA_STORES = "the client reads no Java key stores; use ssl.ca.location or ssl.ca.pem"
+
+REFUSED_PROPERTIES: Mapping[str, str] = {
+    "acks": _EXACTLY_ONCE,
+    "request.required.acks": _EXACTLY_ONCE,
+    "enable.idempotence": _EXACTLY_ONCE,
+    "enable.gapless.guarantee": _EXACTLY_ONCE,
+    "queuing.strategy": _EXACTLY_ONCE,
+    "delivery.report.only.error": _EXACTLY_ONCE,
+    "transactional.id": "every worker's slot has its own; set app.id to tell installations apart",
+    "metadata.recovery.strategy": (
+        "fixed to none, a thawed worker would stall otherwise; remove the key"
+    ),
+    "metadata.recovery.rebootstrap.trigger.ms": (
+        "without effect, metadata.recovery.strategy is fixed to none; remove the key"
+    ),
+    "transaction.timeout.ms": _WORKER.format("transaction.timeout.ms"),
+    "bootstrap.servers": _WORKER.format("bootstrap.servers"),
+    "metadata.broker.list": _WORKER.format("bootstrap.servers"),
+    "message.timeout.ms": _TIMEOUT,
+    "request.timeout.ms": _TIMEOUT,
+    "max.block.ms": _TIMEOUT,
+    "delivery.timeout.ms": _TIMEOUT,
+    "plugin.library.paths": _CODE,
+    "ssl.engine.location": _CODE,
+    "ssl.engine.id": _CODE,
+    "interceptors": _CODE,
+    "interceptor.classes": _CODE,
+    "statistics.interval.ms": _STATISTICS,
+    "group.id": _CONSUMER,
+    "group.instance.id": _CONSUMER,
+    "isolation.level": _CONSUMER,
+    "auto.offset.reset": _CONSUMER,
+    "enable.auto.commit": _CONSUMER,
+    "key.serializer": "key.converter of the connector says that; remove the key",
+    "value.serializer": "value.converter of the connector says that; remove the key",
+    "buffer.memory": "the Java client's name; write producer.queue.buffering.max.kbytes",
+    "max.request.size": "the Java client's name; write producer.message.max.bytes",
+    "partitioner.class": "the Java client's name; write producer.partitioner",
+    "sasl.jaas.config": "the Java client's; write sasl.username and sasl.password",
+    "ssl.truststore.location": _NO_JAVA_STORES,
+    "ssl.truststore.password": _NO_JAVA_STORES,
+    "ssl.truststore.type": _NO_JAVA_STORES,
+}
+
+REFUSED_PRODUCER_PROPERTIES: Mapping[str, str] = {
+    **REFUSED_PROPERTIES,
+    **{
+        name: f"the worker's to say; write kafka.{name} in the worker's settings"
+        for name in sorted(_OWNERS)
+    },
+}
+
+# For all clients of a worker: what only producers understand belongs to connectors.
+REFUSED_CLIENT_PROPERTIES: Mapping[str, str] = {
+    **REFUSED_PROPERTIES,
+    **{
+        name: f"concerns producers only; write producer.{name} in the connector"
+        for name in sorted(PRODUCER_PROPERTIES - CLIENT_PROPERTIES)
+    },
+}

@@ -1,0 +1,834 @@
+"""Connector configuration: what is accepted, what is refused and in which words, what follows."""
+
+import pickle
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extentflow.connectors import (
+    ConnectorConfig,
+    MessageKey,
+    arrow_type,
+    connector_table,
+    parse,
+    to_map,
+)
+from extentflow.connectors.config import VALUE_CONVERTERS
+from extentflow.connectors.table import CONVERTERS, FORMATS
+from extentflow.errors import Misconfigured, UnsupportedFormat
+from extentflow.model import ObjectVersion
+
+ORDERS = {"name": "orders", "topic": "orders", "aws.s3.bucket.name": "lake"}
+LOCAL = {"name": "orders", "topic": "orders", "endpoint.type": "localfile", "directory": "/data"}
+TOLERANT = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "orders.dead"}
+
+CHARACTERS = st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"])
+COLUMN_NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+TOPICS = st.from_regex(r"[a-z][a-z0-9._-]{0,20}", fullmatch=True)
+TYPES = st.sampled_from(
+    ["string", "bool", "int64", "uint8", "float64", "date", "decimal(15,2)", "timestamp(us,UTC)"]
+)
+
+
+def connector(config: Mapping[str, str] | None = None, **changes: str) -> ConnectorConfig:
+    """Parse ORDERS (or `config`) with changes; `__` in a name stands for a dot."""
+    return parse({**(ORDERS if config is None else config), **dotted(changes)})
+
+
+def problems(config: Mapping[str, str]) -> tuple[str, ...]:
+    with pytest.raises(Misconfigured) as caught:
+        parse(config)
+    assert all("\n" not in problem for problem in caught.value.problems)
+    return caught.value.problems
+
+
+def dotted(changes: Mapping[str, str]) -> dict[str, str]:
+    return {name.replace("__", "."): text for name, text in changes.items()}
+
+
+def version(key: str) -> ObjectVersion:
+    return ObjectVersion("lake", key, None, "etag", 1)
+
+
+# -- reading ----------------------------------------
+
+
+def test_three_keys_make_a_connector() -> None:
+    config = parse(ORDERS)
+
+    assert config == ConnectorConfig(name="orders", topic="orders", s3_bucket="lake")
+    assert config.bucket == "lake"
+    assert config.exactly_once
+    assert not config.ordered
+
+
+def test_every_key_reaches_its_field() -> None:
+    config = connector(
+        {
+            "name": "orders",
+            "topic": "orders-{extension}",
+            "input.format": "csv",
+            "file.compression.type": "gzip",
+            "endpoint.type": "storagegrids3",
+            "aws.s3.bucket.name": "lake",
+            "aws.s3.prefix": "in/",
+            "aws.s3.region": "grid-1",
+            "aws.s3.endpoint": "https://grid:10443",
+            "aws.s3.path.style.access.enabled": "false",
+            "aws.s3.ca.bundle": "/etc/grid.pem",
+            "aws.access.key.id": "AKIA",
+            "aws.secret.access.key": "${env:SECRET}",
+            "aws.sts.role.arn": "arn:aws:iam::1:role/r",
+            "aws.sts.role.external.id": "${file:/run/s3.properties:id}",
+            "csv.separator.char": r"\t",
+            "csv.quote.char": "'",
+            "csv.escape.char": "\\",
+            "csv.header": "false",
+            "csv.null": r"\N",
+            "csv.schema": 'id:int64, "a, b":string, price:decimal(15, 2)',
+            "extent.bytes": "64MiB",
+            "value.converter": "json",
+            "message.key": "column:id",
+            "key.converter": "bytes",
+            "delivery.guarantee": "at_least_once",
+            "ordering": "object",
+            "errors.tolerance": "all",
+            "errors.deadletterqueue.topic.name": "orders.dead",
+            "errors.deadletterqueue.context.headers.enable": "false",
+            "tasks.max": "3",
+            "producer.linger.ms": "50",
+            "producer.sasl.password": "${env:KAFKA}",
+        }
+    )
+
+    assert config == ConnectorConfig(
+        name="orders",
+        topic="orders-{extension}",
+        format="csv",
+        compression="gzip",
+        endpoint_type="storagegrids3",
+        s3_bucket="lake",
+        prefix="in/",
+        region="grid-1",
+        endpoint="https://grid:10443",
+        path_style=False,
+        ca_bundle="/etc/grid.pem",
+        access_key_id="AKIA",
+        secret_access_key="${env:SECRET}",
+        role_arn="arn:aws:iam::1:role/r",
+        role_external_id="${file:/run/s3.properties:id}",
+        csv_separator="\t",
+        csv_quote="'",
+        csv_escape="\\",
+        csv_header=False,
+        csv_null=r"\N",
+        csv_schema=(("id", "int64"), ("a, b", "string"), ("price", "decimal(15,2)")),
+        extent_bytes=64 << 20,
+        value_converter="json",
+        message_key=MessageKey("column", ("id",)),
+        key_converter="bytes",
+        delivery_guarantee="at_least_once",
+        ordering="object",
+        errors_tolerance="all",
+        dead_letter_topic="orders.dead",
+        dead_letter_headers=False,
+        max_tasks=3,
+        producer={"linger.ms": "50", "sasl.password": "${env:KAFKA}"},
+    )
+
+
+def test_a_local_directory_takes_the_buckets_place() -> None:
+    config = parse(LOCAL)
+
+    assert config.bucket == "/data"
+    assert config.prefix == ""
+
+
+def test_defaults_in_the_table_are_those_of_the_value() -> None:
+    table = connector_table()
+    bare = ConnectorConfig(name="orders", topic="orders")
+
+    wrong = [
+        key.name for key in table if not key.required and getattr(bare, key.field) != key.default
+    ]
+
+    assert wrong == []
+
+
+def test_plug_ins_may_bring_their_own_names() -> None:
+    own = {**ORDERS, "input.format": "toy", "value.converter": "morse", "endpoint.type": "tape"}
+
+    config = parse(own, formats={"toy"}, converters={"morse"}, endpoint_types={"tape"})
+
+    assert (config.format, config.value_converter, config.endpoint_type) == ("toy", "morse", "tape")
+    assert config.format_for("x") == "toy"
+    assert config.value_converter_for("toy") == "morse"
+
+
+def test_a_connector_travels_between_processes() -> None:
+    config = connector(producer__linger__ms="5", csv__schema="a:int64")
+
+    assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301 - our own bytes
+    assert hash(config) == hash(connector(producer__linger__ms="5", csv__schema="a:int64"))
+
+
+# -- all problems at once ----------------------------------------
+
+
+def test_all_problems_are_reported_at_once() -> None:
+    reference = (
+        "a secret is not written down; name where it is kept: ${env:NAME} or ${file:/path:key}"
+    )
+
+    found = problems(
+        {
+            "name": "our orders",
+            "topic": "orders/{kye}",
+            "aws.s3.bucket.nam": "lake",
+            "aws.s3.endpoint": "minio:9000",
+            "aws.secret.access.key": "hunter2",
+            "input.format": "paruqet",
+            "csv.separator.char": ";;",
+            "extent.bytes": "64M",
+            "tasks.max": "0",
+            "csv.header": "yes",
+            "errors.deadletterqueue.topic.name": "dead",
+            "producer.acks": "0",
+            "producer.liner.ms": "5",
+        }
+    )
+
+    assert found == (
+        "name='our orders': write letters, digits, . _ - (100 at most), a letter or digit first",
+        (
+            "topic='orders/{kye}': no placeholder {kye}; did you mean key? there are {bucket},"
+            " {prefix}, {key}, {extension}"
+        ),
+        "aws.s3.bucket.nam: no such key; did you mean aws.s3.bucket.name?",
+        "aws.s3.endpoint='minio:9000': write http://host:port or https://host:port",
+        f"aws.secret.access.key=(not shown): {reference}",
+        "input.format='paruqet': write one of csv, jsonl, parquet, text",
+        "csv.separator.char=';;': write one ASCII character (\\t for a tab), no line break",
+        "extent.bytes='64M': write auto, a number of bytes, 1 or more, or a size such as 64MiB",
+        "tasks.max='0': write a whole number, 1 or more",
+        "csv.header='yes': write true or false",
+        "producer.acks: fixed here, exactly once depends on it; remove the key",
+        "producer.liner.ms: no such property of the Kafka client; did you mean producer.linger.ms?",
+        (
+            "errors.deadletterqueue.topic.name: applies only where errors.tolerance is all;"
+            " errors.tolerance is none: remove errors.deadletterqueue.topic.name"
+        ),
+        "aws.s3.bucket.name: missing; write the name of the bucket to read",
+    )
+
+
+def test_an_empty_configuration_names_what_is_required() -> None:
+    assert problems({}) == (
+        "name: missing; write the connector's unique name",
+        "topic: missing; write the topic to write to",
+        "aws.s3.bucket.name: missing; write the name of the bucket to read",
+    )
+
+
+def test_one_mistake_is_not_reported_twice() -> None:
+    several = problems({**ORDERS, "aws.s3.bucket.name": "lake,pond"})
+    tolerance = problems({**ORDERS, **TOLERANT, "errors.tolerance": "some"})
+    format_ = problems({**ORDERS, "input.format": "avor", "csv.header": "true"})
+
+    assert several == (
+        (
+            "aws.s3.bucket.name='lake,pond': one bucket per connector; make a connector for each of"
+            " them"
+        ),
+    )
+    assert tolerance == ("errors.tolerance='some': write one of all, none",)
+    assert format_ == ("input.format='avor': write one of csv, jsonl, parquet, text",)
+
+
+@pytest.mark.parametrize(
+    ("written", "nearest"),
+    [
+        ("topci", "topic"),
+        ("aws.s3.prefx", "aws.s3.prefix"),
+        ("csv.seperator.char", "csv.separator.char"),
+        ("value.convertor", "value.converter"),
+        ("extent.strid", "extent.stride"),
+        ("errors.tolerence", "errors.tolerance"),
+        ("producer.compresion.type", "producer.compression.type"),
+    ],
+)
+def test_trap_t23_an_unknown_key_is_an_error_with_the_nearest_name(
+    written: str, nearest: str
+) -> None:
+    (problem,) = problems({**ORDERS, written: "hunter2"})
+
+    assert problem.startswith(f"{written}: no such ")
+    assert problem.endswith(f"did you mean {nearest}?")
+
+
+def test_trap_t23_an_unknown_key_without_a_near_one_points_to_the_reference() -> None:
+    (problem,) = problems({**ORDERS, "zzzz": "1"})
+
+    assert problem == "zzzz: no such key; docs/configuration.md lists the keys"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["character.set", "headers.source", "engine", "csv.multiline", "file.name.template", "files"],
+)
+def test_trap_t23_a_key_that_does_nothing_yet_is_unknown(name: str) -> None:
+    (problem,) = problems({**ORDERS, name: "x"})
+
+    assert problem.startswith(f"{name}: no such key")
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ({**ORDERS, "input.format": "parquet", "csv.header": "true"}, "csv.header"),
+        ({**ORDERS, "input.format": "jsonl", "csv.schema": "a:int64"}, "csv.schema"),
+        ({**ORDERS, "input.format": "text", "jsonl.validate": "true"}, "jsonl.validate"),
+        (
+            {**ORDERS, "input.format": "parquet", "file.compression.type": "none"},
+            "file.compression.type",
+        ),
+        ({**ORDERS, "errors.deadletterqueue.topic.name": "d"}, "errors.deadletterqueue.topic.name"),
+        (
+            {**ORDERS, "errors.deadletterqueue.context.headers.enable": "true"},
+            "errors.deadletterqueue.context.headers.enable",
+        ),
+        ({**ORDERS, "key.converter": "string"}, "key.converter"),
+        ({**ORDERS, "message.key": "none", "key.converter": "string"}, "key.converter"),
+        ({**ORDERS, "aws.sts.role.external.id": "x"}, "aws.sts.role.external.id"),
+        ({**LOCAL, "aws.s3.bucket.name": "lake"}, "aws.s3.bucket.name"),
+        ({**LOCAL, "aws.s3.prefix": "in/"}, "aws.s3.prefix"),
+        ({**LOCAL, "s3.region": "eu-1"}, "s3.region"),
+        ({**LOCAL, "aws.s3.endpoint": "http://a:1"}, "aws.s3.endpoint"),
+        ({**LOCAL, "aws.s3.path.style.access.enabled": "true"}, "aws.s3.path.style.access.enabled"),
+        ({**LOCAL, "aws.s3.ca.bundle": "/a.pem"}, "aws.s3.ca.bundle"),
+        ({**LOCAL, "aws.access.key.id": "a"}, "aws.access.key.id"),
+        ({**LOCAL, "aws.secret.access.key": "${env:A}"}, "aws.secret.access.key"),
+        ({**LOCAL, "aws.sts.role.arn": "arn:a"}, "aws.sts.role.arn"),
+        ({**LOCAL, "aws.sts.role.external.id": "x"}, "aws.sts.role.external.id"),
+    ],
+)
+def test_trap_t23_a_key_that_does_not_apply_is_an_error(config: dict[str, str], name: str) -> None:
+    (problem,) = problems(config)
+
+    assert problem.startswith(f"{name}: applies only where ")
+    assert problem.endswith(f": remove {name}")
+
+
+def test_trap_t23_every_key_that_applies_conditionally_is_in_that_test() -> None:
+    conditional = {key.name for key in connector_table() if key.only}
+    csv = {key.name for key in connector_table() if key.name.startswith("csv.")}
+
+    for name in sorted(csv):
+        sample = {"csv.schema": "a:int64", "csv.header": "true"}.get(name, "|")
+        (problem,) = problems({**ORDERS, "input.format": "text", name: sample})
+        assert problem.startswith(f"{name}: applies only where input.format is csv")
+    assert conditional - csv == {
+        "file.compression.type",
+        "aws.s3.bucket.name",
+        "aws.s3.prefix",
+        "aws.s3.region",
+        "aws.s3.endpoint",
+        "aws.s3.path.style.access.enabled",
+        "aws.s3.ca.bundle",
+        "aws.access.key.id",
+        "aws.secret.access.key",
+        "aws.sts.role.arn",
+        "aws.sts.role.external.id",
+        "directory",
+        "jsonl.validate",
+        "key.converter",
+        "errors.deadletterqueue.topic.name",
+        "errors.deadletterqueue.context.headers.enable",
+    }
+
+
+@pytest.mark.parametrize("name", ["csv.header", "csv.null", "jsonl.validate"])
+def test_keys_of_a_format_apply_while_the_extension_decides(name: str) -> None:
+    config = parse({**ORDERS, name: "false"})
+
+    assert config.format is None
+    assert to_map(config)[name] == "false"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["connector.class", "topics", "value.converter.schemas.enable", "producer.sasl.jaas.config"],
+)
+def test_keys_of_other_systems_are_explained(name: str) -> None:
+    (problem,) = problems({**ORDERS, name: "org.example.Thing"})
+
+    assert problem.startswith(f"{name}: ")
+    assert "did you mean" not in problem
+
+
+# -- aliases ----------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("alias", "canonical", "text", "config"),
+    [
+        ("decoder.type", "input.format", "Parquet", ORDERS),
+        ("extent.stride", "extent.bytes", "1048576", ORDERS),
+        ("directory", "aws.s3.prefix", "in/", ORDERS),
+        ("s3.bucket.name", "aws.s3.bucket.name", "lake", {"name": "orders", "topic": "orders"}),
+        ("s3.region", "aws.s3.region", "eu-central-1", ORDERS),
+        ("s3.url", "aws.s3.endpoint", "https://grid:10443", ORDERS),
+        ("access.key.id", "aws.access.key.id", "AKIA", {**ORDERS, "access.key": "${env:S}"}),
+        ("access.key", "aws.secret.access.key", "${env:S}", {**ORDERS, "access.key.id": "AKIA"}),
+    ],
+)
+def test_an_alias_means_its_key_and_excludes_it(
+    alias: str, canonical: str, text: str, config: dict[str, str]
+) -> None:
+    assert parse({**config, alias: text}) == parse({**config, canonical: text})
+    assert problems({**config, canonical: text, alias: text}) == (
+        f"{alias}: says the same as {canonical}; keep one of the two",
+    )
+
+
+@pytest.mark.parametrize("text", ["required", "REQUESTED"])
+def test_connects_exactly_once_support_means_exactly_once(text: str) -> None:
+    config = connector(exactly__once__support=text)
+
+    assert config.exactly_once
+    assert problems(
+        {**ORDERS, "exactly.once.support": text, "delivery.guarantee": "at_least_once"}
+    ) == ("delivery.guarantee: says the same as exactly.once.support; keep one of the two",)
+
+
+def test_exactly_once_support_takes_connects_values_only() -> None:
+    assert problems({**ORDERS, "exactly.once.support": "exactly_once"}) == (
+        "exactly.once.support='exactly_once': write one of requested, required",
+    )
+
+
+def test_every_alias_is_in_these_tests() -> None:
+    aliases = {alias.name for key in connector_table() for alias in key.aliases}
+
+    assert aliases == {
+        "decoder.type",
+        "extent.stride",
+        "s3.bucket.name",
+        "s3.region",
+        "s3.url",
+        "access.key.id",
+        "access.key",
+        "exactly.once.support",
+    }
+
+
+@pytest.mark.parametrize(
+    ("written", "converter"),
+    [
+        ("org.apache.kafka.connect.storage.StringConverter", "string"),
+        ("org.apache.kafka.connect.converters.ByteArrayConverter", "bytes"),
+        ("org.apache.kafka.connect.json.JsonConverter", "json"),
+        ("JSON", "json"),
+    ],
+)
+def test_connects_converter_classes_are_mapped(written: str, converter: str) -> None:
+    config = connector(value__converter=written, message__key="column:id", key__converter=written)
+
+    assert (config.value_converter, config.key_converter) == (converter, converter)
+
+
+def test_a_converter_that_is_not_built_is_refused() -> None:
+    (problem,) = problems({**ORDERS, "value.converter": "io.confluent.connect.avro.AvroConverter"})
+
+    assert problem.endswith("write one of bytes, json, string")
+
+
+# -- values ----------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "remedy"),
+    [
+        ("topic", "bad topic", "' ' is no character of a topic name"),
+        ("topic", "..", "no topic name"),
+        ("topic", "{key", "'{' is no character"),
+        ("topic", "x" * 250, "250 characters; a topic name has 249 at most"),
+        ("aws.s3.bucket.name", "s3://lake", "write the bare name"),
+        ("aws.s3.bucket.name", "lake/in", "write the bare name"),
+        ("aws.s3.region", " ", "write a value, or remove the key"),
+        ("aws.s3.endpoint", "ftp://a", "write http://host:port"),
+        ("aws.s3.endpoint", "http://a:99999", "write http://host:port"),
+        ("aws.s3.endpoint", "http://me:secret@a", "an address carries no credentials"),
+        ("csv.quote.char", "", "write one ASCII character"),
+        ("csv.quote.char", "\n", "write one ASCII character"),
+        ("csv.escape.char", "é", "write none, one ASCII character"),
+        ("csv.schema", "a", "write name:type,name:type"),
+        ("csv.schema", "a:int64,", "write name:type,name:type"),
+        ("csv.schema", "", "write name:type,name:type"),
+        ("csv.schema", "a:int65", "no type 'int65'; write string, bool"),
+        ("csv.schema", "a:decimal(39,2)", "decimal(39,2) cannot be"),
+        ("csv.schema", "a:decimal(5,6)", "decimal(5,6) cannot be"),
+        ("csv.schema", "a:timestamp(us,Mars/Olympus)", "no time zone 'Mars/Olympus'"),
+        ("csv.schema", "a:int64,a:string", "names 'a' more than once"),
+        ("message.key", "colum:a", "write none, object, or column:name[,name]"),
+        ("message.key", "column", "write none, object, or column:name[,name]"),
+        ("message.key", "column:", "write column:name,name"),
+        ("message.key", "column:a,a", "names 'a' more than once"),
+        ("delivery.guarantee", "exactly-once", "write one of at_least_once, exactly_once"),
+        ("tasks.max", "1.5", "write a whole number"),
+        ("aws.access.key.id", "${env:}", "write ${env:NAME}"),
+        ("producer.client.id", "a-${env:A}", "a reference is the whole value"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named_with_its_remedy(name: str, text: str, remedy: str) -> None:
+    extra = {
+        "aws.access.key.id": {"aws.secret.access.key": "${env:A}"},
+    }.get(name, {})
+
+    (problem,) = problems({**ORDERS, **extra, name: text})
+
+    assert problem.startswith(f"{name}={text[:80]!r}"[: len(name) + 82])
+    assert remedy in problem
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["aws.secret.access.key", "access.key", "producer.sasl.password", "producer.ssl.key.pem"],
+)
+@pytest.mark.parametrize(
+    "text", ["hunter2", "$(env:hunter2)", "${env:hunter2}x", "${vault:hunter2:x}"]
+)
+def test_a_literal_secret_is_refused_and_never_shown(name: str, text: str) -> None:
+    (problem,) = problems(
+        {**ORDERS, "aws.access.key.id": "AKIA", name: text}
+        if "access" in name
+        else {**ORDERS, name: text}
+    )
+
+    assert problem.startswith(f"{name}=(not shown): ")
+    assert "hunter2" not in problem
+    assert "${env:NAME}" in problem
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ({**LOCAL, "directory": "data"}, "directory='data': write an absolute path"),
+        ({"name": "a", "topic": "t", "endpoint.type": "localfile"}, "directory: missing"),
+        ({**ORDERS, "endpoint.type": "ontaps3"}, "aws.s3.endpoint: missing; endpoint.type=ontaps3"),
+        ({**ORDERS, "aws.access.key.id": "A"}, "aws.secret.access.key: missing"),
+        ({**ORDERS, "aws.secret.access.key": "${env:A}"}, "aws.access.key.id: missing"),
+        (
+            {**ORDERS, "aws.s3.endpoint": "http://a:1", "aws.s3.ca.bundle": "/a"},
+            "aws.s3.ca.bundle='/a': aws.s3.endpoint is not https",
+        ),
+        ({**ORDERS, "csv.quote.char": ","}, "csv.separator.char, csv.quote.char"),
+        ({**ORDERS, "csv.escape.char": '"'}, "csv.separator.char, csv.quote.char"),
+        (
+            {**ORDERS, "input.format": "csv", "csv.schema": "a:int64", "message.key": "column:b"},
+            "message.key: csv.schema has no column 'b'",
+        ),
+        (
+            {**ORDERS, "jsonl.validate": "false", "message.key": "column:b"},
+            "jsonl.validate=false: lines pass through unread",
+        ),
+        ({**ORDERS, "errors.tolerance": "all"}, "errors.deadletterqueue.topic.name: missing"),
+        (
+            {**ORDERS, **TOLERANT, "errors.deadletterqueue.topic.name": "orders"},
+            "errors.deadletterqueue.topic.name='orders': is the topic of the good records",
+        ),
+        (
+            {**ORDERS, "topic": "t-{prefix}", "aws.s3.prefix": "in put/"},
+            "topic='t-{prefix}': makes 't-in put': ' ' is no character of a topic name",
+        ),
+        (
+            {**ORDERS, "input.format": "text", "message.key": "column:a"},
+            "message.key names columns",
+        ),
+    ],
+)
+def test_keys_that_contradict_each_other_are_reported(config: dict[str, str], problem: str) -> None:
+    (found,) = problems(config)
+
+    assert found.startswith(problem)
+
+
+# -- formats, converters, keys ----------------------------------------
+
+
+@pytest.mark.parametrize("converter", sorted(CONVERTERS))
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_every_pair_of_format_and_converter_works_or_is_refused(name: str, converter: str) -> None:
+    pair = {**ORDERS, "input.format": name, "value.converter": converter}
+
+    if converter in VALUE_CONVERTERS[name]:
+        assert parse(pair).value_converter_for(name) == converter
+    else:
+        (problem,) = problems(pair)
+        assert problem.startswith(f"value.converter={converter} cannot make values of {name}")
+
+
+def test_the_pairs_that_work_are_these() -> None:
+    assert {name: set(fitting) for name, fitting in VALUE_CONVERTERS.items()} == {
+        "text": {"string", "bytes"},
+        "csv": {"json"},
+        "jsonl": {"json", "string", "bytes"},
+        "parquet": {"json", "string", "bytes"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "converter"),
+    [("text", "string"), ("csv", "json"), ("jsonl", "json"), ("parquet", "json")],
+)
+def test_values_have_a_converter_by_format(name: str, converter: str) -> None:
+    assert parse(ORDERS).value_converter_for(name) == converter
+
+
+@pytest.mark.parametrize(
+    ("message_key", "default", "others"),
+    [
+        ("object", "string", set()),
+        ("column:id", "string", {"bytes", "json"}),
+        ("column:id,line", "json", set()),
+    ],
+)
+def test_keys_have_a_converter_by_message_key(
+    message_key: str, default: str, others: set[str]
+) -> None:
+    assert connector(message__key=message_key).key_converter_for_records() == default
+    for converter in sorted(CONVERTERS):
+        written = {**ORDERS, "message.key": message_key, "key.converter": converter}
+        if converter in {default} | others:
+            assert parse(written).key_converter_for_records() == converter
+        else:
+            (problem,) = problems(written)
+            assert problem.startswith(f"key.converter={converter!r}: cannot make this message.key")
+
+
+def test_records_have_no_key_by_default() -> None:
+    assert parse(ORDERS).key_converter_for_records() is None
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "compression"),
+    [
+        ("in/orders.csv", "csv", "none"),
+        ("in/ORDERS.CSV.GZ", "csv", "gzip"),
+        ("a.b/orders.jsonl.zst", "jsonl", "zstd"),
+        ("orders.ndjson", "jsonl", "none"),
+        ("app.log", "text", "none"),
+        ("app.txt.gzip", "text", "gzip"),
+        ("part-0.gz.parquet", "parquet", "none"),
+        ("part-0.snappy.parquet", "parquet", "none"),
+        ("v1.2/orders.2024.csv", "csv", "none"),
+        (".csv", "csv", "none"),
+    ],
+)
+def test_the_extension_tells_format_and_compression(key: str, name: str, compression: str) -> None:
+    config = parse(ORDERS)
+
+    assert config.format_for(key) == name
+    assert config.compression_for(key) == compression
+
+
+@pytest.mark.parametrize(
+    "key", ["orders", "orders.dat", "a.csv/orders", "orders.gz", "x.csv.bz2", "in/"]
+)
+def test_an_extension_that_tells_nothing_names_the_object_and_the_remedy(key: str) -> None:
+    with pytest.raises(UnsupportedFormat) as caught:
+        parse(ORDERS).format_for(key)
+
+    assert str(caught.value).startswith(f"s3://lake/{key}: ")
+    assert "set input.format in connector orders" in str(caught.value)
+
+
+def test_the_configured_format_and_compression_win_over_the_extension() -> None:
+    config = connector(input__format="text", file__compression__type="zstd")
+
+    assert config.format_for("orders.csv.gz") == "text"
+    assert config.compression_for("orders.csv.gz") == "zstd"
+
+
+def test_the_compression_of_a_bare_extension_is_read_for_a_configured_format() -> None:
+    assert connector(input__format="text").compression_for("orders.gz") == "gzip"
+
+
+def test_a_compression_around_parquet_is_refused() -> None:
+    with pytest.raises(UnsupportedFormat, match=r"a\.parquet\.gz: gzip around parquet is not read"):
+        parse(ORDERS).compression_for("a.parquet.gz")
+
+
+def test_a_format_by_extension_is_checked_against_the_other_keys() -> None:
+    with pytest.raises(
+        UnsupportedFormat, match=r"a\.txt: the format is text, .*value\.converter=json"
+    ):
+        connector(value__converter="json").format_for("a.txt")
+    with pytest.raises(
+        UnsupportedFormat, match=r"a\.txt: the format is text, .*message\.key names"
+    ):
+        connector(message__key="column:id").format_for("a.txt")
+
+
+# -- objects and topics ----------------------------------------
+
+
+ODD_KEYS = ["in/a,b.csv", "in/a b.csv", "in/a+b.csv", "in/a%20b.csv", "in/ä.csv", "in/{key}.csv"]
+
+
+@pytest.mark.parametrize("key", ODD_KEYS)
+def test_trap_t20_keys_and_prefixes_are_compared_exactly(key: str) -> None:
+    exact = {**ORDERS, "aws.s3.prefix": key[:5]}
+
+    assert parse(exact).matches("lake", key)
+    assert not parse(exact).matches("pond", key)
+    assert not parse({**ORDERS, "aws.s3.prefix": "in/a%2"}).matches("lake", "in/a b.csv")
+    assert not parse({**ORDERS, "aws.s3.prefix": "in/a "}).matches("lake", "in/a+b.csv")
+    assert parse(ORDERS).format_for(key) == "csv"
+
+
+@given(st.text(), st.text())
+def test_trap_t20_every_key_below_a_prefix_matches(prefix: str, rest: str) -> None:
+    config = parse({**ORDERS, "aws.s3.prefix": prefix})
+
+    assert config.matches("lake", prefix + rest)
+    assert config.matches("lake", rest) == rest.startswith(prefix)
+
+
+@pytest.mark.parametrize(
+    ("template", "prefix", "key", "topic"),
+    [
+        ("orders", "", "any thing", "orders"),
+        ("{bucket}.orders", "", "a.csv", "lake.orders"),
+        ("in-{prefix}", "raw/2024/", "raw/2024/a.csv", "in-raw.2024"),
+        ("{key}", "", "/raw/a-1_b.csv", "raw.a-1_b.csv"),
+        ("o-{extension}", "", "a.CSV.gz", "o-csv"),
+        ("{bucket}{extension}", "", "a.csv", "lakecsv"),
+    ],
+)
+def test_a_topic_is_made_from_its_template(
+    template: str, prefix: str, key: str, topic: str
+) -> None:
+    config = parse({**ORDERS, "topic": template, "aws.s3.prefix": prefix})
+
+    assert config.topic_for(version(key)) == topic
+
+
+@pytest.mark.parametrize(
+    ("template", "key", "reason"),
+    [
+        ("{key}", "a b.csv", "' ' is no character of a topic name"),
+        ("{key}", "x" * 250, "250 characters"),
+        ("{key}", "..", "no topic name"),
+        ("o{extension}", "data", "the key has no extension"),
+    ],
+)
+def test_a_topic_that_kafka_would_not_take_names_the_object(
+    template: str, key: str, reason: str
+) -> None:
+    config = connector(topic=template)
+
+    with pytest.raises(Misconfigured) as caught:
+        config.topic_for(version(key))
+
+    assert str(caught.value).startswith(f"s3://lake/{key}: topic={template} of connector orders")
+    assert reason in str(caught.value)
+
+
+@given(st.text(min_size=1))
+def test_a_topic_made_from_any_key_is_legal_or_refused(key: str) -> None:
+    try:
+        topic = connector(topic="t-{key}").topic_for(version(key))
+    except Misconfigured:
+        return
+
+    assert topic.isascii()
+    assert all(character.isalnum() or character in "._-" for character in topic)
+
+
+# -- columns ----------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("string", pa.string()),
+        ("uint16", pa.uint16()),
+        ("float32", pa.float32()),
+        ("date", pa.date32()),
+        ("decimal(38, 38)", pa.decimal128(38, 38)),
+        ("timestamp(ms)", pa.timestamp("ms")),
+        ("timestamp(ns, +02:00)", pa.timestamp("ns", tz="+02:00")),
+        ("timestamp(s,UTC)", pa.timestamp("s", tz="UTC")),
+    ],
+)
+def test_csv_types_are_arrow_types(text: str, expected: pa.DataType) -> None:
+    assert arrow_type(text) == expected
+
+
+def test_column_names_may_hold_anything_in_quotes() -> None:
+    config = connector(csv__schema='"a:b,""c""":int64,net price (EUR):decimal(9,2)')
+
+    assert config.csv_schema == (('a:b,"c"', "int64"), ("net price (EUR)", "decimal(9,2)"))
+
+
+# -- round trips ----------------------------------------
+
+SCHEMAS = st.lists(
+    st.tuples(COLUMN_NAMES, TYPES), min_size=1, max_size=4, unique_by=lambda column: column[0]
+).map(tuple)
+
+
+@st.composite
+def connectors(draw: st.DrawFn) -> ConnectorConfig:
+    tolerant = draw(st.booleans())
+    keyed = draw(st.sampled_from(["none", "object", "column"]))
+    columns = draw(st.lists(COLUMN_NAMES, min_size=1, max_size=3, unique=True))
+    return ConnectorConfig(
+        name=draw(st.from_regex(r"[a-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)),
+        topic=draw(TOPICS.map(lambda topic: f"t{topic}-{{key}}")),
+        s3_bucket=draw(st.from_regex(r"[a-z0-9][a-z0-9.-]{2,20}", fullmatch=True)),
+        prefix=draw(st.text(max_size=8)),
+        endpoint=draw(st.none() | st.just("https://grid:10443")),
+        path_style=draw(st.none() | st.booleans()),
+        csv_null=draw(st.text(max_size=4)),
+        csv_escape=draw(st.none() | st.sampled_from("\\/|")),
+        csv_separator=draw(st.sampled_from(";\t, ")),
+        csv_schema=draw(st.just(()) | SCHEMAS),
+        extent_bytes=draw(st.none() | st.integers(1, 1 << 50)),
+        message_key=MessageKey(keyed, tuple(columns) if keyed == "column" else ()),
+        delivery_guarantee=draw(st.sampled_from(["exactly_once", "at_least_once"])),
+        ordering=draw(st.sampled_from(["partitioned", "object"])),
+        errors_tolerance="all" if tolerant else "none",
+        dead_letter_topic=draw(TOPICS) if tolerant else None,
+        dead_letter_headers=draw(st.booleans()) if tolerant else True,
+        max_tasks=draw(st.none() | st.integers(1, 1000)),
+        producer=draw(
+            st.dictionaries(
+                st.sampled_from(["linger.ms", "compression.type"]), st.text(CHARACTERS, min_size=1)
+            ).filter(lambda found: not any("${" in text for text in found.values()))
+        ),
+    )
+
+
+@given(connectors())
+def test_a_connector_survives_writing_and_reading(config: ConnectorConfig) -> None:
+    assert parse(to_map(config)) == config
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=20) | st.sampled_from(connector_table().names()),
+        st.text(max_size=20) | st.sampled_from(["true", "none", "all", "csv", "localfile"]),
+        max_size=8,
+    )
+)
+def test_any_map_is_a_connector_or_misconfigured_one_line_per_problem(
+    config: dict[str, str],
+) -> None:
+    found = problems({**config, "aws.s3.bucket.name": "a,b"})
+
+    assert len(found) == len(set(found)) >= 1
