@@ -97,11 +97,10 @@ class RangeReader:
         ahead = deque(self._begin(cut) for cut in itertools.islice(cuts, self._ahead))
         try:
             while ahead:
-                body = ahead.popleft().body()
+                arrived = [ahead.popleft().body()]
                 ahead.extend(self._begin(cut) for cut in itertools.islice(cuts, 1))
-                yield body
-                # The consumer may be done with it: while we wait for the next, nobody holds it.
-                del body
+                # Popped, so that only the consumer holds the window while it works on it.
+                yield arrived.pop()
         finally:
             self._settle(ahead)
 

@@ -36,6 +36,7 @@ from extentflow.storage.traffic import Traffic
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import ListObjectsV2OutputTypeDef
 
 _PATIENCE = Patience()
 
@@ -193,17 +194,26 @@ class S3Store:
                 MaxKeys=self._limits.page_keys,
                 **going_on,
             )
-        following = page.get("NextContinuationToken") if page["IsTruncated"] else None
-        if page["IsTruncated"] and following in (None, "", token):
-            raise Permanent(
-                f"{where}: {self.endpoint} says that keys are left but not where to go on"
-            )
+        following = self._following(page, token, where)
         decoded = unquote_plus if page.get("EncodingType") == "url" else str
         keys = [
             Listed(bucket, decoded(item["Key"]), pins.unquoted(item.get("ETag", "")), item["Size"])
             for item in page.get("Contents", ())
         ]
         return keys, following
+
+    def _following(
+        self, page: ListObjectsV2OutputTypeDef, token: str | None, where: str
+    ) -> str | None:
+        """Return the next page's token; a listing ends only where the server says so."""
+        if "IsTruncated" not in page:
+            raise Permanent(f"{where}: {self.endpoint} does not say whether keys are left")
+        if not page["IsTruncated"]:
+            return None
+        following = page.get("NextContinuationToken")
+        if following in (None, "", token):
+            raise Permanent(f"{where}: {self.endpoint} says keys are left but not where to go on")
+        return following
 
     @contextlib.contextmanager
     def _asking(self, where: str) -> Iterator[S3Client]:

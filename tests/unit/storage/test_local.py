@@ -1,0 +1,309 @@
+"""Directories as buckets."""
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from extentflow.errors import (
+    AccessDenied,
+    ExtentflowError,
+    Misconfigured,
+    ObjectChanged,
+    ObjectGone,
+    StoreUnavailable,
+)
+from extentflow.model import ObjectVersion
+from extentflow.storage import StoreOptions, open_store, pins
+from extentflow.storage.local import LocalStore, _translated
+
+BODY = bytes(range(256)) * 4
+
+
+@pytest.fixture
+def store() -> LocalStore:
+    return LocalStore(StoreOptions())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "bucket"
+    root.mkdir()
+    return root
+
+
+@pytest.fixture
+def version(store: LocalStore, folder: Path) -> ObjectVersion:
+    (folder / "in").mkdir()
+    (folder / "in" / "key").write_bytes(BODY)
+    return store.head(str(folder), "in/key")
+
+
+def later(path: Path) -> None:
+    """Move the file's time by one nanosecond: the smallest change the pin must notice."""
+    found = path.stat()
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns + 1))
+
+
+def test_it_is_registered_under_its_endpoint_type() -> None:
+    assert isinstance(open_store("localfile", StoreOptions()), LocalStore)
+
+
+def test_options_that_mean_nothing_to_files_are_refused() -> None:
+    with pytest.raises(Misconfigured, match="localfile takes no endpoint"):
+        LocalStore(StoreOptions(region="eu-test-1"))
+
+
+def test_a_read_returns_exactly_the_range(store: LocalStore, version: ObjectVersion) -> None:
+    assert version.size == len(BODY)
+    assert store.read(version, 100, 200) == BODY[100:200]
+    assert store.read(version, 0, len(BODY)) == BODY
+    assert store.fetched_bytes == 100 + len(BODY)
+
+
+def test_a_bucket_may_be_a_file_uri(store: LocalStore, folder: Path) -> None:
+    spaced = folder / "with space"
+    spaced.mkdir()
+    (spaced / "key").write_bytes(b"01")
+
+    version = store.head(spaced.as_uri(), "key")
+
+    assert "%20" in version.bucket
+    assert store.read(version, 0, 2) == b"01"
+
+
+@pytest.mark.parametrize("bucket", ["relative/path", "", "file://host/path", "file:relative"])
+def test_a_bucket_that_is_no_absolute_directory_is_misconfigured(
+    store: LocalStore, bucket: str
+) -> None:
+    with pytest.raises(Misconfigured, match="no absolute directory"):
+        store.head(bucket, "key")
+
+
+def test_ranges_outside_the_file_are_refused(store: LocalStore, version: ObjectVersion) -> None:
+    for start, end in ((5, 5), (-1, 5), (0, len(BODY) + 1)):
+        with pytest.raises(ValueError, match="is not a range"):
+            store.read(version, start, end)
+
+
+def test_trap_t17_more_than_64_mib_in_one_read_is_refused(
+    store: LocalStore, version: ObjectVersion
+) -> None:
+    with pytest.raises(ValueError, match="more than 67108864 bytes"):
+        store.read(replace(version, size=1 << 40), 0, pins.MAX_READ_BYTES + 1)
+
+
+def overwrite_in_place(path: Path) -> None:
+    path.write_bytes(BODY[::-1])
+    later(path)
+
+
+def replace_by_rename(path: Path) -> None:
+    found = path.stat()
+    fresh = path.with_name("fresh")
+    fresh.write_bytes(BODY[::-1])
+    os.utime(fresh, ns=(found.st_atime_ns, found.st_mtime_ns))
+    fresh.rename(path)
+
+
+def append(path: Path) -> None:
+    found = path.stat()
+    with path.open("ab") as file:
+        file.write(b"more")
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def truncate(path: Path) -> None:
+    os.truncate(path, 10)
+
+
+@pytest.mark.parametrize("change", [overwrite_in_place, replace_by_rename, append, truncate])
+def test_trap_t12_a_file_changed_between_two_reads_is_object_changed(
+    store: LocalStore, version: ObjectVersion, folder: Path, change: Callable[[Path], None]
+) -> None:
+    store.read(version, 0, 100)
+    change(folder / "in" / "key")
+
+    with pytest.raises(ObjectChanged, match=r"in/key\[100-200\) was replaced"):
+        store.read(version, 100, 200)
+
+
+def test_a_file_deleted_after_planning_is_object_gone(
+    store: LocalStore, version: ObjectVersion, folder: Path
+) -> None:
+    (folder / "in" / "key").unlink()
+
+    with pytest.raises(ObjectGone, match=r"in/key\[0-1\): .*No such file"):
+        store.read(version, 0, 1)
+
+
+@pytest.mark.parametrize("key", ["absent", "in", "in/key/below", "x" * 300])
+def test_what_is_no_file_is_object_gone(
+    store: LocalStore, version: ObjectVersion, key: str
+) -> None:
+    with pytest.raises(ObjectGone, match=f"s3://{version.bucket}/{key}"):
+        store.head(version.bucket, key)
+
+
+def test_a_missing_bucket_is_object_gone(store: LocalStore, folder: Path) -> None:
+    with pytest.raises(ObjectGone, match="bucket/absent: No such file or directory"):
+        store.head(str(folder / "absent"), "key")
+    with pytest.raises(ObjectGone, match="bucket/absent: No such file or directory"):
+        list(store.list(str(folder / "absent")))
+
+
+def test_a_version_id_is_object_gone(store: LocalStore, version: ObjectVersion) -> None:
+    with pytest.raises(ObjectGone, match="files have no versions"):
+        store.head(version.bucket, version.key, "v1")
+
+
+def test_a_pipe_is_refused_without_waiting_for_its_writer(store: LocalStore, folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+
+    with pytest.raises(ObjectGone, match="not a regular file"):
+        store.head(str(folder), "pipe")
+
+
+@pytest.mark.parametrize(
+    "key", ["../outside", "in/../../outside", "/etc/passwd", "in//key", "./in"]
+)
+def test_a_key_cannot_leave_its_bucket_or_have_two_names(
+    store: LocalStore, version: ObjectVersion, folder: Path, key: str
+) -> None:
+    (folder.parent / "outside").write_bytes(b"secret")
+
+    with pytest.raises(AccessDenied, match="a key is a path below its bucket"):
+        store.head(version.bucket, key)
+    with pytest.raises(AccessDenied, match="a key is a path below its bucket"):
+        store.read(replace(version, key=key), 0, 1)
+
+
+def test_a_link_out_of_the_bucket_is_refused(store: LocalStore, folder: Path) -> None:
+    (folder.parent / "outside").write_bytes(b"secret")
+    (folder / "link").symlink_to(folder.parent / "outside")
+
+    with pytest.raises(AccessDenied, match="link is a link that leads out"):
+        store.head(str(folder), "link")
+    with pytest.raises(AccessDenied, match="leads out of its bucket"):
+        list(store.list(str(folder)))
+
+
+def test_a_linked_directory_out_of_the_bucket_is_refused(store: LocalStore, folder: Path) -> None:
+    (folder.parent / "other").mkdir()
+    (folder.parent / "other" / "key").write_bytes(b"secret")
+    (folder / "link").symlink_to(folder.parent / "other")
+
+    with pytest.raises(AccessDenied, match="leads out of its bucket"):
+        store.head(str(folder), "link/key")
+    with pytest.raises(AccessDenied, match="leads out of its bucket"):
+        list(store.list(str(folder)))
+
+
+def test_a_link_inside_the_bucket_is_followed(store: LocalStore, version: ObjectVersion) -> None:
+    root = Path(version.bucket)
+    (root / "link").symlink_to(root / "in" / "key")
+    (root / "folder").symlink_to(root / "in")
+
+    assert store.head(version.bucket, "link").etag == version.etag
+    assert [listed.key for listed in store.list(version.bucket)] == ["in/key", "link"]
+
+
+def test_a_link_that_turns_in_circles_is_object_gone(store: LocalStore, folder: Path) -> None:
+    (folder / "a").symlink_to(folder / "b")
+    (folder / "b").symlink_to(folder / "a")
+
+    with pytest.raises(ObjectGone, match="symbolic links"):
+        store.head(str(folder), "a")
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [(errno.EACCES, AccessDenied), (errno.EIO, StoreUnavailable), (errno.ENOENT, ObjectGone)],
+)
+def test_the_systems_errors_are_told_apart_and_keep_their_cause(
+    code: int, error: type[ExtentflowError]
+) -> None:
+    refused = OSError(code, os.strerror(code), "/data/key")
+
+    with (
+        pytest.raises(error, match=r"s3:///data/key: .*/data/key") as raised,
+        _translated("s3:///data/key"),
+    ):
+        raise refused
+
+    assert raised.value.__cause__ is refused
+
+
+def test_a_listing_carries_the_pin(store: LocalStore, version: ObjectVersion) -> None:
+    (listed,) = store.list(version.bucket)
+
+    assert (listed.key, listed.etag, listed.size) == ("in/key", version.etag, version.size)
+
+
+def test_trap_t15_reading_changes_nothing_at_the_source(
+    store: LocalStore, version: ObjectVersion
+) -> None:
+    path = Path(version.bucket) / version.key
+    before = path.stat()
+    path.chmod(0o400)
+
+    store.read(version, 0, version.size)
+    list(store.list(version.bucket))
+
+    after = path.stat()
+    assert (after.st_ino, after.st_mtime_ns, after.st_size) == (
+        before.st_ino,
+        before.st_mtime_ns,
+        before.st_size,
+    )
+
+
+def test_trap_t19_an_empty_file_and_an_empty_prefix_are_no_errors(
+    store: LocalStore, folder: Path
+) -> None:
+    (folder / "empty").touch()
+
+    assert store.head(str(folder), "empty").size == 0
+    assert list(store.list(str(folder), "absent/")) == []
+
+
+def test_trap_t20_odd_keys_are_exact(store: LocalStore, folder: Path) -> None:
+    keys = ["a b", "a%20b", "a+b", "a,b", "ü€😀", "%", "q'\"<>?#&="]
+    for key in keys:
+        (folder / key).write_bytes(key.encode())
+
+    listed = [item.key for item in store.list(str(folder))]
+
+    assert listed == sorted(keys, key=str.encode)
+    for key in keys:
+        version = store.head(str(folder), key)
+        assert store.read(version, 0, version.size) == key.encode()
+
+
+NAMES = st.text("ab./-!0", min_size=1, max_size=8).filter(
+    lambda key: all(part not in ("", ".", "..") for part in key.split("/"))
+)
+
+
+@given(keys=st.sets(NAMES, max_size=12), prefix=st.text("ab./-", max_size=4))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+def test_a_listing_is_in_key_order_below_any_prefix(
+    tmp_path_factory: pytest.TempPathFactory, keys: set[str], prefix: str
+) -> None:
+    root = tmp_path_factory.mktemp("bucket")
+    held: set[str] = set()
+    for key in sorted(keys):
+        # A name cannot be a file and a directory at once.
+        if not any(key.startswith(f"{other}/") or other.startswith(f"{key}/") for other in held):
+            (root / key).parent.mkdir(parents=True, exist_ok=True)
+            (root / key).touch()
+            held.add(key)
+
+    listed = [item.key for item in LocalStore(StoreOptions()).list(str(root), prefix)]
+
+    assert listed == sorted(key for key in held if key.startswith(prefix))

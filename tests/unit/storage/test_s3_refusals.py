@@ -1,0 +1,68 @@
+"""Every kind of refusal, and the error a person gets for it."""
+
+import pytest
+
+from extentflow.errors import (
+    AccessDenied,
+    ExtentflowError,
+    Misconfigured,
+    ObjectChanged,
+    ObjectGone,
+    Permanent,
+    StoreUnavailable,
+)
+from extentflow.storage.s3.refusals import Refusal
+
+WHERE, ENDPOINT = "s3://bucket/key[0-9)", "https://s3.example.test"
+
+
+def refused(status: int, code: str = "", operation: str = "GetObject", **headers: str) -> Refusal:
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Refusal(operation, WHERE, ENDPOINT, status, code, "said so", names)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "error", "says"),
+    [
+        (refused(500, "InternalError"), StoreUnavailable, "answered 500 InternalError said so"),
+        (refused(503, "SlowDown"), StoreUnavailable, ENDPOINT),
+        (refused(502), StoreUnavailable, "answered 502 said so"),
+        (refused(429), StoreUnavailable, ENDPOINT),
+        (refused(400, "RequestTimeout"), StoreUnavailable, ENDPOINT),
+        (refused(409, "OperationAborted"), StoreUnavailable, ENDPOINT),
+        (refused(503, "Throttling", "AssumeRole"), StoreUnavailable, ENDPOINT),
+        (refused(404, "NoSuchKey"), ObjectGone, "no such key"),
+        (refused(404, "404"), ObjectGone, "no such key"),
+        (refused(410), ObjectGone, "no such key"),
+        (refused(404, "NoSuchVersion"), ObjectGone, "no such version"),
+        (refused(404, "NoSuchBucket"), ObjectGone, "no such bucket"),
+        (refused(405, "MethodNotAllowed", x_amz_delete_marker="true"), ObjectGone, "deleted"),
+        (refused(404, "NoSuchKey", x_amz_delete_marker="true"), ObjectGone, "deleted"),
+        (refused(405, "MethodNotAllowed"), Permanent, "speaks the S3 API"),
+        (refused(412, "PreconditionFailed"), ObjectChanged, "If-Match failed"),
+        (refused(416, "InvalidRange"), ObjectChanged, "shorter"),
+        (refused(403, "AccessDenied"), AccessDenied, "allow s3:GetObject"),
+        (refused(403, "InvalidAccessKeyId"), AccessDenied, "check the credentials"),
+        (refused(400, "ExpiredToken"), AccessDenied, "check the credentials"),
+        (refused(401), AccessDenied, "check the credentials"),
+        (refused(403, "RequestTimeTooSkewed"), AccessDenied, "clock"),
+        (refused(403, "AccessDenied", "AssumeRole"), AccessDenied, "aws.sts.role.arn"),
+        (refused(403, "InvalidObjectState"), Permanent, "archived"),
+        (refused(501, "NotImplemented"), Permanent, "speaks the S3 API"),
+        (refused(400, "EntirelyNew"), Permanent, "400 EntirelyNew said so"),
+        (
+            refused(301, "PermanentRedirect", x_amz_bucket_region="eu-west-9"),
+            Misconfigured,
+            "set aws.s3.region to eu-west-9",
+        ),
+        (refused(400, "AuthorizationHeaderMalformed"), Misconfigured, "the bucket's region"),
+    ],
+)
+def test_a_refusal_becomes_the_error_that_says_what_to_do(
+    refusal: Refusal, error: type[ExtentflowError], says: str
+) -> None:
+    raised = refusal.error()
+
+    assert type(raised) is error
+    assert WHERE in str(raised)
+    assert says in str(raised)
