@@ -23,7 +23,7 @@ _POLL_SECONDS = 0.02
 _LARGEST_LOG_BYTES = 32 * 1024 * 1024
 
 # Children of this very process have to be reaped when they end; those of earlier ones are init's.
-_children: dict[int, subprocess.Popen[bytes]] = {}
+_children: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,14 @@ class Running:
         return None
 
     def alive(self) -> bool:
-        """Whether this very process still runs: not a zombie, not a successor with the same pid."""
-        child = _children.get(self.pid)
-        if child is not None and child.poll() is not None:
-            del _children[self.pid]
-        return birth_of(self.pid) == self.birth
+        """Whether this very process still runs, and not a successor with the same pid."""
+        child = _children.get((self.pid, self.birth))
+        if child is None:
+            return birth_of(self.pid) == self.birth
+        if child.poll() is None:
+            return True
+        del _children[self.pid, self.birth]
+        return False
 
     def send(self, number: signal.Signals) -> None:
         """Signal the process, if it still lives."""
@@ -110,8 +113,8 @@ def start(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    _children[child.pid] = child
     running = Running(child.pid, birth_of(child.pid) or "", dict(ports))
+    _children[running.pid, running.birth] = child
     _record(running, directory)
     return running
 
@@ -130,10 +133,12 @@ def birth_of(pid: int) -> str | None:
         return _birth_without_proc(pid)
     try:
         fields = (_PROC / f"{pid}/stat").read_text().rpartition(")")[2].split()
+        # A zombie has closed its ports only when no other thread of it is left.
+        ended = fields[0] in "ZX" and len(list((_PROC / f"{pid}/task").iterdir())) <= 1
     except (FileNotFoundError, ProcessLookupError):
         return None
     boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-    return None if fields[0] in "ZX" else f"{boot}/{fields[19]}"
+    return None if ended else f"{boot}/{fields[19]}"
 
 
 def _birth_without_proc(pid: int) -> str | None:

@@ -22,7 +22,7 @@ from extentflow_local.processes import Running
 from extentflow_local.settings import LocalSettings
 
 _POLL_SECONDS = 0.1
-_READY_SECONDS = 60
+_READY_SECONDS = 180
 _STOP_SECONDS = 10
 _LOG_LINES_SHOWN = 15
 _EXECUTOR = "CoarseGrainedExecutorBackend"

@@ -19,15 +19,17 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from tests.integration.faultproxy import FaultProxy
 
-from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY
+from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY, Service
+from extentflow_local.services.dynamodb import DynamoDbLocal
 from extentflow_local.services.kafka import Kafka
+from extentflow_local.services.s3 import SeaweedS3
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_s3 import S3Client
 
-    MakeTopic = Callable[..., str]
+MakeTopic = Callable[..., str]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -37,6 +39,7 @@ def _only_local_credentials(tmp_path_factory: pytest.TempPathFactory) -> Iterato
         environment.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
         environment.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
         environment.setenv("AWS_REGION", REGION)
+        environment.setenv("AWS_DEFAULT_REGION", REGION)
         environment.setenv("AWS_DEFAULT_REGION", REGION)
         environment.setenv("AWS_EC2_METADATA_DISABLED", "true")
         environment.setenv("AWS_CONFIG_FILE", str(nowhere))
@@ -48,7 +51,10 @@ def _only_local_credentials(tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with Stack(tmp_path_factory.mktemp("stack"), free_ports=True) as running:
+    # A killed broker may come back only when its old session has ended.
+    broker = Kafka(properties={"broker.session.timeout.ms": "4000"})
+    services: list[Service] = [broker, SeaweedS3(), DynamoDbLocal()]
+    with Stack(tmp_path_factory.mktemp("stack"), services=services, free_ports=True) as running:
         running.up()
         yield running
 
@@ -72,7 +78,7 @@ def bootstrap_servers(stack: Stack) -> str:
 
 
 @pytest.fixture
-def make_topic(bootstrap_servers: str, unique: str) -> "MakeTopic":
+def make_topic(bootstrap_servers: str, unique: str) -> MakeTopic:
     """Create a topic in the stack's broker, or in another one; return its name."""
 
     def make(

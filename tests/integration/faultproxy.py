@@ -128,17 +128,20 @@ class Rule:
                 raise TimeoutError(f"{self.fault} befell {self.hits} requests, not {hits}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Exchange:
-    """One request that went through; `status` is None where the client saw no answer."""
+    """One request that went through, counted before the client can know of it.
+
+    `status` is None where the client is sent no answer.
+    """
 
     method: str
     target: str
     byte_range: str | None
-    status: int | None
-    request_body_bytes: int
-    response_body_bytes: int
     fault: Fault | None
+    status: int | None = None
+    request_body_bytes: int = 0
+    response_body_bytes: int = 0
 
 
 class FaultProxy:
@@ -172,9 +175,9 @@ class FaultProxy:
 
     @property
     def exchanges(self) -> list[Exchange]:
-        """What went through since the last `clear`, in the order in which it ended."""
+        """What went through since the last `clear`, in the order in which it came."""
         with self._lock:
-            return list(self._exchanges)
+            return [replace(exchange) for exchange in self._exchanges]
 
     def inject(
         self,
@@ -380,7 +383,8 @@ class _Connection:
         body = self._client.body(headers)
         seen = _first(body, _SEEN_BODY_BYTES)
         request = Request(method, target, headers, seen)
-        _Passage(self._proxy, self._client, self._reach, request, head, body).run()
+        exchange = Exchange(method, target, request.byte_range, self._proxy.fault_for(request))
+        _Passage(self._proxy, self._client, self._reach, request, head, body, exchange).run()
         if headers.get("connection", "").lower() == "close":
             raise _HangUp(reset=False)
 
@@ -413,26 +417,11 @@ class _Passage:
     request: Request
     head: bytes
     unseen_body: Iterator[bytes]
-    status: int | None = None
-    received_bytes: int = 0
-    sent_bytes: int = 0
+    exchange: Exchange
 
     def run(self) -> None:
-        fault = self.proxy.fault_for(self.request)
-        try:
-            self._go(fault)
-        finally:
-            self.proxy.record(
-                Exchange(
-                    method=self.request.method,
-                    target=self.request.target,
-                    byte_range=self.request.byte_range,
-                    status=self.status,
-                    request_body_bytes=self.received_bytes,
-                    response_body_bytes=self.sent_bytes,
-                    fault=fault,
-                )
-            )
+        self.proxy.record(self.exchange)
+        self._go(self.exchange.fault)
 
     def _go(self, fault: Fault | None) -> None:
         match fault:
@@ -462,8 +451,8 @@ class _Passage:
             f"Content-Length: {len(fault.body)}\r\n\r\n"
         )
         body = b"" if self.request.method == "HEAD" else fault.body
+        self.exchange.status, self.exchange.response_body_bytes = fault.status, len(body)
         self.client.send(head.encode() + body)
-        self.status, self.sent_bytes = fault.status, len(body)
 
     def _forward(self) -> _Response:
         server = self.reach()
@@ -500,15 +489,15 @@ class _Passage:
         raise _HangUp(reset=False)
 
     def _pass_on(self, response: _Response, body: Iterator[bytes]) -> None:
+        self.exchange.status = response.status
         self.client.send(response.head)
-        self.status = response.status
         for block in body:
+            self.exchange.response_body_bytes += len(block)
             self.client.send(block)
-            self.sent_bytes += len(block)
 
     def _request_body(self) -> Iterator[bytes]:
         for block in chain((self.request.body,), self.unseen_body):
-            self.received_bytes += len(block)
+            self.exchange.request_body_bytes += len(block)
             yield block
 
 

@@ -23,7 +23,7 @@ class DynamoDbLocal:
     name: str = "dynamodb"
     title: str = "DynamoDB Local"
     port_names: tuple[str, ...] = ("dynamodb",)
-    ready_seconds: float = 60
+    ready_seconds: float = 180
     stop_seconds: float = 5
 
     def prepare(self, directory: Path, ports: Mapping[str, int], toolbox: Toolbox) -> list[str]:
@@ -89,4 +89,5 @@ class DynamoDbLocal:
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
             "AWS_REGION": REGION,
+            "AWS_DEFAULT_REGION": REGION,
         }

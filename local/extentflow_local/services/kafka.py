@@ -64,7 +64,7 @@ class Kafka:
     name: str = "kafka"
     title: str = "Kafka"
     port_names: tuple[str, ...] = ("kafka", "controller")
-    ready_seconds: float = 60
+    ready_seconds: float = 180
     stop_seconds: float = 20
 
     def prepare(self, directory: Path, ports: Mapping[str, int], toolbox: Toolbox) -> list[str]:

@@ -40,7 +40,7 @@ class SeaweedS3:
         "filer",
         "filer_grpc",
     )
-    ready_seconds: float = 60
+    ready_seconds: float = 180
     # Volumes close at once; then its filer waits for its own gateway for ever.
     stop_seconds: float = 2
 
@@ -106,10 +106,11 @@ class SeaweedS3:
     def environment(self, ports: Mapping[str, int]) -> dict[str, str]:
         """Address and credentials."""
         return {
-            "EXTENTFLOW_S3_ENDPOINT": self.endpoint(ports),
+            "EXTENTFLOW_STACK_S3_ENDPOINT": self.endpoint(ports),
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
             "AWS_REGION": REGION,
+            "AWS_DEFAULT_REGION": REGION,
         }
 
 

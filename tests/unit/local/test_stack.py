@@ -1,0 +1,209 @@
+"""A stack of small stand-in servers: real processes and ports, nothing to install."""
+
+import json
+import random
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from extentflow.errors import Misconfigured
+from extentflow_local.errors import LocalStackError, PortTaken, ServiceFailed
+from extentflow_local.ports import accepts, free_run
+from extentflow_local.services import Toolbox
+from extentflow_local.settings import LocalSettings
+from extentflow_local.stack import Stack
+
+SERVE = """
+import socket, sys
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as server:
+    while True:
+        server.accept()[0].close()
+"""
+
+
+@dataclass(frozen=True)
+class Echo:
+    """A server that listens, or does what `program` says."""
+
+    name: str = "echo"
+    program: str = SERVE
+    port_names: tuple[str, ...] = ("echo", "spare")
+    ready_seconds: float = 20
+    stop_seconds: float = 10
+    title: str = "Echo"
+
+    def prepare(self, directory: Path, ports: Mapping[str, int], toolbox: Toolbox) -> list[str]:  # noqa: ARG002 - the port's
+        (directory / "prepared").touch()
+        return [sys.executable, "-c", self.program, str(ports["echo"])]
+
+    def answers(self, ports: Mapping[str, int]) -> bool:
+        return accepts(ports["echo"])
+
+    def leftovers(self, ports: Mapping[str, int]) -> tuple[Path, ...]:
+        assert ports
+        return ()
+
+    def endpoint(self, ports: Mapping[str, int]) -> str:
+        return f"echo:{ports['echo']}"
+
+    def environment(self, ports: Mapping[str, int]) -> dict[str, str]:
+        return {f"{self.name.upper()}_ENDPOINT": self.endpoint(ports)}
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> LocalSettings:
+    ports = {"echo": free_run(2, random.SystemRandom()), "other": 1}
+    return LocalSettings(tmp_path, ports, cache=tmp_path / "cache", search_path="/usr/bin:/bin")
+
+
+def test_up_answers_and_down_ends(tmp_path: Path, settings: LocalSettings) -> None:
+    stack = Stack(tmp_path, services=[Echo()], settings=settings)
+
+    first, again = stack.up(), stack.up(["echo"])
+    endpoints, environment = stack.endpoints(), stack.environment()
+    stopped, stopped_again = stack.down(), stack.down()
+
+    assert (first, again) == ({"echo": "started"}, {"echo": "already running"})
+    assert endpoints == {"echo": f"echo:{settings.ports['echo']}"}
+    assert environment == {"ECHO_ENDPOINT": f"echo:{settings.ports['echo']}"}
+    assert (stopped, stopped_again) == (["echo"], [])
+    assert stack.endpoints() == {}
+
+
+def test_another_stack_object_sees_and_stops_what_runs(
+    tmp_path: Path, settings: LocalSettings
+) -> None:
+    first = Stack(tmp_path, services=[Echo()], settings=settings)
+    first.up()
+
+    with Stack(tmp_path, services=[Echo()], settings=settings) as second:
+        assert second.endpoints() == first.endpoints()
+
+    assert first.endpoints() == {}
+
+
+def test_the_summary_file_tells_what_runs(tmp_path: Path, settings: LocalSettings) -> None:
+    with Stack(tmp_path, services=[Echo()], settings=settings) as stack:
+        stack.up()
+        while_up = json.loads((tmp_path / "var" / "stack.json").read_text())
+    after = json.loads((tmp_path / "var" / "stack.json").read_text())
+
+    assert while_up["services"]["echo"]["endpoint"] == f"echo:{settings.ports['echo']}"
+    assert while_up["services"]["echo"]["pid"] > 0
+    assert after == {"services": {}, "environment": {}}
+
+
+def test_a_taken_port_is_explained_in_one_line(tmp_path: Path, settings: LocalSettings) -> None:
+    port = settings.ports["echo"]
+    with socket.create_server(("127.0.0.1", port + 1)):
+        stack = Stack(tmp_path, services=[Echo()], settings=settings)
+
+        with pytest.raises(PortTaken) as caught:
+            stack.up()
+
+    assert f"echo: port {port + 1} is taken by another process" in str(caught.value)
+    assert "EXTENTFLOW_LOCAL_ECHO_PORT (needs 2 in a row)" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_service_that_dies_is_explained_with_the_end_of_its_log(
+    tmp_path: Path, settings: LocalSettings
+) -> None:
+    dying = Echo(program="raise SystemExit('no space left')")
+
+    with pytest.raises(ServiceFailed, match="ended before it answered") as caught:
+        Stack(tmp_path, services=[dying], settings=settings).up()
+
+    assert "no space left" in str(caught.value)
+    assert str(tmp_path / "var" / "echo.log") in str(caught.value)
+
+
+def test_a_service_that_never_answers_is_given_up(tmp_path: Path, settings: LocalSettings) -> None:
+    silent = Echo(program="import time; print('hm', flush=True); time.sleep(60)", ready_seconds=0.5)
+    with Stack(tmp_path, services=[silent], settings=settings) as stack:
+        with pytest.raises(ServiceFailed, match="did not answer in 0 s"):
+            stack.up()
+
+        running = stack.state()[0].pid
+
+    assert running is not None
+    assert stack.state()[0].pid is None
+
+
+def test_all_failures_are_reported_and_the_rest_stays_up(
+    tmp_path: Path, settings: LocalSettings
+) -> None:
+    services = [
+        Echo(),
+        Echo("first", "raise SystemExit('broken one')"),
+        Echo("second", "raise SystemExit('broken two')"),
+    ]
+    with Stack(tmp_path, services=services, settings=settings, free_ports=True) as stack:
+        with pytest.raises(LocalStackError) as caught:
+            stack.up()
+
+        running = list(stack.endpoints())
+
+    assert "broken one" in str(caught.value)
+    assert "broken two" in str(caught.value)
+    assert running == ["echo"]
+
+
+def test_a_restart_keeps_the_free_port_it_found(tmp_path: Path, settings: LocalSettings) -> None:
+    with Stack(tmp_path, services=[Echo()], settings=settings, free_ports=True) as stack:
+        stack.up()
+        before, pid = stack.endpoint("echo"), stack.state()[0].pid
+        stack.restart("echo")
+
+        assert stack.endpoint("echo") == before
+        assert stack.state()[0].pid != pid
+
+
+def test_a_killed_service_is_gone_until_it_is_brought_up(
+    tmp_path: Path, settings: LocalSettings
+) -> None:
+    with Stack(tmp_path, services=[Echo()], settings=settings) as stack:
+        stack.up()
+        stack.kill("echo")
+
+        with pytest.raises(ServiceFailed, match="extentflow up echo"):
+            stack.kill("echo")
+        assert stack.up() == {"echo": "started"}
+
+
+def test_moving_a_running_service_is_refused(tmp_path: Path, settings: LocalSettings) -> None:
+    with Stack(tmp_path, services=[Echo()], settings=settings) as stack:
+        stack.up()
+        moved = Stack(tmp_path, {"echo": 21_999}, services=[Echo()], settings=settings)
+
+        with pytest.raises(ServiceFailed, match="extentflow down echo"):
+            moved.up()
+
+
+def test_an_unknown_service_is_named_with_the_known_ones(
+    tmp_path: Path, settings: LocalSettings
+) -> None:
+    stack = Stack(tmp_path, services=[Echo()], settings=settings)
+
+    with pytest.raises(Misconfigured, match="no service 'kafak'; there are: echo"):
+        stack.up(["kafak"])
+
+
+def test_servers_see_little_of_the_environment_and_keep_temporary_files_inside(
+    tmp_path: Path, settings: LocalSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLASSPATH", "elsewhere")
+    report = Echo(
+        program="import json, os; print(json.dumps(dict(os.environ)), flush=True)" + SERVE
+    )
+    with Stack(tmp_path, services=[report], settings=settings) as stack:
+        stack.up()
+        log = stack.state()[0].log
+
+    seen = json.loads(log.read_text().splitlines()[0])
+    assert "CLASSPATH" not in seen
+    assert seen["TMPDIR"] == str(tmp_path / "var" / "echo" / "tmp")
