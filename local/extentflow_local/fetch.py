@@ -10,7 +10,6 @@ Refuses to know: how artifacts are retrieved, who puts them on a class path.
 
 import fcntl
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -68,14 +67,16 @@ class Fetcher:
     def _fetch(self, component: LockedComponent, folder: Path) -> None:
         self.notify(f"{component.name}: fetching {len(component.artifacts)} artifacts")
         started = time.monotonic()
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-") as partial:
-            whole = Path(partial, "lib")
-            whole.mkdir()
-            self._retrieve(component, whole)
-            self._verify(component, whole)
-            whole.rename(folder)
-        shutil.rmtree(self._resumable(component))
+        partial = folder.with_name(f".partial-{folder.name}")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        try:
+            self._retrieve(component, partial)
+            self._verify(component, partial)
+            partial.rename(folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(self._resumable(component), ignore_errors=True)
         self.notify(f"{component.name}: fetched in {time.monotonic() - started:.0f} s")
 
     def _retrieve(self, component: LockedComponent, into: Path) -> None:

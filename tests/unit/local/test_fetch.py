@@ -123,6 +123,17 @@ def test_after_a_wrong_hash_the_artifact_is_fetched_anew(tmp_path: Path) -> None
     assert (folder / "first-1.jar").read_bytes() == b"first jar"
 
 
+def test_what_a_killed_fetch_left_behind_is_swept_away(tmp_path: Path) -> None:
+    left = tmp_path / "lib" / f".partial-store-{COMPONENT.digest}"
+    left.mkdir(parents=True)
+    (left / "half.jar").write_bytes(b"ha")
+
+    folder = fetcher(tmp_path, Repository()).folder(COMPONENT)
+
+    assert folders(tmp_path) == [folder]
+    assert len(list(folder.iterdir())) == 2
+
+
 @pytest.mark.parametrize("damage", ["changed", "deleted"])
 def test_a_folder_that_was_damaged_is_fetched_anew(tmp_path: Path, damage: str) -> None:
     repository = Repository()
