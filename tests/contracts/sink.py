@@ -225,6 +225,18 @@ class SinkContract:
 
         sink.close()
 
+    def test_a_fence_may_be_closed_once_its_sink_is_open(self, cluster: ClusterUnderTest) -> None:
+        topic = cluster.topic()
+        fence = cluster.broker.fence(cluster.identity(), EXACTLY_ONCE)
+        sink = fence.open()
+
+        fence.close()
+        sink.send(lines(topic, b"a"))
+        sink.commit(PROGRESS)
+        sink.close()
+
+        assert values_of(cluster.read_committed(topic)) == [b"a"]
+
     def test_a_closed_sink_takes_nothing(self, cluster: ClusterUnderTest) -> None:
         sink = cluster.broker.fence(cluster.identity(), EXACTLY_ONCE).open()
 
@@ -354,8 +366,9 @@ class SinkContract:
 
     def test_records_without_keys_reach_every_partition(self, cluster: ClusterUnderTest) -> None:
         topic = cluster.topic(3)
+        client = ClientSettings({"sticky.partitioning.linger.ms": "0"})
 
-        with self.opened(cluster, cluster.identity()) as sink:
+        with self.opened(cluster, cluster.identity(), client) as sink:
             for _ in range(100):
                 sink.send(lines(topic, b"x"))
             sink.commit(PROGRESS)

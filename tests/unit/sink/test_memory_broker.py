@@ -64,6 +64,22 @@ def test_an_unclear_commit_happened_or_not_and_ends_the_sink(*, committed: bool)
     assert values_of(broker.read_committed("topic")) == ([b"a"] if committed else [])
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_fenced_commit_may_have_happened(*, committed: bool) -> None:
+    broker = MemoryBroker({"topic": 1})
+    sink = broker.fence("slot", EXACTLY_ONCE).open()
+    broker.lose_commit_answer(committed=committed, fenced=True)
+
+    sink.send(lines("topic", b"a"))
+    with pytest.raises(Fenced):
+        sink.commit(PROGRESS)
+
+    with pytest.raises(Fenced):
+        sink.commit(PROGRESS)
+    assert broker.group("slot") == (PROGRESS if committed else None)
+    assert values_of(broker.read_committed("topic")) == ([b"a"] if committed else [])
+
+
 def test_an_unclear_mark_happened_or_not() -> None:
     broker = MemoryBroker()
     broker.lose_commit_answer(committed=True)

@@ -1,8 +1,25 @@
-"""Reading a topic back with `read_committed`, to verify what was delivered."""
+"""Reading a topic back with `read_committed`, to verify what was delivered.
 
-from typing import NamedTuple
+Owns: what consumers of committed records see, once, from start to end. Refuses to know: consumer
+groups (it joins none), what was expected.
+"""
 
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from extentflow.errors import SinkUnavailable
 from extentflow.sink import Headers
+from extentflow.sink.patience import Patience
+from extentflow.sink.producer import LOG
+from extentflow.sink.settings import client_settings
+from extentflow.sink.topics import Admin, topic_facts
+from extentflow.sink.translate import translate
+
+BATCH_RECORDS = 10_000
+POLL_SECONDS = 1.0
 
 
 class Delivered(NamedTuple):
@@ -13,3 +30,76 @@ class Delivered(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
+
+
+def read_committed(
+    kafka: Mapping[str, str],
+    topic: str,
+    *,
+    idle_seconds: float = 60.0,
+    patience: Patience | None = None,
+) -> Iterator[list[Delivered]]:
+    """Yield the committed records of `topic` in batches, in order within each partition.
+
+    Starts at the oldest record and ends when every partition was read up to its last stable
+    offset. An undecided transaction holds that offset back: let it end (at most
+    `transaction.timeout.ms`) before reading.
+
+    Raises:
+        Misconfigured: no such topic.
+        SinkUnavailable: nothing came for `idle_seconds`.
+    """
+    patience = patience or Patience()
+    clock = patience.clock
+    with Admin(client_settings(kafka, {}), patience) as admin:
+        unread = set(range(topic_facts(admin, [topic])[0].partitions))
+    consumer = Consumer({**_settings(kafka), "logger": LOG})
+    try:
+        consumer.assign([TopicPartition(topic, number, 0) for number in unread])
+        heard = clock.monotonic()
+        while unread:
+            messages = consumer.consume(BATCH_RECORDS, POLL_SECONDS)
+            if messages:
+                heard = clock.monotonic()
+            elif clock.monotonic() - heard > idle_seconds:
+                raise SinkUnavailable(f"topic {topic}: nothing read for {idle_seconds:g} s")
+            if batch := _taken(messages, unread, topic):
+                yield batch
+    finally:
+        consumer.close()
+
+
+def _settings(kafka: Mapping[str, str]) -> dict[str, str]:
+    return {
+        **client_settings(kafka, {}),
+        "group.id": f"extentflow.reader.{uuid.uuid4().hex}",
+        "isolation.level": "read_committed",
+        "enable.auto.commit": "false",
+        "enable.partition.eof": "true",
+        "auto.offset.reset": "earliest",
+        "check.crcs": "true",
+        "queued.max.messages.kbytes": "65536",
+    }
+
+
+def _taken(messages: list[Message], unread: set[int], topic: str) -> list[Delivered]:
+    """Return the records among `messages`; partitions that ended leave `unread`."""
+    batch: list[Delivered] = []
+    for message in messages:
+        partition = message.partition()
+        error = message.error()
+        if error is None:
+            if partition in unread:
+                batch.append(_delivered(message))
+        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its only name
+            unread.discard(partition)
+        elif error.fatal() or not error.retriable():
+            raise translate(error, f"topic {topic}[{partition}]")
+    return batch
+
+
+def _delivered(message: Message) -> Delivered:
+    partition: Any = message.partition()  # never None where there is no error
+    offset: Any = message.offset()
+    headers: Any = message.headers()
+    return Delivered(partition, offset, message.key(), message.value(), headers or ())

@@ -64,6 +64,14 @@ class _Topic:
         return self.unkeyed % len(self.partitions)
 
 
+@dataclass(frozen=True, slots=True)
+class _Unclear:
+    """How a coming commit ends: whether it happens, and what is raised instead of an answer."""
+
+    committed: bool
+    fenced: bool
+
+
 @dataclass(slots=True)
 class _Slot:
     """One transactional id: its producer epoch, its open transaction, its group's offset."""
@@ -85,7 +93,7 @@ class _Log:
         self.lock = threading.RLock()
         self.topics: dict[str, _Topic] = {}
         self.slots: dict[str, _Slot] = {}
-        self.unclear: deque[bool] = deque()
+        self.unclear: deque[_Unclear] = deque()
 
     def fence(self, identity: str) -> int:
         with self.lock:
@@ -103,11 +111,14 @@ class _Log:
     def commit(self, identity: str, epoch: int, progress: Progress) -> None:
         with self.lock:
             slot = self.owned(identity, epoch)
-            unclear = bool(self.unclear)
-            if not unclear or self.unclear.popleft():
+            unclear = self.unclear.popleft() if self.unclear else None
+            if unclear is None or unclear.committed:
                 slot.decide("committed")
                 slot.group = (progress.position, progress.to_metadata())
-            if unclear:
+            if unclear is not None and unclear.fenced:
+                self.fence(identity)
+                self.owned(identity, epoch)
+            if unclear is not None:
                 raise SinkUnavailable(f"{identity}: no answer to a commit; its outcome is unknown")
 
     def abort(self, identity: str, epoch: int) -> None:
@@ -117,7 +128,7 @@ class _Log:
     def flush(self, identity: str) -> None:
         """End an at-least-once chunk: its records are in the log already."""
         with self.lock:
-            if self.unclear and not self.unclear.popleft():
+            if self.unclear and not self.unclear.popleft().committed:
                 raise SinkUnavailable(f"{identity}: deliveries failed; records may be doubled")
 
     def append(self, records: Records, limit: int) -> tuple[list[_Stored], list[Refusal]]:
@@ -210,9 +221,13 @@ class MemoryBroker:
         """Abort the identity's transaction, as the broker does after `transaction.timeout.ms`."""
         self._log.fence(identity)
 
-    def lose_commit_answer(self, *, committed: bool) -> None:
-        """Let one coming commit happen, or not, and raise SinkUnavailable; first in, first out."""
-        self._log.unclear.append(committed)
+    def lose_commit_answer(self, *, committed: bool, fenced: bool = False) -> None:
+        """Let one coming commit happen, or not, and raise SinkUnavailable; first in, first out.
+
+        `fenced` raises Fenced instead: an answer got lost, somebody fenced the producer, and
+        Kafka refused the same commit, asked for again. So Fenced, too, leaves open what happened.
+        """
+        self._log.unclear.append(_Unclear(committed, fenced))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,60 @@
+"""Questions to a cluster, asked again until they are answered or time is over.
+
+Owns: the loop, and which errors end it early. Refuses to know: clients and what is asked.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from extentflow.errors import Misconfigured, SinkUnavailable
+from extentflow.sink.patience import Patience
+from extentflow.sink.translate import error_of, translate
+
+Answer = TypeVar("Answer")
+
+
+class Questions:
+    """What was heard while asking: a client's `error_cb` is `heard`."""
+
+    def __init__(self, subject: str, patience: Patience) -> None:
+        self.subject = subject
+        self.patience = patience
+        self._heard: list[KafkaError] = []
+
+    def heard(self, error: KafkaError) -> None:
+        """Remember what librdkafka reports beside its answers."""
+        self._heard.append(error)
+
+    def ask(
+        self,
+        question: Callable[[float], Answer],
+        *,
+        serve: Callable[[], object],
+        seconds: float | None = None,
+    ) -> Answer:
+        """Return the answer of `question(seconds that one attempt may take)`.
+
+        `serve` runs the client's callbacks; `seconds` are `request_seconds` unless told.
+
+        Raises:
+            SinkUnavailable: no answer in time.
+            Misconfigured: credentials or permissions are missing.
+        """
+        seconds = self.patience.request_seconds if seconds is None else seconds
+        last = KafkaError(KafkaError.UNKNOWN)
+        for remaining in self.patience.attempts(seconds):
+            try:
+                return question(remaining)
+            except KafkaException as exc:
+                last = error_of(exc)
+                serve()
+                self._give_up(last)
+        heard = self._heard[-1].str() if self._heard else "is the broker up?"
+        raise SinkUnavailable(f"{translate(last, self.subject)} for {seconds:g} s; {heard}")
+
+    def _give_up(self, last: KafkaError) -> None:
+        for error in (*self._heard, last):
+            if isinstance(ours := translate(error, self.subject), Misconfigured):
+                raise ours

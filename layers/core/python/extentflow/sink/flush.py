@@ -1,0 +1,58 @@
+"""At least once: an idempotent producer whose commit is a flush.
+
+Owns: when records count as delivered. Refuses to know: progress (the ledger writes it after the
+flush; a crash between the two doubles at most one chunk).
+"""
+
+from collections.abc import Sequence
+
+from extentflow.errors import SinkUnavailable
+from extentflow.sink import Progress, Records, Refusal
+from extentflow.sink.enqueue import enqueue
+from extentflow.sink.partitions import KnownTopics
+from extentflow.sink.patience import Patience
+from extentflow.sink.producer import Client
+
+
+class FlushingSink:
+    """`Sink` with `delivery.guarantee=at_least_once`."""
+
+    def __init__(self, client: Client, topics: KnownTopics, patience: Patience) -> None:
+        self._client = client
+        self._topics = topics
+        self._patience = patience
+
+    def send(self, records: Records) -> Sequence[Refusal]:
+        """Queue records, as `Sink.send`."""
+        self._topics.check(records)
+        with self._client.calling() as producer:
+            return enqueue(producer, records, self._client.check_deliveries)
+
+    def commit(self, progress: Progress) -> None:  # noqa: ARG002 - the ledger keeps it
+        """Wait until every record was acknowledged, as `Sink.commit`."""
+        self._drain()
+
+    def abort(self) -> None:
+        """Discard what did not leave yet; what did may be delivered twice."""
+        with self._client.calling() as producer:
+            producer.purge(in_queue=True, in_flight=False)
+            producer.poll(0)
+            self._client.forgive()
+        self._drain()
+
+    def close(self) -> None:
+        """Drop the producer, as `Sink.close`."""
+        self._client.close()
+
+    def _drain(self) -> None:
+        seconds = self._patience.commit_seconds
+        with self._client.calling() as producer:
+            for remaining in self._patience.attempts(seconds):
+                waiting = producer.flush(remaining)
+                self._client.check_deliveries()
+                if not waiting:
+                    return
+            raise SinkUnavailable(
+                f"{self._client.subject}: {waiting} records not acknowledged after {seconds:g} s"
+                f"{self._client.hint()}"
+            )

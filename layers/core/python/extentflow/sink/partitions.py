@@ -1,0 +1,58 @@
+"""Whether a record's topic and partition exist, asked once per topic and producer.
+
+Owns: the question and its bound. Without it a mistyped topic would show only when the first
+record's delivery times out. Refuses to know: which partition a key belongs to (librdkafka does).
+"""
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from extentflow.errors import Misconfigured, SinkUnavailable
+from extentflow.sink import Records
+from extentflow.sink.patience import Patience
+from extentflow.sink.producer import Client
+from extentflow.sink.translate import error_of, translate
+
+
+class KnownTopics:
+    """The topics that one producer has met."""
+
+    def __init__(self, client: Client, patience: Patience) -> None:
+        self._client = client
+        self._patience = patience
+        self._partitions: dict[str, int] = {}
+
+    def check(self, records: Records) -> None:
+        """Raise when the records' topic or partition does not exist.
+
+        Raises:
+            SinkUnavailable: no such topic (the message says so), or no answer.
+            Misconfigured: no such partition, or no permission.
+        """
+        if records.topic not in self._partitions:
+            with self._client.calling() as producer:
+                self._partitions[records.topic] = self._ask(producer, records.topic)
+        count = self._partitions[records.topic]
+        if records.partition >= count:
+            raise Misconfigured(
+                f"topic {records.topic} has {count} partitions, "
+                f"partition {records.partition} was asked for"
+            )
+
+    def _ask(self, producer: Producer, topic: str) -> int:
+        last: KafkaError | None = None
+        for remaining in self._patience.attempts(self._patience.topic_seconds):
+            try:
+                found = producer.list_topics(topic, remaining).topics[topic]
+            except KafkaException as exc:
+                last = error_of(exc)
+                continue
+            last = found.error
+            if last is None:
+                return len(found.partitions)
+            if isinstance(error := translate(last, f"topic {topic}"), Misconfigured):
+                raise error
+        if last is not None and last.name() == "UNKNOWN_TOPIC_OR_PART":
+            raise SinkUnavailable(f"topic {topic} does not exist; create it")
+        raise SinkUnavailable(
+            f"topic {topic}: {last.str() if last else 'no answer'}{self._client.hint()}"
+        )

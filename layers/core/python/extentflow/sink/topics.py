@@ -1,0 +1,173 @@
+"""What the cluster says about itself and its topics.
+
+Owns: the AdminClient (one per question, dropped after the answer), topic facts, the progress
+topic. Refuses to know: producers, records.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.cimpl import NewTopic
+
+from extentflow.errors import Misconfigured, SinkUnavailable
+from extentflow.sink import PROGRESS_TOPIC
+from extentflow.sink.asking import Answer, Questions
+from extentflow.sink.patience import Patience
+from extentflow.sink.producer import LOG
+from extentflow.sink.translate import error_of
+
+UNKNOWN_TOPIC = frozenset({"UNKNOWN_TOPIC_OR_PART", "LEADER_NOT_AVAILABLE"})
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """One topic as the cluster describes it. `max_message_bytes` limits a *batch* of records."""
+
+    name: str
+    partitions: int
+    max_message_bytes: int
+    compacted: bool = False
+
+
+class Admin:
+    """An AdminClient for a few questions; a context manager, its connections end with it.
+
+    Only questions that go to no coordinator: librdkafka's answers to those can crash the process
+    (librdkafka issues 5040 and 5397).
+    """
+
+    def __init__(self, settings: Mapping[str, str], patience: Patience) -> None:
+        self.patience = patience
+        self.subject = f"Kafka at {settings.get('bootstrap.servers')}"
+        self._questions = Questions(self.subject, patience)
+        callbacks: dict[str, Any] = {"logger": LOG, "error_cb": self._questions.heard}
+        try:
+            self.client = AdminClient({**settings, **callbacks})
+        except KafkaException as exc:
+            raise Misconfigured(f"Kafka client settings: {error_of(exc).str()}") from exc
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        del self.client
+
+    def ask(self, question: Callable[[float], Answer]) -> Answer:
+        """Return the answer of `question(seconds)`. Raises as `Questions.ask`."""
+        return self._questions.ask(question, serve=lambda: self.client.poll(0))
+
+
+def cluster_id(admin: Admin) -> str:
+    """Return the cluster's id, as its brokers report it."""
+
+    def question(seconds: float) -> str:
+        described = admin.client.describe_cluster(request_timeout=seconds).result()
+        return str(described.cluster_id)
+
+    return admin.ask(question)
+
+
+def topic_facts(admin: Admin, names: Sequence[str]) -> list[TopicFacts]:
+    """Return the facts of every topic in `names`, in that order.
+
+    Raises:
+        Misconfigured: topics that do not exist, all of them at once, and how to create them.
+        SinkUnavailable: no answer.
+    """
+    partitions = _partitions(admin, names)
+    if missing := [name for name in names if name not in partitions]:
+        raise Misconfigured(
+            [
+                f"topic {name} does not exist on {admin.subject}; create it, for example: "
+                f"kafka-topics --create --topic {name} --partitions 8"
+                for name in missing
+            ]
+        )
+    return [_facts(admin, name, partitions[name]) for name in names]
+
+
+def ensure_progress_topic(admin: Admin) -> None:
+    """Create the progress topic unless it exists: one partition, and empty for ever.
+
+    Several workers may do this at once.
+
+    Raises:
+        Misconfigured: it is missing and may not be created.
+        SinkUnavailable: no answer.
+    """
+    if _glance(admin, PROGRESS_TOPIC):
+        return
+    try:
+        admin.ask(lambda seconds: _create(admin, PROGRESS_TOPIC, seconds))
+    except Misconfigured as exc:
+        raise Misconfigured(
+            f"topic {PROGRESS_TOPIC} is missing and could not be created; "
+            f"create it with one partition ({exc})"
+        ) from exc
+    if not _partitions(admin, [PROGRESS_TOPIC]):
+        raise SinkUnavailable(f"topic {PROGRESS_TOPIC} was created, but brokers do not show it")
+
+
+def require_progress_topic(admin: Admin) -> None:
+    """Raise Misconfigured when the progress topic does not exist."""
+    if not _partitions(admin, [PROGRESS_TOPIC]):
+        raise Misconfigured(
+            f"topic {PROGRESS_TOPIC} does not exist on {admin.subject}; "
+            "create it with one partition and run again"
+        )
+
+
+def _partitions(admin: Admin, names: Sequence[str]) -> dict[str, int]:
+    """Return the partition counts of those topics that exist.
+
+    A topic created a moment ago may not have reached every broker: brokers are asked again.
+    """
+    found: dict[str, int] = {}
+    for _ in admin.patience.attempts(admin.patience.topic_seconds):
+        found |= {name: _glance(admin, name) for name in names if not found.get(name)}
+        if all(found.values()):
+            break
+    return {name: count for name, count in found.items() if count}
+
+
+def _glance(admin: Admin, name: str) -> int:
+    """Return how many partitions a topic has by one broker's word; 0 where it knows of none."""
+
+    def question(seconds: float) -> int:
+        found = admin.client.list_topics(name, seconds).topics[name]
+        if found.error is not None and found.error.name() not in UNKNOWN_TOPIC:
+            raise KafkaException(found.error)
+        return len(found.partitions)
+
+    return admin.ask(question)
+
+
+def _create(admin: Admin, name: str, seconds: float) -> None:
+    (future,) = admin.client.create_topics(
+        [NewTopic(name, num_partitions=1)], request_timeout=seconds
+    ).values()
+    try:
+        future.result()
+    except KafkaException as exc:
+        if error_of(exc).name() != "TOPIC_ALREADY_EXISTS":
+            raise
+
+
+def _facts(admin: Admin, name: str, partitions: int) -> TopicFacts:
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+
+    def question(seconds: float) -> dict[str, str]:
+        (future,) = admin.client.describe_configs([resource], request_timeout=seconds).values()
+        return {key: entry.value for key, entry in future.result().items()}
+
+    config = admin.ask(question)
+    return TopicFacts(
+        name,
+        partitions,
+        int(config["max.message.bytes"]),
+        compacted="compact" in config.get("cleanup.policy", ""),
+    )

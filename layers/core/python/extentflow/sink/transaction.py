@@ -1,0 +1,142 @@
+"""Exactly once: records and progress as one Kafka transaction.
+
+Owns: the order of calls and what each failure permits. Refuses to know: slots, the ledger.
+
+    idle ──first send──> open ──offsets, commit──> idle
+      └──── commit ───────^  └──abort────────────> idle
+
+A call that timed out is called again, and nothing else. An abort follows only where librdkafka
+asks for it (`txn_requires_abort`). Every other failure, and every bound that runs out, ends the
+producer; the slot's next owner aborts what was left open, or finds it committed.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from confluent_kafka import KafkaException, Producer
+
+from extentflow.errors import SinkUnavailable
+from extentflow.sink import Progress, Records, Refusal
+from extentflow.sink.enqueue import enqueue
+from extentflow.sink.partitions import KnownTopics
+from extentflow.sink.patience import Patience
+from extentflow.sink.producer import Client
+from extentflow.sink.progress import group_metadata, offset_of
+from extentflow.sink.translate import error_of, resumable
+
+
+def initialise(client: Client, patience: Patience) -> None:
+    """Fence the previous producer of the client's transactional id and abort what it left open.
+
+    Raises:
+        SinkUnavailable: no coordinator answered within `fence_seconds`.
+        Misconfigured: settings, credentials or permissions cannot work.
+    """
+    with client.calling() as producer:
+        for seconds in patience.attempts(patience.fence_seconds):
+            try:
+                producer.init_transactions(seconds)
+            except KafkaException as exc:
+                if not resumable(error_of(exc)):
+                    raise
+                producer.poll(0)
+                client.check_credentials()
+            else:
+                return
+        raise SinkUnavailable(
+            f"{client.subject}: no answer from the broker for {patience.fence_seconds:g} s"
+            f"{client.hint()}"
+        )
+
+
+class Transactions:
+    """The transactions of one producer, one after the other."""
+
+    def __init__(self, client: Client, identity: str, patience: Patience) -> None:
+        self._client = client
+        self._group = group_metadata(identity)
+        self._patience = patience
+        self._open = False
+
+    @contextmanager
+    def begun(self) -> Iterator[Producer]:
+        """Lend the producer, with a transaction open. Raises as `Sink.commit`."""
+        with self._client.calling() as producer:
+            try:
+                if not self._open:
+                    producer.begin_transaction()
+                    self._open = True
+                yield producer
+            except KafkaException as exc:
+                if error_of(exc).txn_requires_abort():
+                    self._abort_before_dropping(producer)
+                raise
+
+    def commit(self, progress: Progress) -> None:
+        """Commit what was sent, and `progress` with it. Raises as `Sink.commit`."""
+        offsets = [offset_of(progress)]
+        with self.begun() as producer:
+            self._resume(
+                lambda seconds: producer.send_offsets_to_transaction(offsets, self._group, seconds)
+            )
+            self._resume(producer.commit_transaction)
+        self._open = False
+
+    def abort(self) -> None:
+        """Abort what was sent, if anything. Raises as `Sink.commit`."""
+        with self._client.calling() as producer:
+            if self._open:
+                self._resume(producer.abort_transaction)
+        self._open = False
+        self._client.forgive()
+
+    def _resume(self, call: Callable[[float], None]) -> None:
+        seconds = self._patience.commit_seconds
+        for remaining in self._patience.attempts(seconds):
+            try:
+                return call(remaining)
+            except KafkaException as exc:
+                last = error_of(exc)
+                if not resumable(last):
+                    raise
+        raise SinkUnavailable(
+            f"{self._client.subject}: the outcome of a transaction is unknown after {seconds:g} s "
+            f"({last.str()}){self._client.hint()}"
+        )
+
+    def _abort_before_dropping(self, producer: Producer) -> None:
+        """Spare consumers the wait for the transaction's time-out; a fence would do it, too."""
+        for remaining in self._patience.attempts(self._patience.abort_seconds):
+            try:
+                producer.abort_transaction(remaining)
+            except KafkaException as exc:
+                if resumable(error_of(exc)):
+                    continue
+            return
+
+
+class TransactionalSink:
+    """`Sink` with `delivery.guarantee=exactly_once`."""
+
+    def __init__(self, client: Client, transactions: Transactions, topics: KnownTopics) -> None:
+        self._client = client
+        self._transactions = transactions
+        self._topics = topics
+
+    def send(self, records: Records) -> Sequence[Refusal]:
+        """Queue records in the transaction, as `Sink.send`."""
+        self._topics.check(records)
+        with self._transactions.begun() as producer:
+            return enqueue(producer, records, self._client.check_deliveries)
+
+    def commit(self, progress: Progress) -> None:
+        """Commit records and progress, as `Sink.commit`."""
+        self._transactions.commit(progress)
+
+    def abort(self) -> None:
+        """Discard what was sent since the last commit, as `Sink.abort`."""
+        self._transactions.abort()
+
+    def close(self) -> None:
+        """Drop the producer, as `Sink.close`."""
+        self._client.close()
