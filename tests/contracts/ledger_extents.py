@@ -83,6 +83,17 @@ class ClaimContract:
         assert scene.try_claim(second, extent, seen=stale) is None
         assert scene.item(extent).claim is None
 
+    def test_an_attempt_made_since_it_was_read_refuses_the_claim(
+        self, world: LedgerUnderTest
+    ) -> None:
+        scene = Scene(world.ledger)
+        extent, first, second = scene.extent(scene.job()), scene.lease(0), scene.lease(1)
+        scene.hand_back(scene.claim(first, extent), 0)
+        stale = scene.item(extent)
+        scene.hand_back(scene.claim(first, extent), 0)
+
+        assert scene.try_claim(second, extent, seen=stale) is None
+
     def test_an_item_that_appeared_since_it_was_read_refuses_the_claim(
         self, world: LedgerUnderTest
     ) -> None:
@@ -296,6 +307,20 @@ class FinishContract:
         assert (item.state, item.position, item.records) == (ExtentState.FAILED, 40, 40)
         assert (item.error, item.claim, item.progress_unknown) == ("bad line", None, False)
         assert world.ledger.progress(extent.job) == JobProgress(failed=1)
+
+    def test_no_reason_is_too_long_or_too_strange_to_fail_an_extent(
+        self, world: LedgerUnderTest
+    ) -> None:
+        scene = Scene(world.ledger)
+        extent = scene.extent(scene.job())
+        claim = scene.claim(scene.lease(), extent)
+        error = "not UTF-8: \udcff " + 1_000_000 * "x"
+
+        world.ledger.fail(claim, position=0, records=0, bad=0, error=error)
+
+        item = scene.item(extent)
+        assert item.state is ExtentState.FAILED
+        assert item.error.startswith("not UTF-8: \\udcff xxx")
 
     def test_an_extent_handed_back_is_pending_at_its_position(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)

@@ -21,6 +21,7 @@ from extentflow.ledger import Claim, JobProgress, Lease, Ledger, Settlement
 from extentflow.model import ExtentState, JobState
 
 THREADS = 64
+EXTENTS_EACH = 2
 ROUNDS = 4
 
 
@@ -241,14 +242,14 @@ class RaceContract:
     """Threads stand for workers; each has a view of the ledger of its own."""
 
     def test_counters_are_exact_under_many_workers(self, world: LedgerUnderTest) -> None:
-        job = Scene(world.ledger).job(THREADS * ROUNDS)
+        job = Scene(world.ledger).job(THREADS * EXTENTS_EACH)
         cluster = fresh("cluster")
         views = [world.ledger, world.elsewhere()]
 
         def work(number: int) -> None:
             scene = Scene(views[number % 2], cluster)
             lease = insist(lambda: scene.lease(number, owner=f"worker-{number}"))
-            for ordinal in range(number, THREADS * ROUNDS, THREADS):
+            for ordinal in range(number, THREADS * EXTENTS_EACH, THREADS):
                 extent = scene.extent(job, ordinal)
                 claim = insist(lambda: scene.claim(lease, extent))  # noqa: B023 - called at once
                 finish = scene.fail if ordinal % 8 == 0 else scene.complete
@@ -257,8 +258,8 @@ class RaceContract:
 
         together(work, THREADS)
 
-        failed = THREADS * ROUNDS // 8
-        done = THREADS * ROUNDS - failed
+        failed = THREADS * EXTENTS_EACH // 8
+        done = THREADS * EXTENTS_EACH - failed
         assert world.ledger.progress(job.id) == JobProgress(
             done=done, failed=failed, records=done * 50, bad=done * 2, bytes=done * EXTENT_BYTES
         )

@@ -239,7 +239,7 @@ class Ledger(Protocol):
         """Claim an extent in one transaction; None when refused (the caller re-reads).
 
         Conditions: the job is PLANNING or RUNNING; the extent has no claim, is not final, and
-        position (and existence) are as `seen`; the slot's epoch is the lease's and it is not
+        position and attempts (and existence) are as `seen`; the slot's epoch is the lease's and it is not
         working on anything. Effects: claim mark, attempts + 1, range stored at the first claim;
         slot.working, lease renewed.
 
@@ -283,6 +283,7 @@ class Ledger(Protocol):
     def fail(self, claim: Claim, *, position: int, records: int, bad: int, error: str) -> None:
         """Make the extent FAILED with its reason at the last confirmed position; failed + 1.
 
+        A reason is cut to what a table can hold.
         Otherwise as `complete`.
         """
         ...

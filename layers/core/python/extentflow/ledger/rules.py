@@ -20,11 +20,18 @@ from extentflow.model import Extent, ExtentState, Job, JobState
 
 ENDINGS = (JobState.SUPERSEDED, JobState.CANCELLED, JobState.FAILED)
 NO_RANGE = -1
+REASON_LIMIT = 4_000
 
 
 def exists(item: ExtentItem) -> bool:
     """Whether the ledger holds an item; the first claim writes it together with its range."""
     return item.start != NO_RANGE
+
+
+def unchanged(item: ExtentItem, seen: ExtentItem) -> bool:
+    """Whether an extent is as a claimant read it."""
+    existence = exists(item) == exists(seen)
+    return existence and (item.position, item.attempts) == (seen.position, seen.attempts)
 
 
 def claimed(item: ExtentItem, extent: Extent, mark: ClaimMark) -> ExtentItem:
@@ -40,7 +47,11 @@ def completed(claim: Claim, *, position: int, records: int, bad: int) -> ExtentI
 def failed(claim: Claim, *, position: int, records: int, bad: int, error: str) -> ExtentItem:
     """Return the extent as FAILED at its last confirmed position."""
     return replace(
-        _let_go(claim, position), state=ExtentState.FAILED, records=records, bad=bad, error=error
+        _let_go(claim, position),
+        state=ExtentState.FAILED,
+        records=records,
+        bad=bad,
+        error=readable(error),
     )
 
 
@@ -85,6 +96,11 @@ def settled(seen: ExtentItem, settlement: Settlement) -> ExtentItem:
     )
 
 
+def pending_again(item: ExtentItem) -> ExtentItem:
+    """Return a failed extent as its replay finds it."""
+    return replace(item, state=ExtentState.PENDING, attempts=0, error="", progress_unknown=False)
+
+
 def counted(item: ExtentItem) -> JobProgress:
     """Return what an extent adds to its job's counters when it reaches its present state."""
     if item.state is ExtentState.DONE:
@@ -115,9 +131,10 @@ def verdict(job: Job, progress: JobProgress) -> tuple[JobState, str] | None:
     return None
 
 
-def reopened_state(*, planned: bool) -> JobState:
-    """Return the state in which a job continues: planning first, when that was cut short."""
-    return JobState.RUNNING if planned else JobState.PLANNING
+def reopened(job: Job, *, planned: bool) -> Job:
+    """Return a job that continues: planning first, when that was cut short."""
+    state = JobState.RUNNING if planned else JobState.PLANNING
+    return replace(job.in_state(state), reopened=job.reopened + 1)
 
 
 def check_ending(state: JobState) -> None:
@@ -149,6 +166,11 @@ def check_reopening(job: Job, ordinal: int) -> None:
             f"extent {ordinal} of job {job.id} ({job.version.uri}): the job is {job.state};"
             " resume it before replaying an extent"
         )
+
+
+def readable(reason: str) -> str:
+    """Return a reason that any table can hold: valid Unicode, of bounded length."""
+    return reason.encode("utf-8", "backslashreplace").decode("utf-8")[:REASON_LIMIT]
 
 
 def place(item: ExtentItem) -> str:

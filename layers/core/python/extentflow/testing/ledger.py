@@ -139,6 +139,8 @@ class MemoryLedger:
     def register(self, job: Job) -> Job:
         """Store a new job, or return the one already stored."""
         with self._call("register"):
+            if job.state is not JobState.PLANNING:
+                self._planned.add(job.id)
             return self._jobs.setdefault(job.id, replace(job, created=job.created or self._clock()))
 
     def job(self, job_id: str) -> Job | None:
@@ -173,7 +175,8 @@ class MemoryLedger:
         rules.check_ending(state)
         with self._call("end"):
             job = self._known(job_id)
-            return self._keep(job.in_state(state, reason) if job.state.open else job)
+            ended = job.in_state(state, rules.readable(reason))
+            return self._keep(ended if job.state.open else job)
 
     def progress(self, job_id: str) -> JobProgress:
         """Return the job's counters."""
@@ -204,9 +207,7 @@ class MemoryLedger:
             rules.check_reopening(job, ordinal)
             self._reopen(job)
             self._count(job_id, JobProgress(failed=-1))
-            self._extents[job_id, ordinal] = replace(
-                item, state=ExtentState.PENDING, attempts=0, error="", progress_unknown=False
-            )
+            self._extents[job_id, ordinal] = rules.pending_again(item)
             return True
 
     def _known(self, job_id: str) -> Job:
@@ -219,8 +220,7 @@ class MemoryLedger:
         return job
 
     def _reopen(self, job: Job) -> Job:
-        state = rules.reopened_state(planned=job.id in self._planned)
-        return self._keep(replace(job.in_state(state), reopened=job.reopened + 1))
+        return self._keep(rules.reopened(job, planned=job.id in self._planned))
 
     def _count(self, job_id: str, change: JobProgress) -> None:
         self._counts[job_id] = rules.total(self._counts.get(job_id, JobProgress()), change)
@@ -269,7 +269,7 @@ class MemoryLedger:
         job = self._jobs.get(item.job)
         job_is_open = job is not None and job.state.open
         extent_is_free = item.claim is None and not item.state.final
-        as_seen = item.position == seen.position and rules.exists(item) == rules.exists(seen)
+        as_seen = rules.unchanged(item, seen)
         return job_is_open and extent_is_free and as_seen
 
     def advance(

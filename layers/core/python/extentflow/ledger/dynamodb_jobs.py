@@ -1,0 +1,181 @@
+"""The part of DynamoLedger that people and planners use: connectors and jobs.
+
+Owns: which writes make up an operation, and what a refusal of each means. Refuses to know: botocore
+(`dynamodb_calls`), conditions (`dynamodb_writes`), layout (`items`), slots.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from extentflow.ledger import ConnectorVersion, JobProgress, items, rules
+from extentflow.ledger import dynamodb_writes as writes
+from extentflow.ledger.dynamodb_calls import Refused
+from extentflow.ledger.dynamodb_items import DynamoItems
+from extentflow.ledger.dynamodb_write import Write
+from extentflow.ledger.items import Stored
+from extentflow.model import ExtentState, Job, JobState
+
+
+class DynamoJobs:
+    """Connectors and jobs of the ledger's port."""
+
+    def __init__(self, table: DynamoItems) -> None:
+        self._items = table
+
+    # -- connectors -----------------------------------------------------------------------------
+
+    def put_connector(self, name: str, config: Mapping[str, str]) -> ConnectorVersion:
+        """Store the next revision, or return the latest when it says the same."""
+        subject = f"storing connector {name}"
+        return self._items.race(subject, lambda: self._put_connector(subject, name, config))
+
+    def connector(self, name: str, revision: int | None = None) -> ConnectorVersion | None:
+        """Return a revision, or the latest that is not deleted."""
+        if revision is None:
+            shown = self._items.get(items.connector_key(name))
+            return self._latest(name, shown) if shown and "deleted" not in shown else None
+        item = self._items.get(items.config_key(name, revision))
+        return items.connector_from_item(item) if item else None
+
+    def connectors(self) -> Iterator[ConnectorVersion]:
+        """Yield the latest revisions, by name."""
+        for shown in self._items.query(items.CONNECTORS):
+            if "deleted" not in shown and (latest := self._latest(shown["sk"], shown)):
+                yield latest
+
+    def delete_connector(self, name: str) -> bool:
+        """Hide the connector."""
+        token = self._items.token()
+        write = writes.hide_connector(name, token=token)
+        try:
+            self._items.update(f"deleting connector {name}", write)
+        except Refused as refused:
+            return (refused.images[0] or {}).get("deleted") == token
+        return True
+
+    def _put_connector(
+        self, subject: str, name: str, config: Mapping[str, str]
+    ) -> ConnectorVersion:
+        shown = self._items.get(items.connector_key(name))
+        latest = self._latest(name, shown) if shown else None
+        if latest is None:
+            latest = ConnectorVersion(name, 0)
+        if shown and latest.config == config:
+            if "deleted" in shown:
+                self._items.update(subject, writes.show_connector(name, latest=latest.revision))
+            return latest
+        following = ConnectorVersion(name, latest.revision + 1, dict(config))
+        self._items.transact(subject, writes.add_revision(following))
+        return following
+
+    def _latest(self, name: str, shown: Stored) -> ConnectorVersion | None:
+        item = self._items.get(items.config_key(name, shown["revision"]))
+        return items.connector_from_item(item) if item else None
+
+    # -- jobs -----------------------------------------------------------------------------------
+
+    def register(self, job: Job) -> Job:
+        """Store a new job, or return the one already stored."""
+        dated = replace(job, created=job.created or self._items.now())
+        subject = f"registering job {job.id} of {job.version.uri}"
+        return items.job_from_item(self._items.store(subject, writes.register(dated)))
+
+    def job(self, job_id: str) -> Job | None:
+        """Return one job."""
+        item = self._items.get(items.job_key(job_id))
+        return items.job_from_item(item) if item else None
+
+    def jobs(self, connector: str | None = None, state: JobState | None = None) -> Iterator[Job]:
+        """Yield jobs, newest first within a connector and state; may lag behind writes."""
+        if connector is not None:
+            states = sorted(JobState) if state is None else [state]
+            listings = [items.listing(connector, each) for each in states]
+        else:
+            listings = [
+                listing
+                for listing in self._items.listings()
+                if state is None or listing.startswith(items.listing("", state))
+            ]
+        for listing in listings:
+            yield from map(items.job_from_item, self._items.listed(listing))
+
+    def plan(self, job_id: str, *, count: int, cursor: int, complete: bool) -> Job:
+        """Move a PLANNING job's cursor forwards."""
+        job = self._known(job_id)[0]
+        after = job.with_plan(replace(job.plan, count=count, cursor=cursor))
+        if complete:
+            after = after.in_state(JobState.RUNNING)
+        return self._change(f"planning job {job_id}", job_id, writes.plan(after, complete=complete))
+
+    def end(self, job_id: str, state: JobState, reason: str) -> Job:
+        """Bring an open job to an early end."""
+        rules.check_ending(state)
+        subject = f"ending job {job_id}"
+
+        def attempt() -> Job:
+            job = self._known(job_id)[0]
+            ended = job.in_state(state, rules.readable(reason))
+            if job.state.open:
+                self._items.update(subject, writes.change(job, ended))
+            return ended if job.state.open else job
+
+        return self._items.race(subject, attempt)
+
+    def progress(self, job_id: str) -> JobProgress:
+        """Return the sum of the job's counters."""
+        progress = JobProgress()
+        for shard in self._items.query(items.job_partition(job_id), items.COUNT):
+            progress = rules.total(progress, items.count_from_item(shard))
+        return progress
+
+    def close(self, job_id: str) -> Job:
+        """End a RUNNING job that has nothing left to do."""
+        job = self._known(job_id)[0]
+        if job.state is not JobState.RUNNING:
+            return job
+        verdict = rules.verdict(job, self.progress(job_id))
+        if verdict is None:
+            return job
+        closed = job.in_state(*verdict)
+        return self._change(f"closing job {job_id}", job_id, writes.change(job, closed))
+
+    def resume(self, job_id: str) -> Job:
+        """Open an ended job again."""
+        job, planned = self._known(job_id)
+        if job.state not in rules.ENDINGS:
+            return job
+        after = rules.reopened(job, planned=planned)
+        return self._change(f"resuming job {job_id}", job_id, writes.change(job, after))
+
+    def reopen(self, job_id: str, ordinal: int, *, accept_duplicates: bool = False) -> bool:
+        """Replay a FAILED extent."""
+        token = self._items.token()
+        subject = f"replaying extent {ordinal} of job {job_id}"
+
+        def attempt() -> bool:
+            stored = self._items.get(items.extent_key(job_id, ordinal))
+            if stored is None or stored["state"] != ExtentState.FAILED:
+                return stored is not None and items.last_verdict(stored) == (token, writes.REOPENED)
+            item = items.extent_from_item(stored)
+            rules.check_replay(item, accept_duplicates=accept_duplicates)
+            job, planned = self._known(job_id)
+            rules.check_reopening(job, ordinal)
+            after = rules.reopened(job, planned=planned)
+            self._items.transact(subject, writes.reopen(job, after, item, token=token))
+            return True
+
+        return self._items.race(subject, attempt)
+
+    def _known(self, job_id: str) -> tuple[Job, bool]:
+        """Return a job, and whether its plan is complete."""
+        item = self._items.get(items.job_key(job_id))
+        if item is None:
+            raise rules.unknown_job(job_id)
+        return items.job_from_item(item), item["planned"]
+
+    def _change(self, subject: str, job_id: str, write: Write) -> Job:
+        """Change a job if it still is as the write expects; return it as it stands."""
+        with suppress(Refused):
+            self._items.update(subject, write)
+        return self._known(job_id)[0]
