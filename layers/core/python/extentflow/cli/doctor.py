@@ -42,9 +42,10 @@ def add_to(app: typer.Typer) -> None:
 def init() -> None:
     """Create the ledger table and the progress topic where they are missing."""
     site = Site.from_environment()
-    created = site.ledger.create()
+    existed = site.ledger.exists()
+    site.ledger.create_table()
     site.broker.ensure_progress_topic()
-    what = "created" if created else "is there already"
+    what = "is there already" if existed else "created"
     output.out.print(
         f"ledger table {site.settings.ledger_table} {what} (id {site.ledger.id}); "
         f"progress topic is there on Kafka cluster {site.broker.cluster}",

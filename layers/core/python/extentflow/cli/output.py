@@ -28,7 +28,9 @@ STATE_STYLES = {
     "problem": "red",
 }
 
-out = Console(soft_wrap=True)
+PIPE_COLUMNS = 200
+
+out = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)
 err = Console(stderr=True, soft_wrap=True)
 
 
@@ -40,7 +42,9 @@ def print_json(value: Any) -> None:  # noqa: ANN401 - whatever JSON can say
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Write rows under headings; states are coloured where a terminal shows colours."""
-    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(_cell(value) for value in row))
     out.print(table)

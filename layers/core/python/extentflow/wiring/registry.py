@@ -15,9 +15,9 @@ from extentflow.storage.s3 import S3Store
 for _name in ("awss3", "ontaps3", "storagegrids3"):
     storage.register(_name, S3Store)
 storage.register("localfile", LocalStore)
-formats.register("text", text.Text)
-formats.register("jsonl", jsonl.JsonLines)
-formats.register("csv", csv.Csv)
+formats.register("text", text.open_text)
+formats.register("jsonl", jsonl.open_jsonl)
+formats.register("csv", csv.open_csv)
 formats.register("parquet", parquet.Parquet)
 converters.register("json", json.json_converter)
 converters.register("string", raw.string_converter)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import zlib
 from functools import cached_property
-from pathlib import Path
 from random import Random
 from typing import Self
 
@@ -18,6 +17,7 @@ from extentflow.connectors import ConnectorConfig
 from extentflow.deadletters import DeadLetters
 from extentflow.errors import Misconfigured
 from extentflow.formats import Format, open_format
+from extentflow.keys import read_if_present
 from extentflow.ledger.dynamodb import DynamoLedger
 from extentflow.model import Extent, Job, ObjectVersion
 from extentflow.pipeline import Pipeline
@@ -54,7 +54,7 @@ class Site:
     @classmethod
     def from_environment(cls) -> Self:
         """Read settings from the environment and the files it names."""
-        return cls(worker_settings.load(os.environ, read_text=_text_of))
+        return cls(worker_settings.load(os.environ, read_text=read_if_present))
 
     @cached_property
     def ledger(self) -> DynamoLedger:
@@ -235,11 +235,3 @@ class Site:
         if not config.ordered:
             return -1
         return zlib.crc32(extent.version.key.encode()) % self.topic(topic).partitions
-
-
-def _text_of(path: str) -> str | None:
-    """Return a file's text; None where there is none."""
-    try:
-        return Path(path).read_text("utf-8")
-    except FileNotFoundError:
-        return None

@@ -1,0 +1,166 @@
+"""A whole delivery in memory: store, broker, ledger, a one-byte-per-record format, workers.
+
+Time is a counter that sleeping moves, so that leases end when a test says so.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Literal
+
+import pyarrow as pa
+
+from extentflow.clock import Clock
+from extentflow.converters import Converter
+from extentflow.deadletters import DeadLetters
+from extentflow.formats import BadRecord, Chunk, Format
+from extentflow.model import Extent, Job, ObjectVersion
+from extentflow.pipeline import Pipeline
+from extentflow.planner import Intake, Planner
+from extentflow.runner import Limits, Work
+from extentflow.sink import ClientSettings
+from extentflow.slots import SlotPolicy, Slots
+from extentflow.storage import ObjectStore, RangeSource
+from extentflow.storage.ranges import RangeReader
+from extentflow.testing.broker import MemoryBroker
+from extentflow.testing.ledger import MemoryLedger
+from extentflow.testing.stores import MemoryStore
+
+TOPIC, DEAD = "records", "dead"
+BAD = ord("!")
+
+
+@dataclass
+class Ticker:
+    """Seconds that pass only when somebody sleeps."""
+
+    now: float = 1_000.0
+
+    def read(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    @property
+    def clock(self) -> Clock:
+        return Clock(monotonic=self.read, wall=self.read, sleep=self.sleep)
+
+
+class Bytewise:
+    """Every byte is a record; `!` is a bad one. `chunk` bytes a chunk."""
+
+    splittable = True
+    place: Literal["offset", "row"] = "offset"
+
+    def __init__(self, chunk: int = 2) -> None:
+        self._chunk = chunk
+
+    def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
+        size = source.version.size
+        for start in range(0, size, target_bytes):
+            yield start, min(size, start + target_bytes)
+
+    def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
+        start = max(position, extent.start)
+        while start < extent.end:
+            end = min(extent.end, start + self._chunk)
+            body = source.read(start, end)
+            good = [start + i for i, byte in enumerate(body) if byte != BAD]
+            bad = [start + i for i, byte in enumerate(body) if byte == BAD]
+            values = [f"{place}:{chr(body[place - start])}".encode() for place in good]
+            batch = pa.record_batch({"value": pa.array(values, pa.binary())})
+            found = tuple(BadRecord(b"!", place, "an exclamation mark") for place in bad)
+            yield Chunk(batch, end, good, found)
+            start = end
+
+
+def first_column(_schema: pa.Schema) -> Converter:
+    return lambda batch: batch.column(0)
+
+
+@dataclass
+class World:
+    """One cluster, one ledger, one store; as many workers as a test asks for."""
+
+    store: ObjectStore = field(default_factory=MemoryStore)
+    ticker: Ticker = field(default_factory=Ticker)
+    broker: MemoryBroker = field(default_factory=lambda: MemoryBroker({TOPIC: 1, DEAD: 1}))
+    format: Format = field(default_factory=Bytewise)
+    limits: Limits = field(
+        default_factory=lambda: Limits(transaction_bytes=8, attempts=3, retry_seconds=30)
+    )
+    tolerant: bool = False
+    exactly_once: bool = True
+
+    def __post_init__(self) -> None:
+        self.ledger = MemoryLedger("ledger", clock=self.ticker.read)
+        self._workers = 0
+
+    @property
+    def planner(self) -> Planner:
+        return Planner(self.ledger, self._open, self.ticker.clock)
+
+    def _open(self, job: Job) -> tuple[Format, RangeSource]:
+        return self.format, RangeReader(self.store, job.version)
+
+    def put(self, body: bytes, key: str = "key") -> ObjectVersion:
+        assert isinstance(self.store, MemoryStore)
+        return self.store.put("bucket", key, body)
+
+    def intake(self, version: ObjectVersion, extent_bytes: int = 4, **changes: bool) -> Intake:
+        return Intake(
+            connector="c",
+            revision=1,
+            version=version,
+            format="bytewise",
+            cluster=self.broker.cluster,
+            extent_bytes=extent_bytes,
+            **changes,
+        )
+
+    def job(self, body: bytes, key: str = "key", *, extent_bytes: int = 4, **changes: bool) -> Job:
+        """Put an object and plan it."""
+        intake = self.intake(self.put(body, key), extent_bytes, **changes)
+        return self.planner.plan(self.planner.register(intake))
+
+    def extents(self, job: Job) -> list[Extent]:
+        return list(self.planner.extents(job))
+
+    def slots(self, owner: str | None = None, *, policy: SlotPolicy | None = None) -> Slots:
+        self._workers += 1
+        return Slots(
+            ledger=self.ledger,
+            broker=self.broker,
+            policy=policy or SlotPolicy(count=4, lease_seconds=3, wait_seconds=1),
+            app_id="app",
+            owner=owner or f"worker-{self._workers}",
+            clock=self.ticker.clock,
+            random=Random(self._workers),
+        )
+
+    def worker(
+        self, slots: Slots | None = None, stopping: Callable[[], bool] = lambda: False
+    ) -> Work:
+        return Work(
+            open=self._pipeline,
+            dead_letters=lambda _: DeadLetters(DEAD if self.tolerant else None, TOPIC, "offset"),
+            client=lambda _: ClientSettings(exactly_once=self.exactly_once),
+            slots=slots or self.slots(),
+            ledger=self.ledger,
+            limits=self.limits,
+            clock=self.ticker.clock,
+            random=Random(7),
+            stopping=stopping,
+        )
+
+    def _pipeline(self, extent: Extent) -> Pipeline:
+        return Pipeline(RangeReader(self.store, extent.version), self.format, TOPIC, first_column)
+
+    def delivered(self) -> list[bytes]:
+        """What a read_committed consumer sees, in order."""
+        return [record.value or b"" for record in self.broker.read_committed(TOPIC)]
+
+
+def expected(body: bytes) -> list[bytes]:
+    return [f"{place}:{chr(byte)}".encode() for place, byte in enumerate(body) if byte != BAD]

@@ -1,0 +1,237 @@
+"""`run_extent`, over doubles: what each fault means for the extent, and that nothing doubles."""
+
+import pytest
+from tests.support.world import DEAD, World, expected
+
+from extentflow.errors import LedgerUnavailable, SinkUnavailable
+from extentflow.model import Extent, ExtentState, JobState, Outcome
+from extentflow.runner import Limits, fail_extent, run_extent
+from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
+
+
+def run_all(world: World, job_extents: list[Extent]) -> list[Outcome]:
+    work = world.worker()
+    return [run_extent(extent, work).outcome for extent in job_extents]
+
+
+def test_all_extents_of_an_object_arrive_once() -> None:
+    world = World()
+    job = world.job(b"abcdefghij")
+
+    outcomes = run_all(world, world.extents(job))
+
+    assert set(outcomes) == {Outcome.DONE}
+    assert sorted(world.delivered()) == sorted(expected(b"abcdefghij"))
+    assert world.ledger.close(job.id).state is JobState.DONE
+    assert world.ledger.progress(job.id).records == 10
+
+
+def test_running_a_done_extent_again_adds_nothing() -> None:
+    world = World()
+    (extent,) = world.extents(world.job(b"abc"))
+    work = world.worker()
+    run_extent(extent, work)
+
+    again = run_extent(extent, work)
+
+    assert again.outcome is Outcome.DONE
+    assert again.records == 0
+    assert len(world.delivered()) == 3
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("which", [1, 2, 3])
+def test_a_commit_without_an_answer_neither_loses_nor_doubles(committed: bool, which: int) -> None:  # noqa: FBT001
+    world = World(limits=Limits(transaction_bytes=6))
+    (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
+    work = world.worker()
+    for _ in range(which):
+        world.broker.lose_commit_answer(committed=committed)
+
+    receipt = run_extent(extent, work)
+
+    assert receipt.outcome is Outcome.DONE
+    assert world.delivered() == expected(b"abcdefgh")
+    assert world.ledger.extent(extent.job, 0).records == 8
+
+
+@pytest.mark.parametrize("call", ["lease", "claim", "advance", "complete", "settle", "extent"])
+def test_a_ledger_write_without_an_answer_neither_loses_nor_doubles(call: str) -> None:
+    world = World(limits=Limits(transaction_bytes=6))
+    (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
+    work = world.worker()
+    world.ledger.lose_answer(call)
+
+    receipt = run_extent(extent, work)
+
+    assert receipt.outcome is Outcome.DONE
+    assert world.delivered() == expected(b"abcdefgh")
+    assert world.ledger.progress(extent.job).records == 8
+
+
+def test_a_ledger_that_stays_away_is_raised_and_the_extent_can_be_run_later() -> None:
+    world = World(limits=Limits(retry_seconds=10))
+    (extent,) = world.extents(world.job(b"abc"))
+    world.ledger.refuse("claim", times=1_000_000)
+
+    with pytest.raises(LedgerUnavailable):
+        run_extent(extent, world.worker())
+
+    world.ledger.refuse("claim", times=0)
+    assert world.ledger.extent(extent.job, 0).state is ExtentState.PENDING
+
+
+def test_a_bad_record_fails_the_extent_behind_what_was_committed() -> None:
+    world = World(limits=Limits(transaction_bytes=6))
+    (extent,) = world.extents(world.job(b"abcdef!h", extent_bytes=100))
+
+    receipt = run_extent(extent, world.worker())
+
+    assert receipt.outcome is Outcome.FAILED
+    assert "s3://bucket/key[0-8): bad record at offset 6" in receipt.reason
+    assert world.delivered() == expected(b"abcdef")
+    item = world.ledger.extent(extent.job, 0)
+    assert (item.state, item.position, item.records) == (ExtentState.FAILED, 6, 6)
+
+
+def test_bad_records_go_to_the_dead_letter_queue_with_their_place() -> None:
+    world = World(tolerant=True)
+    job = world.job(b"ab!d!f")
+
+    run_all(world, world.extents(job))
+
+    assert world.ledger.close(job.id).state is JobState.DONE
+    assert sorted(world.delivered()) == sorted(expected(b"ab!d!f"))
+    letters = world.broker.read_committed(DEAD)
+    assert [dict(letter.headers)["extentflow.offset"] for letter in letters] == [b"2", b"4"]
+    assert {letter.value for letter in letters} == {b"!"}
+    assert world.ledger.progress(job.id).bad == 2
+
+
+def test_trap_t12_an_object_replaced_mid_read_supersedes_its_job_and_is_never_spliced() -> None:
+    world = World()
+    job = world.job(b"aaaaaaaa")
+    first, second = world.extents(job)
+    work = world.worker()
+    run_extent(first, work)
+    world.put(b"bbbbbbbb")
+
+    receipt = run_extent(second, work)
+
+    assert receipt.outcome is Outcome.FAILED
+    assert world.ledger.close(job.id).state is JobState.SUPERSEDED
+    assert world.delivered() == expected(b"aaaa")
+
+
+def test_trap_t12_a_versioned_object_is_delivered_as_pinned() -> None:
+    world = World(store=MemoryStore(versioned=True))
+    job = world.job(b"aaaaaaaa")
+    world.put(b"bbbbbbbb")
+
+    run_all(world, world.extents(job))
+
+    assert world.ledger.close(job.id).state is JobState.DONE
+    assert sorted(world.delivered()) == expected(b"aaaaaaaa")
+
+
+def test_trap_t11_a_deleted_object_fails_visibly_and_can_be_replayed() -> None:
+    world = World()
+    job = world.job(b"abcd")
+    (extent,) = world.extents(job)
+    assert isinstance(world.store, MemoryStore)
+    world.store.delete("bucket", "key")
+    work = world.worker()
+    assert run_extent(extent, work).reason.startswith("object gone: ")
+    assert world.ledger.close(job.id).state is JobState.FAILED
+    world.put(b"abcd")
+
+    world.planner.replay(job)
+    run_extent(extent, work)
+
+    assert world.ledger.close(job.id).state is JobState.DONE
+    assert world.delivered() == expected(b"abcd")
+
+
+def test_trap_t08_a_read_fault_is_never_the_end_of_data() -> None:
+    memory = MemoryStore()
+    world = World(store=memory)
+    job = world.job(b"abcdefgh", extent_bytes=100)
+    (extent,) = world.extents(job)
+    world.store = FaultyStore(memory, Fault("denied", calls=frozenset({3})))
+
+    receipt = run_extent(extent, world.worker())
+
+    assert receipt.outcome is Outcome.FAILED
+    assert world.ledger.close(job.id).state is JobState.FAILED
+    assert world.ledger.extent(extent.job, 0).state is ExtentState.FAILED
+
+
+def test_a_store_that_comes_back_within_the_retry_time_costs_nothing() -> None:
+    memory = MemoryStore()
+    world = World(store=memory)
+    (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
+    world.store = FaultyStore(memory, Fault("unavailable", calls=frozenset({2})))
+
+    receipt = run_extent(extent, world.worker())
+
+    assert receipt.outcome is Outcome.DONE
+    assert world.delivered() == expected(b"abcdefgh")
+
+
+def test_an_extent_whose_workers_keep_dying_fails_after_the_allowed_attempts() -> None:
+    world = World(limits=Limits(attempts=2))
+    (extent,) = world.extents(world.job(b"abc"))
+    for number in range(2):
+        dying = world.worker(world.slots(f"dying-{number}"))
+        dying.slots.claim(extent, dying.client(extent))
+        world.ticker.sleep(60)
+
+    receipt = run_extent(extent, world.worker())
+
+    assert receipt.outcome is Outcome.FAILED
+    assert "gave up after 2 attempts" in receipt.reason
+
+
+def test_stopping_commits_hands_back_and_the_next_worker_goes_on_from_there() -> None:
+    world = World(limits=Limits(transaction_bytes=1_000))
+    job = world.job(b"abcdefgh", extent_bytes=100)
+    (extent,) = world.extents(job)
+
+    stopped = run_extent(extent, world.worker(stopping=lambda: True))
+    resumed = run_extent(extent, world.worker())
+
+    assert (stopped.outcome, stopped.position) == (Outcome.HANDED_BACK, 2)
+    assert resumed.records == 6
+    assert world.delivered() == expected(b"abcdefgh")
+
+
+def test_at_least_once_writes_the_position_after_the_flush() -> None:
+    world = World(exactly_once=False, limits=Limits(transaction_bytes=4))
+    (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
+
+    receipt = run_extent(extent, world.worker())
+
+    assert receipt.outcome is Outcome.DONE
+    assert world.delivered() == expected(b"abcdefgh")
+
+
+def test_a_defect_fails_its_extent_and_keeps_what_was_committed() -> None:
+    world = World(limits=Limits(transaction_bytes=6))
+    (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
+    stopped = world.worker(stopping=lambda: True)
+    run_extent(extent, stopped)
+
+    receipt = fail_extent(extent, world.worker(), "a defect")
+
+    assert receipt.outcome is Outcome.FAILED
+    assert world.ledger.extent(extent.job, 0).position == 2
+
+
+def test_a_broker_that_stays_away_is_raised_not_swallowed() -> None:
+    world = World(limits=Limits(retry_seconds=5))
+    (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
+    for _ in range(10_000):
+        world.broker.lose_commit_answer(committed=False)
+
+    with pytest.raises(SinkUnavailable):
+        run_extent(extent, world.worker())
