@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.unit.storage.conftest import HandTurnedClock
 
 from extentflow.errors import (
     AccessDenied,
@@ -19,7 +20,7 @@ from extentflow.errors import (
     StoreUnavailable,
 )
 from extentflow.model import ObjectVersion
-from extentflow.storage import StoreOptions, open_store, pins
+from extentflow.storage import StoreOptions, pins
 from extentflow.storage.local import LocalStore, _translated
 
 BODY = bytes(range(256)) * 4
@@ -48,10 +49,6 @@ def later(path: Path) -> None:
     """Move the file's time by one nanosecond: the smallest change the pin must notice."""
     found = path.stat()
     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns + 1))
-
-
-def test_it_is_registered_under_its_endpoint_type() -> None:
-    assert isinstance(open_store("localfile", StoreOptions()), LocalStore)
 
 
 def test_options_that_mean_nothing_to_files_are_refused() -> None:
@@ -131,6 +128,40 @@ def test_trap_t12_a_file_changed_between_two_reads_is_object_changed(
 
     with pytest.raises(ObjectChanged, match=r"in/key\[100-200\) was replaced"):
         store.read(version, 100, 200)
+
+
+def test_trap_t12_a_file_changed_during_a_read_is_object_changed(
+    version: ObjectVersion, folder: Path
+) -> None:
+    def overwriting(file: int, size: int, offset: int) -> bytes:
+        overwrite_in_place(folder / "in" / "key")
+        return os.pread(file, size, offset)
+
+    store = LocalStore(StoreOptions(), pread=overwriting)
+
+    with pytest.raises(ObjectChanged, match=r"in/key\[100-200\) was replaced"):
+        store.read(version, 100, 200)
+
+
+def test_trap_t24_short_reads_are_completed(version: ObjectVersion) -> None:
+    store = LocalStore(StoreOptions(), pread=lambda file, _, offset: os.pread(file, 7, offset))
+
+    assert store.read(version, 100, 121) == BODY[100:121]
+
+
+def test_trap_t24_reads_that_end_early_are_repeated_and_then_raise(
+    version: ObjectVersion, hand_turned: HandTurnedClock
+) -> None:
+    ends = [b"", b"abc", b"", BODY[100:200]]
+    store = LocalStore(
+        StoreOptions(),
+        patience=hand_turned.patience(),
+        pread=lambda _file, _size, _offset: ends.pop(0) if ends else b"",
+    )
+
+    assert store.read(version, 100, 200) == BODY[100:200]
+    with pytest.raises(StoreUnavailable, match=r"\[0-9\): the file system sent 0 bytes .*gave up"):
+        store.read(version, 0, 9)
 
 
 def test_a_file_deleted_after_planning_is_object_gone(

@@ -13,17 +13,19 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from extentflow.errors import AccessDenied, Misconfigured, ObjectGone, StoreUnavailable
 from extentflow.model import ObjectVersion
-from extentflow.storage import Listed, StoreOptions, pins, register
+from extentflow.storage import Listed, StoreOptions, pins
 from extentflow.storage.retry import Patience
 from extentflow.storage.traffic import Traffic
 
 _PATIENCE = Patience(total_seconds=10.0)
+
+PRead = Callable[[int, int, int], bytes]
 
 _NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO)
 
@@ -35,12 +37,15 @@ class LocalStore:
         Misconfigured: an option that only means something to S3.
     """
 
-    def __init__(self, options: StoreOptions, *, patience: Patience = _PATIENCE) -> None:
+    def __init__(
+        self, options: StoreOptions, *, patience: Patience = _PATIENCE, pread: PRead = os.pread
+    ) -> None:
         if options != StoreOptions():
             raise Misconfigured(
                 "endpoint.type=localfile takes no endpoint, region, credentials or CA bundle"
             )
         self._patience = patience
+        self._pread = pread
         self._traffic = Traffic()
 
     @property
@@ -89,22 +94,21 @@ class LocalStore:
         self._traffic.asked()
         with _translated(where), _opened(version.bucket, version.key, where) as (file, found):
             _check_pin(version, found, where)
-            body = _pread(file, start, end)
+            body = self._bytes(file, start, end)
             _check_pin(version, os.fstat(file), where)
         self._traffic.received(len(body))
         pins.check_length(version, start, end, body=body, source="the file system")
         return body
 
-
-def _pread(file: int, start: int, end: int) -> bytes:
-    """Read what the file system gives at once, and the rest after it: a pread may be short."""
-    body = os.pread(file, end - start, start)
-    while 0 < len(body) < end - start:
-        more = os.pread(file, end - start - len(body), start + len(body))
-        if not more:
-            break
-        body += more
-    return body
+    def _bytes(self, file: int, start: int, end: int) -> bytes:
+        """Read what the file system gives at once, and the rest after it: a pread may be short."""
+        body = self._pread(file, end - start, start)
+        while 0 < len(body) < end - start:
+            more = self._pread(file, end - start - len(body), start + len(body))
+            if not more:
+                break
+            body += more
+        return body
 
 
 def _pin(found: os.stat_result) -> str:
@@ -211,6 +215,3 @@ def _translated(where: str) -> Iterator[None]:
         if exc.errno in _NOTHING_THERE:
             raise ObjectGone(f"{where}: {exc.filename}: {exc.strerror}") from exc
         raise StoreUnavailable(f"{where}: {exc}") from exc
-
-
-register("localfile", LocalStore)

@@ -3,11 +3,7 @@
 `store` makes requests, `client` makes the client, `refusals` says what a server's refusal means.
 """
 
-from extentflow.storage import register
 from extentflow.storage.s3.client import Limits
 from extentflow.storage.s3.store import S3Store
 
 __all__ = ["Limits", "S3Store"]
-
-for endpoint_type in ("awss3", "ontaps3", "storagegrids3"):
-    register(endpoint_type, S3Store)

@@ -59,7 +59,7 @@ def problems(options: StoreOptions) -> Iterator[str]:
     if options.role_external_id and not options.role_arn:
         yield "aws.sts.role.external.id needs aws.sts.role.arn"
     if options.verify is not None and not Path(options.verify).exists():
-        yield f"the CA bundle {options.verify} does not exist"
+        yield f"aws.s3.ca.bundle {options.verify} does not exist"
 
 
 def _is_address(endpoint: str) -> bool:

@@ -232,7 +232,7 @@ class S3Store:
             if "CERTIFICATE_VERIFY_FAILED" in str(exc):
                 raise Misconfigured(
                     f"{where}: the certificate of {self.endpoint} is not trusted ({exc}); "
-                    "name its CA bundle"
+                    "name its CA bundle in aws.s3.ca.bundle"
                 ) from exc
             raise StoreUnavailable(f"{where}: {self.endpoint}: {exc}") from exc
         except _NO_ANSWER as exc:
