@@ -11,7 +11,9 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.integration.conftest import MakeTopic, dynamodb_client, s3_client
+from typer.testing import CliRunner
 
+from extentflow_local.cli import app
 from extentflow_local.errors import LocalStackError, PortTaken, ServiceFailed
 from extentflow_local.services import Service
 from extentflow_local.services.dynamodb import DynamoDbLocal
@@ -146,6 +148,22 @@ def test_data_survive(
     assert "Item" in dynamodb.get_item(TableName=table, Key={"pk": {"S": "kept"}})
     for client in (s3, dynamodb):
         client.close()
+
+
+def test_the_commands_agree_with_the_stack(stack: Stack) -> None:
+    directory = ["--dir", str(stack.state()[0].directory.parent.parent)]
+    runner = CliRunner()
+
+    up = runner.invoke(app, ["up", "kafka", *directory])
+    shown = runner.invoke(app, ["stack", *directory])
+    exports = runner.invoke(app, ["stack", "--env", *directory])
+    document = runner.invoke(app, ["stack", "--json", *directory])
+
+    assert "kafka already running at" in up.stderr
+    assert shown.stdout.count("running") == 3
+    assert f"export EXTENTFLOW_BOOTSTRAP_SERVERS={stack.endpoint('kafka')}" in exports.stdout
+    assert all(line.startswith("export ") for line in exports.stdout.splitlines())
+    assert json.loads(document.stdout) == stack.summary()
 
 
 def test_a_second_broker_shares_nothing_with_the_first(
