@@ -1,0 +1,218 @@
+"""The `json` converter: one JSON object per row, computed on columns.
+
+Owns: which JSON each Arrow type becomes (docs/json.md) and what has none. Refuses to know: how
+text is made (text, utf8, codes, escape) or put together (nested, pieces).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from extentflow.converters import codes, digits, lookup
+from extentflow.converters.columns import Columns, require_unique
+from extentflow.converters.escape import escaped
+from extentflow.converters.nested import Encoded, List, Map, Members, Pair, Struct, Writer
+from extentflow.converters.pieces import Piece, enclosed, joined
+from extentflow.converters.sizes import OFFSET_LIMIT_BYTES, in_halves, require
+from extentflow.converters.text import TextForm, text_form
+from extentflow.converters.utf8 import checked, is_binary, is_text
+from extentflow.errors import UnsupportedType
+
+
+@dataclass(frozen=True, slots=True)
+class JsonRows:
+    """Converts batches of one schema; made by `json_converter`."""
+
+    columns: Columns
+    members: Members
+    limit_bytes: int
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.BinaryArray | pa.LargeBinaryArray:
+        """Return one JSON object per row, in UTF-8, never null.
+
+        Large where one array with 32-bit offsets could not hold the text of all rows.
+
+        Raises:
+            CorruptRecord: rows that hold what no JSON can say: all of them, by their ordinals.
+        """
+        return in_halves(self._convert, batch)
+
+    def _convert(self, batch: pa.RecordBatch) -> pa.BinaryArray:
+        pieces = self.members.pieces(self.columns.of(batch), "", batch.num_rows)
+        return joined(pieces, self.limit_bytes).cast(pa.binary())
+
+
+def json_converter(
+    schema: pa.Schema,
+    columns: Sequence[str] | None = None,
+    *,
+    limit_bytes: int = OFFSET_LIMIT_BYTES,
+) -> JsonRows:
+    """Return the converter of `columns` (None: all) to one JSON object per row.
+
+    Raises:
+        UnsupportedType: a column has no exact JSON form; names it, its type and the way out.
+    """
+    chosen = Columns.chosen(schema, columns)
+    return JsonRows(chosen, _members(chosen.fields, "", limit_bytes), limit_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """Writes what has a text form: bare where JSON has such values, else quoted."""
+
+    form: TextForm
+    limit_bytes: int
+
+    def __call__(self, array: pa.Array, lead: str) -> Sequence[Piece]:
+        """See Writer."""
+        require(len(array) * self.form.width, self.limit_bytes)
+        table = lookup.dense(array, self.form.ordinals)
+        if table is None:
+            return (self._piece(array, lead),)
+        entry = self._piece(table.values, lead)
+        return (lookup.taken([entry], lead, table.indices, self.limit_bytes),)
+
+    def _piece(self, array: pa.Array, lead: str) -> Piece:
+        text, form = self.form.render(array), self.form
+        if form.number:
+            return Piece(lead, text)
+        return enclosed(lead, f'"{form.prefix}', text, f'{form.suffix}"')
+
+
+@dataclass(frozen=True, slots=True)
+class Float:
+    """Writes floats; what JSON has no number for is null."""
+
+    finite: Scalar
+
+    def __call__(self, array: pa.Array, lead: str) -> Sequence[Piece]:
+        """See Writer."""
+        if not digits.all_finite(array):
+            array = pc.if_else(pc.is_finite(array), array, None)
+        return self.finite(array, lead)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Writes text, checked and escaped."""
+
+    limit_bytes: int
+
+    def __call__(self, array: pa.Array, lead: str) -> Sequence[Piece]:
+        """See Writer."""
+        text = checked(array, self.limit_bytes)
+        return (enclosed(lead, '"', escaped(text, self.limit_bytes), '"'),)
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """Writes bytes as base64."""
+
+    limit_bytes: int
+
+    def __call__(self, array: pa.Array, lead: str) -> Sequence[Piece]:
+        """See Writer."""
+        return (enclosed(lead, '"', codes.base64(array, self.limit_bytes), '"'),)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Writes an extension type as its storage."""
+
+    storage: Writer
+
+    def __call__(self, array: pa.ExtensionArray, lead: str) -> Sequence[Piece]:
+        """See Writer."""
+        return self.storage(array.storage, lead)
+
+
+def _writer(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
+    if is_text(data_type):
+        return Text(limit_bytes)
+    if is_binary(data_type):
+        return Bytes(limit_bytes)
+    form = text_form(data_type)
+    if form is not None:
+        scalar = Scalar(form, limit_bytes)
+        return Float(scalar) if pa.types.is_floating(data_type) else scalar
+    for recognises, build in _BUILDERS:
+        if recognises(data_type):
+            return build(data_type, path, limit_bytes)
+    raise UnsupportedType(
+        f"column '{path}' has type {data_type}, which has no exact JSON form; {_way_out(data_type)}"
+    )
+
+
+def _way_out(data_type: pa.DataType) -> str:
+    if pa.types.is_union(data_type):
+        return "write a struct with one nullable member per alternative instead"
+    if pa.types.is_interval(data_type):
+        return "write a duration, or whole months, days and nanoseconds as integers, instead"
+    return "write its storage type, or text, instead"
+
+
+def _members(fields: Sequence[pa.Field], path: str, limit_bytes: int) -> Members:
+    names = tuple(field.name for field in fields)
+    require_unique(names, f"members of column '{path}'" if path else "columns")
+    before = f"{path}." if path else ""
+    writers = (_writer(field.type, before + field.name, limit_bytes) for field in fields)
+    return Members(names, tuple(writers))
+
+
+def _struct(data_type: pa.StructType, path: str, limit_bytes: int) -> Writer:
+    return Struct(_members(tuple(data_type), path, limit_bytes), limit_bytes)
+
+
+def _list(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
+    return List(_writer(data_type.value_type, f"{path}[]", limit_bytes), limit_bytes)
+
+
+def _map(data_type: pa.MapType, path: str, limit_bytes: int) -> Writer:
+    key = _writer(data_type.key_type, f"{path}.key", limit_bytes)
+    value = _writer(data_type.item_type, f"{path}.value", limit_bytes)
+    if _names_members(data_type.key_type):
+        return Map(List(Pair(key, value), limit_bytes, ("{", "}")), named=True)
+    entry = Struct(Members(("key", "value"), (key, value)), limit_bytes)
+    return Map(List(entry, limit_bytes), named=False)
+
+
+def _names_members(key_type: pa.DataType) -> bool:
+    return is_text(key_type.value_type if pa.types.is_dictionary(key_type) else key_type)
+
+
+def _encoded(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
+    return Encoded(_writer(data_type.value_type, path, limit_bytes), limit_bytes)
+
+
+def _extension(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
+    return Stored(_writer(data_type.storage_type, path, limit_bytes))
+
+
+def _is_list(data_type: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_list(data_type)
+        or types.is_large_list(data_type)
+        or types.is_fixed_size_list(data_type)
+        or types.is_list_view(data_type)
+        or types.is_large_list_view(data_type)
+    )
+
+
+def _is_json(data_type: pa.DataType) -> bool:
+    return isinstance(data_type, pa.JsonType)
+
+
+_Recognises = Callable[[pa.DataType], bool]
+_Build = Callable[[pa.DataType, str, int], Writer]
+_BUILDERS: tuple[tuple[_Recognises, _Build], ...] = (
+    (pa.types.is_struct, _struct),
+    (_is_list, _list),
+    (pa.types.is_map, _map),
+    (pa.types.is_dictionary, _encoded),
+    (pa.types.is_run_end_encoded, _encoded),
+    (_is_json, _extension),
+)

@@ -1,0 +1,122 @@
+"""The `string` and `bytes` converters: one column becomes the payload as it is.
+
+Owns: that there is exactly one column, and what of it can stand alone. Refuses to know: JSON; how
+text is made (text, utf8).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from extentflow.converters.buffers import size_bytes
+from extentflow.converters.columns import Columns
+from extentflow.converters.sizes import OFFSET_LIMIT_BYTES, in_halves, require
+from extentflow.converters.text import TextForm, complete, text_form
+from extentflow.converters.utf8 import check, checked, is_binary, is_text
+from extentflow.errors import UnsupportedType
+
+Payload: TypeAlias = pa.BinaryArray | pa.LargeBinaryArray
+
+
+@dataclass(frozen=True, slots=True)
+class OneColumn:
+    """Converts the one column of batches of one schema; nulls stay null (tombstones)."""
+
+    columns: Columns
+    payload: Callable[[pa.Array], Payload]
+
+    def __call__(self, batch: pa.RecordBatch) -> Payload:
+        """Return the column's values as bytes.
+
+        Raises:
+            CorruptRecord: values that are not what their type says, by their ordinals.
+        """
+        return in_halves(self._convert, batch)
+
+    def _convert(self, batch: pa.RecordBatch) -> Payload:
+        (array,) = self.columns.of(batch)
+        return self.payload(array)
+
+
+def bytes_converter(
+    schema: pa.Schema,
+    columns: Sequence[str] | None = None,
+    *,
+    limit_bytes: int = OFFSET_LIMIT_BYTES,
+) -> OneColumn:
+    """Return the converter of one binary or text column to its bytes, unread.
+
+    Zero copy, except for views and fixed-size binary, which are laid out anew.
+
+    Raises:
+        UnsupportedType: several columns, or one of another type.
+    """
+    chosen, data_type = _single(schema, columns, "bytes")
+    if not is_text(data_type) and not is_binary(data_type):
+        raise UnsupportedType(
+            f"column '{chosen.fields[0].name}' has type {data_type}, which is neither binary nor "
+            "text; use the converter 'string' for its text, or 'json'"
+        )
+    return OneColumn(chosen, lambda array: _contiguous(array, limit_bytes))
+
+
+def string_converter(
+    schema: pa.Schema,
+    columns: Sequence[str] | None = None,
+    *,
+    limit_bytes: int = OFFSET_LIMIT_BYTES,
+) -> OneColumn:
+    """Return the converter of one column to text: UTF-8 as it is, scalars as `json` writes them.
+
+    Text is bare: no quotes, nothing escaped. NaN and the infinities read as Java writes them.
+
+    Raises:
+        UnsupportedType: several columns, or one whose type has no text form.
+    """
+    chosen, data_type = _single(schema, columns, "string")
+    if is_text(data_type):
+        return OneColumn(chosen, lambda array: _checked_payload(array, limit_bytes))
+    form = text_form(data_type)
+    if form is None:
+        way_out = "use 'bytes'" if is_binary(data_type) else "use 'json'"
+        raise UnsupportedType(
+            f"column '{chosen.fields[0].name}' has type {data_type}, which has no text form for "
+            f"the converter 'string'; {way_out}"
+        )
+    return OneColumn(chosen, lambda array: _rendered(form, array, limit_bytes))
+
+
+def _single(
+    schema: pa.Schema, columns: Sequence[str] | None, converter: str
+) -> tuple[Columns, pa.DataType]:
+    chosen = Columns.chosen(schema, columns)
+    if len(chosen.fields) != 1:
+        names = ", ".join(f"'{field.name}'" for field in chosen.fields)
+        raise UnsupportedType(
+            f"the converter '{converter}' takes exactly one column, here are "
+            f"{len(chosen.fields)} ({names or 'none'}); choose one, or use 'json'"
+        )
+    return chosen, chosen.fields[0].type
+
+
+def _contiguous(array: pa.Array, limit_bytes: int) -> Payload:
+    if pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type):
+        return array.cast(pa.large_binary())
+    if not pa.types.is_fixed_size_binary(array.type):
+        require(size_bytes(array), limit_bytes)
+    return array.cast(pa.binary())
+
+
+def _checked_payload(array: pa.Array, limit_bytes: int) -> Payload:
+    if not pa.types.is_large_string(array.type):
+        return checked(array, limit_bytes).cast(pa.binary())
+    check(array)
+    return array.cast(pa.large_binary())
+
+
+def _rendered(form: TextForm, array: pa.Array, limit_bytes: int) -> Payload:
+    whole = form.width + len(form.prefix) + len(form.suffix)
+    require(len(array) * whole, limit_bytes)
+    return complete(form, array).cast(pa.binary())
