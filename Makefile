@@ -22,7 +22,7 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@touch $(STAMP)
 
 demo: setup ## Start the stack, stream TPC-H data through Spark into Kafka, verify every record (SCALE=1)
-	@$(BIN)/python demo/demo.py --scale $(SCALE)
+	@$(BIN)/python -m demo --scale $(SCALE)
 
 test: setup ## Lint, types, import contracts, unit, laws, integration
 	@started=$$SECONDS; \
@@ -39,7 +39,7 @@ integration: setup ## Tests on a real broker, S3 server and DynamoDB Local
 	@$(BIN)/pytest -q tests/integration
 
 bench: setup ## Against Spark's own Kafka sink, alternating pairs (SCALE=1 PAIRS=5)
-	@$(BIN)/python bench/main.py --scale $(SCALE) --pairs $(PAIRS)
+	@$(BIN)/python -m bench --scale $(SCALE) --pairs $(PAIRS)
 
 docs: setup ## Write the generated references
 	@$(BIN)/python -m extentflow.keys docs/configuration.md

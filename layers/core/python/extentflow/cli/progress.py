@@ -24,9 +24,8 @@ class RunProgress:
     A receipt that comes twice counts once.
     """
 
-    def __init__(self, console: Console, *, enabled: bool = True) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._enabled = enabled
         self._lengths: dict[tuple[str, int], int] = {}
         self._seen: set[tuple[str, int]] = set()
         self._records = 0
@@ -46,7 +45,7 @@ class RunProgress:
         self._task = self._bar.add_task("delivering", total=None, facts="")
 
     def __enter__(self) -> Self:
-        if self._enabled and self._console.is_terminal:
+        if self._console.is_terminal:
             self._bar.start()
         return self
 
@@ -79,11 +78,7 @@ class RunProgress:
         self._bar.update(self._task, completed=self._bytes, total=total or None, facts=facts)
         now = time.monotonic()
         last = len(self._seen) == len(self._lengths)
-        if (
-            self._enabled
-            and not self._console.is_terminal
-            and (last or now - self._last_line >= LINE_SECONDS)
-        ):
+        if not self._console.is_terminal and (last or now - self._last_line >= LINE_SECONDS):
             self._last_line = now
             self._console.print(f"{duration(now - self._started)}: {facts}", highlight=False)
 

@@ -107,7 +107,7 @@ def run(
         intakes: Iterator[Intake] = (
             site.intake(config, revision, version, min(limit, chosen.cores)) for version in versions
         )
-        with RunProgress(output.err, enabled=not as_json) as progress:
+        with RunProgress(output.err) as progress:
             driver = _driver(site, engine, chosen, progress)
             report = driver.ingest(intakes, again=again)
     _show(report, as_json=as_json)
@@ -130,7 +130,7 @@ def replay(
     preflight.check(config, site.broker, [config.topic_for(found.version)])
     with (
         _engine(site, engine, cores, master) as chosen,
-        RunProgress(output.err, enabled=not as_json) as progress,
+        RunProgress(output.err) as progress,
     ):
         driver = _driver(site, engine, chosen, progress)
         report = driver.replay(found, ordinal=extent, accept_duplicates=accept_duplicates)

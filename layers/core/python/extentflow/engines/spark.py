@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from uuid import uuid4
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -33,7 +34,6 @@ POLL_SECONDS = 0.5
 QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
 }
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
@@ -57,7 +57,10 @@ class _Receipts(AccumulatorParam[list[Receipt]]):
 
 def local_context(cores: int, extra: dict[str, str] | None = None) -> SparkContext:
     """Return a context on this machine; `local[N,4]` so that a dead Python worker is retried."""
+    log4j = Path(__file__).with_name("log4j2.properties").as_uri()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Dlog4j2.configurationFile={log4j}")
     settings = {**QUIET, **LOOPBACK, **(extra or {})}
     return context(f"local[{cores},{TASK_FAILURES}]", settings)
 

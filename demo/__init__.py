@@ -1,0 +1,1 @@
+"""The demo: real data through the real stack, verified by independent readers."""

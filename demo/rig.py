@@ -1,0 +1,103 @@
+"""What demo and benchmarks need around a run: the stack, buckets, topics, the command line.
+
+Owns: these errands, done as any user would: S3 client, Kafka client, `extentflow` as a process.
+Refuses to know: data sets, what is measured.
+"""
+
+import json
+import os
+import subprocess
+import sysconfig
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+from boto3.s3.transfer import TransferConfig
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from extentflow_local.stack import Stack
+
+PARTITIONS = 8
+PART_BYTES = 16 << 20
+PROGRAM = Path(sysconfig.get_path("scripts")) / "extentflow"
+
+
+class CommandError(Exception):
+    """An `extentflow` command ended with another exit code than 0; its errors are on the screen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """A running stack and how to use it. `environment` is what every command gets."""
+
+    root: Path
+    environment: Mapping[str, str]
+
+    @classmethod
+    def start(cls, root: Path, notify: Any = print) -> "Rig":  # noqa: ANN401 - print-like
+        """Start the local stack below `root` (harmless when it runs) and the ledger's table."""
+        stack = Stack(root, notify=notify)
+        stack.up()
+        rig = cls(root, {**os.environ, **stack.environment()})
+        rig.extentflow("init", quiet=True)
+        return rig
+
+    @property
+    def kafka(self) -> Mapping[str, str]:
+        """Client settings of the stack's broker."""
+        return {"bootstrap.servers": self.environment["EXTENTFLOW_BOOTSTRAP_SERVERS"]}
+
+    @property
+    def s3_endpoint(self) -> str:
+        """Where the stack's S3 server answers."""
+        return self.environment["EXTENTFLOW_STACK_S3_ENDPOINT"]
+
+    def upload(self, path: Path, bucket: str, key: str) -> None:
+        """Upload a file in parts, creating the bucket where it is missing."""
+        s3 = boto3.client(
+            "s3",
+            endpoint_url=self.s3_endpoint,
+            aws_access_key_id=self.environment["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=self.environment["AWS_SECRET_ACCESS_KEY"],
+            region_name=self.environment["AWS_REGION"],
+        )
+        if bucket not in {found["Name"] for found in s3.list_buckets()["Buckets"]}:
+            s3.create_bucket(Bucket=bucket)
+        parts = TransferConfig(multipart_chunksize=PART_BYTES, max_concurrency=2)
+        s3.upload_file(str(path), bucket, key, Config=parts)
+        s3.close()
+
+    def create_topic(self, name: str) -> None:
+        """Create an empty topic."""
+        admin = AdminClient({**self.kafka})  # has to live until the answer is there
+        admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result()
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Delete topics and the room they take."""
+        admin = AdminClient({**self.kafka})
+        for future in admin.delete_topics(list(names)).values():
+            future.result()
+
+    def put_connector(self, config: Mapping[str, str]) -> None:
+        """Store a connector that reads from the stack's S3 server."""
+        folder = self.root / "var" / "connectors"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{config['name']}.json"
+        path.write_text(json.dumps({"aws.s3.endpoint": self.s3_endpoint, **config}, indent=2))
+        self.extentflow("connectors", "put", str(path), quiet=True)
+
+    def extentflow(self, *arguments: str, quiet: bool = False) -> str:
+        """Run the command line; return its standard output; its errors go to the screen."""
+        command = [str(PROGRAM), *arguments]
+        done = subprocess.run(
+            command, env=dict(self.environment), cwd=self.root, stdout=subprocess.PIPE, check=False
+        )
+        text = done.stdout.decode()
+        if done.returncode != 0:
+            raise CommandError(f"{' '.join(command)} ended with {done.returncode}\n{text}")
+        if not quiet:
+            print(text, end="")
+        return text

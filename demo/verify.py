@@ -1,0 +1,69 @@
+"""Was every record delivered exactly once? Read the topic back and compare with the source.
+
+Owns: the comparison. Refuses to know: how records got there.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+
+from demo.tpch import Truth, number
+from extentflow.sink.reader import read_committed
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a topic holds against what it should hold; `wrong` names samples that differ."""
+
+    records: int
+    distinct: int
+    duplicates: int
+    missing: int
+    foreign: int
+    samples: int
+    wrong: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether the topic holds every row once and the sampled rows are right, field by field."""
+        clean = self.duplicates == self.missing == self.foreign == 0
+        return clean and self.samples > 0 and not self.wrong
+
+
+def verify(kafka: Mapping[str, str], topic: str, truth: Truth) -> Verdict:
+    """Read all committed records of `topic` and compare them with the source's rows."""
+    identities: list[int] = []
+    wrong: list[str] = []
+    samples = 0
+    for batch in read_committed(kafka, topic):
+        for record in batch:
+            identity = number(orjson.loads(record.value or b"null"))
+            identities.append(identity)
+            if identity in truth.samples:
+                samples += 1
+                wrong += _differences(identity, record.value or b"", truth.samples[identity])
+    found = np.array(identities, np.int64)
+    distinct = np.unique(found)
+    return Verdict(
+        records=len(found),
+        distinct=len(distinct),
+        duplicates=len(found) - len(distinct),
+        missing=len(np.setdiff1d(truth.identities, distinct, assume_unique=True)),
+        foreign=len(np.setdiff1d(distinct, truth.identities, assume_unique=True)),
+        samples=samples,
+        wrong=tuple(wrong),
+    )
+
+
+def _differences(identity: int, value: bytes, expected: dict[str, Any]) -> list[str]:
+    """Compare one record with its source row; numbers with a point are compared as text."""
+    row = json.loads(value, parse_float=str)
+    return [
+        f"row {identity}, {name}: expected {expected.get(name)!r}, found {row.get(name)!r}"
+        for name in expected.keys() | row.keys()
+        if row.get(name) != expected.get(name)
+    ]
