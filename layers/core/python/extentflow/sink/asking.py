@@ -48,7 +48,8 @@ class Questions:
             try:
                 return question(remaining)
             except KafkaException as exc:
-                last = error_of(exc)
+                if error_of(exc).name() != "_TIMED_OUT" or last.code() == KafkaError.UNKNOWN:
+                    last = error_of(exc)
                 serve()
                 self._give_up(last)
         heard = self._heard[-1].str() if self._heard else "is the broker up?"

@@ -44,7 +44,7 @@ class KnownTopics:
             try:
                 found = producer.list_topics(topic, remaining).topics[topic]
             except KafkaException as exc:
-                last = error_of(exc)
+                last = last or error_of(exc)  # an earlier answer says more than a time-out
                 continue
             last = found.error
             if last is None:

@@ -11,6 +11,7 @@ from random import Random
 from extentflow.clock import Clock
 
 SLICE_SECONDS = 2.0  # one blocking call; between two of them signals are served
+LEAST_SECONDS = 0.1  # a last attempt of a few milliseconds could only time out
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 1.0
 
@@ -38,7 +39,7 @@ class Patience:
         pause = FIRST_PAUSE_SECONDS
         while True:
             began = self.clock.monotonic()
-            yield min(SLICE_SECONDS, max(end - began, 0.001))
+            yield min(SLICE_SECONDS, max(end - began, LEAST_SECONDS))
             now = self.clock.monotonic()
             if now >= end:
                 return

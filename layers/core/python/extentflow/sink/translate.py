@@ -16,7 +16,6 @@ REMEDIES = {
     "GROUP_AUTHORIZATION_FAILED": "allow Read and Describe on the consumer groups of `app.id`",
     "INVALID_CONFIG": "compare the producer settings with the broker's",
     "INVALID_RECORD": "the topic's settings refuse these records; a compacted topic needs keys",
-    "INVALID_REPLICATION_FACTOR": "create the topic by hand",
     "INVALID_TRANSACTION_TIMEOUT": (
         "lower transaction.timeout.ms to at most the broker's transaction.max.timeout.ms"
     ),

@@ -1,0 +1,435 @@
+"""The sink on a real broker: the contract, and what only Kafka can get wrong."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from tests.contracts.sink import (
+    AT_LEAST_ONCE,
+    EXACTLY_ONCE,
+    PROGRESS,
+    SinkContract,
+    lines,
+    values_of,
+)
+
+from extentflow.errors import Fenced, Misconfigured, ProgressUnknown, SinkUnavailable
+from extentflow.sink import PROGRESS_TOPIC, ClientSettings, Progress
+from extentflow.sink.broker import KafkaBroker
+from extentflow.sink.patience import Patience
+from extentflow.sink.progress import group_metadata
+from extentflow.sink.reader import Delivered, read_committed
+from extentflow_local.stack import Stack
+
+QUICK = Patience(
+    request_seconds=10,
+    topic_seconds=1,
+    fence_seconds=30,
+    read_seconds=20,
+    commit_seconds=20,
+    abort_seconds=1,
+)
+
+
+def noise(size: int) -> bytes:
+    """Bytes that no codec makes smaller."""
+    return os.urandom(size)
+
+
+@dataclass
+class KafkaCluster:
+    """Fresh names on one broker."""
+
+    bootstrap_servers: str
+    admin: AdminClient
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+    prefix: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+
+    def __post_init__(self) -> None:
+        self.broker = self.impatient()
+
+    @property
+    def kafka(self) -> dict[str, str]:
+        return {"bootstrap.servers": self.bootstrap_servers}
+
+    def impatient(self, timeout_ms: int = 30_000, **seconds: float) -> KafkaBroker:
+        patience = replace(QUICK, **seconds)  # type: ignore[arg-type]
+        return KafkaBroker(self.kafka, transaction_timeout_ms=timeout_ms, patience=patience)
+
+    def topic(self, partitions: int = 1, *, max_message_bytes: int | None = None) -> str:
+        name = f"{self.prefix}.topic-{next(self.numbers)}"
+        config = {"max.message.bytes": str(max_message_bytes)} if max_message_bytes else {}
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
+        for created in self.admin.create_topics([topic]).values():
+            created.result(timeout=30)
+        return name
+
+    def identity(self) -> str:
+        return f"{self.prefix}.ledger.slot-{next(self.numbers)}"
+
+    def read_committed(self, topic: str) -> list[Delivered]:
+        batches = read_committed(self.kafka, topic, idle_seconds=20, patience=QUICK)
+        return sorted(itertools.chain.from_iterable(batches), key=lambda one: one[:2])
+
+    def forget_group(self, identity: str) -> None:
+        for deleted in self.admin.delete_consumer_groups([identity]).values():
+            deleted.result(timeout=30)
+
+    def end_offset(self, topic: str) -> int:
+        """Count what partition 0's log holds, committed or not."""
+        settings = {"group.id": self.prefix, "isolation.level": "read_uncommitted"}
+        consumer = Consumer({**self.kafka, **settings})
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+        consumer.close()
+        return end
+
+
+@pytest.fixture(scope="module")
+def admin(stack: Stack) -> AdminClient:
+    kafka = {"bootstrap.servers": stack.endpoint("kafka")}
+    KafkaBroker(kafka, patience=QUICK).ensure_progress_topic()
+    return AdminClient({**kafka, "log_level": 0})
+
+
+@pytest.fixture
+def cluster(bootstrap_servers: str, admin: AdminClient) -> KafkaCluster:
+    return KafkaCluster(bootstrap_servers, admin)
+
+
+class TestKafkaBroker(SinkContract):
+    @pytest.fixture
+    def cluster(self, bootstrap_servers: str, admin: AdminClient) -> KafkaCluster:
+        return KafkaCluster(bootstrap_servers, admin)
+
+
+@contextmanager
+def paused(stack: Stack, cluster: KafkaCluster) -> Iterator[None]:
+    """A broker that keeps its connections and answers nothing; recovered when this ends."""
+    stack.pause("kafka")
+    try:
+        yield
+    finally:
+        stack.resume("kafka")
+        until(lambda: takes_topics(cluster))
+
+
+def takes_topics(cluster: KafkaCluster) -> bool:
+    """Whether the controller trusts the broker again: after a long pause it does not at once."""
+    try:
+        cluster.topic()
+    except KafkaException:
+        return False
+    return True
+
+
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "condition not met in time"
+        time.sleep(0.1)
+
+
+# -- the cluster ------------------------------------------------------------------------------
+
+
+def test_the_clusters_id_is_the_brokers(cluster: KafkaCluster) -> None:
+    reported = cluster.admin.describe_cluster().result(timeout=30).cluster_id
+
+    assert cluster.broker.cluster == reported
+
+
+def test_the_progress_topic_may_be_ensured_by_many_at_once(cluster: KafkaCluster) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: cluster.broker.ensure_progress_topic(), range(8)))
+
+    found = cluster.admin.list_topics(PROGRESS_TOPIC, timeout=10).topics[PROGRESS_TOPIC]
+    assert len(found.partitions) == 1
+
+
+def test_topic_facts_are_the_clusters(cluster: KafkaCluster) -> None:
+    small, large = cluster.topic(3, max_message_bytes=20_000), cluster.topic(1)
+
+    facts = cluster.broker.topics([small, large])
+
+    assert [(fact.name, fact.partitions) for fact in facts] == [(small, 3), (large, 1)]
+    assert [fact.max_message_bytes for fact in facts] == [20_000, 1_048_588]
+
+
+def test_all_missing_topics_are_named_at_once(cluster: KafkaCluster) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        cluster.broker.topics(["no.such.topic", cluster.topic(), "nor.this"])
+
+    assert [problem.split()[1] for problem in caught.value.problems] == [
+        "no.such.topic",
+        "nor.this",
+    ]
+
+
+def test_a_broker_that_is_away_is_reported_in_time() -> None:
+    away = KafkaBroker(
+        {"bootstrap.servers": "127.0.0.1:1"},
+        patience=replace(QUICK, fence_seconds=2, request_seconds=2),
+    )
+    began = time.monotonic()
+
+    with pytest.raises(SinkUnavailable, match=r"127\.0\.0\.1:1"):
+        _ = away.cluster
+    with pytest.raises(SinkUnavailable, match=r"slot-1: no answer.*Connection refused"):
+        away.fence("slot-1", EXACTLY_ONCE)
+
+    assert time.monotonic() - began < 8
+
+
+def test_settings_that_cannot_work_are_reported_before_any_connection(
+    cluster: KafkaCluster,
+) -> None:
+    with pytest.raises(Misconfigured, match=r"no\.such\.setting"):
+        cluster.broker.fence("slot-1", ClientSettings({"no.such.setting": "1"}))
+
+
+def test_a_transaction_timeout_beyond_the_brokers_limit_is_a_mistake(
+    cluster: KafkaCluster,
+) -> None:
+    broker = cluster.impatient(timeout_ms=901_000)
+
+    with pytest.raises(Misconfigured, match=r"transaction\.max\.timeout\.ms"):
+        broker.fence(cluster.identity(), EXACTLY_ONCE)
+
+
+# -- progress ---------------------------------------------------------------------------------
+
+
+def test_a_pending_transaction_is_waited_for_and_never_taken_for_nothing(
+    cluster: KafkaCluster,
+) -> None:
+    identity = cluster.identity()
+    other = Producer({**cluster.kafka, "transactional.id": f"{identity}.other"})
+    other.init_transactions(30)
+    other.begin_transaction()
+    offset = TopicPartition(PROGRESS_TOPIC, 0, 12, metadata=Progress(3, position=12).to_metadata())
+    other.send_offsets_to_transaction([offset], group_metadata(identity), 30)
+    hasty = cluster.impatient(read_seconds=1.5).fence(identity, EXACTLY_ONCE)
+    patient = cluster.broker.fence(identity, EXACTLY_ONCE)
+
+    with pytest.raises(SinkUnavailable):
+        hasty.read()
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(patient.read)
+        other.commit_transaction(30)
+
+    assert answer.result() == Progress(3, position=12)
+    hasty.close()
+    patient.close()
+
+
+def test_an_offset_that_somebody_else_wrote_is_loud(cluster: KafkaCluster) -> None:
+    identity = cluster.identity()
+    stranger = Producer({**cluster.kafka, "transactional.id": identity})
+    stranger.init_transactions(30)
+    stranger.begin_transaction()
+    offset = TopicPartition(PROGRESS_TOPIC, 0, 12, metadata=Progress(3, position=11).to_metadata())
+    stranger.send_offsets_to_transaction([offset], group_metadata(identity), 30)
+    stranger.commit_transaction(30)
+    fence = cluster.broker.fence(identity, EXACTLY_ONCE)
+
+    with pytest.raises(ProgressUnknown, match="offset 12"):
+        fence.read()
+
+    fence.close()
+
+
+def test_the_longest_metadata_that_is_allowed_is_read_back(cluster: KafkaCluster) -> None:
+    identity = cluster.identity()
+    filler = 4_095 - len(Progress(epoch=1).to_metadata())
+    longest = Progress(epoch=1, job="j" * filler)
+
+    with closing(cluster.broker.fence(identity, EXACTLY_ONCE).open()) as sink:
+        sink.commit(longest)
+
+    assert cluster.broker.fence(identity, EXACTLY_ONCE).read() == longest
+
+
+# -- deaths and outages -----------------------------------------------------------------------
+
+WORKER = """
+import sys
+import pyarrow as pa
+from extentflow.sink import ClientSettings, Progress, Records
+from extentflow.sink.broker import KafkaBroker
+
+servers, identity, topic = sys.argv[1:]
+sink = KafkaBroker({"bootstrap.servers": servers}).fence(identity, ClientSettings()).open()
+sink.send(Records(topic, pa.array([b"first"], pa.binary())))
+sink.commit(Progress(epoch=1, job="j", position=1, records=1))
+sink.send(Records(topic, pa.array([b"lost"] * 1_000, pa.binary())))
+print("sent", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_killed_process_leaves_nothing_visible_but_what_it_committed(
+    cluster: KafkaCluster,
+) -> None:
+    identity, topic = cluster.identity(), cluster.topic()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    arguments = [sys.executable, "-c", WORKER, cluster.bootstrap_servers, identity, topic]
+    with subprocess.Popen(
+        arguments, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == b"sent\n"
+        until(lambda: cluster.end_offset(topic) >= 1_001)
+        worker.send_signal(signal.SIGKILL)
+
+    fence = cluster.broker.fence(identity, EXACTLY_ONCE)
+    found = fence.read()
+    fence.close()
+
+    assert found == Progress(epoch=1, job="j", position=1, records=1)
+    assert values_of(cluster.read_committed(topic)) == [b"first"]
+
+
+def test_a_commit_outlasts_a_broker_that_pauses(cluster: KafkaCluster, stack: Stack) -> None:
+    identity, topic = cluster.identity(), cluster.topic()
+    sink = cluster.broker.fence(identity, EXACTLY_ONCE).open()
+    sink.send(lines(topic, b"a", b"b"))
+
+    stack.pause("kafka")
+    threading.Timer(5, lambda: stack.resume("kafka")).start()
+    sink.commit(PROGRESS)
+    sink.close()
+
+    assert values_of(cluster.read_committed(topic)) == [b"a", b"b"]
+    assert cluster.broker.fence(identity, EXACTLY_ONCE).read() == PROGRESS
+
+
+@pytest.mark.parametrize("client", [EXACTLY_ONCE, AT_LEAST_ONCE], ids=["exactly", "at-least"])
+def test_a_commit_gives_up_in_time_and_closing_does_not_wait(
+    cluster: KafkaCluster, stack: Stack, client: ClientSettings
+) -> None:
+    sink = cluster.impatient(commit_seconds=3).fence(cluster.identity(), client).open()
+    sink.send(lines(cluster.topic(), b"a"))
+
+    with paused(stack, cluster):
+        began = time.monotonic()
+        with pytest.raises(SinkUnavailable):
+            sink.commit(PROGRESS)
+        gave_up = time.monotonic()
+        sink.close()
+        closed = time.monotonic()
+
+    assert gave_up - began < 20
+    assert closed - gave_up < 1
+
+
+def test_a_full_queue_does_not_wait_for_a_broker_for_ever(
+    cluster: KafkaCluster, stack: Stack
+) -> None:
+    topic = cluster.topic()
+    client = ClientSettings({"queue.buffering.max.messages": "10"})
+    sink = cluster.impatient(timeout_ms=3_000).fence(cluster.identity(), client).open()
+    sink.send(lines(topic, b"met"))
+    sink.commit(PROGRESS)
+
+    with paused(stack, cluster), pytest.raises(SinkUnavailable, match=r"delivery to .*failed"):
+        sink.send(lines(topic, *[b"x"] * 100))
+
+    sink.close()
+
+
+def test_a_transaction_that_timed_out_counts_as_fenced(cluster: KafkaCluster) -> None:
+    identity, topic = cluster.identity(), cluster.topic()
+    broker = cluster.impatient(timeout_ms=1_000)
+    sink = broker.fence(identity, EXACTLY_ONCE).open()
+    sink.send(lines(topic, b"late"))
+    until(lambda: cluster.end_offset(topic) >= 2)  # the record, then the broker's abort marker
+
+    with pytest.raises(Fenced):
+        sink.commit(PROGRESS)
+    sink.close()
+
+    with closing(broker.fence(identity, EXACTLY_ONCE).open()) as again:
+        again.send(lines(topic, b"in time"))
+        again.commit(PROGRESS)
+    assert values_of(cluster.read_committed(topic)) == [b"in time"]
+
+
+# -- records ----------------------------------------------------------------------------------
+
+
+def test_records_up_to_the_topics_limit_pass_and_none_fails_its_transaction(
+    cluster: KafkaCluster,
+) -> None:
+    limit = 5_000
+    topic = cluster.topic(max_message_bytes=limit)
+    values = [noise(size) for size in range(limit - 130, limit + 10)]
+
+    client = ClientSettings(max_message_bytes=limit)
+    with closing(cluster.broker.fence(cluster.identity(), client).open()) as sink:
+        refused = sink.send(lines(topic, *values))
+        sink.commit(PROGRESS)
+
+    delivered = values_of(cluster.read_committed(topic))
+    assert delivered == values[: len(delivered)]
+    assert [refusal.index for refusal in refused] == list(range(len(delivered), len(values)))
+    assert limit - 100 <= len(values[len(delivered)]) <= limit
+
+
+@pytest.mark.parametrize("client", [EXACTLY_ONCE, AT_LEAST_ONCE], ids=["exactly", "at-least"])
+def test_a_record_that_the_broker_refuses_is_never_taken_for_delivered(
+    cluster: KafkaCluster, client: ClientSettings
+) -> None:
+    topic = cluster.topic(max_message_bytes=2_000)
+    sink = cluster.broker.fence(cluster.identity(), client).open()
+    sink.send(lines(topic, noise(5_000)))
+
+    with pytest.raises(SinkUnavailable, match=rf"{topic}\[0\]|{topic} \[0\]"):
+        sink.commit(PROGRESS)
+
+    sink.close()
+    assert cluster.read_committed(topic) == []
+
+
+def test_at_least_once_goes_on_in_order_after_an_abort(cluster: KafkaCluster) -> None:
+    topic = cluster.topic()
+    client = ClientSettings({"linger.ms": "5000"}, exactly_once=False)
+    sink = cluster.broker.fence(cluster.identity(), client).open()
+
+    sink.send(lines(topic, b"a"))
+    sink.commit(PROGRESS)
+    sink.send(lines(topic, *[b"discarded"] * 1_000))
+    sink.abort()
+    sink.send(lines(topic, b"b", b"c"))
+    sink.commit(PROGRESS)
+    sink.close()
+
+    assert [v for v in values_of(cluster.read_committed(topic)) if v != b"discarded"] == [
+        b"a",
+        b"b",
+        b"c",
+    ]
+
+
+def test_many_chunks_keep_their_order(cluster: KafkaCluster) -> None:
+    topic = cluster.topic()
+    values: Sequence[bytes] = [b"%06d" % number for number in range(50_000)]
+
+    with closing(cluster.broker.fence(cluster.identity(), EXACTLY_ONCE).open()) as sink:
+        for start in range(0, len(values), 7_000):
+            sink.send(lines(topic, *values[start : start + 7_000]))
+            sink.commit(PROGRESS)
+
+    assert values_of(cluster.read_committed(topic)) == values

@@ -1,0 +1,87 @@
+"""A producer that answers from a script, for what no broker does on demand."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from extentflow.sink.producer import Client
+
+Answer = BaseException | None
+
+
+def error(
+    name: str, *, retriable: bool = False, fatal: bool = False, abort: bool = False
+) -> KafkaException:
+    code = getattr(KafkaError, name)
+    return KafkaException(KafkaError(code, name, fatal, retriable, abort))
+
+
+TIMED_OUT = error("_TIMED_OUT", retriable=True)
+FENCED = error("_FENCED", fatal=True)
+MUST_ABORT = error("INVALID_PRODUCER_ID_MAPPING", abort=True)
+
+
+class ScriptedProducer:
+    """Records every call; `answers[name]` are raised one after the other, None succeeds."""
+
+    def __init__(self, **answers: Sequence[Answer]) -> None:
+        self.calls: list[str] = []
+        self.sent: list[tuple[Any, ...]] = []
+        self.settings: dict[str, Any] = {}
+        self.queue_limit: int | None = None
+        self._answers = {name: list(given) for name, given in answers.items()}
+
+    def made(self, settings: dict[str, Any]) -> Any:  # noqa: ANN401 - stands in for a Producer
+        self.settings = settings
+        return self
+
+    def client(self) -> Client:
+        return Client({}, "slot test", make=self.made)
+
+    def fail_delivery(self, name: str) -> None:
+        self.settings["on_delivery"](error(name).args[0], _Message())
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        headers: object = None,
+    ) -> None:
+        if self.queue_limit is not None and len(self.sent) >= self.queue_limit:
+            self.calls.append("produce: queue full")
+            raise BufferError
+        self._answer("produce")
+        self.sent.append((topic, value, key, partition, headers))
+
+    def poll(self, _: float = 0) -> int:
+        self._answer("poll")
+        if self.queue_limit is not None:
+            self.queue_limit += 1
+        return 0
+
+    def flush(self, _: float) -> int:
+        self._answer("flush")
+        return 0
+
+    def purge(self, **_: bool) -> None:
+        self._answer("purge")
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: self._answer(name)
+
+    def _answer(self, name: str) -> None:
+        self.calls.append(name)
+        answer = self._answers[name].pop(0) if self._answers.get(name) else None
+        if answer is not None:
+            raise answer
+
+
+class _Message:
+    def topic(self) -> str:
+        return "orders"
+
+    def partition(self) -> int:
+        return 3

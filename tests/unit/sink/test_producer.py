@@ -1,0 +1,130 @@
+"""A client ends with its first failure, tells it to every later caller, and survives a fork."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+from tests.unit.sink.scripted import FENCED, ScriptedProducer, error
+
+from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
+from extentflow.sink.producer import Client
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
+
+FORK = """
+    import os, sys
+    from extentflow.errors import SinkUnavailable
+    from extentflow.sink.producer import Client
+
+    client = Client({"bootstrap.servers": "127.0.0.1:1"}, "slot test")
+    other = Client({"bootstrap.servers": "127.0.0.1:1"}, "slot test")
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        client.close()
+        sys.exit(os.waitstatus_to_exitcode(status))
+    try:
+        with client.calling():
+            sys.exit("the fork got the producer")
+    except SinkUnavailable as exc:
+        assert f"belongs to process {os.getppid()}" in str(exc)
+    client.close()
+    del other
+    sys.exit(7)
+"""
+
+
+def test_a_fork_is_refused_and_ends_without_hanging() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(FORK)],
+        env=environment,
+        timeout=30,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stderr) == (7, "")
+
+
+def test_the_first_failure_is_told_to_every_later_caller() -> None:
+    client = ScriptedProducer().client()
+    with pytest.raises(Fenced), client.calling():
+        raise FENCED
+
+    with pytest.raises(Fenced, match="slot test"), client.calling():
+        pytest.fail("the producer is gone")
+
+
+def test_closing_keeps_what_ended_the_client() -> None:
+    client = ScriptedProducer().client()
+    with pytest.raises(Fenced), client.calling():
+        raise FENCED
+
+    client.close()
+
+    with pytest.raises(Fenced), client.calling():
+        pytest.fail("the producer is gone")
+
+
+@pytest.mark.parametrize("code", ["_FATAL", "_STATE"])
+def test_the_error_behind_a_vague_one_is_found(code: str) -> None:
+    producer = ScriptedProducer(poll=[FENCED])
+    client = producer.client()
+
+    with pytest.raises(Fenced, match="_FENCED"), client.calling():
+        raise error(code)
+
+
+def test_a_failed_delivery_explains_a_wrong_state() -> None:
+    producer = ScriptedProducer()
+    client = producer.client()
+    producer.fail_delivery("TOPIC_AUTHORIZATION_FAILED")
+
+    with (
+        pytest.raises(Misconfigured, match=r"delivery to orders\[3\].*allow Write"),
+        client.calling(),
+    ):
+        raise error("_STATE")
+
+
+@pytest.mark.parametrize("code", ["_PURGE_QUEUE", "_PURGE_INFLIGHT"])
+def test_purged_records_are_no_failed_deliveries(code: str) -> None:
+    producer = ScriptedProducer()
+    client = producer.client()
+
+    producer.fail_delivery(code)
+
+    client.check_deliveries()
+
+
+def test_closing_does_not_wait_for_a_broker_that_is_away() -> None:
+    client = Client(NOWHERE, "slot test")
+    with client.calling() as producer:
+        for _ in range(10_000):
+            producer.produce("orders", b"x" * 100)
+    began = time.monotonic()
+
+    client.close()
+
+    assert time.monotonic() - began < 1
+
+
+def test_settings_that_librdkafka_refuses_are_a_mistake() -> None:
+    with pytest.raises(Misconfigured, match=r"slot test.*no\.such\.setting"):
+        Client({**NOWHERE, "no.such.setting": "1"}, "slot test")
+
+
+def test_a_sink_unavailable_raised_while_calling_ends_the_client() -> None:
+    producer = ScriptedProducer()
+    client = producer.client()
+
+    with pytest.raises(SinkUnavailable), client.calling():
+        raise SinkUnavailable("too late")
+
+    assert producer.calls == ["purge", "poll"]

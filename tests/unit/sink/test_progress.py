@@ -1,0 +1,43 @@
+"""Progress as a group's offset: the bytes that stand for a consumer, and what is refused."""
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from extentflow.errors import ProgressUnknown
+from extentflow.sink import PROGRESS_TOPIC, Progress
+from extentflow.sink.progress import _agreed, _laid_out, group_metadata, offset_of
+
+
+@pytest.mark.parametrize("group", ["app.0123456789ab.slot-0", "\u00e9" * 20, "x" * 200])
+def test_the_metadata_is_a_real_consumers(group: str) -> None:
+    consumer = Consumer({"group.id": group, "log_level": 0})
+    real = consumer.consumer_group_metadata()
+    consumer.close()
+
+    assert group_metadata(group) == real
+    assert _laid_out(group) == real  # so that no throw-away consumer is made per slot
+
+
+def test_the_offset_is_the_position_and_says_the_rest_beside_it() -> None:
+    progress = Progress(epoch=7, job="j", extent=2, position=99, records=5, bad=1, done=True)
+
+    offset = offset_of(progress)
+
+    assert (offset.topic, offset.partition, offset.offset) == (PROGRESS_TOPIC, 0, 99)
+    assert Progress.from_metadata(offset.metadata or "") == progress
+
+
+@pytest.mark.parametrize(
+    ("offset", "metadata"),
+    [
+        (5, Progress(epoch=1, position=4).to_metadata()),
+        (5, ""),
+        (5, "not json"),
+        (5, '{"epoch":1,"unheard_of":2}'),
+    ],
+)
+def test_an_offset_that_somebody_else_wrote_is_refused(offset: int, metadata: str) -> None:
+    found = TopicPartition(PROGRESS_TOPIC, 0, offset, metadata=metadata)
+
+    with pytest.raises(ProgressUnknown, match=r"slot-1.*somebody else wrote"):
+        _agreed("slot-1", found)

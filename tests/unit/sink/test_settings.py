@@ -1,0 +1,153 @@
+"""Clients are told what delivery needs; connectors may tune, not break it."""
+
+import pytest
+from confluent_kafka import Producer
+
+from extentflow.errors import Misconfigured
+from extentflow.sink import ClientSettings
+from extentflow.sink.settings import (
+    client_settings,
+    idempotent_settings,
+    problems,
+    transactional_settings,
+)
+
+KAFKA = {"bootstrap.servers": "broker:9092"}
+SCRAM_OVER_TLS = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "sasl.username": "app",
+    "sasl.password": "secret",
+    "ssl.endpoint.identification.algorithm": "https",
+}
+
+
+def transactional(
+    producer: dict[str, str] | None = None,
+    *,
+    limit: int | None = None,
+    kafka: dict[str, str] | None = None,
+    timeout_ms: int = 30_000,
+) -> dict[str, str]:
+    client = ClientSettings(producer or {}, max_message_bytes=limit)
+    return transactional_settings(
+        {**KAFKA, **(kafka or {})}, client, "slot-1", transaction_timeout_ms=timeout_ms
+    )
+
+
+def test_transactions_need_identity_acknowledgements_and_bounds() -> None:
+    settings = transactional()
+
+    assert settings["transactional.id"] == "slot-1"
+    assert settings["acks"] == "all"
+    assert settings["enable.idempotence"] == "true"
+    assert settings["transaction.timeout.ms"] == settings["message.timeout.ms"] == "30000"
+    assert settings["partitioner"] == "murmur2_random"
+    assert settings["metadata.recovery.strategy"] == "none"
+
+
+def test_librdkafka_accepts_what_it_is_told() -> None:
+    for timeout_ms in (1_000, 30_000, 900_000):
+        Producer({**transactional(timeout_ms=timeout_ms), "log_level": 0})
+        plain = idempotent_settings(KAFKA, ClientSettings(), delivery_timeout_ms=timeout_ms)
+        Producer({**plain, "log_level": 0})
+
+
+def test_security_settings_reach_every_client() -> None:
+    from_worker = transactional(kafka=SCRAM_OVER_TLS)
+    from_connector = transactional(SCRAM_OVER_TLS)
+
+    for settings in (
+        from_worker,
+        from_connector,
+        client_settings({**KAFKA, **SCRAM_OVER_TLS}, {}),
+        client_settings(KAFKA, SCRAM_OVER_TLS),
+    ):
+        assert settings.items() >= SCRAM_OVER_TLS.items()
+
+
+def test_librdkafka_accepts_scram_over_tls() -> None:
+    Producer({**transactional(SCRAM_OVER_TLS), "log_level": 0})
+
+
+def test_a_connectors_tuning_stays_with_its_producer() -> None:
+    tuning = {"linger.ms": "5", "compression.type": "zstd"}
+
+    assert transactional(tuning).items() >= tuning.items()
+    assert not client_settings(KAFKA, tuning).keys() & tuning.keys()
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "transactional.id",
+        "acks",
+        "request.required.acks",
+        "enable.idempotence",
+        "bootstrap.servers",
+        "metadata.recovery.strategy",
+        "transaction.timeout.ms",
+        "message.timeout.ms",
+        "delivery.timeout.ms",
+        "socket.timeout.ms",
+        "request.timeout.ms",
+        "delivery.report.only.error",
+    ],
+)
+def test_what_would_break_delivery_is_refused_by_name(key: str) -> None:
+    with pytest.raises(Misconfigured, match=rf"producer\.{key} cannot be set"):
+        transactional({key: "1"})
+
+
+def test_all_refusals_are_reported_at_once() -> None:
+    with pytest.raises(Misconfigured) as caught:
+        transactional({"acks": "1", "linger.ms": "5", "transactional.id": "mine"})
+
+    assert len(caught.value.problems) == 2
+
+
+def test_trap_t29_the_topics_limit_leaves_room_for_the_batch_header() -> None:
+    assert transactional(limit=20_000)["message.max.bytes"] == "19939"
+
+
+@pytest.mark.parametrize(("asked", "got"), [("5000", "5000"), ("50000", "19939")])
+def test_the_smaller_message_limit_wins(asked: str, got: str) -> None:
+    settings = transactional({"message.max.bytes": asked}, limit=20_000)
+
+    assert settings["message.max.bytes"] == got
+
+
+def test_a_topic_limit_below_librdkafkas_least_is_a_mistake() -> None:
+    with pytest.raises(Misconfigured, match="1061"):
+        transactional(limit=1_060)
+
+
+def test_unknown_and_invalid_settings_are_found_without_a_broker() -> None:
+    found = problems(
+        KAFKA,
+        {
+            "compresion.type": "lz4",
+            "linger.ms": "soon",
+            "max.request.size": "1",
+            "acks": "1",
+            "batch.size": "1000",
+        },
+    )
+
+    assert [line.split(":")[0].split(" ")[0] for line in found] == [
+        "producer.acks",
+        "producer.compresion.type",
+        "producer.linger.ms",
+        "producer.max.request.size",
+    ]
+    assert "use producer.message.max.bytes" in found[-1]
+
+
+def test_settings_that_contradict_each_other_are_found_without_a_broker() -> None:
+    found = problems(KAFKA, {"security.protocol": "SSL", "ssl.ca.location": "/no/such/file"})
+
+    assert len(found) == 1
+
+
+def test_good_settings_have_no_problems() -> None:
+    assert problems(KAFKA, {**SCRAM_OVER_TLS, "linger.ms": "5"}) == []

@@ -1,0 +1,185 @@
+"""What a transaction does when a call fails: again, abort, or drop; never anything else."""
+
+import pytest
+from tests.unit.sink.scripted import FENCED, MUST_ABORT, TIMED_OUT, ScriptedProducer, error
+
+from extentflow.clock import Clock
+from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
+from extentflow.sink import Progress
+from extentflow.sink.patience import Patience
+from extentflow.sink.transaction import Transactions, initialise
+
+
+class Time:
+    """A clock that moves half a second whenever it is looked at."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def look(self) -> float:
+        self.now += 0.5
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def patience(seconds: float = 10) -> Patience:
+    time = Time()
+    clock = Clock(monotonic=time.look, wall=time.look, sleep=time.sleep)
+    return Patience(
+        fence_seconds=seconds, commit_seconds=seconds, abort_seconds=seconds, clock=clock
+    )
+
+
+def transactions(producer: ScriptedProducer, seconds: float = 10) -> Transactions:
+    return Transactions(producer.client(), "app.ledger.slot-1", patience(seconds))
+
+
+def test_every_commit_carries_the_offset_also_without_records() -> None:
+    producer = ScriptedProducer()
+    slot = transactions(producer)
+
+    slot.commit(Progress(epoch=1))
+    slot.commit(Progress(epoch=1))
+
+    once = ["begin_transaction", "send_offsets_to_transaction", "commit_transaction"]
+    assert producer.calls == once * 2
+
+
+def test_a_commit_that_timed_out_is_asked_for_again_and_nothing_else() -> None:
+    producer = ScriptedProducer(commit_transaction=[TIMED_OUT, TIMED_OUT, None])
+
+    transactions(producer).commit(Progress(epoch=1))
+
+    assert producer.calls[2:] == ["commit_transaction"] * 3
+
+
+def test_offsets_that_timed_out_are_sent_again_before_the_commit() -> None:
+    producer = ScriptedProducer(send_offsets_to_transaction=[TIMED_OUT, None])
+
+    transactions(producer).commit(Progress(epoch=1))
+
+    offsets = "send_offsets_to_transaction"
+    assert producer.calls == ["begin_transaction", offsets, offsets, "commit_transaction"]
+
+
+def test_a_commit_without_an_answer_is_never_aborted() -> None:
+    producer = ScriptedProducer(commit_transaction=[TIMED_OUT] * 100)
+    slot = transactions(producer)
+
+    with pytest.raises(SinkUnavailable, match="outcome of a transaction is unknown"):
+        slot.commit(Progress(epoch=1))
+
+    assert "abort_transaction" not in producer.calls
+    assert producer.calls[-2:] == ["purge", "poll"]
+
+
+def test_an_abort_follows_only_where_it_is_required() -> None:
+    producer = ScriptedProducer(commit_transaction=[MUST_ABORT], abort_transaction=[TIMED_OUT])
+
+    with pytest.raises(SinkUnavailable, match="INVALID_PRODUCER_ID_MAPPING"):
+        transactions(producer).commit(Progress(epoch=1))
+
+    assert producer.calls.count("abort_transaction") == 2
+
+
+def test_a_required_abort_that_fails_hides_nothing() -> None:
+    producer = ScriptedProducer(commit_transaction=[MUST_ABORT], abort_transaction=[FENCED])
+
+    with pytest.raises(SinkUnavailable, match="INVALID_PRODUCER_ID_MAPPING"):
+        transactions(producer).commit(Progress(epoch=1))
+
+
+@pytest.mark.parametrize(
+    "call", ["begin_transaction", "send_offsets_to_transaction", "commit_transaction"]
+)
+@pytest.mark.parametrize("name", ["_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"])
+def test_a_fence_ends_the_producer(call: str, name: str) -> None:
+    producer = ScriptedProducer(**{call: [error(name, fatal=True)]})
+    slot = transactions(producer)
+
+    with pytest.raises(Fenced):
+        slot.commit(Progress(epoch=1))
+    calls = list(producer.calls)
+    with pytest.raises(Fenced):
+        slot.commit(Progress(epoch=1))
+
+    assert producer.calls == calls
+    assert "abort_transaction" not in calls
+
+
+def test_a_failed_delivery_is_named_by_the_commit() -> None:
+    producer = ScriptedProducer(commit_transaction=[error("_INCONSISTENT", abort=True)])
+    slot = transactions(producer)
+    producer.fail_delivery("MSG_SIZE_TOO_LARGE")
+
+    with pytest.raises(SinkUnavailable, match=r"delivery to orders\[3\] failed.*TOO_LARGE"):
+        slot.commit(Progress(epoch=1))
+
+
+def test_a_missing_permission_is_for_a_person_to_mend() -> None:
+    refused = error("GROUP_AUTHORIZATION_FAILED", abort=True)
+    producer = ScriptedProducer(send_offsets_to_transaction=[refused])
+
+    with pytest.raises(Misconfigured, match="allow Read and Describe on the consumer groups"):
+        transactions(producer).commit(Progress(epoch=1))
+
+
+def test_an_abort_is_harmless_when_nothing_was_sent() -> None:
+    producer = ScriptedProducer()
+
+    transactions(producer).abort()
+
+    assert producer.calls == []
+
+
+def test_an_abort_that_timed_out_is_asked_for_again() -> None:
+    producer = ScriptedProducer(abort_transaction=[TIMED_OUT, None])
+    slot = transactions(producer)
+
+    with slot.begun():
+        pass
+    slot.abort()
+
+    assert producer.calls == ["begin_transaction", "abort_transaction", "abort_transaction"]
+
+
+def test_what_failed_before_an_abort_does_not_count_after_it() -> None:
+    producer = ScriptedProducer()
+    client = producer.client()
+    slot = Transactions(client, "app.ledger.slot-1", patience())
+    with slot.begun():
+        producer.fail_delivery("_MSG_TIMED_OUT")
+
+    slot.abort()
+
+    client.check_deliveries()
+
+
+def test_fencing_is_resumed_until_the_broker_answers() -> None:
+    producer = ScriptedProducer(init_transactions=[TIMED_OUT, TIMED_OUT, None])
+
+    initialise(producer.client(), patience())
+
+    assert producer.calls == ["init_transactions", "poll"] * 2 + ["init_transactions"]
+
+
+def test_fencing_gives_up_in_time_and_says_what_was_heard() -> None:
+    producer = ScriptedProducer(init_transactions=[TIMED_OUT] * 100)
+    client = producer.client()
+    producer.settings["error_cb"](error("_TRANSPORT").args[0])
+
+    with pytest.raises(SinkUnavailable, match="no answer from the broker for 3 s; _TRANSPORT"):
+        initialise(client, patience(3))
+
+
+def test_refused_credentials_end_the_fencing_at_once() -> None:
+    producer = ScriptedProducer(init_transactions=[TIMED_OUT] * 100)
+    client = producer.client()
+    producer.settings["error_cb"](error("_AUTHENTICATION").args[0])
+
+    with pytest.raises(Misconfigured, match="check user name, password"):
+        initialise(client, patience())
+
+    assert producer.calls.count("init_transactions") == 1
