@@ -73,6 +73,7 @@ class Loopback:
         self.seen: list[Request] = []
         self.ignores_if_match = False
         self.ignores_range = False
+        self.ignores_encoding_type = False
         self.body_bytes_sent = 0
         self._idle = threading.Condition()
         self._busy = 0
@@ -164,7 +165,8 @@ class Loopback:
         most = int(request.query.get("max-keys", "1000"))
         keys = sorted(k for k in names if k.startswith(prefix) and k > after)
         shown = keys[:most]
-        encoded = request.query.get("encoding-type") == "url"
+        wanted = request.query.get("encoding-type")
+        encoded = wanted == "url" and not self.ignores_encoding_type
         contents = "".join(
             f"<Contents><Key>{quote_plus(k) if encoded else escape(k)}</Key>"
             f"<ETag>&quot;{self.objects[names[k]].etag}&quot;</ETag>"

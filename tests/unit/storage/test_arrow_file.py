@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extentflow.errors import ObjectChanged, StoreUnavailable
@@ -89,6 +89,7 @@ def test_each_read_is_one_request_for_just_that_range() -> None:
     window=st.integers(1, 50),
     reads=st.lists(st.tuples(st.integers(0, 310), st.integers(0, 120)), max_size=12),
 )
+@settings(deadline=None)
 def test_reads_are_the_same_with_and_without_a_region(
     region: list[int], window: int, reads: list[tuple[int, int]]
 ) -> None:

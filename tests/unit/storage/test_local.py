@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.storage.conftest import HandTurnedClock
 
@@ -141,6 +141,23 @@ def test_trap_t12_a_file_changed_during_a_read_is_object_changed(
 
     with pytest.raises(ObjectChanged, match=r"in/key\[100-200\) was replaced"):
         store.read(version, 100, 200)
+
+
+def test_trap_t12_a_file_changed_before_a_read_is_not_even_read(
+    version: ObjectVersion, folder: Path
+) -> None:
+    asked: list[int] = []
+
+    def noting(file: int, size: int, offset: int) -> bytes:
+        asked.append(offset)
+        return os.pread(file, size, offset)
+
+    overwrite_in_place(folder / "in" / "key")
+
+    with pytest.raises(ObjectChanged):
+        LocalStore(StoreOptions(), pread=noting).read(version, 100, 200)
+
+    assert asked == []
 
 
 def test_trap_t24_short_reads_are_completed(version: ObjectVersion) -> None:
@@ -322,7 +339,9 @@ NAMES = st.text("ab./-!0", min_size=1, max_size=8).filter(
 
 
 @given(keys=st.sets(NAMES, max_size=12), prefix=st.text("ab./-", max_size=4))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None
+)
 def test_a_listing_is_in_key_order_below_any_prefix(
     tmp_path_factory: pytest.TempPathFactory, keys: set[str], prefix: str
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extentflow.errors import (
@@ -91,6 +91,7 @@ def readers() -> list[threading.Thread]:
     window=st.integers(1, 64),
     ahead=st.integers(1, 5),
 )
+@settings(deadline=None)
 def test_concatenated_windows_are_the_range(
     size: int, cut: tuple[int, int], window: int, ahead: int
 ) -> None:
@@ -114,6 +115,7 @@ def test_concatenated_windows_are_the_range(
     position=st.integers(0, 199),
     kind=st.sampled_from(["unavailable", "changed", "gone", "denied", "short"]),
 )
+@settings(deadline=None)
 def test_a_fault_is_raised_at_its_window_after_everything_before_it(
     window: int, position: int, kind: FaultKind
 ) -> None:
@@ -200,6 +202,28 @@ def test_closing_asks_for_nothing_more_and_leaves_no_thread(
     assert readers() == []
     assert memory.requests <= 4
     assert list(stream) == []
+
+
+def test_closing_waits_for_the_windows_in_flight(
+    memory: MemoryStore, version: ObjectVersion
+) -> None:
+    never = threading.Event()
+
+    def slow(body: bytes) -> bytes:
+        never.wait(0.05)
+        return body
+
+    gate = Gate(memory)
+    gate.answer = slow
+    gate.let(4)
+    stream = RangeReader(gate, version, linger_seconds=20.0).stream(0, 1000, window_bytes=100)
+    next(stream)
+    gate.wait_for_begun(4)
+
+    stream.close()  # type: ignore[attr-defined]
+
+    assert readers() == []
+    assert len(gate.begun) == 4
 
 
 def test_a_stream_that_is_dropped_closes_itself(

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.storage.conftest import HandTurnedClock
 
@@ -44,6 +44,7 @@ def test_pauses_are_a_random_share_of_their_ceiling(hand_turned: HandTurnedClock
 
 
 @given(total=st.floats(0.0, 200.0), chance=st.floats(0.01, 1.0))
+@settings(deadline=None)
 def test_no_attempt_begins_after_the_total_time(total: float, chance: float) -> None:
     clock = HandTurnedClock()
     flaky = Flaky(10**9)

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.unit.storage.conftest import OpenStore
-from tests.unit.storage.loopback import Loopback, Reply, Request, error
+from tests.unit.storage.loopback import Loopback, Reply, error
 
 from extentflow.errors import AccessDenied, ObjectGone, Permanent, StoreUnavailable
 from extentflow.storage import Listed
@@ -52,12 +52,7 @@ def test_trap_t20_odd_keys_are_listed_exactly(
     for key in keys:
         server.hold(f"/bucket/{key}", b"0", "aaa")
 
-    def plain(request: Request) -> Reply:
-        request.query.pop("encoding-type")
-        return server.answer(request)
-
-    if not encodes:
-        server.script.extend([plain] * 10)
+    server.ignores_encoding_type = not encodes
     store = open_store(limits=Limits(page_keys=3))
 
     assert [item.key for item in store.list("bucket")] == sorted(keys)
