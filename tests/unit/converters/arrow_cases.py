@@ -166,6 +166,7 @@ def texts_and_bytes() -> list[Case]:
 SCALARS = [
     Case(pa.bool_(), st.booleans(), same),
     Case(pa.null(), st.none(), same),
+    Case(pa.dictionary(pa.int8(), pa.string()), st.sampled_from(["a", '"', ""]), same),
     *integers(),
     *floats(),
     *decimals(),

@@ -106,6 +106,16 @@ def test_trap_t27_what_is_no_number_is_null(width: type) -> None:
     assert rows == [b'{"v":null}'] * 3 + [b'{"v":-0}', b'{"v":1.5}']
 
 
+@pytest.mark.parametrize("width", [np.float16, np.float32, np.float64])
+def test_trap_t27_floats_are_as_short_as_their_width_allows(width: type) -> None:
+    values: Any = np.array([0.1, 1 / 3, 2.0], width)
+
+    rows = written(pa.array(values))
+
+    shortest = [np.format_float_positional(value, unique=True, trim="-") for value in values]
+    assert rows == [f'{{"v":{text}}}'.encode() for text in shortest]
+
+
 def test_trap_t27_every_control_character_survives_a_strict_parser() -> None:
     texts = [chr(code) * 2 for code in range(0x80)]
 
