@@ -2,6 +2,7 @@
 PYTHON ?= python3
 SCALE ?= 1
 PAIRS ?= 5
+SUITE ?= main
 BIN := .venv/bin
 STAMP := .venv/.installed
 SHELL := /bin/bash
@@ -39,7 +40,7 @@ integration: setup ## Tests on a real broker, S3 server and DynamoDB Local
 	@$(BIN)/pytest -q tests/integration
 
 bench: setup ## Against Spark's own Kafka sink, alternating pairs (SCALE=1 PAIRS=5)
-	@$(BIN)/python -m bench --scale $(SCALE) --pairs $(PAIRS)
+	@$(BIN)/python -m bench --suite $(SUITE) --scale $(SCALE) --pairs $(PAIRS)
 
 docs: setup ## Write the generated references
 	@$(BIN)/python -m extentflow.keys docs/configuration.md
