@@ -339,9 +339,7 @@ NAMES = st.text("ab./-!0", min_size=1, max_size=8).filter(
 
 
 @given(keys=st.sets(NAMES, max_size=12), prefix=st.text("ab./-", max_size=4))
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None
-)
+@settings(max_examples=60, deadline=None)
 def test_a_listing_is_in_key_order_below_any_prefix(
     tmp_path_factory: pytest.TempPathFactory, keys: set[str], prefix: str
 ) -> None:
