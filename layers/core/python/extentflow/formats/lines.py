@@ -1,0 +1,291 @@
+r"""Where one extent's lines begin and end.
+
+Owns: the ownership law for newline-delimited units, the byte order mark, lines that are too long.
+Refuses to know: character sets, what a line means, where bytes come from, compression.
+
+    object   a a a \n b b b b \n c c c \n
+    extents  [0 ........ 7)[7 ......... 14)
+    owned     a       b              c           b starts at 4 -> first extent, though it ends later
+
+A byte order mark belongs to the line behind it, so that the line is owned with byte 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from extentflow.errors import StoreUnavailable
+from extentflow.formats import BadRecord
+from extentflow.model import Extent
+from extentflow.storage import RangeSource
+from extentflow.storage.ranges import TAIL_BYTES, tail
+
+__all__ = ["Indexes", "LineBlock", "Window", "cut", "owned_windows", "slices", "streamed"]
+
+Indexes = NDArray[np.int64]
+Window = tuple[int, bytes]
+
+BOM = b"\xef\xbb\xbf"
+NEWLINE = b"\n"
+_LF, _CR = 10, 13
+_LEAST_TAIL_BYTES = 1024
+_TAIL_SHARE = 128
+
+
+@dataclass(frozen=True, slots=True)
+class LineBlock:
+    """Lines that follow one another, as slices of one buffer.
+
+    `data[0]` stands at byte `offset` of the object. Line i is `data[starts[i]:ends[i]]`, without
+    its terminator (LF or CR LF); behind the terminator, at `stops[i]`, the next line begins.
+    `next_position` is where decoding resumes after this block. `bad` are lines too long to hold.
+    """
+
+    offset: int
+    data: NDArray[np.uint8]
+    starts: Indexes
+    ends: Indexes
+    stops: Indexes
+    next_position: int
+    bad: tuple[BadRecord, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def raw(self, line: int) -> bytes:
+        """Return one line's bytes."""
+        return self.data[self.starts[line] : self.ends[line]].tobytes()
+
+    def place(self, line: int) -> int:
+        """Return one line's byte offset in the object."""
+        return self.offset + int(self.starts[line])
+
+    def places(self, lines: Indexes | None = None) -> Sequence[int]:
+        """Return the byte offsets of `lines` (ascending; None: all), as a view of int64."""
+        starts = self.starts if lines is None else self.starts[lines]
+        return (starts + self.offset).data
+
+    def values(self, lines: Indexes | None = None) -> pa.BinaryArray:
+        """Return `lines` (ascending; None: all) as an Arrow array: one copy, no Python objects."""
+        if lines is None:
+            return slices(self.data, self.starts, self.ends)
+        return slices(self.data, self.starts[lines], self.ends[lines])
+
+    def text(self, lines: Indexes) -> NDArray[np.uint8]:
+        """Return `lines` (ascending, at least one) with their terminators, one after the other."""
+        gaps = np.flatnonzero(np.diff(lines) != 1) + 1
+        if not len(gaps):
+            return self.data[self.starts[lines[0]] : self.stops[lines[-1]]]
+        edges = ((self.starts[run[0]], self.stops[run[-1]]) for run in np.split(lines, gaps))
+        return np.concatenate([self.data[start:stop] for start, stop in edges])
+
+    def parts(self, lines: int) -> Iterator[LineBlock]:
+        """Yield the block in near-equal blocks of at most `lines` lines each."""
+        count = -(-len(self) // lines)
+        if count <= 1:
+            yield self
+            return
+        edges = [len(self) * part // count for part in range(count + 1)]
+        for first, last in pairwise(edges):
+            yield self.part(first, last)
+
+    def part(self, first: int, last: int) -> LineBlock:
+        """Return the block of lines `[first, last)`, at least one."""
+        low = int(self.stops[first - 1]) if first else 0
+        high = int(self.stops[last - 1])
+        return LineBlock(
+            offset=self.offset + low,
+            data=self.data[low:high],
+            starts=self.starts[first:last] - low,
+            ends=self.ends[first:last] - low,
+            stops=self.stops[first:last] - low,
+            next_position=self.offset + high,
+            bad=self.bad if first == 0 else (),
+        )
+
+
+def slices(data: NDArray[np.uint8], starts: Indexes, ends: Indexes) -> pa.BinaryArray:
+    """Return `data[starts[i]:ends[i]]` for ascending, disjoint slices.
+
+    Arrow wants values without gaps: the gaps become values of their own, which a take leaves out.
+    """
+    if not len(starts):
+        return pa.array([], pa.binary())
+    edges = np.empty(2 * len(starts), np.int32)
+    edges[0::2] = starts
+    edges[1::2] = ends
+    buffers = [None, pa.py_buffer(edges), pa.py_buffer(data)]
+    with_gaps = pa.BinaryArray.from_buffers(pa.binary(), len(edges) - 1, buffers)
+    return with_gaps.take(pa.array(np.arange(0, len(edges), 2, dtype=np.int32)))
+
+
+def owned_windows(
+    source: RangeSource,
+    extent: Extent,
+    position: int,
+    *,
+    window_bytes: int,
+    max_line_bytes: int,
+) -> Iterator[Window]:
+    """Yield the bytes of the lines whose first byte lies in `extent`, from `position` on.
+
+    Contiguous, each window with its byte offset. An extent that does not begin the object starts
+    behind the first newline at or after `start - 1`. Reads past `end` only to finish the last
+    line: 64 KiB first (less where that is much beside the extent, or more than a window), then
+    doubling, and no further than a line may be long.
+
+    Raises:
+        StoreUnavailable: the source ended early without saying why.
+    """
+    if position > extent.start or extent.start == 0:
+        begin = max(position, extent.start)
+        windows = streamed(source, begin, extent.end, window_bytes)
+    else:
+        windows = _behind_newline(streamed(source, extent.start - 1, extent.end, window_bytes))
+    last = NEWLINE
+    for offset, window in windows:
+        yield offset, window
+        last = window[-1:]
+    if last != NEWLINE:
+        share = max(_LEAST_TAIL_BYTES, (extent.end - extent.start) // _TAIL_SHARE)
+        yield from _rest_of_line(
+            source,
+            extent.end,
+            first_bytes=min(TAIL_BYTES, window_bytes, share),
+            most_bytes=max(TAIL_BYTES, window_bytes),
+            max_bytes=max_line_bytes,
+        )
+
+
+def streamed(source: RangeSource, start: int, end: int, window_bytes: int) -> Iterator[Window]:
+    """Yield `[start, end)` in windows with their byte offsets.
+
+    Raises:
+        StoreUnavailable: the stream ended early without saying why.
+    """
+    if start >= end:
+        return
+    at = start
+    for window in source.stream(start, end, window_bytes=window_bytes):
+        if window:
+            yield at, window
+        at += len(window)
+    if at != end:
+        raise StoreUnavailable(
+            f"{source.version.uri}[{start}-{end}): the stream ended at byte {at}; try again"
+        )
+
+
+def _behind_newline(windows: Iterator[Window]) -> Iterator[Window]:
+    for offset, window in windows:
+        behind = window.find(NEWLINE) + 1
+        if behind:
+            if behind < len(window):
+                yield offset + behind, window[behind:]
+            yield from windows
+
+
+def _rest_of_line(
+    source: RangeSource, start: int, *, first_bytes: int, most_bytes: int, max_bytes: int
+) -> Iterator[Window]:
+    at = start
+    for piece in tail(source, start, first_bytes=first_bytes, most_bytes=most_bytes):
+        behind = piece.find(NEWLINE) + 1
+        yield at, piece[:behind] if behind else piece
+        at += len(piece)
+        if behind or at - start > max_bytes:
+            return
+
+
+@dataclass(slots=True)
+class _Unfinished:
+    """The beginning of a line whose newline has not come yet; forgotten once it is too long."""
+
+    start: int
+    max_bytes: int
+    size: int = 0
+    pieces: list[bytes] = field(default_factory=list)
+
+    def add(self, piece: bytes) -> None:
+        self.size += len(piece)
+        self.pieces.append(piece)
+        if self.size > self.max_bytes:
+            self.pieces.clear()
+
+
+def cut(windows: Iterable[Window], *, max_line_bytes: int) -> Iterator[LineBlock]:
+    """Cut contiguous windows into blocks of whole lines; what is left at the end is a line too.
+
+    A block is one window and the beginning of its first line: memory is bounded by a window and
+    `max_line_bytes`, whatever the windows' number. A line longer than `max_line_bytes` (without
+    its LF) becomes a bad record without bytes, in a block of its own.
+    """
+    held = _Unfinished(0, max_line_bytes)
+    for offset, window in windows:
+        if not held.size:
+            held = _Unfinished(offset, max_line_bytes)
+        first, behind = window.find(NEWLINE) + 1, window.rfind(NEWLINE) + 1
+        if behind:
+            done = 0
+            if held.size + first - 1 > max_line_bytes:
+                done = first
+                yield _too_long(held.start, offset + done, max_line_bytes)
+                held = _Unfinished(offset + done, max_line_bytes)
+            if done < behind:
+                data = b"".join((*held.pieces, memoryview(window)[done:behind]))
+                yield from _blocks(held.start, data, max_line_bytes)
+            held = _Unfinished(offset + behind, max_line_bytes)
+        held.add(window[behind:])
+    if held.size > max_line_bytes:
+        yield _too_long(held.start, held.start + held.size, max_line_bytes)
+    elif held.size:
+        yield from _blocks(held.start, b"".join(held.pieces), max_line_bytes)
+
+
+def _blocks(offset: int, data: bytes, max_line_bytes: int) -> Iterator[LineBlock]:
+    if offset == 0 and data == BOM:
+        return  # a mark without a line behind it
+    content = np.frombuffer(data, np.uint8)
+    begins, ends = _edges(content)
+    stops = np.minimum(ends + 1, len(content))
+    starts = begins.copy()
+    if offset == 0 and data.startswith(BOM):
+        starts[0] = len(BOM)
+    block = LineBlock(
+        offset, content, starts, _before_return(content, ends), stops, offset + len(data)
+    )
+    first = 0
+    for line in np.flatnonzero(ends - begins > max_line_bytes).tolist():
+        if line > first:
+            yield block.part(first, line)
+        yield _too_long(offset + int(begins[line]), offset + int(stops[line]), max_line_bytes)
+        first = line + 1
+    if first < len(block):
+        yield block.part(first, len(block))
+
+
+def _edges(content: NDArray[np.uint8]) -> tuple[Indexes, Indexes]:
+    """Return where each line begins, and where its LF (or the content's end) stands."""
+    ends = np.flatnonzero(content == _LF)
+    if not len(ends) or ends[-1] != len(content) - 1:
+        ends = np.append(ends, len(content))
+    return np.concatenate((np.zeros(1, np.int64), ends[:-1] + 1)), ends
+
+
+def _before_return(content: NDArray[np.uint8], ends: Indexes) -> Indexes:
+    """Move the ends in front of a CR, where an LF follows it."""
+    at_returns = (ends > 0) & (ends < len(content)) & (content[ends - 1] == _CR)
+    return np.where(at_returns, ends - 1, ends)
+
+
+def _too_long(place: int, next_position: int, max_line_bytes: int) -> LineBlock:
+    none = np.empty(0, np.int64)
+    reason = f"the line is longer than the {max_line_bytes} bytes that one record may have"
+    bad = BadRecord(raw=None, place=place, reason=reason)
+    return LineBlock(place, np.empty(0, np.uint8), none, none, none, next_position, (bad,))

@@ -1,0 +1,222 @@
+"""Text, JSON lines and CSV, plain and compressed, against Python's own readers."""
+
+import csv
+import gzip
+import io
+import json
+import random
+from collections.abc import Iterator
+
+import zstandard
+from tests.laws.laws import FormatCase, Sample
+
+from extentflow.formats import FormatOptions
+from extentflow.formats.csv import open_csv
+from extentflow.formats.jsonl import open_jsonl
+from extentflow.formats.text import open_text
+
+BOM = b"\xef\xbb\xbf"
+
+BODIES = {
+    "one-line": b"abc\n",
+    "no-newline-at-the-end": b"ab\ncd",
+    "one-byte": b"x",
+    "one-newline": b"\n",
+    "newlines-only": b"\n\n\n",
+    "empty-lines": b"\na\n\n\nb\n\n",
+    "crlf": b"a\r\nbc\r\n\r\nd\r\n",
+    "mixed-ends": b"a\nb\r\nc\r",
+    "returns-inside": b"a\rb\r\r\n\rc\n",
+    "bom": BOM + b"ab\ncd\n",
+    "bom-no-newline": BOM + b"ab",
+    "bom-crlf": BOM + b"\r\nx\r\n",
+    "bom-only": BOM,
+    "bom-inside": b"a\n" + BOM + b"b\n",
+    "utf8": "é€😀\nß\n😀😀\n\u2028x\x85y\n".encode(),
+    "not-utf8": b"ok\n\xff\xfe\nok\n\xc3\n\xed\xa0\x80\n",
+    "long-line": b"a\n" + b"b" * 70 + b"\nc\n",
+}
+
+
+def lines_of(body: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield every line with its byte offset, by the definition."""
+    place = 0
+    for piece in body.split(b"\n"):
+        end = place + len(piece)
+        ended = end < len(body)
+        line = piece.removesuffix(b"\r") if ended else piece
+        mark = len(BOM) if place == 0 and line.startswith(BOM) else 0
+        if ended or len(line) > mark:
+            yield place + mark, line[mark:]
+        place = end + 1
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def text_sample(name: str, body: bytes) -> Sample:
+    """Return what `text` with validation should find."""
+    lines = list(lines_of(body))
+    good = [(place, line.decode()) for place, line in lines if _is_utf8(line)]
+    return Sample(
+        name,
+        body,
+        rows=[{"value": line} for _, line in good],
+        places=[place for place, _ in good],
+        bad=[place for place, line in lines if not _is_utf8(line)],
+    )
+
+
+def raw_sample(name: str, body: bytes) -> Sample:
+    """Return what `text` without validation should find."""
+    lines = list(lines_of(body))
+    return Sample(
+        name, body, rows=[{"value": line} for _, line in lines], places=[at for at, _ in lines]
+    )
+
+
+def _is_json(line: bytes) -> bool:
+    def refuse(word: str) -> None:
+        raise ValueError(word)
+
+    try:
+        json.loads(line.decode(), parse_constant=refuse)
+    except ValueError:
+        return False
+    return True
+
+
+def jsonl_sample(name: str, body: bytes) -> Sample:
+    """Return what `jsonl` with validation should find."""
+    lines = [(place, line) for place, line in lines_of(body) if line.strip(b" \t\r")]
+    good = [(place, line) for place, line in lines if _is_json(line)]
+    return Sample(
+        name,
+        body,
+        rows=[{"value": line} for _, line in good],
+        places=[place for place, _ in good],
+        bad=[place for place, line in lines if not _is_json(line)],
+    )
+
+
+def csv_sample(name: str, body: bytes) -> Sample:
+    """Return what Python's csv module reads, in its strict mode; bodies have no bad records."""
+    text = io.StringIO(body.decode("utf-8-sig"), newline="")
+    header, *records = [record for record in csv.reader(text, strict=True) if record]
+    places = [place for place, line in lines_of(body) if line][1:]
+    rows = [dict(zip(header, record, strict=True)) for record in records]
+    return Sample(name, body, rows, places)
+
+
+JSON_BODIES = {
+    "values": b'{"a":1}\n[1, 2]\n"x"\n1.50\ntrue\nnull\n',
+    "blank-lines": b'\n  \n{"a":1}\n\t\r\n  {"a" : 2}  \n \n',
+    "no-newline-at-the-end": b'{"a":1}\n{"b":2}',
+    "bad-lines": b'{"a":1}\n{"a":}\nNaN\n{"a":1} 2\n"\xff"\n{"a":2}\n{',
+    "bom": BOM + b'{"a":1}\r\n{"b":"\xc3\xa9"}\r\n',
+}
+
+CSV_BODIES = {
+    "plain": b"id,name\n1,a\n2,b\n",
+    "no-newline-at-the-end": b"id,name\n1,a\n2,b",
+    "header-only": b"id,name\n",
+    "header-without-newline": b"id,name",
+    "bom-crlf": BOM + b'id,name\r\n1,"a,b"\r\n2,""\r\n',
+    "quotes": b'id,"na,me"\n"1","say ""hi"""\n2,""""\n3,"a,,b"\n',
+    "empty-lines": b"\n\nid,name\n\n1,a\n\r\n\n2,b\n\n",
+    "return-inside-quotes": b'id,name\n1,"a\rb"\n2,c\n3,"\r"\n',
+    "utf8": "id,näme\n1,😀\n2,\u2028\n\ufeff3,\ufeff\n".encode(),
+    "one-column": b'v\na\n""\n" "\n \n',
+    "empty-fields": b"a,b,c\n,,\n,x,\n",
+}
+
+
+def _large_text(seed: int) -> bytes:
+    chance = random.Random(seed)
+    words = ["a", "", "line", "é" * 40, "😀", "x" * 500, "tab\there"]
+    return "".join(
+        f"{number} {chance.choice(words)}{chance.choice(['', chr(13)])}\n" for number in range(3000)
+    ).encode()
+
+
+def _large_csv(seed: int) -> bytes:
+    chance = random.Random(seed)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow(["id", "text", "other"])
+    words = ["a", "", 'say "hi"', "a,b", "é" * 30, "\ufeff", "x" * 300, '"', '""', ",", "a\rb"]
+    writer.writerows([number, chance.choice(words), chance.choice(words)] for number in range(2000))
+    return out.getvalue().encode()
+
+
+def _large_jsonl(seed: int) -> bytes:
+    chance = random.Random(seed)
+    values = [1, 1.5, "é", None, {"a": [1, 2]}, "x" * 300]
+    lines = (json.dumps({"n": number, "v": chance.choice(values)}) for number in range(2000))
+    return ("\n".join(chance.choice([line, f" {line}", "", "{bad"]) for line in lines)).encode()
+
+
+def _members(body: bytes) -> bytes:
+    half = body.find(b"\n", len(body) // 2) + 1
+    return gzip.compress(body[:half]) + gzip.compress(b"") + gzip.compress(body[half:]) + bytes(3)
+
+
+def _frames(body: bytes) -> bytes:
+    half = len(body) // 3
+    codec = zstandard.ZstdCompressor(write_checksum=True)
+    skippable = b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc"
+    return codec.compress(body[:half]) + skippable + codec.compress(body[half:])
+
+
+def _packed(sample: Sample, body: bytes) -> Sample:
+    return Sample(sample.name, body, sample.rows, sample.places, sample.bad)
+
+
+TEXT = [text_sample(name, body) for name, body in BODIES.items()]
+CSV = [csv_sample(name, body) for name, body in CSV_BODIES.items()]
+FEW_TEXTS = [sample for sample in TEXT if sample.name in ("crlf", "bom", "not-utf8", "long-line")]
+LARGE_TEXT = text_sample("random", _large_text(1))
+LARGE_CSV = csv_sample("random", _large_csv(2))
+
+CASES = [
+    FormatCase("text", open_text, TEXT, [LARGE_TEXT]),
+    FormatCase(
+        "text-unvalidated",
+        open_text,
+        [raw_sample(name, body) for name, body in BODIES.items()],
+        options=FormatOptions(validate_text=False),
+    ),
+    FormatCase(
+        "jsonl",
+        open_jsonl,
+        [jsonl_sample(name, body) for name, body in JSON_BODIES.items()],
+        [jsonl_sample("random", _large_jsonl(3))],
+    ),
+    FormatCase("csv", open_csv, CSV, [LARGE_CSV]),
+    FormatCase(
+        "text-gzip",
+        open_text,
+        [_packed(sample, _members(sample.body)) for sample in FEW_TEXTS],
+        [_packed(LARGE_TEXT, _members(LARGE_TEXT.body))],
+        options=FormatOptions(compression="gzip"),
+    ),
+    FormatCase(
+        "text-zstd",
+        open_text,
+        [_packed(sample, _frames(sample.body)) for sample in FEW_TEXTS],
+        [_packed(LARGE_TEXT, _frames(LARGE_TEXT.body))],
+        options=FormatOptions(compression="zstd"),
+    ),
+    FormatCase(
+        "csv-gzip",
+        open_csv,
+        [_packed(sample, _members(sample.body)) for sample in CSV if sample.name != "one-column"],
+        [_packed(LARGE_CSV, _members(LARGE_CSV.body))],
+        options=FormatOptions(compression="gzip"),
+    ),
+]
