@@ -94,10 +94,16 @@ def _committed(
             "enable.auto.commit": "false",
         }
     )
+
+    def serve() -> None:
+        message = consumer.poll(0)  # a coordinator that refuses the group says so here
+        if message is not None and (error := message.error()) is not None:
+            questions.heard(error)
+
     try:
         return questions.ask(
             lambda seconds: _offset(consumer, seconds),
-            serve=lambda: consumer.poll(0),
+            serve=serve,
             seconds=patience.read_seconds,
         )
     finally:

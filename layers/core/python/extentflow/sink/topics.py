@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
@@ -140,7 +140,9 @@ def _glance(admin: Admin, name: str) -> int:
     def question(seconds: float) -> int:
         found = admin.client.list_topics(name, seconds).topics[name]
         if found.error is not None and found.error.name() not in UNKNOWN_TOPIC:
-            raise KafkaException(found.error)
+            raise KafkaException(
+                KafkaError(found.error.code(), f"topic {name}: {found.error.str()}")
+            )
         return len(found.partitions)
 
     return admin.ask(question)
