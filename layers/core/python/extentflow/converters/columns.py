@@ -3,6 +3,7 @@
 Owns: finding columns by name, and that batches keep to the schema. Refuses to know: converting.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -49,7 +50,7 @@ class Columns:
 
 def require_unique(names: Sequence[str], kind: str) -> None:
     """Raise UnsupportedType where a name is there twice."""
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise UnsupportedType(
             f"several {kind} are called '{twice[0]}'; names must be unique: rename all but one"

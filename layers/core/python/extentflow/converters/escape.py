@@ -24,15 +24,15 @@ SHORT_FORMS = {
     QUOTE: b'\\"',
     BACKSLASH: b"\\\\",
 }
-LONGEST = 6
+SHORTEST, LONGEST = 2, 6
 
 
 def _table() -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    lengths, forms = np.ones(256, np.int64), np.zeros((256, LONGEST), np.uint8)
+    lengths, forms = np.ones(256, np.int64), np.zeros((LONGEST, 256), np.uint8)
     for byte in (*range(FIRST_PRINTABLE), QUOTE, BACKSLASH):
         form = SHORT_FORMS.get(byte, b"\\u%04x" % byte)
         lengths[byte] = len(form)
-        forms[byte, : len(form)] = np.frombuffer(form, np.uint8)
+        forms[: len(form), byte] = np.frombuffer(form, np.uint8)
     return lengths, forms
 
 
@@ -68,9 +68,10 @@ def _rewritten(
     places, codes = hits + growth[:-1], data[hits]
     written = np.empty(data.size + int(growth[-1]), np.uint8)
     plain = np.ones(written.size, np.bool_)
-    for index in range(LONGEST):
-        inside = _LENGTHS[codes] > index
-        written[places[inside] + index] = _FORMS[codes[inside], index]
+    lengths = _LENGTHS[codes]
+    for index in range(int(lengths.max())):
+        inside = slice(None) if index < SHORTEST else lengths > index
+        written[places[inside] + index] = _FORMS[index][codes[inside]]
         plain[places[inside] + index] = False
     written[plain] = np.delete(data, hits)
     return written
