@@ -1,6 +1,7 @@
 """A producer that answers from a script, for what no broker does on demand."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -30,6 +31,8 @@ class ScriptedProducer:
         self.sent: list[tuple[Any, ...]] = []
         self.settings: dict[str, Any] = {}
         self.queue_limit: int | None = None
+        self.waiting: list[int] = []
+        self.topic_errors: list[str] = []
         self._answers = {name: list(given) for name, given in answers.items()}
 
     def made(self, settings: dict[str, Any]) -> Any:  # noqa: ANN401 - stands in for a Producer
@@ -64,7 +67,13 @@ class ScriptedProducer:
 
     def flush(self, _: float) -> int:
         self._answer("flush")
-        return 0
+        return self.waiting.pop(0) if self.waiting else 0
+
+    def list_topics(self, topic: str, _: float) -> "_Metadata":
+        """Tell `topic_errors` one after the other, then a topic of four partitions."""
+        self._answer("list_topics")
+        code = self.topic_errors.pop(0) if self.topic_errors else None
+        return _Metadata({topic: _Topic(error(code).args[0] if code else None)})
 
     def purge(self, **_: bool) -> None:
         self._answer("purge")
@@ -77,6 +86,17 @@ class ScriptedProducer:
         answer = self._answers[name].pop(0) if self._answers.get(name) else None
         if answer is not None:
             raise answer
+
+
+@dataclass
+class _Topic:
+    error: KafkaError | None
+    partitions: range = range(4)
+
+
+@dataclass
+class _Metadata:
+    topics: dict[str, _Topic]
 
 
 class _Message:

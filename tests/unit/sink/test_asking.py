@@ -1,0 +1,73 @@
+"""Questions are asked again until they are answered, hopeless, or late."""
+
+import pytest
+from confluent_kafka import KafkaException
+from tests.unit.sink.scripted import error
+
+from extentflow.errors import Misconfigured, SinkUnavailable
+from extentflow.sink.asking import Questions
+from extentflow.sink.patience import Patience
+
+
+class Question:
+    """Raises its answers one after the other, then succeeds."""
+
+    def __init__(self, *answers: KafkaException) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+
+    def __call__(self, _: float) -> str:
+        self.asked += 1
+        if self.answers:
+            raise self.answers.pop(0)
+        return "answer"
+
+
+def questions(seconds: float = 30) -> Questions:
+    return Questions("Kafka at broker:9092", Patience(request_seconds=seconds))
+
+
+def served() -> None:
+    pass
+
+
+def test_a_question_is_asked_until_it_is_answered() -> None:
+    question = Question(error("_TRANSPORT"), error("NOT_COORDINATOR"))
+
+    answer = questions().ask(question, serve=served)
+
+    assert (answer, question.asked) == ("answer", 3)
+
+
+def test_a_late_answer_tells_the_first_reason_not_the_last_timeout() -> None:
+    question = Question(error("COORDINATOR_LOAD_IN_PROGRESS"), *[error("_TIMED_OUT")] * 1000)
+
+    with pytest.raises(SinkUnavailable, match="COORDINATOR_LOAD_IN_PROGRESS"):
+        questions(0.3).ask(question, serve=served)
+
+
+def test_what_was_heard_beside_the_answer_is_told() -> None:
+    asking = questions(0)
+    asking.heard(error("_RESOLVE").args[0])
+
+    with pytest.raises(SinkUnavailable, match=r"broker:9092.*_RESOLVE"):
+        asking.ask(Question(error("_TIMED_OUT")), serve=served)
+
+
+def test_a_missing_permission_ends_the_asking() -> None:
+    question = Question(*[error("CLUSTER_AUTHORIZATION_FAILED")] * 10)
+
+    with pytest.raises(Misconfigured, match="allow IdempotentWrite"):
+        questions().ask(question, serve=served)
+
+    assert question.asked == 1
+
+
+def test_refused_credentials_heard_while_serving_end_the_asking() -> None:
+    asking = questions()
+    question = Question(*[error("_TIMED_OUT")] * 10)
+
+    with pytest.raises(Misconfigured, match="check user name"):
+        asking.ask(question, serve=lambda: asking.heard(error("_AUTHENTICATION").args[0]))
+
+    assert question.asked == 1
