@@ -1,0 +1,154 @@
+"""What first bytes show, and refusals that say what to set."""
+
+import bz2
+import gzip
+import io
+import lzma
+import tarfile
+import zipfile
+
+import pyarrow as pa
+import pytest
+import zstandard
+from pyarrow import orc, parquet
+from tests.laws.laws import decoded
+
+from extentflow.errors import UnsupportedFormat
+from extentflow.formats import FormatOptions
+from extentflow.formats.csv import open_csv
+from extentflow.formats.jsonl import open_jsonl
+from extentflow.formats.magic import TAIL_BYTES, Kind, needs_tail, recognise, refuse
+from extentflow.formats.text import open_text
+from extentflow.model import ObjectVersion
+from extentflow.testing.stores import MemorySource
+
+TEXT = b"a,b\n1,2\n" * 50
+TABLE = pa.table({"a": [1, 2]})
+VERSION = ObjectVersion("bucket", "key", None, "etag", 10)
+
+
+def written(write: str) -> bytes:
+    out = io.BytesIO()
+    if write == "parquet":
+        parquet.write_table(TABLE, out)
+    elif write == "orc":
+        orc.write_table(TABLE, out)
+    elif write == "zip":
+        with zipfile.ZipFile(out, "w") as archive:
+            archive.writestr("a.csv", TEXT)
+    else:
+        with tarfile.open(fileobj=out, mode="w") as archive:
+            archive.addfile(tarfile.TarInfo("a.csv"))
+    return out.getvalue()
+
+
+OBJECTS = {
+    "gzip": gzip.compress(TEXT),
+    "zstd": zstandard.ZstdCompressor().compress(TEXT),
+    "bzip2": bz2.compress(TEXT),
+    "xz": lzma.compress(TEXT),
+    "lz4": pa.Codec("lz4").compress(TEXT, asbytes=True),
+    "snappy": b"\xff\x06\x00\x00sNaPpY" + TEXT,
+    "zip": written("zip"),
+    "tar": written("tar"),
+    "parquet": written("parquet"),
+    "orc": written("orc"),
+    "avro": b"Obj\x01\x04\x14avro.codec" + TEXT,
+    "UTF-16LE": "a,b\n".encode("utf-16"),
+    "UTF-16BE": b"\xfe\xff" + "a,b\n".encode("utf-16-be"),
+    "UTF-32LE": "a,b\n".encode("utf-32"),
+    "UTF-32BE": b"\x00\x00\xfe\xff" + "a,b\n".encode("utf-32-be"),
+}
+SETTINGS = {
+    "gzip": "set file.compression.type=gzip",
+    "zstd": "set file.compression.type=zstd",
+    "parquet": "set input.format=parquet",
+    "UTF-16LE": "character.set=UTF-16LE",
+}
+
+
+@pytest.mark.parametrize("name", sorted(OBJECTS))
+@pytest.mark.parametrize("opened", [open_text, open_jsonl, open_csv])
+@pytest.mark.parametrize("validate", [True, False])
+def test_another_kind_of_object_is_refused_before_its_first_record(
+    name: str,
+    opened: type,
+    validate: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    body = OBJECTS[name]
+    fmt = opened(FormatOptions(validate_text=validate, jsonl_validate=validate))
+
+    with pytest.raises(UnsupportedFormat, match=f"memory/object begins as {name} ") as caught:
+        decoded(fmt, MemorySource(body), (len(body) // 2, len(body)))
+
+    assert SETTINGS.get(name, "") in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [name for name, body in OBJECTS.items() if not needs_tail(body)])
+def test_what_compression_unpacks_is_looked_at_too(name: str) -> None:
+    packed = gzip.compress(OBJECTS[name])
+
+    with pytest.raises(UnsupportedFormat, match=f"holds {name} .* within gzip"):
+        decoded(
+            open_text(FormatOptions(compression="gzip")), MemorySource(packed), (0, len(packed))
+        )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"PAR1,name\n1,2\n",
+        b"ORCHARD,name\n",
+        b"BZh,9\n",
+        b"BZh91,x\n",
+        b"PK,1\n",
+        b"Obj1\n",
+        b"\x1f\n",
+        b"(\n",
+        b"\xef\xbb\xbfx\n",
+        b"",
+        b"P",
+        b"x" * 257 + b"usta",
+    ],
+)
+def test_text_that_only_looks_similar_is_no_signature(body: bytes) -> None:
+    assert recognise(body, body[-TAIL_BYTES:]) is None
+
+
+@pytest.mark.parametrize("body", [b"PAR1,name\n1,2\n", b"ORCHARD,name\n"])
+def test_such_text_is_read(body: bytes) -> None:
+    result = decoded(open_text(FormatOptions()), MemorySource(body), (0, len(body)))
+
+    assert len(result.rows) == body.count(b"\n")
+
+
+def test_zstd_may_begin_with_a_skippable_frame() -> None:
+    found = recognise(b"\x5a\x2a\x4d\x18\x02\x00\x00\x00ab" + OBJECTS["zstd"])
+
+    assert found is not None
+    assert (found.kind, found.name) == (Kind.COMPRESSION, "zstd")
+
+
+def test_the_expected_format_is_not_refused() -> None:
+    body = OBJECTS["parquet"]
+
+    refuse(VERSION, body[:264], body[-4:], expected="parquet")
+
+
+def test_a_columnar_format_refuses_others_by_the_same_function() -> None:
+    with pytest.raises(
+        UnsupportedFormat, match=r"begins as gzip .* input\.format=parquet"
+    ) as caught:
+        refuse(VERSION, OBJECTS["gzip"], expected="parquet")
+
+    assert "s3://bucket/key" in str(caught.value)
+
+
+def test_the_look_costs_one_small_read_per_version() -> None:
+    source = MemorySource(b"line\n" * 200_000)
+    fmt = open_text(FormatOptions())
+
+    for start in (500_000, 600_000):
+        decoded(fmt, source, (start, start + 1000))
+
+    assert [read for read in source.reads if read[0] == 0] == [(0, 1_000_000 // 256)]
