@@ -6,9 +6,39 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
+from extentflow.clock import Clock
+from extentflow.sink.patience import Patience
 from extentflow.sink.producer import Client
 
 Answer = BaseException | None
+
+
+class Time:
+    """A clock that moves half a second whenever it is looked at."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def look(self) -> float:
+        self.now += 0.5
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def patience(seconds: float = 10) -> Patience:
+    """Every bound is `seconds` of a time that nobody has to wait for."""
+    time = Time()
+    return Patience(
+        request_seconds=seconds,
+        topic_seconds=seconds,
+        fence_seconds=seconds,
+        read_seconds=seconds,
+        commit_seconds=seconds,
+        abort_seconds=seconds,
+        clock=Clock(monotonic=time.look, wall=time.look, sleep=time.sleep),
+    )
 
 
 def error(

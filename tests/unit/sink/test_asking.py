@@ -2,11 +2,10 @@
 
 import pytest
 from confluent_kafka import KafkaException
-from tests.unit.sink.scripted import error
+from tests.unit.sink.scripted import error, patience
 
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.sink.asking import Questions
-from extentflow.sink.patience import Patience
 
 
 class Question:
@@ -23,8 +22,8 @@ class Question:
         return "answer"
 
 
-def questions(seconds: float = 30) -> Questions:
-    return Questions("Kafka at broker:9092", Patience(request_seconds=seconds))
+def questions() -> Questions:
+    return Questions("Kafka at broker:9092", patience())
 
 
 def served() -> None:
@@ -43,15 +42,15 @@ def test_a_late_answer_tells_the_first_reason_not_the_last_timeout() -> None:
     question = Question(error("COORDINATOR_LOAD_IN_PROGRESS"), *[error("_TIMED_OUT")] * 1000)
 
     with pytest.raises(SinkUnavailable, match="COORDINATOR_LOAD_IN_PROGRESS"):
-        questions(0.3).ask(question, serve=served)
+        questions().ask(question, serve=served)
 
 
 def test_what_was_heard_beside_the_answer_is_told() -> None:
-    asking = questions(0)
+    asking = questions()
     asking.heard(error("_RESOLVE").args[0])
 
     with pytest.raises(SinkUnavailable, match=r"broker:9092.*_RESOLVE"):
-        asking.ask(Question(error("_TIMED_OUT")), serve=served)
+        asking.ask(Question(*[error("_TIMED_OUT")] * 1000), serve=served)
 
 
 def test_a_missing_permission_ends_the_asking() -> None:

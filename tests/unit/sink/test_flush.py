@@ -2,20 +2,19 @@
 
 import pyarrow as pa
 import pytest
-from tests.unit.sink.scripted import ScriptedProducer, error
+from tests.unit.sink.scripted import ScriptedProducer, error, patience
 
 from extentflow.errors import SinkUnavailable
 from extentflow.sink import Progress, Records
 from extentflow.sink.flush import FlushingSink
 from extentflow.sink.partitions import KnownTopics
-from extentflow.sink.patience import Patience
 
 RECORDS = Records("orders", pa.array([b"a"], pa.binary()))
 
 
 def opened(producer: ScriptedProducer) -> FlushingSink:
-    client, patience = producer.client(), Patience(commit_seconds=0.05, topic_seconds=0)
-    return FlushingSink(client, KnownTopics(client, patience), patience)
+    client = producer.client()
+    return FlushingSink(client, KnownTopics(client, patience()), patience())
 
 
 def test_a_commit_waits_until_nothing_is_left() -> None:

@@ -2,20 +2,19 @@
 
 import pyarrow as pa
 import pytest
-from tests.unit.sink.scripted import ScriptedProducer, error
+from tests.unit.sink.scripted import ScriptedProducer, error, patience
 
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.sink import Records
 from extentflow.sink.partitions import KnownTopics
-from extentflow.sink.patience import Patience
 
 
 def records(topic: str = "orders", partition: int = -1) -> Records:
     return Records(topic, pa.array([b"a"], pa.binary()), partition=partition)
 
 
-def topics(producer: ScriptedProducer, seconds: float = 0.05) -> KnownTopics:
-    return KnownTopics(producer.client(), Patience(topic_seconds=seconds))
+def topics(producer: ScriptedProducer) -> KnownTopics:
+    return KnownTopics(producer.client(), patience())
 
 
 def test_a_topic_is_asked_for_once() -> None:
@@ -32,7 +31,7 @@ def test_a_topic_that_just_appeared_is_asked_for_again() -> None:
     producer = ScriptedProducer()
     producer.topic_errors = ["UNKNOWN_TOPIC_OR_PART", "LEADER_NOT_AVAILABLE"]
 
-    topics(producer, 5).check(records())
+    topics(producer).check(records())
 
     assert producer.calls == ["list_topics"] * 3
 
@@ -58,7 +57,7 @@ def test_what_a_person_must_mend_is_not_asked_for_again(code: str) -> None:
     producer.topic_errors = [code]
 
     with pytest.raises(Misconfigured, match="topic orders"):
-        topics(producer, 60).check(records())
+        topics(producer).check(records())
 
     assert producer.calls[:1] == ["list_topics"]
 

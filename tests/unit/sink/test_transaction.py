@@ -1,35 +1,18 @@
 """What a transaction does when a call fails: again, abort, or drop; never anything else."""
 
 import pytest
-from tests.unit.sink.scripted import FENCED, MUST_ABORT, TIMED_OUT, ScriptedProducer, error
+from tests.unit.sink.scripted import (
+    FENCED,
+    MUST_ABORT,
+    TIMED_OUT,
+    ScriptedProducer,
+    error,
+    patience,
+)
 
-from extentflow.clock import Clock
 from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
 from extentflow.sink import Progress
-from extentflow.sink.patience import Patience
 from extentflow.sink.transaction import Transactions, initialise
-
-
-class Time:
-    """A clock that moves half a second whenever it is looked at."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def look(self) -> float:
-        self.now += 0.5
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
-def patience(seconds: float = 10) -> Patience:
-    time = Time()
-    clock = Clock(monotonic=time.look, wall=time.look, sleep=time.sleep)
-    return Patience(
-        fence_seconds=seconds, commit_seconds=seconds, abort_seconds=seconds, clock=clock
-    )
 
 
 def transactions(producer: ScriptedProducer, seconds: float = 10) -> Transactions:
