@@ -100,7 +100,7 @@ class ClaimContract:
         scene = Scene(world.ledger)
         extent, first, second = scene.extent(scene.job()), scene.lease(0), scene.lease(1)
         unseen = scene.item(extent)
-        scene.hand_back(scene.claim(first, extent), 0)
+        scene.hand_back(scene.claim(first, extent), 0, keep_attempt=False)
 
         assert scene.try_claim(second, extent, seen=unseen) is None
         assert scene.try_claim(second, extent) is not None
@@ -172,6 +172,8 @@ class ClaimContract:
             scene.try_claim(lease, other)
         with pytest.raises(Conflict, match=r"\[0-101\)"):
             scene.try_claim(lease, other, seen=unseen)
+        with pytest.raises(Conflict, match=r"\[0-101\)"):
+            scene.try_claim(lease, other, seen=replace(scene.item(extent), end=other.end))
 
         assert scene.item(extent).claim is None
 

@@ -233,6 +233,8 @@ class PlanContract:
 
         assert world.elsewhere().plan(job.id, count=2, cursor=200, complete=False) == ahead
         assert world.elsewhere().plan(job.id, count=2, cursor=200, complete=True) == ahead
+        assert world.elsewhere().plan(job.id, count=3, cursor=200, complete=True) == ahead
+        assert world.elsewhere().plan(job.id, count=2, cursor=300, complete=True) == ahead
 
     def test_a_job_that_left_planning_keeps_its_plan(self, world: LedgerUnderTest) -> None:
         job = Scene(world.ledger).planning()

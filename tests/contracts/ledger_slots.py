@@ -58,6 +58,15 @@ class LeaseContract:
         assert world.ledger.lease(seen, owner="slower", lease_seconds=LEASE_SECONDS) is None
         assert world.ledger.slot(scene.cluster, 0).owner == "faster"
 
+    def test_the_owner_gets_nothing_for_an_epoch_long_gone(self, world: LedgerUnderTest) -> None:
+        scene = Scene(world.ledger)
+        stale = scene.slot(scene.lease(owner="me"))
+        for _ in range(2):
+            scene.lease(owner="me")
+
+        assert world.ledger.lease(stale, owner="me", lease_seconds=LEASE_SECONDS) is None
+        assert world.ledger.slot(scene.cluster, 0).epoch == 3
+
     def test_a_slot_released_since_it_was_read_is_not_taken(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         lease = scene.lease(owner="old")

@@ -5,9 +5,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botocore.exceptions import ReadTimeoutError
+from botocore.exceptions import ClientError, ReadTimeoutError
+from tests.contracts.ledger import Scene, fresh
 from tests.contracts.ledger_extents import AdvanceContract, ClaimContract, FinishContract
-from tests.contracts.ledger_faults import LostAnswerContract, RaceContract
+from tests.contracts.ledger_faults import (
+    LostAnswerContract,
+    RaceContract,
+    at_once,
+    together,
+)
 from tests.contracts.ledger_jobs import (
     CloseContract,
     ConnectorContract,
@@ -19,8 +25,15 @@ from tests.contracts.ledger_jobs import (
 )
 from tests.contracts.ledger_slots import LeaseContract, SettleContract
 
+from extentflow.errors import LedgerUnavailable, Misconfigured
+from extentflow.ledger import ExtentItem, JobProgress, Settlement, items, rules
+from extentflow.ledger import dynamodb_writes as writes
 from extentflow.ledger.dynamodb import DynamoLedger
-from extentflow.ledger.dynamodb_calls import Address, Patience, connect
+from extentflow.ledger.dynamodb_calls import Address, Patience, Refused, connect
+from extentflow.ledger.dynamodb_table import KEY_SCHEMA
+from extentflow.ledger.dynamodb_write import Write
+from extentflow.ledger.items import Value
+from extentflow.model import JobState
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -29,6 +42,30 @@ if TYPE_CHECKING:
 
 WRITES = ("PutItem", "UpdateItem", "TransactWriteItems")
 IMPATIENT = Patience(seconds=0.0)
+
+
+@dataclass
+class BusyClient:
+    """Connects clients of which two out of three writes meet a conflict or a throttle."""
+
+    sent: int = 0
+
+    def connect(self, address: Address, patience: Patience) -> "DynamoDBClient":
+        client = connect(address, patience)
+        for operation in WRITES:
+            client.meta.events.register(f"before-send.dynamodb.{operation}", self._stall)
+        return client
+
+    def _stall(self, **_: object) -> None:
+        self.sent += 1
+        code = ("TransactionCanceledException", "ThrottlingException", "")[self.sent % 3]
+        if code:
+            response: Any = {
+                "Error": {"Code": code, "Message": "injected"},
+                "CancellationReasons": [{"Code": "None"}, {"Code": "TransactionConflict"}],
+                "ResponseMetadata": {"HTTPStatusCode": 400, "HTTPHeaders": {}},
+            }
+            raise ClientError(response, "injected")
 
 
 @dataclass
@@ -146,6 +183,31 @@ class TestRaces(RaceContract):
 class TestLostAnswersThatAreTriedAgain(LostAnswerContract):
     """The ledger itself tries again, under the same token where there is one."""
 
+    def test_deleting_says_that_it_was_us(self, world: DynamoWorld) -> None:
+        name = fresh("orders")
+        world.ledger.put_connector(name, {"format": "text"})
+        world.lose_answer("delete_connector")
+
+        assert world.ledger.delete_connector(name)
+        assert not world.ledger.delete_connector(name)
+
+    def test_replaying_says_that_it_was_us(self, world: DynamoWorld) -> None:
+        scene = Scene(world.ledger)
+        job = scene.job()
+        scene.failed(job)
+        world.lose_answer("reopen")
+
+        assert world.ledger.reopen(job.id, 0)
+        assert not world.ledger.reopen(job.id, 0)
+
+    def test_answers_were_really_lost(self, world: DynamoWorld) -> None:
+        before = world.client.lost
+        world.lose_answer("register")
+
+        Scene(world.ledger).planning()
+
+        assert (world.client.lost, world.client.pending) == (before + 1, 0)
+
 
 class TestLostAnswersThatTheCallerHearsOf(LostAnswerContract):
     """No time is left: the caller gets LedgerUnavailable and calls again, under a new token."""
@@ -153,3 +215,218 @@ class TestLostAnswersThatTheCallerHearsOf(LostAnswerContract):
     @pytest.fixture
     def world(self, impatient_world: DynamoWorld) -> DynamoWorld:
         return impatient_world
+
+
+class TestLateRequests:
+    """A request that was held up on its way arrives after its sender went on."""
+
+    def test_a_late_clearing_does_not_clear_what_the_slot_began_since(
+        self, world: DynamoWorld
+    ) -> None:
+        scene = Scene(world.ledger)
+        extent = scene.extent(scene.job())
+        first = scene.claim(scene.lease(), extent)
+        lease = scene.lease()
+        late = writes.clear(lease, {"job": extent.job, "ordinal": 0, "nonce": first.mark.nonce})
+        world.ledger.settle(lease, first.item, Settlement(0, 0, 0))
+        scene.claim(lease, extent)
+
+        with pytest.raises(Refused):
+            world.ledger._items.update("clearing", late)
+
+        assert scene.slot(lease).working == (extent.job, 0)
+
+    def test_a_late_clearing_does_not_clear_what_the_slots_next_owner_is_to_settle(
+        self, world: DynamoWorld
+    ) -> None:
+        scene = Scene(world.ledger)
+        extent = scene.extent(scene.job())
+        claim = scene.claim(scene.lease(), extent)
+        working: dict[str, Value] = {"job": extent.job, "ordinal": 0, "nonce": claim.mark.nonce}
+        late = writes.clear(scene.lease(), working)
+        lease = scene.lease()
+
+        with pytest.raises(Refused):
+            world.ledger._items.update("clearing", late)
+
+        assert scene.slot(lease).working == (extent.job, 0)
+
+    def test_a_late_closing_does_not_end_what_was_ended_otherwise(self, world: DynamoWorld) -> None:
+        job = Scene(world.ledger).job()
+        late = writes.change(job, job.in_state(JobState.DONE))
+        ended = world.ledger.end(job.id, JobState.CANCELLED, "called off")
+
+        with pytest.raises(Refused):
+            world.ledger._items.update("closing", late)
+
+        assert world.ledger.job(job.id) == ended
+
+    def test_a_replay_that_read_the_extent_before_another_replay_is_refused(
+        self, world: DynamoWorld
+    ) -> None:
+        scene = Scene(world.ledger)
+        job = scene.job()
+        stale = scene.item(scene.failed(job))
+        world.ledger.reopen(job.id, 0)
+        current = world.ledger.job(job.id)
+        assert current is not None
+        late = writes.reopen(current, rules.reopened(current, planned=True), stale)
+
+        with pytest.raises(Refused):
+            world.ledger._items.transact("replaying", late)
+
+        assert world.ledger.progress(job.id) == JobProgress()
+
+    def test_a_late_claim_is_refused_once_the_extent_moved(self, world: DynamoWorld) -> None:
+        scene = Scene(world.ledger)
+        extent, lease = scene.extent(scene.job()), scene.lease()
+        claim = scene.claim(lease, extent)
+        late = writes.claim(
+            lease, extent, ExtentItem(extent.job, 0), claim.item, until=world.ledger.now()
+        )
+        scene.hand_back(claim, 10)
+
+        with pytest.raises(Refused):
+            world.ledger._items.transact("claiming", late)
+
+        assert scene.item(extent).claim is None
+
+    def test_a_late_renewal_does_not_occupy_a_released_slot(self, world: DynamoWorld) -> None:
+        scene = Scene(world.ledger)
+        lease = scene.lease()
+        world.ledger.release(lease)
+
+        with pytest.raises(Refused):
+            world.ledger._items.update("renewing", writes.renew(lease, until=9e9))
+
+
+class TestContention:
+    def test_conflicts_and_throttling_are_ridden_out(self, world: DynamoWorld) -> None:
+        client = BusyClient()
+        quick = Patience(first_pause_seconds=0.001)
+        ledger = DynamoLedger(
+            world.table, endpoint=world.endpoint, patience=quick, connect=client.connect
+        )
+        scene = Scene(ledger)
+        job, lease = scene.job(10), scene.lease()
+
+        for ordinal in range(10):
+            scene.complete(scene.claim(lease, scene.extent(job, ordinal)))
+
+        assert ledger.close(job.id).state is JobState.DONE
+        assert ledger.progress(job.id).done == 10
+        assert client.sent > 60
+
+
+class TestPages:
+    def test_listings_go_on_after_the_first_page(self, world: DynamoWorld) -> None:
+        """A page ends at 1 MB."""
+        job, large = fresh("job"), "x" * 100_000
+        for ordinal in range(25):
+            item = ExtentItem(job, ordinal, start=0, end=1, error=large)
+            attributes = {**items.extent_to_item(item), "start": 0, "end": 1}
+            write = Write(items.extent_key(job, ordinal), sets=attributes)
+            world.ledger._items.update("storing a large item", write)
+
+        listed = [item.ordinal for item in world.ledger.extents(job)]
+
+        assert listed == list(range(25))
+
+
+class TestTable:
+    @pytest.fixture
+    def fresh_ledger(self, stack: "Stack", table_name: str) -> DynamoLedger:
+        return DynamoLedger(table_name, endpoint=stack.endpoint("dynamodb"))
+
+    def test_a_table_is_there_once_it_was_created(self, fresh_ledger: DynamoLedger) -> None:
+        assert not fresh_ledger.exists()
+
+        fresh_ledger.create_table()
+
+        assert fresh_ledger.exists()
+
+    def test_a_created_table_has_nothing_to_complain_about(
+        self, fresh_ledger: DynamoLedger
+    ) -> None:
+        fresh_ledger.create_table()
+
+        description = fresh_ledger.describe()
+
+        assert (description.status, description.problems) == ("ACTIVE", ())
+        assert description.expiry
+        assert description.recovery is None  # DynamoDB Local has none
+
+    def test_creating_again_changes_nothing(
+        self, stack: "Stack", fresh_ledger: DynamoLedger
+    ) -> None:
+        fresh_ledger.create_table()
+        job = Scene(fresh_ledger).job()
+        again = DynamoLedger(fresh_ledger._calls.address.table, endpoint=stack.endpoint("dynamodb"))
+
+        again.create_table()
+
+        assert again.id == fresh_ledger.id
+        assert again.job(job.id) == job
+
+    def test_creators_at_the_same_moment_agree_on_the_id(
+        self, stack: "Stack", table_name: str
+    ) -> None:
+        creators = [DynamoLedger(table_name, endpoint=stack.endpoint("dynamodb")) for _ in range(8)]
+
+        at_once([ledger.create_table for ledger in creators])
+
+        assert len({ledger.id for ledger in creators}) == 1
+
+    def test_a_table_made_by_others_gets_its_id_at_first_use(
+        self, stack: "Stack", table_name: str, dynamodb: "DynamoDBClient"
+    ) -> None:
+        dynamodb.create_table(
+            TableName=table_name,
+            BillingMode="PAY_PER_REQUEST",
+            AttributeDefinitions=[
+                {"AttributeName": "pk", "AttributeType": "S"},
+                {"AttributeName": "sk", "AttributeType": "S"},
+            ],
+            KeySchema=KEY_SCHEMA,
+        )
+        users = [DynamoLedger(table_name, endpoint=stack.endpoint("dynamodb")) for _ in range(8)]
+
+        identities = together(lambda number: users[number].id, len(users))
+
+        assert len(set(identities)) == 1
+        (problem,) = users[0].describe().problems
+        assert "index" in problem
+
+    def test_a_missing_table_is_named_with_its_remedy(self, fresh_ledger: DynamoLedger) -> None:
+        for operation in (
+            fresh_ledger.now,
+            lambda: fresh_ledger.id,
+            fresh_ledger.describe,
+            lambda: fresh_ledger.job("x"),
+            lambda: list(fresh_ledger.jobs()),
+            lambda: Scene(fresh_ledger).lease(),
+        ):
+            with pytest.raises(Misconfigured, match=r"table ledger-.*no such table"):
+                operation()
+
+    def test_a_table_of_another_shape_is_refused(
+        self, fresh_ledger: DynamoLedger, table_name: str, dynamodb: "DynamoDBClient"
+    ) -> None:
+        dynamodb.create_table(
+            TableName=table_name,
+            BillingMode="PAY_PER_REQUEST",
+            AttributeDefinitions=[{"AttributeName": "orderId", "AttributeType": "S"}],
+            KeySchema=[{"AttributeName": "orderId", "KeyType": "HASH"}],
+        )
+
+        with pytest.raises(Misconfigured) as raised:
+            fresh_ledger.create_table()
+
+        assert "orderId" in raised.value.problems[0]
+        assert "index" in raised.value.problems[1]
+
+    def test_an_endpoint_that_is_away_is_ledger_unavailable(self, table_name: str) -> None:
+        ledger = DynamoLedger(table_name, endpoint="http://127.0.0.1:9", patience=IMPATIENT)
+
+        with pytest.raises(LedgerUnavailable, match=r"http://127\.0\.0\.1:9"):
+            ledger.now()

@@ -239,9 +239,9 @@ class Ledger(Protocol):
         """Claim an extent in one transaction; None when refused (the caller re-reads).
 
         Conditions: the job is PLANNING or RUNNING; the extent has no claim, is not final, and
-        position and attempts (and existence) are as `seen`; the slot's epoch is the lease's and it is not
-        working on anything. Effects: claim mark, attempts + 1, range stored at the first claim;
-        slot.working, lease renewed.
+        position and attempts (and existence) are as `seen`; the slot's epoch is the lease's and it
+        is not working on anything. Effects: claim mark, attempts + 1, range stored at the first
+        claim; slot.working, lease renewed.
 
         The same call again (same nonce) returns the claim it made. None also when the slot still
         works on something, for example on a claim of its own whose answer never came: a caller
@@ -283,8 +283,7 @@ class Ledger(Protocol):
     def fail(self, claim: Claim, *, position: int, records: int, bad: int, error: str) -> None:
         """Make the extent FAILED with its reason at the last confirmed position; failed + 1.
 
-        A reason is cut to what a table can hold.
-        Otherwise as `complete`.
+        A reason is cut to what a table can hold. Otherwise as `complete`.
         """
         ...
 

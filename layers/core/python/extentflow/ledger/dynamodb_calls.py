@@ -42,6 +42,7 @@ Answer = TypeVar("Answer")
 
 PASSING_CODES = frozenset(
     {
+        "ContinuousBackupsUnavailableException",  # for some seconds after a table's creation
         "InternalServerError",
         "LimitExceededException",
         "ProvisionedThroughputExceeded",
@@ -158,6 +159,7 @@ class DynamoCalls:
     chance: Callable[[], float] = random.random
     connect: Connect = connect
     clock: ServerClock = field(init=False)
+    pid: Callable[[], int] = os.getpid
     _made: "tuple[int, DynamoDBClient] | None" = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -165,7 +167,7 @@ class DynamoCalls:
 
     def client(self) -> "DynamoDBClient":
         """Return this process's client; sockets are never inherited by a fork."""
-        pid = os.getpid()
+        pid = self.pid()
         made = self._made
         if made is None or made[0] != pid:
             made = self._made = (pid, self.connect(self.address, self.patience))

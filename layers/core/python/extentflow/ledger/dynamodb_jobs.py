@@ -150,19 +150,18 @@ class DynamoJobs:
 
     def reopen(self, job_id: str, ordinal: int, *, accept_duplicates: bool = False) -> bool:
         """Replay a FAILED extent."""
-        token = self._items.token()
         subject = f"replaying extent {ordinal} of job {job_id}"
 
         def attempt() -> bool:
             stored = self._items.get(items.extent_key(job_id, ordinal))
             if stored is None or stored["state"] != ExtentState.FAILED:
-                return stored is not None and items.last_verdict(stored) == (token, writes.REOPENED)
+                return False
             item = items.extent_from_item(stored)
             rules.check_replay(item, accept_duplicates=accept_duplicates)
             job, planned = self._known(job_id)
             rules.check_reopening(job, ordinal)
             after = rules.reopened(job, planned=planned)
-            self._items.transact(subject, writes.reopen(job, after, item, token=token))
+            self._items.transact(subject, writes.reopen(job, after, item))
             return True
 
         return self._items.race(subject, attempt)

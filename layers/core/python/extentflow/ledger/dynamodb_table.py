@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
+Request = Callable[["DynamoDBClient"], Mapping[str, object]]
+
 JOBS_INDEX = "jobs"
 EXPIRY_ATTRIBUTE = "expires"
 ACTIVE_WITHIN_SECONDS = 300.0
@@ -32,7 +34,6 @@ INDEX_KEY_SCHEMA: "list[KeySchemaElementTypeDef]" = [
     {"AttributeName": "listing", "KeyType": "HASH"},
     {"AttributeName": "created", "KeyType": "RANGE"},
 ]
-ALREADY_SO = frozenset({"ValidationException"})
 UNKNOWN_HERE = frozenset({"UnknownOperationException"})
 
 
@@ -69,8 +70,8 @@ def create(calls: DynamoCalls) -> None:
     table = _await_active(calls)
     if problems := list(_problems(calls, table)):
         raise Misconfigured(problems)
-    _optional(lambda: calls.call("point-in-time recovery", _recovery_on(calls)), UNKNOWN_HERE)
-    _optional(lambda: calls.call("expiry of items", _expiry_on(calls)), ALREADY_SO)
+    _switch_on(calls, _recovery, "switching point-in-time recovery on", _recovery_on(calls))
+    _switch_on(calls, _expiry, "switching expiry on", _expiry_on(calls))
 
 
 def describe(calls: DynamoCalls) -> TableDescription:
@@ -95,6 +96,18 @@ def _optional(ask: Callable[[], Answer], harmless: frozenset[str]) -> Answer | N
         if rejected.code not in harmless:
             raise
         return None
+
+
+def _switch_on(
+    calls: DynamoCalls, is_on: Callable[[DynamoCalls], bool], subject: str, request: Request
+) -> None:
+    if _optional(lambda: is_on(calls), UNKNOWN_HERE) is not False:
+        return
+    try:
+        calls.call(subject, request)
+    except Rejected:
+        if not is_on(calls):  # otherwise somebody else was faster
+            raise
 
 
 def _table(calls: DynamoCalls) -> "TableDescriptionTypeDef":
@@ -156,9 +169,6 @@ def _problems(calls: DynamoCalls, table: "TableDescriptionTypeDef") -> Iterator[
 
 def _names(schema: "Iterable[KeySchemaElementTypeDef]") -> str:
     return ", ".join(element["AttributeName"] for element in schema)
-
-
-Request = Callable[["DynamoDBClient"], Mapping[str, object]]
 
 
 def _recovery_on(calls: DynamoCalls) -> Request:

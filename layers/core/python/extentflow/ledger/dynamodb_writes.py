@@ -27,7 +27,6 @@ from extentflow.ledger.items import Value
 from extentflow.model import Extent, ExtentState, Job, JobState
 
 EXTENT, SLOT = 0, 1
-REOPENED = "REOPENED"
 OPEN_STATES = [str(state) for state in JobState if state.open]
 
 
@@ -47,11 +46,10 @@ def add_revision(version: ConnectorVersion) -> tuple[Write, ...]:
     """Store a revision beside the one before it and make it the latest."""
     name, revision = version.name, version.revision
     before = revision - 1
-    revision_is_new = _is_new()
     follows_the_latest = Attr("revision").eq(before) if before else _is_new()
     content: dict[str, Value] = {"name": name, "revision": revision, "config": {**version.config}}
     return (
-        Write(items.config_key(name, revision), revision_is_new, content),
+        Write(items.config_key(name, revision), sets=content),
         Write(items.connector_key(name), follows_the_latest, {"revision": revision}, ("deleted",)),
     )
 
@@ -104,8 +102,8 @@ def count(item: ExtentItem, change: JobProgress) -> tuple[Write, ...]:
     return (Write(items.count_key(item.job, item.ordinal), adds=adds),) if adds else ()
 
 
-def reopen(seen: Job, after: Job, item: ExtentItem, *, token: str) -> tuple[Write, ...]:
-    """Replay a FAILED extent; `token` tells who did."""
+def reopen(seen: Job, after: Job, item: ExtentItem) -> tuple[Write, ...]:
+    """Replay a FAILED extent."""
     is_failed = Attr("state").eq(str(ExtentState.FAILED))
     knowledge_as_read = Attr("progress_unknown").eq(item.progress_unknown)
     pending = rules.pending_again(item)
@@ -113,7 +111,7 @@ def reopen(seen: Job, after: Job, item: ExtentItem, *, token: str) -> tuple[Writ
         Write(
             items.extent_key(item.job, item.ordinal),
             is_failed & knowledge_as_read,
-            {**items.extent_to_item(pending), "last": {"nonce": token, "verdict": REOPENED}},
+            items.extent_to_item(pending),
         ),
         change(seen, after),
         *count(item, JobProgress(failed=-1)),

@@ -1,0 +1,266 @@
+"""Which answers are tried again, which are an outcome, and which are the user's to mend."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionClosedError,
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    NoRegionError,
+    ReadTimeoutError,
+)
+from botocore.parsers import ResponseParserError
+from mypy_boto3_dynamodb import DynamoDBClient
+
+from extentflow.errors import LedgerUnavailable, Misconfigured
+from extentflow.ledger.dynamodb_calls import Address, DynamoCalls, Patience, Refused, Rejected
+from extentflow.ledger.server_clock import Timing
+
+GOOD: dict[str, Any] = {"ResponseMetadata": {"HTTPHeaders": {}}}
+WHERE = "http://127.0.0.1:1"
+ITEM = {"pk": {"S": "a"}, "epoch": {"N": "7"}}
+
+
+def error(code: str, status: int = 400, **more: object) -> ClientError:
+    response = {
+        "Error": {"Code": code, "Message": "says the server"},
+        "ResponseMetadata": {"HTTPStatusCode": status, "HTTPHeaders": {}},
+        **more,
+    }
+    return ClientError(cast("Any", response), "UpdateItem")
+
+
+def cancelled(*codes: str | None, items: Sequence[object] = ()) -> ClientError:
+    reasons: list[dict[str, object]] = [{"Code": code or "None"} for code in codes]
+    for reason, item in zip(reasons, items, strict=False):
+        if item:
+            reason["Item"] = item
+    return error("TransactionCanceledException", CancellationReasons=reasons)
+
+
+@dataclass
+class Script:
+    """Answers as written; the last answer repeats itself. Time passes only where it is slept."""
+
+    answers: Sequence[Exception | dict[str, Any]]
+    chances: float = 0.5
+    now: float = 0.0
+    asked: int = 0
+    connected: int = 0
+    pauses: list[float] = field(default_factory=list)
+    process: int = 1
+
+    def calls(self, patience: Patience | None = None) -> DynamoCalls:
+        return DynamoCalls(
+            Address("orders-ledger", endpoint=WHERE),
+            patience or Patience(),
+            Timing(lambda: self.now, lambda: self.now, self.sleep),
+            lambda: self.chances,
+            self.connect,
+            lambda: self.process,
+        )
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+    def connect(self, _address: Address, _patience: Patience) -> DynamoDBClient:
+        self.connected += 1
+        return cast("DynamoDBClient", object())
+
+    def request(self, _client: object) -> dict[str, Any]:
+        answer = self.answers[min(self.asked, len(self.answers) - 1)]
+        self.asked += 1
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+PASSING = [
+    error("ThrottlingException"),
+    error("ProvisionedThroughputExceededException"),
+    error("RequestLimitExceeded"),
+    error("TransactionConflictException"),
+    error("TransactionInProgressException"),
+    error("InternalServerError", 500),
+    error("a proxy's page", 502),
+    cancelled("TransactionConflict", None),
+    cancelled(None, "ThrottlingError"),
+    cancelled("ProvisionedThroughputExceeded", "TransactionConflict"),
+    EndpointConnectionError(endpoint_url=WHERE),
+    ConnectionClosedError(endpoint_url=WHERE),
+    ReadTimeoutError(endpoint_url=WHERE),
+    CredentialRetrievalError(provider="p", error_msg="e"),
+    ResponseParserError("half an answer"),
+]
+
+
+@pytest.mark.parametrize("passing", PASSING, ids=str)
+def test_what_passes_is_tried_again(passing: Exception) -> None:
+    script = Script([passing, passing, GOOD])
+
+    assert script.calls().call("claiming x", script.request) == GOOD
+
+    assert script.asked == 3
+
+
+@pytest.mark.parametrize("passing", PASSING, ids=str)
+def test_what_does_not_pass_in_time_is_ledger_unavailable(passing: Exception) -> None:
+    script = Script([passing])
+
+    with pytest.raises(LedgerUnavailable, match=r"orders-ledger .*claiming x.*30 s") as raised:
+        script.calls().call("claiming x", script.request)
+
+    assert raised.value.__cause__ is passing
+    assert 25 < script.now < 30
+
+
+def test_without_patience_there_is_one_try() -> None:
+    script = Script([error("ThrottlingException")])
+
+    with pytest.raises(LedgerUnavailable):
+        script.calls(Patience(seconds=0)).call("claiming x", script.request)
+
+    assert (script.asked, script.pauses) == (1, [])
+
+
+def test_pauses_are_drawn_from_a_bound_that_doubles_up_to_the_longest() -> None:
+    patience = Patience(first_pause_seconds=0.1, longest_pause_seconds=0.5)
+    script = Script([error("ThrottlingException")] * 5 + [GOOD])
+
+    script.calls(patience).call("claiming x", script.request)
+
+    assert script.pauses == pytest.approx([0.05, 0.1, 0.2, 0.25, 0.25])
+
+
+def test_a_refused_condition_carries_the_item_as_it_was() -> None:
+    script = Script([error("ConditionalCheckFailedException", Item=ITEM)])
+
+    with pytest.raises(Refused) as raised:
+        script.calls().call("leasing", script.request)
+
+    assert raised.value.images == {0: {"pk": "a", "epoch": 7}}
+    assert script.asked == 1
+
+
+def test_a_refused_condition_on_nothing_says_so() -> None:
+    script = Script([error("ConditionalCheckFailedException")])
+
+    with pytest.raises(Refused) as raised:
+        script.calls().call("renewing", script.request)
+
+    assert raised.value.images == {0: None}
+
+
+def test_each_refused_write_of_a_transaction_is_told_by_its_place() -> None:
+    refusal = cancelled(
+        None, "ConditionalCheckFailed", "ConditionalCheckFailed", items=(None, ITEM, None)
+    )
+    script = Script([refusal])
+
+    with pytest.raises(Refused) as raised:
+        script.calls().call("claiming x", script.request)
+
+    assert raised.value.images == {1: {"pk": "a", "epoch": 7}, 2: None}
+
+
+def test_a_refused_condition_beside_a_conflict_is_a_refusal() -> None:
+    script = Script([cancelled("TransactionConflict", "ConditionalCheckFailed")])
+
+    with pytest.raises(Refused) as raised:
+        script.calls().call("claiming x", script.request)
+
+    assert raised.value.images == {1: None}
+
+
+@pytest.mark.parametrize(
+    ("invalid", "code"),
+    [
+        (cancelled(None, "ValidationError"), "ValidationError"),
+        (cancelled("TransactionConflict", "ValidationError"), "ValidationError"),
+        (error("ValidationException"), "ValidationException"),
+    ],
+)
+def test_an_invalid_request_is_never_tried_again(invalid: ClientError, code: str) -> None:
+    script = Script([invalid])
+
+    with pytest.raises(Rejected, match=r"orders-ledger.*claiming x") as raised:
+        script.calls().call("claiming x", script.request)
+
+    assert (raised.value.code, script.asked) == (code, 1)
+
+
+def test_a_missing_table_is_named_with_its_remedy() -> None:
+    script = Script([error("ResourceNotFoundException")])
+
+    with pytest.raises(Misconfigured, match=rf"orders-ledger \({WHERE}\).*no such table.*create"):
+        script.calls().call("claiming x", script.request)
+
+
+@pytest.mark.parametrize(
+    "code", ["AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException"]
+)
+def test_a_missing_permission_is_named_with_its_remedy(code: str) -> None:
+    script = Script([error(code)])
+
+    with pytest.raises(Misconfigured, match=f"orders-ledger.*claiming x.*{code}.*doctor"):
+        script.calls().call("claiming x", script.request)
+
+
+@pytest.mark.parametrize("problem", [NoCredentialsError(), NoRegionError()], ids=str)
+def test_a_client_that_cannot_be_set_up_is_misconfigured(problem: BotoCoreError) -> None:
+    script = Script([problem])
+
+    with pytest.raises(Misconfigured, match=type(problem).__name__):
+        script.calls().call("claiming x", script.request)
+
+
+def test_a_process_connects_once() -> None:
+    script = Script([GOOD])
+    calls = script.calls()
+
+    calls.call("one", script.request)
+    calls.call("two", script.request)
+
+    assert script.connected == 1
+
+
+def test_nothing_is_connected_before_the_first_call() -> None:
+    script = Script([GOOD])
+
+    script.calls()
+
+    assert script.connected == 0
+
+
+def test_a_forked_process_connects_for_itself() -> None:
+    script = Script([GOOD])
+    calls = script.calls()
+    calls.call("in the parent", script.request)
+    script.process = 2
+
+    calls.call("in the child", script.request)
+
+    assert script.connected == 2
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_every_answer_tells_the_servers_time(*, refused: bool) -> None:
+    headers = {"HTTPHeaders": {"date": "Tue, 14 Nov 2023 22:13:20 GMT"}}
+    answer = error("ConditionalCheckFailedException", ResponseMetadata=headers)
+    script = Script([answer if refused else {"ResponseMetadata": headers}])
+    calls = script.calls()
+
+    if refused:
+        with pytest.raises(Refused):
+            calls.call("leasing", script.request)
+    else:
+        calls.call("leasing", script.request)
+
+    assert calls.clock.now() == 1_700_000_000.0

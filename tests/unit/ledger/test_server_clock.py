@@ -1,0 +1,152 @@
+"""The server's clock is never read ahead of the server."""
+
+from dataclasses import dataclass
+from email.utils import formatdate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extentflow.ledger.server_clock import ServerClock, Timing
+
+START = 1_700_000_000.0
+
+
+@dataclass
+class Clocks:
+    """A server's clock and ours, set by the test."""
+
+    server: float = START
+    local: float = 50.0
+    wall: float = 9_000.0
+
+    def timing(self) -> Timing:
+        return Timing(lambda: self.local, lambda: self.wall, self.pass_by)
+
+    def pass_by(self, seconds: float, *, rate: float = 1.0) -> None:
+        self.server += seconds
+        self.local += seconds * rate
+        self.wall += seconds
+
+    def answer(self, clock: ServerClock, *, out: float = 0.0, back: float = 0.0) -> None:
+        asked = self.local
+        self.pass_by(out)
+        date = formatdate(int(self.server), usegmt=True)
+        self.pass_by(back)
+        clock.heard({"date": date}, asked=asked)
+
+
+@pytest.fixture
+def clocks() -> Clocks:
+    return Clocks()
+
+
+@pytest.fixture
+def clock(clocks: Clocks) -> ServerClock:
+    return ServerClock(clocks.timing())
+
+
+def test_nothing_is_known_before_the_first_answer(clock: ServerClock) -> None:
+    assert clock.now() is None
+
+
+def test_an_answers_date_is_carried_on_by_the_local_clock(
+    clocks: Clocks, clock: ServerClock
+) -> None:
+    clocks.answer(clock)
+
+    clocks.pass_by(12.5)
+
+    assert clock.now() == START + 12.5
+
+
+def test_a_later_answer_tightens_the_bound(clocks: Clocks, clock: ServerClock) -> None:
+    clocks.pass_by(0.9)
+    clocks.answer(clock)
+    clocks.pass_by(0.2)
+
+    clocks.answer(clock)
+
+    assert clock.now() == START + 1.0
+
+
+def test_an_answer_within_the_same_second_keeps_what_is_tighter(
+    clocks: Clocks, clock: ServerClock
+) -> None:
+    clocks.answer(clock)
+    clocks.pass_by(0.7)
+
+    clocks.answer(clock)
+
+    assert clock.now() == pytest.approx(START + 0.7)
+
+
+def test_a_slow_answer_does_not_turn_the_clock_back(clocks: Clocks, clock: ServerClock) -> None:
+    clocks.answer(clock)
+
+    clocks.answer(clock, out=0.2, back=4.0)
+
+    assert clock.now() == pytest.approx(START + 4.2)
+
+
+def test_a_local_clock_that_runs_fast_is_corrected(clocks: Clocks, clock: ServerClock) -> None:
+    clocks.answer(clock)
+    clocks.pass_by(40.0, rate=1.1)
+    assert clock.now() == pytest.approx(START + 44.0)
+
+    clocks.answer(clock)
+
+    assert clock.now() == START + 40.0
+
+
+def test_after_a_minute_without_an_answer_the_server_is_to_be_asked(
+    clocks: Clocks, clock: ServerClock
+) -> None:
+    clocks.answer(clock)
+
+    clocks.pass_by(60.0)
+
+    assert clock.now() is None
+
+
+def test_a_sandbox_that_was_frozen_asks_although_its_monotonic_clock_stood_still(
+    clocks: Clocks, clock: ServerClock
+) -> None:
+    clocks.answer(clock)
+
+    clocks.pass_by(600.0, rate=0.0)
+
+    assert clock.now() is None
+
+
+@pytest.mark.parametrize("headers", [{}, {"date": ""}, {"date": "yesterday"}])
+def test_an_answer_without_a_date_is_ignored(clock: ServerClock, headers: dict[str, str]) -> None:
+    clock.heard(headers, asked=0.0)
+
+    assert clock.now() is None
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 20), st.floats(0, 3), st.floats(0, 3)), min_size=1, max_size=30
+    ),
+    st.floats(0, 0.999),
+)
+def test_the_estimate_is_a_lower_bound_and_never_late_by_more_than_a_second_and_the_way(
+    exchanges: list[tuple[float, float, float]], fraction: float
+) -> None:
+    clocks = Clocks(server=START + fraction)
+    clock = ServerClock(clocks.timing())
+    latest = 0.0
+
+    for idle, out, back in exchanges:
+        clocks.pass_by(idle)
+        clocks.answer(clock, out=out, back=back)
+
+        estimate = clock.now()
+
+        assert estimate is not None
+        assert estimate <= clocks.server + 1e-6
+        assert estimate > clocks.server - 1.0 - back - 1e-6
+        assert estimate >= latest - 1e-6
+        latest = estimate
