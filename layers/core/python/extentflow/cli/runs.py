@@ -102,10 +102,9 @@ def run(
     versions = list(_selected(site, config, revision, addresses))
     topics = [config.topic_for(version) for version in versions]
     preflight.check(config, site.broker, topics)
-    with _engine(site, engine, cores, master) as chosen:
-        limit = config.max_tasks or chosen.cores
+    with _engine(site, engine, cores, master, config.max_tasks) as chosen:
         intakes: Iterator[Intake] = (
-            site.intake(config, revision, version, min(limit, chosen.cores)) for version in versions
+            site.intake(config, revision, version, chosen.cores) for version in versions
         )
         with RunProgress(output.err) as progress:
             driver = _driver(site, engine, chosen, progress)
@@ -129,7 +128,7 @@ def replay(
     config = site.config(found.connector, found.revision)
     preflight.check(config, site.broker, [config.topic_for(found.version)])
     with (
-        _engine(site, engine, cores, master) as chosen,
+        _engine(site, engine, cores, master, config.max_tasks) as chosen,
         RunProgress(output.err) as progress,
     ):
         driver = _driver(site, engine, chosen, progress)
@@ -157,9 +156,11 @@ def _driver(site: Site, name: str, engine: Engine, progress: RunProgress) -> Run
 
 
 @contextmanager
-def _engine(site: Site, name: str, cores: int | None, master: str | None) -> Iterator[Engine]:
+def _engine(
+    site: Site, name: str, cores: int | None, master: str | None, max_tasks: int | None
+) -> Iterator[Engine]:
     """Yield an engine that SIGINT and SIGTERM stop; a second signal ends the process at once."""
-    engine = open_engine(site, name, cores=cores, master=master)
+    engine = open_engine(site, name, cores=cores, master=master, max_tasks=max_tasks)
     before = {
         number: signal.signal(number, lambda *_: _on_signal(engine, before))
         for number in (signal.SIGINT, signal.SIGTERM)

@@ -76,7 +76,7 @@ def context(master: str | None, settings: dict[str, str]) -> SparkContext:
 class SparkEngine:
     """Runs tasks on a SparkContext's executors; `evict(run)` settles what workers left behind.
 
-    `slots` bounds the tasks at once: a task without a slot only waits.
+    `most` bounds the tasks at once: a task without a slot would only wait.
     """
 
     def __init__(
@@ -84,19 +84,19 @@ class SparkEngine:
         spec: WorkerSpec,
         sc: SparkContext,
         *,
-        slots: int,
+        most: int,
         evict: Callable[[str], int],
     ) -> None:
         self._spec = spec
         self._sc = sc
-        self._slots = slots
+        self._most = most
         self._evict = evict
         self._stopping = threading.Event()
 
     @property
     def cores(self) -> int:
-        """Parallel tasks: what the cluster offers, at most the number of slots."""
-        return max(1, min(int(self._sc.defaultParallelism), self._slots))
+        """Parallel tasks: what the cluster offers, at most `most`."""
+        return max(1, min(int(self._sc.defaultParallelism), self._most))
 
     def run(self, tasks: Sequence[Task], watch: Watch) -> None:
         """See `Engine.run`."""
@@ -107,7 +107,7 @@ class SparkEngine:
         watcher = threading.Thread(target=_follow, args=(receipts, over, watch), daemon=True)
         watcher.start()
         try:
-            parts = len(tasks) if self._slots >= int(self._sc.defaultParallelism) else self._slots
+            parts = len(tasks) if self._most >= int(self._sc.defaultParallelism) else self._most
             rdd = self._sc.parallelize(tasks, min(len(tasks), parts))
             rdd.foreachPartition(partial(_run_partition, self._spec, receipts))
         except (Py4JJavaError, Py4JError) as exc:

@@ -17,11 +17,17 @@ SUBMITTED = "submitted"
 
 
 def open_engine(
-    site: Site, name: str = "spark", *, cores: int | None = None, master: str | None = None
+    site: Site,
+    name: str = "spark",
+    *,
+    cores: int | None = None,
+    master: str | None = None,
+    max_tasks: int | None = None,
 ) -> Engine:
-    """Return the engine called `name`; `cores` bounds its workers (default: this machine's).
+    """Return the engine called `name`; `cores` are its workers here (default: this machine's).
 
-    `master` None means this machine for `spark`; SUBMITTED leaves it to spark-submit.
+    `max_tasks` (`tasks.max`) bounds the extents in work at once on any engine. `master` None means
+    this machine for `spark`; SUBMITTED leaves it to spark-submit.
 
     Raises:
         Misconfigured: no such engine, or pyspark is not installed.
@@ -33,13 +39,14 @@ def open_engine(
     spec = WorkerSpec(
         open=open_worker, settings=site.settings.to_map(), run=f"run-{uuid4().hex[:12]}"
     )
-    count = min(cores or os.cpu_count() or 1, site.settings.exactly_once_slots)
+    most = min(max_tasks or site.settings.exactly_once_slots, site.settings.exactly_once_slots)
+    count = min(cores or os.cpu_count() or 1, most)
     if name == "inline":
         return InlineEngine(spec, cores=count, evict=site.evict)
-    return _spark(site, spec, count, master)
+    return _spark(site, spec, count, master, most)
 
 
-def _spark(site: Site, spec: WorkerSpec, cores: int, master: str | None) -> Engine:
+def _spark(site: Site, spec: WorkerSpec, cores: int, master: str | None, most: int) -> Engine:
     try:
         from extentflow.engines import spark  # noqa: PLC0415 - only Spark users need pyspark
     except ModuleNotFoundError as exc:
@@ -50,4 +57,4 @@ def _spark(site: Site, spec: WorkerSpec, cores: int, master: str | None) -> Engi
         sc = spark.local_context(cores)
     else:
         sc = spark.context(None if master == SUBMITTED else master, {})
-    return spark.SparkEngine(spec, sc, slots=site.settings.exactly_once_slots, evict=site.evict)
+    return spark.SparkEngine(spec, sc, most=most, evict=site.evict)
