@@ -115,6 +115,18 @@ class ClaimContract:
         assert scene.try_claim(lease, extent) is None
         assert scene.slot(lease).working is None
 
+    def test_an_extent_replayed_since_it_was_read_as_failed_is_refused(
+        self, world: LedgerUnderTest
+    ) -> None:
+        scene = Scene(world.ledger)
+        extent, lease = scene.extent(scene.job()), scene.lease()
+        scene.fail(scene.claim(lease, extent), 50)
+        stale = scene.item(extent)
+        world.ledger.reopen(extent.job, 0)
+
+        assert scene.try_claim(lease, extent, seen=stale) is None
+        assert scene.claim(lease, extent).item.state is ExtentState.PENDING
+
     @pytest.mark.parametrize("state", [JobState.SUPERSEDED, JobState.CANCELLED, JobState.FAILED])
     def test_a_closed_job_is_refused(self, world: LedgerUnderTest, state: JobState) -> None:
         scene = Scene(world.ledger)

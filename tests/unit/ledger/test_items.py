@@ -1,6 +1,6 @@
 """What the table holds reads back as what was written."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extentflow.ledger import items
@@ -8,13 +8,14 @@ from extentflow.ledger.items import Value
 
 NUMBERS = st.integers(-(10**37), 10**37) | st.floats(allow_nan=False, allow_infinity=False)
 VALUES: st.SearchStrategy[Value] = st.recursive(
-    NUMBERS | st.booleans() | st.text(),
-    lambda inner: st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=10,
+    NUMBERS | st.booleans() | st.text(max_size=5),
+    lambda inner: st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=4,
 )
 
 
-@given(st.dictionaries(st.text(), VALUES))
+@settings(max_examples=50)
+@given(st.dictionaries(st.text(max_size=3), VALUES, max_size=4))
 def test_attributes_survive_the_wire(attributes: dict[str, Value]) -> None:
     assert items.item_from_wire(items.item_to_wire(attributes)) == attributes
 
@@ -28,7 +29,7 @@ def test_truth_is_not_a_number() -> None:
     assert items.to_wire(value=True) == {"BOOL": True}
 
 
-@given(st.lists(st.integers(0, 99_999_999), unique=True))
+@given(st.lists(st.integers(0, 99_999_999), unique=True, max_size=10))
 def test_sort_keys_keep_the_order_of_ordinals_and_slots(numbers: list[int]) -> None:
     by_number = sorted(numbers)
 

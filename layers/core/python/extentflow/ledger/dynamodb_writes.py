@@ -127,11 +127,17 @@ def claim(
     """Claim an extent for a slot that works on nothing; `after` is the extent as claimed."""
     is_unclaimed = Attr("claim").not_exists()
     is_pending = Attr("state").eq(str(ExtentState.PENDING))
+    state_as_seen = Attr("state").eq(str(seen.state))
     position_as_seen = Attr("position").eq(seen.position)
     attempts_as_seen = Attr("attempts").eq(seen.attempts)
     range_as_ours = Attr("start").eq(extent.start) & Attr("end").eq(extent.end)
     is_as_seen = (
-        is_unclaimed & is_pending & position_as_seen & attempts_as_seen & range_as_ours
+        is_unclaimed
+        & is_pending
+        & state_as_seen
+        & position_as_seen
+        & attempts_as_seen
+        & range_as_ours
         if rules.exists(seen)
         else _is_new()
     )

@@ -30,8 +30,11 @@ def exists(item: ExtentItem) -> bool:
 
 def unchanged(item: ExtentItem, seen: ExtentItem) -> bool:
     """Whether an extent is as a claimant read it."""
-    existence = exists(item) == exists(seen)
-    return existence and (item.position, item.attempts) == (seen.position, seen.attempts)
+    return _claimable(item) == _claimable(seen)
+
+
+def _claimable(item: ExtentItem) -> tuple[bool, ExtentState, int, int]:
+    return exists(item), item.state, item.position, item.attempts
 
 
 def claimed(item: ExtentItem, extent: Extent, mark: ClaimMark) -> ExtentItem:
