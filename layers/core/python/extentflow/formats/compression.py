@@ -80,7 +80,7 @@ def _member(rest: bytes, pieces: Iterator[bytes], step_bytes: int) -> Generator[
         if step:
             yield step
         rest = member.unconsumed_tail
-        if not rest and len(step) < step_bytes and not member.eof:
+        if not rest and not member.eof:
             rest = next(pieces, b"")
             if not rest:
                 raise _Broken("truncated: the last member has no end")
