@@ -1,6 +1,7 @@
 """Nested columns: nulls at every level, slices, hidden values, names that cannot be."""
 
 import uuid
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -161,6 +162,15 @@ def test_few_distinct_values_read_as_many_do() -> None:
 
     for kind in kinds:
         assert texts(few.cast(kind)) == texts(many.cast(kind))[:-1]
+
+
+@pytest.mark.parametrize("precision", [18, 19, 38])
+def test_long_decimals_that_end_alike_stay_apart(precision: int) -> None:
+    long = 10 ** (precision - 1)
+    values = [Decimal(long + 1), Decimal(long + 2**64 % long + 1), Decimal(1)] * 8
+
+    assert texts(pa.array(values, pa.decimal128(precision, 0))) == [str(value) for value in values]
+    assert texts(pa.array(values[:1] * 8, pa.decimal128(precision, 0))) == [str(long + 1)] * 8
 
 
 def test_an_empty_batch_gives_an_empty_array() -> None:
