@@ -341,6 +341,20 @@ class SinkContract:
         assert values_of(delivered) == [b"one", None, b"three"]
         assert [record.key for record in delivered] == [b"zero", b"one", None]
 
+    @pytest.mark.parametrize("column", ["keys", "headers"])
+    def test_columns_of_different_length_are_refused_as_a_whole(
+        self, cluster: ClusterUnderTest, column: str
+    ) -> None:
+        topic = cluster.topic()
+        short = {"keys": pa.array([b"k"]), "headers": [()]}[column]
+
+        with self.opened(cluster, cluster.identity()) as sink:
+            with pytest.raises(ValueError, match=r"\d"):
+                sink.send(lines(topic, b"a", b"b", **{column: short}))
+            sink.commit(PROGRESS)
+
+        assert cluster.read_committed(topic) == []
+
     def test_no_records_are_no_problem(self, cluster: ClusterUnderTest) -> None:
         topic = cluster.topic()
 

@@ -81,6 +81,9 @@ class ScriptedProducer:
         value: bytes | None,
         key: bytes | None,
         partition: int,
+        _callback: None = None,
+        _on_delivery: None = None,
+        _timestamp: int = 0,
         headers: object = None,
     ) -> None:
         if self.queue_limit is not None and len(self.sent) >= self.queue_limit:

@@ -78,7 +78,9 @@ def _settings(kafka: Mapping[str, str]) -> dict[str, str]:
         "enable.partition.eof": "true",
         "auto.offset.reset": "earliest",
         "check.crcs": "true",
-        "queued.max.messages.kbytes": "65536",
+        # Per partition; by default a reader then rests for a second (163 against 764 k rows/s).
+        "queued.max.messages.kbytes": "16384",
+        "fetch.queue.backoff.ms": "5",
     }
 
 

@@ -142,7 +142,7 @@ class _Log:
             )
         taken: list[_Stored] = []
         refused: list[Refusal] = []
-        for index, (key, value, headers) in enumerate(_rows(records)):
+        for index, (key, value, headers) in enumerate(list(_rows(records))):
             size = len(key or b"") + len(value or b"") + sum(len(k) + len(v) for k, v in headers)
             if size > min(limit, topic.max_message_bytes):
                 refused.append(Refusal(index, f"a record of {size} bytes is too large"))
