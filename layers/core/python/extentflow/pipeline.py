@@ -6,8 +6,8 @@ records (the runner decides), which format, converter or store is at work.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
-import numpy as np
 import pyarrow as pa
 
 from extentflow.converters import Converter
@@ -59,31 +59,41 @@ class Pipeline:
             yield self._convert(chunk, *converters)
 
     def _convert(self, chunk: Chunk, value: Converter, key: Converter | None) -> Prepared:
-        try:
-            return self._prepared(chunk, value, key)
-        except CorruptRecord as exc:
-            if not exc.rows:
-                raise
-            return self._prepared(_without(chunk, exc.rows), value, key)
+        """Convert a chunk, moving the rows that a converter blames to its bad records."""
+        while True:
+            blamed: dict[int, str] = {}
+            values = _converted(value, chunk.batch, blamed)
+            keys = None if key is None else _converted(key, chunk.batch, blamed)
+            if not blamed:
+                records = Records(self.topic, values, keys, partition=self.partition)
+                return Prepared(records, chunk.places, chunk.bad, chunk.next_position)
+            chunk = _without(chunk, blamed)
 
-    def _prepared(self, chunk: Chunk, value: Converter, key: Converter | None) -> Prepared:
-        records = Records(
-            topic=self.topic,
-            values=value(chunk.batch),
-            keys=None if key is None else key(chunk.batch),
-            partition=self.partition,
-        )
-        return Prepared(records, chunk.places, chunk.bad, chunk.next_position)
+
+def _converted(converter: Converter, batch: pa.RecordBatch, blamed: dict[int, str]) -> pa.Array:
+    """Return the converted rows; where some are to blame, note them and return nothing usable."""
+    try:
+        return converter(batch)
+    except CorruptRecord as exc:
+        if not exc.rows:
+            raise
+        blamed.update(exc.rows)
+        return pa.nulls(batch.num_rows, pa.binary())
 
 
 def _without(chunk: Chunk, rows: Mapping[int, str]) -> Chunk:
-    """Return the chunk with `rows` moved from its batch to its bad records."""
-    keep = np.ones(chunk.batch.num_rows, dtype=bool)
-    keep[list(rows)] = False
-    bad = tuple(BadRecord(None, int(chunk.places[row]), why) for row, why in sorted(rows.items()))
+    """Return the chunk with `rows` moved from its batch to its bad records.
+
+    Put together from slices: Arrow's own filter does not know every type (string_view).
+    """
+    batch, places = chunk.batch, chunk.places
+    bounds = [-1, *sorted(rows), batch.num_rows]
+    kept = [(left + 1, right) for left, right in pairwise(bounds) if left + 1 < right]
+    pieces = [batch.slice(start, end - start) for start, end in kept]
+    bad = tuple(BadRecord(None, int(places[row]), why) for row, why in rows.items())
     return replace(
         chunk,
-        batch=chunk.batch.filter(pa.array(keep)),
-        places=[place for place, kept in zip(chunk.places, keep, strict=True) if kept],
+        batch=pa.concat_batches(pieces) if pieces else batch.slice(0, 0),
+        places=[places[row] for start, end in kept for row in range(start, end)],
         bad=tuple(sorted(chunk.bad + bad, key=lambda record: record.place)),
     )

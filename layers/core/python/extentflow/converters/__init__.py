@@ -18,6 +18,9 @@ class Converter(Protocol):
         """Return an array as long as the batch; a null is a Kafka null (tombstone).
 
         Computed on columns: no Python object per record.
+
+        Raises:
+            CorruptRecord: its `rows` name every row that has no faithful payload, and why.
         """
         ...
 
