@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from extentflow.clock import Clock
-from extentflow.errors import Conflict, ObjectChanged, Permanent, reason
+from extentflow.errors import Conflict, Misconfigured, ObjectChanged, Permanent, reason
 from extentflow.formats import Format
-from extentflow.ledger import Ledger
-from extentflow.model import Extent, Job, JobState, ObjectVersion, Plan, job_id
+from extentflow.ledger import Ledger, rules
+from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Plan, job_id
 from extentflow.storage import RangeSource
 
 MIN_EXTENT_BYTES = 1 << 20
@@ -56,6 +56,20 @@ def target_bytes(fmt: Format, size: int, *, extent_bytes: int | None, cores: int
     return min(usual, max(MIN_EXTENT_BYTES, -(-size // max(1, cores))))
 
 
+def check_cluster(job: Job, cluster: str) -> None:
+    """Refuse a job whose progress another Kafka cluster holds.
+
+    Raises:
+        Conflict: names both clusters.
+    """
+    if job.cluster != cluster:
+        raise Conflict(
+            f"{job.version.uri}: job {job.id} delivers to Kafka cluster {job.cluster}, and "
+            f"bootstrap.servers leads to {cluster}; point it at the job's cluster, or deliver the "
+            "object to this one as well with `extentflow run --again`"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Planner:
     """Registers jobs and cuts them. `open` returns a job's format and pinned source."""
@@ -69,9 +83,13 @@ class Planner:
 
         A job that was SUPERSEDED (object A, then B, then A again) is resumed, because its version
         is the current one now. `again` registers the next generation: a full second delivery.
+
+        Raises:
+            Conflict: the job is there already and belongs to another Kafka cluster.
         """
         job = self._new(intake, self._generation(intake) if again else 0)
         found = self.ledger.register(job)
+        check_cluster(found, intake.cluster)
         if found.state is JobState.SUPERSEDED:
             return self.replay(found)
         return found
@@ -115,12 +133,23 @@ class Planner:
         """Make failed extents (or one) pending again and their job open; positions are kept.
 
         Raises:
-            ProgressUnknown: an extent's progress is unknown and duplicates are not accepted.
+            ProgressUnknown: an extent's progress is unknown and duplicates are not accepted; the
+                job stays as it is.
+            Misconfigured: extent `ordinal` is not FAILED.
         """
+        items = self.ledger.extents(job.id)
+        failed = [item for item in items if item.state is ExtentState.FAILED]
+        wanted = [item for item in failed if ordinal in (None, item.ordinal)]
+        if ordinal is not None and not wanted:
+            raise Misconfigured(
+                f"extent {ordinal} of job {job.id} is not FAILED; "
+                f"`extentflow status {job.id}` shows the extents that are"
+            )
+        for item in wanted:
+            rules.check_replay(item, accept_duplicates=accept_duplicates)
         job = self.ledger.resume(job.id)
-        for item in list(self.ledger.extents(job.id)):
-            if ordinal is None or item.ordinal == ordinal:
-                self.ledger.reopen(job.id, item.ordinal, accept_duplicates=accept_duplicates)
+        for item in wanted:
+            self.ledger.reopen(job.id, item.ordinal, accept_duplicates=accept_duplicates)
         return self.ledger.job(job.id) or job
 
     def _new(self, intake: Intake, generation: int) -> Job:

@@ -3,11 +3,15 @@
 Owns: the checks before a run. Refuses to know: how a doctor explains them in full.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Protocol
 
 from extentflow.connectors import ConnectorConfig
-from extentflow.errors import Misconfigured
+from extentflow.errors import Misconfigured, UnsupportedFormat
+from extentflow.model import ObjectVersion
+
+SHOWN_OBJECTS = 20
 
 
 class Cluster(Protocol):
@@ -22,21 +26,35 @@ class Cluster(Protocol):
         ...
 
 
-def check(config: ConnectorConfig, cluster: Cluster, topics: Iterable[str]) -> None:
-    """Raise when a run into `topics` could not deliver anything.
+def check(config: ConnectorConfig, cluster: Cluster, versions: Iterable[ObjectVersion]) -> None:
+    """Raise when a run over `versions` could not deliver one of them, or none.
 
     Raises:
         Misconfigured: every missing or unusable thing, one line each.
         SinkUnavailable: the broker does not answer.
     """
-    wanted = dict.fromkeys(topics)
-    if config.dead_letter_topic is not None:
-        wanted[config.dead_letter_topic] = None
-    problems: list[str] = []
+    wanted = {} if config.dead_letter_topic is None else {config.dead_letter_topic: None}
+    problems = list(_unusable(config, versions, wanted))
+    if len(problems) > SHOWN_OBJECTS:
+        rest = len(problems) - SHOWN_OBJECTS
+        problems = [*islice(problems, SHOWN_OBJECTS), f"and {rest} more objects like these"]
     _try(problems, cluster.ensure_progress_topic)
     _try(problems, lambda: cluster.topics(list(wanted)))
     if problems:
         raise Misconfigured(problems)
+
+
+def _unusable(
+    config: ConnectorConfig, versions: Iterable[ObjectVersion], wanted: dict[str, None]
+) -> Iterator[str]:
+    """Yield what is wrong with objects by their names; note the topics of the others."""
+    for version in versions:
+        try:
+            config.format_for(version.key)
+            config.compression_for(version.key)
+            wanted[config.topic_for(version)] = None
+        except (Misconfigured, UnsupportedFormat) as exc:
+            yield str(exc)
 
 
 def _try(problems: list[str], check_one: Callable[[], object]) -> None:

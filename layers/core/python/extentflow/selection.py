@@ -4,8 +4,10 @@ Owns: reading addresses, matching keys. Refuses to know: what is done with the o
 
     s3://bucket/a/b.csv      the object; where there is none, everything below a/b.csv/
     s3://bucket/a/           everything below a/, nested prefixes included
-    s3://bucket/a/*.csv      a glob; `*` also crosses slashes. An object of exactly that name wins
+    s3://bucket/a/*.csv      a glob; `*` also crosses slashes
     file:///data/a.csv       with endpoint.type=localfile
+
+What exists under exactly that name wins: a key or a prefix may hold `*`, `?` or `[`.
 """
 
 from collections.abc import Iterator
@@ -21,7 +23,7 @@ GLOB_CHARACTERS = "*?["
 
 @dataclass(frozen=True, slots=True)
 class Territory:
-    """What belongs to a connector: keys below `prefix` in `bucket`."""
+    """What belongs to a connector: keys that begin with `prefix` in `bucket`."""
 
     connector: str
     bucket: str
@@ -29,6 +31,8 @@ class Territory:
 
     def key(self, address: str) -> str:
         """Return the key (or key pattern) that `address` names in this territory.
+
+        The territory's own prefix stands for all of it.
 
         Raises:
             Misconfigured: another bucket, another prefix, or no address at all.
@@ -39,20 +43,23 @@ class Territory:
                 return self._inside(address, address[len(root) + 1 :])
         raise Misconfigured(
             f"{address} is not in bucket {self.bucket}, which is what connector {self.connector} "
-            f"reads; give an address below {self._root()} or use another connector"
+            f"reads; give an address below {self.uri(self.prefix)} or use another connector"
         )
+
+    def uri(self, key: str) -> str:
+        """Return the address of a key, or of a prefix."""
+        scheme = "file" if self.bucket.startswith("/") else "s3"
+        return f"{scheme}://{self.bucket}/{key}"
 
     def _inside(self, address: str, key: str) -> str:
-        if key.startswith(self.prefix) or (self.prefix.startswith(key) and key[-1:] in ("", "/")):
-            return key if key.startswith(self.prefix) else self.prefix
+        if key.startswith(self.prefix):
+            return key
+        if key == "" or self.prefix.startswith(f"{key.removesuffix('/')}/"):
+            return self.prefix
         raise Misconfigured(
-            f"{address} is not below {self._root()}, which is what connector {self.connector} "
-            "reads; give an address below it or use another connector"
+            f"{address} is not below {self.uri(self.prefix)}, which is what connector "
+            f"{self.connector} reads; give an address below it or use another connector"
         )
-
-    def _root(self) -> str:
-        scheme = "file" if self.bucket.startswith("/") else "s3"
-        return f"{scheme}://{self.bucket}/{self.prefix}"
 
 
 def select(store: ObjectStore, territory: Territory, pattern: str) -> Iterator[ObjectVersion]:
@@ -64,21 +71,33 @@ def select(store: ObjectStore, territory: Territory, pattern: str) -> Iterator[O
         Misconfigured: nothing matches.
         ObjectGone, AccessDenied, StoreUnavailable: from the store.
     """
-    exact = None if pattern == "" or pattern.endswith("/") else _head(store, territory, pattern)
-    if exact is not None:
-        yield exact
+    for keys in _meanings(store, territory, pattern):
+        found = False
+        for key in keys:
+            version = _head(store, territory, key)
+            if version is not None:  # None: deleted since it was listed
+                found = True
+                yield version
+        if found:
+            return
+    raise Misconfigured(
+        f"no object matches {territory.uri(pattern)}; "
+        "check the address, or list the bucket with your S3 client"
+    )
+
+
+def _meanings(store: ObjectStore, territory: Territory, pattern: str) -> Iterator[Iterator[str]]:
+    """Yield the keys of each thing that `pattern` may mean, the likeliest first."""
+    if pattern == territory.prefix:
+        yield _below(store, territory, pattern)
         return
-    found = False
-    for key in _matches(store, territory, pattern):
-        version = _head(store, territory, key)
-        if version is not None:  # deleted since it was listed
-            found = True
-            yield version
-    if not found:
-        raise Misconfigured(
-            f"no object matches s3://{territory.bucket}/{pattern}; "
-            "check the address, or list the bucket with your S3 client"
-        )
+    directory = pattern.endswith("/")
+    if not directory:
+        yield iter([pattern])
+    yield _below(store, territory, pattern if directory else f"{pattern}/")
+    rest = pattern.removeprefix(territory.prefix)
+    if any(character in rest for character in GLOB_CHARACTERS):
+        yield _matching(store, territory, f"{rest}*" if directory else rest)
 
 
 def _head(store: ObjectStore, territory: Territory, key: str) -> ObjectVersion | None:
@@ -88,12 +107,17 @@ def _head(store: ObjectStore, territory: Territory, key: str) -> ObjectVersion |
         return None
 
 
-def _matches(store: ObjectStore, territory: Territory, pattern: str) -> Iterator[str]:
-    glob = next((i for i, c in enumerate(pattern) if c in GLOB_CHARACTERS), None)
-    prefix = pattern if glob is None else pattern[:glob]
-    if glob is None and pattern and not pattern.endswith("/"):
-        prefix = f"{pattern}/"
+def _below(store: ObjectStore, territory: Territory, prefix: str) -> Iterator[str]:
+    """Yield the keys of objects; a key that ends with a slash is a console's idea of a folder."""
     for listed in store.list(territory.bucket, prefix):
-        wanted = glob is None or fnmatchcase(listed.key, pattern)
-        if wanted and listed.key.startswith(territory.prefix) and not listed.key.endswith("/"):
+        if not listed.key.endswith("/"):
             yield listed.key
+
+
+def _matching(store: ObjectStore, territory: Territory, glob: str) -> Iterator[str]:
+    """Yield the keys whose part behind the territory's prefix matches."""
+    literal = min(glob.index(c) for c in GLOB_CHARACTERS if c in glob)
+    begin = len(territory.prefix)
+    for key in _below(store, territory, territory.prefix + glob[:literal]):
+        if fnmatchcase(key[begin:], glob):
+            yield key

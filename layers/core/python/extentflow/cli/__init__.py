@@ -3,17 +3,18 @@
 Owns: the application, exit codes, what an error looks like. Refuses to know: what commands do;
 each group of commands is a module beside this one.
 
-Exit codes: 0 everything is DONE; 1 some job is not; 2 nothing was started, because something is
-missing or wrong; 130 stopped by a signal.
+Exit codes: 0 everything is DONE; 1 some job is not, or a server does not answer; 2 nothing was
+started, because something is missing or wrong; 130 stopped by a signal.
 """
 
-import logging
 import sys
+import traceback
+from collections.abc import Sequence
 from importlib.metadata import entry_points
 from typing import Annotated
 
-import click
 import typer
+from typer.exceptions import TyperException
 
 from extentflow import __version__
 from extentflow.cli import catalogue, doctor, output, runs, status
@@ -22,6 +23,7 @@ from extentflow.errors import ExtentflowError, Misconfigured, Permanent
 NOTHING_STARTED = 2
 INCOMPLETE = 1
 STOPPED = 130
+DEBUG = "--debug"
 
 app = typer.Typer(
     name="extentflow",
@@ -46,7 +48,9 @@ def _version(*, asked: bool) -> None:
 @app.callback()
 def _global(
     *,
-    debug: Annotated[bool, typer.Option("--debug", help="Show traces and debug messages.")] = False,
+    _debug: Annotated[
+        bool, typer.Option(DEBUG, help="Show traces and debug messages; may stand anywhere.")
+    ] = False,
     _asked: Annotated[
         bool,
         typer.Option(
@@ -57,8 +61,7 @@ def _global(
         ),
     ] = False,
 ) -> None:
-    level = logging.DEBUG if debug else logging.WARNING
-    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+    """Declare the options of all commands; `run_command_line` takes --debug out before."""
 
 
 def main() -> None:
@@ -68,32 +71,46 @@ def main() -> None:
     sys.exit(run_command_line(app))
 
 
-def run_command_line(application: typer.Typer) -> int:
-    """Run an application and return its exit code; the only place that catches everything."""
+def run_command_line(application: typer.Typer, arguments: Sequence[str] | None = None) -> int:
+    """Run an application and return its exit code; the only place that catches everything.
+
+    `arguments` are the process's own unless given; --debug may stand anywhere among them.
+    """
+    given = sys.argv[1:] if arguments is None else arguments
+    debug = DEBUG in given
+    output.show_logs(debug=debug)
     try:
-        code = application(standalone_mode=False)
-    except click.ClickException as exc:
-        exc.show()
-        code = exc.exit_code
-    except (click.Abort, KeyboardInterrupt):
+        code = application([word for word in given if word != DEBUG], standalone_mode=False)
+    except TyperException as exc:
+        code = _misspelled(exc)
+    except (typer.Abort, KeyboardInterrupt):
         code = STOPPED
     except ExtentflowError as exc:
-        code = _report(exc)
-    except Exception as exc:
-        if _debugging():
-            raise
-        output.complain(f"unexpected {type(exc).__name__}: {exc}; --debug shows where")
+        _trace(debug=debug)
+        code = _reported(exc)
+    except Exception as exc:  # noqa: BLE001 - whatever it is, people get one line
+        _trace(debug=debug)
+        output.complain(f"unexpected {type(exc).__name__}: {exc}; {DEBUG} shows where")
         code = INCOMPLETE
     return code if isinstance(code, int) else 0
 
 
-def _report(exc: ExtentflowError) -> int:
-    if _debugging():
-        raise exc
+def _misspelled(exc: TyperException) -> int:
+    """Report unknown commands and options; asking for help is not an error to explain."""
+    message = exc.format_message().rstrip(".")
+    context = getattr(exc, "ctx", None)
+    if message:
+        command = "extentflow" if context is None else context.command_path
+        output.complain(f"{message}; `{command} --help` shows what there is")
+    return NOTHING_STARTED
+
+
+def _reported(exc: ExtentflowError) -> int:
     for problem in exc.problems if isinstance(exc, Misconfigured) else [str(exc)]:
         output.complain(problem)
     return NOTHING_STARTED if isinstance(exc, (Misconfigured, Permanent)) else INCOMPLETE
 
 
-def _debugging() -> bool:
-    return "--debug" in sys.argv[1:]
+def _trace(*, debug: bool) -> None:
+    if debug:
+        traceback.print_exc()

@@ -3,6 +3,7 @@
 Owns: these commands. Refuses to know: what a key means; `connectors` does.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -12,26 +13,37 @@ from extentflow.cli import output
 from extentflow.cli.options import AsJson
 from extentflow.connectors import load
 from extentflow.errors import Misconfigured
-from extentflow.wiring import Site, parse_connector
+from extentflow.ledger import ConnectorVersion
+from extentflow.wiring import Site, check_connector
 
 app = typer.Typer(help="Declare which objects go to which topic, and how.", no_args_is_help=True)
 
-File = Annotated[Path, typer.Argument(help=".properties, .json or .yaml file", exists=True)]
+File = Annotated[
+    Path, typer.Argument(help=".properties, .json or .yaml file", exists=True, dir_okay=False)
+]
 Name = Annotated[str, typer.Argument(help="The connector's name")]
 
 
 @app.command()
-def validate(file: File) -> None:
+def validate(file: File, *, as_json: AsJson = False) -> None:
     """Check a connector's file without storing it; all problems are shown at once."""
-    config = parse_connector(load(file))
-    output.out.print(f"{file}: connector {config.name} is valid", highlight=False)
+    try:
+        config = check_connector(load(file))
+    except Misconfigured as exc:
+        if as_json:
+            output.print_json({"valid": False, "problems": exc.problems})
+        raise
+    if as_json:
+        output.print_json({"valid": True, "problems": [], "name": config.name})
+    else:
+        output.out.print(f"{file}: connector {config.name} is valid", highlight=False, markup=False)
 
 
 @app.command()
-def put(file: File, as_json: AsJson = False) -> None:  # noqa: FBT002 - an option
+def put(file: File, *, as_json: AsJson = False) -> None:
     """Store a connector; jobs already planned keep the revision that they began with."""
     raw = load(file)
-    config = parse_connector(raw)
+    config = check_connector(raw)
     stored = Site.from_environment().ledger.put_connector(config.name, raw)
     if as_json:
         output.print_json({"name": stored.name, "revision": stored.revision})
@@ -42,13 +54,11 @@ def put(file: File, as_json: AsJson = False) -> None:  # noqa: FBT002 - an optio
 
 
 @app.command("list")
-def list_all(as_json: AsJson = False) -> None:  # noqa: FBT002 - an option
+def list_all(*, as_json: AsJson = False) -> None:
     """List the connectors."""
     found = list(Site.from_environment().ledger.connectors())
     if as_json:
-        output.print_json(
-            [_plain(version.name, version.revision, version.config) for version in found]
-        )
+        output.print_json([_plain(version) for version in found])
         return
     rows = [
         (version.name, version.revision, version.config.get("topic", ""), _source(version.config))
@@ -58,25 +68,35 @@ def list_all(as_json: AsJson = False) -> None:  # noqa: FBT002 - an option
 
 
 @app.command()
-def show(name: Name, revision: int | None = None, as_json: AsJson = False) -> None:  # noqa: FBT002
+def show(
+    name: Name,
+    *,
+    revision: Annotated[
+        int | None, typer.Option("--revision", min=1, help="Not the latest, but this one.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Show a connector's configuration as it was stored (secrets are references)."""
     found = Site.from_environment().ledger.connector(name, revision)
     if found is None:
         raise _unknown(name, revision)
     if as_json:
-        output.print_json(_plain(found.name, found.revision, found.config))
+        output.print_json(_plain(found))
         return
     output.out.print(f"# {found.name}, revision {found.revision}", highlight=False)
     for key, value in sorted(found.config.items()):
-        output.out.print(f"{key}={value}", highlight=False, markup=False)
+        output.out.print(f"{key}={value}", highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()
-def delete(name: Name) -> None:
+def delete(name: Name, *, as_json: AsJson = False) -> None:
     """Hide a connector from new jobs; what is planned goes on with its own revision."""
     if not Site.from_environment().ledger.delete_connector(name):
         raise _unknown(name, None)
-    output.out.print(f"connector {name} deleted", highlight=False)
+    if as_json:
+        output.print_json({"name": name, "deleted": True})
+    else:
+        output.out.print(f"connector {name} deleted", highlight=False)
 
 
 def _unknown(name: str, revision: int | None) -> Misconfigured:
@@ -84,15 +104,14 @@ def _unknown(name: str, revision: int | None) -> Misconfigured:
     return Misconfigured(f"there is no {which}; see `extentflow connectors list`")
 
 
-def _plain(name: str, revision: int, config: object) -> dict[str, object]:
-    return {"name": name, "revision": revision, "config": config}
+def _plain(version: ConnectorVersion) -> dict[str, object]:
+    return {"name": version.name, "revision": version.revision, "config": version.config}
 
 
-def _source(config: object) -> str:
-    assert isinstance(config, dict)  # noqa: S101 - narrows a Mapping for display
+def _source(config: Mapping[str, str]) -> str:
+    """Return the address that a stored connector reads; revisions of any age are shown."""
     bucket = config.get("aws.s3.bucket.name") or config.get("s3.bucket.name")
-    return (
-        f"s3://{bucket}/{config.get('aws.s3.prefix', '')}"
-        if bucket
-        else config.get("directory", "")
-    )
+    if bucket is None:
+        return f"file://{config.get('directory', '')}"
+    prefix = config.get("aws.s3.prefix") or config.get("directory") or ""
+    return f"s3://{bucket}/{prefix}"

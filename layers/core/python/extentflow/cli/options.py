@@ -7,7 +7,7 @@ import typer
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Cores = Annotated[
     int | None,
-    typer.Option("--cores", help="Workers at once on this machine (default: its cores)."),
+    typer.Option("--cores", min=1, help="Workers at once on this machine (default: its cores)."),
 ]
 EngineName = Annotated[
     str, typer.Option("--engine", help="spark (default) or inline: processes without Spark.")

@@ -1,10 +1,11 @@
-"""What the command line prints: tables for people, JSON for programs.
+"""What the command line prints: tables for people, JSON for programs, warnings.
 
-Owns: consoles, sizes, rates and times as people read them. Refuses to know: commands.
-Results go to standard output, progress and messages to standard error.
+Owns: consoles, sizes, rates and times as people read them, which log lines they see. Refuses to
+know: commands. Results go to standard output, progress and messages to standard error.
 """
 
 import json
+import logging
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, is_dataclass
@@ -30,6 +31,10 @@ STATE_STYLES = {
 
 PIPE_COLUMNS = 200
 
+OURS = "extentflow"
+# What the client tells of passing troubles; what they come to is in our own messages.
+CLIENT_LOG = "extentflow.kafka"
+
 out = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)
 err = Console(stderr=True, soft_wrap=True)
 
@@ -52,7 +57,33 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 def complain(message: str) -> None:
     """Write an error to standard error, one line per problem."""
-    err.print(f"[red]error:[/red] {escape(message)}", highlight=False)
+    err.print(f"[red]error:[/red] {escape(' '.join(message.splitlines()))}", highlight=False)
+
+
+def show_logs(*, debug: bool) -> None:
+    """Send log lines to standard error: our warnings and others' errors, or with `debug` all."""
+    handler = logging.StreamHandler()
+    if debug:
+        handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+        logging.getLogger(OURS).setLevel(logging.DEBUG)
+    else:
+        handler.setFormatter(_Line())
+        handler.addFilter(_concerns_people)
+    logging.basicConfig(level=logging.INFO if debug else logging.WARNING, handlers=[handler])
+
+
+class _Line(logging.Formatter):
+    """`warning: what happened`, as errors are written."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{record.levelname.lower()}: {super().format(record)}"
+
+
+def _concerns_people(record: logging.LogRecord) -> bool:
+    room = f"{record.name}."
+    if room.startswith(f"{CLIENT_LOG}."):
+        return False
+    return room.startswith(f"{OURS}.") or record.levelno >= logging.ERROR
 
 
 def size(count: float) -> str:

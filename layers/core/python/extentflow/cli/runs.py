@@ -4,7 +4,7 @@ Owns: these commands, signals, the report of a run. Refuses to know: how an engi
 """
 
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -16,15 +16,15 @@ from extentflow.cli.options import AsJson, Cores, EngineName, Master
 from extentflow.cli.progress import RunProgress
 from extentflow.connectors import ConnectorConfig
 from extentflow.engines import Engine
-from extentflow.ingest import Run, RunReport, known_job
-from extentflow.model import ObjectVersion
-from extentflow.planner import Intake
+from extentflow.ingest import JobReport, Run, RunReport, known_job
+from extentflow.model import JobState, ObjectVersion
+from extentflow.planner import check_cluster
 from extentflow.selection import Territory, select
 from extentflow.wiring import Site, open_engine
 
 INCOMPLETE = 1
 STOPPED = 130
-SHOWN_EXTENTS = 8
+SHOWN_ERRORS = 8
 
 Addresses = Annotated[
     list[str] | None,
@@ -100,15 +100,12 @@ def run(
     site = Site.from_environment()
     config, revision = site.connector(connector)
     versions = list(_selected(site, config, revision, addresses))
-    topics = [config.topic_for(version) for version in versions]
-    preflight.check(config, site.broker, topics)
-    with _engine(site, engine, cores, master, config.max_tasks) as chosen:
-        intakes: Iterator[Intake] = (
-            site.intake(config, revision, version, chosen.cores) for version in versions
-        )
-        with RunProgress(output.err) as progress:
-            driver = _driver(site, engine, chosen, progress)
-            report = driver.ingest(intakes, again=again)
+    preflight.check(config, site.broker, versions)
+    chosen = open_engine(site, engine, cores=cores, master=master, max_tasks=config.max_tasks)
+    with _signals_stop(chosen) as stopped, RunProgress(output.err) as progress:
+        intakes = (site.intake(config, revision, version, chosen.cores) for version in versions)
+        driver = Run(engine, chosen, site.planner(), site.ledger, progress, stopped)
+        report = driver.ingest(intakes, again=again)
     _show(report, as_json=as_json)
 
 
@@ -126,12 +123,11 @@ def replay(
     site = Site.from_environment()
     found = known_job(site.ledger, job)
     config = site.config(found.connector, found.revision)
-    preflight.check(config, site.broker, [config.topic_for(found.version)])
-    with (
-        _engine(site, engine, cores, master, config.max_tasks) as chosen,
-        RunProgress(output.err) as progress,
-    ):
-        driver = _driver(site, engine, chosen, progress)
+    preflight.check(config, site.broker, [found.version])
+    check_cluster(found, site.broker.cluster)
+    chosen = open_engine(site, engine, cores=cores, master=master, max_tasks=config.max_tasks)
+    with _signals_stop(chosen) as stopped, RunProgress(output.err) as progress:
+        driver = Run(engine, chosen, site.planner(), site.ledger, progress, stopped)
         report = driver.replay(found, ordinal=extent, accept_duplicates=accept_duplicates)
     _show(report, as_json=as_json)
 
@@ -151,32 +147,29 @@ def _selected(
                 yield version
 
 
-def _driver(site: Site, name: str, engine: Engine, progress: RunProgress) -> Run:
-    return Run(name, engine, site.planner(), site.ledger, progress)
-
-
 @contextmanager
-def _engine(
-    site: Site, name: str, cores: int | None, master: str | None, max_tasks: int | None
-) -> Iterator[Engine]:
-    """Yield an engine that SIGINT and SIGTERM stop; a second signal ends the process at once."""
-    engine = open_engine(site, name, cores=cores, master=master, max_tasks=max_tasks)
-    before = {
-        number: signal.signal(number, lambda *_: _on_signal(engine, before))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
+def _signals_stop(engine: Engine) -> Iterator[Callable[[], bool]]:
+    """Let SIGINT and SIGTERM stop an engine; yield the question whether one did.
+
+    A second signal ends the process at once.
+    """
+    stopped = False
+
+    def on_signal(_number: int, _frame: object) -> None:
+        nonlocal stopped
+        stopped = True
+        for number in before:
+            signal.signal(number, signal.SIG_DFL)
+        output.err.print("stopping: committing or aborting what is under way")
+        engine.stop()
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, on_signal) for number in numbers}
     try:
-        yield engine
+        yield lambda: stopped
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _on_signal(engine: Engine, before: Iterable[signal.Signals]) -> None:
-    for number in before:
-        signal.signal(number, signal.SIG_DFL)
-    output.err.print("stopping: committing or aborting what is under way")
-    engine.stop()
 
 
 def _show(report: RunReport, *, as_json: bool) -> None:
@@ -184,6 +177,11 @@ def _show(report: RunReport, *, as_json: bool) -> None:
         output.print_json(report.to_json())
     else:
         _show_table(report)
+    for job in report.jobs:
+        if job.state != JobState.DONE:
+            output.complain(_remedy(job))
+    for error in report.errors[:SHOWN_ERRORS]:
+        output.complain(error)
     if not report.ok:
         raise typer.Exit(STOPPED if report.stopped else INCOMPLETE)
 
@@ -201,11 +199,6 @@ def _show_table(report: RunReport) -> None:
         for job in report.jobs
     ]
     output.print_table(("job", "object", "state", "extents", "records", "bad"), rows)
-    for job in report.jobs:
-        if job.state != "DONE":
-            output.complain(_remedy(job.job, job.state, job.reason))
-    for error in report.errors[:SHOWN_EXTENTS]:
-        output.complain(error)
     rate = report.records_this_run / max(report.seconds, 1e-9)
     output.err.print(
         f"{report.records_this_run:,} records in {output.duration(report.seconds)} "
@@ -214,10 +207,11 @@ def _show_table(report: RunReport) -> None:
     )
 
 
-def _remedy(job: str, state: str, reason: str) -> str:
-    why = f": {reason}" if reason else ""
-    if state == "SUPERSEDED":
-        return f"job {job} is SUPERSEDED{why}; run the address again to deliver the new version"
-    if state == "FAILED":
-        return f"job {job} FAILED{why}; mend the cause, then `extentflow replay {job}`"
-    return f"job {job} is still {state}{why}; the same command resumes it"
+def _remedy(report: JobReport) -> str:
+    what = f"{report.uri}: job {report.job} is {report.state}"
+    why = f"{what}: {report.reason}" if report.reason else what
+    if report.state == JobState.SUPERSEDED:
+        return f"{why}; run the address again to deliver the new version"
+    if report.state == JobState.FAILED:
+        return f"{why}; mend the cause, then `extentflow replay {report.job}`"
+    return f"{why}; the same command resumes it"

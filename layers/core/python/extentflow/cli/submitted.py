@@ -4,7 +4,6 @@ Owns: this one command line. Refuses to know: anything that `runs` already does.
 """
 
 import sys
-from typing import Annotated
 
 import typer
 
@@ -20,7 +19,6 @@ def ingest(
     connector: ConnectorName,
     again: Again = False,
     as_json: AsJson = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show traces.")] = False,  # noqa: ARG001
 ) -> None:
     """Deliver objects into Kafka on the executors of the submitted application."""
     run(

@@ -119,7 +119,8 @@ def problems(kafka: Mapping[str, str], producer: Mapping[str, str]) -> list[str]
         if (complaint := _complaint({key: value})).startswith(("No such", "Invalid value")):
             hint = f"; use {JAVA_NAMES[key]}" if key in JAVA_NAMES else ""
             found.append(f"producer.{key}: {complaint}{hint}")
-    if not found and (complaint := _complaint({**kafka, **producer})):
+    whole = {**kafka, **producer, "enable.idempotence": "true"}
+    if not found and (complaint := _complaint(whole).strip()):
         found.append(f"producer.*: {complaint}")
     return found
 

@@ -4,7 +4,7 @@ Owns: the contracts. Refuses to know: boto3, file systems, formats.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from extentflow.model import ObjectVersion
@@ -81,6 +81,7 @@ class StoreOptions:
     """What a connector says about its object store. None: the SDK's own chain or default.
 
     `path_style` None: on where an `endpoint` is set. `verify` is the path of a CA bundle.
+    `retry_seconds` shortens the store's own patience with a server that is away.
     """
 
     endpoint: str | None = None
@@ -91,6 +92,7 @@ class StoreOptions:
     secret_access_key: str | None = None
     role_arn: str | None = None
     role_external_id: str | None = None
+    retry_seconds: float | None = field(default=None, compare=False)
 
 
 _registry: dict[str, Callable[[StoreOptions], ObjectStore]] = {}

@@ -44,7 +44,7 @@ class LocalStore:
             raise Misconfigured(
                 "endpoint.type=localfile takes no endpoint, region, credentials or CA bundle"
             )
-        self._patience = patience
+        self._patience = patience.within(options.retry_seconds)
         self._pread = pread
         self._traffic = Traffic()
 

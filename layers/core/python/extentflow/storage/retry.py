@@ -10,7 +10,7 @@ import itertools
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from extentflow.errors import StoreUnavailable
@@ -33,6 +33,12 @@ class Patience:
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], object] = time.sleep
     chance: Callable[[], float] = random.random
+
+    def within(self, seconds: float | None) -> Patience:
+        """Return a patience that ends after `seconds`, where that is sooner."""
+        if seconds is None or seconds >= self.total_seconds:
+            return self
+        return replace(self, total_seconds=seconds)
 
     def retried(self, attempt: Callable[[], T]) -> T:
         """Call `attempt` until it returns, raises something else, or time runs out.

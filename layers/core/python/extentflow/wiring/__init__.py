@@ -2,12 +2,13 @@
 
 registry   built-in adapters by name        site     what a process has of the outside world
 options    connector settings -> options    worker   a site with a slot: `open_worker`
-engine     a site with workers: `open_engine`
+checking   a connector, before it is stored engine   a site with workers: `open_engine`
 """
 
+from extentflow.wiring.checking import check_connector
 from extentflow.wiring.engine import open_engine
 from extentflow.wiring.registry import parse_connector
 from extentflow.wiring.site import Site
 from extentflow.wiring.worker import open_worker
 
-__all__ = ["Site", "open_engine", "open_worker", "parse_connector"]
+__all__ = ["Site", "check_connector", "open_engine", "open_worker", "parse_connector"]

@@ -75,7 +75,7 @@ class S3Store:
         if found:
             raise Misconfigured(found)
         self._options = options
-        self._patience = patience
+        self._patience = patience.within(options.retry_seconds)
         self._limits = limits
         self.endpoint = options.endpoint or f"AWS S3 ({options.region or 'default region'})"
         self._begin()
