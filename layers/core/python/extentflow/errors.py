@@ -101,8 +101,9 @@ class Misconfigured(ExtentflowError):  # noqa: N818
     """Settings or environment cannot work; `problems` holds one line each, all of them."""
 
     def __init__(self, problems: Sequence[str] | str) -> None:
-        self.problems: tuple[str, ...] = (
-            (problems,) if isinstance(problems, str) else tuple(problems)
+        # One string with a line each is what pickle brings back.
+        self.problems: tuple[str, ...] = tuple(
+            problems.splitlines() if isinstance(problems, str) else problems
         )
         super().__init__("\n".join(self.problems))
 

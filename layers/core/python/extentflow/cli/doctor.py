@@ -15,7 +15,7 @@ import typer
 from extentflow.cli import output
 from extentflow.cli.options import AsJson
 from extentflow.connectors import ConnectorConfig
-from extentflow.errors import ExtentflowError, Misconfigured
+from extentflow.errors import ExtentflowError, Misconfigured, Retryable
 from extentflow.sink import ClientSettings, Progress
 from extentflow.wiring import Site
 
@@ -39,12 +39,22 @@ def add_to(app: typer.Typer) -> None:
     app.command()(doctor)
 
 
-def init() -> None:
+def init(*, as_json: AsJson = False) -> None:
     """Create the ledger table and the progress topic where they are missing."""
     site = Site.from_environment()
     existed = site.ledger.exists()
     site.ledger.create_table()
     site.broker.ensure_progress_topic()
+    if as_json:
+        output.print_json(
+            {
+                "table": site.settings.ledger_table,
+                "created": not existed,
+                "ledger": site.ledger.id,
+                "cluster": site.broker.cluster,
+            }
+        )
+        return
     what = "is there already" if existed else "created"
     output.out.print(
         f"ledger table {site.settings.ledger_table} {what} (id {site.ledger.id}); "
@@ -74,28 +84,53 @@ def doctor(
 
 
 def _examine(site: Site, connector: str | None) -> Iterator[Finding]:
-    table = _try("ledger table", lambda: f"{site.settings.ledger_table}, id {site.ledger.id}")
+    table = _table(site)
     yield table
-    if table.verdict == "ok":
+    if table.verdict != "problem":
         yield _clock(site)
     broker = _try("Kafka cluster", lambda: site.broker.cluster)
     yield broker
     if broker.verdict == "ok":
         yield _try("progress topic", lambda: _progress_topic(site))
         yield _try("transactions", lambda: _transaction(site))
-    if broker.verdict == table.verdict == "ok":
+    if broker.verdict == "ok" and table.verdict != "problem":
         yield _slots(site)
-    if connector is not None and table.verdict == "ok":
-        yield from _connector(site, connector)
+    if connector is not None and table.verdict != "problem":
+        yield from _connector(site, connector, broker=broker.verdict == "ok")
 
 
 def _try(check: str, ask: Callable[[], str]) -> Finding:
     try:
         return Finding(check, "ok", ask())
-    except Misconfigured as exc:
-        return Finding(check, "problem", "; ".join(exc.problems), "see the fact")
     except ExtentflowError as exc:
-        return Finding(check, "problem", str(exc), "see the fact")
+        return _trouble(check, exc)
+
+
+def _trouble(check: str, exc: ExtentflowError) -> Finding:
+    """Return an error as a finding; messages say what happened first, then what to do."""
+    if isinstance(exc, Retryable):
+        return Finding(check, "problem", str(exc), "start it, or correct its address")
+    problems = exc.problems if isinstance(exc, Misconfigured) else (str(exc),)
+    facts, remedies = zip(*(_halves(problem) for problem in problems), strict=True)
+    return Finding(check, "problem", "; ".join(facts), "; ".join(filter(None, remedies)))
+
+
+def _halves(problem: str) -> tuple[str, str]:
+    fact, _, remedy = problem.partition("; ")
+    return fact, remedy
+
+
+def _table(site: Site) -> Finding:
+    finding = _try("ledger table", lambda: f"{site.settings.ledger_table}, id {site.ledger.id}")
+    if finding.verdict != "ok":
+        return finding
+    table = site.ledger.describe()
+    if table.problems:
+        return Finding(finding.check, "problem", "; ".join(table.problems), "name another table")
+    if table.recovery is False:
+        remedy = "switch point-in-time recovery on: the table remembers what was delivered"
+        return Finding(finding.check, "warning", finding.fact, remedy)
+    return finding
 
 
 def _clock(site: Site) -> Finding:
@@ -136,14 +171,16 @@ def _slots(site: Site) -> Finding:
     return Finding("slots", "warning", fact, "run the jobs again; the next worker takes them over")
 
 
-def _connector(site: Site, name: str) -> Iterator[Finding]:
+def _connector(site: Site, name: str, *, broker: bool) -> Iterator[Finding]:
     try:
         config, revision = site.connector(name)
     except Misconfigured as exc:
-        yield Finding("connector", "problem", "; ".join(exc.problems), "see the fact")
+        yield _trouble("connector", exc)
         return
     yield Finding("connector", "ok", f"{name}, revision {revision}")
     yield _try("objects", lambda: _first_object(site, config, revision))
+    if not broker:
+        return
     if "{" not in config.topic:
         yield _topic(site, "topic", config.topic)
     if config.dead_letter_topic is not None:

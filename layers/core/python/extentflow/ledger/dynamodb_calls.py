@@ -123,7 +123,7 @@ class Refused(Exception):  # noqa: N818 - an outcome, and never seen outside of 
 class Rejected(Misconfigured):
     """DynamoDB will never accept this request; `code` is its own name for the reason."""
 
-    def __init__(self, problem: str, *, code: str) -> None:
+    def __init__(self, problem: str, code: str = "") -> None:  # as pickle calls it
         self.code = code
         super().__init__(problem)
 
@@ -240,8 +240,8 @@ class DynamoCalls:
 
     def _rejected(self, subject: str, code: str, message: str) -> Rejected:
         if code == "ResourceNotFoundException":
-            remedy = "there is no such table; create it (`extentflow doctor` helps) or correct"
-            return Rejected(f"{self.address}: {remedy} `ledger.table`", code=code)
+            remedy = "there is no such table; `extentflow init` creates it, or correct ledger.table"
+            return Rejected(f"{self.address}: {remedy}", code=code)
         remedy = f"{self.address}: {subject} was refused, {code}: {message}"
         if code in PERMISSION_CODES:
             remedy += " - check credentials and permissions with `extentflow doctor`"
