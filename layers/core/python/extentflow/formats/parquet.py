@@ -41,10 +41,14 @@ class Parquet:
 
     A row group that cannot be decoded ends in a chunk without rows and with one bad record (raw
     None) for all rows from the first undecodable one on; decoding goes on with the next group.
+
+    `readers` threads fetch ahead while an extent is decoded; with 0 every byte is fetched when it
+    is needed, in the caller's thread.
     """
 
     options: FormatOptions
     footers: Footers = field(default=_process_footers, repr=False, compare=False)
+    readers: int = 6
     splittable: bool = field(default=True, init=False)
     place: Literal["offset", "row"] = field(default="row", init=False)
 
@@ -84,7 +88,8 @@ class Parquet:
             )
         row = first_row + position
         todo = [group for group in groups if group.end_row > row]
-        yield from _Decoding(source, footer, first_row, self.options).chunks(todo, row)
+        if todo:
+            yield from _Decoding(self, source, footer, first_row).chunks(todo, row)
 
 
 def _require_head(source: RangeSource) -> None:
@@ -100,14 +105,14 @@ def _require_head(source: RangeSource) -> None:
 class _Decoding:
     """One call of `decode`; `first_row` is the extent's, counted in the object."""
 
+    format: Parquet
     source: RangeSource
     footer: Footer
     first_row: int
-    options: FormatOptions
 
     def chunks(self, groups: list[RowGroup], row: int) -> Iterator[Chunk]:
         """Yield the rows of `groups` from `row` on, counted in the object."""
-        with self._reader(groups, self.options.batch_rows) as reader:
+        with self._reader(groups, self.format.options.batch_rows) as reader:
             for group in groups:
                 yield from self._group(reader, group, max(row, group.first_row))
 
@@ -117,7 +122,8 @@ class _Decoding:
             self.footer,
             groups,
             batch_rows=batch_rows,
-            window_bytes=self.options.window_bytes,
+            window_bytes=self.format.options.window_bytes,
+            readers=self.format.readers,
         )
 
     def _group(self, reader: GroupReader, group: RowGroup, row: int) -> Iterator[Chunk]:

@@ -1,71 +1,32 @@
-"""Which bytes of row groups are fetched, when, and for how long they are kept.
+"""The bytes of row groups: fetched ahead by a bounded distance, each once, and let go of early.
 
-Owns: cutting row groups into blocks, fetching every block once and a bounded distance ahead, the
-file through which Arrow reads them. Refuses to know: pages, rows, what a column holds.
+Owns: the memory that fetched blocks take, the threads that fetch, the file through which Arrow
+reads. Refuses to know: where blocks are cut (parquet_blocks), pages, rows.
 
-    row groups up to a window    |g0 g1 g2|g3 g4 g5|       a run of whole row groups is one block
-    a larger row group           |a |a |a |b |b |cde|f |f |    large column chunks are cut, small
-                                                               neighbours share a block
+    queued -> in flight -> held -> dropped      when every walk that needs a block has left it
+       '----- read by Arrow's own thread ----'  where the walk arrives before a reader does
 
-Arrow walks through all column chunks of a row group side by side, each from its first byte to its
-last. So blocks are fetched in the order in which that walk enters them, and a block is dropped
-once every chunk that lies in it has been walked through. At most four windows are held or in
-flight, and one block per column at worst.
+At most four windows are in flight or held, beyond them one block per column at worst.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from itertools import pairwise
-from operator import itemgetter
+from queue import Empty, SimpleQueue
+from threading import Thread
 from types import TracebackType
-from typing import Protocol, TypeVar
 
+from extentflow.formats.parquet_blocks import Block, Chunks, cut, runs
 from extentflow.storage import RangeSource
 
-__all__ = ["Ahead", "Chunks", "RowGroupFile"]
+__all__ = ["Ahead", "RowGroupFile"]
 
-READERS = 6
-WALK_WINDOWS = 3
 HELD_WINDOWS = 4
-SMALLEST_SHARE = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Chunks:
-    """The byte ranges of one row group's column chunks, by leaf column."""
-
-    group: int
-    ranges: Sequence[tuple[int, int]]
-
-    @property
-    def start(self) -> int:
-        """The row group's first byte."""
-        return min(self.ranges)[0]
-
-    @property
-    def end(self) -> int:
-        """The byte behind the row group."""
-        return max(end for _, end in self.ranges)
-
-
-@dataclass(slots=True, eq=False)
-class Block:
-    """Bytes `[start, end)`, fetched in one request; `users` walks still need some of them."""
-
-    start: int
-    end: int
-    users: int = 0
-    fetched: Future[bytes] | bytes | None = None
-
-    @property
-    def size(self) -> int:
-        """How many bytes the block holds."""
-        return self.end - self.start
+LINGER_SECONDS = 2.0
 
 
 @dataclass(slots=True, eq=False)
@@ -77,70 +38,63 @@ class Walk:
     blocks: deque[Block]
 
 
-class _Stretch(Protocol):
-    @property
-    def start(self) -> int: ...
-    @property
-    def end(self) -> int: ...
+class _Fetch:
+    """A read whose outcome, whatever it is, belongs to a future."""
+
+    def __init__(self, outcome: Future[bytes]) -> None:
+        self._outcome = outcome
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, _: type[BaseException] | None, raised: BaseException | None, __: TracebackType | None
+    ) -> bool:
+        if raised is not None:
+            self._outcome.set_exception(raised)
+        return True
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    start: int
-    end: int
-    group: int
-    column: int
+class _Readers:
+    """Threads that fetch blocks in the order in which they are asked for.
 
+    They die with the process: a request that hangs at the store must not keep it alive.
+    """
 
-_S = TypeVar("_S", bound=_Stretch)
+    def __init__(self, source: RangeSource, count: int) -> None:
+        self._source = source
+        self._asked: SimpleQueue[tuple[Future[bytes], int, int] | None] = SimpleQueue()
+        self._threads = [
+            Thread(target=self._run, name=f"parquet {source.version.uri}", daemon=True)
+            for _ in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
 
+    def ask(self, start: int, end: int) -> Future[bytes]:
+        """Fetch `[start, end)` as soon as a thread is free, unless it is cancelled before."""
+        outcome: Future[bytes] = Future()
+        self._asked.put((outcome, start, end))
+        return outcome
 
-def _packed(stretches: Iterable[_S], limit_bytes: int) -> Iterator[list[_S]]:
-    """Yield neighbours that fit into `limit_bytes` together; larger stretches stay alone."""
-    pack: list[_S] = []
-    for stretch in stretches:
-        if pack and stretch.end - pack[0].start > limit_bytes:
-            yield pack
-            pack = []
-        pack.append(stretch)
-    if pack:
-        yield pack
+    def close(self) -> None:
+        """Forget what was not begun; wait a little for what was."""
+        try:
+            while True:
+                self._asked.get_nowait()
+        except Empty:
+            pass
+        for _ in self._threads:
+            self._asked.put(None)
+        for thread in self._threads:
+            thread.join(LINGER_SECONDS / len(self._threads))
 
-
-def _blocks(start: int, end: int, limit_bytes: int) -> list[Block]:
-    """Cut `[start, end)` into equal blocks of at most `limit_bytes`."""
-    count = -(-(end - start) // limit_bytes)
-    cuts = [start + (end - start) * i // count for i in range(count + 1)]
-    return [Block(*pair) for pair in pairwise(cuts)]
-
-
-def _share(run: Sequence[Chunks], window_bytes: int) -> int:
-    """Return how large a block may be: a whole run, or what a column gets of three windows."""
-    if run[-1].end - run[0].start <= window_bytes:
-        return window_bytes
-    fair = WALK_WINDOWS * window_bytes // len(run[0].ranges)
-    return max(1, window_bytes // SMALLEST_SHARE, min(fair, window_bytes))
-
-
-def _cut(
-    run: Sequence[Chunks], window_bytes: int
-) -> tuple[list[Block], list[tuple[_Chunk, list[Block]]]]:
-    """Return a run's blocks in the order of need, and its column chunks with theirs."""
-    share = _share(run, window_bytes)
-    chunks = sorted(
-        (start, end, group.group, column)
-        for group in run
-        for column, (start, end) in enumerate(group.ranges)
-        if start < end
-    )
-    order: list[tuple[float, int, Block]] = []
-    homes: list[tuple[_Chunk, list[Block]]] = []
-    for pack in _packed((_Chunk(*chunk) for chunk in chunks), share):
-        blocks = _blocks(pack[0].start, max(chunk.end for chunk in pack), share)
-        order += [(i / len(blocks), block.start, block) for i, block in enumerate(blocks)]
-        homes += [(chunk, blocks) for chunk in pack]
-    order.sort(key=itemgetter(0, 1))
-    return [block for _, _, block in order], homes
+    def _run(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            outcome, start, end = asked
+            if outcome.set_running_or_notify_cancel():
+                with _Fetch(outcome):
+                    outcome.set_result(self._source.read(start, end))
 
 
 class Ahead:
@@ -158,19 +112,21 @@ class Ahead:
         *,
         views: Sequence[Sequence[int]],
         window_bytes: int,
+        readers: int,
     ) -> None:
         self.source = source
-        self._runs = _packed(groups, window_bytes)
+        self._runs = runs(groups, window_bytes)
         self._views = views
         self._window_bytes = window_bytes
         self._walks: dict[tuple[int, int], list[Walk]] = {}
         self._queue: deque[Block] = deque()
         self._held_bytes = 0
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="parquet")
+        self._readers = _Readers(source, readers) if readers else None
 
     def close(self) -> None:
-        """Give up what was not yet asked for; requests in flight end by themselves."""
-        self._readers.shutdown(wait=False, cancel_futures=True)
+        """Give up what was not yet asked for."""
+        if self._readers is not None:
+            self._readers.close()
 
     def walks(self, view: int, group: int) -> list[Walk]:
         """Return a view's walks through a row group, by first byte, and start fetching."""
@@ -183,28 +139,24 @@ class Ahead:
         """Return a block's bytes: fetched ahead, or now where no reader has begun with them."""
         if block.fetched is None:
             self._held_bytes += block.size
-            block.fetched = self.source.read(block.start, block.end)
-        elif isinstance(block.fetched, Future):
-            late = block.fetched.cancel()
-            block.fetched = (
-                self.source.read(block.start, block.end) if late else block.fetched.result()
-            )
-        return block.fetched
+        if block.fetched is None or block.fetched.cancel():
+            block.fetched = Future()
+            block.fetched.set_result(self.source.read(block.start, block.end))
+        return block.fetched.result()
 
     def leave(self, block: Block) -> None:
         """Take note that one walk is through with a block."""
         block.users -= 1
         if block.users or block.fetched is None:
             return
-        if isinstance(block.fetched, Future):
-            block.fetched.cancel()
+        block.fetched.cancel()
         block.fetched = None
         self._held_bytes -= block.size
         self._fetch()
 
     def _expand(self, run: Sequence[Chunks]) -> None:
         """Queue a run's blocks and prepare every view's walks through its row groups."""
-        blocks, homes = _cut(run, self._window_bytes)
+        blocks, homes = cut(run, self._window_bytes)
         self._queue.extend(blocks)
         for view, columns in enumerate(self._views):
             for group in run:
@@ -218,7 +170,7 @@ class Ahead:
 
     def _fetch(self) -> None:
         """Ask for blocks while the budget lasts."""
-        while True:
+        while self._readers is not None:
             if not self._queue:
                 run = next(self._runs, None)
                 if run is None:
@@ -229,7 +181,7 @@ class Ahead:
                 if self._held_bytes + block.size > HELD_WINDOWS * self._window_bytes:
                     return
                 self._held_bytes += block.size
-                block.fetched = self._readers.submit(self.source.read, block.start, block.end)
+                block.fetched = self._readers.ask(block.start, block.end)
             self._queue.popleft()
 
 

@@ -1,6 +1,6 @@
 """What a Parquet object's footer says: where its row groups lie and how many rows they hold.
 
-Owns: fetching, checking and caching footers. Refuses to know: types (parquet_types), pages, batches,
+Owns: fetching, checking and caching footers. Refuses to know: types (parquet_types), batches,
 extents.
 
     object   PAR1 | row group | row group | row group |        footer        | length | PAR1
@@ -138,7 +138,7 @@ def read_footer(source: RangeSource) -> Footer:
         raise _corrupt(version, f"claims a footer of {length} bytes")
     metadata = _parse(version, _whole(source, tail, length), length)
     reader = _open(version, pa.PythonFile(_Probe(version.size), mode="r"), metadata)
-    _require_types(version, reader.schema_arrow, metadata)
+    require_exact(version, reader.schema_arrow, metadata)
     return Footer(metadata, tuple(_groups(version, reader, metadata, version.size - length)))
 
 
@@ -212,15 +212,8 @@ def _open(
         return pq.ParquetFile(file, metadata=metadata, pre_buffer=False, buffer_size=1)
     except pa.ArrowNotImplementedError as exc:
         raise UnsupportedType(f"{version.uri}: {_line(exc)}; leave that column out") from exc
-    except (pa.ArrowException, OSError) as exc:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
         raise _corrupt(version, f"has an unreadable footer: {_line(exc)}") from exc
-
-
-def _require_types(version: ObjectVersion, schema: pa.Schema, metadata: pq.FileMetaData) -> None:
-    try:
-        require_exact(version, schema, metadata)
-    except UnicodeDecodeError as exc:
-        raise _corrupt(version, f"has a column whose name is not UTF-8: {exc}") from exc
 
 
 def _groups(

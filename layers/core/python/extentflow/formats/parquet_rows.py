@@ -14,7 +14,8 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from extentflow.formats.parquet_ahead import Ahead, Chunks, RowGroupFile
+from extentflow.formats.parquet_ahead import Ahead, RowGroupFile
+from extentflow.formats.parquet_blocks import Chunks
 from extentflow.formats.parquet_footer import Footer, RowGroup
 from extentflow.formats.parquet_types import doubtful_leaves, int96_unit, misfits
 from extentflow.storage import RangeSource
@@ -75,23 +76,31 @@ class _View:
         )
         self._parquet = self._whole
         self.schema: pa.Schema = self._whole.schema_arrow
-        self._batches: Iterator[pa.RecordBatch] = iter(())
+        self._group = 0
+        self._batches: Iterator[pa.RecordBatch] | None = None
 
-    def open(self, group: int, rows: int, *, whole: bool) -> None:
+    def open(self, group: int, *, whole: bool) -> None:
         """Go on to a row group; `whole`: its column chunks are in memory as a whole anyway."""
         self._parquet = self._whole if whole else self._paged
         self._file.open(group)
-        self._batches = self._parquet.reader.iter_batches(
-            rows, [group], column_indices=self._leaves, use_threads=False
-        )
+        self._group = group
 
     def close(self) -> None:
-        self._batches = iter(())
+        """Let go of the row group's bytes."""
+        self._batches = None
         self._file.drop()
 
     def next(self, rows: int) -> pa.RecordBatch:
-        """Return the next rows, at most `rows`."""
+        """Return the next rows, at most `rows`.
+
+        Raises:
+            Undecodable: Arrow's verdict on the bytes.
+        """
         self._parquet.reader.set_batch_size(rows)
+        if self._batches is None:
+            self._batches = self._parquet.reader.iter_batches(
+                rows, [self._group], column_indices=self._leaves, use_threads=False
+            )
         try:
             batch = next(self._batches, None)
         except _VERDICTS as exc:
@@ -125,6 +134,7 @@ class GroupReader:
         *,
         batch_rows: int,
         window_bytes: int,
+        readers: int,
     ) -> None:
         metadata = footer.metadata
         every = range(metadata.num_columns)
@@ -134,6 +144,7 @@ class GroupReader:
             (Chunks(group.ordinal, footer.chunks(group)) for group in groups),
             views=(every, doubtful) if doubtful else (every,),
             window_bytes=window_bytes,
+            readers=readers,
         )
         unit = int96_unit(metadata)
         self._main = _View(RowGroupFile(self._ahead), metadata, every, unit)
@@ -161,7 +172,7 @@ class GroupReader:
         whole = group.end - group.start <= self._window_bytes
         with ExitStack() as views:
             for view in self._views():
-                view.open(group.ordinal, self._pace.rows, whole=whole)
+                view.open(group.ordinal, whole=whole)
                 views.callback(view.close)
             at = 0
             while at < group.rows:
