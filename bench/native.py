@@ -25,6 +25,7 @@ def main() -> None:
         .appName("baseline")
         .config("spark.jars", ",".join(str(jar) for jar in spark_kafka_jars()))
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
         .config("spark.driver.memory", "2g")
         .config("spark.driver.host", "127.0.0.1")
