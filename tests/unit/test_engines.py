@@ -1,0 +1,303 @@
+"""What all engines share: packing extents into tasks, driving jobs, waiting out busy extents."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.world import World, expected
+
+from extentflow.engines import (
+    SMALL_TASK_BYTES,
+    WAVE_EXTENTS,
+    Task,
+    Watch,
+    drive,
+    pack,
+    run_until_final,
+)
+from extentflow.errors import Conflict, LedgerUnavailable
+from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Outcome, Receipt
+from extentflow.pipeline import Pipeline
+from extentflow.runner import Work
+from extentflow.sink import ClientSettings
+from extentflow.testing.stores import MemoryStore
+
+MIB = 1 << 20
+
+
+def extent(ordinal: int, size: int, *, job: str = "job", start: int = 0) -> Extent:
+    version = ObjectVersion("bucket", "key", None, "etag", start + size)
+    return Extent(job, ordinal, "c", version, start, start + size, "text")
+
+
+def never(_job: str) -> bool:
+    return False
+
+
+@dataclass
+class Noted:
+    """A watch that remembers."""
+
+    expected: list[Extent] = field(default_factory=list)
+    receipts: list[Receipt] = field(default_factory=list)
+
+    def expect(self, extent: Extent) -> None:
+        self.expected.append(extent)
+
+    def see(self, receipt: Receipt) -> None:
+        self.receipts.append(receipt)
+
+
+@dataclass
+class Here:
+    """An engine on this thread; without a worker it only takes tasks."""
+
+    work: Work | None = None
+    cores: int = 2
+    runs: list[list[Task]] = field(default_factory=list)
+
+    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+        self.runs.append(list(tasks))
+        for task in tasks:
+            for one in task.extents:
+                if self.work is not None:
+                    watch.see(run_until_final(one, self.work))
+
+    def stop(self) -> None:
+        """Nothing runs on."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    @property
+    def extents(self) -> list[tuple[str, int]]:
+        return [(e.job, e.ordinal) for run in self.runs for task in run for e in task.extents]
+
+
+def driven(
+    world: World, jobs: Sequence[Job], engine: Here, watch: Noted | None = None
+) -> list[Job]:
+    return drive(
+        jobs, planner=world.planner, ledger=world.ledger, engine=engine, watch=watch or Noted()
+    )
+
+
+# -- packing --------------------------------------------------------------------------------------
+
+
+def test_nothing_packs_into_nothing() -> None:
+    assert pack([], never, cores=4) == []
+
+
+def test_a_large_extent_is_a_task_of_its_own() -> None:
+    extents = [extent(n, 64 * MIB) for n in range(5)]
+
+    tasks = pack(extents, never, cores=2)
+
+    assert {task.extents for task in tasks} == {(one,) for one in extents}
+    assert len(tasks) == 5
+
+
+def test_small_extents_share_a_task_of_a_few_mebibytes() -> None:
+    extents = [extent(n, MIB // 2) for n in range(2_000)]
+
+    tasks = pack(extents, never, cores=2)
+
+    assert {task.size for task in tasks} == {SMALL_TASK_BYTES}
+    assert len(tasks) == 125
+
+
+def test_few_small_extents_are_spread_over_all_cores() -> None:
+    extents = [extent(n, 10) for n in range(64)]
+
+    tasks = pack(extents, never, cores=4)
+
+    assert len(tasks) == 16
+
+
+def test_an_ordered_job_is_one_task_in_file_order() -> None:
+    ordered = [extent(n, 64 * MIB, job="ordered", start=n * 64 * MIB) for n in range(6)]
+    others = [extent(n, 100 * MIB, job="other") for n in range(2)]
+    mixed = [ordered[0], others[0], *ordered[1:4], others[1], *ordered[4:]]
+
+    tasks = pack(mixed, lambda job: job == "ordered", cores=2)
+
+    assert Task(tuple(ordered)) in tasks
+    assert len(tasks) == 3
+
+
+def test_the_largest_task_is_handed_out_first() -> None:
+    sizes = [9 * MIB, 100 * MIB, 20 * MIB, 64 * MIB]
+
+    tasks = pack([extent(n, size) for n, size in enumerate(sizes)], never, cores=1)
+
+    assert [task.size for task in tasks] == sorted(sizes, reverse=True)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 200 * MIB), max_size=60),
+    ordered=st.sets(st.sampled_from("abc")),
+    cores=st.integers(1, 16),
+)
+def test_every_extent_is_in_exactly_one_task(
+    sizes: list[int], ordered: set[str], cores: int
+) -> None:
+    extents = [extent(n, size, job="abc"[n % 3]) for n, size in enumerate(sizes)]
+
+    tasks = pack(extents, lambda job: job in ordered, cores=cores)
+
+    packed = Counter(one for task in tasks for one in task.extents)
+    assert packed == Counter(extents)
+    for job in ordered:
+        assert sum(any(one.job == job for one in task.extents) for task in tasks) <= 1
+    for task in tasks:
+        if len(task.extents) > 1 and not ordered:
+            assert Task(task.extents[:-1]).size < SMALL_TASK_BYTES
+
+
+# -- driving --------------------------------------------------------------------------------------
+
+
+def test_jobs_are_planned_run_and_closed() -> None:
+    world = World()
+    first = world.planner.register(world.intake(world.put(b"abcdefgh", "one")))
+    second = world.planner.register(world.intake(world.put(b"xyz", "two")))
+    watch = Noted()
+
+    ended = driven(world, [first, second], Here(world.worker()), watch)
+
+    assert [job.state for job in ended] == [JobState.DONE, JobState.DONE]
+    assert sorted(world.delivered()) == sorted(expected(b"abcdefgh") + expected(b"xyz"))
+    assert len(watch.expected) == len(watch.receipts) == 3
+
+
+def test_a_job_that_is_final_is_reported_as_it_stands_and_not_run() -> None:
+    world = World()
+    job = world.job(b"!bc")
+    driven(world, [job], Here(world.worker()))
+    engine = Here(world.worker())
+
+    (ended,) = driven(world, [world.ledger.close(job.id)], engine)
+
+    assert ended.state is JobState.FAILED
+    assert engine.runs == []
+
+
+def test_only_what_is_left_of_a_job_is_run() -> None:
+    world = World()
+    job = world.job(b"abcdefgh")
+    first, _ = world.extents(job)
+    run_until_final(first, world.worker())
+    engine = Here(world.worker())
+
+    (ended,) = driven(world, [job], engine)
+
+    assert engine.extents == [(job.id, 1)]
+    assert ended.state is JobState.DONE
+    assert world.delivered() == expected(b"abcdefgh")
+
+
+def test_trap_t09_a_job_that_cannot_be_planned_or_decoded_stops_no_other() -> None:
+    memory = MemoryStore()
+    world = World(store=memory)
+    bad = world.planner.register(world.intake(world.put(b"!", "bad")))
+    gone = world.planner.register(world.intake(world.put(b"abc", "gone")))
+    good = world.planner.register(world.intake(world.put(b"xyz", "good")))
+    memory.delete("bucket", "gone")
+
+    ended = driven(world, [bad, gone, good], Here(world.worker()))
+
+    states = [JobState.FAILED, JobState.FAILED, JobState.DONE]
+    assert [job.state for job in ended] == states
+    assert world.delivered() == expected(b"xyz")
+
+
+def test_many_extents_are_driven_in_waves() -> None:
+    world = World()
+    job = world.job(b"x" * (WAVE_EXTENTS + 904), extent_bytes=1)
+    engine = Here()
+
+    (ended,) = driven(world, [job], engine)
+
+    waves = [sum(len(task.extents) for task in run) for run in engine.runs]
+    assert waves == [WAVE_EXTENTS, 904]
+    assert len(set(engine.extents)) == WAVE_EXTENTS + 904
+    assert ended.state is JobState.RUNNING
+
+
+def test_a_job_that_was_stopped_before_its_turn_stays_to_be_planned() -> None:
+    world = World()
+    job = world.planner.register(world.intake(world.put(b"abc")))
+    engine = Here(world.worker())
+
+    (left,) = drive(
+        [job],
+        planner=world.planner,
+        ledger=world.ledger,
+        engine=engine,
+        watch=Noted(),
+        stopped=lambda: True,
+    )
+
+    assert left.state is JobState.PLANNING
+    assert engine.runs == []
+
+
+# -- until final ----------------------------------------------------------------------------------
+
+
+def test_a_busy_extent_is_waited_for_until_its_lease_ends_and_then_taken_over() -> None:
+    world = World()
+    (one,) = world.extents(world.job(b"abc"))
+    world.slots("paused").claim(one, ClientSettings())
+    began = world.ticker.now
+
+    receipt = run_until_final(one, world.worker())
+
+    assert receipt.outcome is Outcome.DONE
+    assert world.ticker.now - began >= 3
+    assert world.delivered() == expected(b"abc")
+
+
+def test_a_busy_extent_is_given_up_when_the_worker_stops() -> None:
+    world = World()
+    (one,) = world.extents(world.job(b"abc"))
+    world.slots("paused").claim(one, ClientSettings())
+
+    receipt = run_until_final(one, world.worker(stopping=lambda: True))
+
+    assert receipt.outcome is Outcome.BUSY
+    assert receipt.retry_after_seconds > 0
+
+
+def test_a_defect_fails_its_extent_and_says_which() -> None:
+    world = World()
+    one, other = world.extents(world.job(b"abcdefgh"))
+    work = world.worker()
+    pipeline = work.open
+
+    def defective(extent: Extent) -> Pipeline:
+        if extent == one:
+            raise ZeroDivisionError("a defect")
+        return pipeline(extent)
+
+    receipts = [run_until_final(each, replace(work, open=defective)) for each in (one, other)]
+
+    assert [receipt.outcome for receipt in receipts] == [Outcome.FAILED, Outcome.DONE]
+    assert receipts[0].reason == f"{one.uri}: unexpected ZeroDivisionError: a defect"
+    assert world.ledger.extent(one.job, 0).state is ExtentState.FAILED
+
+
+@pytest.mark.parametrize("error", [LedgerUnavailable("away"), Conflict("another range")])
+def test_our_own_errors_are_raised_to_the_engine(error: Exception) -> None:
+    world = World()
+    (one,) = world.extents(world.job(b"abc"))
+
+    def failing(_extent: Extent) -> ClientSettings:
+        raise error
+
+    with pytest.raises(type(error)):
+        run_until_final(one, replace(world.worker(), client=failing))
