@@ -5,7 +5,7 @@ Header names are Kafka Connect's (KIP-298), ours begin with `extentflow.`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pyarrow as pa
@@ -49,7 +49,7 @@ class DeadLetters:
             "__connect.errors.stage": "VALUE_CONVERTER",
             "__connect.errors.exception.class.name": "extentflow.errors.CorruptRecord",
             "__connect.errors.exception.message": describe(extent, record, self.place),
-            "extentflow.object": f"s3://{extent.version.bucket}/{extent.version.key}",
+            "extentflow.object": replace(extent.version, version_id=None).uri,
             "extentflow.version": extent.version.version_id or extent.version.etag,
             "extentflow.extent": f"{extent.start}-{extent.end}",
             f"extentflow.{self.place}": str(record.place),
