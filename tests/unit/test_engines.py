@@ -2,26 +2,25 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.here import Here, Noted, until_final
 from tests.support.world import World, expected
 
 from extentflow.engines import (
     SMALL_TASK_BYTES,
     WAVE_EXTENTS,
     Task,
-    Watch,
     drive,
     pack,
     run_until_final,
 )
 from extentflow.errors import Conflict, LedgerUnavailable
-from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Outcome, Receipt
+from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Outcome
 from extentflow.pipeline import Pipeline
-from extentflow.runner import Work
 from extentflow.sink import ClientSettings
 from extentflow.testing.stores import MemoryStore
 
@@ -35,46 +34,6 @@ def extent(ordinal: int, size: int, *, job: str = "job", start: int = 0) -> Exte
 
 def never(_job: str) -> bool:
     return False
-
-
-@dataclass
-class Noted:
-    """A watch that remembers."""
-
-    expected: list[Extent] = field(default_factory=list)
-    receipts: list[Receipt] = field(default_factory=list)
-
-    def expect(self, extent: Extent) -> None:
-        self.expected.append(extent)
-
-    def see(self, receipt: Receipt) -> None:
-        self.receipts.append(receipt)
-
-
-@dataclass
-class Here:
-    """An engine on this thread; without a worker it only takes tasks."""
-
-    work: Work | None = None
-    cores: int = 2
-    runs: list[list[Task]] = field(default_factory=list)
-
-    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
-        self.runs.append(list(tasks))
-        for task in tasks:
-            for one in task.extents:
-                if self.work is not None:
-                    watch.see(run_until_final(one, self.work))
-
-    def stop(self) -> None:
-        """Nothing runs on."""
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-    @property
-    def extents(self) -> list[tuple[str, int]]:
-        return [(e.job, e.ordinal) for run in self.runs for task in run for e in task.extents]
 
 
 def driven(
@@ -167,7 +126,7 @@ def test_jobs_are_planned_run_and_closed() -> None:
     second = world.planner.register(world.intake(world.put(b"xyz", "two")))
     watch = Noted()
 
-    ended = driven(world, [first, second], Here(world.worker()), watch)
+    ended = driven(world, [first, second], Here(until_final(world.worker())), watch)
 
     assert [job.state for job in ended] == [JobState.DONE, JobState.DONE]
     assert sorted(world.delivered()) == sorted(expected(b"abcdefgh") + expected(b"xyz"))
@@ -177,8 +136,8 @@ def test_jobs_are_planned_run_and_closed() -> None:
 def test_a_job_that_is_final_is_reported_as_it_stands_and_not_run() -> None:
     world = World()
     job = world.job(b"!bc")
-    driven(world, [job], Here(world.worker()))
-    engine = Here(world.worker())
+    driven(world, [job], Here(until_final(world.worker())))
+    engine = Here(until_final(world.worker()))
 
     (ended,) = driven(world, [world.ledger.close(job.id)], engine)
 
@@ -191,7 +150,7 @@ def test_only_what_is_left_of_a_job_is_run() -> None:
     job = world.job(b"abcdefgh")
     first, _ = world.extents(job)
     run_until_final(first, world.worker())
-    engine = Here(world.worker())
+    engine = Here(until_final(world.worker()))
 
     (ended,) = driven(world, [job], engine)
 
@@ -208,7 +167,7 @@ def test_trap_t09_a_job_that_cannot_be_planned_or_decoded_stops_no_other() -> No
     good = world.planner.register(world.intake(world.put(b"xyz", "good")))
     memory.delete("bucket", "gone")
 
-    ended = driven(world, [bad, gone, good], Here(world.worker()))
+    ended = driven(world, [bad, gone, good], Here(until_final(world.worker())))
 
     states = [JobState.FAILED, JobState.FAILED, JobState.DONE]
     assert [job.state for job in ended] == states
@@ -231,7 +190,7 @@ def test_many_extents_are_driven_in_waves() -> None:
 def test_a_job_that_was_stopped_before_its_turn_stays_to_be_planned() -> None:
     world = World()
     job = world.planner.register(world.intake(world.put(b"abc")))
-    engine = Here(world.worker())
+    engine = Here(until_final(world.worker()))
 
     (left,) = drive(
         [job],

@@ -1,0 +1,62 @@
+"""An engine on the calling thread and a watch that remembers, for tests that drive runs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from extentflow.engines import Task, Watch, run_until_final
+from extentflow.model import Extent, Receipt
+from extentflow.runner import Work
+
+RunOne = Callable[[Extent], Receipt]
+
+
+def until_final(work: Work) -> RunOne:
+    """Return what a worker does with one extent."""
+    return lambda extent: run_until_final(extent, work)
+
+
+@dataclass
+class Noted:
+    """A watch that remembers."""
+
+    expected: list[Extent] = field(default_factory=list)
+    receipts: list[Receipt] = field(default_factory=list)
+
+    def expect(self, extent: Extent) -> None:
+        self.expected.append(extent)
+
+    def see(self, receipt: Receipt) -> None:
+        self.receipts.append(receipt)
+
+
+@dataclass
+class Here:
+    """Runs tasks one after the other; without `run_one` it only takes them.
+
+    `echoes` is how often the watch is shown each receipt.
+    """
+
+    run_one: RunOne | None = None
+    cores: int = 2
+    echoes: int = 1
+    runs: list[list[Task]] = field(default_factory=list)
+    closed: bool = False
+
+    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+        self.runs.append(list(tasks))
+        for extent in (extent for task in tasks for extent in task.extents):
+            if self.run_one is not None:
+                receipt = self.run_one(extent)
+                for _ in range(self.echoes):
+                    watch.see(receipt)
+
+    def stop(self) -> None:
+        """Nothing runs on."""
+
+    def close(self) -> None:
+        self.closed = True
+
+    @property
+    def extents(self) -> list[tuple[str, int]]:
+        """What was taken, in order."""
+        return [(e.job, e.ordinal) for run in self.runs for task in run for e in task.extents]

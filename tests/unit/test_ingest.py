@@ -1,0 +1,278 @@
+"""A run from the driver's side: what it reports, how receipts are summed."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from tests.support.here import Here, Noted, until_final
+from tests.support.world import World, expected
+
+from extentflow.engines import Task, Watch
+from extentflow.errors import LedgerUnavailable, Misconfigured, ProgressUnknown
+from extentflow.ingest import Run, RunReport, Tally, known_job
+from extentflow.model import Extent, Job, JobState, Outcome, Receipt
+
+RECEIPT = Receipt("job", 0, "s3://bucket/key[0-4)", Outcome.DONE, records=4, bytes_read=40)
+
+
+def driver(world: World, engine: Here, watch: Noted | None = None) -> Run:
+    return Run("here", engine, world.planner, world.ledger, watch or Noted())
+
+
+def ingested(world: World, *bodies: bytes, engine: Here | None = None) -> RunReport:
+    """Put one object per body and run them all."""
+    versions = [world.put(body, f"key{n}") for n, body in enumerate(bodies)]
+    engine = engine or Here(until_final(world.worker()))
+    return driver(world, engine).ingest(world.intake(version) for version in versions)
+
+
+# -- receipts -------------------------------------------------------------------------------------
+
+
+def test_receipts_are_summed_and_passed_on() -> None:
+    watch = Noted()
+    tally = Tally(watch)
+    other = replace(RECEIPT, ordinal=1, records=1, bytes_read=10, peak_rss_bytes=7)
+
+    tally.see(RECEIPT)
+    tally.see(other)
+
+    assert (tally.records, tally.bytes_read, tally.peak_rss_bytes) == (5, 50, 7)
+    assert watch.receipts == [RECEIPT, other]
+
+
+def test_a_receipt_that_comes_twice_counts_once() -> None:
+    watch = Noted()
+    tally = Tally(watch)
+    failed = replace(RECEIPT, ordinal=1, outcome=Outcome.FAILED, reason="bad")
+
+    for receipt in (RECEIPT, failed, RECEIPT, failed):
+        tally.see(receipt)
+
+    assert tally.records == 8
+    assert tally.errors == ["bad"]
+    assert watch.receipts == [RECEIPT, failed]
+
+
+def test_an_extent_handed_back_and_finished_later_counts_for_both() -> None:
+    tally = Tally(Noted())
+
+    tally.see(replace(RECEIPT, outcome=Outcome.HANDED_BACK, records=3, seconds=1.0))
+    tally.see(replace(RECEIPT, records=1, seconds=2.0))
+
+    assert tally.records == 4
+
+
+def test_expectations_reach_the_watch() -> None:
+    world = World()
+    (extent,) = world.extents(world.job(b"abc"))
+    watch = Noted()
+
+    Tally(watch).expect(extent)
+
+    assert watch.expected == [extent]
+
+
+# -- a run ----------------------------------------------------------------------------------------
+
+
+def test_a_run_reports_the_ledgers_totals_of_every_job() -> None:
+    report = ingested(World(), b"abcdefgh", b"xy")
+
+    assert report.ok
+    assert [(job.state, job.extents, job.done, job.records) for job in report.jobs] == [
+        ("DONE", 2, 2, 8),
+        ("DONE", 1, 1, 2),
+    ]
+    assert [job.uri for job in report.jobs] == ["s3://bucket/key0", "s3://bucket/key1"]
+    assert [job.object_bytes for job in report.jobs] == [8, 2]
+    assert report.records_this_run == 10
+    assert report.errors == ()
+
+
+def test_a_second_run_adds_nothing_and_reports_the_same_totals() -> None:
+    world = World()
+    first = ingested(world, b"abcdefgh")
+
+    second = ingested(world, b"abcdefgh")
+
+    assert second.jobs == first.jobs
+    assert second.records_this_run == 0
+    assert sorted(world.delivered()) == sorted(expected(b"abcdefgh"))
+
+
+def test_a_run_with_a_failed_job_is_not_ok_and_says_why() -> None:
+    report = ingested(World(), b"ab!d", b"xy")
+
+    assert not report.ok
+    assert [(job.state, job.failed) for job in report.jobs] == [("FAILED", 1), ("DONE", 0)]
+    assert report.errors == ("s3://bucket/key0[0-4): bad record at offset 2: an exclamation mark",)
+
+
+def test_receipts_echoed_by_an_engine_count_once() -> None:
+    world = World()
+
+    report = ingested(world, b"abcdefgh", engine=Here(until_final(world.worker()), echoes=3))
+
+    assert report.records_this_run == 8
+
+
+def test_a_run_ends_its_engine() -> None:
+    world = World()
+    engine = Here(until_final(world.worker()))
+
+    ingested(world, b"abc", engine=engine)
+
+    assert engine.closed
+
+
+def test_an_engine_that_fails_is_ended_too_and_its_error_comes_through() -> None:
+    class Failing(Here):
+        def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+            watch.expect(tasks[0].extents[0])
+            raise LedgerUnavailable("away")
+
+    engine = Failing()
+
+    with pytest.raises(LedgerUnavailable, match="away"):
+        ingested(World(), b"abc", engine=engine)
+
+    assert engine.closed
+
+
+def test_a_stopped_run_registers_nothing_more_and_says_so() -> None:
+    world = World()
+    versions = [world.put(b"abc", f"key{n}") for n in range(3)]
+    looks = iter([False, False, True])
+    run = replace(driver(world, Here()), stopped=lambda: next(looks, True))
+
+    report = run.ingest(world.intake(version) for version in versions)
+
+    assert report.stopped
+    assert not report.ok
+    assert len(report.jobs) == 2
+    assert {job.state for job in world.ledger.jobs()} == {JobState.PLANNING}
+
+
+def test_a_report_is_json_with_its_verdict() -> None:
+    world = World()
+
+    plain = json.loads(json.dumps(ingested(world, b"ab!d").to_json()))
+
+    assert plain["ok"] is False
+    assert plain["engine"] == "here"
+    assert plain["jobs"][0]["reason"] == "1 of 1 extents failed"
+
+
+# -- replays --------------------------------------------------------------------------------------
+
+
+def tried(world: World, body: bytes) -> Job:
+    """Run an object and return its job as it ended."""
+    ingested(world, body)
+    (job,) = world.ledger.jobs()
+    return job
+
+
+def test_a_replay_of_a_bad_record_fails_at_the_same_place_and_adds_nothing() -> None:
+    world = World()
+    job = tried(world, b"ab!d")
+    before = world.delivered()
+
+    report = driver(world, Here(until_final(world.worker()))).replay(job)
+
+    assert not report.ok
+    assert report.errors == ("s3://bucket/key0[0-4): bad record at offset 2: an exclamation mark",)
+    assert world.delivered() == before == expected(b"ab")
+
+
+def test_a_replay_goes_on_where_the_extent_stopped_once_the_cause_is_mended() -> None:
+    world = World()
+    job = tried(world, b"ab!d")
+    world.tolerant = True
+
+    report = driver(world, Here(until_final(world.worker()))).replay(job)
+
+    assert report.ok
+    assert (report.jobs[0].records, report.jobs[0].bad) == (3, 1)
+    assert report.records_this_run == 1
+    assert world.delivered() == expected(b"ab!d")
+
+
+def test_a_refused_replay_starts_nothing() -> None:
+    world = World()
+    job = tried(world, b"ab!d")
+    engine = Here()
+
+    with pytest.raises(Misconfigured):
+        driver(world, engine).replay(job, ordinal=7)
+
+    assert engine.runs == []
+    assert world.ledger.job(job.id) == job
+
+
+def test_unknown_progress_is_raised() -> None:
+    world = World()
+    (extent,) = world.extents(world.job(b"abc"))
+    dying = world.worker()
+    dying.slots.claim(extent, dying.client(extent))
+    for number in range(4):
+        world.broker.forget_group(f"app.ledger.slot-{number}")
+    world.ticker.sleep(60)
+    run = driver(world, Here(until_final(world.worker())))
+    report = run.ingest(iter([world.intake(extent.version)]))
+    assert report.jobs[0].state == "FAILED"
+
+    with pytest.raises(ProgressUnknown):
+        run.replay(known_job(world.ledger, extent.job))
+
+    accepted = run.replay(known_job(world.ledger, extent.job), accept_duplicates=True)
+    assert accepted.ok
+    assert world.delivered() == expected(b"abc")
+
+
+# -- jobs by name ---------------------------------------------------------------------------------
+
+
+def stored(world: World, *ids: str) -> list[Job]:
+    job = world.planner.register(world.intake(world.put(b"abc")))
+    return [world.ledger.register(replace(job, id=each)) for each in ids]
+
+
+def test_a_job_is_known_by_its_id_or_the_beginning_of_it() -> None:
+    world = World()
+    first, second = stored(world, "xx00", "xx11")
+
+    assert known_job(world.ledger, "xx00") == first
+    assert known_job(world.ledger, "xx1") == second
+
+
+def test_an_exact_id_wins_over_longer_ones() -> None:
+    world = World()
+    first, _ = stored(world, "xx", "xx11")
+
+    assert known_job(world.ledger, "xx") == first
+
+
+def test_an_ambiguous_beginning_is_refused_with_the_number_of_jobs() -> None:
+    world = World()
+    stored(world, "xx00", "xx11")
+
+    with pytest.raises(Misconfigured, match="2 jobs begin with xx; see `extentflow status`"):
+        known_job(world.ledger, "xx")
+
+
+def test_an_unknown_job_is_named() -> None:
+    with pytest.raises(Misconfigured, match="there is no job zz; see `extentflow status`"):
+        known_job(World().ledger, "zz")
+
+
+def test_extents_of_a_run_are_those_of_its_jobs() -> None:
+    world = World()
+    engine = Here(until_final(world.worker()))
+
+    report = ingested(world, b"abcdefgh", engine=engine)
+
+    extents: list[Extent] = world.extents(known_job(world.ledger, report.jobs[0].job))
+    assert sorted(engine.extents) == [(e.job, e.ordinal) for e in extents]
