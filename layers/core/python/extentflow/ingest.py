@@ -37,7 +37,7 @@ class JobReport:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What one run came to. `ok` only when every job is DONE."""
+    """What one run came to. `left_out`: it was stopped before every object had a job."""
 
     engine: str
     seconds: float
@@ -47,11 +47,12 @@ class RunReport:
     jobs: tuple[JobReport, ...]
     errors: tuple[str, ...] = ()
     stopped: bool = False
+    left_out: bool = False
 
     @property
     def ok(self) -> bool:
-        """Whether every job is DONE."""
-        return all(job.state == JobState.DONE for job in self.jobs)
+        """Whether every job is DONE and none was left out."""
+        return not self.left_out and all(job.state == JobState.DONE for job in self.jobs)
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON-ready values."""
@@ -88,7 +89,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A driver with its engine. `stopped` is asked after the engine returned."""
+    """A driver with its engine. `stopped` says whether a person stopped the run."""
 
     name: str
     engine: Engine
@@ -99,7 +100,12 @@ class Run:
 
     def ingest(self, intakes: Iterator[Intake], *, again: bool = False) -> RunReport:
         """Register a job per intake and run them all; jobs that are final are only reported."""
-        return self._drive([self.planner.register(intake, again=again) for intake in intakes])
+        jobs: list[Job] = []
+        for intake in intakes:
+            if self.stopped():
+                return self._drive(jobs, left_out=True)
+            jobs.append(self.planner.register(intake, again=again))
+        return self._drive(jobs)
 
     def replay(
         self, job: Job, *, ordinal: int | None = None, accept_duplicates: bool = False
@@ -112,12 +118,17 @@ class Run:
         replayed = self.planner.replay(job, ordinal=ordinal, accept_duplicates=accept_duplicates)
         return self._drive([replayed])
 
-    def _drive(self, jobs: Sequence[Job]) -> RunReport:
+    def _drive(self, jobs: Sequence[Job], *, left_out: bool = False) -> RunReport:
         tally = Tally(self.watch)
         started = time.monotonic()
         try:
             ended = drive(
-                jobs, planner=self.planner, ledger=self.ledger, engine=self.engine, watch=tally
+                jobs,
+                planner=self.planner,
+                ledger=self.ledger,
+                engine=self.engine,
+                watch=tally,
+                stopped=self.stopped,
             )
         finally:
             self.engine.close()
@@ -130,6 +141,7 @@ class Run:
             jobs=tuple(report(self.ledger, job) for job in ended),
             errors=tuple(tally.errors),
             stopped=self.stopped(),
+            left_out=left_out,
         )
 
 

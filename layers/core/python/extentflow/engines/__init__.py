@@ -166,9 +166,13 @@ def drive(
     ledger: Ledger,
     engine: Engine,
     watch: Watch,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> list[Job]:
-    """Run the pending extents of open jobs, in waves, and return every job as the ledger has it."""
-    running = [planner.plan(job) for job in jobs]
+    """Run the pending extents of open jobs, in waves, and return every job as the ledger has it.
+
+    `stopped` True leaves the rest to a later run.
+    """
+    running = [job if stopped() else planner.plan(job) for job in jobs]
     ordered = {job.id: job.ordered for job in running}
     extents = (
         extent
@@ -177,6 +181,8 @@ def drive(
         for extent in planner.pending(job)
     )
     for wave in _waves(extents):
+        if stopped():
+            break
         for extent in wave:
             watch.expect(extent)
         engine.run(pack(wave, lambda job: ordered[job], engine.cores), watch)

@@ -4,7 +4,7 @@ Owns: worker processes, their deaths and their end. Refuses to know: what a work
 
 A worker that dies is replaced; its slot is taken over at once, because this driver knows that it
 is dead, and its extents are run again. Workers are spawned, never forked, and leave by `os._exit`:
-a forked or finalised Kafka client hangs.
+a forked or finalised Kafka client hangs. Ctrl-C reaches the driver only, which decides for all.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
 import time
+import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -23,7 +26,7 @@ from uuid import uuid4
 
 from extentflow.engines import Task, Watch, WorkerSpec
 from extentflow.errors import ExtentflowError, Misconfigured
-from extentflow.model import Extent, Receipt
+from extentflow.model import Extent, Outcome, Receipt
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +89,7 @@ class InlineEngine:
         """Let the workers finish their chunk, then end them; whatever is left is settled here."""
         for member in self._members:
             _send(member.pipe, None)
+            _signal(member.process, signal.SIGTERM)
         deadline = time.monotonic() + STOP_SECONDS
         for member in self._members:
             member.process.join(max(0.0, deadline - time.monotonic()))
@@ -106,7 +110,8 @@ class InlineEngine:
         process = multiprocessing.get_context("spawn").Process(
             target=_main, args=(self._spec, owner, theirs), name="extentflow-worker"
         )
-        process.start()
+        with _interrupt_held_back():
+            process.start()
         theirs.close()
         return _Member(process, ours, owner)
 
@@ -132,7 +137,8 @@ class InlineEngine:
         if isinstance(answer, ExtentflowError):
             raise answer
         if isinstance(answer, Receipt):
-            member.todo.popleft()
+            if answer.outcome is not Outcome.HANDED_BACK:
+                member.todo.popleft()
             watch.see(answer)
         else:
             member.ready = True
@@ -146,8 +152,8 @@ class InlineEngine:
             self._start_deaths += 1
             if self._start_deaths >= MAX_START_DEATHS:
                 raise Misconfigured(
-                    f"{self._start_deaths} workers ended while starting (exit code "
-                    f"{member.process.exitcode}); their messages are above"
+                    f"{self._start_deaths} workers ended while starting, the last one with exit "
+                    f"code {member.process.exitcode}; what they said stands above"
                 )
         log.warning("worker %s ended with %s", member.process.pid, member.process.exitcode)
         self._evict(member.owner)
@@ -157,7 +163,8 @@ class InlineEngine:
 
 def _main(spec: WorkerSpec, owner: str, pipe: Connection) -> None:
     """Be a worker process until the pipe says None or closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what Ctrl-C means
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     stopped = False
 
     def on_term(_signal: int, _frame: object) -> None:
@@ -181,8 +188,20 @@ def _main(spec: WorkerSpec, owner: str, pipe: Connection) -> None:
     except (EOFError, ConnectionResetError, BrokenPipeError):
         log.info("the driver is gone")
     finally:
+        if sys.exc_info()[0] is not None:
+            traceback.print_exc()  # nobody else would: `os._exit` is the end
         pipe.close()
         os._exit(code)
+
+
+@contextmanager
+def _interrupt_held_back() -> Iterator[None]:
+    """Start a child that Ctrl-C does not reach before `_main` ignores it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _send(pipe: Connection, value: object) -> None:

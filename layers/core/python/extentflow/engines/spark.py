@@ -5,6 +5,9 @@ know: what a worker does. Rows never pass through the JVM: tasks go out, receipt
 
 A Spark task returns only when its extents are final, so that a speculative or retried copy can
 wait for the original instead of overtaking it. A worker lives as long as its Python process.
+
+A cancelled or failed Spark job leaves Python workers behind for up to 4 s, and one that is fenced
+claims anew. So such a run ends the context first, and only then are the workers' slots settled.
 """
 
 from __future__ import annotations
@@ -12,14 +15,17 @@ from __future__ import annotations
 import logging
 import os
 import re
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.accumulators import AccumulatorParam
 
@@ -31,6 +37,10 @@ log = logging.getLogger(__name__)
 
 TASK_FAILURES = 4
 POLL_SECONDS = 0.5
+CANCEL_SECONDS = 0.2
+# How long executors on other machines are given to end their Python workers, and to be looked at.
+LINGER_SECONDS = 3.0
+LOOK_SECONDS = 1.0
 QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -73,10 +83,16 @@ def context(master: str | None, settings: dict[str, str]) -> SparkContext:
     return SparkContext.getOrCreate(conf)
 
 
+def is_running() -> bool:
+    """Whether this process has a context already, which then is somebody else's."""
+    return SparkContext._active_spark_context is not None  # noqa: SLF001 - there is no other way
+
+
 class SparkEngine:
     """Runs tasks on a SparkContext's executors; `evict(run)` settles what workers left behind.
 
-    `most` bounds the tasks at once: a task without a slot would only wait.
+    `most` bounds the tasks at once: a task without a slot would only wait. `owned` contexts end
+    with a run that was stopped or failed; somebody else's goes on.
     """
 
     def __init__(
@@ -86,12 +102,17 @@ class SparkEngine:
         *,
         most: int,
         evict: Callable[[str], int],
+        owned: bool = True,
     ) -> None:
         self._spec = spec
         self._sc = sc
         self._most = most
         self._evict = evict
+        self._owned = owned
         self._stopping = threading.Event()
+        self._idle = threading.Event()
+        self._idle.set()
+        self._whole = True
 
     @property
     def cores(self) -> int:
@@ -100,17 +121,26 @@ class SparkEngine:
 
     def run(self, tasks: Sequence[Task], watch: Watch) -> None:
         """See `Engine.run`."""
-        if not tasks or self._stopping.is_set():
+        if not tasks:
             return
+        self._idle.clear()  # before the look at `stopping`, so that `stop` misses no job
+        if not self._stopping.is_set():
+            self._run(tasks, watch)
+        self._idle.set()
+
+    def _run(self, tasks: Sequence[Task], watch: Watch) -> None:
         receipts = self._sc.accumulator([], _Receipts())
         over = threading.Event()
         watcher = threading.Thread(target=_follow, args=(receipts, over, watch), daemon=True)
         watcher.start()
+        self._whole = False
         try:
+            self._sc.setJobGroup(self._spec.run, "extentflow")
             parts = len(tasks) if self._most >= int(self._sc.defaultParallelism) else self._most
             rdd = self._sc.parallelize(tasks, min(len(tasks), parts))
             rdd.foreachPartition(partial(_run_partition, self._spec, receipts))
-        except (Py4JJavaError, Py4JError) as exc:
+            self._whole = True
+        except (Py4JError, OSError) as exc:
             if not self._stopping.is_set():
                 raise _translated(exc) from exc
         finally:
@@ -120,11 +150,46 @@ class SparkEngine:
     def stop(self) -> None:
         """See `Engine.stop`: cancel the tasks; `close` fences and settles what they held."""
         self._stopping.set()
-        threading.Thread(target=self._sc.cancelAllJobs, daemon=True).start()
+        threading.Thread(target=self._cancel, daemon=True).start()
 
     def close(self) -> None:
         """Take over the slots of this run's workers, so that nobody waits for their leases."""
+        if self._whole:
+            self._evict(self._spec.run)
+            return
+        alone = self._owned and str(self._sc.master).startswith("local")
+        if self._owned:
+            self._end_context()
         self._evict(self._spec.run)
+        if not alone:
+            self._evict_until_quiet()
+
+    def _cancel(self) -> None:
+        """Cancel again and again: the job may be about to start."""
+        with suppress(Py4JError, OSError):  # the JVM got the signal, too, and is gone
+            while not self._idle.is_set():
+                self._sc.cancelJobGroup(self._spec.run)
+                self._idle.wait(CANCEL_SECONDS)
+
+    def _end_context(self) -> None:
+        """End executors and their Python workers; a local context has none left afterwards."""
+        jvm = getattr(self._sc._gateway, "proc", None)  # noqa: SLF001 - spark-submit's is not ours
+        try:
+            self._sc.setLogLevel("OFF")  # what tasks say when their executor goes away
+            self._sc.stop()
+        except (Py4JError, OSError) as exc:
+            log.debug("the JVM got the signal, too, and its workers end with it: %s", exc)
+            if jvm is not None:
+                with suppress(subprocess.TimeoutExpired):
+                    jvm.wait(LINGER_SECONDS)
+
+    def _evict_until_quiet(self) -> None:
+        """Fence until no worker comes back: a fenced one claims anew as long as it lives."""
+        until = time.monotonic() + LINGER_SECONDS
+        while time.monotonic() < until:
+            time.sleep(LOOK_SECONDS)
+            if not self._evict(self._spec.run):
+                return
 
 
 def _follow(receipts: object, over: threading.Event, watch: Watch) -> None:

@@ -53,8 +53,9 @@ def _spark(site: Site, spec: WorkerSpec, cores: int, master: str | None, most: i
         raise Misconfigured(
             f"--engine spark needs {exc.name}; install extentflow[spark], or use --engine inline"
         ) from exc
+    owned = not spark.is_running()
     if master is None:
         sc = spark.local_context(cores)
     else:
         sc = spark.context(None if master == SUBMITTED else master, {})
-    return spark.SparkEngine(spec, sc, most=most, evict=site.evict)
+    return spark.SparkEngine(spec, sc, most=most, evict=site.evict, owned=owned)

@@ -6,6 +6,7 @@ Refuses to know: what the rooms do with their options.
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,11 +16,15 @@ from extentflow.connectors import ConnectorConfig, arrow_type
 from extentflow.converters import Converter, open_converter
 from extentflow.formats import FormatOptions
 from extentflow.keys import resolve
+from extentflow.ledger import dynamodb_calls as ledger
 from extentflow.model import ObjectVersion
+from extentflow.sink import patience as sink
 from extentflow.storage import StoreOptions
 
 RAW_COLUMN = "value"
 PASS_THROUGH = frozenset({"text", "jsonl"})
+LEAST_SINK_SECONDS = 10.0
+BRIEF_SECONDS = 2.0
 
 
 def resolved(values: Mapping[str, str]) -> dict[str, str]:
@@ -27,7 +32,7 @@ def resolved(values: Mapping[str, str]) -> dict[str, str]:
     return resolve(values, environ=os.environ, read_text=lambda path: Path(path).read_text("utf-8"))
 
 
-def store_options(config: ConnectorConfig) -> StoreOptions:
+def store_options(config: ConnectorConfig, *, retry_seconds: float) -> StoreOptions:
     """Return how to reach the connector's object store."""
     credentials = {
         "aws.access.key.id": config.access_key_id,
@@ -45,6 +50,40 @@ def store_options(config: ConnectorConfig) -> StoreOptions:
         secret_access_key=found.get("aws.secret.access.key"),
         role_arn=found.get("aws.sts.role.arn"),
         role_external_id=found.get("aws.sts.role.external.id"),
+        retry_seconds=retry_seconds,
+    )
+
+
+def ledger_patience(retry_seconds: float) -> ledger.Patience:
+    """Return how long one operation on the table is tried."""
+    usual = ledger.Patience()
+    return replace(usual, seconds=min(usual.seconds, retry_seconds))
+
+
+def sink_patience(retry_seconds: float) -> sink.Patience:
+    """Return how long brokers are waited for; healthy ones need some seconds, too."""
+    usual, most = sink.Patience(), max(retry_seconds, LEAST_SINK_SECONDS)
+    return replace(
+        usual,
+        fence_seconds=min(usual.fence_seconds, most),
+        read_seconds=min(usual.read_seconds, most),
+        commit_seconds=min(usual.commit_seconds, most),
+    )
+
+
+def brief_ledger_patience() -> ledger.Patience:
+    """Return how long the table is tried where a person waits for the end of a command."""
+    return ledger.Patience(seconds=BRIEF_SECONDS, connect_seconds=1.0, read_seconds=BRIEF_SECONDS)
+
+
+def brief_sink_patience() -> sink.Patience:
+    """Return how long brokers are waited for where a person waits for the end of a command."""
+    return sink.Patience(
+        request_seconds=BRIEF_SECONDS,
+        fence_seconds=BRIEF_SECONDS,
+        read_seconds=BRIEF_SECONDS,
+        commit_seconds=BRIEF_SECONDS,
+        abort_seconds=BRIEF_SECONDS,
     )
 
 

@@ -5,6 +5,7 @@ Owns: which clients a process has and how long they live. Refuses to know: comma
 
 from __future__ import annotations
 
+import logging
 import os
 import zlib
 from functools import cached_property
@@ -15,22 +16,26 @@ from extentflow import settings as worker_settings
 from extentflow.clock import Clock
 from extentflow.connectors import ConnectorConfig
 from extentflow.deadletters import DeadLetters
-from extentflow.errors import Misconfigured
+from extentflow.errors import Misconfigured, Retryable
 from extentflow.formats import Format, open_format
 from extentflow.keys import read_if_present
 from extentflow.ledger.dynamodb import DynamoLedger
+from extentflow.ledger.dynamodb_calls import Patience as LedgerPatience
 from extentflow.model import Extent, Job, ObjectVersion
 from extentflow.pipeline import Pipeline
 from extentflow.planner import Intake, Planner
 from extentflow.settings import WorkerSettings
 from extentflow.sink import ClientSettings
 from extentflow.sink.broker import KafkaBroker
+from extentflow.sink.patience import Patience as SinkPatience
 from extentflow.sink.topics import TopicFacts
 from extentflow.slots import SlotPolicy, Slots
 from extentflow.storage import ObjectStore, RangeSource, open_store
 from extentflow.storage.ranges import RangeReader
 from extentflow.wiring import options
 from extentflow.wiring.registry import parse_connector
+
+log = logging.getLogger(__name__)
 
 REMEMBERED_JOBS = 1_024
 
@@ -59,21 +64,32 @@ class Site:
     @cached_property
     def ledger(self) -> DynamoLedger:
         """The ledger; nothing is requested before its first call."""
-        return DynamoLedger(
-            self.settings.ledger_table,
-            endpoint=self.settings.ledger_endpoint,
-            region=self.settings.ledger_region,
-        )
+        return self._open_ledger(options.ledger_patience(self.settings.retry_timeout_seconds))
 
     @cached_property
     def broker(self) -> KafkaBroker:
         """The Kafka cluster of `bootstrap.servers`."""
+        return self._open_broker(options.sink_patience(self.settings.retry_timeout_seconds))
+
+    def _open_ledger(self, patience: LedgerPatience) -> DynamoLedger:
+        return DynamoLedger(
+            self.settings.ledger_table,
+            endpoint=self.settings.ledger_endpoint,
+            region=self.settings.ledger_region,
+            patience=patience,
+        )
+
+    def _open_broker(self, patience: SinkPatience) -> KafkaBroker:
         settings = self.settings
         client = {
             "bootstrap.servers": settings.bootstrap_servers,
             **options.resolved(settings.kafka),
         }
-        return KafkaBroker(client, transaction_timeout_ms=settings.transaction_timeout_ms)
+        return KafkaBroker(
+            client,
+            transaction_timeout_ms=settings.transaction_timeout_ms,
+            patience=patience,
+        )
 
     def topic(self, name: str) -> TopicFacts:
         """Return a topic's facts, asked for once per process."""
@@ -125,7 +141,10 @@ class Site:
         """Return the connector's object store; one client per process and revision."""
         key = (config.name, revision)
         if key not in self._stores:
-            self._stores[key] = open_store(config.endpoint_type, options.store_options(config))
+            chosen = options.store_options(
+                config, retry_seconds=self.settings.retry_timeout_seconds
+            )
+            self._stores[key] = open_store(config.endpoint_type, chosen)
         return self._stores[key]
 
     def fetched_bytes(self) -> int:
@@ -188,9 +207,30 @@ class Site:
         )
 
     def evict(self, owner_prefix: str) -> int:
-        """Settle and free the slots of workers that are known to be gone; return how many."""
-        owner = f"driver-{os.getpid()}-{self.random.getrandbits(32):08x}"
-        return self.slots(owner).evict(owner_prefix)
+        """Settle and free the slots of workers that are known to be gone; return how many.
+
+        Best effort, within seconds: where brokers or table are away, the leases' ends do it.
+        """
+        try:
+            return self._evictor.evict(owner_prefix)
+        except Retryable as exc:
+            lease = self.settings.lease_seconds
+            log.warning("slots stay leased for up to %g s more: %s", lease, exc)
+            return 0
+
+    @cached_property
+    def _evictor(self) -> Slots:
+        """Ownership for `evict`, over clients that do not wait for long."""
+        settings = self.settings
+        return Slots(
+            ledger=self._open_ledger(options.brief_ledger_patience()),
+            broker=self._open_broker(options.brief_sink_patience()),
+            policy=SlotPolicy(settings.exactly_once_slots, settings.lease_seconds),
+            app_id=settings.app_id,
+            owner=f"driver-{os.getpid()}-{self.random.getrandbits(32):08x}",
+            clock=self.clock,
+            random=self.random,
+        )
 
     # -- one extent -----------------------------------------------------------------------------
 

@@ -1,0 +1,89 @@
+"""Ctrl-C and SIGTERM: within 5 s everything is settled, and the next run starts at once.
+
+`lease.seconds` is 60 here: a run that had to wait for a lease would be seen.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.integration.faultproxy import Delay, FaultProxy
+from tests.support.delivery import Delivery, eventually, joined, numbered_lines
+
+from extentflow.ledger import ExtentItem
+from extentflow_local.stack import Stack
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+STOP_SECONDS = 5.0
+LEASE_SECONDS = 60.0
+LINES = numbered_lines("line-", 60_000)
+
+Signal = Callable[[subprocess.Popen[str]], None]
+
+
+def terminate(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGTERM)
+
+
+def interrupt_group(process: subprocess.Popen[str]) -> None:
+    """What a terminal does on Ctrl-C."""
+    os.killpg(process.pid, signal.SIGINT)
+
+
+def terminate_group(process: subprocess.Popen[str]) -> None:
+    """What systemd does to a service."""
+    os.killpg(process.pid, signal.SIGTERM)
+
+
+@pytest.fixture
+def delivery(
+    stack: Stack, s3: "S3Client", bucket: str, unique: str, s3_proxy: FaultProxy
+) -> Delivery:
+    delivery = Delivery(stack, s3, bucket, unique, {"lease_seconds": LEASE_SECONDS})
+    delivery.put("lines.txt", joined(LINES))
+    delivery.connector({"aws.s3.endpoint": s3_proxy.endpoint, "extent.bytes": "128KiB"})
+    s3_proxy.inject(Delay(0.5), when=lambda request: request.method == "GET", times=None)
+    return delivery
+
+
+@pytest.mark.parametrize(
+    ("engine", "send"),
+    [
+        ("inline", terminate),
+        ("inline", interrupt_group),
+        pytest.param("spark", terminate, marks=pytest.mark.spark),
+        pytest.param("spark", interrupt_group, marks=pytest.mark.spark),
+        pytest.param("spark", terminate_group, marks=pytest.mark.spark),
+    ],
+)
+def test_a_signal_stops_a_run_and_the_next_one_continues_at_once(
+    delivery: Delivery, s3_proxy: FaultProxy, engine: str, send: Signal
+) -> None:
+    with delivery.start(engine) as process:
+        eventually("an extent is under way", lambda: under_way(delivery))
+        asked = time.monotonic()
+        send(process)
+        _, errors = process.communicate(timeout=60)
+        took = time.monotonic() - asked
+    leftovers, owned = delivery.leftovers(), delivery.owned()
+    s3_proxy.clear()
+    began = time.monotonic()
+    delivery.finish("inline")
+    resumed = time.monotonic() - began
+
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert took <= STOP_SECONDS
+    assert leftovers == owned == []
+    assert resumed < LEASE_SECONDS
+    assert sorted(delivery.values()) == sorted(LINES)
+
+
+def under_way(delivery: Delivery) -> list[ExtentItem]:
+    return [item for item in delivery.items() if item.claim is not None and item.position > 0]

@@ -1,0 +1,282 @@
+"""Deliveries on real servers: put objects, topic, connector; run; read back; look for leftovers.
+
+Owns: the errands around a run, done through the library or through `extentflow` as a process.
+Refuses to know: what is delivered; each test brings its own truth.
+"""
+
+import json
+import os
+import subprocess
+import sysconfig
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.cimpl import NewTopic
+
+from extentflow.engines import Engine, Task, Watch
+from extentflow.ingest import Run, RunReport
+from extentflow.ledger import ExtentItem, SlotItem
+from extentflow.model import Extent, Job, ObjectVersion, Receipt
+from extentflow.settings import WorkerSettings, variable
+from extentflow.sink.reader import Delivered, read_committed
+from extentflow.wiring import Site, open_engine, parse_connector
+from extentflow_local.stack import Stack
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+PROGRAM = Path(sysconfig.get_path("scripts")) / "extentflow"
+LEASE_SECONDS = 3.0
+
+
+def eventually(what: str, holds: Callable[[], Any], *, seconds: float = 60) -> Any:  # noqa: ANN401
+    """Return the first true value of `holds`."""
+    deadline = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(0.05)
+    return found
+
+
+@dataclass
+class Seen:
+    """A watch that remembers receipts and calls `react` for each."""
+
+    react: Callable[[Receipt], None] = lambda _receipt: None
+    receipts: list[Receipt] = field(default_factory=list)
+
+    def expect(self, extent: Extent) -> None:
+        """Know that already."""
+
+    def see(self, receipt: Receipt) -> None:
+        self.receipts.append(receipt)
+        self.react(receipt)
+
+
+@dataclass
+class Counted:
+    """An engine that remembers the tasks it was given."""
+
+    engine: Engine
+    tasks: list[Task] = field(default_factory=list)
+
+    @property
+    def cores(self) -> int:
+        return self.engine.cores
+
+    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+        self.tasks += tasks
+        self.engine.run(tasks, watch)
+
+    def stop(self) -> None:
+        self.engine.stop()
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+@dataclass
+class Delivery:
+    """Objects below one prefix, one topic, one connector, one ledger table; all of it unique."""
+
+    stack: Stack
+    s3: "S3Client"
+    bucket: str
+    name: str
+    changes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def prefix(self) -> str:
+        return f"{self.name}/"
+
+    @property
+    def connector_name(self) -> str:
+        return f"connector-{self.name}"
+
+    @property
+    def address(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}"
+
+    @cached_property
+    def settings(self) -> WorkerSettings:
+        """Quick leases and small transactions, unless `changes` say otherwise."""
+        usual: dict[str, Any] = {
+            "bootstrap_servers": self.stack.endpoint("kafka"),
+            "ledger_table": f"delivery-{self.name}",
+            "ledger_endpoint": self.stack.endpoint("dynamodb"),
+            "exactly_once_slots": 16,
+            "lease_seconds": LEASE_SECONDS,
+            "transaction_max_bytes": 64 << 10,
+            "transaction_max_seconds": 2.0,
+            "transaction_timeout_ms": 10_000,
+            "retry_timeout_seconds": 30.0,
+        }
+        return WorkerSettings(**{**usual, **self.changes})
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What an `extentflow` process needs."""
+        ours = {variable(name): value for name, value in self.settings.to_map().items()}
+        return {**os.environ, **ours}
+
+    @cached_property
+    def site(self) -> Site:
+        site = Site(self.settings)
+        site.ledger.create_table()
+        site.broker.ensure_progress_topic()
+        return site
+
+    @cached_property
+    def topic(self) -> str:
+        return self.make_topic("records")
+
+    def make_topic(self, label: str, partitions: int = 4) -> str:
+        name = f"{label}-{self.name}"
+        admin = self._admin()
+        created = admin.create_topics([NewTopic(name, partitions, 1)])[name]
+        created.result(timeout=30)
+        return name
+
+    def put(self, label: str, body: bytes) -> str:
+        """Store an object; return its key."""
+        key = f"{self.prefix}{label}"
+        self.s3.put_object(Bucket=self.bucket, Key=key, Body=body)
+        return key
+
+    def connector(self, config: Mapping[str, str]) -> None:
+        """Store the connector: from the prefix (or a directory) to the topic."""
+        usual = {"name": self.connector_name, "topic": self.topic}
+        if config.get("endpoint.type") != "localfile":
+            usual |= {
+                "aws.s3.bucket.name": self.bucket,
+                "aws.s3.prefix": self.prefix,
+                "aws.s3.endpoint": self.stack.endpoint("s3"),
+            }
+        whole = {**usual, **config}
+        parse_connector(whole)
+        self.site.ledger.put_connector(self.connector_name, whole)
+
+    # -- running --------------------------------------------------------------------------------
+
+    def run(
+        self,
+        name: str = "inline",
+        *,
+        keys: Iterable[str] = (),
+        cores: int = 2,
+        again: bool = False,
+        watch: Watch | None = None,
+        engine: Engine | None = None,
+    ) -> RunReport:
+        """Deliver what is below the prefix (or `keys`) from this process."""
+        driver = self.driver(engine or open_engine(self.site, name, cores=cores), watch)
+        config, revision = self.site.connector(self.connector_name)
+        versions = self._versions(list(keys))
+        intakes = (self.site.intake(config, revision, each, cores) for each in versions)
+        return driver.ingest(intakes, again=again)
+
+    def driver(self, engine: Engine, watch: Watch | None = None) -> Run:
+        return Run("test", engine, self.site.planner(), self.site.ledger, watch or Seen())
+
+    def _versions(self, keys: list[str]) -> list[ObjectVersion]:
+        config, revision = self.site.connector(self.connector_name)
+        store = self.site.store(config, revision)
+        keys = keys or [listed.key for listed in store.list(config.bucket, config.prefix)]
+        return [store.head(config.bucket, key) for key in keys]
+
+    def start(self, engine: str, *arguments: str) -> subprocess.Popen[str]:
+        """Start `extentflow run` (or `arguments`) as shells do: in a process group of its own."""
+        words = arguments or ("run", self.address, "--connector", self.connector_name)
+        return subprocess.Popen(
+            [str(PROGRAM), *words, "--json", "--engine", engine, "--cores", "2"],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def finish(self, engine: str, address: str | None = None) -> dict[str, Any]:
+        """Run everything below the prefix (or `address`) as a process, to the end."""
+        connector = ("--connector", self.connector_name)
+        with self.start(engine, "run", address or self.address, *connector) as process:
+            output, errors = process.communicate(timeout=180)
+        assert process.returncode == 0, errors
+        return dict(json.loads(output))
+
+    # -- afterwards -----------------------------------------------------------------------------
+
+    def read(self, topic: str | None = None) -> list[Delivered]:
+        """Return the committed records of a topic, in order within each partition."""
+        topic = topic or self.topic
+        kafka = {"bootstrap.servers": self.settings.bootstrap_servers}
+        eventually(f"no transaction is open in {topic}", lambda: self._is_stable(topic))
+        return [record for batch in read_committed(kafka, topic) for record in batch]
+
+    def values(self, topic: str | None = None) -> list[bytes]:
+        """Return the committed values of a topic, in order within each partition."""
+        return [record.value or b"" for record in self.read(topic)]
+
+    def values_by_key(self) -> dict[str, list[bytes]]:
+        """Return the values of each key (with `message.key=object`: of each object), in order."""
+        found: dict[str, list[bytes]] = defaultdict(list)
+        for record in self.read():
+            found[(record.key or b"").decode()].append(record.value or b"")
+        return found
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.settings.bootstrap_servers, "log_level": 0})
+
+    def _is_stable(self, topic: str) -> bool:
+        """Whether consumers of committed records may read to the end."""
+        admin = self._admin()
+        partitions = admin.list_topics(topic, timeout=30).topics[topic].partitions
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        wanted = {TopicPartition(topic, number): latest for number in partitions}
+        ends = [
+            {place: future.result().offset for place, future in asked.items()}
+            for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+            for asked in [admin.list_offsets(wanted, isolation_level=level, request_timeout=30)]
+        ]
+        return ends[0] == ends[1]
+
+    def jobs(self) -> list[Job]:
+        return list(self.site.ledger.jobs())
+
+    def slots(self) -> list[SlotItem]:
+        return list(self.site.ledger.slots(self.site.broker.cluster))
+
+    def items(self) -> list[ExtentItem]:
+        return [item for job in self.jobs() for item in self.site.ledger.extents(job.id)]
+
+    def leftovers(self) -> list[object]:
+        """Return extents with a claim and slots that work on something; both block later runs."""
+        claims = [item for item in self.items() if item.claim is not None]
+        working = [slot for slot in self.slots() if slot.working is not None]
+        return [*claims, *working]
+
+    def owned(self) -> list[SlotItem]:
+        """Return the slots that somebody owns: not to be had before their leases end."""
+        return [slot for slot in self.slots() if slot.owner]
+
+
+def numbered_lines(label: str, count: int) -> list[bytes]:
+    """Return lines that no other label and no other line has."""
+    return [f"{label}{number}".encode() for number in range(count)]
+
+
+def joined(lines: Iterable[bytes]) -> bytes:
+    return b"".join(line + b"\n" for line in lines)
+
+
+def parsed(values: Iterable[bytes]) -> list[Any]:
+    """Return JSON values, in an order that does not depend on how they arrived."""
+    return sorted((json.loads(value) for value in values), key=json.dumps)
