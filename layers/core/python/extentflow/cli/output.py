@@ -9,7 +9,7 @@ import logging
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, is_dataclass
-from typing import Any
+from typing import Any, TextIO
 
 from rich import box
 from rich.console import Console
@@ -60,16 +60,16 @@ def complain(message: str) -> None:
     err.print(f"[red]error:[/red] {escape(' '.join(message.splitlines()))}", highlight=False)
 
 
-def show_logs(*, debug: bool) -> None:
-    """Send log lines to standard error: our warnings and others' errors, or with `debug` all."""
-    handler = logging.StreamHandler()
+def show_logs(*, debug: bool, stream: TextIO | None = None) -> None:
+    """Show our warnings and others' errors, or with `debug` much more; on standard error."""
+    handler = logging.StreamHandler(stream)
     if debug:
         handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-        logging.getLogger(OURS).setLevel(logging.DEBUG)
+        handler.addFilter(_concerns_developers)
     else:
         handler.setFormatter(_Line())
         handler.addFilter(_concerns_people)
-    logging.basicConfig(level=logging.INFO if debug else logging.WARNING, handlers=[handler])
+    logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, handlers=[handler])
 
 
 class _Line(logging.Formatter):
@@ -79,11 +79,18 @@ class _Line(logging.Formatter):
         return f"{record.levelname.lower()}: {super().format(record)}"
 
 
+def _is_below(record: logging.LogRecord, name: str) -> bool:
+    return f"{record.name}.".startswith(f"{name}.")
+
+
 def _concerns_people(record: logging.LogRecord) -> bool:
-    room = f"{record.name}."
-    if room.startswith(f"{CLIENT_LOG}."):
+    if _is_below(record, CLIENT_LOG):
         return False
-    return room.startswith(f"{OURS}.") or record.levelno >= logging.ERROR
+    return _is_below(record, OURS) or record.levelno >= logging.ERROR
+
+
+def _concerns_developers(record: logging.LogRecord) -> bool:
+    return _is_below(record, OURS) or record.levelno >= logging.INFO
 
 
 def size(count: float) -> str:

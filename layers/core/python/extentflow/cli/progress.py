@@ -55,7 +55,8 @@ class RunProgress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._bar.stop()
+        if self._console.is_terminal:
+            self._bar.stop()
 
     def expect(self, extent: Extent) -> None:
         """Add one extent to what is to be done."""
@@ -64,8 +65,10 @@ class RunProgress:
     def see(self, receipt: Receipt) -> None:
         """Take a receipt into account."""
         place = (receipt.job, receipt.ordinal)
+        if place in self._seen:
+            return
         self._records += receipt.records
-        if place in self._seen or receipt.outcome is Outcome.HANDED_BACK:
+        if receipt.outcome is Outcome.HANDED_BACK:
             return
         self._seen.add(place)
         self._bytes += self._lengths.get(place, 0)

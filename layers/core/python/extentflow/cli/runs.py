@@ -35,7 +35,7 @@ Again = Annotated[
     bool, typer.Option("--again", help="Deliver objects that are DONE a second time, on purpose.")
 ]
 JobId = Annotated[str, typer.Argument(help="A job's id, or the beginning of one.")]
-Ordinal = Annotated[int | None, typer.Option("--extent", help="Replay only this extent.")]
+Ordinal = Annotated[int | None, typer.Option("--extent", min=0, help="Replay only this extent.")]
 AcceptDuplicates = Annotated[
     bool,
     typer.Option("--accept-duplicates", help="Go on where Kafka forgot how far an extent was."),

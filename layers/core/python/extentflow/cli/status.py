@@ -38,7 +38,7 @@ def status(
     *,
     connector: Annotated[str | None, typer.Option("--connector", "-c")] = None,
     state: Annotated[str | None, typer.Option("--state", help="For example FAILED.")] = None,
-    limit: Annotated[int, typer.Option("--limit", help="At most so many jobs.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many jobs.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """Show jobs, newest first; or one job with the map of its extents and its errors."""

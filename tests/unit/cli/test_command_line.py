@@ -1,0 +1,148 @@
+"""Exit codes and what errors look like, whatever the commands are."""
+
+import importlib.metadata
+from collections.abc import Callable
+
+import pytest
+import typer
+
+from extentflow.cli import app, run_command_line
+from extentflow.errors import (
+    AccessDenied,
+    Conflict,
+    LedgerUnavailable,
+    Misconfigured,
+    ObjectGone,
+    SinkUnavailable,
+)
+
+Capture = pytest.CaptureFixture[str]
+
+
+def application(command: Callable[[], object]) -> typer.Typer:
+    """Return a command line whose `go` does that, and another one beside it."""
+    made = typer.Typer(no_args_is_help=True)
+    made.command("go")(command)
+    made.command("other")(lambda: None)
+    return made
+
+
+def raising(error: BaseException) -> typer.Typer:
+    def command() -> None:
+        raise error
+
+    return application(command)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Misconfigured("no topic"), 2),
+        (ObjectGone("no bucket"), 2),
+        (AccessDenied("no permission"), 2),
+        (Conflict("another cluster"), 2),
+        (SinkUnavailable("no broker"), 1),
+        (LedgerUnavailable("no table"), 1),
+    ],
+)
+def test_an_error_of_ours_is_one_line_and_its_kind_decides_the_code(
+    error: Exception, code: int, capsys: Capture
+) -> None:
+    assert run_command_line(raising(error), ["go"]) == code
+
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"error: {error}\n")
+
+
+def test_every_problem_gets_its_line(capsys: Capture) -> None:
+    assert run_command_line(raising(Misconfigured(["one", "two"])), ["go"]) == 2
+
+    assert capsys.readouterr().err == "error: one\nerror: two\n"
+
+
+def test_a_defect_is_one_line_that_says_how_to_see_more(capsys: Capture) -> None:
+    assert run_command_line(raising(ZeroDivisionError("by zero")), ["go"]) == 1
+
+    assert capsys.readouterr().err == (
+        "error: unexpected ZeroDivisionError: by zero; --debug shows where\n"
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--debug", "go"], ["go", "--debug"]])
+@pytest.mark.parametrize(
+    ("error", "code"), [(Misconfigured("no topic"), 2), (ZeroDivisionError("by zero"), 1)]
+)
+def test_debugging_shows_the_trace_before_the_same_line_and_code(
+    arguments: list[str], error: Exception, code: int, capsys: Capture
+) -> None:
+    assert run_command_line(raising(error), arguments) == code
+
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-1].startswith("error: ")
+    assert str(error) in lines[-1]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), typer.Abort()])
+def test_an_interrupt_is_130(error: BaseException) -> None:
+    assert run_command_line(raising(error), ["go"]) == 130
+
+
+@pytest.mark.parametrize("code", [0, 1, 130])
+def test_a_command_decides_its_own_code(code: int) -> None:
+    assert run_command_line(raising(typer.Exit(code)), ["go"]) == code
+
+
+def test_a_command_that_returns_is_0() -> None:
+    assert run_command_line(application(lambda: "anything"), ["go"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bogus"], "No such command 'bogus'; `"),
+        (["run"], "Missing option '--connector' / '-c'; `"),
+        (["run", "--bogus"], "No such option: --bogus; `"),
+        (["run", "-c", "x", "--cores", "many"], "Invalid value for '--cores': "),
+        (["run", "-c", "x", "--cores", "0"], "Invalid value for '--cores': "),
+        (["connectors", "put", "no-such-file"], "Invalid value for 'file': "),
+        (["connectors", "bogus"], "No such command 'bogus'; `"),
+        (["status", "--limit", "x"], "Invalid value for '--limit': "),
+        (["status", "--limit", "0"], "Invalid value for '--limit': "),
+        (["replay"], "Missing argument "),
+    ],
+)
+def test_a_misspelled_command_line_is_one_line_with_the_help_to_ask(
+    arguments: list[str], message: str, capsys: Capture
+) -> None:
+    assert run_command_line(app, arguments) == 2
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"error: {message}")
+    assert err.endswith(" --help` shows what there is\n")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["connectors"]])
+def test_nothing_to_do_shows_the_help_and_no_error(arguments: list[str], capsys: Capture) -> None:
+    assert run_command_line(app, arguments) == 2
+
+    out, err = capsys.readouterr()
+    assert "Usage:" in out
+    assert err == ""
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "replay", "status", "init", "doctor"])
+def test_every_command_explains_itself(command: str, capsys: Capture) -> None:
+    assert run_command_line(app, [command, "--help"]) == 0
+
+    out = capsys.readouterr().out
+    assert "Usage:" in out
+    assert "--json" in out
+
+
+def test_the_version_is_the_installed_one(capsys: Capture) -> None:
+    assert run_command_line(app, ["--version"]) == 0
+
+    assert capsys.readouterr().out == f"extentflow {importlib.metadata.version('extentflow')}\n"

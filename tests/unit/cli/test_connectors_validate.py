@@ -1,0 +1,87 @@
+"""`extentflow connectors validate`: every problem at once, without servers or settings."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from extentflow.cli import app, run_command_line
+
+GOOD = {"name": "orders", "topic": "orders", "aws.s3.bucket.name": "bucket"}
+BAD = {
+    "name": "two words",
+    "tpic": "orders",
+    "aws.s3.bucket.name": "s3://bucket",
+    "input.format": "cvs",
+    "producer.linger.ms": "soon",
+    "producer.acks": "1",
+    "producer.compression.type": "brotli",
+}
+
+
+def written(tmp_path: Path, config: dict[str, str]) -> str:
+    path = tmp_path / "connector.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return str(path)
+
+
+def test_a_valid_connector_is_said_to_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, GOOD)
+
+    assert run_command_line(app, ["connectors", "validate", file]) == 0
+
+    assert "connector orders is valid" in capsys.readouterr().out
+
+
+def test_all_problems_are_named_at_once_the_kafka_clients_among_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command_line(app, ["connectors", "validate", written(tmp_path, BAD)]) == 2
+
+    out, err = capsys.readouterr()
+    lines = err.splitlines()
+    assert out == ""
+    assert all(line.startswith("error: ") for line in lines)
+    for name in (*BAD, "topic"):
+        assert sum(line.startswith((f"error: {name}:", f"error: {name}=")) for line in lines) == 1
+
+
+def test_programs_get_the_verdict_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = run_command_line(app, ["connectors", "validate", "--json", written(tmp_path, GOOD)])
+    valid = json.loads(capsys.readouterr().out)
+    bad = run_command_line(app, ["connectors", "validate", "--json", written(tmp_path, BAD)])
+    invalid = json.loads(capsys.readouterr().out)
+
+    assert (good, valid) == (0, {"valid": True, "problems": [], "name": "orders"})
+    assert (bad, invalid["valid"], len(invalid["problems"])) == (2, False, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "message"),
+    [
+        ("c.txt", b"name=orders", "unknown kind of file"),
+        ("c.yaml", b"\xff\xfe", "not UTF-8"),
+        ("c.yaml", b"- a list", "no mapping"),
+        ("c.json", b'{"name": ', "not JSON"),
+        ("c.properties", b"", "name: missing"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(
+    name: str, body: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(body)
+
+    assert run_command_line(app, ["connectors", "validate", str(file)]) == 2
+
+    assert message in capsys.readouterr().err
+
+
+def test_a_directory_is_no_connector(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(app, ["connectors", "validate", str(tmp_path)]) == 2
+
+    assert "is a directory" in capsys.readouterr().err

@@ -1,0 +1,124 @@
+"""What people and programs read: sizes, times, tables, one-line errors, warnings."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from extentflow.cli import output
+from extentflow.model import JobState, Plan
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1, "1 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (1 << 20, "1.0 MiB"),
+        (5 << 30, "5.0 GiB"),
+        (3 << 40, "3.0 TiB"),
+        (5000 << 40, "5000.0 TiB"),
+        (0.4, "0 B"),
+    ],
+)
+def test_sizes_are_read_at_a_glance(count: float, text: str) -> None:
+    assert output.size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0.0 s"),
+        (4.21, "4.2 s"),
+        (59.94, "59.9 s"),
+        (60, "1:00"),
+        (187, "3:07"),
+        (3599.9, "59:59"),
+        (3600, "1:00:00"),
+        (3723, "1:02:03"),
+        (360_000, "100:00:00"),
+    ],
+)
+def test_durations_are_read_at_a_glance(seconds: float, text: str) -> None:
+    assert output.duration(seconds) == text
+
+
+def test_an_error_is_one_line_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    output.complain("s3://bucket/[key]\nwith a newline and a long tail " + "x" * 500)
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == f"error: s3://bucket/[key] with a newline and a long tail {'x' * 500}\n"
+
+
+def test_a_table_keeps_what_looks_like_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_table(("object", "state"), [("s3://bucket/[red]key[/red]", JobState.DONE)])
+
+    out = capsys.readouterr().out
+    assert "s3://bucket/[red]key[/red]" in out
+    assert "DONE" in out
+
+
+def test_a_long_cell_is_folded_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_table(("object",), [("k" * 1_000,)])
+
+    assert capsys.readouterr().out.count("k") == 1_000
+
+
+def test_programs_get_one_json_document(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_json({"state": JobState.DONE, "plan": Plan(1, 2, 3), "key": "ümläut ☃"})
+
+    out = capsys.readouterr().out
+    assert json.loads(out) == {
+        "state": "DONE",
+        "plan": {"target_bytes": 1, "count": 2, "cursor": 3},
+        "key": "ümläut ☃",
+    }
+    assert out.isascii()
+
+
+# -- log lines ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def fresh_logging() -> Iterator[None]:
+    """Logging of a process that nobody has set up."""
+    root = logging.getLogger()
+    level, handlers, root.handlers = root.level, root.handlers, []
+    yield
+    root.handlers = handlers
+    root.setLevel(level)
+
+
+def said(*, debug: bool) -> list[str]:
+    """Return what people see of a few log lines."""
+    stream = io.StringIO()
+    with fresh_logging():
+        output.show_logs(debug=debug, stream=stream)
+        logging.getLogger("extentflow.runner").warning("trying again")
+        logging.getLogger("extentflow.runner").debug("details")
+        logging.getLogger("extentflow.kafka").critical("FAIL [thrd:main]: connection refused")
+        logging.getLogger("urllib3").warning("pool is full")
+        logging.getLogger("botocore").error("something broke")
+        logging.getLogger("botocore").debug("headers")
+    return stream.getvalue().splitlines()
+
+
+def test_people_see_our_warnings_and_none_of_the_kafka_clients() -> None:
+    assert said(debug=False) == ["warning: trying again", "error: something broke"]
+
+
+def test_debugging_shows_the_kafka_clients_lines_too() -> None:
+    assert said(debug=True) == [
+        "WARNING extentflow.runner: trying again",
+        "DEBUG extentflow.runner: details",
+        "CRITICAL extentflow.kafka: FAIL [thrd:main]: connection refused",
+        "WARNING urllib3: pool is full",
+        "ERROR botocore: something broke",
+    ]

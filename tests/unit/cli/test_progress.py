@@ -1,0 +1,74 @@
+"""Progress: the arithmetic of a run's facts, on a terminal and in a pipe."""
+
+import io
+from dataclasses import replace
+
+from rich.console import Console
+
+from extentflow.cli.progress import RunProgress
+from extentflow.model import Extent, ObjectVersion, Outcome, Receipt
+
+MIB = 1 << 20
+VERSION = ObjectVersion("bucket", "key", None, "etag", 10 * MIB)
+
+
+def extent(ordinal: int, size: int = MIB) -> Extent:
+    return Extent("job", ordinal, "c", VERSION, ordinal * size, (ordinal + 1) * size, "text")
+
+
+def receipt(ordinal: int, outcome: Outcome = Outcome.DONE, records: int = 1_000) -> Receipt:
+    return Receipt("job", ordinal, extent(ordinal).uri, outcome, records=records)
+
+
+def shown(*receipts: Receipt, extents: int = 2) -> list[str]:
+    """Return the lines that a pipe gets."""
+    console = Console(file=io.StringIO(), width=500)
+    with RunProgress(console) as progress:
+        for ordinal in range(extents):
+            progress.expect(extent(ordinal))
+        for each in receipts:
+            progress.see(each)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def test_a_pipe_gets_a_line_when_the_last_extent_is_done() -> None:
+    (line,) = shown(receipt(0), receipt(1))
+
+    assert "2/2 extents, 2,000 records, 2.0 MiB at " in line
+
+
+def test_nothing_is_said_in_a_pipe_while_little_time_has_passed() -> None:
+    assert shown(receipt(0)) == []
+
+
+def test_a_receipt_that_comes_twice_counts_once() -> None:
+    (line,) = shown(receipt(0), receipt(0), receipt(1))
+
+    assert "2/2 extents, 2,000 records, 2.0 MiB at " in line
+
+
+def test_failed_extents_are_named() -> None:
+    (line,) = shown(receipt(0), receipt(1, Outcome.FAILED, records=10))
+
+    assert "2/2 extents, 1 failed, 1,010 records" in line
+
+
+def test_what_was_handed_back_counts_its_records_but_is_not_finished() -> None:
+    handed_back = receipt(0, Outcome.HANDED_BACK, records=7)
+
+    assert shown(handed_back, receipt(1)) == []
+    (line,) = shown(handed_back, receipt(1), replace(receipt(0), records=3))
+    assert "2/2 extents, 1,010 records" in line
+
+
+def test_a_terminal_gets_a_bar() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=200)
+
+    with RunProgress(console) as progress:
+        progress.expect(extent(0))
+        progress.see(receipt(0))
+
+    assert isinstance(console.file, io.StringIO)
+    assert "100%" in console.file.getvalue()
+    assert "1/1 extents" in console.file.getvalue()
