@@ -84,13 +84,13 @@ def _show_job(site: Site, job: Job, *, as_json: bool) -> None:
         ("records", f"{summary.records:,} and {summary.bad:,} bad"),
     ]
     output.print_table(("", ""), facts)
-    output.out.print(_map(items, job.plan.count))
+    output.out.print(extent_map(items, job.plan.count))
     failed = (item for item in items.values() if item.state is ExtentState.FAILED)
     for item in islice(failed, SHOWN_ERRORS):
         output.complain(f"extent {item.ordinal}: {item.error}")
 
 
-def _map(items: dict[int, ExtentItem], count: int) -> Text:
+def extent_map(items: dict[int, ExtentItem], count: int) -> Text:
     """Return one cell per extent, or per run of extents where there are many."""
     text = Text()
     step = max(1, -(-count // MAP_CELLS))

@@ -1,0 +1,43 @@
+"""The map of a job's extents: one cell each, or the worst of several."""
+
+import pytest
+
+from extentflow.cli.status import MAP_CELLS, extent_map
+from extentflow.ledger import ClaimMark, ExtentItem
+from extentflow.model import ExtentState
+
+DONE, FAILED, PENDING = ExtentState.DONE, ExtentState.FAILED, ExtentState.PENDING
+MARK = ClaimMark(slot=1, epoch=1, nonce="n")
+
+
+def items(states: dict[int, ExtentState], *working: int) -> dict[int, ExtentItem]:
+    found = {n: ExtentItem("job", n, state) for n, state in states.items()}
+    return found | {n: ExtentItem("job", n, PENDING, claim=MARK) for n in working}
+
+
+def test_every_state_has_its_cell_and_an_extent_without_an_item_is_pending() -> None:
+    shown = extent_map(items({0: DONE, 1: FAILED, 3: PENDING}, 2), count=5)
+
+    assert shown.plain == "█x▓··"
+
+
+def test_a_job_without_extents_has_an_empty_map() -> None:
+    assert extent_map({}, count=0).plain == ""
+
+
+def test_many_extents_share_cells_and_the_worst_state_shows() -> None:
+    count = 3 * MAP_CELLS
+    states = dict.fromkeys(range(count), DONE)
+
+    shown = extent_map(items(states | {4: FAILED}, 8), count=count).plain
+
+    cells, _, legend = shown.partition(" ")
+    assert cells == "█x▓" + "█" * (MAP_CELLS - 3)
+    assert legend.strip() == "one cell is 3 extents"
+
+
+@pytest.mark.parametrize("count", [1, MAP_CELLS, MAP_CELLS + 1, 10_000, 1_000_000])
+def test_a_map_never_has_more_cells_than_fit(count: int) -> None:
+    cells = extent_map({}, count=count).plain.partition(" ")[0]
+
+    assert 0 < len(cells) <= MAP_CELLS

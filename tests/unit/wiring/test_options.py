@@ -1,0 +1,161 @@
+"""From a connector's settings to the options of the rooms."""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pytest
+
+from extentflow.connectors import ConnectorConfig
+from extentflow.errors import Misconfigured
+from extentflow.model import ObjectVersion
+from extentflow.wiring import options, parse_connector
+
+BASE = {"name": "orders", "topic": "orders", "aws.s3.bucket.name": "bucket"}
+VERSION = ObjectVersion("bucket", "in/a b.csv", None, "etag", 10)
+
+
+def config(**changes: str) -> ConnectorConfig:
+    """Return a connector; dots in its keys are written as two underscores."""
+    named: Mapping[str, str] = {key.replace("__", "."): text for key, text in changes.items()}
+    return parse_connector({**BASE, **named})
+
+
+def table(**columns: pa.Array) -> pa.RecordBatch:
+    return pa.record_batch(columns)
+
+
+# -- object stores --------------------------------------------------------------------------------
+
+
+def test_a_store_is_told_where_it_is_and_how_patient_to_be() -> None:
+    chosen = options.store_options(
+        config(
+            aws__s3__endpoint="https://s3.example.net:9000",
+            aws__s3__region="eu-test-1",
+            aws__s3__path__style__access__enabled="false",
+            aws__s3__ca__bundle="/etc/ca.pem",
+        ),
+        retry_seconds=7,
+    )
+
+    assert chosen.endpoint == "https://s3.example.net:9000"
+    assert (chosen.region, chosen.path_style, chosen.verify) == ("eu-test-1", False, "/etc/ca.pem")
+    assert chosen.retry_seconds == 7
+    assert (chosen.access_key_id, chosen.secret_access_key) == (None, None)
+
+
+def test_credentials_are_looked_up_in_the_process_that_uses_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ORDERS_SECRET", "hidden")
+    connector = config(aws__access__key__id="id", aws__secret__access__key="${env:ORDERS_SECRET}")
+
+    chosen = options.store_options(connector, retry_seconds=1)
+
+    assert (chosen.access_key_id, chosen.secret_access_key) == ("id", "hidden")
+    assert connector.secret_access_key == "${env:ORDERS_SECRET}"
+
+
+def test_a_secret_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ORDERS_SECRET", raising=False)
+    connector = config(aws__access__key__id="id", aws__secret__access__key="${env:ORDERS_SECRET}")
+
+    with pytest.raises(Misconfigured, match=r"aws\.secret\.access\.key=.*ORDERS_SECRET"):
+        options.store_options(connector, retry_seconds=1)
+
+
+# -- patience -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("retry", "tried"), [(0, 0), (2, 2), (120, 30)])
+def test_the_table_is_tried_no_longer_than_an_attempt_may_wait(retry: float, tried: float) -> None:
+    assert options.ledger_patience(retry).seconds == tried
+
+
+@pytest.mark.parametrize(("retry", "tried"), [(0, 10), (20, 20), (120, 60)])
+def test_brokers_are_given_the_seconds_that_healthy_ones_need(retry: float, tried: float) -> None:
+    patience = options.sink_patience(retry)
+
+    assert (patience.fence_seconds, patience.read_seconds, patience.commit_seconds) == (tried,) * 3
+
+
+# -- formats --------------------------------------------------------------------------------------
+
+
+def test_a_format_is_told_everything_that_concerns_it() -> None:
+    chosen = options.format_options(
+        config(
+            csv__separator__char=";",
+            csv__quote__char="'",
+            csv__escape__char="\\",
+            csv__header="false",
+            csv__null="NULL",
+            csv__schema="id:int64, price:decimal(15,2)",
+        ),
+        "csv",
+        "gzip",
+    )
+
+    assert chosen.compression == "gzip"
+    assert (chosen.csv_separator, chosen.csv_quote, chosen.csv_escape) == (";", "'", "\\")
+    assert (chosen.csv_header, chosen.csv_null) == (False, "NULL")
+    assert chosen.csv_schema == {"id": pa.int64(), "price": pa.decimal128(15, 2)}
+
+
+def test_bytes_are_not_checked_for_being_text_and_strings_are() -> None:
+    assert options.format_options(config(), "text", "none").validate_text
+    as_bytes = config(value__converter="bytes")
+    assert not options.format_options(as_bytes, "text", "none").validate_text
+
+
+def test_members_that_keys_need_are_read_from_json_lines_only() -> None:
+    connector = config(message__key="column:id,line")
+
+    assert options.format_options(connector, "jsonl", "none").columns == ("id", "line")
+    assert options.format_options(connector, "csv", "none").columns == ()
+
+
+# -- values and keys ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["text", "jsonl"])
+def test_lines_pass_through_as_they_are(name: str) -> None:
+    batch = table(value=pa.array([b'{"a": 1}', b"\xff"], pa.binary()))
+
+    convert = options.value(config(), name)(batch.schema)
+
+    assert convert(batch).to_pylist() == [b'{"a": 1}', b"\xff"]
+
+
+def test_columns_become_json() -> None:
+    batch = table(id=pa.array([1, None], pa.int64()), name=pa.array(["a", "b"]))
+
+    convert = options.value(config(), "parquet")(batch.schema)
+
+    assert convert(batch).to_pylist() == [b'{"id":1,"name":"a"}', b'{"id":null,"name":"b"}']
+
+
+def test_a_key_may_be_the_objects_name() -> None:
+    batch = table(id=pa.array([1, 2, 3]))
+
+    convert = options.key(config(message__key="object"), VERSION)(batch.schema)
+
+    assert convert(batch).to_pylist() == [b"in/a b.csv"] * 3
+
+
+def test_a_key_of_one_column_is_its_text() -> None:
+    batch = table(id=pa.array([1, 2]), name=pa.array(["a", None]))
+
+    by_id = options.key(config(message__key="column:id"), VERSION)(batch.schema)
+    by_name = options.key(config(message__key="column:name"), VERSION)(batch.schema)
+
+    assert by_id(batch).to_pylist() == [b"1", b"2"]
+    assert by_name(batch).to_pylist() == [b"a", None]
+
+
+def test_a_key_of_several_columns_is_one_json_object_in_the_order_named() -> None:
+    batch = table(id=pa.array([1]), name=pa.array(["a"]), rest=pa.array([0]))
+
+    convert = options.key(config(message__key="column:name,id"), VERSION)(batch.schema)
+
+    assert convert(batch).to_pylist() == [b'{"name":"a","id":1}']

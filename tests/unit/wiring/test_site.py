@@ -1,0 +1,266 @@
+"""A site over doubles: what jobs pin, what is kept, how one extent is put together."""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from extentflow.connectors import ConnectorConfig
+from extentflow.errors import Misconfigured
+from extentflow.model import Extent, Job, ObjectVersion
+from extentflow.settings import WorkerSettings
+from extentflow.sink.topics import TopicFacts
+from extentflow.testing.broker import MemoryBroker
+from extentflow.testing.ledger import MemoryLedger
+from extentflow.wiring import Site, open_engine, open_worker
+
+SETTINGS = WorkerSettings(bootstrap_servers="127.0.0.1:1", lease_seconds=3.0)
+
+
+class Cluster(MemoryBroker):
+    """A cluster in memory that can be asked for its topics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.questions = 0
+
+    def topics(self, names: Sequence[str]) -> list[TopicFacts]:
+        self.questions += 1
+        return [TopicFacts(name, partitions=4, max_message_bytes=12_345) for name in names]
+
+
+class World:
+    """A site that reads a directory and keeps ledger and cluster in memory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.ledger, self.broker = MemoryLedger(), Cluster()
+        self.site = Site(SETTINGS)
+        # Where cached properties keep what was made, so that nothing else is.
+        self.site.__dict__.update(ledger=self.ledger, broker=self.broker)
+
+    def put(self, **changes: str) -> int:
+        """Store the connector's next revision; dots are written as two underscores."""
+        config = {
+            "name": "c",
+            "topic": "records",
+            "endpoint.type": "localfile",
+            "directory": str(self.directory),
+            **{key.replace("__", "."): text for key, text in changes.items()},
+        }
+        return self.ledger.put_connector("c", config).revision
+
+    def job(self, name: str = "a.csv", body: bytes = b"id,v\n1,x\n2,y\n") -> Job:
+        """Write a file and plan it with the connector's latest revision."""
+        (self.directory / name).write_bytes(body)
+        config, revision = self.site.connector("c")
+        version = self.site.store(config, revision).head(config.bucket, name)
+        planner = self.site.planner()
+        return planner.plan(planner.register(self.site.intake(config, revision, version, 1)))
+
+    def extent(self, job: Job) -> Extent:
+        return next(self.site.planner().extents(job))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def values(world: World, job: Job) -> list[object]:
+    extent = world.extent(job)
+    prepared = list(world.site.pipeline(extent).prepare(extent, 0))
+    return [value for each in prepared for value in each.records.values.to_pylist()]
+
+
+# -- connectors -----------------------------------------------------------------------------------
+
+
+def test_an_unknown_connector_is_named_with_the_command_that_stores_one(world: World) -> None:
+    with pytest.raises(Misconfigured, match=r"no connector c; `extentflow connectors put FILE`"):
+        world.site.connector("c")
+
+
+def test_a_job_keeps_the_revision_it_was_planned_with(world: World) -> None:
+    world.put(topic="old", csv__null="x")
+    job = world.job()
+    world.put(topic="new", csv__null="y")
+
+    pipeline = world.site.pipeline(world.extent(job))
+
+    assert pipeline.topic == "old"
+    assert values(world, job) == [b'{"id":"1","v":null}', b'{"id":"2","v":"y"}']
+
+
+def test_a_new_job_takes_the_new_revision_in_the_same_process(world: World) -> None:
+    world.put(topic="old", csv__null="x")
+    old = world.job()
+    world.site.pipeline(world.extent(old))
+    world.put(topic="new", csv__null="y")
+
+    job = world.job("b.csv")
+
+    assert world.site.pipeline(world.extent(job)).topic == "new"
+    assert values(world, job) == [b'{"id":"1","v":"x"}', b'{"id":"2","v":null}']
+    assert values(world, old) == [b'{"id":"1","v":null}', b'{"id":"2","v":"y"}']
+
+
+def test_a_deleted_connector_still_serves_the_jobs_that_pinned_it(world: World) -> None:
+    world.put()
+    job = world.job()
+
+    world.ledger.delete_connector("c")
+
+    assert values(world, job) == [b'{"id":"1","v":"x"}', b'{"id":"2","v":"y"}']
+    with pytest.raises(Misconfigured):
+        world.site.connector("c")
+
+
+def test_a_revision_that_is_gone_is_named(world: World) -> None:
+    with pytest.raises(Misconfigured, match="no revision 7 of connector c"):
+        world.site.config("c", 7)
+
+
+def test_an_extent_of_an_unknown_job_is_named(world: World) -> None:
+    version = ObjectVersion("/data", "a.csv", None, "etag", 10)
+
+    with pytest.raises(Misconfigured, match=r"file:///data/a.csv\[0-10\): the ledger has no job x"):
+        world.site.pipeline(Extent("x", 0, "c", version, 0, 10, "csv"))
+
+
+# -- what is kept ---------------------------------------------------------------------------------
+
+
+def test_clients_and_formats_live_as_long_as_the_process(world: World) -> None:
+    revision = world.put()
+    first, second = world.job("a.csv"), world.job("b.csv")
+    config, _ = world.site.connector("c")
+
+    assert world.site.store(config, revision) is world.site.store(config, revision)
+    assert world.site.source(first)[0] is world.site.source(second)[0]
+
+
+def test_another_revision_has_its_own_client_and_format(world: World) -> None:
+    first = world.put()
+    before = world.site.format(*_of(world, first), world.job().version)
+    second = world.put(csv__header="false")
+
+    after = world.site.format(*_of(world, second), world.job().version)
+
+    assert after is not before
+    stores = [world.site.store(*_of(world, revision)) for revision in (first, second)]
+    assert stores[0] is not stores[1]
+
+
+def _of(world: World, revision: int) -> tuple[ConnectorConfig, int]:
+    return world.site.config("c", revision), revision
+
+
+def test_a_topic_is_asked_for_once(world: World) -> None:
+    assert world.site.topic("records").partitions == 4
+    assert world.site.topic("records").partitions == 4
+    assert world.broker.questions == 1
+
+
+def test_bytes_of_all_stores_are_counted(world: World) -> None:
+    world.put()
+    job = world.job()
+    before = world.site.fetched_bytes()
+
+    values(world, job)
+
+    assert world.site.fetched_bytes() - before >= job.version.size
+
+
+# -- one extent -----------------------------------------------------------------------------------
+
+
+def test_records_without_keys_are_spread_by_the_client(world: World) -> None:
+    world.put()
+
+    pipeline = world.site.pipeline(world.extent(world.job()))
+
+    assert (pipeline.key, pipeline.partition) == (None, -1)
+
+
+def test_an_ordered_object_without_keys_goes_to_one_partition(world: World) -> None:
+    world.put(ordering="object")
+    job = world.job()
+
+    pipeline = world.site.pipeline(world.extent(job))
+
+    assert job.ordered
+    assert pipeline.partition == zlib.crc32(b"a.csv") % 4
+
+
+def test_an_ordered_object_with_keys_goes_where_its_keys_belong(world: World) -> None:
+    world.put(ordering="object", message__key="column:id")
+
+    pipeline = world.site.pipeline(world.extent(world.job()))
+
+    assert pipeline.key is not None
+    assert pipeline.partition == -1
+
+
+def test_trap_t29_the_client_is_limited_to_what_the_topic_takes(world: World) -> None:
+    world.put(producer__linger__ms="7", delivery__guarantee="at_least_once")
+
+    client = world.site.client(world.extent(world.job()))
+
+    assert client.max_message_bytes == 12_345
+    assert client.producer == {"linger.ms": "7"}
+    assert not client.exactly_once
+
+
+def test_bad_records_go_nowhere_unless_tolerated(world: World) -> None:
+    world.put()
+
+    letters = world.site.dead_letters(world.extent(world.job()))
+
+    assert (letters.topic, letters.source_topic) == (None, "records")
+
+
+def test_tolerated_bad_records_go_to_the_queue(world: World) -> None:
+    world.put(
+        errors__tolerance="all",
+        errors__deadletterqueue__topic__name="dead",
+        errors__deadletterqueue__context__headers__enable="false",
+    )
+
+    letters = world.site.dead_letters(world.extent(world.job()))
+
+    assert (letters.topic, letters.place, letters.context) == ("dead", "offset", False)
+
+
+# -- engines and workers --------------------------------------------------------------------------
+
+
+def test_an_unknown_engine_is_named_with_those_there_are() -> None:
+    with pytest.raises(Misconfigured, match=r"--engine lambda: .* use spark or inline"):
+        open_engine(Site(SETTINGS), "lambda")
+
+
+def test_a_master_goes_with_spark_only() -> None:
+    with pytest.raises(Misconfigured, match="--master goes with --engine spark, not with inline"):
+        open_engine(Site(SETTINGS), "inline", master="spark://host:7077")
+
+
+@pytest.mark.parametrize(
+    ("cores", "max_tasks", "slots", "workers"),
+    [(8, None, 256, 8), (8, 3, 256, 3), (8, None, 2, 2), (8, 4, 2, 2), (1, 4, 256, 1)],
+)
+def test_workers_are_bounded_by_cores_tasks_and_slots(
+    cores: int, max_tasks: int | None, slots: int, workers: int
+) -> None:
+    site = Site(replace(SETTINGS, exactly_once_slots=slots))
+
+    assert open_engine(site, "inline", cores=cores, max_tasks=max_tasks).cores == workers
+
+
+def test_a_worker_is_made_without_asking_anybody() -> None:
+    worker = open_worker(SETTINGS.to_map(), "run-1/worker-1")
+
+    worker.stop()
+    worker.close()
