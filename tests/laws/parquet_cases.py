@@ -1,0 +1,69 @@
+"""Parquet files by pyarrow's writer, against the tables that were written."""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tests.laws.laws import FormatCase, Sample
+
+from extentflow.formats import Format, FormatOptions
+from extentflow.formats.parquet import Parquet
+from extentflow.formats.parquet_footer import Footers
+
+
+def written(table: pa.Table, **options: Any) -> bytes:  # noqa: ANN401 - the writer's own
+    """Return the table as a Parquet file, as small as the writer makes it."""
+    sink = io.BytesIO()
+    small = {"compression": "none", "write_statistics": False, "store_schema": False}
+    pq.write_table(table, sink, **(small | options))
+    return sink.getvalue()
+
+
+def sample(name: str, table: pa.Table, **options: Any) -> Sample:  # noqa: ANN401
+    """Return a file and what it holds."""
+    return Sample(name, written(table, **options), table.to_pylist(), range(table.num_rows))
+
+
+def wide_table(rows: int) -> pa.Table:
+    """Return flat and nested columns with nulls, and text that differs in every row."""
+    return pa.table(
+        {
+            "n": pa.array(range(rows), pa.int64()),
+            "text": [None if n % 7 == 0 else f"text {n}" for n in range(rows)],
+            "few": [f"value {n % 5}" for n in range(rows)],
+            "list": pa.array([None if n % 5 == 0 else [n] * (n % 4) for n in range(rows)]),
+            "struct": [{"a": n, "b": None if n % 3 else {"c": str(n)}} for n in range(rows)],
+        }
+    )
+
+
+def _opened(readers: int) -> Callable[[FormatOptions], Format]:
+    return lambda options: Parquet(options, Footers(), readers)
+
+
+ONE_COLUMN = pa.table({"a": pa.array([7, 8, 9], pa.int8())})
+TEXT = pa.table({"t": ["x", None, "yy"], "l": [[1], [], None]})
+SMALL = [
+    sample("two-groups", ONE_COLUMN, row_group_size=2, use_dictionary=False),
+    sample("text-and-lists", TEXT, row_group_size=3, use_dictionary=False),
+]
+LARGE = [
+    sample(
+        "many-groups",
+        wide_table(4000),
+        row_group_size=130,
+        data_page_size=512,
+        write_batch_size=16,
+        compression="zstd",
+        write_page_checksum=True,
+        store_schema=True,
+    ),
+    sample("one-group", wide_table(6000), data_page_size=2048, data_page_version="2.0"),
+]
+
+CASES = [
+    FormatCase("parquet", _opened(readers=0), SMALL, LARGE),
+    FormatCase("parquet-ahead", _opened(readers=2), [], LARGE),
+]

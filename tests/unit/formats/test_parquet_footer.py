@@ -1,0 +1,159 @@
+"""Parquet footers: what is refused before the first record, and what the message says."""
+
+import base64
+import gzip
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
+import pytest
+from tests.laws.laws import decoded
+from tests.laws.parquet_cases import ONE_COLUMN, wide_table, written
+
+from extentflow.errors import CorruptObject, ExtentflowError, UnsupportedFormat
+from extentflow.formats import FormatOptions
+from extentflow.formats.parquet import Parquet
+from extentflow.formats.parquet_footer import Footers, read_footer
+from extentflow.testing.stores import MemorySource
+
+BODY = written(wide_table(300), row_group_size=100)
+
+
+def footer_of(body: bytes) -> bytes:
+    return body[-8 - int.from_bytes(body[-8:-4], "little") : -8]
+
+
+def with_footer(body: bytes, footer: bytes) -> bytes:
+    """Return the body's pages under another footer."""
+    pages = body[: -8 - len(footer_of(body))]
+    return pages + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
+def refusal(body: bytes) -> ExtentflowError:
+    with pytest.raises(ExtentflowError) as caught:
+        read_footer(MemorySource(body))
+    assert str(caught.value).startswith("s3://memory/object")
+    return caught.value
+
+
+@pytest.mark.parametrize("kept", [1, 4, 11, 12, 1000, len(BODY) - 1])
+def test_a_truncated_file_is_corrupt(kept: int) -> None:
+    error = refusal(BODY[:kept])
+
+    assert isinstance(error, CorruptObject | UnsupportedFormat)
+    assert isinstance(error, CorruptObject) or kept < 4
+
+
+def test_a_file_cut_off_behind_its_first_bytes_says_that_it_began_well() -> None:
+    assert "begins as Parquet but does not end with PAR1" in str(refusal(BODY[:-5]))
+
+
+def test_another_compression_is_named_with_its_remedy() -> None:
+    error = refusal(gzip.compress(BODY))
+
+    assert isinstance(error, UnsupportedFormat)
+    assert "gzip" in str(error)
+
+
+def test_something_else_is_no_parquet() -> None:
+    error = refusal(b"a,b\n" * 100)
+
+    assert isinstance(error, UnsupportedFormat)
+    assert "set input.format" in str(error)
+
+
+@pytest.mark.parametrize("length", [0, 1, len(BODY) - 8, len(BODY), 2**31, 2**32 - 1])
+def test_a_footer_of_a_false_length_is_corrupt(length: int) -> None:
+    body = BODY[:-8] + length.to_bytes(4, "little") + b"PAR1"
+
+    assert isinstance(refusal(body), CorruptObject)
+
+
+def test_bytes_behind_the_footer_are_not_ignored() -> None:
+    error = refusal(with_footer(BODY, footer_of(BODY) + b"\0" * 5))
+
+    assert isinstance(error, CorruptObject)
+    assert "5 bytes in its footer that belong to nothing" in str(error)
+
+
+def test_a_file_that_does_not_begin_with_its_magic_is_corrupt() -> None:
+    source = MemorySource(b"PARX" + BODY[4:])
+
+    with pytest.raises(CorruptObject, match=r"s3://memory/object\[0-4\) is b'PARX', not PAR1"):
+        decoded(Parquet(FormatOptions(), Footers()), source, (0, len(BODY)))
+
+
+def _metadata_file(metadata: pq.FileMetaData) -> bytes:
+    sink = pa.BufferOutputStream()
+    metadata.write_metadata_file(sink)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _footers_of_two(first: bytes, second: bytes) -> bytes:
+    """Return a footer with the row groups of both files."""
+    metadata = pq.read_metadata(pa.BufferReader(first))
+    metadata.append_row_groups(pq.read_metadata(pa.BufferReader(second)))
+    return footer_of(_metadata_file(metadata))
+
+
+def test_row_groups_that_overlap_are_corrupt() -> None:
+    body = with_footer(BODY, _footers_of_two(BODY, BODY))
+
+    error = refusal(body)
+
+    assert isinstance(error, CorruptObject)
+    assert "row group 3 at [4-" in str(error)
+
+
+def test_row_groups_behind_the_footer_are_corrupt() -> None:
+    other = written(wide_table(3_000), row_group_size=1_500)
+
+    assert isinstance(refusal(with_footer(BODY, footer_of(other))), CorruptObject)
+
+
+def test_a_summary_of_other_files_is_refused() -> None:
+    metadata = pq.read_metadata(pa.BufferReader(BODY))
+    metadata.set_file_path("part-0.parquet")
+
+    error = refusal(with_footer(BODY, footer_of(_metadata_file(metadata))))
+
+    assert isinstance(error, UnsupportedFormat)
+    assert "part-0.parquet" in str(error)
+
+
+class _Keys(pe.KmsClient):  # type: ignore[misc]
+    """Keys that are their own names."""
+
+    def __init__(self, _: pe.KmsConnectionConfig) -> None:
+        super().__init__()
+
+    def wrap_key(self, key_bytes: bytes, _: str) -> bytes:
+        return base64.b64encode(key_bytes)
+
+    def unwrap_key(self, wrapped_key: bytes, _: str) -> bytes:
+        return base64.b64decode(wrapped_key)
+
+
+class TestEncryption:
+    """Encrypted files are refused before anything looks at their columns."""
+
+    KINDS: ClassVar[dict[str, dict[str, Any]]] = {
+        "everything": {"footer_key": "f", "uniform_encryption": True},
+        "columns-and-footer": {"footer_key": "f", "column_keys": {"c": ["a"]}},
+        "columns-only": {"footer_key": "f", "column_keys": {"c": ["a"]}, "plaintext_footer": True},
+        "plain-footer": {"footer_key": "f", "uniform_encryption": True, "plaintext_footer": True},
+    }
+
+    @pytest.mark.parametrize("kind", sorted(KINDS))
+    def test_an_encrypted_file_is_refused_with_a_remedy(self, kind: str) -> None:
+        factory = pe.CryptoFactory(_Keys)
+        keys = factory.file_encryption_properties(
+            pe.KmsConnectionConfig(), pe.EncryptionConfiguration(**self.KINDS[kind])
+        )
+
+        error = refusal(written(ONE_COLUMN, encryption_properties=keys))
+
+        assert isinstance(error, UnsupportedFormat)
+        assert "encrypted" in str(error)
+        assert "decrypt it" in str(error)
