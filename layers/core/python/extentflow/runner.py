@@ -133,7 +133,8 @@ def run_extent(extent: Extent, work: Work, *, message: str = "") -> Receipt:
     while True:
         out_of_time = work.clock.monotonic() >= give_up
         try:
-            return _try_extent(extent, work, message, tally, out_of_time=out_of_time)
+            receipt = _try_extent(extent, work, message, tally, out_of_time=out_of_time)
+            return _closing(receipt, work)
         except Retryable as exc:
             if not isinstance(exc, StoreUnavailable):
                 work.slots.drop()
@@ -160,7 +161,14 @@ def fail_extent(extent: Extent, work: Work, error: str) -> Receipt:
     if not isinstance(claim, Claim):
         return _unclaimed(claim, extent, work, tally)
     totals = _Totals(claim.item.position, claim.item.records, claim.item.bad)
-    return _fail(claim, work, totals, tally, error)
+    return _closing(_fail(claim, work, totals, tally, error), work)
+
+
+def _closing(receipt: Receipt, work: Work) -> Receipt:
+    """Try to close the job of a final extent: no order of events may leave a job open."""
+    if receipt.outcome in (Outcome.DONE, Outcome.FAILED):
+        work.ledger.close(receipt.job)
+    return receipt
 
 
 def _pause(work: Work, tries: int) -> None:
@@ -216,10 +224,9 @@ def _deliver_claimed(claim: Claim, work: Work, tally: _Tally, *, out_of_time: bo
         raise
     except (Permanent, CorruptRecord) as exc:
         work.slots.sink.abort()
-        receipt = _fail(claim, work, totals, tally, reason(exc))
-        if isinstance(exc, ObjectChanged):
+        if isinstance(exc, ObjectChanged):  # before the extent is final and nobody comes again
             work.ledger.end(extent.job, JobState.SUPERSEDED, _superseded(exc))
-        return receipt
+        return _fail(claim, work, totals, tally, reason(exc))
 
 
 def _deliver(claim: Claim, work: Work, totals: _Totals, tally: _Tally) -> Receipt:

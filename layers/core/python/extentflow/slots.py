@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from extentflow.clock import Clock
-from extentflow.errors import Conflict, Fenced, LedgerUnavailable
+from extentflow.errors import Conflict, Fenced, LedgerUnavailable, ProgressUnknown
 from extentflow.ledger import Claim, ExtentItem, Lease, Ledger, Settlement, SlotItem
 from extentflow.model import Extent, ExtentState, Job
 from extentflow.sink import Broker, ClientSettings, Fence, Progress, Sink
@@ -141,6 +141,9 @@ class Slots:
                 log.info("slot lost while claiming %s: %s", extent.uri, exc)
                 self.drop()
                 continue
+            except LedgerUnavailable:
+                self.drop()  # the slot may work on the extent by now; a lease anew settles that
+                raise
             if answer is not None:
                 return answer
         return Busy(self._policy.lease_seconds, f"{extent.uri} changed hands {CLAIM_ROUNDS} times")
@@ -155,8 +158,9 @@ class Slots:
         item = self._ledger.extent(extent.job, extent.ordinal)
         if item.state.final:
             return Final(item)
+        job = self._job(extent)
         if item.claim is None:
-            return self._claim_free(hold, extent, item, message)
+            return self._claim_free(hold, job, extent, item, message)
         if item.claim.slot == hold.lease.number:
             self.drop()
             return None
@@ -166,9 +170,8 @@ class Slots:
         self._recover(other)
         return None
 
-    def _claim_free(
-        self, hold: _Hold, extent: Extent, item: ExtentItem, message: str
-    ) -> Claim | Closed | Busy | None:
+    def _job(self, extent: Extent) -> Job:
+        """Return the extent's job when its slots are those of our cluster."""
         job = self._ledger.job(extent.job)
         if job is None:
             raise Conflict(f"{extent.uri}: the ledger has no job {extent.job}; plan it again")
@@ -177,10 +180,19 @@ class Slots:
                 f"{extent.uri}: job {job.id} belongs to Kafka cluster {job.cluster}, this worker "
                 f"produces to {self._broker.cluster}; point bootstrap.servers at the job's cluster"
             )
+        return job
+
+    def _claim_free(
+        self, hold: _Hold, job: Job, extent: Extent, item: ExtentItem, message: str
+    ) -> Claim | Closed | Busy | None:
         if not job.state.open:
             return Closed(job)
         if job.ordered and extent.ordinal > 0:
-            before = self._ledger.extent(extent.job, extent.ordinal - 1)
+            before = self._ledger.extent(job.id, extent.ordinal - 1)
+            if before.state is ExtentState.FAILED:
+                job = self._ledger.close(job.id)
+            if not job.state.open:
+                return Closed(job)
             if before.state is not ExtentState.DONE:
                 return Busy(1.0, f"ordering=object: extent {before.ordinal} is {before.state}")
         claim = self._ledger.claim(
@@ -276,8 +288,12 @@ class Slots:
         hold = self._hold
         self.drop()
         self._last_number = None
-        if hold is not None and hold.claim is None:
+        if hold is None or hold.claim is not None:
+            return
+        try:
             self._ledger.release(hold.lease)
+        except LedgerUnavailable as exc:
+            log.warning("slot %d stays leased until its lease ends: %s", hold.lease.number, exc)
 
     def evict(self, owner_prefix: str) -> int:
         """Take over every slot whose owner's name begins so, settle and free it; return how many.
@@ -288,10 +304,7 @@ class Slots:
         slots = [s for s in self._ledger.slots(self._broker.cluster) if s.owner]
         mine = [s for s in slots if s.owner.startswith(owner_prefix) and s.owner != self.owner]
         for slot in mine:
-            try:
-                self._recover(slot)
-            except Fenced as exc:
-                log.info("slot %d was taken by somebody else: %s", slot.number, exc)
+            self._recover(slot)
         return len(mine)
 
     # -- acquiring ------------------------------------------------------------------------------
@@ -357,17 +370,34 @@ class Slots:
         """Fence, read, settle, mark: only then may extents be claimed through the slot."""
         fence = self._broker.fence(self._identity(lease.number), client)
         try:
-            left = fence.read()
-            if before.working is not None:
-                self._settle(lease, before.working, left)
+            left = self._left(fence)
+            self._settle(lease, before.working, left)
             fence.mark(Progress(epoch=lease.epoch))
         except BaseException:
             fence.close()
             raise
         return fence
 
-    def _settle(self, lease: Lease, working: tuple[str, int], left: Progress | None) -> None:
-        """Bring the ledger to what Kafka says about the extent the predecessor worked on."""
+    @staticmethod
+    def _left(fence: Fence) -> Progress | None:
+        try:
+            return fence.read()
+        except ProgressUnknown as exc:
+            log.warning("taken for a group that is gone: %s", exc)
+            return None
+
+    def _settle(self, lease: Lease, working: tuple[str, int] | None, left: Progress | None) -> None:
+        """Bring the ledger to what Kafka says about the extent the predecessor worked on.
+
+        Asks the ledger also where there is nothing to settle: we may have fenced somebody who
+        leased the slot after us, and our marker must not overwrite what they committed.
+
+        Raises:
+            Fenced: the lease is no longer ours.
+        """
+        if working is None:
+            self._ledger.settle(lease, None, None)
+            return
         for _ in range(CLAIM_ROUNDS):
             item = self._ledger.extent(*working)
             settlement = self._settlement(lease, item, left)
@@ -399,7 +429,11 @@ class Slots:
         if taken is None:
             return
         lease, before = taken
-        self._take_over(lease, before, ClientSettings()).close()
+        try:
+            self._take_over(lease, before, ClientSettings()).close()
+        except Fenced as exc:
+            log.info("slot %d was taken by somebody faster: %s", slot.number, exc)
+            return
         self._ledger.release(lease)
 
     # -- small facts ----------------------------------------------------------------------------

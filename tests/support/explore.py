@@ -1,0 +1,269 @@
+"""Explores what concurrent workers can do to each other: one greenlet per worker, one at a time.
+
+Owns: who runs next, when something befalls a worker, how a run is repeated. Refuses to know: what
+an operation means and what is wrong with an outcome.
+
+Every operation of the doubles is a point at which the stage asks its chooser: 0 lets the operation
+happen, any other answer is an event first (another worker goes on, this one dies, ...). Events are
+rationed, so that a depth-first search over all answers ends. A run is repeated by its answers.
+
+    switch   another worker goes on
+    pause    time passes, everybody else keeps what they hold; then another worker goes on
+    crash    the worker is gone; whatever its unwinding still calls has no effect
+    others   are the test's (`Faults`)
+
+Time passes only in a pause and when every worker sleeps.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Protocol
+
+from greenlet import GreenletExit, getcurrent, greenlet
+from tests.support.world import Ticker
+
+MAX_STEPS = 5_000
+SWITCH, PAUSE, CRASH = "switch", "pause", "crash"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that befalls the worker at hand; `target` is the worker or thing it concerns."""
+
+    kind: str
+    target: int = -1
+
+    def __str__(self) -> str:
+        return self.kind if self.target < 0 else f"{self.kind} {self.target}"
+
+
+class Chooser(Protocol):
+    """Answers what happens at each point where something may."""
+
+    def pick(self, events: Sequence[Event]) -> int:
+        """Return 0 for nothing, n for the n-th event."""
+        ...
+
+
+@dataclass(slots=True)
+class Replay:
+    """Repeats given answers, then lets everything happen; remembers what else could have been."""
+
+    answers: Sequence[int] = ()
+    taken: list[tuple[int, int]] = field(default_factory=list)
+
+    def pick(self, events: Sequence[Event]) -> int:
+        place = len(self.taken)
+        answer = self.answers[place] if place < len(self.answers) else 0
+        self.taken.append((answer, len(events)))
+        return answer
+
+
+@dataclass(slots=True)
+class Dice:
+    """Lets an event happen with a probability; every kind at hand is as likely as the others."""
+
+    random: Random
+    probability: float
+    seed: int = 0
+
+    def pick(self, events: Sequence[Event]) -> int:
+        if self.random.random() >= self.probability:
+            return 0
+        kind = self.random.choice(sorted({event.kind for event in events}))
+        places = [place for place, event in enumerate(events, 1) if event.kind == kind]
+        return self.random.choice(places)
+
+
+def depth_first() -> Iterator[Replay]:
+    """Yield choosers until every answer was given at every point; run each before the next."""
+    answers: list[int] = []
+    while True:
+        replay = Replay(answers)
+        yield replay
+        taken = replay.taken
+        while taken and taken[-1][0] == taken[-1][1]:
+            taken.pop()
+        if not taken:
+            return
+        answers = [answer for answer, _ in taken]
+        answers[-1] += 1
+
+
+class Faults(Protocol):
+    """What the test knows about its operations, and what else may befall a worker."""
+
+    def turns(self, operation: str) -> bool:
+        """Whether it matters that another worker goes on before this operation."""
+        ...
+
+    def deadly(self, operation: str) -> bool:
+        """Whether it matters that the worker dies before this operation."""
+        ...
+
+    def possible(self, operation: str) -> list[Event]:
+        """Return the other events that matter before this operation."""
+        ...
+
+    def happen(self, event: Event, actor: int, operation: str) -> None:
+        """Do what the event means outside the stage. Nothing called in here is a point."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Actor:
+    number: int
+    greenlet: greenlet
+    dead: bool = False
+    wake: float = 0.0
+
+    @property
+    def over(self) -> bool:
+        return bool(self.greenlet.dead)
+
+
+class EndlessError(AssertionError):
+    """The workers go on and on without finishing."""
+
+
+class Stage(Ticker):
+    """Runs workers by a chooser's answers. It is their clock, too: who sleeps gives up the turn.
+
+    `rations` bounds events by kind, `most` all of them together.
+    """
+
+    def __init__(
+        self, chooser: Chooser, faults: Faults, rations: Mapping[str, int], most: int
+    ) -> None:
+        super().__init__()
+        self.trace: list[str] = []
+        self._chooser = chooser
+        self._faults = faults
+        self._left = Counter(rations)
+        self._most = most
+        self._actors: list[_Actor] = []
+        self._by_greenlet: dict[greenlet, _Actor] = {}
+        self._next: _Actor | None = None
+        self._offstage = False
+
+    # -- the run --------------------------------------------------------------------------------
+
+    def run(self, bodies: Sequence[Callable[[], None]]) -> None:
+        """Run the bodies to their ends, beginning with the first.
+
+        Raises what a body raises, and EndlessError.
+        """
+        self._actors = [_Actor(number, greenlet(body)) for number, body in enumerate(bodies)]
+        self._by_greenlet = {actor.greenlet: actor for actor in self._actors}
+        try:
+            turn: _Actor | None = self._actors[0]
+            while turn is not None:
+                turn = self._take_turn(turn)
+        finally:
+            self._bury()
+
+    def _take_turn(self, actor: _Actor) -> _Actor | None:
+        """Let an actor go on until it gives up its turn or is over; return who is next."""
+        self._next = None
+        actor.greenlet.switch()
+        return self._after(actor) if actor.over else self._next
+
+    def at(self, operation: str) -> None:
+        """Stand before an operation of the worker at hand; calls from elsewhere pass."""
+        actor = self._by_greenlet.get(getcurrent())
+        if actor is None or self._offstage:
+            return
+        self._live(actor)
+        self.trace.append(f"{actor.number} {operation}")
+        if len(self.trace) > MAX_STEPS:
+            raise EndlessError(f"not finished after {MAX_STEPS} operations")
+        event = self._asked(self._events(actor, operation)) if self._most else None
+        if event is None:
+            return
+        self._befall(actor, event, operation)
+        if event.kind in (SWITCH, PAUSE):
+            later = self._asked(self._faults.possible(operation))
+            if later is not None:
+                self._befall(actor, later, operation)
+
+    def sleep(self, seconds: float) -> None:
+        """Give up the turn until the time has come; time passes when everybody sleeps."""
+        actor = self._by_greenlet.get(getcurrent())
+        if actor is None:
+            super().sleep(seconds)
+            return
+        self._live(actor)
+        actor.wake = self.now + seconds
+        self._yield_to(actor, self._after(actor))
+
+    # -- who is next ----------------------------------------------------------------------------
+
+    def _others(self, actor: _Actor) -> list[_Actor]:
+        """Return the workers that have not finished, beginning behind the actor."""
+        turns = [*self._actors[actor.number + 1 :], *self._actors[: actor.number]]
+        return [turn for turn in turns if not turn.over]
+
+    def _after(self, actor: _Actor) -> _Actor | None:
+        """Return who goes on when the actor cannot; None when all have finished."""
+        left = [*self._others(actor), *([] if actor.over else [actor])]
+        if not left:
+            return None
+        self.now = max(self.now, min(turn.wake for turn in left))
+        awake = [turn for turn in left if turn.wake <= self.now]
+        event = self._asked([Event(SWITCH, turn.number) for turn in awake[1:]])
+        return awake[0] if event is None else self._actors[event.target]
+
+    def _yield_to(self, actor: _Actor, turn: _Actor | None) -> None:
+        if turn is not actor:
+            self._next = turn
+            actor.greenlet.parent.switch()
+            self._live(actor)
+
+    @staticmethod
+    def _live(actor: _Actor) -> None:
+        if actor.dead:
+            raise GreenletExit
+
+    # -- what happens ---------------------------------------------------------------------------
+
+    def _events(self, actor: _Actor, operation: str) -> list[Event]:
+        events = self._faults.possible(operation)
+        if self._faults.deadly(operation):
+            events.append(Event(CRASH))
+        if self._faults.turns(operation):
+            others = self._others(actor)
+            events += [Event(PAUSE, other.number) for other in others]
+            events += [Event(SWITCH, other.number) for other in others if other.wake <= self.now]
+        return events
+
+    def _asked(self, events: list[Event]) -> Event | None:
+        left = [event for event in events if self._left[event.kind]] if self._most else []
+        answer = self._chooser.pick(left) if left else 0
+        if not answer:
+            return None
+        event = left[answer - 1]
+        self._left[event.kind] -= 1
+        self._most -= 1
+        return event
+
+    def _befall(self, actor: _Actor, event: Event, operation: str) -> None:
+        self.trace[-1] += f"   <- {event}"
+        self._offstage = True
+        try:
+            self._faults.happen(event, actor.number, operation)
+        finally:
+            self._offstage = False
+        if event.kind == CRASH:
+            actor.dead = True
+            raise GreenletExit
+        if event.kind in (SWITCH, PAUSE):
+            self._yield_to(actor, self._actors[event.target])
+
+    def _bury(self) -> None:
+        """End the greenlets that an error left hanging; nothing they still call has an effect."""
+        for actor in self._actors:
+            actor.dead = True
+            if actor.greenlet:
+                actor.greenlet.throw(GreenletExit)

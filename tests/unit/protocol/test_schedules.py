@@ -1,0 +1,159 @@
+"""Schedules of several workers, driving the real `Slots` and `run_extent` over the doubles.
+
+Each test runs every schedule within its rations, or one per seed. At every operation of ledger
+and broker another worker may go on, or something may befall the one at hand; `explore_world` says
+what and checks each outcome: every record once and in order, nothing lost, counters exact, no
+claim left, FAILED only where Kafka really forgot, and always an end.
+
+A failing test prints the schedule, and the answers that repeat it.
+"""
+
+import pytest
+from tests.support.explore import CRASH, PAUSE, SWITCH
+from tests.support.explore_world import (
+    ARRIVE,
+    BEAT,
+    DELAY,
+    EXPIRE,
+    FORGET,
+    LOSE,
+    REFUSE,
+    RESTORE,
+    STOP,
+    UNKNOWN,
+    Scenario,
+    explore_all,
+    explore_some,
+)
+
+from extentflow.model import ExtentState
+
+UNREST = {SWITCH: 1, PAUSE: 1, CRASH: 1}
+ONE_EXTENT = b"abc"
+EVERYTHING = {
+    SWITCH: 30,
+    PAUSE: 4,
+    CRASH: 2,
+    LOSE: 4,
+    REFUSE: 4,
+    DELAY: 3,
+    ARRIVE: 3,
+    UNKNOWN: 3,
+    EXPIRE: 2,
+    STOP: 2,
+    BEAT: 5,
+}
+FORGETTING = {**EVERYTHING, FORGET: 2, RESTORE: 1}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "schedules"),
+    [
+        pytest.param(Scenario(UNREST, most=3), 9_000, id="two workers, slots and extents"),
+        pytest.param(
+            Scenario({CRASH: 2, PAUSE: 1}, most=3, body=ONE_EXTENT),
+            1_500,
+            id="one extent and two crashes",
+        ),
+        pytest.param(
+            Scenario(UNREST, most=2, body=ONE_EXTENT, workers=3, slots=1),
+            2_500,
+            id="three workers and one slot",
+        ),
+        pytest.param(Scenario({**UNREST, STOP: 1}, most=2), 2_500, id="a worker is asked to stop"),
+        pytest.param(
+            Scenario(
+                {LOSE: 1, REFUSE: 1, UNKNOWN: 1, EXPIRE: 1, PAUSE: 1, CRASH: 1},
+                most=2,
+                body=ONE_EXTENT,
+            ),
+            3_000,
+            id="answers are missing",
+        ),
+        pytest.param(
+            Scenario({DELAY: 1, ARRIVE: 1, PAUSE: 1}, most=3, body=ONE_EXTENT),
+            4_000,
+            id="requests arrive late",
+        ),
+        pytest.param(
+            Scenario({SWITCH: 2, CRASH: 1}, most=2, evicted=True),
+            2_000,
+            id="a driver takes the slots of its workers",
+        ),
+    ],
+)
+def test_every_record_arrives_once(scenario: Scenario, schedules: int) -> None:
+    findings = explore_all(scenario)
+
+    assert findings.schedules > schedules
+    assert set(findings.outcomes) == {ExtentState.DONE}
+    assert set(findings.events) == set(scenario.rations)
+    assert findings.operations["settle"]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "schedules"),
+    [
+        pytest.param(
+            Scenario({FORGET: 1, RESTORE: 1, PAUSE: 1, CRASH: 1}, most=2, body=ONE_EXTENT),
+            700,
+            id="and a worker dies or pauses",
+        ),
+        pytest.param(
+            Scenario({FORGET: 1, RESTORE: 1, CRASH: 2}, most=3, body=ONE_EXTENT, slots=1),
+            900,
+            id="and two workers die",
+        ),
+    ],
+)
+def test_a_group_that_kafka_forgets_fails_an_extent_loudly_and_never_doubles_it(
+    scenario: Scenario, schedules: int
+) -> None:
+    findings = explore_all(scenario)
+
+    assert findings.schedules > schedules
+    assert set(findings.outcomes) == {ExtentState.DONE, ExtentState.FAILED}
+
+
+def test_an_ordered_jobs_records_arrive_in_order() -> None:
+    findings = explore_all(Scenario(UNREST, most=2, ordered=True))
+
+    assert findings.schedules > 1_400
+    assert set(findings.outcomes) == {ExtentState.DONE}
+
+
+def test_a_bad_record_ends_an_ordered_job_and_keeps_what_came_before() -> None:
+    findings = explore_all(Scenario({**UNREST, LOSE: 1}, most=2, ordered=True, body=b"ab!def"))
+
+    assert findings.schedules > 1_000
+    assert set(findings.outcomes) == {ExtentState.FAILED, ExtentState.PENDING}
+
+
+def test_at_least_once_loses_nothing() -> None:
+    findings = explore_all(Scenario(UNREST, most=2, exactly_once=False))
+
+    assert findings.schedules > 1_300
+    assert set(findings.outcomes) == {ExtentState.DONE}
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(Scenario(EVERYTHING, most=100), id="two workers, slots and extents"),
+        pytest.param(Scenario(EVERYTHING, most=100, workers=3, body=b"abcdefghi"), id="scarce"),
+        pytest.param(Scenario(EVERYTHING, most=100, workers=3, slots=1), id="one slot"),
+        pytest.param(Scenario(EVERYTHING, most=100, evicted=True), id="a driver evicts"),
+        pytest.param(Scenario(EVERYTHING, most=100, ordered=True, body=b"abcdefghi"), id="ordered"),
+        pytest.param(Scenario(EVERYTHING, most=100, body=b"ab!def"), id="a bad record"),
+        pytest.param(Scenario(EVERYTHING, most=100, exactly_once=False), id="at least once"),
+        pytest.param(Scenario(FORGETTING, most=100), id="a forgetful broker"),
+    ],
+)
+@pytest.mark.parametrize("probability", [0.05, 0.2])
+def test_nothing_is_lost_or_doubled_whatever_comes_together(
+    scenario: Scenario, probability: float
+) -> None:
+    findings = explore_some(scenario, range(200), probability)
+
+    assert findings.schedules == 200
+    assert findings.events.keys() >= {SWITCH, PAUSE, CRASH, LOSE, REFUSE, DELAY, UNKNOWN, STOP}

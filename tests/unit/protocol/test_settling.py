@@ -1,0 +1,226 @@
+"""What a slot's new owner does about what its predecessor left, in ledger and Kafka."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+from tests.support.ownership import CLIENT, ONE, Scene
+
+from extentflow.errors import LedgerUnavailable, ProgressUnknown
+from extentflow.ledger import JobProgress, SlotItem
+from extentflow.model import ExtentState
+from extentflow.sink import ClientSettings, Progress
+from extentflow.slots import Busy, Final
+from extentflow.testing.broker import MemoryBroker, MemoryFence
+
+
+def test_the_slot_of_a_dead_owner_is_settled_and_let_go() -> None:
+    scene = Scene()
+    extent, other = scene.extents(scene.job(b"abcdefgh"))
+    dead, me = scene.of("dead"), scene.of("me")
+    lost = scene.claim(dead, extent)
+    me.complete(scene.claim(me, other), position=8, records=4, bad=0)
+    scene.die_after_commit(dead, lost, 3)
+    scene.outlast_the_lease()
+
+    claim = scene.claim(me, extent)
+
+    assert (claim.item.position, claim.item.records, claim.item.attempts) == (3, 3, 1)
+    assert claim.mark.slot != lost.mark.slot
+    assert scene.slot(lost.mark.slot) == SlotItem("memory", lost.mark.slot, epoch=2)
+    assert scene.group(lost.mark.slot) == Progress(epoch=2)
+
+
+def test_what_a_dead_owner_did_not_commit_is_not_visible_and_counts_as_an_attempt() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    dead = scene.of("dead", ONE)
+    scene.claim(dead, extent)
+    scene.send(dead, b"0", b"1")
+    scene.outlast_the_lease()
+
+    claim = scene.claim(scene.of("me", ONE), extent)
+
+    assert (claim.item.position, claim.item.attempts) == (0, 2)
+    assert scene.delivered() == []
+
+
+def test_an_extent_finished_in_kafka_only_is_done_and_counted_once() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    dead = scene.of("dead")
+    scene.die_while_completing(dead, scene.claim(dead, extent), 4)
+    scene.outlast_the_lease()
+
+    answer = scene.of("me").claim(extent, CLIENT)
+
+    assert isinstance(answer, Final)
+    assert scene.ledger.progress(extent.job) == JobProgress(done=1, records=4, bytes=4)
+
+
+def test_completion_is_confirmed_before_the_slot_does_anything_else() -> None:
+    scene = Scene()
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    slots = scene.of("me", ONE)
+    scene.die_while_completing(slots, scene.claim(slots, first), 4)
+
+    claim = scene.claim(slots, second)
+
+    assert claim.mark.epoch == 2
+    assert scene.ledger.extent(first.job, 0).state is ExtentState.DONE
+    assert scene.ledger.progress(first.job).done == 1
+
+
+def test_a_claim_of_any_earlier_epoch_is_settled() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    dead = scene.of("dead", ONE)
+    scene.die_after_commit(dead, scene.claim(dead, extent), 3)
+    scene.outlast_the_lease()
+    scene.ledger.refuse("settle")
+    with pytest.raises(LedgerUnavailable):
+        scene.of("died before it settled", ONE).claim(extent, CLIENT)
+    scene.outlast_the_lease()
+
+    claim = scene.claim(scene.of("me", ONE), extent)
+
+    assert (claim.mark.epoch, claim.item.position) == (3, 3)
+
+
+def test_a_proof_from_an_earlier_claim_never_moves_the_position_back() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    one, other = scene.of("one"), scene.of("other")
+    early = scene.claim(one, extent)
+    scene.deliver(one, early, 1)
+    one.hand_back(early, position=1, records=1, bad=0, keep_attempt=False)
+    later = scene.claim(other, extent)
+    scene.deliver(other, later, 3)
+    other.hand_back(later, position=3, records=3, bad=0, keep_attempt=False)
+    last = scene.claim(one, extent)
+    scene.outlast_the_lease()
+
+    claim = scene.claim(scene.of("me"), extent)
+
+    assert last.mark.epoch == early.mark.epoch
+    assert (claim.item.position, claim.item.records) == (3, 3)
+
+
+def test_a_missing_group_makes_progress_unknown() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    dead = scene.of("dead", ONE)
+    claim = scene.claim(dead, extent)
+    scene.deliver(dead, claim, 1)
+    scene.forget_group(0)
+    scene.outlast_the_lease()
+
+    answer = scene.of("me", ONE).claim(extent, CLIENT)
+
+    assert isinstance(answer, Final)
+    assert (answer.item.state, answer.item.position) == (ExtentState.FAILED, 1)
+    assert answer.item.progress_unknown
+    assert scene.ledger.progress(extent.job) == JobProgress(failed=1)
+
+
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_a_proof_of_another_epoch_makes_progress_unknown(epoch: int) -> None:
+    scene = Scene()
+    extent = scene.extent()
+    dead = scene.of("dead", ONE)
+    scene.claim(dead, extent)
+    assert scene.claim(dead, extent).mark.epoch == 2
+    scene.put_group(0, Progress(epoch, extent.job, 0, position=2, records=2))
+    scene.outlast_the_lease()
+
+    answer = scene.of("me", ONE).claim(extent, CLIENT)
+
+    assert isinstance(answer, Final)
+    assert (answer.item.position, answer.item.progress_unknown) == (0, True)
+
+
+def test_a_missing_group_matters_only_to_an_extent_in_work() -> None:
+    scene = Scene()
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    slots = scene.of("me", ONE)
+    slots.complete(scene.claim(slots, first), position=4, records=4, bad=0)
+    slots.release()
+    scene.forget_group(0)
+
+    claim = scene.claim(slots, second)
+
+    assert claim.item.attempts == 1
+    assert scene.ledger.extent(first.job, 0).state is ExtentState.DONE
+
+
+def test_unknown_progress_goes_on_from_the_ledgers_position_when_duplicates_are_accepted() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    dead = scene.of("dead", ONE)
+    claim = scene.claim(dead, extent)
+    scene.deliver(dead, claim, 1)
+    scene.forget_group(0)
+    scene.outlast_the_lease()
+    slots = scene.of("me", ONE)
+    slots.claim(extent, CLIENT)
+
+    with pytest.raises(ProgressUnknown, match="accept-duplicates"):
+        scene.ledger.reopen(extent.job, 0)
+    scene.ledger.reopen(extent.job, 0, accept_duplicates=True)
+
+    assert scene.claim(slots, extent).item.position == 1
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A broker on which somebody else wrote to the slots' groups."""
+
+    broker: MemoryBroker
+
+    @property
+    def cluster(self) -> str:
+        return self.broker.cluster
+
+    def fence(self, identity: str, client: ClientSettings) -> "ForeignFence":
+        fence = self.broker.fence(identity, client)
+        return ForeignFence(fence._owner, fence._client)
+
+
+class ForeignFence(MemoryFence):
+    def read(self) -> Progress | None:
+        raise ProgressUnknown("consumer group: somebody else wrote to extentflow.progress[0]")
+
+
+def test_a_group_that_somebody_else_wrote_to_is_as_good_as_missing() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    dead = scene.of("dead", ONE)
+    scene.claim(dead, extent)
+    scene.outlast_the_lease()
+    slots = scene.of("me", ONE, broker=Foreign(scene.broker))
+
+    answer = slots.claim(extent, CLIENT)
+
+    assert isinstance(answer, Final)
+    assert answer.item.progress_unknown
+    assert scene.group(0) == Progress(epoch=2)
+
+
+@pytest.mark.parametrize("operation", ["fence", "read", "mark"])
+def test_who_lost_a_slot_while_taking_it_does_not_disturb_its_new_owner(operation: str) -> None:
+    scene = Scene()
+    extent = scene.extent()
+    faster = scene.of("faster", ONE)
+
+    def overtake() -> None:
+        scene.outlast_the_lease()
+        claim = scene.claim(faster, extent)
+        scene.deliver(faster, claim, 2)
+
+    impatient = replace(ONE, wait_seconds=0)
+    slow = scene.of("slow", impatient, broker=scene.meanwhile(operation, overtake))
+
+    answer = slow.claim(extent, CLIENT)
+    again = scene.claim(faster, extent)
+
+    assert isinstance(answer, Busy)
+    assert (again.item.state, again.item.position) == (ExtentState.PENDING, 2)
