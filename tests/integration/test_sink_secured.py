@@ -29,9 +29,7 @@ from extentflow_local.ports import free_run
 from extentflow_local.services.kafka import Kafka
 from extentflow_local.stack import Stack
 
-QUICK = Patience(
-    request_seconds=10, topic_seconds=1, fence_seconds=15, read_seconds=15, commit_seconds=15
-)
+QUICK = Patience(request_seconds=20, topic_seconds=1, read_seconds=20, commit_seconds=20)
 PASSWORD = "correct-horse"
 STORE_PASSWORD = "changeit"
 
@@ -179,7 +177,7 @@ def test_a_wrong_password_is_told_at_once(secured: Secured) -> None:
     with pytest.raises(Misconfigured, match="check user name, password"):
         _ = broker.cluster
 
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30  # of 60 that fencing may take
 
 
 def test_a_certificate_that_nobody_vouches_for_is_told_in_time(secured: Secured) -> None:

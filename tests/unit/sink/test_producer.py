@@ -112,7 +112,7 @@ def test_closing_does_not_wait_for_a_broker_that_is_away() -> None:
 
     client.close()
 
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
 
 
 def test_settings_that_librdkafka_refuses_are_a_mistake() -> None:

@@ -166,3 +166,28 @@ def test_refused_credentials_end_the_fencing_at_once() -> None:
         initialise(client, patience())
 
     assert producer.calls.count("init_transactions") == 1
+
+
+def test_a_transaction_that_a_signal_tore_is_never_committed() -> None:
+    producer = ScriptedProducer()
+    slot = transactions(producer)
+    with pytest.raises(KeyboardInterrupt), slot.begun():
+        raise KeyboardInterrupt
+
+    with pytest.raises(SinkUnavailable, match="interrupted"):
+        slot.commit(Progress(epoch=1))
+
+    assert "commit_transaction" not in producer.calls
+
+
+def test_an_abort_mends_a_torn_transaction() -> None:
+    producer = ScriptedProducer()
+    slot = transactions(producer)
+    with pytest.raises(KeyboardInterrupt), slot.begun():
+        raise KeyboardInterrupt
+
+    slot.abort()
+    slot.commit(Progress(epoch=1))
+
+    assert producer.calls[:2] == ["begin_transaction", "abort_transaction"]
+    assert producer.calls[-1] == "commit_transaction"

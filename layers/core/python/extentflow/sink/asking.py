@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from extentflow.errors import Misconfigured, SinkUnavailable
+from extentflow.errors import SinkUnavailable
 from extentflow.sink.patience import Patience
-from extentflow.sink.translate import error_of, translate
+from extentflow.sink.translate import error_of, hopeless, translate
 
 Answer = TypeVar("Answer")
 
@@ -57,5 +57,5 @@ class Questions:
 
     def _give_up(self, last: KafkaError) -> None:
         for error in (*self._heard, last):
-            if isinstance(ours := translate(error, self.subject), Misconfigured):
-                raise ours
+            if hopeless(error):
+                raise translate(error, self.subject)

@@ -30,11 +30,7 @@ def enqueue(producer: Producer, records: Records, check: Callable[[], None]) -> 
 
     Raises:
         KafkaException: anything but a full queue or a too large record.
-        ValueError: the columns differ in length; nothing was queued.
     """
-    for column in (records.keys, records.headers):
-        if column is not None and len(column) != len(records.values):
-            raise ValueError(f"{len(records.values)} values with {len(column)} keys or headers")
     refused: list[Refusal] = []
     produce = producer.produce
     for start in range(0, len(records.values), SLICE_ROWS):
@@ -54,6 +50,13 @@ def enqueue(producer: Producer, records: Records, check: Callable[[], None]) -> 
         producer.poll(0)
         check()
     return refused
+
+
+def require_equal_lengths(records: Records) -> None:
+    """Raise ValueError unless there is a key and a list of headers per value, where given."""
+    for column in (records.keys, records.headers):
+        if column is not None and len(column) != len(records.values):
+            raise ValueError(f"{len(records.values)} values with {len(column)} keys or headers")
 
 
 def _rows(records: Records, start: int) -> Iterator[Row]:

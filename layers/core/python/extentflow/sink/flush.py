@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from extentflow.errors import SinkUnavailable
 from extentflow.sink import Progress, Records, Refusal
-from extentflow.sink.enqueue import enqueue
+from extentflow.sink.enqueue import enqueue, require_equal_lengths
 from extentflow.sink.partitions import KnownTopics
 from extentflow.sink.patience import Patience
 from extentflow.sink.producer import Client
@@ -24,6 +24,7 @@ class FlushingSink:
 
     def send(self, records: Records) -> Sequence[Refusal]:
         """Queue records, as `Sink.send`."""
+        require_equal_lengths(records)
         self._topics.check(records)
         with self._client.calling() as producer:
             return enqueue(producer, records, self._client.check_deliveries)

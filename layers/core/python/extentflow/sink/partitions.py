@@ -10,7 +10,7 @@ from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.sink import Records
 from extentflow.sink.patience import Patience
 from extentflow.sink.producer import Client
-from extentflow.sink.translate import error_of, translate
+from extentflow.sink.translate import error_of, hopeless, translate
 
 
 class KnownTopics:
@@ -49,8 +49,8 @@ class KnownTopics:
             last = found.error
             if last is None:
                 return len(found.partitions)
-            if isinstance(error := translate(last, f"topic {topic}"), Misconfigured):
-                raise error
+            if hopeless(last):
+                raise translate(last, f"topic {topic}")
         if last is not None and last.name() == "UNKNOWN_TOPIC_OR_PART":
             raise SinkUnavailable(f"topic {topic} does not exist; create it")
         raise SinkUnavailable(

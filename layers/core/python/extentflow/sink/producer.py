@@ -11,13 +11,13 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from extentflow.errors import ExtentflowError, Misconfigured, SinkUnavailable
-from extentflow.sink.translate import error_of, translate
+from extentflow.sink.translate import error_of, forgotten, translate
 
 LOG = logging.getLogger("extentflow.kafka")
 LOG.addHandler(logging.NullHandler())
@@ -56,11 +56,11 @@ class Client:
         try:
             yield producer
         except KafkaException as exc:
-            error = translate(self._cause(error_of(exc), producer), self.subject)
-            self._end(error)
-            raise error from exc
+            cause = self._cause(error_of(exc), producer)
+            self._end(translate(cause, self.subject))
+            raise translate(cause, self.subject) from forgotten(exc)
         except ExtentflowError as exc:
-            self._end(exc)
+            self._end(type(exc)(str(exc)))
             raise
 
     def check_deliveries(self) -> None:
@@ -115,7 +115,7 @@ class Client:
     def _usable(self) -> Producer:
         if self._producer is None or self._ended is not None:
             ended = self._ended or SinkUnavailable(self.subject)
-            raise type(ended)(str(ended)) from ended
+            raise type(ended)(str(ended))
         return self._producer
 
     def _end(self, error: ExtentflowError) -> None:
@@ -123,20 +123,15 @@ class Client:
             self._ended = error
         if (producer := self._producer) is not None:
             self._producer = None
-            with suppress(KafkaException):
-                producer.purge()
-                producer.poll(0)
+            producer.purge()
+            _serve(producer)
 
     def _cause(self, error: KafkaError, producer: Producer) -> KafkaError:
         """Look behind the two errors that only say that there was another."""
         if error.name() == "_INCONSISTENT" and self.failed is not None:
             return self.failed
         if error.name() in ("_FATAL", "_STATE"):
-            try:
-                producer.poll(0)
-            except KafkaException as exc:
-                return error_of(exc)
-            return self.failed or error
+            return _serve(producer) or self.failed or error
         return error
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
@@ -147,6 +142,15 @@ class Client:
     def _troubled(self, error: KafkaError) -> None:
         if self.trouble is None or self.trouble.name() != "_AUTHENTICATION":
             self.trouble = error
+
+
+def _serve(producer: Producer) -> KafkaError | None:
+    """Run callbacks; return the fatal error that librdkafka has been waiting to tell."""
+    try:
+        producer.poll(0)
+    except KafkaException as exc:
+        return error_of(forgotten(exc))
+    return None
 
 
 def _orphan_all() -> None:

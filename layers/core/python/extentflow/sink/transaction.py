@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException, Producer
 
 from extentflow.errors import SinkUnavailable
 from extentflow.sink import Progress, Records, Refusal
-from extentflow.sink.enqueue import enqueue
+from extentflow.sink.enqueue import enqueue, require_equal_lengths
 from extentflow.sink.partitions import KnownTopics
 from extentflow.sink.patience import Patience
 from extentflow.sink.producer import Client
@@ -57,11 +57,19 @@ class Transactions:
         self._group = group_metadata(identity)
         self._patience = patience
         self._open = False
+        self._torn = False
 
     @contextmanager
     def begun(self) -> Iterator[Producer]:
-        """Lend the producer, with a transaction open. Raises as `Sink.commit`."""
+        """Lend the producer, with a transaction open. Raises as `Sink.commit`.
+
+        When a signal interrupts what happens meanwhile, records may be half sent: from then on
+        only an abort is possible.
+        """
         with self._client.calling() as producer:
+            if self._torn:
+                raise SinkUnavailable(f"{self._client.subject}: the transaction was interrupted")
+            self._torn = True
             try:
                 if not self._open:
                     producer.begin_transaction()
@@ -71,6 +79,7 @@ class Transactions:
                 if error_of(exc).txn_requires_abort():
                     self._abort_before_dropping(producer)
                 raise
+            self._torn = False
 
     def commit(self, progress: Progress) -> None:
         """Commit what was sent, and `progress` with it. Raises as `Sink.commit`."""
@@ -87,7 +96,7 @@ class Transactions:
         with self._client.calling() as producer:
             if self._open:
                 self._resume(producer.abort_transaction)
-        self._open = False
+        self._open = self._torn = False
         self._client.forgive()
 
     def _resume(self, call: Callable[[float], None]) -> None:
@@ -125,6 +134,7 @@ class TransactionalSink:
 
     def send(self, records: Records) -> Sequence[Refusal]:
         """Queue records in the transaction, as `Sink.send`."""
+        require_equal_lengths(records)
         self._topics.check(records)
         with self._transactions.begun() as producer:
             return enqueue(producer, records, self._client.check_deliveries)

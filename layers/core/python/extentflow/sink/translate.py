@@ -49,9 +49,24 @@ def translate(error: KafkaError, subject: str) -> ExtentflowError:
     text = f"{subject}: {error.str()} ({error.name()})"
     if error.name() in FENCING:
         return Fenced(text)
-    if remedy := REMEDIES.get(error.name()):
-        return Misconfigured(f"{text}; {remedy}")
+    if hopeless(error):
+        return Misconfigured(f"{text}; {REMEDIES[error.name()]}")
     return SinkUnavailable(text)
+
+
+def hopeless(error: KafkaError) -> bool:
+    """Whether only a person can mend it: waiting and asking again change nothing."""
+    return error.name() in REMEDIES
+
+
+def forgotten(exc: KafkaException) -> KafkaException:
+    """Return `exc` without the frames it came through.
+
+    What `poll` and `flush` raise is never freed (confluent-kafka 2.16 loses a reference); with
+    its frames it would keep the producer, its threads and a batch of records for ever.
+    """
+    exc.__context__ = None
+    return exc.with_traceback(None)
 
 
 def resumable(error: KafkaError) -> bool:
