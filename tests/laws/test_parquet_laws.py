@@ -28,7 +28,7 @@ METADATA = pq.read_metadata(pa.BufferReader(BODY))
 FOOTER_BYTES = int.from_bytes(BODY[-8:-4], "little") + 8
 PAGES_END = len(BODY) - FOOTER_BYTES
 VERSION = MemorySource(BODY).version
-SIZES = st.tuples(st.integers(1, 20_000), st.integers(1, 700), st.sampled_from([0, 1, 3]))
+SIZES = st.tuples(st.integers(50, 20_000), st.integers(1, 700), st.sampled_from([0, 1, 3]))
 
 
 def _cuts(end: int) -> st.SearchStrategy[list[int]]:
@@ -49,7 +49,7 @@ def _known() -> Footers:
 
 
 @given(sizes=SIZES, cuts=_cuts(len(BODY)))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_any_partition_windows_batches_and_readers_yield_the_table(
     sizes: tuple[int, int, int], cuts: list[int]
 ) -> None:
@@ -80,7 +80,7 @@ def test_a_fault_at_any_byte_surfaces_whoever_reads_it(
     position=st.integers(4, PAGES_END - 1),
     bit=st.integers(0, 7),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_damage_loses_the_same_rows_however_the_object_is_cut_and_read(
     sizes: tuple[int, int, int],
     others: tuple[int, int, int],

@@ -1,7 +1,6 @@
 """Parquet: planning by row groups, rows with their ordinals, every byte fetched once."""
 
 import threading
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -319,18 +318,15 @@ def test_the_oldest_footers_are_forgotten() -> None:
     assert [len(source.reads) for source in sources] == [2, 1, 1]
 
 
-def _readers() -> Iterator[threading.Thread]:
-    return (thread for thread in threading.enumerate() if thread.name.startswith("parquet "))
+def test_files_of_2013_whose_chunks_are_longer_than_they_say_are_read() -> None:
+    body = written(wide_table(2_000), row_group_size=700, use_dictionary=False)
+    old = body.replace(b"parquet-cpp-arrow version 26.0.1", b"parquet-mr version 1.2.8 (build)")
+    assert old != body
+    for window_bytes in (500, 20_000, MIB):
+        source = MemorySource(old)
 
+        result = everything(parquet(window_bytes=window_bytes), source)
 
-@pytest.mark.parametrize("stop_after", [0, 1, 3])
-def test_closing_a_decoder_stops_its_reading(stop_after: int) -> None:
-    fmt, source = parquet(3, window_bytes=16 * KIB, batch_rows=100), LockedSource(BIG_GROUPS)
-    decoder = fmt.decode(source, extent_of(source, 0, source.version.size), 0)
-    for _ in range(stop_after):
-        next(decoder)
-
-    decoder.close()  # type: ignore[attr-defined]
-
-    assert list(_readers()) == []
-    assert source.fetched_bytes < len(BIG_GROUPS) / 2
+        assert result.rows == wide_table(2_000).to_pylist()
+        fetched = sum(end - start for start, end in source.reads)
+        assert fetched <= len(old) + 64 * KIB + 100 * 3 * 6

@@ -98,6 +98,15 @@ def test_decoding_resumes_at_every_position_of_a_damaged_object() -> None:
         assert joined == whole
 
 
+def test_a_position_among_lost_rows_loses_the_rest_of_them() -> None:
+    lost = read(DAMAGED).bad[0][0]
+
+    first = next(chunks(parquet(), MemorySource(DAMAGED), 0, len(DAMAGED), position=lost + 5))
+
+    assert [bad.place for bad in first.bad] == [lost + 5]
+    assert first.next_position == 3 * GROUP_ROWS
+
+
 def test_decoding_goes_on_behind_a_damaged_row_group() -> None:
     result = list(chunks(parquet(), MemorySource(DAMAGED), 0, len(DAMAGED)))
 

@@ -97,6 +97,14 @@ def _footers_of_two(first: bytes, second: bytes) -> bytes:
     return footer_of(_metadata_file(metadata))
 
 
+def test_a_footer_that_miscounts_its_rows_is_corrupt() -> None:
+    footer, rows, more = footer_of(BODY), bytes.fromhex("16d804"), bytes.fromhex("16da04")
+
+    error = refusal(with_footer(BODY, footer.replace(rows, more, 1)))
+
+    assert "counts 301 rows, its row groups 300" in str(error)
+
+
 def test_row_groups_that_overlap_are_corrupt() -> None:
     body = with_footer(BODY, _footers_of_two(BODY, BODY))
 

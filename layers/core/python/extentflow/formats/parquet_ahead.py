@@ -150,7 +150,6 @@ class Ahead:
         if block.users or block.fetched is None:
             return
         block.fetched.cancel()
-        block.fetched = None
         self._held_bytes -= block.size
         self._fetch()
 
@@ -255,23 +254,26 @@ class RowGroupFile:
         """Do nothing: blocks are dropped by `drop`, readers by `Ahead`."""
 
     def _walked(self, end: int) -> bytes | memoryview:
-        """Return `[position, end)` from its walk, or straight from the source where none fits.
+        """Return `[position, end)` from its walk, and what no walk covers from the source.
 
-        None fits where files of 2014 and before make Arrow look behind a chunk's end (PARQUET-816).
+        That is what Arrow wants to see behind the chunks of writers before 2014 (PARQUET-816).
         """
         index = bisect_right(self._starts, self._position) - 1
         walk = self._walks[index] if index >= 0 else None
-        if walk is None or walk.position != self._position or end > walk.end:
-            return self._ahead.source.read(self._position, end) if self._position < end else b""
-        pieces = []
-        while walk.position < end:
-            pieces.append(self._piece(walk, end))
+        at = self._position
+        pieces: list[bytes | memoryview] = []
+        if walk is not None and walk.position == at:
+            while walk.position < min(end, walk.end):
+                pieces.append(self._piece(walk, end))
+            at = walk.position
+        if at < end:
+            pieces.append(self._ahead.source.read(at, end))
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _piece(self, walk: Walk, end: int) -> memoryview:
         """Go on with a walk to `end`, but not beyond its block."""
         block = walk.blocks[0]
-        stop = min(end, block.end)
+        stop = min(end, block.end, walk.end)
         data = memoryview(self._ahead.data(block))[walk.position - block.start : stop - block.start]
         walk.position = stop
         if stop in (block.end, walk.end):
