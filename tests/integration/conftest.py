@@ -51,8 +51,14 @@ def _only_local_credentials(tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    # A killed broker may come back only when its old session has ended.
-    broker = Kafka(properties={"broker.session.timeout.ms": "4000"})
+    broker = Kafka(
+        properties={
+            # A killed broker may come back only when its old session has ended.
+            "broker.session.timeout.ms": "4000",
+            # How often transactions are looked at that took longer than they may.
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+        }
+    )
     services: list[Service] = [broker, SeaweedS3(), DynamoDbLocal()]
     with Stack(tmp_path_factory.mktemp("stack"), services=services, free_ports=True) as running:
         running.up()

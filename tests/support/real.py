@@ -1,0 +1,138 @@
+"""A worker on the calling thread, on real servers, and what a test does to it between chunks.
+
+Owns: short chunks, hooks between them, a worker's sudden end. Refuses to know: what is delivered.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Literal
+from uuid import uuid4
+
+from tests.support.delivery import Delivery
+from tests.support.here import Here, Noted
+
+from extentflow.connectors import ConnectorConfig
+from extentflow.engines import Watch
+from extentflow.formats import Chunk, Format, open_format
+from extentflow.ingest import RunReport, known_job
+from extentflow.model import Extent, Job, ObjectVersion
+from extentflow.pipeline import Pipeline
+from extentflow.settings import WorkerSettings
+from extentflow.storage import RangeSource
+from extentflow.wiring import Site, options
+from extentflow.wiring.worker import SiteWorker
+
+CHUNK_ROWS = 1_000
+WINDOW_BYTES = 64 << 10
+OWNER = "here"
+
+Before = Callable[[], object]
+
+
+class Crash(BaseException):
+    """The end of a worker, in the middle of whatever it did."""
+
+
+def nothing() -> None:
+    """Leave the worker alone."""
+
+
+def at(number: int, act: Callable[[], object]) -> Before:
+    """Do something once, before chunk `number` (from 1, over all extents and attempts)."""
+    calls = itertools.count(1)
+    return lambda: next(calls) == number and act()
+
+
+def crash() -> None:
+    raise Crash
+
+
+@dataclass(frozen=True)
+class Hooked:
+    """A format whose decoding asks `before` before each chunk, as if that took time."""
+
+    inner: Format
+    before: Before
+
+    @property
+    def splittable(self) -> bool:
+        return self.inner.splittable
+
+    @property
+    def place(self) -> Literal["offset", "row"]:
+        return self.inner.place
+
+    def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
+        return self.inner.plan(source, target_bytes)
+
+    def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
+        for chunk in self.inner.decode(source, extent, position):
+            self.before()
+            yield chunk
+
+
+class ShortChunks(Site):
+    """A site whose formats yield chunks of a thousand rows at most."""
+
+    def __init__(self, settings: WorkerSettings, before: Before = nothing) -> None:
+        super().__init__(settings)
+        self._before = before
+
+    def format(self, config: ConnectorConfig, revision: int, version: ObjectVersion) -> Format:
+        _ = revision
+        name, compression = config.format_for(version.key), config.compression_for(version.key)
+        usual = options.format_options(config, name, compression)
+        return open_format(name, replace(usual, batch_rows=CHUNK_ROWS, window_bytes=WINDOW_BYTES))
+
+    def pipeline(self, extent: Extent) -> Pipeline:
+        usual = super().pipeline(extent)
+        return replace(usual, format=Hooked(usual.format, self._before))
+
+
+@contextmanager
+def worker(delivery: Delivery, *, before: Before = nothing) -> Iterator[SiteWorker]:
+    """Be a worker on this thread; a `Crash` leaves claim, lease and open transaction behind."""
+    made = SiteWorker(ShortChunks(delivery.settings, before), f"{OWNER}/{uuid4().hex}")
+    try:
+        yield made
+    except Crash:
+        made._slots.drop()
+        raise
+    made.close()
+
+
+def run_here(
+    delivery: Delivery,
+    *,
+    before: Before = nothing,
+    again: bool = False,
+    watch: Watch | None = None,
+) -> RunReport:
+    """Deliver what is below the prefix on this thread."""
+    with worker(delivery, before=before) as made:
+        return delivery.run(engine=Here(made.run), again=again, watch=watch or Noted())
+
+
+def replay_here(
+    delivery: Delivery, job: Job | str, *, before: Before = nothing, accept_duplicates: bool = False
+) -> RunReport:
+    """Replay a job on this thread."""
+    known = job if isinstance(job, Job) else known_job(delivery.site.ledger, job)
+    with worker(delivery, before=before) as made:
+        driver = delivery.driver(Here(made.run), Noted())
+        return driver.replay(known, accept_duplicates=accept_duplicates)
+
+
+def take_over(delivery: Delivery) -> int:
+    """Settle what crashed workers left, without waiting for their leases."""
+    return delivery.site.evict(OWNER)
+
+
+def the_job(delivery: Delivery) -> Job:
+    """Return the only job, as the ledger has it now."""
+    (listed,) = delivery.jobs()
+    job = delivery.site.ledger.job(listed.id)
+    assert job is not None
+    return job
