@@ -258,7 +258,7 @@ def test_a_store_that_stays_away_fails_clearly_and_a_replay_resumes_without_dupl
 ) -> None:
     lines = numbered_lines("a line longer than what is read ahead " * 3, 15_000)
     delivery.put("lines.txt", joined(lines))
-    delivery.connector({"aws.s3.endpoint": s3_proxy.endpoint})
+    delivery.connector({"aws.s3.endpoint": s3_proxy.endpoint, "extent.bytes": "64MiB"})
 
     def go_away() -> None:
         s3_proxy.inject(Answer(503), times=None)
@@ -327,6 +327,7 @@ def freeze(stack: Stack) -> None:
 
 
 def test_a_transaction_that_the_broker_gave_up_is_sent_again(patient: Delivery) -> None:
+    patient.changes["transaction_max_bytes"] = 64 << 20
     patient.put("lines.txt", joined(LINES))
     patient.connector({})
     gone = 0
@@ -338,7 +339,6 @@ def test_a_transaction_that_the_broker_gave_up_is_sent_again(patient: Delivery) 
         eventually("the broker ends the transaction", lambda: patient._is_stable(patient.topic))
         gone += 1
 
-    patient.changes["transaction_max_bytes"] = 64 << 20
     report = run_here(patient, before=at(3, stand_still))
 
     assert gone == 1

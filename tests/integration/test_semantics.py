@@ -1,0 +1,464 @@
+"""What a delivery means for the object behind it, for bad records, and for what a topic takes."""
+
+import gzip
+import json
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.integration.conftest import MakeTopic
+from tests.support.delivery import Delivery, joined, numbered_lines, parsed
+from tests.support.real import (
+    Crash,
+    at,
+    crash,
+    replay_here,
+    run_here,
+    take_over,
+    the_job,
+)
+
+from extentflow.model import ExtentState, JobState
+from extentflow.testing.broker import java_partition
+from extentflow_local.stack import Stack
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+LINES = numbered_lines("line ", 5_000)
+TOLERANT = {"errors.tolerance": "all"}
+
+
+@pytest.fixture
+def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
+    return Delivery(stack, s3, bucket, unique)
+
+
+@pytest.fixture
+def versioned(delivery: Delivery, versioned_bucket: str) -> Delivery:
+    return replace(delivery, bucket=versioned_bucket)
+
+
+def states(delivery: Delivery) -> Counter[str]:
+    return Counter(job.state.value for job in delivery.jobs())
+
+
+# -- objects that change --------------------------------------------------------------------------
+
+A, B = numbered_lines("first version ", 20_000), numbered_lines("second version ", 20_000)
+
+
+def test_an_object_a_then_b_then_a_again_on_an_unversioned_bucket(delivery: Delivery) -> None:
+    delivery.put("x.txt", joined(A))
+    delivery.connector({"extent.bytes": "96KiB"})
+
+    replaced = run_here(delivery, before=at(8, lambda: delivery.put("x.txt", joined(B))))
+
+    (job,) = replaced.jobs
+    assert (replaced.ok, job.state) == (False, "SUPERSEDED")
+    assert "stay in the topic" in job.reason
+    partial = delivery.values()
+    assert 0 < len(partial) < len(A)
+    assert set(partial) < set(A)
+
+    second = run_here(delivery)
+
+    assert second.ok
+    assert states(delivery) == {"SUPERSEDED": 1, "DONE": 1}
+    assert sorted(delivery.values()) == sorted(partial + B)
+
+    delivery.put("x.txt", joined(A))
+    third = run_here(delivery)
+
+    assert third.ok
+    assert third.jobs[0].job == job.job
+    assert third.jobs[0].records == len(A)
+    assert sorted(delivery.values()) == sorted(A + B)
+    assert delivery.leftovers() == []
+
+
+def test_trap_t12_a_version_replaced_mid_read_is_delivered_in_full_and_the_new_one_is_its_own_job(
+    versioned: Delivery,
+) -> None:
+    versioned.put("x.txt", joined(A))
+    versioned.connector({"extent.bytes": "96KiB"})
+
+    first = run_here(versioned, before=at(8, lambda: versioned.put("x.txt", joined(B))))
+
+    assert first.ok
+    assert sorted(versioned.values()) == sorted(A)
+    assert "?versionId=" in first.jobs[0].uri
+
+    second = run_here(versioned)
+
+    assert second.ok
+    assert states(versioned) == {"DONE": 2}
+    assert sorted(versioned.values()) == sorted(A + B)
+
+
+def test_trap_t11_an_object_gone_before_it_is_read_fails_visibly_and_can_be_replayed(
+    delivery: Delivery,
+) -> None:
+    key = delivery.put("x.txt", joined(LINES))
+    delivery.connector({"extent.bytes": "20KiB"})
+
+    def delete() -> None:
+        delivery.s3.delete_object(Bucket=delivery.bucket, Key=key)
+
+    gone = run_here(delivery, before=at(1, delete))
+
+    assert (gone.ok, gone.jobs[0].state) == (False, "FAILED")
+    assert all(error.startswith("object gone: s3://") for error in gone.errors)
+    assert [item.state for item in delivery.items()].count(ExtentState.FAILED) == len(gone.errors)
+    delivery.put("x.txt", joined(LINES))
+
+    replayed = replay_here(delivery, the_job(delivery))
+
+    assert replayed.ok
+    assert sorted(delivery.values()) == sorted(LINES)
+
+
+def test_trap_t31_a_delivered_object_is_not_delivered_again(delivery: Delivery) -> None:
+    delivery.put("x.txt", joined(LINES))
+    delivery.connector({})
+    assert run_here(delivery).ok
+
+    delivery.put("x.txt", joined(LINES))
+    again = run_here(delivery)
+
+    assert again.ok
+    assert again.records_this_run == 0
+    assert len(delivery.values()) == len(LINES)
+    on_purpose = run_here(delivery, again=True)
+    assert on_purpose.records_this_run == len(LINES)
+    assert set(Counter(delivery.values()).values()) == {2}
+
+
+def test_trap_t15_nothing_is_ever_changed_in_the_source(delivery: Delivery) -> None:
+    key = delivery.put("x.txt", joined(LINES))
+    delivery.connector({})
+    before = delivery.s3.head_object(Bucket=delivery.bucket, Key=key)
+
+    assert run_here(delivery).ok
+
+    after = delivery.s3.head_object(Bucket=delivery.bucket, Key=key)
+    listed = delivery.s3.list_objects_v2(Bucket=delivery.bucket, Prefix=delivery.prefix)
+    assert (after["ETag"], after["LastModified"]) == (before["ETag"], before["LastModified"])
+    assert listed["KeyCount"] == 1
+
+
+# -- bad records ----------------------------------------------------------------------------------
+
+ROWS = [f"{n},value {n}".encode() for n in range(4_000)]
+BAD_AT = (700, 1_500, 3_999)
+WITH_BAD = joined(
+    [b"n,v", *(b"too,many,fields" if n in BAD_AT else row for n, row in enumerate(ROWS))]
+)
+GOOD = [row for n, row in enumerate(ROWS) if n not in BAD_AT]
+
+
+def as_json(rows: list[bytes]) -> list[Any]:
+    pairs = (row.decode().split(",") for row in rows)
+    return sorted(({"n": n, "v": v} for n, v in pairs), key=json.dumps)
+
+
+def with_dead_letters(delivery: Delivery) -> str:
+    """Let bad records go to a queue of their own; return its name."""
+    queue = delivery.make_topic("dead", partitions=1)
+    delivery.connector({**TOLERANT, "errors.deadletterqueue.topic.name": queue})
+    return queue
+
+
+def test_tolerated_bad_records_go_to_the_queue_with_their_place(delivery: Delivery) -> None:
+    key = delivery.put("x.csv", WITH_BAD)
+    queue = with_dead_letters(delivery)
+
+    report = run_here(delivery)
+
+    (job,) = report.jobs
+    assert report.ok
+    assert (job.records, job.bad) == (len(GOOD), len(BAD_AT))
+    assert parsed(delivery.values()) == as_json(GOOD)
+    letters = delivery.read(queue)
+    assert [letter.value for letter in letters] == [b"too,many,fields"] * 3
+    offsets = [int(dict(letter.headers)["extentflow.offset"]) for letter in letters]
+    assert [WITH_BAD[at:].split(b"\n")[0] for at in offsets] == [b"too,many,fields"] * 3
+    headers = dict(letters[0].headers)
+    uri = f"s3://{delivery.bucket}/{key}"
+    assert headers["__connect.errors.topic"] == delivery.topic.encode()
+    assert headers["__connect.errors.connector.name"] == delivery.connector_name.encode()
+    assert headers["__connect.errors.task.id"] == f"{job.job}-0".encode()
+    assert headers["__connect.errors.exception.message"].startswith(f"{uri}[0-".encode())
+    assert headers["extentflow.object"] == uri.encode()
+    assert headers["extentflow.extent"] == f"0-{len(WITH_BAD)}".encode()
+    assert headers["extentflow.reason"] == b"expected 2 fields, got 3"
+
+
+def test_dead_letters_and_records_are_committed_together_or_not_at_all(delivery: Delivery) -> None:
+    delivery.changes["transaction_max_bytes"] = 64 << 20
+    delivery.put("x.csv", WITH_BAD)
+    queue = with_dead_letters(delivery)
+
+    with pytest.raises(Crash):
+        run_here(delivery, before=at(3, crash))
+    take_over(delivery)
+    assert delivery.values() == []
+    assert delivery.read(queue) == []
+
+    report = run_here(delivery)
+
+    assert report.ok
+    assert parsed(delivery.values()) == as_json(GOOD)
+    assert len(delivery.read(queue)) == len(BAD_AT)
+
+
+def test_a_bad_record_that_is_not_tolerated_fails_its_job_there_and_replays_add_nothing(
+    delivery: Delivery,
+) -> None:
+    delivery.put("x.csv", WITH_BAD)
+    delivery.connector({})
+
+    failed = run_here(delivery)
+
+    (error,) = failed.errors
+    (item,) = delivery.items()
+    offset = WITH_BAD.index(b"too,many")
+    assert failed.jobs[0].state == "FAILED"
+    assert f"x.csv[0-{len(WITH_BAD)}): bad record at offset {offset}: " in error
+    assert item.error == error
+    delivered = delivery.values()
+    assert len(delivered) == item.records == failed.records_this_run
+
+    replayed = replay_here(delivery, the_job(delivery))
+
+    assert replayed.errors == (error,)
+    assert replayed.records_this_run == 0
+    assert delivery.values() == delivered
+    assert item.position == delivery.items()[0].position
+
+
+# -- damaged objects ------------------------------------------------------------------------------
+
+
+def parquet(rows: int = 4_000, group_rows: int = 500) -> bytes:
+    """Return row groups of plain pages, each with a checksum."""
+    sink = pa.BufferOutputStream()
+    table = pa.table({"n": range(rows), "text": [f"value {n} of the table" for n in range(rows)]})
+    pq.write_table(
+        table,
+        sink,
+        row_group_size=group_rows,
+        use_dictionary=False,
+        compression="none",
+        write_page_checksum=True,
+    )
+    return bytes(sink.getvalue())
+
+
+WHOLE = parquet()
+
+
+def with_a_damaged_page(body: bytes) -> bytes:
+    """Return the object with one byte of row 2,100's text changed."""
+    where = body.index(b"value 2100 of")
+    return body[:where] + b"V" + body[where + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("damaged", "says"),
+    [
+        pytest.param(WHOLE[: len(WHOLE) // 2], "PAR1", id="truncated"),
+        pytest.param(WHOLE[:-20] + b"\xff" * 12 + WHOLE[-8:], "footer", id="footer"),
+        pytest.param(WHOLE[:-8] + b"\xff\xff\xff\x7f" + b"PAR1", "footer", id="footer length"),
+        pytest.param(b"PAR1", "PAR1", id="four bytes"),
+    ],
+)
+def test_parquet_without_a_usable_footer_fails_before_its_first_record(
+    delivery: Delivery, damaged: bytes, says: str
+) -> None:
+    key = delivery.put("x.parquet", damaged)
+    with_dead_letters(delivery)
+
+    report = run_here(delivery)
+
+    (job,) = report.jobs
+    assert job.state == "FAILED"
+    assert f"s3://{delivery.bucket}/{key}" in job.reason
+    assert says in job.reason
+    assert delivery.values() == []
+
+
+def test_a_damaged_page_is_told_with_its_row_and_the_other_rows_are_delivered(
+    delivery: Delivery,
+) -> None:
+    delivery.put("x.parquet", with_a_damaged_page(WHOLE))
+    queue = with_dead_letters(delivery)
+
+    report = run_here(delivery)
+
+    assert report.ok
+    assert report.jobs[0].bad == 1
+    (letter,) = delivery.read(queue)
+    headers = dict(letter.headers)
+    assert letter.value is None
+    assert 2_000 <= int(headers["extentflow.row"]) <= 2_100
+    assert b"row group 4" in headers["extentflow.reason"]
+    delivered = {json.loads(value)["n"] for value in delivery.values()}
+    assert len(delivery.values()) == len(delivered)
+    assert set(range(4_000)) - delivered == set(range(int(headers["extentflow.row"]), 2_500))
+
+
+def test_a_damaged_page_that_is_not_tolerated_fails_the_job_at_its_row(delivery: Delivery) -> None:
+    delivery.put("x.parquet", with_a_damaged_page(WHOLE))
+    delivery.connector({})
+
+    report = run_here(delivery)
+
+    (error,) = report.errors
+    assert report.jobs[0].state == "FAILED"
+    assert "bad record at row 2" in error
+    assert "row group 4" in error
+    delivered = sorted(json.loads(value)["n"] for value in delivery.values())
+    assert delivered == list(range(len(delivered)))
+    assert 1_500 <= len(delivered) <= 2_100
+
+
+def test_trap_t21_truncated_gzip_fails_and_keeps_what_was_whole(delivery: Delivery) -> None:
+    body = gzip.compress(joined(A[:15_000])) + gzip.compress(joined(A[15_000:]))
+    delivery.put("x.txt.gz", body[:-30])
+    delivery.connector({})
+
+    report = run_here(delivery)
+
+    (error,) = report.errors
+    delivered = delivery.values()
+    assert report.jobs[0].state == "FAILED"
+    assert "x.txt.gz" in error
+    assert "truncated" in error
+    assert sorted(delivered) == sorted(A[: len(delivered)])
+    assert 10_000 < len(delivered) < len(A)
+
+
+def test_trap_t09_a_damaged_object_stops_no_other(delivery: Delivery) -> None:
+    delivery.put("a.parquet", WHOLE[:-1])
+    delivery.put("b.txt.gz", gzip.compress(joined(LINES))[:-30])
+    delivery.put("c.txt", joined(LINES[:10]))
+    delivery.put("d.txt", b"")
+    delivery.connector({})
+
+    report = run_here(delivery)
+
+    assert not report.ok
+    assert [job.state for job in report.jobs] == ["FAILED", "FAILED", "DONE", "DONE"]
+    assert set(LINES[:10]) <= set(delivery.values())
+    assert states(delivery) == {"FAILED": 2, "DONE": 2}
+
+
+# -- what a topic takes ---------------------------------------------------------------------------
+
+
+def limited(delivery: Delivery, make_topic: MakeTopic, limit: int, **config: str) -> str:
+    """Let the connector write to a topic that takes batches of so many bytes."""
+    topic = make_topic("limited", config={"max.message.bytes": str(limit)})
+    delivery.connector({"topic": topic, "producer.compression.type": "none", **config})
+    return topic
+
+
+def test_trap_t29_a_topic_with_a_small_limit_takes_good_records_in_small_batches(
+    delivery: Delivery, make_topic: MakeTopic
+) -> None:
+    lines = [b"%06d " % n + b"x" * 500 for n in range(4_000)]
+    delivery.put("x.txt", joined(lines))
+    topic = limited(delivery, make_topic, 20_000)
+
+    report = run_here(delivery)
+
+    assert report.ok
+    assert sorted(delivery.values(topic)) == lines
+
+
+@pytest.mark.parametrize("tolerance", ["all", "none"])
+def test_trap_t28_a_record_too_large_for_the_topic(
+    delivery: Delivery, make_topic: MakeTopic, tolerance: str
+) -> None:
+    lines = [*LINES[:100], b"large " + b"x" * 50_000, *LINES[100:200]]
+    body = joined(lines)
+    delivery.put("x.txt", body)
+    queue = delivery.make_topic("dead", partitions=1)
+    tolerant = {**TOLERANT, "errors.deadletterqueue.topic.name": queue}
+    topic = limited(delivery, make_topic, 20_000, **(tolerant if tolerance == "all" else {}))
+
+    report = run_here(delivery)
+
+    offset = body.index(b"large")
+    if tolerance == "none":
+        (error,) = report.errors
+        assert report.jobs[0].state == "FAILED"
+        assert f"bad record at offset {offset}: " in error
+        assert "too large" in error
+        assert b"large" not in b"".join(delivery.values(topic))
+        return
+    assert report.ok
+    assert sorted(delivery.values(topic)) == sorted(LINES[:200])
+    (letter,) = delivery.read(queue)
+    headers = dict(letter.headers)
+    assert headers["extentflow.offset"] == str(offset).encode()
+    assert headers["extentflow.omitted.bytes"] == str(len(lines[100])).encode()
+    assert b"too large" in headers["extentflow.reason"]
+
+
+# -- keys -----------------------------------------------------------------------------------------
+
+
+def test_records_go_to_the_partitions_that_java_would_choose_for_their_keys(
+    delivery: Delivery,
+) -> None:
+    delivery.put("x.csv", joined([b"n,v", *ROWS]))
+    delivery.connector({"message.key": "column:n"})
+
+    assert run_here(delivery).ok
+
+    records = delivery.read()
+    assert len(records) == len(ROWS)
+    for record in records:
+        assert record.key == json.loads(record.value or b"")["n"].encode()
+        assert record.partition == java_partition(record.key or b"", 4)
+    assert {record.partition for record in records} == {0, 1, 2, 3}
+
+
+def test_a_key_of_several_members_is_one_json_object_of_their_texts(delivery: Delivery) -> None:
+    rows = [{"a": n, "b": f"b{n}", "rest": None} for n in range(100)]
+    delivery.put("x.jsonl", joined(json.dumps(row).encode() for row in rows))
+    delivery.connector({"message.key": "column:b,a"})
+
+    assert run_here(delivery).ok
+
+    found = {record.key: json.loads(record.value or b"") for record in delivery.read()}
+    assert found == {b'{"b":"b%d","a":"%d"}' % (n, n): row for n, row in enumerate(rows)}
+
+
+def test_all_records_of_an_object_share_its_name_as_key_and_so_their_partition(
+    delivery: Delivery,
+) -> None:
+    keys = [delivery.put(f"ü {n}.txt", joined(LINES[n::3])) for n in range(3)]
+    delivery.connector({"message.key": "object", "ordering": "object", "extent.bytes": "8KiB"})
+
+    assert run_here(delivery).ok
+
+    by_key = delivery.values_by_key()
+    assert by_key == {key: LINES[n::3] for n, key in enumerate(keys)}
+    for record in delivery.read():
+        assert record.partition == java_partition(record.key or b"", 4)
+
+
+def test_a_finished_delivery_leaves_no_open_job(delivery: Delivery) -> None:
+    delivery.put("x.txt", joined(LINES[:10]))
+    delivery.connector({})
+
+    run_here(delivery)
+
+    assert the_job(delivery).state is JobState.DONE
+    assert delivery.owned() == []
