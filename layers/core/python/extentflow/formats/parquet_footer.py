@@ -93,10 +93,11 @@ class _Slot:
 class Footers:
     """The footers a process has read, newest last; safe for threads, which share one read.
 
-    Bounded by what the footers take in their objects, but the newest is always kept.
+    Bounded by what the footers take in their objects (parsed, about ten times as much), but the
+    newest is always kept.
     """
 
-    def __init__(self, limit_bytes: int = 64 << 20, limit: int = 64) -> None:
+    def __init__(self, limit_bytes: int = 4 << 20, limit: int = 64) -> None:
         self._limit_bytes = limit_bytes
         self._limit = limit
         self._lock = threading.Lock()
