@@ -44,10 +44,10 @@ def _opened(readers: int) -> Callable[[FormatOptions], Format]:
 
 
 ONE_COLUMN = pa.table({"a": pa.array([7, 8, 9], pa.int8())})
-TEXT = pa.table({"t": ["x", None, "yy"], "l": [[1], [], None]})
+LISTS = pa.table({"l": pa.array([["x"], None, []], pa.list_(pa.string()))})
 SMALL = [
     sample("two-groups", ONE_COLUMN, row_group_size=2, use_dictionary=False),
-    sample("text-and-lists", TEXT, row_group_size=3, use_dictionary=False),
+    sample("lists", LISTS, use_dictionary=False),
 ]
 LARGE = [
     sample(
