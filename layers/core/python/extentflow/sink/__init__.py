@@ -126,8 +126,9 @@ class Sink(Protocol):
         Kafka; the ledger's position, written afterwards, is then the only one.
 
         Raises:
-            Fenced: somebody else owns the slot; nothing since the last commit will be visible.
-            SinkUnavailable: the outcome may be unknown; drop the sink and acquire the slot anew.
+            Fenced: somebody else owns the slot by now.
+            SinkUnavailable: no answer. After either the outcome is unknown (the answer of a commit
+                that happened may be lost): drop the sink, acquire anew, let Kafka tell.
         """
         ...
 

@@ -261,13 +261,16 @@ class Site:
         )
 
     def client(self, extent: Extent) -> ClientSettings:
-        """Return the producer settings of this extent's connector, with its topic's limit."""
+        """Return the producer settings of this extent's connector.
+
+        Both the topic's and the dead letter queue's limit hold: a producer has only one.
+        """
         config = self.config(extent.connector, self.revision(extent))
-        facts = self.topic(config.topic_for(extent.version))
+        topics = {config.topic_for(extent.version), config.dead_letter_topic} - {None}
         return ClientSettings(
             producer=options.resolved(config.producer),
             exactly_once=config.exactly_once,
-            max_message_bytes=facts.max_message_bytes,
+            max_message_bytes=min(self.topic(name).max_message_bytes for name in topics if name),
         )
 
     def _partition(self, config: ConnectorConfig, extent: Extent, topic: str) -> int:
