@@ -95,16 +95,20 @@ def depth_first() -> Iterator[Replay]:
 class Faults(Protocol):
     """What the test knows about its operations, and what else may befall a worker."""
 
-    def turns(self, operation: str) -> bool:
-        """Whether it matters that another worker goes on before this operation."""
+    def turns(self, operation: str) -> Sequence[str]:
+        """Return which of SWITCH, PAUSE and CRASH matter before this operation."""
         ...
 
-    def deadly(self, operation: str) -> bool:
-        """Whether it matters that the worker dies before this operation."""
+    def before(self, operation: str) -> Sequence[str]:
+        """Return the kinds of events that matter before this operation, whoever is at turn."""
         ...
 
-    def possible(self, operation: str) -> list[Event]:
-        """Return the other events that matter before this operation."""
+    def within(self, operation: str) -> Sequence[str]:
+        """Return the kinds of events that make this very operation go wrong."""
+        ...
+
+    def targets(self, kind: str) -> Sequence[int]:
+        """Return what such an event may concern now."""
         ...
 
     def happen(self, event: Event, actor: int, operation: str) -> None:
@@ -179,14 +183,10 @@ class Stage(Ticker):
         self.trace.append(f"{actor.number} {operation}")
         if len(self.trace) > MAX_STEPS:
             raise EndlessError(f"not finished after {MAX_STEPS} operations")
-        event = self._asked(self._events(actor, operation)) if self._most else None
-        if event is None:
-            return
-        self._befall(actor, event, operation)
-        if event.kind in (SWITCH, PAUSE):
-            later = self._asked(self._faults.possible(operation))
-            if later is not None:
-                self._befall(actor, later, operation)
+        if self._most:
+            self._befall(actor, operation, self._world(self._faults.before(operation)))
+            self._befall(actor, operation, self._turns(actor, self._faults.turns(operation)))
+            self._befall(actor, operation, self._world(self._faults.within(operation)))
 
     def sleep(self, seconds: float) -> None:
         """Give up the turn until the time has come; time passes when everybody sleeps."""
@@ -212,7 +212,8 @@ class Stage(Ticker):
             return None
         self.now = max(self.now, min(turn.wake for turn in left))
         awake = [turn for turn in left if turn.wake <= self.now]
-        event = self._asked([Event(SWITCH, turn.number) for turn in awake[1:]])
+        others = awake[1:] if self._left[SWITCH] else []
+        event = self._ask([Event(SWITCH, turn.number) for turn in others])
         return awake[0] if event is None else self._actors[event.target]
 
     def _yield_to(self, actor: _Actor, turn: _Actor | None) -> None:
@@ -228,27 +229,32 @@ class Stage(Ticker):
 
     # -- what happens ---------------------------------------------------------------------------
 
-    def _events(self, actor: _Actor, operation: str) -> list[Event]:
-        events = self._faults.possible(operation)
-        if self._faults.deadly(operation):
-            events.append(Event(CRASH))
-        if self._faults.turns(operation):
-            others = self._others(actor)
-            events += [Event(PAUSE, other.number) for other in others]
-            events += [Event(SWITCH, other.number) for other in others if other.wake <= self.now]
-        return events
+    def _world(self, kinds: Sequence[str]) -> list[Event]:
+        left = [kind for kind in kinds if self._left[kind]]
+        return [Event(kind, target) for kind in left for target in self._faults.targets(kind)]
 
-    def _asked(self, events: list[Event]) -> Event | None:
-        left = [event for event in events if self._left[event.kind]] if self._most else []
-        answer = self._chooser.pick(left) if left else 0
+    def _turns(self, actor: _Actor, kinds: Sequence[str]) -> list[Event]:
+        kinds = [kind for kind in kinds if self._left[kind]]
+        others = self._others(actor) if kinds else []
+        events = [Event(PAUSE, other.number) for other in others if PAUSE in kinds]
+        if SWITCH in kinds:
+            events += [Event(SWITCH, other.number) for other in others if other.wake <= self.now]
+        return [*events, Event(CRASH)] if CRASH in kinds else events
+
+    def _ask(self, events: list[Event]) -> Event | None:
+        answer = self._chooser.pick(events) if events and self._most else 0
         if not answer:
             return None
-        event = left[answer - 1]
+        event = events[answer - 1]
         self._left[event.kind] -= 1
         self._most -= 1
         return event
 
-    def _befall(self, actor: _Actor, event: Event, operation: str) -> None:
+    def _befall(self, actor: _Actor, operation: str, events: list[Event]) -> None:
+        """Let one of the events happen, or none."""
+        event = self._ask(events) if events else None
+        if event is None:
+            return
         self.trace[-1] += f"   <- {event}"
         self._offstage = True
         try:

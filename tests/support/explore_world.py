@@ -20,11 +20,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from random import Random
-from typing import Any
 
-from tests.support.explore import PAUSE, Chooser, Dice, Event, Stage, depth_first
+from tests.support.explore import CRASH, PAUSE, SWITCH, Chooser, Dice, Event, Stage, depth_first
 from tests.support.world import BAD, DEAD, TOPIC, Bytewise, World, first_column
 
 from extentflow.errors import ExtentflowError, LedgerUnavailable, Retryable
@@ -53,17 +52,24 @@ _WRITES = frozenset(
 _READS = frozenset(("slot", "extent"))
 _COMMITS = frozenset(("kafka.commit", "kafka.mark"))
 _EFFECTS = _WRITES | _COMMITS | {"kafka.fence"}
-_POINTS: Mapping[str, frozenset[str]] = {
-    LOSE: _WRITES,
-    REFUSE: _WRITES | {"slot", "slots", "extent", "job", "close"},
-    DELAY: _WRITES,
-    ARRIVE: _EFFECTS | _READS,
-    UNKNOWN: _COMMITS,
+_TURNS: Mapping[str, frozenset[str]] = {
+    PAUSE: _EFFECTS | _READS,
+    SWITCH: _EFFECTS | _READS,
+    CRASH: _EFFECTS,
+}
+_BEFORE: Mapping[str, frozenset[str]] = {
+    ARRIVE: (_WRITES - {"renew", "advance"}) | {"slot", "extent", "kafka.fence"},
     FORGET: _EFFECTS | {"kafka.read"},
     RESTORE: _EFFECTS | {"kafka.read"},
     EXPIRE: _COMMITS | {"claim", "complete", "kafka.send"},
     STOP: frozenset(("lease", "claim", "kafka.send", "kafka.commit")),
     BEAT: _EFFECTS,
+}
+_WITHIN: Mapping[str, frozenset[str]] = {
+    LOSE: _WRITES,
+    REFUSE: _WRITES | {"slot", "slots", "extent", "job", "close"},
+    DELAY: _WRITES,
+    UNKNOWN: _COMMITS,
 }
 
 _prepared: dict[tuple[str, int, int], Prepared] = {}
@@ -92,10 +98,8 @@ class SlowLedger(MemoryLedger):
     def __init__(self, identity: str, *, clock: Callable[[], float]) -> None:
         super().__init__(identity, clock=clock)
         self.under_way: list[Callable[[], object]] = []
-
-    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - whatever the attribute is
-        found = super().__getattribute__(name)
-        return partial(self._send, found) if name in _WRITES else found
+        for name in _WRITES:
+            setattr(self, name, partial(self._send, getattr(self, name)))
 
     def arrive(self) -> None:
         """Let the oldest request under way take effect, if it still can."""
@@ -188,6 +192,7 @@ class Trial:
     def __init__(self, scenario: Scenario, chooser: Chooser) -> None:
         self.stage = Stage(chooser, self, scenario.rations, scenario.most)
         self._scenario = scenario
+        self._rationed = frozenset(scenario.rations)
         self._world = RehearsedWorld(
             ticker=self.stage,
             broker=MemoryBroker({TOPIC: 1, DEAD: 1}, on_call=self._at_kafka),
@@ -279,17 +284,16 @@ class Trial:
 
     # -- events ---------------------------------------------------------------------------------
 
-    def turns(self, operation: str) -> bool:
-        return operation in _EFFECTS or operation in _READS
+    def turns(self, operation: str) -> Sequence[str]:
+        return _kinds("turns", operation, self._rationed)
 
-    def deadly(self, operation: str) -> bool:
-        return operation in _EFFECTS
+    def before(self, operation: str) -> Sequence[str]:
+        return _kinds("before", operation, self._rationed)
 
-    def possible(self, operation: str) -> list[Event]:
-        kinds = [kind for kind in self._scenario.rations if operation in _POINTS.get(kind, ())]
-        return [Event(kind, target) for kind in kinds for target in self._targets(kind)]
+    def within(self, operation: str) -> Sequence[str]:
+        return _kinds("within", operation, self._rationed)
 
-    def _targets(self, kind: str) -> Sequence[int]:
+    def targets(self, kind: str) -> Sequence[int]:
         if kind == UNKNOWN:
             return (0, 1, 2)
         if kind in (FORGET, EXPIRE):
@@ -406,6 +410,12 @@ class Trial:
         job = self._ledger.job(self._job.id)
         assert job is not None
         assert job.state is (JobState.DONE if len(done) == len(items) else JobState.FAILED)
+
+
+@cache
+def _kinds(when: str, operation: str, rationed: frozenset[str]) -> tuple[str, ...]:
+    points = {"turns": _TURNS, "before": _BEFORE, "within": _WITHIN}[when]
+    return tuple(kind for kind in points if kind in rationed and operation in points[kind])
 
 
 def _identity(slot: int) -> str:

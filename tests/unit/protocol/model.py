@@ -55,12 +55,15 @@ class End(enum.IntEnum):
 
 
 class Proof(NamedTuple):
-    """What a slot's group says; extent -1 is a marker."""
+    """What a slot's group says; extent -1 is a marker, epoch -1 means that there is no group."""
 
     epoch: int
     extent: int = -1
     position: int = 0
     done: bool = False
+
+
+MISSING = Proof(-1)
 
 
 class Slot(NamedTuple):
@@ -70,7 +73,7 @@ class Slot(NamedTuple):
     lease: Lease = Lease.FREE
     working: int = -1
     fence: int = 0
-    proof: Proof | None = None
+    proof: Proof = MISSING
 
 
 class Extent(NamedTuple):
@@ -92,7 +95,7 @@ class Worker(NamedTuple):
     fence: int = -1
     extent: int = -1
     position: int = -1
-    proof: Proof | None = None
+    proof: Proof = MISSING
     home: tuple[int, int, int] = (-1, -1, -1)
 
     def back_to(self, doing: str) -> "Worker":
@@ -124,7 +127,7 @@ class State(NamedTuple):
 
     def with_worker(self, number: int, worker: Worker) -> Self:
         others = (*self.workers[:number], *self.workers[number + 1 :])
-        return self._replace(workers=tuple(sorted((*others, worker), key=repr)))
+        return self._replace(workers=tuple(sorted((*others, worker))))
 
     def without(self, supply: int, times: int = 1) -> Self:
         left = tuple(n - times * (i == supply) for i, n in enumerate(self.left))
@@ -193,9 +196,9 @@ class Protocol:
     def _groups_are_lost(self, state: State) -> Iterator[Step]:
         """A group vanishes, or comes back as it was under an earlier epoch."""
         for number, slot in enumerate(state.slots):
-            if slot.proof and state.left[FORGET]:
+            if slot.proof != MISSING and state.left[FORGET]:
                 old = slot.proof._replace(epoch=slot.proof.epoch - 1, position=0, done=False)
-                for proof in (None, old):
+                for proof in (MISSING, old):
                     after = state.with_slot(number, slot._replace(proof=proof))
                     yield f"group of {number} becomes {proof}", after.without(FORGET)
 
@@ -228,7 +231,7 @@ class Protocol:
         if slot.epoch != worker.epoch and self._keeps(Rule.SETTLE_IF_OURS):
             yield "lost the slot", state.with_worker(number, IDLE)
             return
-        after = state.with_worker(number, worker._replace(doing="settled", proof=None))
+        after = state.with_worker(number, worker._replace(doing="settled", proof=MISSING))
         if slot.working >= 0:
             left = self._left(state.extents[slot.working], slot.working, worker)
             after = after.with_extent(slot.working, left)
@@ -248,14 +251,14 @@ class Protocol:
             return free._replace(end=End.FAILED, counted=extent.counted + 1)
         return self._caught_up(free, number, worker.proof)
 
-    def _is_known(self, proof: Proof | None, epoch: int) -> bool:
+    def _is_known(self, proof: Proof, epoch: int) -> bool:
         """Whether the proof tells what was committed since the claim."""
-        if proof is None:
+        if proof == MISSING:
             return not self._keeps(Rule.MISSING_IS_UNKNOWN)
         return proof.epoch == epoch or not self._keeps(Rule.PROOF_OF_THE_CLAIM)
 
-    def _caught_up(self, extent: Extent, number: int, proof: Proof | None) -> Extent:
-        if proof is None or proof.extent != number:
+    def _caught_up(self, extent: Extent, number: int, proof: Proof) -> Extent:
+        if proof.extent != number:
             return extent
         if proof.done:
             return _completed(extent, proof.position)

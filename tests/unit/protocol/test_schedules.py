@@ -72,12 +72,12 @@ FORGETTING = {**EVERYTHING, FORGET: 2, RESTORE: 1}
         ),
         pytest.param(
             Scenario({DELAY: 1, ARRIVE: 1, PAUSE: 1}, most=3, body=ONE_EXTENT),
-            4_000,
+            3_000,
             id="requests arrive late",
         ),
         pytest.param(
-            Scenario({SWITCH: 2, CRASH: 1}, most=2, evicted=True),
-            2_000,
+            Scenario({SWITCH: 2, CRASH: 1}, most=3, body=ONE_EXTENT, workers=1, evicted=True),
+            400,
             id="a driver takes the slots of its workers",
         ),
     ],
@@ -101,7 +101,7 @@ def test_every_record_arrives_once(scenario: Scenario, schedules: int) -> None:
         ),
         pytest.param(
             Scenario({FORGET: 1, RESTORE: 1, CRASH: 2}, most=3, body=ONE_EXTENT, slots=1),
-            900,
+            1_000,
             id="and two workers die",
         ),
     ],
