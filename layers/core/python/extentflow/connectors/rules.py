@@ -101,13 +101,15 @@ def _key_converter(config: ConnectorConfig) -> str | None:
 
 
 def _dead_letters(config: ConnectorConfig) -> str | None:
-    if config.errors_tolerance != "all":
+    if config.errors_tolerance != "all" or config.dead_letter_topic is not None:
         return None
-    if config.dead_letter_topic is None:
-        return (
-            "errors.deadletterqueue.topic.name: missing; errors.tolerance=all sends bad records"
-            " there: write a topic"
-        )
+    return (
+        "errors.deadletterqueue.topic.name: missing; errors.tolerance=all sends bad records"
+        " there: write a topic"
+    )
+
+
+def _dead_letters_apart(config: ConnectorConfig) -> str | None:
     filled = topics.fill(config.topic, config.fixed_placeholders())
     if config.dead_letter_topic == filled:
         return (
@@ -128,5 +130,6 @@ RULES: tuple[Rule[ConnectorConfig], ...] = (
     Rule(("input.format", "value.converter", "message.key"), _fit),
     Rule(("jsonl.validate", "message.key"), _unread_columns),
     Rule(("message.key", "key.converter"), _key_converter),
-    Rule(("topic", "errors.tolerance", "errors.deadletterqueue.topic.name"), _dead_letters),
+    Rule(("errors.tolerance", "errors.deadletterqueue.topic.name"), _dead_letters),
+    Rule(("topic", "errors.deadletterqueue.topic.name"), _dead_letters_apart),
 )

@@ -24,7 +24,7 @@ Request = Callable[["DynamoDBClient"], Mapping[str, object]]
 JOBS_INDEX = "jobs"
 EXPIRY_ATTRIBUTE = "expires"
 ACTIVE_WITHIN_SECONDS = 300.0
-POLL_SECONDS = 0.5
+POLL_SECONDS = 0.1
 
 KEY_SCHEMA: "list[KeySchemaElementTypeDef]" = [
     {"AttributeName": "pk", "KeyType": "HASH"},
