@@ -1,0 +1,629 @@
+"""`extentflow` on real servers: what is missing or broken, what is shown, and for whom."""
+
+import gzip
+import json
+import os
+import subprocess
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.delivery import PROGRAM, Delivery, eventually, joined, numbered_lines
+from tests.support.real import Crash, at, crash, run_here, take_over, the_job
+
+from extentflow.cli import app, run_command_line
+from extentflow.model import Job
+from extentflow.sink import ClientSettings, Progress
+from extentflow_local.stack import Stack
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_s3 import S3Client
+
+LINES = numbered_lines("line ", 2_000)
+ODD_KEYS = ("a b.txt", "a+b.txt", "a%2Fb.txt", "ümläut ☃.txt", "star*.txt", "[1]?.txt", "#&=.txt")
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command ended with."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def errors(self) -> list[str]:
+        """The lines of standard error, all of which are errors."""
+        lines = self.err.splitlines()
+        assert all(line.startswith("error: ") for line in lines), self.err
+        return [line.removeprefix("error: ") for line in lines]
+
+    @property
+    def json(self) -> Any:  # noqa: ANN401 - whatever JSON can say
+        """Standard output, which is one JSON document and nothing else."""
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """Commands of this process (`say`), or of one of their own (`run`)."""
+
+    delivery: Delivery
+    directory: Path
+    monkeypatch: pytest.MonkeyPatch
+    captured: pytest.CaptureFixture[str]
+
+    def say(self, *words: str, **settings: str) -> Said:
+        """Run a command; `settings` are worker settings, dots written as underscores."""
+        changes = {f"EXTENTFLOW_{name.upper()}": text for name, text in settings.items()}
+        with self.monkeypatch.context() as patch:
+            patch.chdir(self.directory)
+            for name, text in {**self._settings(), **changes}.items():
+                patch.setenv(name, text)
+            self.captured.readouterr()
+            code = run_command_line(app, words)
+        return Said(code, *self.captured.readouterr())
+
+    def run(self, *words: str) -> Said:
+        """Run a command as a process."""
+        ended = subprocess.run(
+            [str(PROGRAM), *words],
+            env={**os.environ, **self._settings()},
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return Said(ended.returncode, ended.stdout, ended.stderr)
+
+    def written(self, **changes: str | None) -> str:
+        """Write a connector's file; dots are written as two underscores, None leaves a key out."""
+        config: dict[str, str | None] = {
+            "name": self.delivery.connector_name,
+            "topic": self.delivery.topic,
+            "aws.s3.bucket.name": self.delivery.bucket,
+            "aws.s3.prefix": self.delivery.prefix,
+            "aws.s3.endpoint": self.delivery.stack.endpoint("s3"),
+            **{key.replace("__", "."): text for key, text in changes.items()},
+        }
+        path = self.directory / "connector.json"
+        kept = {key: text for key, text in config.items() if text is not None}
+        path.write_text(json.dumps(kept), encoding="utf-8")
+        return str(path)
+
+    def put(self, **changes: str | None) -> None:
+        """Store the connector."""
+        assert self.say("connectors", "put", self.written(**changes)).code == 0
+
+    @property
+    def jobs(self) -> list[Job]:
+        """What is registered for the connector."""
+        return list(self.delivery.site.ledger.jobs(self.delivery.connector_name))
+
+    @property
+    def stored(self) -> bool:
+        """Whether the connector is listed."""
+        listed = self.say("connectors", "list", "--json").json
+        return any(each["name"] == self.delivery.connector_name for each in listed)
+
+    @property
+    def connector(self) -> tuple[str, str]:
+        return "--connector", self.delivery.connector_name
+
+    def _settings(self) -> Mapping[str, str]:
+        ours = self.delivery.environment
+        return {name: text for name, text in ours.items() if name.startswith("EXTENTFLOW_")}
+
+
+@pytest.fixture(scope="module")
+def shared_table() -> str:
+    """One ledger for tests that look at their own connector's jobs only."""
+    return f"shared-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str, shared_table: str) -> Delivery:
+    changes = {"retry_timeout_seconds": 1.0, "ledger_table": shared_table}
+    made = Delivery(stack, s3, bucket, unique, changes)
+    assert made.site.ledger.id
+    return made
+
+
+@pytest.fixture
+def line(
+    delivery: Delivery,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> CommandLine:
+    return CommandLine(delivery, tmp_path, monkeypatch, capsys)
+
+
+@pytest.fixture
+def alone(line: CommandLine) -> CommandLine:
+    """A command line with a ledger of its own."""
+    changes = {**line.delivery.changes, "ledger_table": f"own-{line.delivery.name}"}
+    own = replace(line.delivery, changes=changes)
+    assert own.site.ledger.id
+    return replace(line, delivery=own)
+
+
+# -- what is missing ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "named", "remedy"),
+    [
+        pytest.param(
+            {"aws__s3__bucket__name": "no-such-bucket"},
+            ["s3://no-such-bucket/"],
+            "correct aws.s3.bucket.name",
+            id="bucket",
+        ),
+        pytest.param(
+            {
+                "topic": "no-such-topic",
+                "errors__tolerance": "all",
+                "errors__deadletterqueue__topic__name": "no-such-queue",
+            },
+            ["topic no-such-queue", "topic no-such-topic"],
+            "create it, for example",
+            id="topics",
+        ),
+        pytest.param(
+            {
+                "aws__access__key__id": "extentflow",
+                "aws__secret__access__key": "${env:A_WRONG_SECRET}",
+            },
+            ["403"],
+            "allow s3:GetObject",
+            id="permission",
+        ),
+        pytest.param(
+            {
+                "aws__access__key__id": "extentflow",
+                "aws__secret__access__key": "${env:NO_SUCH_VARIABLE}",
+            },
+            ["${env:NO_SUCH_VARIABLE}"],
+            "is not set",
+            id="secret",
+        ),
+        pytest.param(
+            {"input__format": None, "aws__s3__prefix": None},
+            ["noextension"],
+            "set input.format",
+            id="format",
+        ),
+    ],
+)
+def test_what_a_connector_misses_is_one_line_that_names_it_and_nothing_is_started(
+    line: CommandLine, change: dict[str, str | None], named: list[str], remedy: str
+) -> None:
+    key = line.delivery.put("noextension", joined(LINES))
+    line.monkeypatch.setenv("A_WRONG_SECRET", "wrong")
+    line.put(**{"input__format": "text", **change})
+
+    address = f"s3://{line.delivery.bucket}/{key}"
+    where = () if "aws__s3__bucket__name" in change else (address,)
+    said = line.say("run", *where, *line.connector, "--engine", "inline")
+
+    assert said.code == 2
+    assert len(said.errors) == len(named)
+    for error, name in zip(said.errors, named, strict=True):
+        assert name in error
+        assert remedy in error
+    assert line.jobs == []
+
+
+@pytest.mark.parametrize(
+    ("words", "settings", "named"),
+    [
+        (["run", "s3://{bucket}/{prefix}none.txt"], {}, "s3://{bucket}/{prefix}none.txt"),
+        (["run", "s3://{bucket}/{prefix}none/"], {}, "s3://{bucket}/{prefix}none/"),
+        (["run", "s3://{bucket}/{prefix}n*.txt"], {}, "s3://{bucket}/{prefix}n*.txt"),
+        (["run", "s3://elsewhere/x.txt"], {}, "s3://elsewhere/x.txt is not in bucket {bucket}"),
+        (["run", "x.txt"], {}, "x.txt is not in bucket {bucket}"),
+        (["run"], {"ledger_table": "no-such-table"}, "table no-such-table"),
+        (["run", "--engine", "lambda"], {}, "--engine lambda"),
+        (["run", "--engine", "inline", "--master", "local"], {}, "--master goes with"),
+        (["run"], {"lease_seconds": "soon"}, "EXTENTFLOW_LEASE_SECONDS"),
+    ],
+    ids=str,
+)
+def test_what_a_command_misses_is_one_line_that_names_it_and_nothing_is_started(
+    line: CommandLine, words: Sequence[str], settings: dict[str, str], named: str
+) -> None:
+    line.delivery.put("x.txt", joined(LINES))
+    line.put()
+    place = {"bucket": line.delivery.bucket, "prefix": line.delivery.prefix}
+
+    said = line.say(*(word.format(**place) for word in words), *line.connector, **settings)
+
+    (error,) = said.errors
+    assert (said.code, said.out) == (2, "")
+    assert named.format(**place) in error
+    assert line.jobs == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "-c", "nobody"],
+        ["plan", "-c", "nobody"],
+        ["connectors", "show", "nobody"],
+        ["connectors", "show", "nobody", "--revision", "7"],
+        ["connectors", "delete", "nobody"],
+        ["status", "nobody"],
+        ["replay", "nobody"],
+        ["status", "--state", "nobody"],
+    ],
+    ids=" ".join,
+)
+def test_what_nobody_has_heard_of_is_named(line: CommandLine, words: list[str]) -> None:
+    said = line.say(*words)
+
+    (error,) = said.errors
+    assert (said.code, said.out) == (2, "")
+    assert "nobody" in error
+
+
+def test_a_malformed_connector_is_refused_with_all_its_problems_and_not_stored(
+    line: CommandLine,
+) -> None:
+    file = line.written(
+        topic=None,
+        tpic="records",
+        input__format="cvs",
+        producer__linger__ms="soon",
+        producer__acks="0",
+        errors__tolerance="all",
+    )
+
+    said = line.say("connectors", "put", file)
+
+    assert said.code == 2
+    assert {error.split(":")[0].split("=")[0] for error in said.errors} == {
+        "topic",
+        "tpic",
+        "input.format",
+        "producer.linger.ms",
+        "producer.acks",
+        "errors.deadletterqueue.topic.name",
+    }
+    assert not line.stored
+
+
+def test_a_broken_setting_of_the_producer_is_found_before_it_is_stored(line: CommandLine) -> None:
+    said = line.say("connectors", "put", line.written(producer__max__in__flight="10"))
+
+    (error,) = said.errors
+    assert said.code == 2
+    assert "max.in.flight" in error
+    assert not line.stored
+
+
+# -- connectors -----------------------------------------------------------------------------------
+
+
+def test_a_connectors_life(line: CommandLine) -> None:
+    name = line.delivery.connector_name
+    assert line.say("connectors", "put", line.written(), "--json").json["revision"] == 1
+    assert line.say("connectors", "put", line.written(), "--json").json["revision"] == 1
+    changed = line.written(input__format="text")
+    assert line.say("connectors", "put", changed, "--json").json["revision"] == 2
+
+    listed = line.say("connectors", "list", "--json").json
+    shown = line.say("connectors", "show", name, "--json").json
+    old = line.say("connectors", "show", name, "--revision", "1", "--json").json
+    assert shown in listed
+    assert (shown["revision"], shown["config"]["input.format"]) == (2, "text")
+    assert (old["revision"], "input.format" in old["config"]) == (1, False)
+    assert "input.format=text\n" in line.say("connectors", "show", name).out
+    table = line.say("connectors", "list").out
+    assert name in table
+    assert line.delivery.address in table
+
+    assert line.say("connectors", "delete", name, "--json").json["deleted"] is True
+    assert not line.stored
+    assert line.say("run", *line.connector).code == 2
+    assert line.say("connectors", "delete", name).code == 2
+
+
+# -- plans ----------------------------------------------------------------------------------------
+
+
+def test_a_plan_shows_what_a_run_would_do_and_writes_nothing(
+    line: CommandLine, dynamodb: "DynamoDBClient"
+) -> None:
+    line.delivery.put("x.txt", joined(LINES))
+    line.put(extent__bytes="8KiB")
+
+    def items() -> list[Any]:
+        return dynamodb.scan(TableName=line.delivery.settings.ledger_table)["Items"]
+
+    before = items()
+
+    (plan,) = line.say("plan", *line.connector, "--json").json
+    table = line.say("plan", *line.connector)
+
+    assert items() == before
+    assert plan["object"] == f"{line.delivery.address}x.txt"
+    assert plan["bytes"] == len(joined(LINES))
+    assert plan["extents"][0] == [0, 8192]
+    assert plan["extents"][-1][1] == plan["bytes"]
+    assert (plan["format"], plan["topic"]) == ("text", line.delivery.topic)
+    assert plan["job"] in table.out
+    assert run_here(line.delivery).jobs[0].job == plan["job"]
+
+
+def planned(line: CommandLine, *addresses: str) -> list[str]:
+    """Return the keys that addresses select, without the prefix."""
+    said = line.say("plan", *addresses, *line.connector, "--json")
+    assert said.code == 0, said.err
+    return [plan["object"].removeprefix(line.delivery.address) for plan in said.json]
+
+
+def test_trap_t20_addresses_are_exact_keys_prefixes_or_globs(line: CommandLine) -> None:
+    others = ("starfish.txt", "1x.txt", "a b.txt.gz", "sub/deep/z.txt", "sub/y.csv")
+    for key in (*ODD_KEYS, *others):
+        line.delivery.put(key, b"")
+    line.put()
+    root = line.delivery.address
+
+    for key in ODD_KEYS:
+        assert planned(line, f"{root}{key}") == [key]
+    assert planned(line, f"{root}sub") == ["sub/deep/z.txt", "sub/y.csv"]
+    assert planned(line, f"{root}sub/") == ["sub/deep/z.txt", "sub/y.csv"]
+    assert planned(line, f"{root}s*.csv") == ["sub/y.csv"]
+    assert planned(line, f"{root}s*f*.txt", f"{root}sub/", f"{root}sub/y.csv") == [
+        "starfish.txt",
+        "sub/deep/z.txt",
+        "sub/y.csv",
+    ]
+    assert sorted(planned(line)) == sorted((*ODD_KEYS, *others))
+
+
+# -- runs -----------------------------------------------------------------------------------------
+
+
+def test_a_run_of_odd_keys_prints_json_for_programs_and_nothing_else(line: CommandLine) -> None:
+    for key in ODD_KEYS:
+        line.delivery.put(key, joined([key.encode()]))
+    line.put(message__key="object")
+
+    said = line.run("run", *line.connector, "--engine", "inline", "--cores", "2", "--json")
+
+    assert said.code == 0, said.err
+    assert said.json["ok"] is True
+    assert [job["state"] for job in said.json["jobs"]] == ["DONE"] * len(ODD_KEYS)
+    found = {record.key: record.value for record in line.delivery.read()}
+    assert found == {f"{line.delivery.prefix}{key}".encode(): key.encode() for key in ODD_KEYS}
+    assert_quiet(said)
+
+
+def assert_quiet(said: Said) -> None:
+    """Whether people are spared traces and the Kafka client's own lines."""
+    for noise in ("Traceback", "rdkafka", "GETPID", "BGQUEUE", "%3|", "%4|", "%5|", "%6|"):
+        assert noise not in said.err
+
+
+def test_a_job_that_fails_its_replay_and_its_second_chance(line: CommandLine) -> None:
+    line.delivery.put("bad.txt", joined([*LINES[:10], b"\xff", *LINES[10:20]]))
+    line.delivery.put("cut.txt.gz", gzip.compress(joined(LINES))[:-10])
+    line.delivery.put("good.txt", joined(LINES[:5]))
+    line.put()
+    words = (*line.connector, "--engine", "inline", "--cores", "1")
+
+    failed = line.run("run", *words, "--json")
+
+    jobs = {Path(job["uri"]).name: job for job in failed.json["jobs"]}
+    states = {name: job["state"] for name, job in jobs.items()}
+    assert failed.code == 1
+    assert states == {"bad.txt": "FAILED", "cut.txt.gz": "FAILED", "good.txt": "DONE"}
+    errors = [text for text in failed.err.splitlines() if text.startswith("error: ")]
+    assert any("bad record at offset" in text for text in errors)
+    assert any(f"`extentflow replay {jobs['bad.txt']['job']}`" in text for text in errors)
+    assert_quiet(failed)
+    before = line.delivery.values()
+
+    replayed = line.run("replay", jobs["bad.txt"]["job"][:12], "--engine", "inline", "--json")
+
+    assert replayed.code == 1
+    assert replayed.json["records_this_run"] == 0
+    assert line.delivery.values() == before
+    queue = line.delivery.make_topic("dead", partitions=1)
+    line.put(errors__tolerance="all", errors__deadletterqueue__topic__name=queue)
+
+    again = line.run("run", f"{line.delivery.address}bad.txt", *words, "--again", "--json")
+
+    assert again.code == 0
+    assert (again.json["jobs"][0]["records"], again.json["jobs"][0]["bad"]) == (20, 1)
+    assert len(line.delivery.read(queue)) == 1
+
+
+def test_a_replay_whose_progress_is_unknown_is_refused_in_one_line(alone: CommandLine) -> None:
+    line = alone
+    line.delivery.put("x.txt", joined(LINES))
+    line.put()
+    with pytest.raises(Crash):
+        run_here(line.delivery, before=at(2, crash))
+    _forget(line.delivery)
+    take_over(line.delivery)
+    job = the_job(line.delivery).id
+
+    said = line.say("replay", job, "--engine", "inline")
+
+    (error,) = said.errors
+    assert said.code == 2
+    assert "progress unknown" in error
+    assert f"extentflow replay {job} --extent 0 --accept-duplicates" in error
+
+
+def _forget(delivery: Delivery) -> None:
+    """Let somebody else have written what the slot's group says."""
+    broker, slots = delivery.site.broker, delivery.slots()
+    for slot in slots:
+        identity = f"{delivery.settings.app_id}.{delivery.site.ledger.id}.slot-{slot.number}"
+        fence = broker.fence(identity, ClientSettings())
+        fence.mark(Progress(epoch=slot.epoch + 100))
+        fence.close()
+
+
+def test_an_error_is_one_line_and_debugging_shows_where(line: CommandLine) -> None:
+    plain = line.run("run", "-c", "nobody")
+    debug = line.run("run", "-c", "nobody", "--debug")
+
+    assert (plain.code, debug.code) == (2, 2)
+    assert len(plain.errors) == 1
+    assert "Traceback (most recent call last):" in debug.err
+    assert debug.err.splitlines()[-1] == plain.err.splitlines()[0]
+
+
+# -- status ---------------------------------------------------------------------------------------
+
+
+def test_status_lists_jobs_and_shows_one_with_its_map_and_errors(alone: CommandLine) -> None:
+    line = alone
+    line.delivery.put("bad.txt", joined([*LINES[:500], b"\xff", *LINES[500:]]))
+    line.delivery.put("good.txt", joined(LINES))
+    line.put(extent__bytes="4KiB")
+    report = run_here(line.delivery)
+    bad = report.jobs[0]
+
+    listed = line.say("status", "--json").json
+    table = line.say("status").out
+    failed = line.say("status", "--state", "failed", "--json").json
+    one = line.say("status", bad.job[:10])
+    plain = line.say("status", bad.job[:10], "--json").json
+
+    assert {job["job"] for job in listed} == {job.job for job in report.jobs}
+    assert all(job.job in table for job in report.jobs)
+    assert [job["job"] for job in failed] == [bad.job]
+    assert line.say("status", "--limit", "1", "--json").json == listed[:1]
+    assert line.say("status", "-c", "nobody", "--json").json == []
+    assert one.code == 0
+    assert "█" * 1 in one.out
+    assert one.out.count("x") >= 1
+    assert f"{bad.extents - 1} done, 1 failed of {bad.extents}" in one.out
+    (error,) = one.errors
+    assert "bad record at offset" in error
+    assert plain["job"]["state"] == "FAILED"
+    assert len(plain["extents"]) == bad.extents
+    assert [item["state"] for item in plain["extents"]].count("FAILED") == 1
+
+
+# -- doctor ---------------------------------------------------------------------------------------
+
+
+def verdicts(said: Said) -> dict[str, str]:
+    return {finding["check"]: finding["verdict"] for finding in said.json}
+
+
+def test_doctor_finds_everything_in_order(alone: CommandLine) -> None:
+    line = alone
+    line.delivery.put("x.txt", joined(LINES))
+    line.put()
+
+    said = line.say("doctor", *line.connector, "--json")
+
+    assert said.code == 0
+    assert set(verdicts(said).values()) == {"ok"}
+    assert list(verdicts(said)) == [
+        "ledger table",
+        "clock",
+        "Kafka cluster",
+        "progress topic",
+        "transactions",
+        "slots",
+        "connector",
+        "objects",
+        "topic",
+    ]
+    assert line.say("doctor", *line.connector).out.count(" ok ") == 9
+
+
+@pytest.mark.parametrize(
+    ("change", "broken"),
+    [
+        pytest.param({"aws__s3__bucket__name": "no-such-bucket"}, ["objects"], id="bucket"),
+        pytest.param({"aws__s3__endpoint": "http://127.0.0.1:1"}, ["objects"], id="endpoint"),
+        pytest.param(
+            {
+                "topic": "no-such-topic",
+                "errors__tolerance": "all",
+                "errors__deadletterqueue__topic__name": "no-such-queue",
+            },
+            ["topic", "dead letter topic"],
+            id="topics",
+        ),
+    ],
+)
+def test_doctor_finds_what_is_broken_about_a_connector_and_says_what_to_do(
+    line: CommandLine, change: dict[str, str], broken: list[str]
+) -> None:
+    line.delivery.put("x.txt", joined(LINES))
+    line.put(**change)
+
+    said = line.say("doctor", *line.connector, "--json")
+
+    found = [finding for finding in said.json if finding["verdict"] == "problem"]
+    assert said.code == 1
+    assert [finding["check"] for finding in found] == broken
+    assert all(finding["fact"] and finding["remedy"] for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("settings", "broken"),
+    [
+        ({"ledger_table": "no-such-table"}, "ledger table"),
+        ({"ledger_endpoint": "http://127.0.0.1:1"}, "ledger table"),
+        ({"bootstrap_servers": "127.0.0.1:1"}, "Kafka cluster"),
+    ],
+    ids=str,
+)
+def test_doctor_finds_what_is_broken_about_the_servers_and_says_what_to_do(
+    line: CommandLine, settings: dict[str, str], broken: str
+) -> None:
+    said = line.say("doctor", "--json", **settings)
+
+    (found,) = (finding for finding in said.json if finding["verdict"] == "problem")
+    assert said.code == 1
+    assert found["check"] == broken
+    assert found["fact"]
+    assert found["remedy"]
+
+
+def test_doctor_warns_of_slots_that_were_left_with_an_extent(alone: CommandLine) -> None:
+    line = alone
+    line.delivery.put("x.txt", joined(LINES))
+    line.put()
+    with pytest.raises(Crash):
+        run_here(line.delivery, before=at(2, crash))
+
+    alive = line.say("doctor", "--json")
+    deadline = line.delivery.slots()[0].until
+    eventually("the lease ends", lambda: line.delivery.site.ledger.now() > deadline)
+    stuck = line.say("doctor", "--json")
+
+    assert verdicts(alive)["slots"] == "ok"
+    assert verdicts(stuck)["slots"] == "warning"
+    assert stuck.code == 0
+
+
+# -- making what is missing -----------------------------------------------------------------------
+
+
+def test_init_makes_the_table_once(line: CommandLine) -> None:
+    table = f"fresh-{line.delivery.name}"
+
+    first = line.say("init", "--json", ledger_table=table).json
+    second = line.say("init", "--json", ledger_table=table).json
+    people = line.say("init", ledger_table=table).out
+
+    assert (first["table"], first["created"]) == (table, True)
+    assert second == {**first, "created": False}
+    assert f"ledger table {table} is there already (id {first['ledger']})" in people
