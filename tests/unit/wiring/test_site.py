@@ -247,6 +247,19 @@ def test_a_master_goes_with_spark_only() -> None:
         open_engine(Site(SETTINGS), "inline", master="spark://host:7077")
 
 
+def test_a_machine_without_java_is_told_so_before_spark_is_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Misconfigured, match="needs Java 17 or 21, and there is none on the path"):
+        open_engine(Site(SETTINGS), "spark")
+
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(Misconfigured, match=f"JAVA_HOME={tmp_path} holds none"):
+        open_engine(Site(SETTINGS), "spark")
+
+
 @pytest.mark.parametrize(
     ("cores", "max_tasks", "slots", "workers"),
     [(8, None, 256, 8), (8, 3, 256, 3), (8, None, 2, 2), (8, 4, 2, 2), (1, 4, 256, 1)],

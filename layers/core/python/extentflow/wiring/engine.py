@@ -4,6 +4,7 @@ Owns: the choice. Refuses to know: what either does.
 """
 
 import os
+import shutil
 from uuid import uuid4
 
 from extentflow.engines import Engine, WorkerSpec
@@ -46,6 +47,18 @@ def open_engine(
     return _spark(site, spec, count, master, most)
 
 
+def _require_java() -> None:
+    """Raise where Spark would only say that its gateway ended."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin" if home else None)
+    if java is None:
+        where = f"JAVA_HOME={home} holds none" if home else "there is none on the path"
+        raise Misconfigured(
+            f"--engine spark needs Java 17 or 21, and {where}; install it, set JAVA_HOME, or use "
+            "--engine inline"
+        )
+
+
 def _spark(site: Site, spec: WorkerSpec, cores: int, master: str | None, most: int) -> Engine:
     try:
         from extentflow.engines import spark  # noqa: PLC0415 - only Spark users need pyspark
@@ -53,6 +66,8 @@ def _spark(site: Site, spec: WorkerSpec, cores: int, master: str | None, most: i
         raise Misconfigured(
             f"--engine spark needs {exc.name}; install extentflow[spark], or use --engine inline"
         ) from exc
+    if master != SUBMITTED:
+        _require_java()
     owned = not spark.is_running()
     if master is None:
         sc = spark.local_context(cores)
