@@ -14,7 +14,6 @@ import pytest
 from tests.integration.faultproxy import Delay, FaultProxy
 from tests.support.delivery import Delivery, eventually, joined, numbered_lines
 
-from extentflow.ledger import ExtentItem
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def test_a_signal_stops_a_run_and_the_next_one_continues_at_once(
     delivery: Delivery, s3_proxy: FaultProxy, engine: str, send: Signal
 ) -> None:
     with delivery.start(engine) as process:
-        eventually("an extent is under way", lambda: under_way(delivery))
+        eventually("an extent is under way", delivery.under_way)
         asked = time.monotonic()
         send(process)
         _, errors = process.communicate(timeout=60)
@@ -83,7 +82,3 @@ def test_a_signal_stops_a_run_and_the_next_one_continues_at_once(
     assert leftovers == owned == []
     assert resumed < LEASE_SECONDS
     assert sorted(delivery.values()) == sorted(LINES)
-
-
-def under_way(delivery: Delivery) -> list[ExtentItem]:
-    return [item for item in delivery.items() if item.claim is not None and item.position > 0]

@@ -6,6 +6,7 @@ Refuses to know: what is delivered; each test brings its own truth.
 
 import json
 import os
+import signal
 import subprocess
 import sysconfig
 import time
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -92,6 +93,7 @@ class Delivery:
     bucket: str
     name: str
     changes: dict[str, Any] = field(default_factory=dict)
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
     def prefix(self) -> str:
@@ -192,17 +194,21 @@ class Delivery:
         keys = keys or [listed.key for listed in store.list(config.bucket, config.prefix)]
         return [store.head(config.bucket, key) for key in keys]
 
-    def start(self, engine: str, *arguments: str) -> subprocess.Popen[str]:
+    def start(
+        self, engine: str, *arguments: str, output: int | IO[str] = subprocess.PIPE
+    ) -> subprocess.Popen[str]:
         """Start `extentflow run` (or `arguments`) as shells do: in a process group of its own."""
         words = arguments or ("run", self.address, "--connector", self.connector_name)
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [str(PROGRAM), *words, "--json", "--engine", engine, "--cores", "2"],
             env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
             text=True,
             start_new_session=True,
         )
+        self.started.append(process)
+        return process
 
     def finish(self, engine: str, address: str | None = None) -> dict[str, Any]:
         """Run everything below the prefix (or `address`) as a process, to the end."""
@@ -211,6 +217,12 @@ class Delivery:
             output, errors = process.communicate(timeout=180)
         assert process.returncode == 0, errors
         return dict(json.loads(output))
+
+    def kill_started(self) -> None:
+        """End the processes that a failed test left, with their workers."""
+        for process in self.started:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
 
     # -- afterwards -----------------------------------------------------------------------------
 
@@ -257,11 +269,17 @@ class Delivery:
     def items(self) -> list[ExtentItem]:
         return [item for job in self.jobs() for item in self.site.ledger.extents(job.id)]
 
+    def claims(self) -> list[ExtentItem]:
+        """Return the extents that somebody holds."""
+        return [item for item in self.items() if item.claim is not None]
+
+    def under_way(self) -> list[ExtentItem]:
+        """Return extents that somebody holds and has committed a part of."""
+        return [item for item in self.claims() if item.position > 0]
+
     def leftovers(self) -> list[object]:
         """Return extents with a claim and slots that work on something; both block later runs."""
-        claims = [item for item in self.items() if item.claim is not None]
-        working = [slot for slot in self.slots() if slot.working is not None]
-        return [*claims, *working]
+        return [*self.claims(), *(slot for slot in self.slots() if slot.working is not None)]
 
     def owned(self) -> list[SlotItem]:
         """Return the slots that somebody owns: not to be had before their leases end."""

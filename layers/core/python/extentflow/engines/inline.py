@@ -14,18 +14,19 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from uuid import uuid4
 
-from extentflow.engines import Task, Watch, WorkerSpec
-from extentflow.errors import ExtentflowError, Misconfigured
+from extentflow.engines import Task, Watch, Worker, WorkerSpec
+from extentflow.errors import ExtentflowError, Retryable
 from extentflow.model import Extent, Outcome, Receipt
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,10 @@ log = logging.getLogger(__name__)
 STOP_SECONDS = 3.0
 MAX_START_DEATHS = 3
 POLL_SECONDS = 0.5
+
+
+class NoWorkers(Retryable):
+    """Worker processes end before they are ready; the message says how. Run again to resume."""
 
 
 @dataclass(slots=True)
@@ -56,6 +61,7 @@ class InlineEngine:
         self._members: list[_Member] = []
         self._stopping = False
         self._start_deaths = 0
+        self._watch: Watch | None = None
 
     @property
     def cores(self) -> int:
@@ -70,6 +76,7 @@ class InlineEngine:
     def run(self, tasks: Sequence[Task], watch: Watch) -> None:
         """See `Engine.run`."""
         queue = deque(tasks)
+        self._watch = watch
         try:
             while not self._stopping and (queue or any(m.todo for m in self._members)):
                 self._staff(len(queue) + sum(1 for m in self._members if m.todo))
@@ -92,6 +99,7 @@ class InlineEngine:
             _signal(member.process, signal.SIGTERM)
         deadline = time.monotonic() + STOP_SECONDS
         for member in self._members:
+            self._drain(member, deadline)
             member.process.join(max(0.0, deadline - time.monotonic()))
             if member.process.is_alive():
                 member.process.kill()
@@ -99,6 +107,14 @@ class InlineEngine:
             member.pipe.close()
         self._members.clear()
         self._evict(self._spec.run)
+
+    def _drain(self, member: _Member, deadline: float) -> None:
+        """Take the receipts of what a worker still committed; its pipe ends with it."""
+        with suppress(EOFError, OSError):
+            while member.pipe.poll(max(0.0, deadline - time.monotonic())):
+                answer = member.pipe.recv()
+                if isinstance(answer, Receipt) and self._watch is not None:
+                    self._watch.see(answer)
 
     def _staff(self, wanted: int) -> None:
         while len(self._members) < min(self._cores, wanted):
@@ -137,7 +153,7 @@ class InlineEngine:
         if isinstance(answer, ExtentflowError):
             raise answer
         if isinstance(answer, Receipt):
-            if answer.outcome is not Outcome.HANDED_BACK:
+            if answer.outcome not in (Outcome.HANDED_BACK, Outcome.BUSY):
                 member.todo.popleft()
             watch.see(answer)
         else:
@@ -151,9 +167,10 @@ class InlineEngine:
         if not member.ready:
             self._start_deaths += 1
             if self._start_deaths >= MAX_START_DEATHS:
-                raise Misconfigured(
-                    f"{self._start_deaths} workers ended while starting, the last one with exit "
-                    f"code {member.process.exitcode}; what they said stands above"
+                raise NoWorkers(
+                    f"{self._start_deaths} workers in a row ended while starting, the last one "
+                    f"with exit code {member.process.exitcode}; what they said stands above. "
+                    "Mend the cause, then run again to resume"
                 )
         log.warning("worker %s ended with %s", member.process.pid, member.process.exitcode)
         self._evict(member.owner)
@@ -176,6 +193,7 @@ def _main(spec: WorkerSpec, owner: str, pipe: Connection) -> None:
     try:
         worker = spec.open(spec.settings, owner)
         signal.signal(signal.SIGTERM, on_term)
+        threading.Thread(target=_follow_driver, args=(worker,), daemon=True).start()
         pipe.send("ready")
         while not stopped and (task := pipe.recv()) is not None:
             for extent in task.extents:
@@ -192,6 +210,16 @@ def _main(spec: WorkerSpec, owner: str, pipe: Connection) -> None:
             traceback.print_exc()  # nobody else would: `os._exit` is the end
         pipe.close()
         os._exit(code)
+
+
+def _follow_driver(worker: Worker) -> None:
+    """End this process soon after its driver: nobody would hear of what an orphan delivers."""
+    driver = multiprocessing.parent_process()
+    if driver is not None:
+        driver.join()
+        worker.stop()
+        time.sleep(STOP_SECONDS)
+        os._exit(1)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
+from importlib.resources import as_file, files
 from uuid import uuid4
 
 from py4j.protocol import Py4JError
@@ -41,6 +41,8 @@ CANCEL_SECONDS = 0.2
 # How long executors on other machines are given to end their Python workers, and to be looked at.
 LINGER_SECONDS = 3.0
 LOOK_SECONDS = 1.0
+TRACE = "Traceback (most recent call last):"
+ABORTED = "Job aborted due to stage failure: "
 QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -67,12 +69,13 @@ class _Receipts(AccumulatorParam[list[Receipt]]):
 
 def local_context(cores: int, extra: dict[str, str] | None = None) -> SparkContext:
     """Return a context on this machine; `local[N,4]` so that a dead Python worker is retried."""
-    log4j = Path(__file__).with_name("log4j2.properties").as_uri()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Dlog4j2.configurationFile={log4j}")
     settings = {**QUIET, **LOOPBACK, **(extra or {})}
-    return context(f"local[{cores},{TASK_FAILURES}]", settings)
+    # Out of a zipped library it is a file only as long as the JVM needs to read it.
+    with as_file(files("extentflow.engines") / "log4j2.properties") as log4j:
+        os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Dlog4j2.configurationFile={log4j.as_uri()}")
+        return context(f"local[{cores},{TASK_FAILURES}]", settings)
 
 
 def context(master: str | None, settings: dict[str, str]) -> SparkContext:
@@ -124,9 +127,11 @@ class SparkEngine:
         if not tasks:
             return
         self._idle.clear()  # before the look at `stopping`, so that `stop` misses no job
-        if not self._stopping.is_set():
-            self._run(tasks, watch)
-        self._idle.set()
+        try:
+            if not self._stopping.is_set():
+                self._run(tasks, watch)
+        finally:
+            self._idle.set()
 
     def _run(self, tasks: Sequence[Task], watch: Watch) -> None:
         receipts = self._sc.accumulator([], _Receipts())
@@ -232,5 +237,12 @@ def _translated(exc: Exception) -> ExtentflowError:
         kind, message = found[-1]
         permanent = kind in {cls.__name__ for cls in Permanent.__subclasses__()}
         return Permanent(message) if permanent else SparkRunFailed(message)
-    lines = [line for line in text.splitlines() if line.strip()]
-    return SparkRunFailed("Spark gave up: " + (lines[-1] if lines else repr(exc)))
+    return SparkRunFailed(f"Spark gave up: {_told(text) or repr(exc)}")
+
+
+def _told(text: str) -> str:
+    """Return the line that says most: the last one of a Python trace, else Spark's own reason."""
+    _, _, trace = text.partition(TRACE)
+    python = [line for line in trace.partition("\n\tat ")[0].splitlines() if line.strip()]
+    spark = [line.rpartition(ABORTED)[2] for line in text.splitlines() if ABORTED in line]
+    return next(iter([*python[-1:], *spark]), "")

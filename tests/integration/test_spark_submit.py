@@ -1,0 +1,207 @@
+"""`spark-submit` on a standalone cluster, with the library in a zip and nowhere else."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import pytest
+from tests.integration.faultproxy import Answer, Delay, FaultProxy
+from tests.support.delivery import Delivery, eventually, joined, numbered_lines
+
+from extentflow_local.programs import spark_home
+from extentflow_local.spark_cluster import SparkCluster
+from extentflow_local.stack import Stack
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+JOB = ROOT / "jobs" / "spark_ingest.py"
+LIBRARY = ROOT / "layers" / "core" / "python" / "extentflow"
+PACKAGES = sysconfig.get_path("purelib")
+LINES = numbered_lines("line-", 60_000)
+EXTENT_BYTES = 96 << 10
+LAST_EXTENT = len(joined(LINES)) // EXTENT_BYTES
+
+WHERE = """
+from extentflow.engines import spark
+
+def file_of_library(_):
+    import extentflow
+    return extentflow.__file__
+
+sc = spark.local_context(1)
+print(file_of_library(None))
+print(*sc.parallelize([0], 1).map(file_of_library).collect())
+print(sc._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().toString())
+sc.stop()
+"""
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    """The library as `--py-files` wants it."""
+    path = tmp_path / "extentflow.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted(LIBRARY.rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                archive.write(file, file.relative_to(LIBRARY.parent))
+    return path
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    """An interpreter with our requirements but without our library: `-S` reads no .pth files."""
+    path = tmp_path / "python"
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def environment(python: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PYTHONPATH": PACKAGES,
+        "PYSPARK_PYTHON": str(python),
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
+    with SparkCluster(tmp_path / "spark", cores=2) as running:
+        yield running
+
+
+@pytest.fixture
+def delivery(
+    stack: Stack, s3: "S3Client", bucket: str, unique: str, s3_proxy: FaultProxy
+) -> Delivery:
+    delivery = Delivery(stack, s3, bucket, unique, {"retry_timeout_seconds": 120.0})
+    delivery.put("lines.txt", joined(LINES))
+    delivery.connector({"aws.s3.endpoint": s3_proxy.endpoint, "extent.bytes": str(EXTENT_BYTES)})
+    # From the byte before, to see whether a line begins with the extent.
+    straggler = f"bytes={LAST_EXTENT * EXTENT_BYTES - 1}-"
+    held = lambda request: straggler in str(request.byte_range)  # noqa: E731
+    s3_proxy.inject(Answer(503), when=held, times=None)
+    s3_proxy.inject(Delay(0.5), when=lambda request: request.method == "GET", times=None)
+    return delivery
+
+
+def submit(
+    delivery: Delivery,
+    cluster: SparkCluster,
+    library: Path,
+    environment: dict[str, str],
+    output: IO[str],
+) -> subprocess.Popen[str]:
+    events = library.parent / "events"
+    events.mkdir()
+    conf = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.quantile": "0.1",
+        "spark.speculation.multiplier": "0.1",
+        "spark.executorEnv.PYTHONPATH": PACKAGES,
+        **{f"spark.executorEnv.{name}": os.environ[name] for name in os.environ if "AWS" in name},
+    }
+    words = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
+    program = [str(spark_home() / "bin" / "spark-submit"), "--master", cluster.master_url]
+    ours = [str(JOB), "--connector", delivery.connector_name, "--json", delivery.address]
+    return subprocess.Popen(
+        [*program, *words, "--py-files", str(library), *ours],
+        env={**delivery.environment, **environment},
+        stdout=output,
+        stderr=output,
+        text=True,
+    )
+
+
+def test_a_submitted_job_survives_speculation_and_the_loss_of_an_executor(
+    delivery: Delivery,
+    cluster: SparkCluster,
+    library: Path,
+    environment: dict[str, str],
+    s3_proxy: FaultProxy,
+) -> None:
+    log = library.parent / "driver.log"
+
+    def started(attempt: int) -> bool:
+        return f"Starting task {LAST_EXTENT}.{attempt} in stage" in log.read_text()
+
+    with (
+        log.open("w") as output,
+        submit(delivery, cluster, library, environment, output) as process,
+    ):
+        eventually("an extent is under way", delivery.under_way, seconds=120)
+        os.kill(cluster.executor_pids()[0], signal.SIGKILL)
+        eventually("the last extent's turn", lambda: started(0), seconds=120)
+        owners = {slot.owner for slot in delivery.owned()}
+        eventually("its speculative copy", lambda: started(1), seconds=120)
+        eventually("the copy's slot", lambda: {slot.owner for slot in delivery.owned()} - owners)
+        s3_proxy.clear()
+        code = process.wait(timeout=180)
+    events = task_events(library.parent / "events")
+
+    assert code == 0, log.read_text()
+    assert '"ok": true' in log.read_text()
+    assert any(event["Task Info"]["Speculative"] for event in events)
+    assert any(failed(event) == "ExecutorLostFailure" for event in events)
+    assert delivery.leftovers() == []
+    assert sorted(delivery.values()) == sorted(LINES)
+
+
+def test_a_zipped_library_is_used_by_driver_and_workers_with_its_log_settings(
+    library: Path, environment: dict[str, str], python: Path
+) -> None:
+    zipped = {**environment, "PYTHONPATH": f"{library}{os.pathsep}{PACKAGES}"}
+
+    shown = subprocess.run(
+        [str(python), "-c", WHERE], env=zipped, capture_output=True, text=True, check=True
+    )
+
+    place = f"{library}/extentflow/__init__.py"
+    assert shown.stdout.split() == [place, place, "ERROR"]
+
+
+def test_without_the_zip_the_library_is_not_there(
+    environment: dict[str, str], python: Path
+) -> None:
+    alone = subprocess.run(
+        [str(python), "-c", "import extentflow"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "No module named 'extentflow'" in alone.stderr
+
+
+def task_events(folder: Path) -> list[dict[str, Any]]:
+    """Return the starts and ends of tasks that Spark logged."""
+    logs = [path.read_text() for path in folder.rglob("*") if path.is_file()]
+    events = [json.loads(line) for log in logs for line in log.splitlines()]
+    return [event for event in events if "Task Info" in event]
+
+
+def failed(event: dict[str, Any]) -> str:
+    return str(event.get("Task End Reason", {}).get("Reason", ""))

@@ -1,0 +1,122 @@
+"""Inline workers that die, cannot start, or lose their broker."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.integration.faultproxy import Delay, FaultProxy
+from tests.support.delivery import Delivery, Seen, eventually, joined, numbered_lines
+
+from extentflow.engines import Task, Worker, WorkerSpec
+from extentflow.engines.inline import InlineEngine, NoWorkers
+from extentflow.errors import SinkUnavailable
+from extentflow.ingest import RunReport
+from extentflow.model import Extent, ObjectVersion
+from extentflow.wiring import open_engine
+from extentflow_local.stack import Stack
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+LINES = numbered_lines("line-", 60_000)
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+Deliver = Callable[..., Delivery]
+
+
+@pytest.fixture
+def deliver(
+    stack: Stack, s3: "S3Client", bucket: str, unique: str, s3_proxy: FaultProxy
+) -> Deliver:
+    """Prepare a slow delivery of LINES under changed settings."""
+
+    def prepare(**changes: float) -> Delivery:
+        delivery = Delivery(stack, s3, bucket, unique, changes)
+        delivery.put("lines.txt", joined(LINES))
+        delivery.connector({"aws.s3.endpoint": s3_proxy.endpoint, "extent.bytes": "128KiB"})
+        s3_proxy.inject(Delay(0.5), when=lambda request: request.method == "GET", times=None)
+        return delivery
+
+    return prepare
+
+
+def begin(
+    delivery: Delivery, pool: ThreadPoolExecutor
+) -> tuple["Future[RunReport]", InlineEngine, Seen]:
+    """Run on two workers in the background; return when an extent is under way."""
+    engine = open_engine(delivery.site, "inline", cores=2)
+    assert isinstance(engine, InlineEngine)
+    watch = Seen()
+    running = pool.submit(delivery.run, watch=watch, engine=engine)
+    eventually("an extent is under way", lambda: delivery.under_way() or running.done())
+    return running, engine, watch
+
+
+def test_killed_workers_are_replaced_without_waiting_for_their_leases(
+    deliver: Deliver, pool: ThreadPoolExecutor
+) -> None:
+    delivery = deliver(lease_seconds=60.0)
+    running, engine, watch = begin(delivery, pool)
+    began = time.monotonic()
+
+    killed = engine.worker_pids
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    report = running.result(timeout=120)
+
+    assert len(killed) == 2
+    assert report.ok
+    assert time.monotonic() - began < 60
+    assert len({receipt.worker for receipt in watch.receipts}) >= 2
+    assert delivery.leftovers() == delivery.owned() == []
+    assert sorted(delivery.values()) == sorted(LINES)
+
+
+def open_nothing(_settings: dict[str, str], _owner: str) -> Worker:
+    raise RuntimeError("a library is missing here")
+
+
+def test_workers_that_die_at_every_start_are_a_clear_error(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    engine = InlineEngine(WorkerSpec(open_nothing, {}, "run"), cores=1, evict=lambda _owner: 0)
+    extent = Extent("job", 0, "c", ObjectVersion("b", "k", None, "e", 1), 0, 1, "text")
+
+    with pytest.raises(NoWorkers, match="3 workers in a row ended while starting"):
+        engine.run([Task((extent,))], Seen())
+    engine.close()
+
+    assert capfd.readouterr().err.count("RuntimeError: a library is missing here") == 3
+
+
+def test_a_broker_that_stays_away_is_a_clear_failure_that_a_later_run_resumes(
+    deliver: Deliver, pool: ThreadPoolExecutor, stack: Stack
+) -> None:
+    delivery = deliver(retry_timeout_seconds=1.0)
+    running, _, _ = begin(delivery, pool)
+
+    stack.pause("kafka")
+    try:
+        with pytest.raises(SinkUnavailable) as failure:
+            running.result(timeout=90)
+    finally:
+        stack.resume("kafka")
+    interrupted = [item for item in delivery.items() if item.claim is not None]
+    report = delivery.run()
+
+    assert "slot" in str(failure.value)
+    assert interrupted
+    assert report.ok
+    assert 0 < report.records_this_run < len(LINES)
+    assert delivery.leftovers() == []
+    assert sorted(delivery.values()) == sorted(LINES)
