@@ -321,18 +321,27 @@ def test_a_killed_process_leaves_nothing_visible_but_what_it_committed(
     assert values_of(cluster.read_committed(topic)) == [b"first"]
 
 
-def test_a_commit_outlasts_a_broker_that_pauses(cluster: KafkaCluster, stack: Stack) -> None:
+def test_a_commit_outlasts_a_broker_that_pauses_or_leaves_the_outcome_to_kafka(
+    cluster: KafkaCluster, stack: Stack
+) -> None:
+    """The client sometimes never answers after a pause; then the next owner finds nothing lost."""
     identity, topic = cluster.identity(), cluster.topic()
     sink = cluster.broker.fence(identity, EXACTLY_ONCE).open()
     sink.send(lines(topic, b"a", b"b"))
 
     stack.pause("kafka")
     threading.Timer(5, lambda: stack.resume("kafka")).start()
-    sink.commit(PROGRESS)
+    try:
+        sink.commit(PROGRESS)
+        committed = True
+    except (SinkUnavailable, Fenced):
+        committed = False
     sink.close()
 
-    assert values_of(cluster.read_committed(topic)) == [b"a", b"b"]
-    assert cluster.broker.fence(identity, EXACTLY_ONCE).read() == PROGRESS
+    found = cluster.broker.fence(identity, EXACTLY_ONCE).read()
+    assert found == PROGRESS or not committed
+    delivered = [b"a", b"b"] if found == PROGRESS else []
+    assert values_of(cluster.read_committed(topic)) == delivered
 
 
 @pytest.mark.parametrize("client", [EXACTLY_ONCE, AT_LEAST_ONCE], ids=["exactly", "at-least"])

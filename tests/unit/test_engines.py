@@ -1,14 +1,14 @@
 """What all engines share: packing extents into tasks, driving jobs, waiting out busy extents."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.here import Here, Noted, until_final
-from tests.support.world import World, expected
+from tests.support.world import Bytewise, World, expected
 
 from extentflow.engines import (
     SMALL_TASK_BYTES,
@@ -22,6 +22,7 @@ from extentflow.errors import Conflict, LedgerUnavailable
 from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Outcome
 from extentflow.pipeline import Pipeline
 from extentflow.sink import ClientSettings
+from extentflow.storage import RangeSource
 from extentflow.testing.stores import MemoryStore
 
 MIB = 1 << 20
@@ -172,6 +173,35 @@ def test_trap_t09_a_job_that_cannot_be_planned_or_decoded_stops_no_other() -> No
     states = [JobState.FAILED, JobState.FAILED, JobState.DONE]
     assert [job.state for job in ended] == states
     assert world.delivered() == expected(b"xyz")
+
+
+class Looking(Bytewise):
+    """A format that reads the object to cut it, as Parquet does."""
+
+    def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
+        source.read(0, 1)
+        return super().plan(source, target_bytes)
+
+
+@pytest.mark.parametrize(
+    ("changed", "state"), [(False, JobState.FAILED), (True, JobState.SUPERSEDED)]
+)
+def test_a_planned_object_that_cannot_be_cut_again_ends_only_its_own_job(
+    changed: bool,  # noqa: FBT001
+    state: JobState,
+) -> None:
+    world = World(format=Looking())
+    lost, kept = world.job(b"abcd", "lost"), world.job(b"efgh", "kept")
+    assert isinstance(world.store, MemoryStore)
+    if changed:
+        world.store.put("bucket", "lost", b"other")
+    else:
+        world.store.delete("bucket", "lost")
+
+    ended = driven(world, [lost, kept], Here(until_final(world.worker())))
+
+    assert [job.state for job in ended] == [state, JobState.DONE]
+    assert sorted(world.delivered()) == sorted(expected(b"efgh"))
 
 
 def test_many_extents_are_driven_in_waves() -> None:

@@ -159,9 +159,23 @@ def test_again_takes_the_next_generation_every_time() -> None:
     world = World()
     intake = world.intake(world.put(b"abc"))
 
-    jobs = [world.planner.register(intake, again=True) for _ in range(3)]
+    jobs = []
+    for _ in range(3):
+        jobs.append(world.planner.register(intake, again=True))
+        world.ledger.end(jobs[-1].id, JobState.CANCELLED, "enough")
 
     assert [job.generation for job in jobs] == [0, 1, 2]
+
+
+def test_again_goes_on_with_a_second_delivery_that_was_interrupted() -> None:
+    world = World()
+    intake = world.intake(world.put(b"abc"))
+    world.planner.register(intake)
+    interrupted = world.planner.register(intake, again=True)
+
+    again = world.planner.register(intake, again=True)
+
+    assert again.id == interrupted.id
 
 
 def test_a_job_of_another_kafka_cluster_is_refused_although_it_is_done() -> None:

@@ -1,11 +1,17 @@
 """`run_extent`, over doubles: what each fault means for the extent, and that nothing doubles."""
 
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
 import pytest
 from tests.support.world import DEAD, World, expected
 
-from extentflow.errors import LedgerUnavailable, SinkUnavailable
+from extentflow.errors import LedgerUnavailable, Misconfigured, SinkUnavailable
+from extentflow.ledger import Claim
 from extentflow.model import Extent, ExtentState, JobState, Outcome
 from extentflow.runner import Limits, fail_extent, run_extent
+from extentflow.testing.ledger import MemoryLedger
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
 
 
@@ -235,3 +241,45 @@ def test_a_broker_that_stays_away_is_raised_not_swallowed() -> None:
 
     with pytest.raises(SinkUnavailable):
         run_extent(extent, world.worker())
+
+
+class Refusing(MemoryLedger):
+    """A ledger that refuses one call for good, as an expired token or a withdrawn right does."""
+
+    def __init__(self, call: str, clock: Callable[[], float]) -> None:
+        super().__init__("ledger", clock=clock)
+        self.refused = {call}
+
+    def _refuse_for_good(self, call: str) -> None:
+        if call in self.refused:
+            self.refused.clear()
+            raise Misconfigured(f"{call}: the token has expired")
+
+    def advance(self, claim: Claim, **totals: Any) -> None:  # noqa: ANN401 - passed on
+        self._refuse_for_good("advance")
+        super().advance(claim, **totals)
+
+    def complete(self, claim: Claim, **totals: Any) -> None:  # noqa: ANN401 - passed on
+        self._refuse_for_good("complete")
+        super().complete(claim, **totals)
+
+
+@pytest.mark.parametrize("call", ["advance", "complete"])
+@pytest.mark.parametrize("transaction_bytes", [6, 1_000])
+def test_a_refusal_after_a_commit_never_hands_back_what_kafka_has(
+    call: str, transaction_bytes: int
+) -> None:
+    world = World(limits=Limits(transaction_bytes=transaction_bytes))
+    world.ledger = Refusing(call, world.ticker.read)
+    job = world.job(b"abcdefgh", extent_bytes=100)
+    (extent,) = world.extents(job)
+
+    for _ in range(2):
+        with suppress(Misconfigured):
+            run_extent(extent, world.worker())
+        world.ticker.sleep(60)
+
+    assert world.delivered() == expected(b"abcdefgh")
+    assert world.ledger.job(job.id) == world.ledger.close(job.id)
+    assert world.ledger.close(job.id).state is JobState.DONE
+    assert world.ledger.progress(job.id).records == 8

@@ -158,10 +158,16 @@ def test_trap_t20_odd_keys_are_found_below_their_prefix() -> None:
 
 
 def test_keys_that_stand_for_folders_are_no_objects() -> None:
-    filled = store("in/", "in/a.txt", "in/sub/")
+    filled = store("in/a.txt")
+    filled.put("bucket", "in/", b"")
+    filled.put("bucket", "in/sub/", b"")
 
     assert keys(filled, "s3://bucket/in/") == ["in/a.txt"]
     assert keys(filled, "s3://bucket/i*") == ["in/a.txt"]
+
+
+def test_an_object_with_content_is_found_whatever_its_key_ends_with() -> None:
+    assert keys(store("in/odd/"), "s3://bucket/in/") == ["in/odd/"]
 
 
 def test_an_object_deleted_since_it_was_listed_is_left_out() -> None:

@@ -14,13 +14,17 @@ from typing import Any
 from extentflow.engines import Engine, Watch, drive
 from extentflow.errors import Misconfigured
 from extentflow.ledger import Ledger
-from extentflow.model import Extent, Job, JobState, Outcome, Receipt
+from extentflow.model import Extent, ExtentState, Job, JobState, Outcome, Receipt
 from extentflow.planner import Intake, Planner
 
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """One job as it stands after a run; totals are the ledger's."""
+    """One job as it stands after a run; totals are the ledger's.
+
+    `records` and `bad` count what is committed, that of unfinished extents included. `revision` is
+    the connector's that the job pins.
+    """
 
     job: str
     uri: str
@@ -33,6 +37,7 @@ class JobReport:
     records: int
     bad: int
     object_bytes: int
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +153,8 @@ class Run:
 def report(ledger: Ledger, job: Job) -> JobReport:
     """Return a job with its exact totals."""
     totals = ledger.progress(job.id)
+    unfinished = [] if job.state is JobState.DONE else list(ledger.extents(job.id))
+    unfinished = [item for item in unfinished if item.state is not ExtentState.DONE]
     return JobReport(
         job=job.id,
         uri=job.version.uri,
@@ -157,9 +164,10 @@ def report(ledger: Ledger, job: Job) -> JobReport:
         extents=job.plan.count,
         done=totals.done,
         failed=totals.failed,
-        records=totals.records,
-        bad=totals.bad,
+        records=totals.records + sum(item.records for item in unfinished),
+        bad=totals.bad + sum(item.bad for item in unfinished),
         object_bytes=job.version.size,
+        revision=job.revision,
     )
 
 

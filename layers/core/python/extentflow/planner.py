@@ -82,7 +82,8 @@ class Planner:
         """Return the job of this object version under this connector, new or as it stands.
 
         A job that was SUPERSEDED (object A, then B, then A again) is resumed, because its version
-        is the current one now. `again` registers the next generation: a full second delivery.
+        is the current one now. `again` registers the next generation: a full second delivery;
+        one that was begun and interrupted is the one that goes on.
 
         Raises:
             Conflict: the job is there already and belongs to another Kafka cluster.
@@ -172,7 +173,9 @@ class Planner:
         return job.with_plan(Plan(target_bytes=target))
 
     def _generation(self, intake: Intake) -> int:
+        """Return the next generation; the newest while it is still open."""
         for generation in range(MAX_GENERATIONS):
-            if self.ledger.job(job_id(intake.connector, intake.version, generation)) is None:
+            found = self.ledger.job(job_id(intake.connector, intake.version, generation))
+            if found is None or (generation > 0 and found.state.open):
                 return generation
         raise Conflict(f"{intake.version.uri} has {MAX_GENERATIONS} generations already")

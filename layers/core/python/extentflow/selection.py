@@ -108,9 +108,9 @@ def _head(store: ObjectStore, territory: Territory, key: str) -> ObjectVersion |
 
 
 def _below(store: ObjectStore, territory: Territory, prefix: str) -> Iterator[str]:
-    """Yield the keys of objects; a key that ends with a slash is a console's idea of a folder."""
+    """Yield the keys of objects; an empty one that ends with a slash is a console's folder."""
     for listed in store.list(territory.bucket, prefix):
-        if not listed.key.endswith("/"):
+        if listed.size or not listed.key.endswith("/"):
             yield listed.key
 
 

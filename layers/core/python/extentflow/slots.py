@@ -89,6 +89,7 @@ class _Hold:
     used_at: float
     claim: Claim | None = None
     moved_at: float = 0.0
+    in_doubt: bool = False
     lost: threading.Event = field(default_factory=threading.Event)
 
 
@@ -225,6 +226,7 @@ class Slots:
                 knows whether the chunk counts.
         """
         hold = self._working(claim)
+        hold.in_doubt = True  # until the ledger says what Kafka may know already
         hold.sink.commit(self._progress(claim, position, records, bad, done=False))
         self._ledger.advance(
             claim,
@@ -233,11 +235,13 @@ class Slots:
             bad=bad,
             lease_seconds=self._policy.lease_seconds,
         )
+        hold.in_doubt = False
         hold.moved_at, hold.used_at = self._clock.monotonic(), self._clock.wall()
 
     def complete(self, claim: Claim, *, position: int, records: int, bad: int) -> None:
         """Commit the last chunk (possibly empty) as done, then complete the extent. As `commit`."""
         hold = self._working(claim)
+        hold.in_doubt = True
         hold.sink.commit(self._progress(claim, position, records, bad, done=True))
         self._ledger.complete(claim, position=position, records=records, bad=bad)
         self._freed(hold)
@@ -457,10 +461,15 @@ class Slots:
         hold = self._hold
         if hold is None or hold.claim is not claim or hold.lost.is_set():
             raise Fenced(f"{claim.extent.uri}: the claim is no longer ours")
+        if hold.in_doubt:
+            raise Fenced(
+                f"{claim.extent.uri}: a commit is not in the ledger yet; only a settlement may "
+                "write the extent now"
+            )
         return hold
 
     def _freed(self, hold: _Hold) -> None:
-        hold.claim, hold.used_at = None, self._clock.wall()
+        hold.claim, hold.used_at, hold.in_doubt = None, self._clock.wall(), False
 
     @staticmethod
     def _progress(claim: Claim, position: int, records: int, bad: int, *, done: bool) -> Progress:

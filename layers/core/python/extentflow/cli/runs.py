@@ -106,6 +106,9 @@ def run(
         intakes = (site.intake(config, revision, version, chosen.cores) for version in versions)
         driver = Run(engine, chosen, site.planner(), site.ledger, progress, stopped)
         report = driver.ingest(intakes, again=again)
+    for job in report.jobs:
+        if job.revision != revision:
+            output.err.print(_older(job, revision), highlight=False)
     _show(report, as_json=as_json)
 
 
@@ -204,6 +207,13 @@ def _show_table(report: RunReport) -> None:
         f"{report.records_this_run:,} records in {output.duration(report.seconds)} "
         f"({rate:,.0f}/s), worker memory at most {output.size(report.worker_peak_rss_bytes)}",
         highlight=False,
+    )
+
+
+def _older(job: JobReport, revision: int) -> str:
+    return (
+        f"note: {job.uri}: job {job.job} has revision {job.revision} of connector "
+        f"{job.connector}, which is at {revision} now; --again delivers the object under that"
     )
 
 

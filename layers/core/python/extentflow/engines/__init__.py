@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-from extentflow.errors import ExtentflowError
+from extentflow.errors import (
+    ExtentflowError,
+    ObjectChanged,
+    Permanent,
+    StoreUnavailable,
+    reason,
+)
 from extentflow.ledger import Ledger
 from extentflow.model import Extent, Job, JobState, Outcome, Receipt
 from extentflow.planner import Planner
@@ -172,13 +178,13 @@ def drive(
 
     `stopped` True leaves the rest to a later run.
     """
-    running = [job if stopped() else planner.plan(job) for job in jobs]
+    running = [job if stopped() else _planned(job, planner) for job in jobs]
     ordered = {job.id: job.ordered for job in running}
     extents = (
         extent
         for job in running
         if job.state is JobState.RUNNING
-        for extent in planner.pending(job)
+        for extent in _pending(job, planner, ledger)
     )
     for wave in _waves(extents):
         if stopped():
@@ -187,6 +193,27 @@ def drive(
             watch.expect(extent)
         engine.run(pack(wave, lambda job: ordered[job], engine.cores), watch)
     return [ledger.close(job.id) for job in running]
+
+
+def _planned(job: Job, planner: Planner) -> Job:
+    """Plan a job; one whose store is away stays PLANNING and holds up nobody else."""
+    try:
+        return planner.plan(job)
+    except StoreUnavailable as exc:
+        log.warning("%s is not planned yet: %s", job.version.uri, exc)
+        return job
+
+
+def _pending(job: Job, planner: Planner, ledger: Ledger) -> Iterator[Extent]:
+    """Yield a job's pending extents; an object that cannot be cut again ends its own job only."""
+    try:
+        yield from planner.pending(job)
+    except ObjectChanged as exc:
+        ledger.end(job.id, JobState.SUPERSEDED, reason(exc))
+    except Permanent as exc:
+        ledger.end(job.id, JobState.FAILED, reason(exc))
+    except StoreUnavailable as exc:
+        log.warning("%s stays RUNNING: %s", job.version.uri, exc)
 
 
 def _waves(extents: Iterator[Extent]) -> Iterator[list[Extent]]:

@@ -13,16 +13,20 @@ producer; the slot's next owner aborts what was left open, or finds it committed
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from extentflow.errors import SinkUnavailable
 from extentflow.sink import Progress, Records, Refusal
+from extentflow.sink.bounded import bounded
 from extentflow.sink.enqueue import enqueue, require_equal_lengths
 from extentflow.sink.partitions import KnownTopics
 from extentflow.sink.patience import Patience
 from extentflow.sink.producer import Client
 from extentflow.sink.progress import group_metadata, offset_of
 from extentflow.sink.translate import error_of, resumable
+
+# What a client that answers at all needs beyond half of a commit's time.
+HANG_SECONDS = 12.0
 
 
 def initialise(client: Client, patience: Patience) -> None:
@@ -85,11 +89,23 @@ class Transactions:
         """Commit what was sent, and `progress` with it. Raises as `Sink.commit`."""
         offsets = [offset_of(progress)]
         with self.begun() as producer:
-            self._resume(
-                lambda seconds: producer.send_offsets_to_transaction(offsets, self._group, seconds)
-            )
+            self._resume(lambda seconds: self._send_offsets(producer, offsets, seconds))
             self._resume(producer.commit_transaction)
         self._open = False
+
+    def _send_offsets(
+        self, producer: Producer, offsets: list[TopicPartition], seconds: float
+    ) -> None:
+        limit = seconds / 2 + HANG_SECONDS
+        try:
+            bounded(
+                lambda: producer.send_offsets_to_transaction(offsets, self._group, seconds), limit
+            )
+        except TimeoutError:
+            raise SinkUnavailable(
+                f"{self._client.subject}: the client never answered an offset for a transaction "
+                f"within {limit:g} s{self._client.hint()}"
+            ) from None
 
     def abort(self) -> None:
         """Abort what was sent, if anything. Raises as `Sink.commit`."""
