@@ -170,6 +170,10 @@ def test_an_object_with_content_is_found_whatever_its_key_ends_with() -> None:
     assert keys(store("in/odd/"), "s3://bucket/in/") == ["in/odd/"]
 
 
+def test_an_object_whose_key_ends_with_a_slash_is_one_when_there_is_something_in_it() -> None:
+    assert keys(store("in/a/"), "s3://bucket/in/") == ["in/a/"]
+
+
 def test_an_object_deleted_since_it_was_listed_is_left_out() -> None:
     filled = FaultyStore(
         store("in/a.txt", "in/b.txt"), Fault("gone", operation="head", calls=frozenset({1}))
@@ -188,11 +192,26 @@ def test_nothing_found_is_said_with_the_address(address: str) -> None:
     assert address in str(caught.value)
 
 
-def test_a_missing_bucket_is_named() -> None:
+def test_trap_t19_an_empty_territory_is_no_mistake() -> None:
+    filled = store("out/a.txt")
+
+    assert keys(filled, "s3://bucket/", prefix="in/") == []
+    assert keys(filled, "s3://bucket/in/", prefix="in/") == []
+
+
+@pytest.mark.parametrize("pattern", ["a", ""])
+def test_a_missing_bucket_is_named(pattern: str) -> None:
     territory = Territory("orders", "absent")
 
     with pytest.raises(ObjectGone, match="s3://absent: no such bucket"):
-        list(select(store("a"), territory, "a"))
+        list(select(store("a"), territory, pattern))
+
+
+def test_an_address_that_is_no_utf_8_is_refused_readably() -> None:
+    with pytest.raises(Misconfigured, match=r"is not UTF-8") as caught:
+        Territory("orders", "bucket").key("s3://bucket/\udcff")
+
+    assert str(caught.value).isascii()
 
 
 def test_a_refused_listing_is_not_an_empty_one() -> None:

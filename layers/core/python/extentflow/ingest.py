@@ -45,11 +45,11 @@ class RunReport:
     """What one run came to. `left_out`: it was stopped before every object had a job."""
 
     engine: str
-    seconds: float
-    records_this_run: int
-    bytes_read: int
-    worker_peak_rss_bytes: int
-    jobs: tuple[JobReport, ...]
+    seconds: float = 0.0
+    records_this_run: int = 0
+    bytes_read: int = 0
+    worker_peak_rss_bytes: int = 0
+    jobs: tuple[JobReport, ...] = ()
     errors: tuple[str, ...] = ()
     stopped: bool = False
     left_out: bool = False

@@ -35,8 +35,10 @@ class Territory:
         The territory's own prefix stands for all of it.
 
         Raises:
-            Misconfigured: another bucket, another prefix, or no address at all.
+            Misconfigured: another bucket, another prefix, no address at all, or no UTF-8.
         """
+        if address != address.encode("utf-8", "replace").decode():
+            raise Misconfigured(f"{address!a} is not UTF-8, which keys are; correct the address")
         for scheme in ("s3://", "file://"):
             root = f"{scheme}{self.bucket}"
             if address == root or address.startswith(f"{root}/"):
@@ -65,7 +67,8 @@ class Territory:
 def select(store: ObjectStore, territory: Territory, pattern: str) -> Iterator[ObjectVersion]:
     """Yield the pinned versions of all objects that `pattern` (see `Territory.key`) means.
 
-    One HEAD per selected object, none for keys that do not match.
+    One HEAD per selected object, none for keys that do not match. A territory may be empty; any
+    other pattern that matches nothing is somebody's mistake.
 
     Raises:
         Misconfigured: nothing matches.
@@ -78,7 +81,7 @@ def select(store: ObjectStore, territory: Territory, pattern: str) -> Iterator[O
             if version is not None:  # None: deleted since it was listed
                 found = True
                 yield version
-        if found:
+        if found or pattern == territory.prefix:
             return
     raise Misconfigured(
         f"no object matches {territory.uri(pattern)}; "

@@ -66,6 +66,7 @@ def _global(
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    output.show_everything()
     for package in entry_points(group="extentflow.commands"):
         app.registered_commands += package.load().registered_commands
     sys.exit(run_command_line(app))

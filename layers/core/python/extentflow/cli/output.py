@@ -4,6 +4,7 @@ Owns: consoles, sizes, rates and times as people read them, which log lines they
 know: commands. Results go to standard output, progress and messages to standard error.
 """
 
+import io
 import json
 import logging
 import sys
@@ -37,6 +38,13 @@ CLIENT_LOG = "extentflow.kafka"
 
 out = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)
 err = Console(stderr=True, soft_wrap=True)
+
+
+def show_everything() -> None:
+    """Escape what a terminal's character set lacks, rather than fail on an object's name."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401 - whatever JSON can say

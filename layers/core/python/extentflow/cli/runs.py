@@ -101,6 +101,9 @@ def run(
     config, revision = site.connector(connector)
     versions = list(_selected(site, config, revision, addresses))
     preflight.check(config, site.broker, versions)
+    if not versions:
+        _show(RunReport(engine), as_json=as_json)
+        return
     chosen = open_engine(site, engine, cores=cores, master=master, max_tasks=config.max_tasks)
     with _signals_stop(chosen) as stopped, RunProgress(output.err) as progress:
         intakes = (site.intake(config, revision, version, chosen.cores) for version in versions)
