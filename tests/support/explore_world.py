@@ -5,6 +5,8 @@ worth a visit.
 
     lose     the ledger's write happens, its answer does not come
     refuse   the ledger does not answer and nothing happens
+    deny     the ledger or Kafka refuses for good (a right was withdrawn, a token has expired):
+             0 before the operation took effect, 1 after
     delay    the caller gives a ledger's write up; its request is still under way and
     arrive   takes effect now, if it still can
     unknown  a commit's answer does not come: 0 it did not happen, 1 it did, 2 it did and the
@@ -12,7 +14,9 @@ worth a visit.
     forget   Kafka loses the group of a slot
     restore  the group of a slot is again what it was under an earlier epoch
     expire   Kafka ends the open transaction of a slot, which fences its producer
-    stop     the worker is asked to stop: it commits, hands back, lets its slot go, starts again
+    outage   the object store does not answer
+    stop     the worker is asked to stop: it commits, hands back, starts again, 0 with the same
+             slot, 1 with another
     beat     the worker's keeper renews its lease
 """
 
@@ -26,7 +30,13 @@ from random import Random
 from tests.support.explore import CRASH, PAUSE, SWITCH, Chooser, Dice, Event, Stage, depth_first
 from tests.support.world import BAD, DEAD, TOPIC, Bytewise, World, first_column
 
-from extentflow.errors import ExtentflowError, LedgerUnavailable, Retryable
+from extentflow.errors import (
+    ExtentflowError,
+    LedgerUnavailable,
+    Misconfigured,
+    Retryable,
+    StoreUnavailable,
+)
 from extentflow.ledger import ExtentItem, JobProgress
 from extentflow.model import Extent, ExtentState, JobState, Outcome
 from extentflow.pipeline import Pipeline, Prepared
@@ -38,13 +48,12 @@ from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
 
 LEASE_SECONDS = 3.0
-EXTENT_BYTES = 3
-TRANSACTION_BYTES = 16  # two chunks of one record each: an extent takes two transactions
+TRANSACTION_BYTES = 16  # two chunks of one record each
 HEALTHY_ROUNDS = 100
 
-LOSE, REFUSE, DELAY, ARRIVE = "lose", "refuse", "delay", "arrive"
+LOSE, REFUSE, DENY, DELAY, ARRIVE = "lose", "refuse", "deny", "delay", "arrive"
 UNKNOWN, FORGET, RESTORE, EXPIRE = "unknown", "forget", "restore", "expire"
-STOP, BEAT = "stop", "beat"
+OUTAGE, STOP, BEAT = "outage", "stop", "beat"
 
 _WRITES = frozenset(
     ("lease", "settle", "claim", "advance", "renew", "complete", "fail", "hand_back", "release")
@@ -68,22 +77,28 @@ _BEFORE: Mapping[str, frozenset[str]] = {
 _WITHIN: Mapping[str, frozenset[str]] = {
     LOSE: _WRITES,
     REFUSE: _WRITES | {"slot", "slots", "extent", "job", "close"},
+    DENY: _WRITES | {"kafka.fence", "kafka.commit"},
     DELAY: _WRITES,
     UNKNOWN: _COMMITS,
+    OUTAGE: frozenset(("chunk",)),
 }
 
 _prepared: dict[tuple[str, int, int], Prepared] = {}
 
 
+@dataclass(frozen=True, slots=True)
 class Rehearsed(Pipeline):
-    """A pipeline that prepares every chunk once for all schedules."""
+    """A pipeline that prepares every chunk once for all schedules; each chunk may go wrong."""
+
+    on_chunk: Callable[[], None] = lambda: None
 
     def prepare(self, extent: Extent, position: int) -> Iterator[Prepared]:
         place = max(position, extent.start)
         while place < extent.end:
+            self.on_chunk()
             key = (extent.version.etag, place, extent.end)
             if key not in _prepared:
-                _prepared[key] = next(super().prepare(extent, place))
+                _prepared[key] = next(Pipeline.prepare(self, extent, place))
             yield _prepared[key]
             place = _prepared[key].next_position
 
@@ -114,8 +129,11 @@ class SlowLedger(MemoryLedger):
             raise LedgerUnavailable("no answer; the request is still under way") from None
 
 
+@dataclass
 class RehearsedWorld(World):
     """A world whose pipelines are rehearsed and whose ledger may be slow."""
+
+    on_chunk: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -123,12 +141,12 @@ class RehearsedWorld(World):
 
     def _pipeline(self, extent: Extent) -> Pipeline:
         source = RangeReader(self.store, extent.version)
-        return Rehearsed(source, self.format, TOPIC, first_column)
+        return Rehearsed(source, self.format, TOPIC, first_column, on_chunk=self.on_chunk)
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """So many workers and slots, one job of so many extents, each of two transactions.
+    """So many workers and slots, one job; every two bytes of an extent make a transaction.
 
     `rations` bounds events by kind, `most` all of them together. A `!` in `body` is a bad record
     that fails its extent. `evicted` adds a driver that takes all workers' slots while they work.
@@ -139,6 +157,7 @@ class Scenario:
     workers: int = 2
     slots: int = 2
     body: bytes = b"abcdef"
+    extent_bytes: int = 3
     ordered: bool = False
     exactly_once: bool = True
     evicted: bool = False
@@ -194,6 +213,7 @@ class Trial:
         self._scenario = scenario
         self._rationed = frozenset(scenario.rations)
         self._world = RehearsedWorld(
+            on_chunk=lambda: self.stage.at("chunk"),
             ticker=self.stage,
             broker=MemoryBroker({TOPIC: 1, DEAD: 1}, on_call=self._at_kafka),
             format=Bytewise(1),
@@ -203,15 +223,17 @@ class Trial:
         assert isinstance(self._world.ledger, SlowLedger)
         self._ledger, self._broker = self._world.ledger, self._world.broker
         self._job = self._world.job(
-            scenario.body, extent_bytes=EXTENT_BYTES, ordered=scenario.ordered
+            scenario.body, extent_bytes=scenario.extent_bytes, ordered=scenario.ordered
         )
         self._extents = self._world.extents(self._job)
         self._ledger.on_call = self.stage.at
+        self._ledger.on_answer = self._answered
+        self._denied = ""
         self._policy = SlotPolicy(scenario.slots, LEASE_SECONDS, wait_seconds=1)
         self._slots = [self._new_slots(f"worker-{n}") for n in range(scenario.workers)]
         if scenario.evicted:
             self._slots.append(self._new_slots("driver"))
-        self._stopping: set[int] = set()
+        self._stopping: dict[int, int] = {}
         self._forgotten = 0
         self._groups: dict[int, dict[int, Progress]] = {n: {} for n in range(scenario.slots)}
 
@@ -244,24 +266,30 @@ class Trial:
             extent = todo.popleft()
             if not self._is_final(extent, work):
                 todo.append(extent)
-            if number in self._stopping:
-                slots.release()
-                self._stopping.discard(number)
-        slots.release()
+            if self._stopping.pop(number, 0):
+                self._release(slots)
+        self._release(slots)
 
     def _evict(self) -> None:
         slots = self._slots[-1]
         while True:
             try:
                 slots.evict("worker-")
-            except Retryable:
+            except (Retryable, Misconfigured):
                 self.stage.sleep(1)
             else:
                 return
 
+    @staticmethod
+    def _release(slots: Slots) -> None:
+        with suppress(Misconfigured):
+            slots.release()
+
     def _is_final(self, extent: Extent, work: Work) -> bool:
         try:
             receipt = run_extent(extent, work)
+        except Misconfigured:
+            return False
         except Retryable:
             if not work.stopping():
                 raise
@@ -296,6 +324,8 @@ class Trial:
     def targets(self, kind: str) -> Sequence[int]:
         if kind == UNKNOWN:
             return (0, 1, 2)
+        if kind in (STOP, DENY):
+            return (0, 1)
         if kind in (FORGET, EXPIRE):
             return [n for n in self._groups if self._broker.group(_identity(n))]
         if kind == RESTORE:
@@ -310,12 +340,14 @@ class Trial:
             UNKNOWN: lambda: self._broker.lose_commit_answer(
                 committed=event.target > 0, fenced=event.target > 1
             ),
+            DENY: lambda: self._deny(operation, after=event.target > 0),
             DELAY: self._hold_up,
             ARRIVE: self._ledger.arrive,
             FORGET: lambda: self._forget(event.target),
             RESTORE: lambda: self._restore(event.target),
             EXPIRE: lambda: self._broker.time_out_transaction(_identity(event.target)),
-            STOP: lambda: self._stopping.add(actor),
+            OUTAGE: self._take_the_store_away,
+            STOP: lambda: self._stopping.update({actor: event.target}),
             BEAT: self._slots[actor].renew,
         }
         happening.get(event.kind, lambda: None)()
@@ -328,9 +360,23 @@ class Trial:
             if number != paused:
                 slots.renew()
 
+    def _deny(self, operation: str, *, after: bool) -> None:
+        if not after or operation.startswith("kafka."):
+            raise Misconfigured(f"{operation}: denied")
+        self._denied = operation
+
+    def _answered(self, operation: str) -> None:
+        if operation == self._denied:
+            self._denied = ""
+            raise Misconfigured(f"{operation}: denied, after it took effect")
+
     @staticmethod
     def _hold_up() -> None:
         raise HeldUpError
+
+    @staticmethod
+    def _take_the_store_away() -> None:
+        raise StoreUnavailable("the store does not answer")
 
     def _forget(self, slot: int) -> None:
         self._forgotten += 1

@@ -14,9 +14,11 @@ from tests.support.explore_world import (
     ARRIVE,
     BEAT,
     DELAY,
+    DENY,
     EXPIRE,
     FORGET,
     LOSE,
+    OUTAGE,
     REFUSE,
     RESTORE,
     STOP,
@@ -36,10 +38,12 @@ EVERYTHING = {
     CRASH: 2,
     LOSE: 4,
     REFUSE: 4,
+    DENY: 2,
     DELAY: 3,
     ARRIVE: 3,
     UNKNOWN: 3,
     EXPIRE: 2,
+    OUTAGE: 2,
     STOP: 2,
     BEAT: 5,
 }
@@ -60,15 +64,22 @@ FORGETTING = {**EVERYTHING, FORGET: 2, RESTORE: 1}
             2_500,
             id="three workers and one slot",
         ),
-        pytest.param(Scenario({**UNREST, STOP: 1}, most=2), 2_500, id="a worker is asked to stop"),
+        pytest.param(
+            Scenario({STOP: 1, PAUSE: 1, CRASH: 1}, most=2), 2_000, id="a worker is asked to stop"
+        ),
         pytest.param(
             Scenario(
-                {LOSE: 1, REFUSE: 1, UNKNOWN: 1, EXPIRE: 1, PAUSE: 1, CRASH: 1},
+                {LOSE: 1, REFUSE: 1, DENY: 1, UNKNOWN: 1, EXPIRE: 1, CRASH: 1},
                 most=2,
                 body=ONE_EXTENT,
             ),
             3_000,
             id="answers are missing",
+        ),
+        pytest.param(
+            Scenario({OUTAGE: 2, CRASH: 1, SWITCH: 1}, most=3, body=b"abcde", extent_bytes=5),
+            600,
+            id="the store is away and a worker dies",
         ),
         pytest.param(
             Scenario({DELAY: 1, ARRIVE: 1, PAUSE: 1}, most=3, body=ONE_EXTENT),

@@ -170,6 +170,22 @@ def test_unknown_progress_goes_on_from_the_ledgers_position_when_duplicates_are_
     assert scene.claim(slots, extent).item.position == 1
 
 
+@pytest.mark.parametrize(("slot", "epoch"), [(1, 1), (0, 2)])
+def test_a_claim_that_is_not_the_predecessors_is_left_alone(slot: int, epoch: int) -> None:
+    scene = Scene()
+    extent = scene.extent()
+    dead = scene.of("dead", ONE)
+    item = scene.claim(dead, extent).item
+    assert item.claim is not None
+    foreign = replace(item, claim=replace(item.claim, slot=slot, epoch=epoch))
+    scene.ledger._extents[extent.job, 0] = foreign
+
+    scene.of("driver", ONE).evict("dead")
+
+    assert scene.ledger.extent(extent.job, 0) == foreign
+    assert scene.slot(0) == SlotItem("memory", 0, epoch=2)
+
+
 @dataclass(frozen=True)
 class Foreign:
     """A broker on which somebody else wrote to the slots' groups."""

@@ -142,9 +142,6 @@ class Slots:
                 log.info("slot lost while claiming %s: %s", extent.uri, exc)
                 self.drop()
                 continue
-            except LedgerUnavailable:
-                self.drop()  # the slot may work on the extent by now; a lease anew settles that
-                raise
             if answer is not None:
                 return answer
         return Busy(self._policy.lease_seconds, f"{extent.uri} changed hands {CLAIM_ROUNDS} times")
@@ -196,6 +193,7 @@ class Slots:
                 return Closed(job)
             if before.state is not ExtentState.DONE:
                 return Busy(1.0, f"ordering=object: extent {before.ordinal} is {before.state}")
+        hold.in_doubt = True  # until it is clear whether the slot works on the extent
         claim = self._ledger.claim(
             hold.lease,
             extent,
@@ -204,6 +202,7 @@ class Slots:
             message=message,
             lease_seconds=self._policy.lease_seconds,
         )
+        hold.in_doubt = False
         if claim is not None:
             now = self._clock.monotonic()
             hold.claim, hold.moved_at, hold.used_at = claim, now, self._clock.wall()
@@ -319,7 +318,8 @@ class Slots:
         if hold is not None:
             idle = self._clock.wall() - hold.used_at
             fresh = 0 <= idle <= self._policy.idle_seconds and not hold.lost.is_set()
-            if fresh and hold.client == client and hold.claim is None:
+            free = hold.claim is None and not hold.in_doubt
+            if fresh and free and hold.client == client:
                 return hold
             self.drop()
         self._hold = self._acquire(client)
