@@ -73,10 +73,11 @@ def test_the_table_is_tried_no_longer_than_an_attempt_may_wait(retry: float, tri
 
 
 @pytest.mark.parametrize(("retry", "tried"), [(0, 10), (20, 20), (120, 60)])
-def test_brokers_are_given_the_seconds_that_healthy_ones_need(retry: float, tried: float) -> None:
+def test_brokers_are_given_the_seconds_that_healthy_ones_need(retry: int, tried: float) -> None:
     patience = options.sink_patience(retry)
 
     assert (patience.fence_seconds, patience.read_seconds, patience.commit_seconds) == (tried,) * 3
+    assert patience.request_seconds == {0: 4, 20: 10, 120: 10}[retry]
 
 
 # -- formats --------------------------------------------------------------------------------------

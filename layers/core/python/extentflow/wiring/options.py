@@ -24,6 +24,7 @@ from extentflow.storage import StoreOptions
 RAW_COLUMN = "value"
 PASS_THROUGH = frozenset({"text", "jsonl"})
 LEAST_SINK_SECONDS = 10.0
+LEAST_REQUEST_SECONDS = 4.0
 BRIEF_SECONDS = 2.0
 
 
@@ -65,6 +66,7 @@ def sink_patience(retry_seconds: float) -> sink.Patience:
     usual, most = sink.Patience(), max(retry_seconds, LEAST_SINK_SECONDS)
     return replace(
         usual,
+        request_seconds=min(usual.request_seconds, max(retry_seconds, LEAST_REQUEST_SECONDS)),
         fence_seconds=min(usual.fence_seconds, most),
         read_seconds=min(usual.read_seconds, most),
         commit_seconds=min(usual.commit_seconds, most),
