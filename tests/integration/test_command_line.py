@@ -306,6 +306,15 @@ def test_a_broken_setting_of_the_producer_is_found_before_it_is_stored(line: Com
     assert not line.stored
 
 
+def test_trap_t19_a_connector_without_objects_has_nothing_to_do(line: CommandLine) -> None:
+    line.put()
+
+    said = line.say("run", *line.connector, "--engine", "inline", "--json")
+
+    assert (said.code, said.json["ok"], said.json["jobs"]) == (0, True, [])
+    assert line.say("plan", *line.connector, "--json").json == []
+
+
 # -- connectors -----------------------------------------------------------------------------------
 
 
