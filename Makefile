@@ -52,4 +52,4 @@ lock: setup ## Pin the requirements anew, with hashes
 
 clean: ## Stop the stack and remove everything generated, caches of components apart
 	@if [ -x $(BIN)/extentflow ]; then $(BIN)/extentflow down; fi
-	rm -rf .venv var build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv var build dist *.egg-info layers/core/python/*.egg-info local/*.egg-info extentflow.zip .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

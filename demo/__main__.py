@@ -45,7 +45,7 @@ def main() -> int:
     )
     word = "every record exactly once" if ok else "[red]records are wrong, see above[/red]"
     console.print(f"make demo: {word}; {seconds:.0f} s; {path.relative_to(ROOT)}")
-    console.print("the stack still runs; `extentflow down` (or `make clean`) stops it")
+    console.print("the stack still runs; `.venv/bin/extentflow down` (or `make clean`) stops it")
     return 0 if ok else 1
 
 

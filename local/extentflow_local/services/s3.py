@@ -107,6 +107,7 @@ class SeaweedS3:
         """Address and credentials."""
         return {
             "EXTENTFLOW_STACK_S3_ENDPOINT": self.endpoint(ports),
+            "AWS_ENDPOINT_URL_S3": self.endpoint(ports),
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
             "AWS_REGION": REGION,

@@ -178,7 +178,10 @@ _OWNERSHIP = Group(
             field="bootstrap_servers",
             kind=SERVERS,
             required=True,
-            doc="the Kafka brokers to ask first. host:port, separated by commas.",
+            doc=(
+                "the Kafka brokers to ask first, as EXTENTFLOW_BOOTSTRAP_SERVERS."
+                " host:port, separated by commas."
+            ),
         ),
         Key(
             name="app.id",

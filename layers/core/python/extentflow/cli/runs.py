@@ -32,7 +32,11 @@ Addresses = Annotated[
 ]
 ConnectorName = Annotated[str, typer.Option("--connector", "-c", help="The connector to use.")]
 Again = Annotated[
-    bool, typer.Option("--again", help="Deliver objects that are DONE a second time, on purpose.")
+    bool,
+    typer.Option(
+        "--again",
+        help="Begin a second, full delivery of each object: under the connector's latest revision.",
+    ),
 ]
 JobId = Annotated[str, typer.Argument(help="A job's id, or the beginning of one.")]
 Ordinal = Annotated[int | None, typer.Option("--extent", min=0, help="Replay only this extent.")]
@@ -135,6 +139,9 @@ def replay(
     with _signals_stop(chosen) as stopped, RunProgress(output.err) as progress:
         driver = Run(engine, chosen, site.planner(), site.ledger, progress, stopped)
         report = driver.replay(found, ordinal=extent, accept_duplicates=accept_duplicates)
+    latest = site.ledger.connector(found.connector)
+    if latest is not None and latest.revision != found.revision:
+        output.err.print(_older(report.jobs[0], latest.revision), highlight=False)
     _show(report, as_json=as_json)
 
 
@@ -216,7 +223,8 @@ def _show_table(report: RunReport) -> None:
 def _older(job: JobReport, revision: int) -> str:
     return (
         f"note: {job.uri}: job {job.job} has revision {job.revision} of connector "
-        f"{job.connector}, which is at {revision} now; --again delivers the object under that"
+        f"{job.connector}, which is at {revision} now; `run --again` begins a full delivery under "
+        "that (what is delivered already comes twice)"
     )
 
 

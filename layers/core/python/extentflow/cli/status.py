@@ -4,6 +4,7 @@ Owns: this command. Refuses to know: how jobs come about.
 """
 
 from collections.abc import Iterator
+from heapq import nlargest
 from itertools import islice
 from typing import Annotated
 
@@ -46,7 +47,7 @@ def status(
     if job is not None:
         _show_job(site, known_job(site.ledger, job), as_json=as_json)
         return
-    found = islice(site.ledger.jobs(connector, _state(state)), limit)
+    found = nlargest(limit, site.ledger.jobs(connector, _state(state)), key=lambda job: job.created)
     reports = [report(site.ledger, each) for each in found]
     if as_json:
         output.print_json(reports)
