@@ -48,7 +48,7 @@ from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
 
 LEASE_SECONDS = 3.0
-TRANSACTION_BYTES = 16  # two chunks of one record each
+TRANSACTION_BYTES = 14  # two chunks of one record each
 HEALTHY_ROUNDS = 100
 
 LOSE, REFUSE, DENY, DELAY, ARRIVE = "lose", "refuse", "deny", "delay", "arrive"

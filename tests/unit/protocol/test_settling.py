@@ -57,6 +57,22 @@ def test_an_extent_finished_in_kafka_only_is_done_and_counted_once() -> None:
     assert scene.ledger.progress(extent.job) == JobProgress(done=1, records=4, bytes=4)
 
 
+def test_the_proof_of_another_extent_means_that_nothing_was_committed_since_the_claim() -> None:
+    scene = Scene()
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    dead = scene.of("dead", ONE)
+    done = scene.claim(dead, first)
+    scene.send(dead, b"0", b"1", b"2", b"3")
+    dead.complete(done, position=4, records=4, bad=0)
+    scene.claim(dead, second)
+    scene.outlast_the_lease()
+
+    claim = scene.claim(scene.of("me", ONE), second)
+
+    assert scene.ledger.progress(first.job).done == 1
+    assert (claim.item.position, claim.item.records, claim.item.attempts) == (0, 0, 2)
+
+
 def test_completion_is_confirmed_before_the_slot_does_anything_else() -> None:
     scene = Scene()
     first, second = scene.extents(scene.job(b"abcdefgh"))
