@@ -225,7 +225,7 @@ class Chaos:
     def kill_all(self, engine: str) -> None:
         """Kill them while somebody has committed a part of an extent, and more is in the air."""
         workers = self.workers(engine)
-        eventually("part of an extent", self.delivery.under_way, seconds=PATIENCE_SECONDS)
+        eventually("part of an extent", self.delivery.half_done, seconds=PATIENCE_SECONDS)
         for worker in workers:
             signalled(worker, signal.SIGKILL)
 

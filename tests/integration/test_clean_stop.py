@@ -40,15 +40,23 @@ def terminate_group(process: subprocess.Popen[str]) -> None:
     os.killpg(process.pid, signal.SIGTERM)
 
 
+Deliver = Callable[..., Delivery]
+
+
 @pytest.fixture
-def delivery(
+def deliver(
     stack: Stack, s3: "S3Client", bucket: str, unique: str, s3_proxy: FaultProxy
-) -> Delivery:
-    delivery = Delivery(stack, s3, bucket, unique, {"lease_seconds": LEASE_SECONDS})
-    delivery.put("lines.txt", joined(LINES))
-    delivery.connector({"aws.s3.endpoint": s3_proxy.endpoint, "extent.bytes": "128KiB"})
-    s3_proxy.inject(Delay(0.5), when=lambda request: request.method == "GET", times=None)
-    return delivery
+) -> Deliver:
+    """Prepare a slow delivery of LINES under changed settings."""
+
+    def prepare(**changes: float) -> Delivery:
+        delivery = Delivery(stack, s3, bucket, unique, changes)
+        delivery.put("lines.txt", joined(LINES))
+        delivery.connector({"aws.s3.endpoint": s3_proxy.endpoint, "extent.bytes": "128KiB"})
+        s3_proxy.inject(Delay(0.5), when=lambda request: request.method == "GET", times=None)
+        return delivery
+
+    return prepare
 
 
 @pytest.mark.parametrize(
@@ -62,10 +70,11 @@ def delivery(
     ],
 )
 def test_a_signal_stops_a_run_and_the_next_one_continues_at_once(
-    delivery: Delivery, s3_proxy: FaultProxy, engine: str, send: Signal
+    deliver: Deliver, s3_proxy: FaultProxy, engine: str, send: Signal
 ) -> None:
+    delivery = deliver(lease_seconds=LEASE_SECONDS)
     with delivery.start(engine) as process:
-        eventually("an extent is under way", delivery.under_way)
+        eventually("an extent is under way", delivery.under_way, process=process)
         asked = time.monotonic()
         send(process)
         _, errors = process.communicate(timeout=60)
@@ -81,4 +90,26 @@ def test_a_signal_stops_a_run_and_the_next_one_continues_at_once(
     assert took <= STOP_SECONDS
     assert leftovers == owned == []
     assert resumed < LEASE_SECONDS
+    assert sorted(delivery.values()) == sorted(LINES)
+
+
+def test_a_signal_stops_a_run_whose_broker_is_away(
+    deliver: Deliver, stack: Stack, s3_proxy: FaultProxy
+) -> None:
+    delivery = deliver(lease_seconds=3.0)
+    with delivery.start("inline") as process:
+        eventually("an extent is under way", delivery.under_way, process=process)
+        stack.pause("kafka")
+        try:
+            asked = time.monotonic()
+            terminate(process)
+            _, errors = process.communicate(timeout=60)
+            took = time.monotonic() - asked
+        finally:
+            stack.resume("kafka")
+    s3_proxy.clear()
+    delivery.finish("inline")
+
+    assert process.returncode == 130, errors
+    assert took <= STOP_SECONDS
     assert sorted(delivery.values()) == sorted(LINES)

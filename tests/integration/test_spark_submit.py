@@ -7,7 +7,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -151,12 +151,12 @@ def test_a_submitted_job_survives_speculation_and_the_loss_of_an_executor(
         log.open("w") as output,
         submit(delivery, cluster, library, environment, output) as process,
     ):
-        eventually("an extent is under way", delivery.under_way, seconds=120)
+        await_("an extent is under way", delivery.under_way, process)
         os.kill(cluster.executor_pids()[0], signal.SIGKILL)
-        eventually("the last extent's turn", lambda: started(0), seconds=120)
+        await_("the last extent's turn", lambda: started(0), process)
         owners = {slot.owner for slot in delivery.owned()}
-        eventually("its speculative copy", lambda: started(1), seconds=120)
-        eventually("the copy's slot", lambda: {slot.owner for slot in delivery.owned()} - owners)
+        await_("its speculative copy", lambda: started(1), process)
+        await_("its slot", lambda: {slot.owner for slot in delivery.owned()} - owners, process)
         s3_proxy.clear()
         code = process.wait(timeout=180)
     events = task_events(library.parent / "events")
@@ -194,6 +194,10 @@ def test_without_the_zip_the_library_is_not_there(
     )
 
     assert "No module named 'extentflow'" in alone.stderr
+
+
+def await_(what: str, holds: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    eventually(what, holds, seconds=120, process=process)
 
 
 def task_events(folder: Path) -> list[dict[str, Any]]:

@@ -38,10 +38,17 @@ PROGRAM = Path(sysconfig.get_path("scripts")) / "extentflow"
 LEASE_SECONDS = 3.0
 
 
-def eventually(what: str, holds: Callable[[], Any], *, seconds: float = 60) -> Any:  # noqa: ANN401
-    """Return the first true value of `holds`."""
+def eventually(
+    what: str,
+    holds: Callable[[], Any],
+    *,
+    seconds: float = 60,
+    process: subprocess.Popen[str] | None = None,
+) -> Any:  # noqa: ANN401
+    """Return the first true value of `holds`; fail early when `process` ends before."""
     deadline = time.monotonic() + seconds
     while not (found := holds()):
+        assert process is None or process.poll() is None, f"ended before: {what}"
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
         time.sleep(0.05)
     return found
@@ -273,8 +280,13 @@ class Delivery:
         """Return the extents that somebody holds."""
         return [item for item in self.items() if item.claim is not None]
 
-    def under_way(self) -> list[ExtentItem]:
-        """Return extents that somebody holds and has committed a part of."""
+    def under_way(self) -> bool:
+        """Tell whether something is committed and somebody holds an extent."""
+        items = self.items()
+        return any(item.position > 0 for item in items) and any(item.claim for item in items)
+
+    def half_done(self) -> list[ExtentItem]:
+        """Return the extents that somebody holds and has committed a part of, for a moment."""
         return [item for item in self.claims() if item.position > 0]
 
     def leftovers(self) -> list[object]:

@@ -31,7 +31,7 @@ from extentflow.model import Extent, Outcome, Receipt
 
 log = logging.getLogger(__name__)
 
-STOP_SECONDS = 3.0
+STOP_SECONDS = 2.0  # leaves time to settle, within the 5 s that a stop may take
 MAX_START_DEATHS = 3
 POLL_SECONDS = 0.5
 
@@ -77,14 +77,10 @@ class InlineEngine:
         """See `Engine.run`."""
         queue = deque(tasks)
         self._watch = watch
-        try:
-            while not self._stopping and (queue or any(m.todo for m in self._members)):
-                self._staff(len(queue) + sum(1 for m in self._members if m.todo))
-                self._hand_out(queue)
-                self._listen(queue, watch)
-        finally:
-            if self._stopping:
-                self.close()
+        while not self._stopping and (queue or any(m.todo for m in self._members)):
+            self._staff(len(queue) + sum(1 for m in self._members if m.todo))
+            self._hand_out(queue)
+            self._listen(queue, watch)
 
     def stop(self) -> None:
         """See `Engine.stop`."""

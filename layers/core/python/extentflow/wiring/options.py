@@ -25,7 +25,7 @@ RAW_COLUMN = "value"
 PASS_THROUGH = frozenset({"text", "jsonl"})
 LEAST_SINK_SECONDS = 10.0
 LEAST_REQUEST_SECONDS = 4.0
-BRIEF_SECONDS = 2.0
+BRIEF_SECONDS = 1.5
 
 
 def resolved(values: Mapping[str, str]) -> dict[str, str]:
