@@ -548,11 +548,12 @@ def test_doctor_finds_everything_in_order(alone: CommandLine) -> None:
         "progress topic",
         "transactions",
         "slots",
+        "offset retention",
         "connector",
         "objects",
         "topic",
     ]
-    assert line.say("doctor", *line.connector).out.count(" ok ") == 9
+    assert line.say("doctor", *line.connector).out.count(" ok ") == 10
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,9 @@ from extentflow.wiring import Site
 
 CLOCK_SKEW_SECONDS = 5.0
 INCOMPLETE = 1
+OFFSETS_RETENTION = "offsets.retention.minutes"
+DEFAULT_RETENTION_MINUTES = "10080"
+MINUTES_OF_A_DAY = 24 * 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,8 @@ def _examine(site: Site, connector: str | None) -> Iterator[Finding]:
         yield _try("progress topic", lambda: _progress_topic(site))
         yield _try("transactions", lambda: _transaction(site))
     if broker.verdict == "ok" and table.verdict != "problem":
-        yield _slots(site)
+        yield slots(site)
+        yield retention(site)
     if connector is not None and table.verdict != "problem":
         yield from _connector(site, connector, broker=broker.verdict == "ok")
 
@@ -103,10 +107,10 @@ def _try(check: str, ask: Callable[[], str]) -> Finding:
     try:
         return Finding(check, "ok", ask())
     except ExtentflowError as exc:
-        return _trouble(check, exc)
+        return trouble(check, exc)
 
 
-def _trouble(check: str, exc: ExtentflowError) -> Finding:
+def trouble(check: str, exc: ExtentflowError) -> Finding:
     """Return an error as a finding; messages say what happened first, then what to do."""
     if isinstance(exc, Retryable):
         return Finding(check, "problem", str(exc), "start it, or correct its address")
@@ -121,16 +125,16 @@ def _halves(problem: str) -> tuple[str, str]:
 
 
 def _table(site: Site) -> Finding:
-    finding = _try("ledger table", lambda: f"{site.settings.ledger_table}, id {site.ledger.id}")
-    if finding.verdict != "ok":
-        return finding
-    table = site.ledger.describe()
+    try:
+        fact, table = f"{site.settings.ledger_table}, id {site.ledger.id}", site.ledger.describe()
+    except ExtentflowError as exc:
+        return trouble("ledger table", exc)
     if table.problems:
-        return Finding(finding.check, "problem", "; ".join(table.problems), "name another table")
+        return Finding("ledger table", "problem", "; ".join(table.problems), "name another table")
     if table.recovery is False:
         remedy = "switch point-in-time recovery on: the table remembers what was delivered"
-        return Finding(finding.check, "warning", finding.fact, remedy)
-    return finding
+        return Finding("ledger table", "warning", fact, remedy)
+    return Finding("ledger table", "ok", fact)
 
 
 def _clock(site: Site) -> Finding:
@@ -159,7 +163,8 @@ def _transaction(site: Site) -> str:
     return f"committed one in {time.monotonic() - started:.1f} s"
 
 
-def _slots(site: Site) -> Finding:
+def slots(site: Site) -> Finding:
+    """Count the slots that are in use, and those that were left with an extent."""
     now = site.ledger.now()
     taken = [slot for slot in site.ledger.slots(site.broker.cluster) if slot.owner]
     alive = [slot for slot in taken if slot.until >= now]
@@ -171,11 +176,32 @@ def _slots(site: Site) -> Finding:
     return Finding("slots", "warning", fact, "run the jobs again; the next worker takes them over")
 
 
+def retention(site: Site) -> Finding:
+    """Compare how long Kafka remembers progress with how long ago the oldest extent was left."""
+    check = "offset retention"
+    try:
+        minutes = int(site.broker.config().get(OFFSETS_RETENTION, DEFAULT_RETENTION_MINUTES))
+    except ExtentflowError as exc:
+        remedy = "allow DescribeConfigs on the cluster to see it; nothing else needs that"
+        return Finding(check, "warning", str(exc), remedy)
+    fact = f"Kafka remembers a slot's progress for {minutes / MINUTES_OF_A_DAY:g} days"
+    now = site.ledger.now()
+    every = site.ledger.slots(site.broker.cluster)
+    age = now - min((slot.until for slot in every if slot.working is not None), default=now)
+    if age < minutes * 60 / 2:
+        return Finding(check, "ok", fact)
+    fact += f", and an extent was left {age / MINUTES_OF_A_DAY / 60:.1f} days ago"
+    if age < minutes * 60:
+        return Finding(check, "warning", fact, "run its job again before Kafka forgets")
+    remedy = "run its job again; where progress is unknown, decide about --accept-duplicates"
+    return Finding(check, "problem", fact, remedy)
+
+
 def _connector(site: Site, name: str, *, broker: bool) -> Iterator[Finding]:
     try:
         config, revision = site.connector(name)
     except Misconfigured as exc:
-        yield _trouble("connector", exc)
+        yield trouble("connector", exc)
         return
     yield Finding("connector", "ok", f"{name}, revision {revision}")
     yield _try("objects", lambda: _first_object(site, config, revision))

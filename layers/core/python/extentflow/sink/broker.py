@@ -18,7 +18,14 @@ from extentflow.sink.settings import (
     idempotent_settings,
     transactional_settings,
 )
-from extentflow.sink.topics import Admin, TopicFacts, cluster_id, ensure_progress_topic, topic_facts
+from extentflow.sink.topics import (
+    Admin,
+    TopicFacts,
+    broker_config,
+    cluster_id,
+    ensure_progress_topic,
+    topic_facts,
+)
 from extentflow.sink.transaction import TransactionalSink, Transactions, initialise
 
 TRANSACTION_TIMEOUT_MS = 30_000
@@ -69,6 +76,11 @@ class KafkaBroker:
         """
         with self._admin() as admin:
             return topic_facts(admin, names)
+
+    def config(self) -> Mapping[str, str]:
+        """Return the configuration of one broker. Raises as `topics`."""
+        with self._admin() as admin:
+            return broker_config(admin)
 
     def fence(self, identity: str, client: ClientSettings) -> "KafkaFence":
         """Fence the previous producer of `identity`, as `Broker.fence`."""

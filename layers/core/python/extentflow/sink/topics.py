@@ -90,6 +90,23 @@ def topic_facts(admin: Admin, names: Sequence[str]) -> list[TopicFacts]:
     return [_facts(admin, name, partitions[name]) for name in names]
 
 
+def broker_config(admin: Admin) -> dict[str, str]:
+    """Return the configuration of one broker; those of a cluster agree on what concerns us.
+
+    Raises:
+        Misconfigured: no permission to look.
+        SinkUnavailable: no answer.
+    """
+
+    def question(seconds: float) -> dict[str, str]:
+        number = min(admin.client.list_topics(timeout=seconds).brokers)
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(number))
+        (future,) = admin.client.describe_configs([resource], request_timeout=seconds).values()
+        return {key: entry.value for key, entry in future.result().items()}
+
+    return admin.ask(question)
+
+
 def ensure_progress_topic(admin: Admin) -> None:
     """Create the progress topic unless it exists: one partition, and empty for ever.
 
