@@ -410,6 +410,25 @@ def test_trap_t28_a_record_too_large_for_the_topic(
     assert b"too large" in headers["extentflow.reason"]
 
 
+def test_the_queues_limit_leaves_good_records_alone(
+    delivery: Delivery, make_topic: MakeTopic
+) -> None:
+    good = [b"%03d " % n + b"x" * 50_000 for n in range(40)]
+    bad = [b"\xff%03d " % n + b"x" * (300 if n else 30_000) for n in range(300)]
+    delivery.put("x.txt", joined([*good, *bad]))
+    queue = make_topic("small", partitions=1, config={"max.message.bytes": "20000"})
+    config = {**TOLERANT, "errors.deadletterqueue.topic.name": queue}
+    topic = limited(delivery, make_topic, 200_000, **config)
+
+    report = run_here(delivery)
+
+    assert report.ok
+    assert sorted(delivery.values(topic)) == good
+    letters = delivery.read(queue)
+    assert [letter.value for letter in letters] == [None, *bad[1:]]
+    assert dict(letters[0].headers)["extentflow.omitted.bytes"] == str(len(bad[0])).encode()
+
+
 # -- keys -----------------------------------------------------------------------------------------
 
 

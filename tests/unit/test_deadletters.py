@@ -99,6 +99,35 @@ def test_a_record_too_large_for_the_queue_leaves_its_place_and_its_size() -> Non
     assert found["extentflow.offset"] == b"120"
 
 
+def test_only_what_the_queue_takes_goes_there_with_its_bytes() -> None:
+    small, large = BadRecord(b"x" * 100, 1, "bad"), BadRecord(b"x" * 2_000, 2, "bad")
+
+    records = replace(letters(), limit_bytes=2_000).records(EXTENT, [small, large, small])
+
+    assert records.values.to_pylist() == [small.raw, None, small.raw]
+    assert records.headers is not None
+    omitted = [dict(headers).get("extentflow.omitted.bytes") for headers in records.headers]
+    assert omitted == [None, b"2000", None]
+
+
+@pytest.mark.parametrize("context", [True, False])
+def test_a_dead_letter_with_its_bytes_and_headers_never_exceeds_what_the_queue_takes(
+    context: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    limit = 3_000
+    queue = replace(letters(context=context), limit_bytes=limit)
+    kept = [
+        size
+        for size in range(1_000, 3_000)
+        if queue.records(EXTENT, [BadRecord(b"x" * size, 1, "bad")]).values[0].is_valid
+    ]
+
+    fields = queue.records(EXTENT, [BAD]).headers
+    names = sum(len(name) + len(text) for name, text in fields[0]) if fields else 0
+    assert kept == list(range(1_000, kept[-1] + 1))
+    assert limit - 500 < kept[-1] + names < limit - 61
+
+
 def test_text_that_is_no_utf_8_becomes_headers_all_the_same() -> None:
     extent = replace(EXTENT, version=replace(VERSION, key="odd \udcff key"))
 

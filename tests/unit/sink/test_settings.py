@@ -53,6 +53,23 @@ def test_librdkafka_accepts_what_it_is_told() -> None:
         Producer({**plain, "log_level": 0})
 
 
+@pytest.mark.parametrize(
+    ("batch_bytes", "asked", "told"),
+    [(None, None, "1000000"), (20_000, None, "19939"), (20_000, "500", "500"), (10, None, "1")],
+)
+def test_batches_stay_below_what_the_strictest_topic_takes(
+    batch_bytes: int | None, asked: str | None, told: str
+) -> None:
+    producer = {"batch.size": asked} if asked else {}
+    client = ClientSettings(producer, max_message_bytes=200_000, max_batch_bytes=batch_bytes)
+
+    settings = idempotent_settings(KAFKA, client, delivery_timeout_ms=30_000)
+
+    assert settings["batch.size"] == told
+    assert settings["message.max.bytes"] == "199939"
+    Producer({**settings, "log_level": 0})
+
+
 def test_security_settings_reach_every_client() -> None:
     from_worker = transactional(kafka=SCRAM_OVER_TLS)
     from_connector = transactional(SCRAM_OVER_TLS)

@@ -16,6 +16,7 @@ from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.wiring import Site, open_engine, open_worker
 
+LIMITS = {"small": 5_000, "large": 50_000}
 SETTINGS = WorkerSettings(bootstrap_servers="127.0.0.1:1", lease_seconds=3.0)
 
 
@@ -28,7 +29,7 @@ class Cluster(MemoryBroker):
 
     def topics(self, names: Sequence[str]) -> list[TopicFacts]:
         self.questions += 1
-        return [TopicFacts(name, partitions=4, max_message_bytes=12_345) for name in names]
+        return [TopicFacts(name, 4, LIMITS.get(name, 12_345)) for name in names]
 
 
 class World:
@@ -212,6 +213,19 @@ def test_trap_t29_the_client_is_limited_to_what_the_topic_takes(world: World) ->
     assert client.max_message_bytes == 12_345
     assert client.producer == {"linger.ms": "7"}
     assert not client.exactly_once
+
+
+@pytest.mark.parametrize(("queue", "batch_bytes"), [("small", 5_000), ("large", 12_345)])
+def test_the_queues_limit_bounds_batches_and_dead_letters_but_no_good_record(
+    world: World, queue: str, batch_bytes: int
+) -> None:
+    world.put(errors__tolerance="all", errors__deadletterqueue__topic__name=queue)
+    extent = world.extent(world.job())
+
+    client, letters = world.site.client(extent), world.site.dead_letters(extent)
+
+    assert (client.max_message_bytes, client.max_batch_bytes) == (12_345, batch_bytes)
+    assert letters.limit_bytes == LIMITS[queue]
 
 
 def test_bad_records_go_nowhere_unless_tolerated(world: World) -> None:

@@ -15,31 +15,49 @@ from extentflow.formats import BadRecord
 from extentflow.model import Extent
 from extentflow.sink import Records
 
+# Bounds of what Kafka's format adds to a header or record, and to a batch.
+FRAME_BYTES = 25
+BATCH_BYTES = 61
+
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
     """The dead letter queue of one connector.
 
     `topic` None means `errors.tolerance=none`: a bad record fails its extent. `place` says what
-    a record's place counts. `context` False leaves the headers out.
+    a record's place counts. `context` False leaves the headers out. `limit_bytes` is what the queue
+    takes: a dead letter that is larger goes without its bytes, its place stays.
     """
 
     topic: str | None
     source_topic: str
     place: Literal["offset", "row"]
     context: bool = True
+    limit_bytes: int | None = None
 
     def records(self, extent: Extent, bad: Sequence[BadRecord], *, raw: bool = True) -> Records:
         """Return one dead letter per bad record; `raw` False leaves the bytes out (too large)."""
         if self.topic is None:
             raise CorruptRecord(describe(extent, bad[0], self.place))
-        values = [record.raw if raw else None for record in bad]
-        headers = [self._headers(extent, record, raw=raw) for record in bad]
+        kept = [raw and self._takes(extent, record) for record in bad]
+        values = [record.raw if whole else None for record, whole in zip(bad, kept, strict=True)]
+        headers = [
+            self._headers(extent, record, raw=whole)
+            for record, whole in zip(bad, kept, strict=True)
+        ]
         return Records(
             topic=self.topic,
             values=pa.array(values, pa.large_binary()),
             headers=headers if self.context else None,
         )
+
+    def _takes(self, extent: Extent, record: BadRecord) -> bool:
+        """Whether the queue takes the record with its bytes."""
+        if self.limit_bytes is None:
+            return True
+        headers = self._headers(extent, record, raw=True) if self.context else []
+        size = sum(len(name) + len(text) + FRAME_BYTES for name, text in headers)
+        return size + len(record.raw or b"") + FRAME_BYTES + BATCH_BYTES <= self.limit_bytes
 
     def _headers(self, extent: Extent, record: BadRecord, *, raw: bool) -> list[tuple[str, bytes]]:
         fields = {

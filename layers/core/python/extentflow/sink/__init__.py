@@ -95,12 +95,14 @@ class ClientSettings:
     """What makes two producers different: one live producer per slot and settings.
 
     `producer` are librdkafka keys (from `producer.*`); `exactly_once` False asks for an idempotent
-    producer without transactions for the records.
+    producer without transactions for the records. A record over `max_message_bytes` is refused by
+    itself; batches of several stay below `max_batch_bytes`, for topics that take less.
     """
 
     producer: Mapping[str, str] = field(default_factory=dict)
     exactly_once: bool = True
     max_message_bytes: int | None = None
+    max_batch_bytes: int | None = None
 
 
 class Sink(Protocol):

@@ -80,6 +80,7 @@ def idempotent_settings(
         **kafka,
         **client.producer,
         **_message_limit(client),
+        **_batch_limit(client),
         "acks": "all",
         "enable.idempotence": "true",
         "message.timeout.ms": str(delivery_timeout_ms),
@@ -145,3 +146,12 @@ def _message_limit(client: ClientSettings) -> dict[str, str]:
         )
     asked = client.producer.get("message.max.bytes", str(limit))
     return {"message.max.bytes": str(min(limit, int(asked)) if asked.isdigit() else asked)}
+
+
+def _batch_limit(client: ClientSettings) -> dict[str, str]:
+    """Bound batches of several records; one that is larger by itself still goes out alone."""
+    if client.max_batch_bytes is None:
+        return {}
+    limit = max(1, client.max_batch_bytes - BATCH_HEADER_BYTES)
+    asked = client.producer.get("batch.size", DEFAULTS["batch.size"])
+    return {"batch.size": str(min(limit, int(asked)) if asked.isdigit() else asked)}

@@ -258,20 +258,26 @@ class Site:
             source_topic=config.topic_for(extent.version),
             place=self.format(config, revision, extent.version).place,
             context=config.dead_letter_headers,
+            limit_bytes=self._dead_letter_limit(config),
         )
 
     def client(self, extent: Extent) -> ClientSettings:
-        """Return the producer settings of this extent's connector.
+        """Return the producer settings of this extent's connector, with its topics' limits.
 
-        Both the topic's and the dead letter queue's limit hold: a producer has only one.
+        The topic's decides which records are too large, never the dead letter queue's.
         """
         config = self.config(extent.connector, self.revision(extent))
-        topics = {config.topic_for(extent.version), config.dead_letter_topic} - {None}
+        limit = self.topic(config.topic_for(extent.version)).max_message_bytes
         return ClientSettings(
             producer=options.resolved(config.producer),
             exactly_once=config.exactly_once,
-            max_message_bytes=min(self.topic(name).max_message_bytes for name in topics if name),
+            max_message_bytes=limit,
+            max_batch_bytes=min(limit, self._dead_letter_limit(config) or limit),
         )
+
+    def _dead_letter_limit(self, config: ConnectorConfig) -> int | None:
+        queue = config.dead_letter_topic
+        return None if queue is None else self.topic(queue).max_message_bytes
 
     def _partition(self, config: ConnectorConfig, extent: Extent, topic: str) -> int:
         """Return the one partition of an ordered object without keys, -1 otherwise."""
