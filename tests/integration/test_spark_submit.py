@@ -154,9 +154,8 @@ def test_a_submitted_job_survives_speculation_and_the_loss_of_an_executor(
         await_("an extent is under way", delivery.under_way, process)
         os.kill(cluster.executor_pids()[0], signal.SIGKILL)
         await_("the last extent's turn", lambda: started(0), process)
-        owners = {slot.owner for slot in delivery.owned()}
         await_("its speculative copy", lambda: started(1), process)
-        await_("its slot", lambda: {slot.owner for slot in delivery.owned()} - owners, process)
+        await_("the slots of both", lambda: len(delivery.live()) > 1, process)
         s3_proxy.clear()
         code = process.wait(timeout=180)
     events = task_events(library.parent / "events")

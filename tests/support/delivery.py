@@ -297,6 +297,10 @@ class Delivery:
         """Return the slots that somebody owns: not to be had before their leases end."""
         return [slot for slot in self.slots() if slot.owner]
 
+    def live(self) -> list[SlotItem]:
+        """Return the slots whose owners renewed them lately."""
+        return [slot for slot in self.owned() if slot.until > time.time()]
+
 
 def numbered_lines(label: str, count: int) -> list[bytes]:
     """Return lines that no other label and no other line has."""

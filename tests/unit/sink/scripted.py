@@ -1,6 +1,6 @@
 """A producer that answers from a script, for what no broker does on demand."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,8 +69,8 @@ class ScriptedProducer:
         self.settings = settings
         return self
 
-    def client(self) -> Client:
-        return Client({}, "slot test", make=self.made)
+    def client(self, settings: Mapping[str, str] | None = None) -> Client:
+        return Client(settings or {}, "slot test", make=self.made)
 
     def fail_delivery(self, name: str) -> None:
         self.settings["on_delivery"](error(name).args[0], _Message())

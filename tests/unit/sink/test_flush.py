@@ -7,14 +7,14 @@ from tests.unit.sink.scripted import ScriptedProducer, error, patience
 from extentflow.errors import SinkUnavailable
 from extentflow.sink import Progress, Records
 from extentflow.sink.flush import FlushingSink
-from extentflow.sink.partitions import KnownTopics
 
 RECORDS = Records("orders", pa.array([b"a"], pa.binary()))
 
 
-def opened(producer: ScriptedProducer) -> FlushingSink:
-    client = producer.client()
-    return FlushingSink(client, KnownTopics(client, patience()), patience())
+def opened(*producers: ScriptedProducer) -> FlushingSink:
+    """Return a sink that works through one of `producers` after the other."""
+    waiting = iter(producers)
+    return FlushingSink(lambda: next(waiting).client(), patience())
 
 
 def test_a_commit_waits_until_nothing_is_left() -> None:
@@ -54,13 +54,26 @@ def test_an_error_of_the_producer_ends_it() -> None:
         sink.send(RECORDS)
 
 
-def test_an_abort_drops_what_is_queued_and_forgets_what_failed() -> None:
-    producer = ScriptedProducer()
-    sink = opened(producer)
+def test_an_abort_forgets_what_failed_and_goes_on_with_a_new_producer() -> None:
+    """A queue that is purged takes later records along, for a while after purge() returned."""
+    first, second = ScriptedProducer(), ScriptedProducer()
+    sink = opened(first, second)
     sink.send(RECORDS)
-    producer.fail_delivery("_MSG_TIMED_OUT")
+    first.fail_delivery("_MSG_TIMED_OUT")
+
+    sink.abort()
+    sink.send(RECORDS)
+    sink.commit(Progress(epoch=1))
+
+    assert (len(first.sent), len(second.sent)) == (1, 1)
+    assert second.calls == ["list_topics", "produce", "poll", "flush"]
+
+
+def test_an_abort_waits_for_what_is_under_way() -> None:
+    first, second = ScriptedProducer(), ScriptedProducer()
+    first.waiting = [2, 1, 0]
+    sink = opened(first, second)
 
     sink.abort()
 
-    assert "purge" in producer.calls
-    sink.commit(Progress(epoch=1))
+    assert first.calls == ["purge", *["flush"] * 3, "purge", "poll"]

@@ -94,13 +94,24 @@ def test_a_failed_delivery_explains_a_wrong_state() -> None:
 
 
 @pytest.mark.parametrize("code", ["_PURGE_QUEUE", "_PURGE_INFLIGHT"])
-def test_purged_records_are_no_failed_deliveries(code: str) -> None:
+def test_records_purged_by_the_abort_of_a_transaction_are_no_failed_deliveries(code: str) -> None:
+    producer = ScriptedProducer()
+    client = producer.client({"transactional.id": "slot"})
+
+    producer.fail_delivery(code)
+
+    client.check_deliveries()
+
+
+@pytest.mark.parametrize("code", ["_PURGE_QUEUE", "_PURGE_INFLIGHT"])
+def test_purged_records_without_a_transaction_are_lost_records(code: str) -> None:
     producer = ScriptedProducer()
     client = producer.client()
 
     producer.fail_delivery(code)
 
-    client.check_deliveries()
+    with pytest.raises(SinkUnavailable, match=r"delivery to orders\[3\] failed"):
+        client.check_deliveries()
 
 
 def test_closing_does_not_wait_for_a_broker_that_is_away() -> None:

@@ -135,8 +135,8 @@ class KafkaFence:
             topics = KnownTopics(self._client, self._patience)
             return TransactionalSink(self._client, self._transactions, topics)
         self._client.close()
-        client = Client(self._plain, f"slot {self._identity}")
-        return FlushingSink(client, KnownTopics(client, self._patience), self._patience)
+        make = functools.partial(Client, self._plain, f"slot {self._identity}")
+        return FlushingSink(make, self._patience)
 
     def close(self) -> None:
         """Drop the producer where no sink was opened, as `Fence.close`."""

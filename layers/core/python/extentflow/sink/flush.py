@@ -4,7 +4,7 @@ Owns: when records count as delivered. Refuses to know: progress (the ledger wri
 flush; a crash between the two doubles at most one chunk).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from extentflow.errors import SinkUnavailable
 from extentflow.sink import Progress, Records, Refusal
@@ -17,10 +17,10 @@ from extentflow.sink.producer import Client
 class FlushingSink:
     """`Sink` with `delivery.guarantee=at_least_once`."""
 
-    def __init__(self, client: Client, topics: KnownTopics, patience: Patience) -> None:
-        self._client = client
-        self._topics = topics
+    def __init__(self, make: Callable[[], Client], patience: Patience) -> None:
+        self._make = make
         self._patience = patience
+        self._renew()
 
     def send(self, records: Records) -> Sequence[Refusal]:
         """Queue records, as `Sink.send`."""
@@ -31,29 +31,42 @@ class FlushingSink:
 
     def commit(self, progress: Progress) -> None:  # noqa: ARG002 - the ledger keeps it
         """Wait until every record was acknowledged, as `Sink.commit`."""
-        self._drain()
+        self._drain(self._client.check_deliveries)
 
     def abort(self) -> None:
-        """Discard what did not leave yet; what did may be delivered twice."""
+        """Discard what did not leave yet; what did may be delivered twice.
+
+        The producer goes, too: its queues are purged some time after `purge` returned
+        (confluent-kafka 2.16 takes `blocking` for its opposite), and with them whatever would
+        have been sent meanwhile. What is under way is waited for, so that order is kept.
+        """
         with self._client.calling() as producer:
             producer.purge(in_queue=True, in_flight=False)
-            producer.poll(0)
-            self._client.forgive()
-        self._drain()
+        self._drain(_ignore)
+        self._client.close()
+        self._renew()
 
     def close(self) -> None:
         """Drop the producer, as `Sink.close`."""
         self._client.close()
 
-    def _drain(self) -> None:
+    def _renew(self) -> None:
+        self._client = self._make()
+        self._topics = KnownTopics(self._client, self._patience)
+
+    def _drain(self, check: Callable[[], None]) -> None:
         seconds = self._patience.commit_seconds
         with self._client.calling() as producer:
             for remaining in self._patience.attempts(seconds):
                 waiting = producer.flush(remaining)
-                self._client.check_deliveries()
+                check()
                 if not waiting:
                     return
             raise SinkUnavailable(
                 f"{self._client.subject}: {waiting} records not acknowledged after {seconds:g} s"
                 f"{self._client.hint()}"
             )
+
+
+def _ignore() -> None:
+    """Ask nobody: what was discarded may have failed."""

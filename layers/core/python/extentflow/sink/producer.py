@@ -40,6 +40,8 @@ class Client:
         self.subject = subject
         self.trouble: KafkaError | None = None
         self.failed: KafkaError | None = None
+        # Where records were purged by an abort, librdkafka counts by itself what a commit lacks.
+        self._harmless = PURGED if "transactional.id" in settings else frozenset()
         self._process = os.getpid()
         self._ended: ExtentflowError | None = None
         self._producer: Producer | None = self._made(settings, make)
@@ -135,7 +137,7 @@ class Client:
         return error
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        if self.failed is None and error is not None and error.name() not in PURGED:
+        if self.failed is None and error is not None and error.name() not in self._harmless:
             where = f"{message.topic()}[{message.partition()}]"
             self.failed = KafkaError(error.code(), f"delivery to {where} failed: {error.str()}")
 
