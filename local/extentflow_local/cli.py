@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from extentflow_local.errors import ServiceFailed
 from extentflow_local.settings import LocalSettings
 from extentflow_local.stack import Stack
 
@@ -65,7 +66,7 @@ def down(names: _Names = None, *, directory: _Directory = None, as_json: _Json =
     if as_json:
         typer.echo(json.dumps({"stopped": stopped}))
     else:
-        typer.echo(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
+        typer.echo(f"stopped {', '.join(stopped)}" if stopped else _nothing_runs(directory))
 
 
 @app.command("stack")
@@ -82,10 +83,21 @@ def show(
     if as_json:
         _print_json(stack)
     elif env:
+        if not stack.environment():
+            raise ServiceFailed(_nothing_runs(directory))
         _print_environment(stack)
     else:
         Console(highlight=False).print(_table(stack))
         _print_environment(stack)
+
+
+def _nothing_runs(directory: Path | None) -> str:
+    """Say where nothing runs: a stack belongs to the directory in which it was started."""
+    where = (directory or LocalSettings.from_environment().root).resolve()
+    return (
+        f"nothing runs of the stack in {where}; `extentflow up` starts it there, "
+        "--dir names another directory"
+    )
 
 
 def _stack(directory: Path | None, ports: dict[str, int], notes: Console) -> Stack:

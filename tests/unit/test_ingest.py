@@ -51,8 +51,22 @@ def test_a_receipt_that_comes_twice_counts_once() -> None:
         tally.see(receipt)
 
     assert tally.records == 8
-    assert tally.errors == ["bad"]
+    assert tally.errors == ("bad",)
     assert watch.receipts == [RECEIPT, failed]
+
+
+def test_extents_that_fail_alike_share_a_line() -> None:
+    tally = Tally(Noted())
+    uris = [f"s3://b/k[{n}-{n + 1})" for n in range(3)]
+    failed = [
+        replace(RECEIPT, ordinal=n, uri=uri, outcome=Outcome.FAILED, reason=f"{uri}: no such topic")
+        for n, uri in enumerate(uris)
+    ]
+
+    for receipt in failed:
+        tally.see(receipt)
+
+    assert tally.errors == ("s3://b/k[0-1): no such topic (and 2 more extents alike)",)
 
 
 def test_an_extent_handed_back_and_finished_later_counts_for_both() -> None:
@@ -97,7 +111,8 @@ def test_a_second_run_adds_nothing_and_reports_the_same_totals() -> None:
 
     second = ingested(world, b"abcdefgh")
 
-    assert second.jobs == first.jobs
+    assert not any(job.delivered_before for job in first.jobs)
+    assert second.jobs == tuple(replace(job, delivered_before=True) for job in first.jobs)
     assert second.records_this_run == 0
     assert sorted(world.delivered()) == sorted(expected(b"abcdefgh"))
 

@@ -219,3 +219,50 @@ def test_a_refused_listing_is_not_an_empty_one() -> None:
 
     with pytest.raises(AccessDenied):
         list(select(filled, Territory("orders", "bucket"), "in/"))
+
+
+# -- names that say that they are no data -----------------------------------------------------------
+
+
+def left_out(filled: MemoryStore, address: str, prefix: str = "") -> tuple[list[str], list[str]]:
+    territory = Territory("orders", "bucket", prefix)
+    told: list[str] = []
+    found = [v.key for v in select(filled, territory, territory.key(address), told.append)]
+    return found, told
+
+
+def test_markers_and_unfinished_files_below_a_prefix_are_left_out_and_told() -> None:
+    filled = store("in/a.csv", "in/_SUCCESS", "in/.a.csv.crc", "in/_temporary/0/b.csv", "in/x/_c")
+
+    found, told = left_out(filled, "s3://bucket/in/")
+
+    assert found == ["in/a.csv"]
+    assert told == ["in/.a.csv.crc", "in/_SUCCESS", "in/_temporary/0/b.csv", "in/x/_c"]
+
+
+def test_the_prefixs_own_names_hide_nothing() -> None:
+    filled = store("_raw/in/a.csv", "_raw/_SUCCESS")
+
+    assert left_out(filled, "s3://bucket/_raw/", "_raw/") == (["_raw/in/a.csv"], ["_raw/_SUCCESS"])
+
+
+def test_a_hidden_objects_own_address_delivers_it() -> None:
+    assert left_out(store("in/_a.csv"), "s3://bucket/in/_a.csv") == (["in/_a.csv"], [])
+
+
+def test_a_glob_that_spells_the_mark_out_means_it() -> None:
+    filled = store("in/_a.csv", "in/_b.csv", "in/c.csv")
+
+    assert left_out(filled, "s3://bucket/in/_*.csv") == (["in/_a.csv", "in/_b.csv"], [])
+
+
+def test_a_glob_leaves_hidden_names_out_and_tells_only_those_that_match() -> None:
+    filled = store("in/_a.csv", "in/_b.txt", "in/c.csv")
+
+    assert left_out(filled, "s3://bucket/in/*.csv") == (["in/c.csv"], ["in/_a.csv"])
+
+
+def test_a_partition_whose_column_begins_with_a_mark_is_data() -> None:
+    filled = store("in/_year=2026/a.csv")
+
+    assert left_out(filled, "s3://bucket/in/") == (["in/_year=2026/a.csv"], [])

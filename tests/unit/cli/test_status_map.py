@@ -18,7 +18,7 @@ def items(states: dict[int, ExtentState], *working: int) -> dict[int, ExtentItem
 def test_every_state_has_its_cell_and_an_extent_without_an_item_is_pending() -> None:
     shown = extent_map(items({0: DONE, 1: FAILED, 3: PENDING}, 2), count=5)
 
-    assert shown.plain == "█x▓··"
+    assert shown.plain == "█x▓··   █ done, ▓ working, · pending, x failed"
 
 
 def test_a_job_without_extents_has_an_empty_map() -> None:
@@ -33,7 +33,7 @@ def test_many_extents_share_cells_and_the_worst_state_shows() -> None:
 
     cells, _, legend = shown.partition(" ")
     assert cells == "█x▓" + "█" * (MAP_CELLS - 3)
-    assert legend.strip() == "one cell is 3 extents"
+    assert legend.strip() == "█ done, ▓ working, x failed; one cell is 3 extents"
 
 
 @pytest.mark.parametrize("count", [1, MAP_CELLS, MAP_CELLS + 1, 10_000, 1_000_000])

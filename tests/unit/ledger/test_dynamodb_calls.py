@@ -213,12 +213,39 @@ def test_a_missing_permission_is_named_with_its_remedy(code: str) -> None:
         script.calls().call("claiming x", script.request)
 
 
-@pytest.mark.parametrize("problem", [NoCredentialsError(), NoRegionError()], ids=str)
-def test_a_client_that_cannot_be_set_up_is_misconfigured(problem: BotoCoreError) -> None:
+@pytest.mark.parametrize(
+    ("problem", "advice"),
+    [
+        (NoCredentialsError(), "no AWS credentials; set AWS_ACCESS_KEY_ID"),
+        (NoRegionError(), "no AWS region; set ledger.region"),
+    ],
+    ids=str,
+)
+def test_a_client_that_cannot_be_set_up_is_misconfigured_and_says_what_to_set(
+    problem: BotoCoreError, advice: str
+) -> None:
     script = Script([problem])
 
-    with pytest.raises(Misconfigured, match=type(problem).__name__):
+    with pytest.raises(Misconfigured, match=advice):
         script.calls().call("claiming x", script.request)
+
+
+def test_a_long_silence_is_told_once_and_a_short_one_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    away = EndpointConnectionError(endpoint_url=WHERE)
+    short = Script([away, away, GOOD])
+    long = Script([away])
+
+    short.calls().call("one", short.request)
+    told_early = len(caplog.records)
+    with pytest.raises(LedgerUnavailable):
+        long.calls().call("two", long.request)
+
+    assert told_early == 0
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "table orders-ledger (http"
+    ]
 
 
 def test_a_process_connects_once() -> None:

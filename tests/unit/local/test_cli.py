@@ -27,7 +27,7 @@ def test_down_says_when_nothing_ran(tmp_path: Path) -> None:
     people = CliRunner().invoke(app, ["down", "--dir", str(tmp_path)])
     programs = CliRunner().invoke(app, ["down", "--json", "--dir", str(tmp_path)])
 
-    assert people.stdout == "nothing was running\n"
+    assert people.stdout.startswith(f"nothing runs of the stack in {tmp_path}; `extentflow up`")
     assert json.loads(programs.stdout) == {"stopped": []}
 
 

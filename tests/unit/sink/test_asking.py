@@ -70,3 +70,11 @@ def test_refused_credentials_heard_while_serving_end_the_asking() -> None:
         asking.ask(question, serve=lambda: asking.heard(error("_AUTHENTICATION").args[0]))
 
     assert question.asked == 1
+
+
+def test_a_long_silence_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(SinkUnavailable):
+        questions().ask(Question(*[error("_TIMED_OUT")] * 1000), serve=served)
+
+    told = [record.getMessage() for record in caplog.records]
+    assert told == ["Kafka at broker:9092 does not answer; trying for 10 s"]

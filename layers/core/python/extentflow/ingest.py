@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from extentflow.engines import Engine, Watch, drive
@@ -23,7 +23,7 @@ class JobReport:
     """One job as it stands after a run; totals are the ledger's.
 
     `records` and `bad` count what is committed, that of unfinished extents included. `revision` is
-    the connector's that the job pins.
+    the connector's that the job pins. `delivered_before`: the job was DONE before this run.
     """
 
     job: str
@@ -38,6 +38,7 @@ class JobReport:
     bad: int
     object_bytes: int
     revision: int = 0
+    delivered_before: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,13 @@ class Tally:
     records: int = 0
     bytes_read: int = 0
     peak_rss_bytes: int = 0
-    errors: list[str] = field(default_factory=list)
+    _failed: dict[str, list[str]] = field(default_factory=dict)
     _seen: set[Receipt] = field(default_factory=set)
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """What failed, a line per cause: extents that failed alike are counted, not repeated."""
+        return tuple(_counted(*alike) for alike in self._failed.values())
 
     def expect(self, extent: Extent) -> None:
         """See `Watch`."""
@@ -88,8 +94,13 @@ class Tally:
         self.bytes_read += receipt.bytes_read
         self.peak_rss_bytes = max(self.peak_rss_bytes, receipt.peak_rss_bytes)
         if receipt.outcome is Outcome.FAILED:
-            self.errors.append(receipt.reason)
+            cause = receipt.reason.replace(receipt.uri, "")
+            self._failed.setdefault(cause, []).append(receipt.reason)
         self.watch.see(receipt)
+
+
+def _counted(first: str, *others: str) -> str:
+    return f"{first} (and {len(others)} more extents alike)" if others else first
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +148,18 @@ class Run:
             )
         finally:
             self.engine.close()
+        before = {job.id for job in jobs if job.state is JobState.DONE}
         return RunReport(
             engine=self.name,
             seconds=time.monotonic() - started,
             records_this_run=tally.records,
             bytes_read=tally.bytes_read,
             worker_peak_rss_bytes=tally.peak_rss_bytes,
-            jobs=tuple(report(self.ledger, job) for job in ended),
-            errors=tuple(tally.errors),
+            jobs=tuple(
+                replace(report(self.ledger, job), delivered_before=job.id in before)
+                for job in ended
+            ),
+            errors=tally.errors,
             stopped=self.stopped(),
             left_out=left_out,
         )
@@ -177,6 +192,8 @@ def known_job(ledger: Ledger, job_id: str) -> Job:
     Raises:
         Misconfigured: no such job, or several.
     """
+    if not job_id:
+        raise Misconfigured("give a job's id, or its beginning; `extentflow status` shows them")
     exact = ledger.job(job_id)
     if exact is not None:
         return exact

@@ -8,9 +8,12 @@ Owns: reading addresses, matching keys. Refuses to know: what is done with the o
     file:///data/a.csv       with endpoint.type=localfile
 
 What exists under exactly that name wins: a key or a prefix may hold `*`, `?` or `[`.
+
+Below a prefix, and where a glob does not spell them out, names that begin with `_` or `.` are left
+out, as Hadoop, Hive and Spark do: _SUCCESS markers, checksums, what a job has not finished writing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -19,6 +22,7 @@ from extentflow.model import ObjectVersion
 from extentflow.storage import ObjectStore
 
 GLOB_CHARACTERS = "*?["
+HIDDEN = ("_", ".")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +68,35 @@ class Territory:
         )
 
 
-def select(store: ObjectStore, territory: Territory, pattern: str) -> Iterator[ObjectVersion]:
+def hidden(key: str, prefix: str) -> bool:
+    """Whether a name in `key` that begins behind `prefix` says that it is no data.
+
+    A partition's folder (`_year=2026/`) is data.
+    """
+    begin = prefix.rfind("/") + 1
+    names = key[begin:].split("/")
+    if begin < len(prefix):  # the first name begins within the prefix: somebody spelled it out
+        names = names[1:]
+    return any(name.startswith(HIDDEN) and "=" not in name for name in names)
+
+
+def select(
+    store: ObjectStore,
+    territory: Territory,
+    pattern: str,
+    leave_out: Callable[[str], None] = lambda _key: None,
+) -> Iterator[ObjectVersion]:
     """Yield the pinned versions of all objects that `pattern` (see `Territory.key`) means.
 
-    One HEAD per selected object, none for keys that do not match. A territory may be empty; any
-    other pattern that matches nothing is somebody's mistake.
+    One HEAD per selected object, none for keys that do not match. `leave_out` is told the keys that
+    are hidden. A territory may be empty; any other pattern that matches nothing is somebody's
+    mistake.
 
     Raises:
         Misconfigured: nothing matches.
         ObjectGone, AccessDenied, StoreUnavailable: from the store.
     """
-    for keys in _meanings(store, territory, pattern):
+    for keys in _meanings(store, territory, pattern, leave_out):
         found = False
         for key in keys:
             version = _head(store, territory, key)
@@ -89,18 +111,20 @@ def select(store: ObjectStore, territory: Territory, pattern: str) -> Iterator[O
     )
 
 
-def _meanings(store: ObjectStore, territory: Territory, pattern: str) -> Iterator[Iterator[str]]:
+def _meanings(
+    store: ObjectStore, territory: Territory, pattern: str, leave_out: Callable[[str], None]
+) -> Iterator[Iterator[str]]:
     """Yield the keys of each thing that `pattern` may mean, the likeliest first."""
     if pattern == territory.prefix:
-        yield _below(store, territory, pattern)
+        yield _below(store, territory, pattern, leave_out)
         return
     directory = pattern.endswith("/")
     if not directory:
         yield iter([pattern])
-    yield _below(store, territory, pattern if directory else f"{pattern}/")
+    yield _below(store, territory, pattern if directory else f"{pattern}/", leave_out)
     rest = pattern.removeprefix(territory.prefix)
     if any(character in rest for character in GLOB_CHARACTERS):
-        yield _matching(store, territory, f"{rest}*" if directory else rest)
+        yield _matching(store, territory, f"{rest}*" if directory else rest, leave_out)
 
 
 def _head(store: ObjectStore, territory: Territory, key: str) -> ObjectVersion | None:
@@ -110,17 +134,28 @@ def _head(store: ObjectStore, territory: Territory, key: str) -> ObjectVersion |
         return None
 
 
-def _below(store: ObjectStore, territory: Territory, prefix: str) -> Iterator[str]:
+def _below(
+    store: ObjectStore, territory: Territory, prefix: str, leave_out: Callable[[str], None]
+) -> Iterator[str]:
     """Yield the keys of objects; an empty one that ends with a slash is a console's folder."""
     for listed in store.list(territory.bucket, prefix):
-        if listed.size or not listed.key.endswith("/"):
+        if hidden(listed.key, prefix):
+            leave_out(listed.key)
+        elif listed.size or not listed.key.endswith("/"):
             yield listed.key
 
 
-def _matching(store: ObjectStore, territory: Territory, glob: str) -> Iterator[str]:
+def _matching(
+    store: ObjectStore, territory: Territory, glob: str, leave_out: Callable[[str], None]
+) -> Iterator[str]:
     """Yield the keys whose part behind the territory's prefix matches."""
     literal = min(glob.index(c) for c in GLOB_CHARACTERS if c in glob)
     begin = len(territory.prefix)
-    for key in _below(store, territory, territory.prefix + glob[:literal]):
+
+    def note(key: str) -> None:
+        if fnmatchcase(key[begin:], glob):
+            leave_out(key)
+
+    for key in _below(store, territory, territory.prefix + glob[:literal], note):
         if fnmatchcase(key[begin:], glob):
             yield key

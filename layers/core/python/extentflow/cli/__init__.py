@@ -18,12 +18,13 @@ from typer.exceptions import TyperException
 
 from extentflow import __version__
 from extentflow.cli import catalogue, doctor, output, runs, status
-from extentflow.errors import ExtentflowError, Misconfigured, Permanent
+from extentflow.errors import ExtentflowError, Misconfigured, Permanent, Retryable
 
 NOTHING_STARTED = 2
 INCOMPLETE = 1
 STOPPED = 130
 DEBUG = "--debug"
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 app = typer.Typer(
     name="extentflow",
@@ -109,6 +110,8 @@ def _misspelled(exc: TyperException) -> int:
 def _reported(exc: ExtentflowError) -> int:
     for problem in exc.problems if isinstance(exc, Misconfigured) else [str(exc)]:
         output.complain(problem)
+    if isinstance(exc, Retryable) and any(host in str(exc) for host in LOOPBACK):
+        output.note("that server is on this machine; `extentflow up` starts the local stack")
     return NOTHING_STARTED if isinstance(exc, (Misconfigured, Permanent)) else INCOMPLETE
 
 

@@ -8,6 +8,7 @@ import io
 import json
 import logging
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any, TextIO
@@ -31,6 +32,7 @@ STATE_STYLES = {
 }
 
 PIPE_COLUMNS = 200
+WHOLE = frozenset({"job"})  # what people copy
 
 OURS = "extentflow"
 # What the client tells of passing troubles; what they come to is in our own messages.
@@ -57,7 +59,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     """Write rows under headings; states are coloured where a terminal shows colours."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column in WHOLE)
     for row in rows:
         table.add_row(*(_cell(value) for value in row))
     out.print(table)
@@ -66,6 +68,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 def complain(message: str) -> None:
     """Write an error to standard error, one line per problem."""
     err.print(f"[red]error:[/red] {escape(' '.join(message.splitlines()))}", highlight=False)
+
+
+def note(message: str) -> None:
+    """Write what is worth knowing and no error, to standard error."""
+    err.print(f"note: {message}", highlight=False, markup=False)
 
 
 def show_logs(*, debug: bool, stream: TextIO | None = None) -> None:
@@ -117,6 +124,11 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def moment(seconds: float) -> str:
+    """Return seconds since the epoch as this machine's date and time."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def _plain(value: object) -> object:

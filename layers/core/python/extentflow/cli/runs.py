@@ -115,7 +115,13 @@ def run(
         report = driver.ingest(intakes, again=again)
     for job in report.jobs:
         if job.revision != revision:
-            output.err.print(_older(job, revision), highlight=False)
+            output.note(_older(job, revision))
+    before = sum(job.delivered_before for job in report.jobs)
+    if before:
+        output.note(
+            f"{before} of {len(report.jobs)} objects were delivered before and are left alone; "
+            "--again delivers them a second time"
+        )
     _show(report, as_json=as_json)
 
 
@@ -141,7 +147,7 @@ def replay(
         report = driver.replay(found, ordinal=extent, accept_duplicates=accept_duplicates)
     latest = site.ledger.connector(found.connector)
     if latest is not None and latest.revision != found.revision:
-        output.err.print(_older(report.jobs[0], latest.revision), highlight=False)
+        output.note(_older(report.jobs[0], latest.revision))
     _show(report, as_json=as_json)
 
 
@@ -153,11 +159,17 @@ def _selected(
     territory = Territory(config.name, config.bucket, config.prefix)
     patterns = [territory.key(address) for address in addresses or []] or [config.prefix]
     seen: set[ObjectVersion] = set()
+    hidden: set[str] = set()
     for pattern in patterns:
-        for version in select(store, territory, pattern):
+        for version in select(store, territory, pattern, hidden.add):
             if version not in seen:
                 seen.add(version)
                 yield version
+    if hidden:
+        output.note(
+            f"{len(hidden)} objects are left out because a name begins with _ or . (for example "
+            f"{territory.uri(min(hidden))}); give an object's own address to deliver it"
+        )
 
 
 @contextmanager
@@ -195,6 +207,9 @@ def _show(report: RunReport, *, as_json: bool) -> None:
             output.complain(_remedy(job))
     for error in report.errors[:SHOWN_ERRORS]:
         output.complain(error)
+    if len(report.errors) > SHOWN_ERRORS:
+        rest = len(report.errors) - SHOWN_ERRORS
+        output.note(f"and {rest} more errors; `extentflow status JOB` shows a job's")
     if not report.ok:
         raise typer.Exit(STOPPED if report.stopped else INCOMPLETE)
 
@@ -205,7 +220,7 @@ def _show_table(report: RunReport) -> None:
             job.job,
             job.uri,
             job.state,
-            f"{job.done}/{job.extents}",
+            extents(job),
             f"{job.records:,}",
             f"{job.bad:,}",
         )
@@ -220,9 +235,15 @@ def _show_table(report: RunReport) -> None:
     )
 
 
+def extents(job: JobReport) -> str:
+    """Return how many of a job's extents are done, as `done/all`, and how many failed."""
+    failed = f", {job.failed} failed" if job.failed else ""
+    return f"{job.done}/{job.extents}{failed}"
+
+
 def _older(job: JobReport, revision: int) -> str:
     return (
-        f"note: {job.uri}: job {job.job} has revision {job.revision} of connector "
+        f"{job.uri}: job {job.job} has revision {job.revision} of connector "
         f"{job.connector}, which is at {revision} now; `run --again` begins a full delivery under "
         "that (what is delivered already comes twice)"
     )

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from extentflow.cli import output
 from extentflow.cli.options import AsJson
+from extentflow.cli.runs import extents
 from extentflow.errors import Misconfigured
 from extentflow.ingest import known_job, report
 from extentflow.ledger import ExtentItem
@@ -21,6 +22,7 @@ from extentflow.wiring import Site
 
 MAP_CELLS = 400
 SHOWN_ERRORS = 20
+COLUMNS = ("job", "begun", "connector", "object", "state", "extents", "records", "bad")
 MAP = {
     "DONE": ("█", "green"),
     "working": ("▓", "cyan"),
@@ -49,14 +51,28 @@ def status(
         return
     found = nlargest(limit, site.ledger.jobs(connector, _state(state)), key=lambda job: job.created)
     reports = [report(site.ledger, each) for each in found]
+    if not found and connector is not None:
+        site.connector(connector)  # an unknown name is a mistake
     if as_json:
         output.print_json(reports)
         return
+    if not found:
+        output.note("there are no such jobs; `extentflow run` begins them")
+        return
     rows = [
-        (r.job, r.connector, r.uri, r.state, f"{r.done}/{r.extents}", f"{r.records:,}", r.bad)
-        for r in reports
+        (
+            r.job,
+            output.moment(job.created),
+            r.connector,
+            r.uri,
+            r.state,
+            extents(r),
+            f"{r.records:,}",
+            r.bad,
+        )
+        for job, r in zip(found, reports, strict=True)
     ]
-    output.print_table(("job", "connector", "object", "state", "extents", "records", "bad"), rows)
+    output.print_table(COLUMNS, rows)
 
 
 def _state(text: str | None) -> JobState | None:
@@ -79,6 +95,7 @@ def _show_job(site: Site, job: Job, *, as_json: bool) -> None:
     facts = [
         ("job", job.id),
         ("object", job.version.uri),
+        ("begun", output.moment(job.created)),
         ("connector", f"{job.connector}, revision {job.revision}"),
         ("state", f"{job.state}{': ' + job.reason if job.reason else ''}"),
         ("extents", f"{summary.done} done, {summary.failed} failed of {job.plan.count}"),
@@ -95,9 +112,12 @@ def extent_map(items: dict[int, ExtentItem], count: int) -> Text:
     """Return one cell per extent, or per run of extents where there are many."""
     text = Text()
     step = max(1, -(-count // MAP_CELLS))
-    for cell in _cells(items, count, step):
+    cells = list(_cells(items, count, step))
+    for cell in cells:
         text.append(*MAP[cell])
-    text.append(f"   one cell is {step} extents" if step > 1 else "")
+    legend = ", ".join(f"{MAP[name][0]} {name.lower()}" for name in MAP if name in cells)
+    text.append(f"   {legend}" if cells else "")
+    text.append(f"; one cell is {step} extents" if step > 1 else "")
     return text
 
 

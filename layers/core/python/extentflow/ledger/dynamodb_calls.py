@@ -14,6 +14,7 @@ own nonce, owner or epoch in the item as it was when the condition failed.
     no table, no permission, invalid                  Rejected (a Misconfigured) naming the table
 """
 
+import logging
 import os
 import random
 from collections.abc import Callable, Sequence
@@ -38,7 +39,12 @@ from extentflow.ledger.server_clock import ServerClock, Timing
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
+log = logging.getLogger(__name__)
+
 Answer = TypeVar("Answer")
+
+# Shorter silences need no word to whoever waits.
+SILENCE_SECONDS = 2.0
 
 PASSING_CODES = frozenset(
     {
@@ -73,6 +79,13 @@ NO_ANSWER = (
     HTTPClientError,
     ResponseParserError,
 )
+REMEDIES = {
+    "ResourceNotFoundException": "there is no such table; `extentflow init` creates it, or correct "
+    "ledger.table",
+    "NoRegionError": "no AWS region; set ledger.region, AWS_DEFAULT_REGION or a profile's region",
+    "NoCredentialsError": "no AWS credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or "
+    "AWS_PROFILE, or give this machine a role",
+}
 SERVER_ERROR = 500
 
 
@@ -181,7 +194,8 @@ class DynamoCalls:
             Rejected: as above.
             LedgerUnavailable: no usable answer in time; a write may have taken effect all the same.
         """
-        deadline = self.timing.monotonic() + self.patience.seconds
+        began = self.timing.monotonic()
+        deadline, told = began + self.patience.seconds, False
         tried = 0
         while True:
             tried += 1
@@ -191,6 +205,10 @@ class DynamoCalls:
                 pause = self.patience.pause(tried, self.chance())
                 if self.timing.monotonic() + pause >= deadline:
                     raise self._unavailable(subject, passing, tried) from passing.__cause__
+                if not told and self.timing.monotonic() - began > SILENCE_SECONDS:
+                    told = True
+                    rest = deadline - self.timing.monotonic()
+                    log.warning("%s: %s; trying for %.0f s more", self.address, passing, rest)
                 self.timing.sleep(pause)
 
     def _try(self, subject: str, request: "Callable[[DynamoDBClient], Answer]") -> Answer:
@@ -239,9 +257,8 @@ class DynamoCalls:
         return Refused(images) if images else _Passing(f"transaction cancelled: {codes}")
 
     def _rejected(self, subject: str, code: str, message: str) -> Rejected:
-        if code == "ResourceNotFoundException":
-            remedy = "there is no such table; `extentflow init` creates it, or correct ledger.table"
-            return Rejected(f"{self.address}: {remedy}", code=code)
+        if code in REMEDIES:
+            return Rejected(f"{self.address}: {REMEDIES[code]}", code=code)
         remedy = f"{self.address}: {subject} was refused, {code}: {message}"
         if code in PERMISSION_CODES:
             remedy += " - check credentials and permissions with `extentflow doctor`"

@@ -3,6 +3,7 @@
 Owns: the loop, and which errors end it early. Refuses to know: clients and what is asked.
 """
 
+import logging
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -12,7 +13,12 @@ from extentflow.errors import SinkUnavailable
 from extentflow.sink.patience import Patience
 from extentflow.sink.translate import error_of, hopeless, translate
 
+log = logging.getLogger(__name__)
+
 Answer = TypeVar("Answer")
+
+# Shorter silences need no word to whoever waits.
+SILENCE_SECONDS = 2.0
 
 
 class Questions:
@@ -44,6 +50,7 @@ class Questions:
         """
         seconds = self.patience.request_seconds if seconds is None else seconds
         last = KafkaError(KafkaError.UNKNOWN)
+        began, told = self.patience.clock.monotonic(), False
         for remaining in self.patience.attempts(seconds):
             try:
                 return question(remaining)
@@ -52,6 +59,10 @@ class Questions:
                     last = error_of(exc)
                 serve()
                 self._give_up(last)
+                silent = self.patience.clock.monotonic() - began
+                if not told and silent > SILENCE_SECONDS:
+                    told = True
+                    log.warning("%s does not answer; trying for %.0f s", self.subject, seconds)
         heard = self._heard[-1].str() if self._heard else "is the broker up?"
         raise SinkUnavailable(f"{translate(last, self.subject)} for {seconds:g} s; {heard}")
 
