@@ -6,16 +6,21 @@ from dataclasses import dataclass, field
 import pytest
 
 from extentflow import preflight
-from extentflow.connectors import ConnectorConfig
+from extentflow.connectors import ConnectorConfig, MessageKey
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.model import ObjectVersion
+from extentflow.sink.topics import TopicFacts
+
+USUAL_LIMIT = 1_048_588
 
 
 @dataclass
 class Cluster:
-    """A cluster with some topics."""
+    """A cluster with some topics, all of them alike."""
 
     known: frozenset[str] = frozenset({"records", "dead"})
+    compacted: frozenset[str] = frozenset()
+    max_message_bytes: int = USUAL_LIMIT
     progress_problem: str = ""
     away: bool = False
     asked: list[str] = field(default_factory=list)
@@ -26,11 +31,14 @@ class Cluster:
         if self.progress_problem:
             raise Misconfigured(self.progress_problem)
 
-    def topics(self, names: Sequence[str]) -> object:
+    def topics(self, names: Sequence[str]) -> list[TopicFacts]:
         self.asked += names
         if missing := [name for name in names if name not in self.known]:
             raise Misconfigured([f"topic {name} does not exist" for name in missing])
-        return names
+        return [
+            TopicFacts(name, 1, self.max_message_bytes, compacted=name in self.compacted)
+            for name in names
+        ]
 
 
 def config(**changes: object) -> ConnectorConfig:
@@ -104,3 +112,58 @@ def test_many_objects_of_one_kind_do_not_fill_the_screen() -> None:
 def test_a_broker_that_is_away_is_not_taken_for_a_mistake() -> None:
     with pytest.raises(SinkUnavailable):
         preflight.check(config(), Cluster(away=True), objects("a.csv"))
+
+
+# -- topics that would refuse records -------------------------------------------------------------
+
+
+def test_a_compacted_topic_is_refused_where_records_have_no_key() -> None:
+    (found,) = problems(Cluster(compacted=frozenset({"records"})), config(), objects("a.csv"))
+
+    assert found.startswith("topic records is compacted")
+    assert "connector c gives its records none" in found
+    assert "set message.key" in found
+    assert "cleanup.policy=delete" in found
+
+
+@pytest.mark.parametrize("key", [MessageKey("object"), MessageKey("column", ("id",))])
+def test_a_compacted_topic_takes_records_with_keys(key: MessageKey) -> None:
+    cluster = Cluster(compacted=frozenset({"records"}))
+
+    preflight.check(config(message_key=key), cluster, objects("a.csv"))
+
+    assert cluster.asked == ["records"]
+
+
+def test_a_compacted_dead_letter_queue_is_refused_whatever_keys_records_have() -> None:
+    (found,) = problems(
+        Cluster(compacted=frozenset({"dead"})),
+        config(message_key=MessageKey("object"), errors_tolerance="all", dead_letter_topic="dead"),
+        objects("a.csv"),
+    )
+
+    assert found.startswith("errors.deadletterqueue.topic.name=dead: ")
+    assert "compacted" in found
+    assert "name another topic" in found
+
+
+def test_every_compacted_topic_is_named_beside_everything_else() -> None:
+    found = problems(
+        Cluster(frozenset({"t-csv", "t-txt", "dead"}), compacted=frozenset({"t-csv", "dead"})),
+        config(topic="t-{extension}", errors_tolerance="all", dead_letter_topic="dead"),
+        objects("a.csv", "b.txt", "c"),
+    )
+
+    assert len(found) == 3
+    assert "s3://b/c" in found[0]
+    assert found[1].startswith("topic t-csv is compacted")
+    assert found[2].startswith("errors.deadletterqueue.topic.name=dead: ")
+
+
+def test_a_topic_that_takes_hardly_anything_is_named() -> None:
+    cluster = Cluster(frozenset({"records"}), max_message_bytes=200)
+
+    (found,) = problems(cluster, config(), objects("a.csv"))
+
+    assert found.startswith("topic records: max.message.bytes 200 is too small")
+    assert "raise it to 1061 or more" in found

@@ -1,11 +1,12 @@
-"""What doctor makes of slots that were left behind, and of errors."""
+"""What doctor makes of slots that were left behind, of topics and of errors; how it says so."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 from tests.support.world import World
 
-from extentflow.cli.doctor import Finding, retention, slots, trouble
+from extentflow.cli.doctor import Finding, retention, show, slots, topics, trouble
+from extentflow.connectors import ConnectorConfig, MessageKey
 from extentflow.errors import (
     AccessDenied,
     ExtentflowError,
@@ -14,6 +15,7 @@ from extentflow.errors import (
 )
 from extentflow.settings import WorkerSettings
 from extentflow.sink import ClientSettings
+from extentflow.sink.topics import TopicFacts
 from extentflow.testing.broker import MemoryBroker
 from extentflow.wiring import Site
 
@@ -95,3 +97,91 @@ def test_a_server_that_does_not_answer_is_to_be_started() -> None:
 
     assert found.fact == "no answer; last: refused"
     assert found.remedy == "start it, or correct its address"
+
+
+# -- topics ---------------------------------------------------------------------------------------
+
+
+class Topics(MemoryBroker):
+    """A cluster whose topics are compacted where their names say so, and narrow likewise."""
+
+    def topics(self, names: Sequence[str]) -> list[TopicFacts]:
+        if "missing" in names:
+            raise Misconfigured("topic missing does not exist; create it")
+        (name,) = names
+        limit = 200 if "narrow" in name else 1 << 20
+        return [TopicFacts(name, 8, limit, compacted="compacted" in name)]
+
+
+def of_topics(**changes: object) -> list[Finding]:
+    """Return what doctor finds out about the topics of a connector."""
+    site = Site(WorkerSettings(bootstrap_servers="127.0.0.1:1"))
+    site.__dict__.update(broker=Topics())
+    given: dict[str, object] = {"name": "c", "topic": "records", "s3_bucket": "b", **changes}
+    return list(topics(site, ConnectorConfig(**given)))  # type: ignore[arg-type]
+
+
+def test_topics_that_take_the_records_are_described() -> None:
+    assert of_topics(dead_letter_topic="dead") == [
+        Finding("topic", "ok", "records: 8 partitions, records up to 1.0 MiB"),
+        Finding("dead letter topic", "ok", "dead: 8 partitions, records up to 1.0 MiB"),
+    ]
+
+
+def test_a_topic_that_depends_on_the_object_is_left_to_the_run() -> None:
+    assert of_topics(topic="t-{extension}") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "says"),
+    [
+        ({"topic": "missing"}, "problem", "create it"),
+        ({"topic": "narrow"}, "problem", "raise it to 1061 or more"),
+        ({"topic": "compacted"}, "problem", "set message.key"),
+        (
+            {"topic": "compacted", "message_key": MessageKey("object")},
+            "warning",
+            "only the last record of each key stays",
+        ),
+    ],
+)
+def test_a_topic_that_would_refuse_or_lose_records_is_told(
+    changes: dict[str, object], verdict: str, says: str
+) -> None:
+    (found,) = of_topics(**changes)
+
+    assert (found.check, found.verdict) == ("topic", verdict)
+    assert says in f"{found.fact}; {found.remedy}"
+
+
+def test_a_compacted_dead_letter_queue_is_a_problem_whatever_keys_records_have() -> None:
+    found = of_topics(message_key=MessageKey("object"), dead_letter_topic="compacted")[1]
+
+    assert (found.check, found.verdict) == ("dead letter topic", "problem")
+    assert "name another topic" in found.remedy
+
+
+# -- what people and programs read ----------------------------------------------------------------
+
+FINDINGS = [
+    Finding("clock", "ok", "+0 s against the ledger's server"),
+    Finding("topic", "problem", "t is\nnot there " + "x" * 300, "create it [with] 8 partitions"),
+]
+
+
+def test_a_pipe_gets_a_line_per_check(capsys: pytest.CaptureFixture[str]) -> None:
+    show(FINDINGS, terminal=False)
+
+    assert capsys.readouterr().out.splitlines() == [
+        "clock: ok: +0 s against the ledger's server",
+        f"topic: problem: t is not there {'x' * 300}; create it [with] 8 partitions",
+    ]
+
+
+def test_a_terminal_gets_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    show(FINDINGS[:1], terminal=True)
+
+    head, rule, row = (line for line in capsys.readouterr().out.splitlines() if line.strip())
+    assert head.split() == ["check", "fact", "what", "to", "do"]
+    assert set(rule.strip()) == {"─"}
+    assert row.split() == ["clock", "ok", "+0", "s", "against", "the", "ledger's", "server"]

@@ -135,8 +135,16 @@ def test_the_smaller_message_limit_wins(asked: str, got: str) -> None:
 
 
 def test_a_topic_limit_below_librdkafkas_least_is_a_mistake() -> None:
-    with pytest.raises(Misconfigured, match="1061"):
-        transactional(limit=1_060)
+    client = ClientSettings(max_message_bytes=1_060, topic="narrow")
+
+    with pytest.raises(Misconfigured, match=r"topic narrow: max\.message\.bytes 1060.* to 1061 or"):
+        idempotent_settings(KAFKA, client, delivery_timeout_ms=30_000)
+
+
+def test_topics_of_one_limit_share_a_producer() -> None:
+    one, other = ClientSettings(topic="one"), ClientSettings(topic="other")
+
+    assert one == other
 
 
 def test_unknown_and_invalid_settings_are_found_without_a_broker() -> None:

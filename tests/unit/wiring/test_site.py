@@ -210,7 +210,7 @@ def test_trap_t29_the_client_is_limited_to_what_the_topic_takes(world: World) ->
 
     client = world.site.client(world.extent(world.job()))
 
-    assert client.max_message_bytes == 12_345
+    assert (client.topic, client.max_message_bytes) == ("records", 12_345)
     assert client.producer == {"linger.ms": "7"}
     assert not client.exactly_once
 

@@ -10,8 +10,28 @@ from typing import Protocol
 from extentflow.connectors import ConnectorConfig
 from extentflow.errors import Misconfigured, UnsupportedFormat
 from extentflow.model import ObjectVersion
+from extentflow.sink.settings import too_narrow
 
 SHOWN_OBJECTS = 20
+
+
+class Topic(Protocol):
+    """What a check needs to know of a topic; `max_message_bytes` limits a batch of records."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The largest batch that it takes."""
+        ...
+
+    @property
+    def compacted(self) -> bool:
+        """Whether it refuses records without keys."""
+        ...
 
 
 class Cluster(Protocol):
@@ -21,8 +41,8 @@ class Cluster(Protocol):
         """Create the progress topic where it is missing."""
         ...
 
-    def topics(self, names: Sequence[str]) -> object:
-        """Return facts of topics."""
+    def topics(self, names: Sequence[str]) -> Sequence[Topic]:
+        """Return facts of topics, in that order."""
         ...
 
 
@@ -33,14 +53,50 @@ def check(config: ConnectorConfig, cluster: Cluster, versions: Iterable[ObjectVe
         Misconfigured: every missing or unusable thing, one line each.
         SinkUnavailable: the broker does not answer.
     """
-    wanted = {} if config.dead_letter_topic is None else {config.dead_letter_topic: None}
+    wanted: dict[str, None] = {}
     problems = list(_unusable(config, versions, wanted))
     if len(problems) > SHOWN_OBJECTS:
         rest = len(problems) - SHOWN_OBJECTS
         problems = [*islice(problems, SHOWN_OBJECTS), f"and {rest} more objects like these"]
     _try(problems, cluster.ensure_progress_topic)
-    _try(problems, lambda: cluster.topics(list(wanted)))
+    _try(problems, lambda: _check_topics(config, cluster, wanted))
     if problems:
+        raise Misconfigured(problems)
+
+
+def records_refused(config: ConnectorConfig, topic: Topic) -> str | None:
+    """Return why the connector's records cannot be written to `topic`, with the remedy."""
+    if topic.compacted and config.message_key.source == "none":
+        return (
+            f"topic {topic.name} is compacted, so that it takes only records with keys, and "
+            f"connector {config.name} gives its records none; set message.key, set "
+            "cleanup.policy=delete on the topic, or name another topic"
+        )
+    return too_narrow(topic.name, topic.max_message_bytes)
+
+
+def dead_letters_refused(queue: Topic) -> str | None:
+    """Return why dead letters cannot be written to `queue`, with the remedy."""
+    if not queue.compacted:
+        return None
+    return (
+        f"errors.deadletterqueue.topic.name={queue.name}: the topic is compacted, so that it takes "
+        "only records with keys, and dead letters have none; name another topic, or set "
+        "cleanup.policy=delete on this one"
+    )
+
+
+def _check_topics(config: ConnectorConfig, cluster: Cluster, wanted: dict[str, None]) -> None:
+    """Raise what is wrong with the topics `wanted` by objects and with the dead letter queue."""
+    queue = config.dead_letter_topic
+    names = wanted if queue is None else {**wanted, queue: None}
+    found: list[str | None] = []
+    for topic in cluster.topics(list(names)):
+        if topic.name in wanted:
+            found.append(records_refused(config, topic))
+        if topic.name == queue:
+            found.append(dead_letters_refused(topic))
+    if problems := [problem for problem in found if problem]:
         raise Misconfigured(problems)
 
 

@@ -5,7 +5,7 @@ found out; the rooms answer.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated
 from uuid import uuid4
@@ -16,6 +16,7 @@ from extentflow.cli import output
 from extentflow.cli.options import AsJson
 from extentflow.connectors import ConnectorConfig
 from extentflow.errors import ExtentflowError, Misconfigured, Retryable
+from extentflow.preflight import Topic, dead_letters_refused, records_refused
 from extentflow.sink import ClientSettings, Progress
 from extentflow.wiring import Site
 
@@ -78,12 +79,21 @@ def doctor(
     if as_json:
         output.print_json([asdict(finding) for finding in findings])
     else:
-        output.print_table(
-            ("check", "", "fact", "what to do"),
-            [(f.check, f.verdict, f.fact, f.remedy) for f in findings],
-        )
+        show(findings, terminal=output.out.is_terminal)
     if any(finding.verdict == "problem" for finding in findings):
         raise typer.Exit(INCOMPLETE)
+
+
+def show(findings: Sequence[Finding], *, terminal: bool) -> None:
+    """Print findings: a table where somebody looks, elsewhere a line per check, however long."""
+    if terminal:
+        rows = [(f.check, f.verdict, f.fact, f.remedy) for f in findings]
+        output.print_table(("check", "", "fact", "what to do"), rows)
+        return
+    for found in findings:
+        said = "; ".join(filter(None, (found.fact, found.remedy)))
+        line = " ".join(f"{found.check}: {found.verdict}: {said}".split())
+        output.out.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _examine(site: Site, connector: str | None) -> Iterator[Finding]:
@@ -207,10 +217,7 @@ def _connector(site: Site, name: str, *, broker: bool) -> Iterator[Finding]:
     yield _try("objects", lambda: _first_object(site, config, revision))
     if not broker:
         return
-    if "{" not in config.topic:
-        yield _topic(site, "topic", config.topic)
-    if config.dead_letter_topic is not None:
-        yield _topic(site, "dead letter topic", config.dead_letter_topic)
+    yield from topics(site, config)
 
 
 def _first_object(site: Site, config: ConnectorConfig, revision: int) -> str:
@@ -225,15 +232,25 @@ def _first_object(site: Site, config: ConnectorConfig, revision: int) -> str:
     return f"{version.uri} can be read; the bucket is {versioned}"
 
 
-def _topic(site: Site, check: str, name: str) -> Finding:
-    finding = _try(check, lambda: _topic_fact(site, name))
-    if finding.verdict == "ok" and site.topic(name).compacted:
-        remedy = "records without keys are refused, older ones of a key vanish: use another topic"
-        return Finding(check, "warning", f"{finding.fact}, compacted", remedy)
-    return finding
+def topics(site: Site, config: ConnectorConfig) -> Iterator[Finding]:
+    """Yield what there is to say of a connector's topics, as far as they are known by name."""
+    if "{" not in config.topic:
+        yield _topic(site, "topic", config.topic, lambda topic: records_refused(config, topic))
+    queue = config.dead_letter_topic
+    if queue is not None:
+        yield _topic(site, "dead letter topic", queue, dead_letters_refused)
 
 
-def _topic_fact(site: Site, name: str) -> str:
-    facts = site.topic(name)
+def _topic(site: Site, check: str, name: str, refused: Callable[[Topic], str | None]) -> Finding:
+    try:
+        facts = site.topic(name)
+        if problem := refused(facts):
+            raise Misconfigured(problem)
+    except ExtentflowError as exc:
+        return trouble(check, exc)
     limit = output.size(facts.max_message_bytes)
-    return f"{name}: {facts.partitions} partitions, records up to {limit}"
+    fact = f"{name}: {facts.partitions} partitions, records up to {limit}"
+    if not facts.compacted:
+        return Finding(check, "ok", fact)
+    remedy = "only the last record of each key stays; where all count, set cleanup.policy=delete"
+    return Finding(check, "warning", f"{fact}, compacted", remedy)

@@ -96,13 +96,15 @@ class ClientSettings:
 
     `producer` are librdkafka keys (from `producer.*`); `exactly_once` False asks for an idempotent
     producer without transactions for the records. A record over `max_message_bytes` is refused by
-    itself; batches of several stay below `max_batch_bytes`, for topics that take less.
+    itself; batches of several stay below `max_batch_bytes`, for topics that take less. `topic` is
+    whose limit that is: messages name it, and producers do not differ by it.
     """
 
     producer: Mapping[str, str] = field(default_factory=dict)
     exactly_once: bool = True
     max_message_bytes: int | None = None
     max_batch_bytes: int | None = None
+    topic: str = field(default="", compare=False)
 
 
 class Sink(Protocol):

@@ -126,6 +126,17 @@ def problems(kafka: Mapping[str, str], producer: Mapping[str, str]) -> list[str]
     return found
 
 
+def too_narrow(topic: str, max_message_bytes: int) -> str | None:
+    """Return why no client can be limited to what `topic` takes, with the remedy; else None."""
+    least = LEAST_MESSAGE_BYTES + BATCH_HEADER_BYTES
+    if max_message_bytes >= least:
+        return None
+    return (
+        f"topic {topic}: max.message.bytes {max_message_bytes} is too small to work with; "
+        f"raise it to {least} or more"
+    )
+
+
 def _complaint(settings: Mapping[str, str]) -> str:
     try:
         Producer({**settings, "log_level": 0})
@@ -138,12 +149,9 @@ def _message_limit(client: ClientSettings) -> dict[str, str]:
     """Make a too large record fail alone, at enqueue, not with its whole batch at the broker."""
     if client.max_message_bytes is None:
         return {}
+    if problem := too_narrow(client.topic, client.max_message_bytes):
+        raise Misconfigured(problem)
     limit = client.max_message_bytes - BATCH_HEADER_BYTES
-    if limit < LEAST_MESSAGE_BYTES:
-        raise Misconfigured(
-            f"max.message.bytes {client.max_message_bytes} is too small to work with; "
-            f"raise it to {LEAST_MESSAGE_BYTES + BATCH_HEADER_BYTES} or more"
-        )
     asked = client.producer.get("message.max.bytes", str(limit))
     return {"message.max.bytes": str(min(limit, int(asked)) if asked.isdigit() else asked)}
 

@@ -188,5 +188,13 @@ def _facts(admin: Admin, name: str, partitions: int) -> TopicFacts:
         name,
         partitions,
         int(config["max.message.bytes"]),
-        compacted="compact" in config.get("cleanup.policy", ""),
+        compacted=is_compacted(config.get("cleanup.policy", "")),
     )
+
+
+def is_compacted(policy: str) -> bool:
+    """Whether a topic of that `cleanup.policy` keeps the last record of each key, and wants keys.
+
+    One that deletes as well (`compact,delete`) does.
+    """
+    return "compact" in (word.strip() for word in policy.split(","))

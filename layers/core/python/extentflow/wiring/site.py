@@ -267,12 +267,14 @@ class Site:
         The topic's decides which records are too large, never the dead letter queue's.
         """
         config = self.config(extent.connector, self.revision(extent))
-        limit = self.topic(config.topic_for(extent.version)).max_message_bytes
+        topic = config.topic_for(extent.version)
+        limit = self.topic(topic).max_message_bytes
         return ClientSettings(
             producer=options.resolved(config.producer),
             exactly_once=config.exactly_once,
             max_message_bytes=limit,
             max_batch_bytes=min(limit, self._dead_letter_limit(config) or limit),
+            topic=topic,
         )
 
     def _dead_letter_limit(self, config: ConnectorConfig) -> int | None:
