@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.integration.conftest import MakeTopic
 from tests.support.delivery import PROGRAM, Delivery, eventually, joined, numbered_lines
 from tests.support.real import Crash, at, crash, run_here, take_over, the_job
 
@@ -216,6 +217,24 @@ def test_what_a_connector_misses_is_one_line_that_names_it_and_nothing_is_starte
     for error, name in zip(said.errors, named, strict=True):
         assert name in error
         assert remedy in error
+    assert line.jobs == []
+
+
+def test_compacted_topics_are_refused_before_a_record_without_a_key_is(
+    line: CommandLine, make_topic: MakeTopic
+) -> None:
+    policy = {"cleanup.policy": "compact,delete"}
+    topic, queue = make_topic("compacted", config=policy), make_topic("queue", config=policy)
+    line.delivery.put("x.txt", joined(LINES))
+    line.put(topic=topic, errors__tolerance="all", errors__deadletterqueue__topic__name=queue)
+
+    said = line.say("run", *line.connector, "--engine", "inline")
+
+    assert said.code == 2
+    assert len(said.errors) == 2
+    for error, name in zip(said.errors, (queue, topic), strict=True):
+        assert name in error
+        assert "is compacted" in error
     assert line.jobs == []
 
 
@@ -553,7 +572,7 @@ def test_doctor_finds_everything_in_order(alone: CommandLine) -> None:
         "objects",
         "topic",
     ]
-    assert line.say("doctor", *line.connector).out.count(" ok ") == 10
+    assert line.say("doctor", *line.connector).out.count(": ok: ") == 10
 
 
 @pytest.mark.parametrize(

@@ -156,8 +156,8 @@ def test_every_compacted_topic_is_named_beside_everything_else() -> None:
 
     assert len(found) == 3
     assert "s3://b/c" in found[0]
-    assert found[1].startswith("topic t-csv is compacted")
-    assert found[2].startswith("errors.deadletterqueue.topic.name=dead: ")
+    assert found[1].startswith("errors.deadletterqueue.topic.name=dead: ")
+    assert found[2].startswith("topic t-csv is compacted")
 
 
 def test_a_topic_that_takes_hardly_anything_is_named() -> None:

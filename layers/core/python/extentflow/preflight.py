@@ -89,7 +89,7 @@ def dead_letters_refused(queue: Topic) -> str | None:
 def _check_topics(config: ConnectorConfig, cluster: Cluster, wanted: dict[str, None]) -> None:
     """Raise what is wrong with the topics `wanted` by objects and with the dead letter queue."""
     queue = config.dead_letter_topic
-    names = wanted if queue is None else {**wanted, queue: None}
+    names = wanted if queue is None else {queue: None, **wanted}
     found: list[str | None] = []
     for topic in cluster.topics(list(names)):
         if topic.name in wanted:
