@@ -147,7 +147,10 @@ def records(converters: Collection[str]) -> Group:
                 kind=MESSAGE_KEY,
                 default=MessageKey(),
                 shown="none",
-                doc="`none`, `object` (the object's key) or `column:name[,name]`.",
+                doc=(
+                    "`none`, `object` (the object's key) or `column:name[,name]`. One column's null"
+                    " is a null key; a JSON line without such a member is a bad record."
+                ),
             ),
             Key(
                 name="key.converter",

@@ -13,7 +13,7 @@ from __future__ import annotations
 import operator
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,8 @@ def open_jsonl(options: FormatOptions) -> LineFormat:
     """Return the format `jsonl`: `value` (binary), then one string column per `options.columns`.
 
     `jsonl_validate` makes an invalid line a bad record; so do `columns`, which need it parsed.
-    A member that is missing or null is null; text is itself; anything else is its JSON text as it
-    stands in the line, without whitespace (1.10 stays 1.10).
+    A member that is null is null; text is itself; anything else is its JSON text as it stands in
+    the line, without whitespace (1.10 stays 1.10). A line without one of the members is bad.
 
     Raises:
         Misconfigured: a member called `value` is asked for.
@@ -104,29 +104,44 @@ def invalid_json(values: pa.BinaryArray) -> dict[int, str]:
 def _members(
     values: pa.BinaryArray, names: Sequence[str]
 ) -> tuple[list[pa.StringArray], dict[int, str]]:
-    rows: list[tuple[str | None, ...]] = []
+    columns: list[list[str | None]] = [[] for _ in names]
     reasons: dict[int, str] = {}
+    wanted = frozenset(names)
     for row, text in enumerate(values.to_pylist()):
         try:
             document = orjson.loads(text)
         except orjson.JSONDecodeError as exc:
             reasons[row] = f"not one JSON value: {exc}"
+            continue
+        members = document if isinstance(document, dict) else {}
+        if members.keys() >= wanted:
+            for name, column in zip(names, columns, strict=True):
+                column.append(_text(members[name], text, name))
         else:
-            rows.append(tuple(_texts(document, text, names)))
-    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
+            reasons[row] = _lacking([name for name in names if name not in members])
     return [pa.array(column, pa.string()) for column in columns], reasons
 
 
-def _texts(document: Any, text: bytes, names: Iterable[str]) -> Iterator[str | None]:  # noqa: ANN401
-    members = document if isinstance(document, dict) else {}
-    for name in names:
-        value = members.get(name)
-        if value is None or isinstance(value, str):
-            yield value
-        elif type(value) is int and value:  # not -0, which is read as 0
-            yield str(value)
-        else:
-            yield _source_text(text.decode(), name)
+def _text(value: Any, line: bytes, name: str) -> str | None:  # noqa: ANN401
+    if value is None or isinstance(value, str):
+        return value
+    if type(value) is int and value:  # not -0, which is read as 0
+        return str(value)
+    return _source_text(line.decode(), name)
+
+
+def _lacking(names: Sequence[str]) -> str:
+    """Say what to do about a line without members that its key is made of.
+
+    It is no null key: a name that is spelled wrong would scatter every record over the partitions.
+    """
+    listed = ", ".join(map(repr, names))
+    found = f"is no member {listed}" if len(names) == 1 else f"are no members {listed}"
+    nulls = ", ".join(f"{orjson.dumps(name).decode()}:null" for name in names)
+    return (
+        f"there {found}, which message.key names; correct message.key, or write {nulls} where a"
+        " record has no key"
+    )
 
 
 def _source_text(document: str, name: str) -> str:
