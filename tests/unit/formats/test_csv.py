@@ -3,6 +3,7 @@
 import csv
 import datetime as dt
 import io
+import re
 from decimal import Decimal
 from itertools import product
 from typing import Any, Literal
@@ -13,10 +14,12 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tests.laws.laws import Decoded, decoded, extent_of
 
+from extentflow.connectors import connector_table
 from extentflow.errors import CorruptObject, Misconfigured, UnsupportedFormat
 from extentflow.formats import FormatOptions
 from extentflow.formats.csv import open_csv
 from extentflow.formats.csv_grammar import Dialect, Grammar, Malformed, Unbalanced
+from extentflow.formats.csv_rows import MULTILINE
 from extentflow.testing.stores import MemorySource
 
 BOM = b"\xef\xbb\xbf"
@@ -242,15 +245,25 @@ def test_bad_records_of_all_kinds_are_told_in_order() -> None:
 def test_trap_t06_an_unbalanced_quote_fails_the_extent_with_its_offset(tolerated: bytes) -> None:
     body = b"a,b\n0,0\n" + tolerated
 
-    with pytest.raises(CorruptObject, match=r"memory/object: the line at byte 8 .*csv\.multiline"):
+    with pytest.raises(CorruptObject, match=r"memory/object: the line at byte 8 ") as caught:
         read(body)
+
+    assert "not supported" in str(caught.value)
+    assert "as Parquet or JSON lines" in str(caught.value)
+
+
+def test_messages_name_only_keys_that_exist() -> None:
+    named = re.findall(r"csv\.[a-z.]*[a-z]", MULTILINE)
+
+    assert set(named) == {"csv.quote.char"}
+    assert set(named) <= {key.name for key in connector_table()}
 
 
 def test_trap_t06_no_cut_through_a_quoted_newline_finishes_all_extents() -> None:
     body = b'a,b\n1,x\n2,"one\ntwo,2\nthree"\n3,y\n'
 
     for cut in range(1, len(body)):
-        with pytest.raises(CorruptObject, match=r"csv\.multiline"):
+        with pytest.raises(CorruptObject, match="records that span lines"):
             read(body, cut)
 
 

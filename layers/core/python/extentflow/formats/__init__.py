@@ -96,7 +96,8 @@ class FormatOptions:
     memory and are arguments so that tests can use two bytes. `validate_text`: an invalid UTF-8
     sequence makes a bad record (False where the bytes are passed through).
     `columns`: JSON members that a key needs from JSON lines; a line without them is bad.
-    `csv_schema`: column name -> Arrow type, in file order; empty means names from the header and strings.
+    `csv_schema`: column name -> Arrow type, in file order; empty means names from the header and
+    strings.
     """
 
     compression: str = "none"

@@ -30,8 +30,8 @@ from extentflow.formats.text import not_utf8
 __all__ = ["MULTILINE", "Rows"]
 
 MULTILINE = (
-    "records that span lines (csv.multiline) are not supported yet; where quotes are plain text,"
-    " set csv.quote.char to a character that the object does not hold"
+    "records that span lines are not supported yet; write such data as Parquet or JSON lines, or,"
+    " where quotes are plain text, set csv.quote.char to a character that the object does not hold"
 )
 _LF, _CR = 10, 13
 
