@@ -1,13 +1,14 @@
 """Decode, convert, blame: what becomes of chunks on their way to records."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import pyarrow as pa
 import pytest
 
 from extentflow.converters import Converter
+from extentflow.converters.raw import bytes_converter, string_converter
 from extentflow.errors import CorruptObject, CorruptRecord, UnsupportedType
 from extentflow.formats import BadRecord, Chunk
 from extentflow.model import Extent, ObjectVersion
@@ -198,6 +199,34 @@ def test_an_unsupported_type_is_raised_before_the_first_record() -> None:
 
     with pytest.raises(UnsupportedType):
         prepared(Scripted([chunk(b"a")]), refusing)
+
+
+def no_such_column(schema: pa.Schema) -> Converter:
+    return string_converter(schema, ["x"])
+
+
+def test_a_column_that_is_not_there_is_told_with_the_object_and_the_key_that_names_it() -> None:
+    with pytest.raises(UnsupportedType) as caught:
+        prepared(Scripted([chunk(b"a")]), key=no_such_column)
+
+    assert str(caught.value) == (
+        "s3://bucket/key[0-100): keys (message.key, key.converter) of connector c: "
+        "there is no column 'x'; name one of 'value'"
+    )
+
+
+def test_values_that_cannot_be_made_are_told_with_the_object_and_the_key_that_asks_for_them() -> (
+    None
+):
+    with pytest.raises(UnsupportedType, match=r"^s3://bucket/key\[0-100\): values \(value\.conv"):
+        prepared(Scripted([chunk(b"a")]), no_such_column)
+
+
+def test_a_column_that_changes_its_type_within_an_object_is_told_with_the_object() -> None:
+    texts = replace(chunk(start=10), batch=pa.record_batch({"value": pa.array(["text"])}))
+
+    with pytest.raises(UnsupportedType, match=r"^s3://bucket/key\[0-100\): values .* changed from"):
+        prepared(Scripted([chunk(b"a"), texts]), bytes_converter)
 
 
 def test_trap_t08_a_decode_error_comes_through_behind_what_was_decoded() -> None:

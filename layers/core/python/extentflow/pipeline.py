@@ -1,21 +1,26 @@
 """One connector applied to one object version: bytes -> columns -> records, ready to send.
 
-Owns: the order decode, convert, blame. Refuses to know: transactions, slots, what happens to bad
-records (the runner decides), which format, converter or store is at work.
+Owns: the order decode, convert, blame; saying where a converter's fault is. Refuses to know:
+transactions, slots, what happens to bad records (the runner decides), which format, converter or
+store is at work.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pyarrow as pa
 
 from extentflow.converters import Converter
-from extentflow.errors import CorruptRecord
+from extentflow.errors import CorruptRecord, UnsupportedType
 from extentflow.formats import BadRecord, Chunk, Format
 from extentflow.model import Extent
 from extentflow.sink import Records
 from extentflow.storage import RangeSource
+
+_VALUES = "values (value.converter)"
+_KEYS = "keys (message.key, key.converter)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,10 @@ class Pipeline:
         for chunk in self.format.decode(self.source, extent, position):
             if converters is None:
                 schema = chunk.batch.schema
-                converters = (self.value(schema), self.key(schema) if self.key else None)
+                converters = (
+                    _built(self.value, schema, extent, _VALUES),
+                    _built(self.key, schema, extent, _KEYS) if self.key else None,
+                )
             yield self._convert(chunk, *converters)
 
     def _convert(self, chunk: Chunk, value: Converter, key: Converter | None) -> Prepared:
@@ -68,6 +76,30 @@ class Pipeline:
                 records = Records(self.topic, values, keys, partition=self.partition)
                 return Prepared(records, chunk.places, chunk.bad, chunk.next_position)
             chunk = _without(chunk, blamed)
+
+
+def _built(
+    build: Callable[[pa.Schema], Converter], schema: pa.Schema, extent: Extent, made: str
+) -> Converter:
+    """Return the converter for a schema; what it cannot make is told with object and connector."""
+    with _located(extent, made):
+        convert = build(schema)
+
+    def located(batch: pa.RecordBatch) -> pa.BinaryArray | pa.LargeBinaryArray:
+        with _located(extent, made):
+            return convert(batch)
+
+    return located
+
+
+@contextmanager
+def _located(extent: Extent, made: str) -> Iterator[None]:
+    try:
+        yield
+    except UnsupportedType as exc:
+        raise UnsupportedType(
+            f"{extent.uri}: {made} of connector {extent.connector}: {exc}"
+        ) from exc
 
 
 def _converted(converter: Converter, batch: pa.RecordBatch, blamed: dict[int, str]) -> pa.Array:
