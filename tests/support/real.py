@@ -20,6 +20,8 @@ from extentflow.ingest import RunReport, known_job
 from extentflow.model import Extent, Job, ObjectVersion
 from extentflow.pipeline import Pipeline
 from extentflow.settings import WorkerSettings
+from extentflow.sink.flush import FlushingSink
+from extentflow.sink.transaction import TransactionalSink
 from extentflow.storage import RangeSource
 from extentflow.wiring import Site, options
 from extentflow.wiring.worker import SiteWorker
@@ -91,6 +93,14 @@ class ShortChunks(Site):
         return replace(usual, format=Hooked(usual.format, self._before))
 
 
+def _vanish(made: SiteWorker) -> None:
+    """Let go of the producer as a crash does: nothing is aborted, nothing is closed."""
+    hold, made._slots._hold = made._slots._hold, None
+    if hold is not None:
+        assert isinstance(hold.sink, TransactionalSink | FlushingSink)
+        hold.sink._client.orphan()
+
+
 @contextmanager
 def worker(delivery: Delivery, *, before: Before = nothing) -> Iterator[SiteWorker]:
     """Be a worker on this thread; a `Crash` leaves claim, lease and open transaction behind."""
@@ -98,7 +108,7 @@ def worker(delivery: Delivery, *, before: Before = nothing) -> Iterator[SiteWork
     try:
         yield made
     except Crash:
-        made._slots.drop()
+        _vanish(made)
         raise
     made.close()
 

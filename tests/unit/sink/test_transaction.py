@@ -191,3 +191,47 @@ def test_an_abort_mends_a_torn_transaction() -> None:
 
     assert producer.calls[:2] == ["begin_transaction", "abort_transaction"]
     assert producer.calls[-1] == "commit_transaction"
+
+
+def test_a_sink_that_is_closed_abandons_its_open_transaction_before_the_producer_goes() -> None:
+    producer = ScriptedProducer()
+    slot = transactions(producer)
+    with slot.begun():
+        pass
+
+    slot.abandon()
+
+    assert producer.calls == ["begin_transaction", "abort_transaction"]
+
+
+def test_an_abandoned_transaction_that_cannot_be_aborted_hides_nothing_worse() -> None:
+    producer = ScriptedProducer(abort_transaction=[TIMED_OUT])
+    slot = transactions(producer)
+    with slot.begun():
+        pass
+
+    slot.abandon()
+
+    assert producer.calls[:2] == ["begin_transaction", "abort_transaction"]
+
+
+def test_a_transaction_whose_commit_was_tried_is_not_abandoned() -> None:
+    """It may have happened; only whoever fences may decide about it."""
+    producer = ScriptedProducer(commit_transaction=[TIMED_OUT] * 100)
+    slot = transactions(producer)
+    with pytest.raises(SinkUnavailable):
+        slot.commit(Progress(epoch=1))
+
+    slot.abandon()
+
+    assert "abort_transaction" not in producer.calls
+
+
+def test_nothing_is_abandoned_where_nothing_is_open() -> None:
+    producer = ScriptedProducer()
+    slot = transactions(producer)
+    slot.commit(Progress(epoch=1))
+
+    slot.abandon()
+
+    assert "abort_transaction" not in producer.calls

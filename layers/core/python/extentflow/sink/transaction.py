@@ -11,11 +11,11 @@ producer; the slot's next owner aborts what was left open, or finds it committed
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
-from extentflow.errors import SinkUnavailable
+from extentflow.errors import ExtentflowError, SinkUnavailable
 from extentflow.sink import Progress, Records, Refusal
 from extentflow.sink.bounded import bounded
 from extentflow.sink.enqueue import enqueue, require_equal_lengths
@@ -27,6 +27,7 @@ from extentflow.sink.translate import error_of, resumable
 
 # What a client that answers at all needs beyond half of a commit's time.
 HANG_SECONDS = 12.0
+ABANDON_SECONDS = 0.5
 
 
 def initialise(client: Client, patience: Patience) -> None:
@@ -62,6 +63,7 @@ class Transactions:
         self._patience = patience
         self._open = False
         self._torn = False
+        self._committing = False
 
     @contextmanager
     def begun(self) -> Iterator[Producer]:
@@ -89,9 +91,10 @@ class Transactions:
         """Commit what was sent, and `progress` with it. Raises as `Sink.commit`."""
         offsets = [offset_of(progress)]
         with self.begun() as producer:
+            self._committing = True
             self._resume(lambda seconds: self._send_offsets(producer, offsets, seconds))
             self._resume(producer.commit_transaction)
-        self._open = False
+        self._open = self._committing = False
 
     def _send_offsets(
         self, producer: Producer, offsets: list[TopicPartition], seconds: float
@@ -114,6 +117,17 @@ class Transactions:
                 self._resume(producer.abort_transaction)
         self._open = self._torn = False
         self._client.forgive()
+
+    def abandon(self) -> None:
+        """Abort what was sent, if nobody tried to commit it, before the producer is dropped.
+
+        Whatever comes of it, librdkafka adds no partitions to the transaction any more: doing that
+        while it is destroyed ends the process (2.16.1, `Assertion rk_eos.txn_req_cnt > 0`).
+        """
+        if not self._open or self._committing:
+            return
+        with suppress(ExtentflowError), self._client.calling() as producer:
+            producer.abort_transaction(ABANDON_SECONDS)
 
     def _resume(self, call: Callable[[float], None]) -> None:
         seconds = self._patience.commit_seconds
@@ -165,4 +179,5 @@ class TransactionalSink:
 
     def close(self) -> None:
         """Drop the producer, as `Sink.close`."""
+        self._transactions.abandon()
         self._client.close()
