@@ -155,14 +155,41 @@ def test_path_style_follows_the_endpoint_unless_set(options: StoreOptions, style
     assert client.meta.config.s3["addressing_style"] == style  # type: ignore[attr-defined]
 
 
-def test_missing_credentials_are_denied_with_a_remedy(
-    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("environment", "why"),
+    [
+        ({}, "Unable to locate credentials"),
+        ({"AWS_ACCESS_KEY_ID": "AKIDOWN"}, "missing: AWS_SECRET_ACCESS_KEY"),
+        ({"AWS_PROFILE": "nobody"}, "profile (nobody) could not be found"),
+    ],
+    ids=["none", "half", "profile"],
+)
+def test_missing_credentials_are_denied_with_every_way_to_give_them(
+    open_store: OpenStore,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    environment: dict[str, str],
+    why: str,
 ) -> None:
     no_chain(monkeypatch, tmp_path)
+    for name, text in environment.items():
+        monkeypatch.setenv(name, text)
     store = open_store(access_key_id=None, secret_access_key=None)
 
-    with pytest.raises(AccessDenied, match=r"s3://bucket/key: no usable credentials .*set aws\."):
+    with pytest.raises(AccessDenied) as caught:
         store.head("bucket", "key")
+
+    fact, _, remedy = str(caught.value).partition("; ")
+    assert fact.startswith("s3://bucket/key: no usable credentials (")
+    assert why in fact
+    for way in (
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        "AWS_PROFILE",
+        "a role",
+        "aws.access.key.id and aws.secret.access.key",
+        "${env:NAME}",
+    ):
+        assert way in remedy
 
 
 def no_chain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

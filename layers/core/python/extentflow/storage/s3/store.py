@@ -46,6 +46,12 @@ _NO_CREDENTIALS = (
     boto.CredentialRetrievalError,
     boto.TokenRetrievalError,
     boto.NoAuthTokenError,
+    boto.ProfileNotFound,
+)
+_GIVE_CREDENTIALS = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, in the environment of every "
+    "worker, give its machine a role, or write references in the connector's aws.access.key.id and "
+    "aws.secret.access.key, for example ${env:NAME}"
 )
 # Besides botocore's own: a list page that was cut inside its XML, and what urllib3 raises while a
 # body is read without botocore translating it.
@@ -225,8 +231,7 @@ class S3Store:
             raise _refusal(exc, where, self.endpoint).error() from exc
         except _NO_CREDENTIALS as exc:
             raise AccessDenied(
-                f"{where}: no usable credentials ({exc}); set aws.access.key.id and "
-                "aws.secret.access.key, or give the process a role"
+                f"{where}: no usable credentials ({exc}); {_GIVE_CREDENTIALS}"
             ) from exc
         except boto.SSLError as exc:
             if "CERTIFICATE_VERIFY_FAILED" in str(exc):
