@@ -54,8 +54,10 @@ def test_programs_get_the_verdict_as_json(
     good = run_command_line(app, ["connectors", "validate", "--json", written(tmp_path, GOOD)])
     valid = json.loads(capsys.readouterr().out)
     bad = run_command_line(app, ["connectors", "validate", "--json", written(tmp_path, BAD)])
-    invalid = json.loads(capsys.readouterr().out)
+    out, err = capsys.readouterr()
+    invalid = json.loads(out)
 
+    assert err == ""
     assert (good, valid) == (0, {"valid": True, "problems": [], "name": "orders"})
     assert (bad, invalid["valid"], len(invalid["problems"])) == (2, False, 8)
 
@@ -79,6 +81,20 @@ def test_a_file_that_cannot_be_read_is_named(
     assert run_command_line(app, ["connectors", "validate", str(file)]) == 2
 
     assert message in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_read_is_told_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "c.json"
+    file.write_bytes(b'{"name": ')
+
+    assert run_command_line(app, ["connectors", "validate", "--json", str(file)]) == 2
+
+    out, err = capsys.readouterr()
+    (problem,) = json.loads(out)["problems"]
+    assert "not JSON" in problem
+    assert err == ""
 
 
 def test_a_directory_is_no_connector(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

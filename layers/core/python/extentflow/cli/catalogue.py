@@ -16,6 +16,8 @@ from extentflow.errors import Misconfigured
 from extentflow.ledger import ConnectorVersion
 from extentflow.wiring import Site, check_connector
 
+NOTHING_STARTED = 2
+
 app = typer.Typer(help="Declare which objects go to which topic, and how.", no_args_is_help=True)
 
 File = Annotated[
@@ -30,9 +32,10 @@ def validate(file: File, *, as_json: AsJson = False) -> None:
     try:
         config = check_connector(load(file))
     except Misconfigured as exc:
-        if as_json:
-            output.print_json({"valid": False, "problems": exc.problems})
-        raise
+        if not as_json:
+            raise
+        output.print_json({"valid": False, "problems": exc.problems})
+        raise typer.Exit(NOTHING_STARTED) from exc
     if as_json:
         output.print_json({"valid": True, "problems": [], "name": config.name})
     else:
