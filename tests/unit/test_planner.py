@@ -18,7 +18,7 @@ from extentflow.errors import (
     StoreUnavailable,
 )
 from extentflow.formats import Format
-from extentflow.model import Extent, ExtentState, Job, JobState, Outcome
+from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Outcome
 from extentflow.planner import Intake, target_bytes
 from extentflow.runner import run_extent
 from extentflow.sink import ClientSettings
@@ -121,6 +121,84 @@ def test_what_a_job_was_registered_with_is_never_recomputed() -> None:
 
     assert again == first
     assert [(e.start, e.end) for e in world.planner.extents(again)] == [(0, 4), (4, 8)]
+
+
+class Uncounted(Bytewise):
+    """A format whose extents nobody may count one by one."""
+
+    def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
+        raise AssertionError(f"{source.version.uri} was to be cut by {target_bytes}, not looked at")
+
+
+class Whole(Uncounted):
+    """A format that cannot be cut, such as lines inside a compression."""
+
+    splittable = False
+
+
+class Rows(Uncounted):
+    """A format that is cut where its rows allow it."""
+
+    place: Literal["offset", "row"] = "row"
+
+
+def huge(world: World, size: int, extent_bytes: int) -> Intake:
+    """Return what a job for an object of that size is made of; there is no such object."""
+    return world.intake(ObjectVersion("bucket", "huge.csv", None, "etag", size), extent_bytes)
+
+
+def test_an_absurd_number_of_extents_is_refused_before_anything_is_stored() -> None:
+    world = World(format=Uncounted())
+    intake = huge(world, 1 * TIB, 1_000)
+
+    for refuse in (world.planner.register, world.planner.dry_run):
+        with pytest.raises(Misconfigured) as caught:
+            refuse(intake)
+
+        assert str(caught.value) == (
+            "s3://bucket/huge.csv has 1099511627776 bytes: extent.bytes=1000 of connector c makes"
+            " 1,099,511,628 extents, and a job has at most 1,000,000; set extent.bytes to 1099512"
+            " or more, or to auto"
+        )
+    assert list(world.ledger.jobs()) == []
+
+
+@pytest.mark.parametrize(("size", "fits"), [(7_000_000, True), (7_000_001, False)])
+def test_a_million_extents_are_not_too_many(size: int, *, fits: bool) -> None:
+    world = World(format=Uncounted())
+    intake = huge(world, size, 7)
+
+    if fits:
+        assert world.planner.register(intake).plan.target_bytes == 7
+    else:
+        with pytest.raises(Misconfigured, match=r"set extent\.bytes to 8 or more"):
+            world.planner.register(intake)
+
+
+def test_the_size_that_a_refusal_names_will_do() -> None:
+    world = World(format=Uncounted())
+
+    job = world.planner.register(huge(world, 1 * TIB, 1_099_512))
+
+    assert job.plan.target_bytes == 1_099_512
+
+
+@pytest.mark.parametrize("fmt", [Whole(), Rows()], ids=["whole", "rows"])
+def test_small_extents_are_no_mistake_where_the_format_decides_about_cuts(fmt: Format) -> None:
+    world = World(format=fmt)
+
+    job = world.planner.register(huge(world, 1 * TIB, 1_000))
+
+    assert job.plan.target_bytes == 1_000
+
+
+def test_a_job_goes_on_as_it_was_planned_whatever_its_connector_says_by_now() -> None:
+    world = World(format=Uncounted())
+    first = world.planner.register(huge(world, 1 * TIB, 64 * MIB))
+
+    again = world.planner.register(huge(world, 1 * TIB, 1))
+
+    assert again == first
 
 
 # -- registering ----------------------------------------------------------------------------------

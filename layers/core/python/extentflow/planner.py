@@ -23,6 +23,7 @@ MIN_EXTENT_BYTES = 1 << 20
 TEXT_EXTENT_BYTES = 64 << 20
 MAX_TEXT_EXTENTS = 10_000
 COLUMNAR_EXTENT_BYTES = 32 << 20
+MAX_EXTENTS = 1_000_000
 MAX_GENERATIONS = 10_000
 
 
@@ -87,8 +88,11 @@ class Planner:
 
         Raises:
             Conflict: the job is there already and belongs to another Kafka cluster.
+            Misconfigured: a new job would have more than MAX_EXTENTS extents.
         """
         job = self._new(intake, self._generation(intake) if again else 0)
+        if (problem := self._too_many(job)) and self.ledger.job(job.id) is None:
+            raise Misconfigured(problem)
         found = self.ledger.register(job)
         check_cluster(found, intake.cluster)
         if found.state is JobState.SUPERSEDED:
@@ -96,8 +100,14 @@ class Planner:
         return found
 
     def dry_run(self, intake: Intake) -> tuple[Job, list[Extent]]:
-        """Return the job and extents that `register` and `plan` would make; nothing is stored."""
+        """Return the job and extents that `register` and `plan` would make; nothing is stored.
+
+        Raises:
+            Misconfigured: there would be more than MAX_EXTENTS.
+        """
         job = self._new(intake, 0)
+        if problem := self._too_many(job):
+            raise Misconfigured(problem)
         return job, list(self.extents(job))
 
     def plan(self, job: Job) -> Job:
@@ -171,6 +181,23 @@ class Planner:
             fmt, intake.version.size, extent_bytes=intake.extent_bytes, cores=intake.cores
         )
         return job.with_plan(Plan(target_bytes=target))
+
+    def _too_many(self, job: Job) -> str | None:
+        """Return what is wrong with a plan of more than MAX_EXTENTS extents, with the remedy.
+
+        Computed, for counting them one by one is what hurts. Where rows decide about the cuts, they
+        bound the extents as well.
+        """
+        fmt, _ = self.open(job)
+        size, target = job.version.size, max(1, job.plan.target_bytes)
+        count = -(-size // target)
+        if count <= MAX_EXTENTS or not fmt.splittable or fmt.place == "row":
+            return None
+        return (
+            f"{job.version.uri} has {size} bytes: extent.bytes={target} of connector "
+            f"{job.connector} makes {count:,} extents, and a job has at most {MAX_EXTENTS:,}; set "
+            f"extent.bytes to {-(-size // MAX_EXTENTS)} or more, or to auto"
+        )
 
     def _generation(self, intake: Intake) -> int:
         """Return the next generation; the newest while it is still open."""

@@ -117,7 +117,7 @@ def decoding() -> Group:
                 doc=(
                     "The size to aim at for an extent. `auto`: max(64 MiB, size / 10,000) for line"
                     " formats, row groups up to 32 MiB for Parquet, and at least one extent per"
-                    " core where the object allows it."
+                    " core where the object allows it. Line formats: at most 1,000,000 extents."
                 ),
             ),
         ),
