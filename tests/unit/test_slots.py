@@ -117,6 +117,18 @@ def test_a_mark_without_an_answer_claims_nothing_and_the_next_try_succeeds() -> 
     assert scene.claim(slots, extent).mark.epoch == 2
 
 
+def test_a_producer_whose_slot_could_not_be_settled_is_closed() -> None:
+    calls: list[str] = []
+    scene = Scene(broker=MemoryBroker({TOPIC: 1}, on_call=calls.append))
+    extent = scene.extent()
+    scene.ledger.refuse("settle")
+
+    with pytest.raises(LedgerUnavailable):
+        scene.of("me", ONE).claim(extent, CLIENT)
+
+    assert calls == ["fence", "read", "close"]
+
+
 def test_a_lease_without_an_answer_costs_an_epoch_and_nothing_else() -> None:
     scene = Scene()
     extent = scene.extent()
@@ -345,6 +357,20 @@ def test_an_extent_claimed_by_the_own_slot_is_settled_under_a_new_epoch() -> Non
     assert (second.mark.epoch, second.item.position) == (2, 2)
     with pytest.raises(Fenced, match=r"s3://bucket/key\[0-4\)"):
         slots.commit(first, position=3, records=3, bad=0)
+    assert scene.group(0) == Progress(epoch=2)
+
+
+def test_an_extent_that_is_still_claimed_is_settled_before_the_slot_goes_on_to_another() -> None:
+    scene = Scene()
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    slots = scene.of("me", ONE)
+    scene.deliver(slots, scene.claim(slots, first), 2)
+
+    claim = scene.claim(slots, second)
+
+    left = scene.ledger.extent(first.job, 0)
+    assert claim.mark.epoch == 2
+    assert (left.position, left.claim) == (2, None)
 
 
 # -- working --------------------------------------------------------------------------------------
@@ -416,6 +442,29 @@ def test_an_extent_handed_back_goes_on_from_its_position_with_whoever_comes() ->
     one.hand_back(claim, position=2, records=2, bad=0, keep_attempt=False)
 
     assert scene.claim(other, extent).item.position == 2
+
+
+@pytest.mark.parametrize("happens", [True, False])
+@pytest.mark.parametrize("how", ["fail", "hand_back"])
+def test_a_claim_let_go_without_an_answer_is_settled_before_the_slot_goes_on(
+    how: str, *, happens: bool
+) -> None:
+    scene = Scene()
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    slots = scene.of("me", ONE)
+    claim = scene.claim(slots, first)
+    (scene.ledger.lose_answer if happens else scene.ledger.refuse)(how)
+    let_go: dict[str, Callable[..., None]] = {
+        "fail": partial(slots.fail, error="why"),
+        "hand_back": partial(slots.hand_back, keep_attempt=True),
+    }
+
+    with pytest.raises(LedgerUnavailable):
+        let_go[how](claim, position=0, records=0, bad=0)
+    after = scene.claim(slots, second)
+
+    assert after.mark.epoch == 2
+    assert scene.ledger.extent(first.job, 0).claim is None
 
 
 @pytest.mark.parametrize("how", ["commit", "complete", "fail", "hand_back"])

@@ -73,6 +73,36 @@ def test_the_proof_of_another_extent_means_that_nothing_was_committed_since_the_
     assert (claim.item.position, claim.item.records, claim.item.attempts) == (0, 0, 2)
 
 
+def test_the_proof_of_another_jobs_extent_is_no_proof_of_the_one_with_its_ordinal() -> None:
+    scene = Scene()
+    finished, extent = (scene.extents(scene.job(b"abcd", key))[0] for key in ("one", "other"))
+    dead = scene.of("dead", ONE)
+    dead.complete(scene.claim(dead, finished), position=4, records=4, bad=0)
+    scene.claim(dead, extent)
+    scene.outlast_the_lease()
+
+    claim = scene.claim(scene.of("me", ONE), extent)
+
+    assert (claim.item.position, claim.item.records, claim.item.attempts) == (0, 0, 2)
+
+
+def test_an_extent_whose_last_transaction_moved_nothing_is_done_all_the_same() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    dead = scene.of("dead", ONE)
+    claim = scene.claim(dead, extent)
+    scene.deliver(dead, claim, 4)
+    scene.ledger.refuse("complete")
+    with pytest.raises(LedgerUnavailable):
+        dead.complete(claim, position=4, records=4, bad=0)
+    scene.outlast_the_lease()
+
+    answer = scene.of("me", ONE).claim(extent, CLIENT)
+
+    assert isinstance(answer, Final)
+    assert scene.ledger.progress(extent.job) == JobProgress(done=1, records=4, bytes=4)
+
+
 def test_completion_is_confirmed_before_the_slot_does_anything_else() -> None:
     scene = Scene()
     first, second = scene.extents(scene.job(b"abcdefgh"))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from extentflow.clock import Clock
 from extentflow.sink.patience import Patience
@@ -59,6 +59,8 @@ class ScriptedProducer:
     def __init__(self, **answers: Sequence[Answer]) -> None:
         self.calls: list[str] = []
         self.sent: list[tuple[Any, ...]] = []
+        self.offsets: list[tuple[Any, ...]] = []
+        self.purged: list[dict[str, bool]] = []
         self.settings: dict[str, Any] = {}
         self.queue_limit: int | None = None
         self.waiting: list[int] = []
@@ -108,8 +110,17 @@ class ScriptedProducer:
         code = self.topic_errors.pop(0) if self.topic_errors else None
         return _Metadata({topic: _Topic(error(code).args[0] if code else None)})
 
-    def purge(self, **_: bool) -> None:
+    def purge(self, **what: bool) -> None:
+        self.purged.append(what)
         self._answer("purge")
+
+    def send_offsets_to_transaction(
+        self, offsets: list[TopicPartition], group: bytes, _: float
+    ) -> None:
+        self.offsets.append(
+            (*((o.topic, o.partition, o.offset, o.metadata) for o in offsets), group)
+        )
+        self._answer("send_offsets_to_transaction")
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: self._answer(name)

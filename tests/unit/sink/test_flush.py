@@ -77,3 +77,4 @@ def test_an_abort_waits_for_what_is_under_way() -> None:
     sink.abort()
 
     assert first.calls == ["purge", *["flush"] * 3, "purge", "poll"]
+    assert first.purged[0] == {"in_queue": True, "in_flight": False}

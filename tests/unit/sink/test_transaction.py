@@ -11,8 +11,10 @@ from tests.unit.sink.scripted import (
 )
 
 from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
-from extentflow.sink import Progress
-from extentflow.sink.transaction import Transactions, initialise
+from extentflow.sink import PROGRESS_TOPIC, Progress
+from extentflow.sink.partitions import KnownTopics
+from extentflow.sink.progress import group_metadata
+from extentflow.sink.transaction import TransactionalSink, Transactions, initialise
 
 
 def transactions(producer: ScriptedProducer, seconds: float = 10) -> Transactions:
@@ -28,6 +30,15 @@ def test_every_commit_carries_the_offset_also_without_records() -> None:
 
     once = ["begin_transaction", "send_offsets_to_transaction", "commit_transaction"]
     assert producer.calls == once * 2
+
+
+def test_the_offset_is_the_progress_of_the_group_called_like_the_slot() -> None:
+    producer, progress = ScriptedProducer(), Progress(epoch=1, job="j", extent=2, position=99)
+
+    transactions(producer).commit(progress)
+
+    offset = (PROGRESS_TOPIC, 0, 99, progress.to_metadata())
+    assert producer.offsets == [(offset, group_metadata("app.ledger.slot-1"))]
 
 
 def test_a_commit_that_timed_out_is_asked_for_again_and_nothing_else() -> None:
@@ -227,6 +238,17 @@ def test_a_transaction_whose_commit_was_tried_is_not_abandoned() -> None:
     assert "abort_transaction" not in producer.calls
 
 
+def test_a_commit_that_a_signal_tore_is_not_abandoned_either() -> None:
+    producer = ScriptedProducer(commit_transaction=[KeyboardInterrupt()])
+    slot = transactions(producer)
+    with pytest.raises(KeyboardInterrupt):
+        slot.commit(Progress(epoch=1))
+
+    slot.abandon()
+
+    assert "abort_transaction" not in producer.calls
+
+
 def test_nothing_is_abandoned_where_nothing_is_open() -> None:
     producer = ScriptedProducer()
     slot = transactions(producer)
@@ -235,3 +257,16 @@ def test_nothing_is_abandoned_where_nothing_is_open() -> None:
     slot.abandon()
 
     assert "abort_transaction" not in producer.calls
+
+
+def test_closing_a_sink_aborts_what_is_open_before_the_producer_goes() -> None:
+    producer = ScriptedProducer()
+    client = producer.client()
+    slot = Transactions(client, "app.ledger.slot-1", patience())
+    sink = TransactionalSink(client, slot, KnownTopics(client, patience()))
+    with slot.begun():
+        pass
+
+    sink.close()
+
+    assert producer.calls == ["begin_transaction", "abort_transaction", "purge", "poll"]
