@@ -1,0 +1,107 @@
+"""The in-process engine with real processes: workers that stop, die, or lose their driver."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tests.support import workers
+from tests.support.here import Noted
+from tests.support.workers import RUN, Settings, extent
+
+from extentflow.engines import Task, WorkerSpec
+from extentflow.engines.inline import InlineEngine
+from extentflow.model import Outcome
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+def named_pipe(path: Path) -> Path:
+    os.mkfifo(path)
+    return path
+
+
+class Evicted(list[str]):
+    """Whose slots an engine took over."""
+
+    def __call__(self, owner: str) -> int:
+        self.append(owner)
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("how", "seen"),
+    [
+        ("BUSY", [Outcome.BUSY, Outcome.DONE]),
+        ("HANDED_BACK", [Outcome.HANDED_BACK, Outcome.DONE]),
+        ("killed", [Outcome.DONE]),
+    ],
+)
+def test_the_extent_of_a_worker_that_went_alone_is_run_by_its_replacement(
+    tmp_path: Path, how: str, seen: list[Outcome]
+) -> None:
+    settings: Settings = {"outcome": how, "done": str(tmp_path / "done")}
+    watch, evicted = Noted(), Evicted()
+    engine = InlineEngine(WorkerSpec(workers.gives_back, settings, RUN), cores=1, evict=evicted)
+
+    engine.run([Task((extent(0), extent(1)))], watch)
+    engine.close()
+
+    first = [one for one in watch.receipts if one.ordinal == 0]
+    assert [one.outcome for one in first] == seen
+    assert [one.outcome for one in watch.receipts if one.ordinal == 1] == [Outcome.DONE]
+    (dead,) = {owner for owner in evicted if owner != RUN}
+    assert dead != first[-1].worker
+    assert evicted == [dead, RUN]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.HANDED_BACK, Outcome.DONE, Outcome.BUSY])
+def test_what_a_worker_tells_while_a_stop_waits_for_it_is_seen(
+    tmp_path: Path, pool: ThreadPoolExecutor, outcome: Outcome
+) -> None:
+    at_work, go_on = named_pipe(tmp_path / "at work"), named_pipe(tmp_path / "go on")
+    settings: Settings = {"outcome": outcome, "at work": str(at_work), "go on": str(go_on)}
+    watch, evicted = Noted(), Evicted()
+    engine = InlineEngine(WorkerSpec(workers.slow_to_stop, settings, RUN), cores=1, evict=evicted)
+    running = pool.submit(engine.run, [Task((extent(0), extent(1)))], watch)
+    at_work.read_text(encoding="ascii")
+
+    engine.stop()
+    running.result()
+    before = list(watch.receipts)
+    go_on.write_text("go on", encoding="ascii")
+    engine.close()
+
+    assert before == []
+    assert [(one.ordinal, one.outcome, one.records) for one in watch.receipts] == [(0, outcome, 3)]
+    assert evicted == [RUN]
+
+
+def test_a_worker_whose_driver_is_gone_is_asked_to_stop_and_ends(tmp_path: Path) -> None:
+    life_line = named_pipe(tmp_path / "life line")
+    driver = multiprocessing.get_context("spawn").Process(
+        target=workers.drive, args=(str(life_line),)
+    )
+    driver.start()
+    with life_line.open(encoding="ascii") as worker:
+        pid = int(worker.readline())
+        try:
+            driver.kill()
+            driver.join()
+
+            said = worker.read()  # until nobody holds the other end any more
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    assert said == "asked to stop\n"
