@@ -10,8 +10,9 @@ from tests.support.world import World, expected
 
 from extentflow.engines import Task, Watch
 from extentflow.errors import LedgerUnavailable, Misconfigured, ProgressUnknown
-from extentflow.ingest import Run, RunReport, Tally, known_job
+from extentflow.ingest import Run, RunReport, Tally, known_job, report
 from extentflow.model import Extent, Job, JobState, Outcome, Receipt
+from extentflow.runner import run_extent
 
 RECEIPT = Receipt("job", 0, "s3://bucket/key[0-4)", Outcome.DONE, records=4, bytes_read=40)
 
@@ -178,6 +179,35 @@ def test_a_report_is_json_with_its_verdict() -> None:
     assert plain["ok"] is False
     assert plain["engine"] == "here"
     assert plain["jobs"][0]["reason"] == "1 of 1 extents failed"
+
+
+# -- totals of jobs that are not done --------------------------------------------------------------
+
+
+def test_what_open_extents_committed_counts_in_a_jobs_totals() -> None:
+    world = World(tolerant=True)
+    job = world.job(b"abcd!fgh")
+    whole, begun = world.extents(job)
+    run_extent(whole, world.worker())
+    run_extent(begun, world.worker(stopping=lambda: True))
+
+    open_yet = report(world.ledger, world.ledger.close(job.id))
+    run_extent(begun, world.worker())
+    done = report(world.ledger, world.ledger.close(job.id))
+
+    assert (open_yet.state, open_yet.done, open_yet.failed) == ("RUNNING", 1, 0)
+    assert (open_yet.records, open_yet.bad) == (5, 1)
+    assert (done.state, done.done, done.records, done.bad) == ("DONE", 2, 7, 1)
+
+
+def test_what_a_failed_extent_committed_counts_in_its_jobs_totals() -> None:
+    world = World()
+
+    ended = ingested(world, b"abcdef!hijkl")
+
+    (job,) = ended.jobs
+    assert (job.state, job.done, job.failed) == ("FAILED", 2, 1)
+    assert job.records == ended.records_this_run == len(world.delivered()) == 10
 
 
 # -- replays --------------------------------------------------------------------------------------

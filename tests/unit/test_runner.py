@@ -1,16 +1,26 @@
 """`run_extent`, over doubles: what each fault means for the extent, and that nothing doubles."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
-from tests.support.world import DEAD, World, expected
+from tests.support.world import DEAD, Bytewise, World, expected
 
-from extentflow.errors import LedgerUnavailable, Misconfigured, SinkUnavailable
+from extentflow.errors import (
+    AccessDenied,
+    CorruptRecord,
+    ExtentflowError,
+    LedgerUnavailable,
+    Misconfigured,
+    SinkUnavailable,
+    StoreUnavailable,
+)
+from extentflow.formats import Chunk
 from extentflow.ledger import Claim
 from extentflow.model import Extent, ExtentState, JobState, Outcome
 from extentflow.runner import Limits, fail_extent, run_extent
+from extentflow.storage import RangeSource
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
 
@@ -182,6 +192,43 @@ def test_a_store_that_comes_back_within_the_retry_time_costs_nothing() -> None:
 
     assert receipt.outcome is Outcome.DONE
     assert world.delivered() == expected(b"abcdefgh")
+
+
+class BreakingOnce(Bytewise):
+    """Decodes one chunk of the first extent, then raises an error, once."""
+
+    def __init__(self, error: ExtentflowError) -> None:
+        super().__init__()
+        self._errors = [error]
+
+    def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
+        for chunk in super().decode(source, extent, position):
+            yield chunk
+            if self._errors:
+                raise self._errors.pop()
+
+
+@pytest.mark.parametrize(
+    ("error", "delivered"),
+    [
+        (StoreUnavailable("away"), b"abcdefgh"),
+        (AccessDenied("refused"), b"efgh"),
+        (CorruptRecord("too large"), b"efgh"),
+        (Misconfigured("no such topic"), b"efgh"),
+    ],
+)
+def test_what_was_sent_before_a_fault_is_not_committed_with_what_comes_next(
+    error: ExtentflowError, delivered: bytes
+) -> None:
+    world = World(format=BreakingOnce(error), limits=Limits(transaction_bytes=1_000))
+    first, second = world.extents(world.job(b"abcdefgh"))
+    work = world.worker()
+
+    with suppress(Misconfigured):
+        run_extent(first, work)
+    run_extent(second, work)
+
+    assert world.delivered() == expected(b"abcdefgh")[-len(delivered) :]
 
 
 def test_an_extent_whose_workers_keep_dying_fails_after_the_allowed_attempts() -> None:
