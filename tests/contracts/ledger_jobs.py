@@ -12,7 +12,7 @@ from tests.contracts.ledger import (
 )
 
 from extentflow.errors import Conflict, ProgressUnknown
-from extentflow.ledger import ConnectorVersion, JobProgress, Settlement
+from extentflow.ledger import ConnectorState, ConnectorVersion, JobProgress, Settlement
 from extentflow.model import ExtentState, Job, JobState
 
 UNKNOWN = Settlement(0, 0, 0, unknown=True)
@@ -65,6 +65,25 @@ class ConnectorContract:
 
         assert world.ledger.connector(name, 1) == first
         assert world.ledger.connector(name, 3) is None
+
+    def test_a_connector_is_wanted_running_until_somebody_says_otherwise(
+        self, world: LedgerUnderTest
+    ) -> None:
+        name = fresh("orders")
+        world.ledger.put_connector(name, {"format": "text"})
+        before = world.ledger.connector_state(name)
+
+        said = world.ledger.set_connector_state(name, ConnectorState.PAUSED)
+        world.ledger.put_connector(name, {"format": "csv"})
+
+        assert (before, said) == (ConnectorState.RUNNING, True)
+        assert world.elsewhere().connector_state(name) is ConnectorState.PAUSED
+
+    def test_an_unknown_connector_takes_no_state(self, world: LedgerUnderTest) -> None:
+        name = fresh("orders")
+
+        assert not world.ledger.set_connector_state(name, ConnectorState.STOPPED)
+        assert world.ledger.connector_state(name) is ConnectorState.RUNNING
 
     def test_an_unknown_connector_is_none(self, world: LedgerUnderTest) -> None:
         assert world.ledger.connector(fresh("orders")) is None

@@ -49,6 +49,12 @@ def test_every_setting_comes_from_its_variable() -> None:
         "EXTENTFLOW_TRANSACTION_MAX_BYTES": "1MiB",
         "EXTENTFLOW_TRANSACTION_MAX_SECONDS": "0.5",
         "EXTENTFLOW_TRANSACTION_TIMEOUT_MS": "5000",
+        "EXTENTFLOW_ARRIVALS_QUEUE_URL": "http://127.0.0.1:19324/1/arrivals",
+        "EXTENTFLOW_ARRIVALS_DLQ_URL": "http://127.0.0.1:19324/1/arrivals-dlq",
+        "EXTENTFLOW_EXTENTS_QUEUE_URL": "http://127.0.0.1:19324/1/extents",
+        "EXTENTFLOW_EXTENTS_DLQ_URL": "http://127.0.0.1:19324/1/extents-dlq",
+        "EXTENTFLOW_RECEIVER_SECRET_ID": "grid",
+        "EXTENTFLOW_EVENT_BUS": "default",
         "EXTENTFLOW_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
         "EXTENTFLOW_KAFKA_SASL_PASSWORD": "${env:PASSWORD}",
         "EXTENTFLOW_KAFKA_LOG_LEVEL": "3",
@@ -70,6 +76,12 @@ def test_every_setting_comes_from_its_variable() -> None:
         transaction_max_bytes=1 << 20,
         transaction_max_seconds=0.5,
         transaction_timeout_ms=5000,
+        arrivals_queue_url="http://127.0.0.1:19324/1/arrivals",
+        arrivals_dlq_url="http://127.0.0.1:19324/1/arrivals-dlq",
+        extents_queue_url="http://127.0.0.1:19324/1/extents",
+        extents_dlq_url="http://127.0.0.1:19324/1/extents-dlq",
+        receiver_secret_id="grid",
+        event_bus="default",
         kafka={
             "security.protocol": "SASL_SSL",
             "sasl.password": "${env:PASSWORD}",
@@ -93,6 +105,12 @@ def test_every_setting_is_in_that_test() -> None:
         "EXTENTFLOW_TRANSACTION_MAX_BYTES",
         "EXTENTFLOW_TRANSACTION_MAX_SECONDS",
         "EXTENTFLOW_TRANSACTION_TIMEOUT_MS",
+        "EXTENTFLOW_ARRIVALS_QUEUE_URL",
+        "EXTENTFLOW_ARRIVALS_DLQ_URL",
+        "EXTENTFLOW_EXTENTS_QUEUE_URL",
+        "EXTENTFLOW_EXTENTS_DLQ_URL",
+        "EXTENTFLOW_RECEIVER_SECRET_ID",
+        "EXTENTFLOW_EVENT_BUS",
     }
 
 

@@ -8,6 +8,7 @@ provider's errors in one place, with `raise ... from exc`.
     │   ├── StoreUnavailable      object store: time-out, 5xx, throttling, short body
     │   ├── SinkUnavailable       broker: away, or the outcome of a commit is unknown
     │   ├── LedgerUnavailable     table: away, throttled, or the outcome of a write is unknown
+    │   ├── QueueUnavailable      queue: away or throttled; messages may have been sent
     │   └── Fenced                somebody else owns our slot by now; acquire anew
     ├── Permanent                 retrying changes nothing; a person has to act
     │   ├── ObjectGone            the pinned version no longer exists
@@ -43,6 +44,10 @@ class SinkUnavailable(Retryable):
 
 class LedgerUnavailable(Retryable):
     """The ledger is away or throttled, or the outcome of a write is unknown."""
+
+
+class QueueUnavailable(Retryable):
+    """The queue is away or throttled; what was being sent may have arrived."""
 
 
 class Fenced(Retryable):

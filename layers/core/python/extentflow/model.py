@@ -196,7 +196,7 @@ class Receipt:
 
     `records`, `bad` and `bytes_read` count this call's own work; totals come from the ledger.
     `seconds` is wall time, `peak_rss_bytes` the process's. `retry_after_seconds` is meaningful
-    for BUSY only.
+    for BUSY only, and `holder` is the message whose worker holds the extent, where there is one.
     """
 
     job: str
@@ -211,6 +211,7 @@ class Receipt:
     peak_rss_bytes: int = 0
     retry_after_seconds: float = 0.0
     reason: str = ""
+    holder: str = ""
     worker: str = field(default="", compare=False)
 
     def to_log(self) -> dict[str, Any]:

@@ -9,8 +9,9 @@ after a crash, cuts the same version the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from extentflow.clock import Clock
 from extentflow.errors import Conflict, Misconfigured, ObjectChanged, Permanent, reason
@@ -25,6 +26,7 @@ MAX_TEXT_EXTENTS = 10_000
 COLUMNAR_EXTENT_BYTES = 32 << 20
 MAX_EXTENTS = 1_000_000
 MAX_GENERATIONS = 10_000
+PAGE_EXTENTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +112,33 @@ class Planner:
             raise Misconfigured(problem)
         return job, list(self.extents(job))
 
-    def plan(self, job: Job) -> Job:
+    def plan(
+        self,
+        job: Job,
+        *,
+        send: Callable[[Sequence[Extent]], None] | None = None,
+        late: Callable[[], bool] = lambda: False,
+    ) -> Job:
         """Finish a PLANNING job's plan; any other job is returned as it is.
+
+        `send` is given the extents in pages, from the plan's cursor on; the cursor moves when it
+        returned, so that a planner that dies sends at most one page twice. `late` is asked after
+        every page: True leaves the job PLANNING, and the next call goes on from there.
 
         A plan that fails for good ends the job FAILED with the reason; `replay` plans it again.
         """
         if job.state is not JobState.PLANNING:
             return job
         try:
-            count = sum(1 for _ in self.extents(job))
+            count = 0
+            for page in _pages(self.extents(job)):
+                count = page[-1].ordinal + 1
+                if send is None or count <= job.plan.count:
+                    continue
+                send([extent for extent in page if extent.ordinal >= job.plan.count])
+                self.ledger.plan(job.id, count=count, cursor=page[-1].end, complete=False)
+                if late():
+                    return self.ledger.job(job.id) or job
         except ObjectChanged as exc:
             return self.ledger.end(job.id, JobState.SUPERSEDED, reason(exc))
         except Permanent as exc:
@@ -163,8 +183,22 @@ class Planner:
             self.ledger.reopen(job.id, item.ordinal, accept_duplicates=accept_duplicates)
         return self.ledger.job(job.id) or job
 
+    def refuse(self, intake: Intake, why: str) -> Job:
+        """Register an object that nobody can cut, as a FAILED job with the reason."""
+        target = Plan(target_bytes=intake.extent_bytes or TEXT_EXTENT_BYTES)
+        job = self.ledger.register(self._draft(intake, 0).with_plan(target))
+        return self.ledger.end(job.id, JobState.FAILED, why)
+
     def _new(self, intake: Intake, generation: int) -> Job:
-        job = Job(
+        job = self._draft(intake, generation)
+        fmt, _ = self.open(job)
+        target = target_bytes(
+            fmt, intake.version.size, extent_bytes=intake.extent_bytes, cores=intake.cores
+        )
+        return job.with_plan(Plan(target_bytes=target))
+
+    def _draft(self, intake: Intake, generation: int) -> Job:
+        return Job(
             id=job_id(intake.connector, intake.version, generation),
             connector=intake.connector,
             revision=intake.revision,
@@ -176,11 +210,6 @@ class Planner:
             ordered=intake.ordered,
             created=self.clock.wall(),
         )
-        fmt, _ = self.open(job)
-        target = target_bytes(
-            fmt, intake.version.size, extent_bytes=intake.extent_bytes, cores=intake.cores
-        )
-        return job.with_plan(Plan(target_bytes=target))
 
     def _too_many(self, job: Job) -> str | None:
         """Return what is wrong with a plan of more than MAX_EXTENTS extents, with the remedy.
@@ -206,3 +235,10 @@ class Planner:
             if found is None or (generation > 0 and found.state.open):
                 return generation
         raise Conflict(f"{intake.version.uri} has {MAX_GENERATIONS} generations already")
+
+
+def _pages(extents: Iterable[Extent]) -> Iterator[list[Extent]]:
+    """Yield extents in lists that are sent and remembered together."""
+    rest = iter(extents)
+    while page := list(islice(rest, PAGE_EXTENTS)):
+        yield page

@@ -153,11 +153,12 @@ def run_extent(extent: Extent, work: Work, *, message: str = "") -> Receipt:
 def fail_extent(extent: Extent, work: Work, error: str) -> Receipt:
     """Fail an extent for a reason that lies outside its data (a defect of ours, a poison task).
 
-    Claims it first, so that whatever its last holder committed is settled and kept.
+    Claims it first, so that whatever its last holder committed is settled and kept; with settings
+    that always work, because nothing is sent.
     """
     work.slots.drop()
     tally = _Tally(started=work.clock.monotonic(), fetched_before=work.fetched_bytes())
-    claim = work.slots.claim(extent, work.client(extent))
+    claim = work.slots.claim(extent, ClientSettings())
     if not isinstance(claim, Claim):
         return _unclaimed(claim, extent, work, tally)
     totals = _Totals(claim.item.position, claim.item.records, claim.item.bad)
@@ -192,7 +193,9 @@ def _unclaimed(answer: Final | Closed | Busy, extent: Extent, work: Work, tally:
     """Say why there was nothing to claim."""
     if isinstance(answer, Busy):
         receipt = _receipt(extent, work, tally, Outcome.BUSY, why=answer.reason)
-        return replace(receipt, retry_after_seconds=answer.retry_after_seconds)
+        return replace(
+            receipt, retry_after_seconds=answer.retry_after_seconds, holder=answer.message
+        )
     if isinstance(answer, Closed):
         closed = f"job is {answer.job.state}: {answer.job.reason}"
         return _receipt(extent, work, tally, Outcome.JOB_CLOSED, why=closed)

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from extentflow.connectors.names import hidden
 from extentflow.errors import Misconfigured, ObjectGone
 from extentflow.model import ObjectVersion
 from extentflow.storage import ObjectStore
 
 GLOB_CHARACTERS = "*?["
-HIDDEN = ("_", ".")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +66,6 @@ class Territory:
             f"{address} is not below {self.uri(self.prefix)}, which is what connector "
             f"{self.connector} reads; give an address below it or use another connector"
         )
-
-
-def hidden(key: str, prefix: str) -> bool:
-    """Whether a name in `key` that begins behind `prefix` says that it is no data.
-
-    A partition's folder (`_year=2026/`) is data.
-    """
-    begin = prefix.rfind("/") + 1
-    names = key[begin:].split("/")
-    if begin < len(prefix):  # the first name begins within the prefix: somebody spelled it out
-        names = names[1:]
-    return any(name.startswith(HIDDEN) and "=" not in name for name in names)
 
 
 def select(

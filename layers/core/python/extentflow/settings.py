@@ -53,6 +53,12 @@ class WorkerSettings:
     transaction_max_bytes: int = 64 << 20
     transaction_max_seconds: float = 10.0
     transaction_timeout_ms: int = 30_000
+    arrivals_queue_url: str | None = None
+    arrivals_dlq_url: str | None = None
+    extents_queue_url: str | None = None
+    extents_dlq_url: str | None = None
+    receiver_secret_id: str | None = None
+    event_bus: str | None = None
     kafka: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def to_map(self) -> dict[str, str]:
@@ -293,4 +299,52 @@ _KAFKA = Family(
     doc="Passed to all Kafka clients of the worker; a connector's `producer.*` goes over it.",
 )
 
-TABLE = Table(groups=(_OWNERSHIP, _WORK), families=(_KAFKA,))
+_EVENTS = Group(
+    "Queues and events",
+    (
+        Key(
+            name="arrivals.queue.url",
+            field="arrivals_queue_url",
+            kind=URL,
+            shown="none",
+            doc="The SQS queue of notifications, which the planner reads.",
+        ),
+        Key(
+            name="arrivals.dlq.url",
+            field="arrivals_dlq_url",
+            kind=URL,
+            shown="none",
+            doc="Where notifications are kept that nobody could read or plan.",
+        ),
+        Key(
+            name="extents.queue.url",
+            field="extents_queue_url",
+            kind=URL,
+            shown="none",
+            doc="The SQS queue of extents, which workers read.",
+        ),
+        Key(
+            name="extents.dlq.url",
+            field="extents_dlq_url",
+            kind=URL,
+            shown="none",
+            doc="Where FAILED extents wait for a replay.",
+        ),
+        Key(
+            name="receiver.secret.id",
+            field="receiver_secret_id",
+            kind=TEXT,
+            shown="none",
+            doc="The Secrets Manager secret with which notifications over HTTP are verified.",
+        ),
+        Key(
+            name="event.bus",
+            field="event_bus",
+            kind=TEXT,
+            shown="none",
+            doc="The EventBridge bus that hears of every job's end; without it only Kafka does.",
+        ),
+    ),
+)
+
+TABLE = Table(groups=(_OWNERSHIP, _WORK, _EVENTS), families=(_KAFKA,))

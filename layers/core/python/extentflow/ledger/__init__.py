@@ -7,6 +7,7 @@ recognised by its own epoch, owner or nonce, never assumed. Implementations retr
 throttling with full jitter within a bounded time, then raise LedgerUnavailable.
 """
 
+import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -112,6 +113,14 @@ class ConnectorVersion:
     config: Mapping[str, str] = field(default_factory=dict)
 
 
+class ConnectorState(enum.StrEnum):
+    """What people want of a connector, as in Kafka Connect. STOPPED cancels what is open."""
+
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    STOPPED = "STOPPED"
+
+
 class Ledger(Protocol):
     """Safe for use from several threads. All reads that decide anything are strongly consistent.
 
@@ -152,6 +161,14 @@ class Ledger(Protocol):
 
     def delete_connector(self, name: str) -> bool:
         """Hide the connector from new jobs; revisions stay for the jobs that pinned them."""
+        ...
+
+    def connector_state(self, name: str) -> ConnectorState:
+        """Return what people want of a connector; RUNNING unless they said something else."""
+        ...
+
+    def set_connector_state(self, name: str, state: ConnectorState) -> bool:
+        """Say what is wanted of a connector; False when there is none of that name."""
         ...
 
     # -- jobs -----------------------------------------------------------------------------------

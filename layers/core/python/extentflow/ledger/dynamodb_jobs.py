@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from extentflow.ledger import ConnectorVersion, JobProgress, items, rules
+from extentflow.ledger import ConnectorState, ConnectorVersion, JobProgress, items, rules
 from extentflow.ledger import dynamodb_writes as writes
 from extentflow.ledger.dynamodb_calls import Refused
 from extentflow.ledger.dynamodb_items import DynamoItems
@@ -52,6 +52,19 @@ class DynamoJobs:
             self._items.update(f"deleting connector {name}", write)
         except Refused as refused:
             return (refused.images[0] or {}).get("deleted") == token
+        return True
+
+    def connector_state(self, name: str) -> ConnectorState:
+        """Return what is wanted of a connector."""
+        shown = self._items.get(items.connector_key(name)) or {}
+        return ConnectorState(shown.get("state", ConnectorState.RUNNING))
+
+    def set_connector_state(self, name: str, state: ConnectorState) -> bool:
+        """Say what is wanted of a connector; saying it twice does no harm."""
+        try:
+            self._items.update(f"{state} connector {name}", writes.steer_connector(name, state))
+        except Refused:
+            return False
         return True
 
     def _put_connector(

@@ -14,6 +14,7 @@ from boto3.dynamodb.conditions import Attr, ConditionBase
 from extentflow.ledger import (
     Claim,
     ClaimMark,
+    ConnectorState,
     ConnectorVersion,
     ExtentItem,
     JobProgress,
@@ -65,6 +66,12 @@ def hide_connector(name: str, *, token: str) -> Write:
     exists = Attr("revision").exists()
     is_shown = Attr("deleted").not_exists()
     return Write(items.connector_key(name), exists & is_shown, {"deleted": token})
+
+
+def steer_connector(name: str, state: ConnectorState) -> Write:
+    """Say what is wanted of a connector."""
+    exists = Attr("revision").exists()
+    return Write(items.connector_key(name), exists, {"state": str(state)})
 
 
 # -- jobs -----------------------------------------------------------------------------------------

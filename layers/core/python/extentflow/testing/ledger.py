@@ -22,6 +22,7 @@ from extentflow.errors import LedgerUnavailable
 from extentflow.ledger import (
     Claim,
     ClaimMark,
+    ConnectorState,
     ConnectorVersion,
     ExtentItem,
     JobProgress,
@@ -58,6 +59,7 @@ class MemoryLedger:
         self._slots: dict[Key, SlotItem] = {}
         self._connectors: dict[str, list[ConnectorVersion]] = {}
         self._deleted: set[str] = set()
+        self._wanted: dict[str, ConnectorState] = {}
 
     # -- stepping in ----------------------------------------------------------------------------
 
@@ -129,6 +131,19 @@ class MemoryLedger:
             if shown:
                 self._deleted.add(name)
             return shown
+
+    def connector_state(self, name: str) -> ConnectorState:
+        """Return what is wanted of a connector."""
+        with self._call("connector_state"):
+            return self._wanted.get(name, ConnectorState.RUNNING)
+
+    def set_connector_state(self, name: str, state: ConnectorState) -> bool:
+        """Say what is wanted of a connector."""
+        with self._call("set_connector_state"):
+            known = name in self._connectors
+            if known:
+                self._wanted[name] = state
+            return known
 
     def _latest(self, name: str) -> ConnectorVersion | None:
         revisions = self._connectors.get(name)

@@ -3,6 +3,8 @@
 Owns: `open_worker`, the function that engines call in faraway processes. Refuses to know: engines.
 """
 
+from dataclasses import replace
+
 import pyarrow as pa
 
 from extentflow.engines import run_until_final
@@ -10,6 +12,7 @@ from extentflow.keeper import Keeper
 from extentflow.model import Extent, Receipt
 from extentflow.runner import Limits, Work
 from extentflow.settings import WorkerSettings
+from extentflow.slots import Slots
 from extentflow.wiring.site import Site
 
 
@@ -20,24 +23,7 @@ class SiteWorker:
         self._stopping = False
         self._slots = site.slots(owner)
         self._renew_seconds = site.settings.lease_seconds / 3
-        settings = site.settings
-        self._work = Work(
-            open=site.pipeline,
-            dead_letters=site.dead_letters,
-            client=site.client,
-            slots=self._slots,
-            ledger=site.ledger,
-            limits=Limits(
-                transaction_bytes=settings.transaction_max_bytes,
-                transaction_seconds=settings.transaction_max_seconds,
-                attempts=settings.extent_attempts_max,
-                retry_seconds=settings.retry_timeout_seconds,
-            ),
-            clock=site.clock,
-            random=site.random,
-            fetched_bytes=site.fetched_bytes,
-            stopping=lambda: self._stopping,
-        )
+        self._work = replace(work_of(site, self._slots), stopping=lambda: self._stopping)
 
     def run(self, extent: Extent) -> Receipt:
         """See `engines.Worker`."""
@@ -51,6 +37,27 @@ class SiteWorker:
     def close(self) -> None:
         """See `engines.Worker`."""
         self._slots.release()
+
+
+def work_of(site: Site, slots: Slots) -> Work:
+    """Return what `run_extent` needs, from one process's site and slots."""
+    settings = site.settings
+    return Work(
+        open=site.pipeline,
+        dead_letters=site.dead_letters,
+        client=site.client,
+        slots=slots,
+        ledger=site.ledger,
+        limits=Limits(
+            transaction_bytes=settings.transaction_max_bytes,
+            transaction_seconds=settings.transaction_max_seconds,
+            attempts=settings.extent_attempts_max,
+            retry_seconds=settings.retry_timeout_seconds,
+        ),
+        clock=site.clock,
+        random=site.random,
+        fetched_bytes=site.fetched_bytes,
+    )
 
 
 def open_worker(settings: dict[str, str], owner: str) -> SiteWorker:

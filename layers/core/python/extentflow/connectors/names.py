@@ -1,0 +1,18 @@
+"""What an object's name says about it.
+
+Owns: which names belong to no data. Refuses to know: stores, connectors, addresses.
+"""
+
+HIDDEN = ("_", ".")
+
+
+def hidden(key: str, prefix: str) -> bool:
+    """Whether a name in `key` that begins behind `prefix` says that it is no data.
+
+    A partition's folder (`_year=2026/`) is data.
+    """
+    begin = prefix.rfind("/") + 1
+    names = key[begin:].split("/")
+    if begin < len(prefix):  # the first name begins within the prefix: somebody spelled it out
+        names = names[1:]
+    return any(name.startswith(HIDDEN) and "=" not in name for name in names)

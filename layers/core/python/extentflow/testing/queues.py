@@ -1,0 +1,91 @@
+"""MemoryQueue: the Queue contract in memory, over a clock that a test moves.
+
+Owns: messages of one process, who may see which when. Refuses to know: what messages say.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from extentflow.errors import QueueUnavailable
+from extentflow.queues import Depth, Message
+
+BATCH_MESSAGES = 10
+
+
+@dataclass(slots=True)
+class _Kept:
+    message: Message
+    visible_at: float
+
+
+class MemoryQueue:
+    """A `Queue`; `away` counts calls that are still to fail, `sent` what was ever accepted."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.away = 0
+        self.sent: list[str] = []
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._kept: dict[str, _Kept] = {}
+
+    def send(self, bodies: Sequence[str], *, reason: str = "") -> None:
+        """See `Queue.send`."""
+        with self._lock:
+            self._answer()
+            for body in bodies:
+                number = f"m{next(self._numbers)}"
+                message = Message(number, body, received=0, reason=reason, sent=self._clock())
+                self._kept[number] = _Kept(message, self._clock())
+                self.sent.append(body)
+
+    def receive(self, *, wait_seconds: float = 0.0, hide_seconds: float = 30.0) -> list[Message]:
+        """See `Queue.receive`; never waits."""
+        _ = wait_seconds
+        with self._lock:
+            self._answer()
+            now = self._clock()
+            found = [kept for kept in self._kept.values() if kept.visible_at <= now]
+            for kept in found[:BATCH_MESSAGES]:
+                received = kept.message.received + 1
+                handle = f"{kept.message.id}/{received}"
+                kept.message = replace(kept.message, received=received, handle=handle)
+                kept.visible_at = now + hide_seconds
+            return [kept.message for kept in found[:BATCH_MESSAGES]]
+
+    def delete(self, message: Message) -> None:
+        """See `Queue.delete`."""
+        with self._lock:
+            self._answer()
+            self._kept.pop(message.id, None)
+
+    def delay(self, message: Message, seconds: float) -> None:
+        """See `Queue.delay`."""
+        with self._lock:
+            self._answer()
+            kept = self._kept.get(message.id)
+            if kept is not None and kept.message.handle == message.handle:
+                kept.visible_at = self._clock() + seconds
+
+    def depth(self) -> Depth:
+        """See `Queue.depth`."""
+        with self._lock:
+            self._answer()
+            now = self._clock()
+            hidden = sum(kept.visible_at > now for kept in self._kept.values())
+            return Depth(waiting=len(self._kept) - hidden, hidden=hidden)
+
+    @property
+    def messages(self) -> list[Message]:
+        """Everything that was neither deleted nor expired, in the order of sending."""
+        with self._lock:
+            return [kept.message for kept in self._kept.values()]
+
+    def _answer(self) -> None:
+        if self.away:
+            self.away -= 1
+            raise QueueUnavailable("the queue is away, as the test wants it")

@@ -1,0 +1,108 @@
+"""What the functions of the event path need: a site with queues, a worker with a deadline.
+
+Owns: which queue is which, how a deadline bounds a worker. Refuses to know: events, handlers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from extentflow.arrivals import Arrival
+from extentflow.connectors import ConnectorConfig
+from extentflow.engines.dispatch import Dispatch
+from extentflow.engines.queue import QueueWorker
+from extentflow.errors import Misconfigured
+from extentflow.ledger import ConnectorState
+from extentflow.model import ObjectVersion
+from extentflow.planner import Intake
+from extentflow.queues import Queue
+from extentflow.queues.sqs import SqsQueue
+from extentflow.reception import Reception
+from extentflow.settings import WorkerSettings, variable
+from extentflow.wiring.site import Site
+from extentflow.wiring.worker import work_of
+
+HIDE_SECONDS = 180.0
+
+
+def queue(settings: WorkerSettings, field: str) -> SqsQueue:
+    """Return the queue whose URL is the setting `field`.
+
+    Raises:
+        Misconfigured: it is not set.
+    """
+    url = getattr(settings, field)
+    if url is None:
+        name = field.replace("_", ".")
+        raise Misconfigured(f"{name} is not set; give the queue's URL as {variable(name)}")
+    return SqsQueue(url)
+
+
+def dispatch(site: Site) -> Dispatch:
+    """Return what sends a job's extents to the extents queue."""
+    return Dispatch(site.planner(), queue(site.settings, "extents_queue_url"))
+
+
+def open_reception(
+    site: Site, *, late: Callable[[], bool] = lambda: False, kept: Queue | None = None
+) -> Reception:
+    """Return the planner function's reception; `late` is asked between pages of extents."""
+    sending = dispatch(site)
+    return Reception(
+        surroundings=SiteSurroundings(site),
+        planner=sending.planner,
+        start=lambda job: sending.start(job, late=late),
+        kept=kept or queue(site.settings, "arrivals_dlq_url"),
+    )
+
+
+def open_queue_worker(
+    site: Site, owner: str, *, seconds_left: Callable[[], float], margin_seconds: float
+) -> QueueWorker:
+    """Return a worker for messages: it hands back when fewer than `margin_seconds` are left."""
+    slots = site.slots(owner)
+
+    def late() -> bool:
+        return seconds_left() < margin_seconds
+
+    return QueueWorker(
+        work=replace(work_of(site, slots), stopping=late),
+        dispatch=dispatch(site),
+        queue=queue(site.settings, "extents_queue_url"),
+        dead=queue(site.settings, "extents_dlq_url"),
+        ledger=site.ledger,
+        random=site.random,
+        hide_seconds=HIDE_SECONDS,
+        renew_seconds=site.settings.lease_seconds / 3,
+    )
+
+
+class SiteSurroundings:
+    """`reception.Surroundings` over a site."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def connectors(self) -> Iterator[tuple[ConnectorConfig, int, ConnectorState]]:
+        """See `Surroundings`."""
+        ledger = self._site.ledger
+        for stored in ledger.connectors():
+            config = self._site.config(stored.name, stored.revision)
+            yield config, stored.revision, ledger.connector_state(stored.name)
+
+    def head(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> ObjectVersion:
+        """See `Surroundings`."""
+        return self._site.store(config, revision).head(
+            arrival.bucket, arrival.key, arrival.version_id
+        )
+
+    def intake(
+        self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
+    ) -> Intake:
+        """See `Surroundings`."""
+        return self._site.intake(config, revision, version, cores)
+
+    def cluster(self) -> str:
+        """See `Surroundings`."""
+        return self._site.broker.cluster
