@@ -457,14 +457,15 @@ def test_a_job_that_fails_its_replay_and_its_second_chance(line: CommandLine) ->
     assert any(f"`extentflow replay {jobs['bad.txt']['job']}`" in text for text in errors)
     assert_quiet(failed)
     before = line.delivery.values()
+    queue = line.delivery.make_topic("dead", partitions=1)
+    line.put(errors__tolerance="all", errors__deadletterqueue__topic__name=queue)
 
     replayed = line.run("replay", jobs["bad.txt"]["job"][:12], "--engine", "inline", "--json")
 
     assert replayed.code == 1
     assert replayed.json["records_this_run"] == 0
+    assert "has revision 1 of connector" in replayed.err
     assert line.delivery.values() == before
-    queue = line.delivery.make_topic("dead", partitions=1)
-    line.put(errors__tolerance="all", errors__deadletterqueue__topic__name=queue)
 
     again = line.run("run", f"{line.delivery.address}bad.txt", *words, "--again", "--json")
 

@@ -113,9 +113,7 @@ def run(
         intakes = (site.intake(config, revision, version, chosen.cores) for version in versions)
         driver = Run(engine, chosen, site.planner(), site.ledger, progress, stopped)
         report = driver.ingest(intakes, again=again)
-    for job in report.jobs:
-        if job.revision != revision:
-            output.note(_older(job, revision))
+    _note_older(report, revision)
     before = sum(job.delivered_before for job in report.jobs)
     if before:
         output.note(
@@ -146,8 +144,8 @@ def replay(
         driver = Run(engine, chosen, site.planner(), site.ledger, progress, stopped)
         report = driver.replay(found, ordinal=extent, accept_duplicates=accept_duplicates)
     latest = site.ledger.connector(found.connector)
-    if latest is not None and latest.revision != found.revision:
-        output.note(_older(report.jobs[0], latest.revision))
+    if latest is not None:
+        _note_older(report, latest.revision)
     _show(report, as_json=as_json)
 
 
@@ -241,12 +239,15 @@ def extents(job: JobReport) -> str:
     return f"{job.done}/{job.extents}{failed}"
 
 
-def _older(job: JobReport, revision: int) -> str:
-    return (
-        f"{job.uri}: job {job.job} has revision {job.revision} of connector "
-        f"{job.connector}, which is at {revision} now; `run --again` begins a full delivery under "
-        "that (what is delivered already comes twice)"
-    )
+def _note_older(report: RunReport, revision: int) -> None:
+    """Tell which jobs pin another revision of their connector than its latest, `revision`."""
+    for job in report.jobs:
+        if job.revision != revision:
+            output.note(
+                f"{job.uri}: job {job.job} has revision {job.revision} of connector "
+                f"{job.connector}, which is at {revision} now; `run --again` begins a full "
+                "delivery under that (what is delivered already comes twice)"
+            )
 
 
 def _remedy(report: JobReport) -> str:
