@@ -5,6 +5,7 @@ Owns: which queue is which, how a deadline bounds a worker. Refuses to know: eve
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -24,6 +25,22 @@ from extentflow.wiring.site import Site
 from extentflow.wiring.worker import work_of
 
 HIDE_SECONDS = 180.0
+
+
+class Deadline:
+    """When the invocation at hand ends, on this process's clock."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._end = monotonic()
+
+    def start(self, seconds: float) -> None:
+        """Begin an invocation that has `seconds`."""
+        self._end = self._monotonic() + seconds
+
+    def seconds_left(self) -> float:
+        """Return what is left of it."""
+        return self._end - self._monotonic()
 
 
 def queue(settings: WorkerSettings, field: str) -> SqsQueue:

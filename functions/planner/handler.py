@@ -1,0 +1,59 @@
+"""Planner: turns messages of the arrivals queue into jobs, and sends their extents.
+
+Harmless when repeated: job ids absorb duplicates, and a plan that was cut short goes on at its
+cursor when the message comes again.
+"""
+
+from functools import cache
+from typing import Any
+
+from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.metrics import MetricUnit
+from aws_lambda_powertools.utilities.batch import (
+    BatchProcessor,
+    EventType,
+    process_partial_response,
+)
+from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from extentflow.reception import Reception
+from extentflow.wiring import Site
+from extentflow.wiring.functions import Deadline, open_reception
+
+# Enough to send one more page of extents and to remember it.
+MARGIN_SECONDS = 15.0
+
+logger = Logger()
+metrics = Metrics()
+processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
+deadline = Deadline()
+
+
+@cache
+def reception() -> Reception:
+    """Return the environment's reception."""
+    return open_reception(
+        Site.from_environment(), late=lambda: deadline.seconds_left() < MARGIN_SECONDS
+    )
+
+
+@logger.inject_lambda_context(clear_state=True)
+@metrics.log_metrics
+def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
+    """Answer a batch of messages, each on its own."""
+    deadline.start(context.get_remaining_time_in_millis() / 1000)
+    return process_partial_response(
+        event=event, record_handler=answer, processor=processor, context=context
+    )
+
+
+def answer(record: SQSRecord) -> None:
+    """Plan what one message announces; an error lets it come back."""
+    for received in reception().take(record.body):
+        metrics.add_metric("UnmatchedArrivals", MetricUnit.Count, received.unmatched)
+        for job in received.jobs:
+            logger.set_correlation_id(job.id)
+            logger.info("job", extra={"state": job.state, "uri": job.version.uri})
+            metrics.add_metric("Jobs", MetricUnit.Count, 1)
