@@ -37,6 +37,14 @@ def test_parts_fit_and_keep_the_order(count: int, limit: int) -> None:
     assert [one.key for body in bodies for one in news_of(body).arrivals] == names
 
 
+def test_two_entries_that_do_not_fit_together_go_apart() -> None:
+    names = ["a" * 500, "b" * 500]
+
+    bodies = messages.bodies(notification(*names).encode(), GRID, limit=1_000)
+
+    assert [[one.key for one in news_of(body).arrivals] for body in bodies] == [[n] for n in names]
+
+
 def test_what_stands_beside_the_entries_goes_with_every_part() -> None:
     document = {**json.loads(notification(*"abcd")), "note": "☃"}
 

@@ -133,22 +133,19 @@ def test_a_signature_for_another_service_is_refused() -> None:
     assert "expected */sns/aws4_request" in refusal(signed(BODY, service="s3"))
 
 
-@pytest.mark.parametrize("part", ["20200101", "eu-west-9", "sqs", "aws5_request"])
-def test_a_scope_that_was_changed_is_refused(part: str) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("eu-central-1", "eu-west-9", "does not match"),
+        ("/sns/", "/sqs/", "expected */sns/aws4_request"),
+        ("aws4_request", "aws5_request", "expected */sns/aws4_request"),
+    ],
+)
+def test_a_scope_that_was_changed_is_refused(old: str, new: str, says: str) -> None:
     request = signed(BODY)
     header = request.header("authorization") or ""
-    date = (request.header("x-amz-date") or "")[:8]
-    old = dict(
-        zip(
-            ["20200101", "eu-west-9", "sqs", "aws5_request"],
-            [date, "eu-central-1", "sns", "aws4_request"],
-            strict=True,
-        )
-    )
 
-    changed = with_header(request, "Authorization", header.replace(old[part], part, 1))
-
-    assert refusal(changed)
+    assert says in refusal(with_header(request, "Authorization", header.replace(old, new, 1)))
 
 
 @pytest.mark.parametrize("late", [-MAX_SKEW_SECONDS, -1, 0, 1, MAX_SKEW_SECONDS])
@@ -163,22 +160,24 @@ def test_clocks_that_differ_more_are_refused(late: float) -> None:
     assert "compare the clocks" in refusal(request, now=signing_time(request) + late)
 
 
-@pytest.mark.parametrize(
-    "date", ["", "soon", "20261399T101500Z", "20200101T000000Z", "\u0662\u0660261120T101500Z"]
-)
+@pytest.mark.parametrize("date", ["", "soon", "20261399T101500Z", "20200101T000000Z"])
 def test_another_date_than_the_signed_one_is_refused(date: str) -> None:
     request = signed(BODY)
 
     assert "X-Amz-Date" in refusal(with_header(request, "X-Amz-Date", date), now=0.0)
 
 
-def test_a_date_that_was_never_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("day", "says"),
+    [("20260230", "is no time"), ("\u0662\u0660261120", "X-Amz-Date is missing")],
+)
+def test_a_date_that_never_was_is_refused(day: str, says: str) -> None:
     request = signed(BODY)
-    day = (request.header("x-amz-date") or "")[:8]
-    header = (request.header("authorization") or "").replace(day, "20260230")
-    never = with_header(request, "X-Amz-Date", "20260230T101500Z")
+    signing_day = (request.header("x-amz-date") or "")[:8]
+    header = (request.header("authorization") or "").replace(signing_day, day)
+    never = with_header(request, "X-Amz-Date", f"{day}T101500Z")
 
-    assert "is no time" in refusal(with_header(never, "Authorization", header), now=0.0)
+    assert says in refusal(with_header(never, "Authorization", header), now=0.0)
 
 
 def test_a_later_time_on_the_same_day_is_refused() -> None:

@@ -41,8 +41,8 @@ class Unreadable(Permanent):
 class News:
     """Everything that one document said; nothing of it is missing here.
 
-    `ignored` holds the names of events that announce no new object, `tests` where test messages
-    came from (a bucket, a topic). Whoever acts on `arrivals` must keep `unreadable`.
+    `ignored` holds the names of events that announce no new object, `tests` who tried whether we
+    are there (a bucket, a topic). Whoever acts on `arrivals` must keep `unreadable`.
     """
 
     arrivals: tuple[Arrival, ...] = ()

@@ -31,7 +31,8 @@ def news_of(body: str) -> News:
     """Return what a queue body says: of every origin, in every dialect.
 
     Also reads an event of an HTTP front door or of SQS for a function, and a bare form. Never
-    raises: what is not understood is in `News.unreadable`.
+    raises: what is not understood is in `News.unreadable`. Never empty: a document that announces
+    nothing is a test of whoever sent it.
     """
     return _news(body, MAX_WRAPPINGS)
 
@@ -66,6 +67,8 @@ def _of_publication(published: sns_api.Publication, wrappings: int) -> News:
 
 def _of_object(document: Mapping[str, Any], text: str, wrappings: int) -> News:
     match document:
+        case {"Records": []}:
+            return _tested("an empty list of Records")
         case {"Records": list(entries)}:
             return News.merged(_of_entry(entry, wrappings) for entry in entries)
         case {"Type": "Notification", "Message": str(message)}:

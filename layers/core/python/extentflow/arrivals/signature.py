@@ -30,7 +30,7 @@ SERVICE = "sns"
 TERMINATOR = "aws4_request"
 MAX_SKEW_SECONDS = 15 * 60
 
-_TIMESTAMP = re.compile(r"[0-9]{8}T[0-9]{6}Z", re.ASCII)
+_TIMESTAMP = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 
 
 @dataclass(frozen=True, slots=True)

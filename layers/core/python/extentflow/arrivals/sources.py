@@ -21,7 +21,7 @@ from extentflow.arrivals import signature
 from extentflow.arrivals.request import Request
 from extentflow.errors import AccessDenied, Misconfigured
 
-_SEGMENT = re.compile(r"[A-Za-z0-9_-]{16,}", re.ASCII)
+_SEGMENT = re.compile(r"[A-Za-z0-9_-]{16,}")
 
 
 class Proof(Protocol):
