@@ -14,9 +14,12 @@ from extentflow import preflight
 from extentflow.cli import output
 from extentflow.cli.options import AsJson, Cores, EngineName, Master
 from extentflow.cli.progress import RunProgress
+from extentflow.cli.redriving import redrive_all
 from extentflow.connectors import ConnectorConfig
 from extentflow.engines import Engine
+from extentflow.errors import Misconfigured
 from extentflow.ingest import JobReport, Run, RunReport, known_job
+from extentflow.ledger import ConnectorState
 from extentflow.model import JobState, ObjectVersion
 from extentflow.planner import check_cluster
 from extentflow.selection import Territory, select
@@ -38,7 +41,18 @@ Again = Annotated[
         help="Begin a second, full delivery of each object: under the connector's latest revision.",
     ),
 ]
-JobId = Annotated[str, typer.Argument(help="A job's id, or the beginning of one.")]
+JobId = Annotated[
+    str | None, typer.Argument(help="A job's id, or the beginning of one; with --dlq optional.")
+]
+FromDeadLetters = Annotated[
+    bool,
+    typer.Option("--dlq", help="Send messages of the dead letter queues to the functions again."),
+]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", help="With --dlq: only what was given up since, for example 2h or 3d."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="With --dlq: only show what would go.")]
 Ordinal = Annotated[int | None, typer.Option("--extent", min=0, help="Replay only this extent.")]
 AcceptDuplicates = Annotated[
     bool,
@@ -65,7 +79,7 @@ def plan(
     config, revision = site.connector(connector)
     planner = site.planner()
     plans: list[dict[str, Any]] = []
-    for version in _selected(site, config, revision, addresses):
+    for version in selected(site, config, revision, addresses):
         intake = site.intake(config, revision, version, cores or 1)
         job, extents = planner.dry_run(intake)
         plans.append(
@@ -103,7 +117,8 @@ def run(
     """Deliver objects into Kafka; exit code 0 only when every job is DONE."""
     site = Site.from_environment()
     config, revision = site.connector(connector)
-    versions = list(_selected(site, config, revision, addresses))
+    require_running(site, connector)
+    versions = list(selected(site, config, revision, addresses))
     preflight.check(config, site.broker, versions)
     if not versions:
         _show(RunReport(engine), as_json=as_json)
@@ -124,9 +139,12 @@ def run(
 
 
 def replay(
-    job: JobId,
+    job: JobId = None,
     *,
     extent: Ordinal = None,
+    dlq: FromDeadLetters = False,
+    since: Since = None,
+    dry_run: DryRun = False,
     accept_duplicates: AcceptDuplicates = False,
     engine: EngineName = "spark",
     cores: Cores = None,
@@ -135,7 +153,12 @@ def replay(
 ) -> None:
     """Run a job's failed extents again, from where each of them stopped."""
     site = Site.from_environment()
-    found = known_job(site.ledger, job)
+    if dlq:
+        redrive_all(site, job, since, dry_run=dry_run, as_json=as_json)
+        return
+    if since is not None or dry_run:
+        raise Misconfigured("--since and --dry-run go with --dlq")
+    found = known_job(site.ledger, job or "")
     config = site.config(found.connector, found.revision)
     preflight.check(config, site.broker, [found.version])
     check_cluster(found, site.broker.cluster)
@@ -149,7 +172,7 @@ def replay(
     _show(report, as_json=as_json)
 
 
-def _selected(
+def selected(
     site: Site, config: ConnectorConfig, revision: int, addresses: list[str] | None
 ) -> Iterator[ObjectVersion]:
     """Yield the pinned objects that the addresses mean, each once."""
@@ -167,6 +190,15 @@ def _selected(
         output.note(
             f"{len(hidden)} objects are left out because a name begins with _ or . (for example "
             f"{territory.uri(min(hidden))}); give an object's own address to deliver it"
+        )
+
+
+def require_running(site: Site, connector: str) -> None:
+    """Raise where a person paused or stopped the connector."""
+    state = site.ledger.connector_state(connector)
+    if state is not ConnectorState.RUNNING:
+        raise Misconfigured(
+            f"connector {connector} is {state}; `extentflow resume {connector}` lets it go on"
         )
 
 

@@ -19,9 +19,11 @@ from extentflow.ingest import known_job, report
 from extentflow.ledger import ExtentItem
 from extentflow.model import ExtentState, Job, JobState
 from extentflow.wiring import Site
+from extentflow.wiring.functions import queue
 
 MAP_CELLS = 400
 SHOWN_ERRORS = 20
+QUEUES = ("arrivals_queue_url", "arrivals_dlq_url", "extents_queue_url", "extents_dlq_url")
 COLUMNS = ("job", "begun", "connector", "object", "state", "extents", "records", "bad")
 MAP = {
     "DONE": ("█", "green"),
@@ -56,6 +58,7 @@ def status(
     if as_json:
         output.print_json(reports)
         return
+    _show_queues(site)
     if not found:
         output.note("there are no such jobs; `extentflow run` begins them")
         return
@@ -73,6 +76,17 @@ def status(
         for job, r in zip(found, reports, strict=True)
     ]
     output.print_table(COLUMNS, rows)
+
+
+def _show_queues(site: Site) -> None:
+    """Write how much waits, where there are queues."""
+    for field in QUEUES:
+        if getattr(site.settings, field) is not None:
+            depth = queue(site.settings, field).depth()
+            name = field.removesuffix("_url").replace("_", " ")
+            output.err.print(
+                f"{name}: {depth.waiting} waiting, {depth.hidden} in work", highlight=False
+            )
 
 
 def _state(text: str | None) -> JobState | None:

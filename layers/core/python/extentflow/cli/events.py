@@ -1,0 +1,124 @@
+"""`extentflow submit`, `pause`, `resume` and `stop`: the event path from the command line.
+
+Owns: these commands. Refuses to know: what the functions make of them.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from extentflow.arrivals import Arrival, Dialect
+from extentflow.arrivals.notifications import news_of
+from extentflow.cli import output
+from extentflow.cli.options import AsJson
+from extentflow.cli.runs import selected
+from extentflow.errors import Misconfigured
+from extentflow.ledger import ConnectorState
+from extentflow.model import JobState
+from extentflow.wiring import Site
+from extentflow.wiring.functions import queue
+
+Name = Annotated[str, typer.Argument(help="The connector's name.")]
+Addresses = Annotated[
+    list[str] | None,
+    typer.Argument(help="s3://bucket/key; with --connector also a prefix/ or a glob."),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this module's commands."""
+    for command in (submit, pause, resume, stop):
+        app.command()(command)
+
+
+def submit(
+    addresses: Addresses = None,
+    *,
+    connector: Annotated[
+        str | None, typer.Option("--connector", "-c", help="Expand prefixes and globs by this one.")
+    ] = None,
+    event: Annotated[
+        Path | None,
+        typer.Option(
+            "--event", exists=True, dir_okay=False, help="A notification, as it was sent."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Announce objects to the planner, as a notification would."""
+    if (event is None) == (not addresses and connector is None):
+        raise Misconfigured("give addresses, or --connector, or a notification with --event")
+    site = Site.from_environment()
+    arrivals = queue(site.settings, "arrivals_queue_url")
+    bodies = _documents(event) if event else _announcements(site, addresses, connector)
+    arrivals.send(bodies)
+    if as_json:
+        output.print_json({"submitted": len(bodies)})
+    else:
+        output.out.print(f"{len(bodies)} submitted; `extentflow status` shows their jobs")
+
+
+def _documents(event: Path) -> list[str]:
+    """Return a notification as a message, when it announces something."""
+    document = event.read_text(encoding="utf-8")
+    news = news_of(document)
+    problems = [str(unreadable) for unreadable in news.unreadable]
+    if not problems and not news.arrivals:
+        problems = [f"{event} announces no object: {[*news.ignored, *news.tests]}"]
+    if problems:
+        raise Misconfigured(problems)
+    return [document]
+
+
+def _announcements(site: Site, addresses: list[str] | None, connector: str | None) -> list[str]:
+    if connector is None:
+        return [_body(*_bucket_and_key(address)) for address in addresses or []]
+    config, revision = site.connector(connector)
+    versions = selected(site, config, revision, addresses)
+    return [_body(one.bucket, one.key, one.version_id) for one in versions]
+
+
+def _body(bucket: str, key: str, version_id: str | None = None) -> str:
+    arrival = Arrival(bucket, key, Dialect.COMMAND, version_id=version_id)
+    return json.dumps(arrival.to_message(), separators=(",", ":"))
+
+
+def _bucket_and_key(address: str) -> tuple[str, str]:
+    bucket, _, key = address.removeprefix("s3://").partition("/")
+    if not address.startswith("s3://") or not bucket or not key or key.endswith("/"):
+        raise Misconfigured(
+            f"{address} is no object's address; write s3://bucket/key, or give --connector to "
+            "submit all below a prefix"
+        )
+    return bucket, key
+
+
+def pause(connector: Name, *, as_json: AsJson = False) -> None:
+    """Let a connector rest: nothing new is claimed, arrivals and extents wait in their queues."""
+    _want(connector, ConnectorState.PAUSED, as_json=as_json)
+
+
+def resume(connector: Name, *, as_json: AsJson = False) -> None:
+    """Let a paused or stopped connector go on."""
+    _want(connector, ConnectorState.RUNNING, as_json=as_json)
+
+
+def stop(connector: Name, *, as_json: AsJson = False) -> None:
+    """Cancel a connector's open jobs; what is committed stays, new arrivals are left alone."""
+    site = _want(connector, ConnectorState.STOPPED, as_json=as_json)
+    for state in (JobState.PLANNING, JobState.RUNNING):
+        for job in list(site.ledger.jobs(connector, state)):
+            site.ledger.end(job.id, JobState.CANCELLED, f"connector {connector} was stopped")
+
+
+def _want(connector: str, state: ConnectorState, *, as_json: bool) -> Site:
+    site = Site.from_environment()
+    if not site.ledger.set_connector_state(connector, state):
+        raise Misconfigured(f"there is no connector {connector}; see `extentflow connectors list`")
+    if as_json:
+        output.print_json({"name": connector, "state": state})
+    else:
+        output.out.print(f"connector {connector} is {state}", highlight=False)
+    return site
