@@ -152,6 +152,10 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Run a job's failed extents again, from where each of them stopped."""
+    if job is None and not dlq:
+        raise Misconfigured(
+            "Missing argument 'JOB'; `extentflow replay --help` shows what there is"
+        )
     site = Site.from_environment()
     if dlq:
         redrive_all(site, job, since, dry_run=dry_run, as_json=as_json)
