@@ -380,6 +380,18 @@ def test_whatever_is_posted_does_not_vanish(
         assert news_of(queued) != News()
 
 
+@pytest.mark.parametrize(
+    "body", [b"Action=Publish&Message=%FF", b"Action=Publish", b"Action=Other&Message=a", b"\xff"]
+)
+def test_what_only_resembles_a_publish_is_kept_as_it_was_sent(body: bytes) -> None:
+    there = Post(ANYONE)
+
+    answer = there.answer(post(body))
+
+    assert answer.status == 200
+    assert [messages.unwrapped(json.loads(one)) for one in there.queued] == [(body, GRID)]
+
+
 @pytest.mark.parametrize("body", [WEBHOOK, PUBLISH])
 def test_a_body_cut_short_anywhere_is_kept_for_people(body: bytes) -> None:
     begun = body.find(b"%7B") + 3 if body is PUBLISH else 1
