@@ -20,6 +20,16 @@ def test_any_bytes_are_the_same_after_the_queue(document: bytes, endpoint: str |
     assert messages.unwrapped(json.loads(body)) == (document, endpoint)
 
 
+@pytest.mark.parametrize("character", ["\x00", "\x1f", "\ud800", "\ufffe", "\uffff"])
+def test_characters_that_sqs_refuses_are_known(character: str) -> None:
+    assert not messages.sendable(f"a{character}")
+
+
+@pytest.mark.parametrize("text", ["", "\t\n\r ~\x7f", "\ud7ff\ue000\ufffd", "\U00010000\U0010ffff"])
+def test_characters_that_sqs_takes_are_known(text: str) -> None:
+    assert messages.sendable(text)
+
+
 def test_what_fits_is_one_message() -> None:
     document = notification("a", "b").encode()
     whole = messages.wrapped(document, GRID)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -25,6 +26,9 @@ SOURCE = "http"
 
 # SQS takes 256 KiB with the message's attributes; 8 KiB are left for those.
 MAX_BODY_BYTES = 248 * 1024
+
+
+_REFUSED = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class TooLarge(Permanent):
@@ -39,6 +43,11 @@ def wrapped(document: bytes, endpoint: str | None) -> str:
     except UnicodeDecodeError:
         content = {"base64": base64.b64encode(document).decode()}
     return json.dumps({**head, **content}, separators=(",", ":"))
+
+
+def sendable(body: str) -> bool:
+    """Return whether SQS takes every character of a body, as XML 1.0 would."""
+    return _REFUSED.search(body) is None
 
 
 def unwrapped(body: Mapping[str, Any]) -> tuple[bytes, str | None]:

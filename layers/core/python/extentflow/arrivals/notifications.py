@@ -34,7 +34,15 @@ def news_of(body: str) -> News:
     raises: what is not understood is in `News.unreadable`. Never empty: a document that announces
     nothing is a test of whoever sent it.
     """
-    return _news(body, MAX_WRAPPINGS)
+    news = _news(body, MAX_WRAPPINGS)
+    return replace(news, unreadable=tuple(_sendable(one) for one in news.unreadable))
+
+
+def _sendable(unread: Unreadable) -> Unreadable:
+    # What stood escaped in a wrapping may be a character that no queue takes.
+    if messages.sendable(unread.document):
+        return unread
+    return _rewrapped(unread, None)
 
 
 def _news(text: str, wrappings: int) -> News:
