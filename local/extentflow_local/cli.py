@@ -21,7 +21,7 @@ app = typer.Typer(no_args_is_help=True)
 
 _Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="SERVICE", help="kafka, s3, dynamodb; all of them by default."),
+    typer.Argument(metavar="SERVICE", help="kafka, s3, dynamodb, sqs; all of them by default."),
 ]
 _Directory = Annotated[
     Path | None,
@@ -33,6 +33,7 @@ _Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 _KAFKA_PORT = typer.Option(min=1, max=65_535, help="Kafka's port; takes the next one too.")
 _S3_PORT = typer.Option(min=1, max=65_535, help="The S3 server's port; takes the next seven too.")
 _DYNAMODB_PORT = typer.Option(min=1, max=65_535, help="DynamoDB's port.")
+_SQS_PORT = typer.Option(min=1, max=65_535, help="The SQS server's port.")
 
 
 @app.command()
@@ -43,10 +44,11 @@ def up(
     kafka_port: Annotated[int | None, _KAFKA_PORT] = None,
     s3_port: Annotated[int | None, _S3_PORT] = None,
     dynamodb_port: Annotated[int | None, _DYNAMODB_PORT] = None,
+    sqs_port: Annotated[int | None, _SQS_PORT] = None,
     as_json: _Json = False,
 ) -> None:
-    """Start Kafka, an S3 server and DynamoDB on this machine; harmless when they run."""
-    asked = {"kafka": kafka_port, "s3": s3_port, "dynamodb": dynamodb_port}
+    """Start Kafka, an S3 server, DynamoDB and SQS on this machine; harmless when they run."""
+    asked = {"kafka": kafka_port, "s3": s3_port, "dynamodb": dynamodb_port, "sqs": sqs_port}
     ports = {name: port for name, port in asked.items() if port is not None}
     notes = Console(stderr=True, highlight=False)
     stack = _stack(directory, ports, notes)

@@ -6,6 +6,7 @@ Owns: names, defaults and checks of settings. Refuses to know: what they are use
     EXTENTFLOW_LOCAL_KAFKA_PORT       19092 and the next one
     EXTENTFLOW_LOCAL_S3_PORT          18333 and the seven next ones
     EXTENTFLOW_LOCAL_DYNAMODB_PORT    18000
+    EXTENTFLOW_LOCAL_SQS_PORT         19324
     EXTENTFLOW_IVY_SETTINGS           an ivysettings.xml of your own, for people behind a mirror
     XDG_CACHE_HOME, JAVA_HOME, PATH   as everywhere
 """
@@ -18,7 +19,12 @@ from typing import Self
 
 from extentflow.errors import Misconfigured
 
-DEFAULT_PORTS: Mapping[str, int] = {"kafka": 19092, "s3": 18333, "dynamodb": 18000}
+DEFAULT_PORTS: Mapping[str, int] = {
+    "kafka": 19092,
+    "s3": 18333,
+    "dynamodb": 18000,
+    "sqs": 19324,
+}
 _PORT_LIMIT = 65_536
 
 

@@ -28,10 +28,11 @@ from extentflow_local.services import Service
 from extentflow_local.services.dynamodb import DynamoDbLocal
 from extentflow_local.services.kafka import Kafka
 from extentflow_local.services.s3 import SeaweedS3
+from extentflow_local.services.sqs import ElasticMq
 from extentflow_local.settings import LocalSettings
 from extentflow_local.toolbox import toolbox
 
-SERVICES: tuple[Service, ...] = (Kafka(), SeaweedS3(), DynamoDbLocal())
+SERVICES: tuple[Service, ...] = (Kafka(), SeaweedS3(), DynamoDbLocal(), ElasticMq())
 
 Outcome = Literal["started", "already running"]
 

@@ -2,6 +2,7 @@
 
 stack               the running servers; `stack.kill("kafka")`, `.up(["kafka"])`, `.restart("s3")`
 second_broker       a second, independent Kafka; starts when the first test asks for it
+queues, sqs         an SQS server, which starts when the first test asks for it; a client
 bootstrap_servers   of the stack's broker          make_topic   creates a topic, returns its name
 s3, bucket, versioned_bucket, prefix               a client, two buckets, a test's own prefix
 dynamodb, table_name                               a client, a name that nobody uses
@@ -23,11 +24,13 @@ from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY, Service
 from extentflow_local.services.dynamodb import DynamoDbLocal
 from extentflow_local.services.kafka import Kafka
 from extentflow_local.services.s3 import SeaweedS3
+from extentflow_local.services.sqs import ElasticMq
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sqs import SQSClient
 
 MakeTopic = Callable[..., str]
 
@@ -69,6 +72,14 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def second_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     root = tmp_path_factory.mktemp("second")
     with Stack(root, services=[Kafka(heap="384m")], free_ports=True) as running:
+        running.up()
+        yield running
+
+
+@pytest.fixture(scope="session")
+def queues(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    root = tmp_path_factory.mktemp("queues")
+    with Stack(root, services=[ElasticMq()], free_ports=True) as running:
         running.up()
         yield running
 
@@ -126,6 +137,13 @@ def s3(stack: Stack) -> Iterator["S3Client"]:
 @pytest.fixture(scope="session")
 def dynamodb(stack: Stack) -> Iterator["DynamoDBClient"]:
     client = dynamodb_client(stack.endpoint("dynamodb"))
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def sqs(queues: Stack) -> Iterator["SQSClient"]:
+    client = boto3.client("sqs", endpoint_url=queues.endpoint("sqs"))
     yield client
     client.close()
 

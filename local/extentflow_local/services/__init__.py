@@ -12,6 +12,8 @@ ACCESS_KEY = "extentflow"
 # DynamoDB Local takes letters and digits only.
 SECRET_KEY = "extentflowsecret"  # noqa: S105 - of servers on the loopback interface
 REGION = "us-east-1"
+# ElasticMQ's own default; part of queue URLs and ARNs.
+ACCOUNT = "000000000000"
 
 
 @dataclass(frozen=True, slots=True)

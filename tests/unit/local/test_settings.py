@@ -13,7 +13,12 @@ def test_defaults_are_the_documented_ones(tmp_path: Path, monkeypatch: pytest.Mo
 
     settings = LocalSettings.from_environment({"PATH": "/bin"})
 
-    assert settings.ports == {"kafka": 19092, "s3": 18333, "dynamodb": 18000}
+    assert settings.ports == {
+        "kafka": 19092,
+        "s3": 18333,
+        "dynamodb": 18000,
+        "sqs": 19324,
+    }
     assert settings.root == tmp_path.resolve()
     assert settings.cache == Path.home() / ".cache" / "extentflow"
     assert (settings.java_home, settings.ivy_settings) == (None, None)
@@ -26,13 +31,14 @@ def test_the_environment_wins_over_defaults(tmp_path: Path) -> None:
     settings = LocalSettings.from_environment(
         {
             "EXTENTFLOW_LOCAL_KAFKA_PORT": "29092",
+            "EXTENTFLOW_LOCAL_SQS_PORT": "29324",
             "EXTENTFLOW_LOCAL_DIR": str(tmp_path),
             "EXTENTFLOW_IVY_SETTINGS": str(ivy),
             "XDG_CACHE_HOME": str(tmp_path / "cache"),
         }
     )
 
-    assert settings.ports["kafka"] == 29092
+    assert (settings.ports["kafka"], settings.ports["sqs"]) == (29092, 29324)
     assert settings.root == tmp_path.resolve()
     assert settings.ivy_settings == ivy.resolve()
     assert settings.cache == tmp_path / "cache" / "extentflow"
