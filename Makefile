@@ -8,7 +8,7 @@ STAMP := .venv/.installed
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit integration bench docs lock clean
+.PHONY: help setup demo test lint unit exhaustive integration bench docs lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -35,6 +35,9 @@ lint: setup ## Ruff, mypy --strict, import contracts
 
 unit: setup ## Tests without network: unit tests, laws
 	@$(BIN)/pytest -q tests/unit tests/laws
+
+exhaustive: setup ## Every schedule and state of the protocol that `unit` leaves out, about a minute
+	@$(BIN)/pytest -q -m exhaustive tests/unit
 
 integration: setup ## Tests on a real broker, S3 server and DynamoDB Local
 	@$(BIN)/pytest -q tests/integration

@@ -24,6 +24,7 @@ BODY = written(
     compression="zstd",
     write_page_checksum=True,
 )
+TABLE_ROWS = TABLE.to_pylist()
 METADATA = pq.read_metadata(pa.BufferReader(BODY))
 FOOTER_BYTES = int.from_bytes(BODY[-8:-4], "little") + 8
 PAGES_END = len(BODY) - FOOTER_BYTES
@@ -56,7 +57,7 @@ def test_any_partition_windows_batches_and_readers_yield_the_table(
     result = decoded(_parquet(_known(), sizes), MemorySource(BODY), [0, *cuts, len(BODY)])
 
     assert result.places == list(range(ROWS))
-    assert result.rows == TABLE.to_pylist()
+    assert result.rows == TABLE_ROWS
 
 
 @given(sizes=SIZES, position=st.integers(4, PAGES_END - 1))

@@ -1,6 +1,7 @@
 """Every state of the protocol's model: none is bad, and from each one the work can be finished.
 
-Breaking any single rule leads to a bad state. 320,000 states, 12 s on one core.
+Breaking any single rule leads to a bad state. 110,000 states, 3 s on one core; what is marked
+`exhaustive` visits 240,000 more.
 """
 
 import pytest
@@ -10,6 +11,9 @@ SOUND = [
     (Size(extents=2, crashes=1), 24_000),
     (Size(chunks=3, crashes=1), 3_900),
     (Size(crashes=1, pauses=1), 67_000),
+    (Size(slots=1, crashes=1, pauses=1, forgets=1), 14_900),
+]
+LARGE = [
     (Size(extents=2, chunks=1, crashes=1, pauses=1), 160_000),
     (Size(slots=1, crashes=2, pauses=1, forgets=1), 76_000),
 ]
@@ -36,7 +40,10 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("size", "states"), SOUND)
+@pytest.mark.parametrize(
+    ("size", "states"),
+    [*SOUND, *(pytest.param(*large, marks=pytest.mark.exhaustive) for large in LARGE)],
+)
 def test_no_state_of_the_protocol_is_bad(size: Size, states: int) -> None:
     finding = explore(size)
 

@@ -5,8 +5,11 @@ and broker another worker may go on, or something may befall the one at hand; `e
 what and checks each outcome: every record once and in order, nothing lost, counters exact, no
 claim left, FAILED only where Kafka really forgot, and always an end.
 
-A failing test prints the schedule, and the answers that repeat it.
+A failing test prints the schedule, and the answers that repeat it. What takes long is marked
+`exhaustive`: `make exhaustive` runs it.
 """
+
+from collections.abc import Mapping
 
 import pytest
 from tests.support.explore import CRASH, PAUSE, SWITCH
@@ -30,7 +33,10 @@ from tests.support.explore_world import (
 
 from extentflow.model import ExtentState
 
-UNREST = {SWITCH: 1, PAUSE: 1, CRASH: 1}
+EXHAUSTIVE = pytest.mark.exhaustive
+ENDS = {PAUSE: 1, CRASH: 1}
+UNREST = {SWITCH: 1, **ENDS}
+ANSWERS = {LOSE: 1, REFUSE: 1, DENY: 1, UNKNOWN: 1, EXPIRE: 1, CRASH: 1}
 ONE_EXTENT = b"abc"
 EVERYTHING = {
     SWITCH: 30,
@@ -53,38 +59,70 @@ FORGETTING = {**EVERYTHING, FORGET: 2, RESTORE: 1}
 @pytest.mark.parametrize(
     ("scenario", "schedules"),
     [
-        pytest.param(Scenario(UNREST, most=3), 6_000, id="two workers, slots and extents"),
+        pytest.param(Scenario(UNREST, most=2), 1_300, id="two workers, slots and extents"),
+        pytest.param(
+            Scenario(UNREST, most=3),
+            6_000,
+            id="two workers, slots and extents, three events",
+            marks=EXHAUSTIVE,
+        ),
         pytest.param(
             Scenario({CRASH: 2, PAUSE: 1}, most=3, body=ONE_EXTENT),
             1_000,
             id="one extent and two crashes",
         ),
         pytest.param(
-            Scenario(UNREST, most=2, body=ONE_EXTENT, workers=3, slots=1),
-            1_800,
+            Scenario(ENDS, most=2, body=ONE_EXTENT, workers=3, slots=1),
+            800,
             id="three workers and one slot",
         ),
         pytest.param(
-            Scenario({STOP: 1, PAUSE: 1, CRASH: 1}, most=2), 1_300, id="a worker is asked to stop"
+            Scenario(UNREST, most=2, body=ONE_EXTENT, workers=3, slots=1),
+            1_800,
+            id="three workers that take turns and one slot",
+            marks=EXHAUSTIVE,
         ),
         pytest.param(
-            Scenario(
-                {LOSE: 1, REFUSE: 1, DENY: 1, UNKNOWN: 1, EXPIRE: 1, CRASH: 1},
-                most=2,
-                body=ONE_EXTENT,
-            ),
+            Scenario({STOP: 1, **ENDS}, most=2, body=ONE_EXTENT),
+            900,
+            id="a worker is asked to stop",
+        ),
+        pytest.param(
+            Scenario({STOP: 1, **ENDS}, most=2),
+            1_300,
+            id="a worker with two extents is asked to stop",
+            marks=EXHAUSTIVE,
+        ),
+        pytest.param(
+            Scenario(ANSWERS, most=2, body=ONE_EXTENT, workers=1), 2_200, id="answers are missing"
+        ),
+        pytest.param(
+            Scenario(ANSWERS, most=2, body=ONE_EXTENT),
             3_000,
-            id="answers are missing",
+            id="answers are missing while others wait",
+            marks=EXHAUSTIVE,
+        ),
+        pytest.param(
+            Scenario({OUTAGE: 1, CRASH: 1, SWITCH: 1}, most=2, body=b"abcde", extent_bytes=5),
+            350,
+            id="the store is away and a worker dies",
         ),
         pytest.param(
             Scenario({OUTAGE: 2, CRASH: 1, SWITCH: 1}, most=3, body=b"abcde", extent_bytes=5),
             1_300,
-            id="the store is away and a worker dies",
+            id="the store is away twice and a worker dies",
+            marks=EXHAUSTIVE,
+        ),
+        pytest.param(
+            Scenario({DELAY: 1, ARRIVE: 1, PAUSE: 1}, most=2, body=ONE_EXTENT),
+            300,
+            id="requests arrive late",
         ),
         pytest.param(
             Scenario({DELAY: 1, ARRIVE: 1, PAUSE: 1}, most=3, body=ONE_EXTENT),
             2_000,
-            id="requests arrive late",
+            id="requests arrive late while others work",
+            marks=EXHAUSTIVE,
         ),
         pytest.param(
             Scenario({SWITCH: 2, CRASH: 1}, most=3, body=ONE_EXTENT, workers=1, evicted=True),
@@ -114,6 +152,7 @@ def test_every_record_arrives_once(scenario: Scenario, schedules: int) -> None:
             Scenario({FORGET: 1, RESTORE: 1, CRASH: 2}, most=3, body=ONE_EXTENT, slots=1),
             800,
             id="and two workers die",
+            marks=EXHAUSTIVE,
         ),
     ],
 )
@@ -126,24 +165,37 @@ def test_a_group_that_kafka_forgets_fails_an_extent_loudly_and_never_doubles_it(
     assert set(findings.outcomes) == {ExtentState.DONE, ExtentState.FAILED}
 
 
-def test_an_ordered_jobs_records_arrive_in_order() -> None:
-    findings = explore_all(Scenario(UNREST, most=2, ordered=True))
+@pytest.mark.parametrize(
+    ("rations", "schedules"), [(ENDS, 350), pytest.param(UNREST, 900, marks=EXHAUSTIVE)]
+)
+def test_an_ordered_jobs_records_arrive_in_order(
+    rations: Mapping[str, int], schedules: int
+) -> None:
+    findings = explore_all(Scenario(rations, most=2, ordered=True))
 
-    assert findings.schedules > 900
+    assert findings.schedules > schedules
     assert set(findings.outcomes) == {ExtentState.DONE}
 
 
-def test_a_bad_record_ends_an_ordered_job_and_keeps_what_came_before() -> None:
-    findings = explore_all(Scenario({**UNREST, LOSE: 1}, most=2, ordered=True, body=b"ab!def"))
+@pytest.mark.parametrize(
+    ("rations", "schedules"), [(ENDS, 500), pytest.param(UNREST, 700, marks=EXHAUSTIVE)]
+)
+def test_a_bad_record_ends_an_ordered_job_and_keeps_what_came_before(
+    rations: Mapping[str, int], schedules: int
+) -> None:
+    findings = explore_all(Scenario({**rations, LOSE: 1}, most=2, ordered=True, body=b"ab!def"))
 
-    assert findings.schedules > 700
+    assert findings.schedules > schedules
     assert set(findings.outcomes) == {ExtentState.FAILED, ExtentState.PENDING}
 
 
-def test_at_least_once_loses_nothing() -> None:
-    findings = explore_all(Scenario(UNREST, most=2, exactly_once=False))
+@pytest.mark.parametrize(
+    ("rations", "schedules"), [(ENDS, 350), pytest.param(UNREST, 900, marks=EXHAUSTIVE)]
+)
+def test_at_least_once_loses_nothing(rations: Mapping[str, int], schedules: int) -> None:
+    findings = explore_all(Scenario(rations, most=2, exactly_once=False))
 
-    assert findings.schedules > 900
+    assert findings.schedules > schedules
     assert set(findings.outcomes) == {ExtentState.DONE}
 
 
@@ -161,10 +213,13 @@ def test_at_least_once_loses_nothing() -> None:
     ],
 )
 @pytest.mark.parametrize("probability", [0.05, 0.2])
+@pytest.mark.parametrize(
+    "seeds", [range(50), pytest.param(range(50, 500), marks=EXHAUSTIVE)], ids=str
+)
 def test_nothing_is_lost_or_doubled_whatever_comes_together(
-    scenario: Scenario, probability: float
+    scenario: Scenario, seeds: range, probability: float
 ) -> None:
-    findings = explore_some(scenario, range(200), probability)
+    findings = explore_some(scenario, seeds, probability)
 
-    assert findings.schedules == 200
+    assert findings.schedules == len(seeds)
     assert findings.events.keys() >= {SWITCH, PAUSE, CRASH, LOSE, REFUSE, DELAY, UNKNOWN, STOP}
