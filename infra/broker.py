@@ -1,0 +1,135 @@
+"""The way to Kafka: what functions are told, what they may do there.
+
+Owns: MSK's names for rights and resources, client settings by kind of authentication. Refuses to
+know: what is sent; networks (`network`).
+
+    none   plain text                            scram  name and password from a secret
+    iam    a token that the function's role signs mtls  certificate and key from a secret
+"""
+
+from collections.abc import Iterable, Iterator
+
+from extentflow.sink import PROGRESS_TOPIC
+from infra.config import Auth, Cluster
+from infra.grants import Grant
+
+JOBS_TOPIC = "extentflow.jobs"
+
+_READ = ("kafka-cluster:DescribeTopic", "kafka-cluster:DescribeTopicDynamicConfiguration")
+
+
+def client_settings(cluster: Cluster) -> dict[str, str]:
+    """Return worker settings by their keys; secrets are references, looked up by functions."""
+    found = {"bootstrap.servers": cluster.bootstrap_servers}
+    match cluster.auth:
+        case Auth.NONE:
+            pass
+        case Auth.IAM:
+            found["kafka.security.protocol"] = "SASL_SSL"
+            found["kafka.sasl.mechanism"] = "AWS_MSK_IAM"
+        case Auth.SCRAM:
+            found["kafka.security.protocol"] = "SASL_SSL"
+            found["kafka.sasl.mechanism"] = "SCRAM-SHA-512"
+            found["kafka.sasl.username"] = f"${{secretsmanager:{cluster.secret_arn}:username}}"
+            found["kafka.sasl.password"] = f"${{secretsmanager:{cluster.secret_arn}:password}}"
+        case Auth.MTLS:
+            found["kafka.security.protocol"] = "SSL"
+            found["kafka.ssl.certificate.pem"] = (
+                f"${{secretsmanager:{cluster.secret_arn}:certificate}}"
+            )
+            found["kafka.ssl.key.pem"] = f"${{secretsmanager:{cluster.secret_arn}:key}}"
+    return found
+
+
+def credentials(cluster: Cluster) -> Iterator[Grant]:
+    """Yield leave to look the credentials up."""
+    if cluster.secret_arn is not None:
+        yield Grant(
+            "ReadBrokerCredentials",
+            "the credentials for the brokers are looked up where they are used",
+            ("secretsmanager:GetSecretValue",),
+            (cluster.secret_arn,),
+        )
+    if cluster.secret_key_arn is not None:
+        yield Grant(
+            "DecryptBrokerCredentials",
+            "they are encrypted with a key of your own, as MSK wants it",
+            ("kms:Decrypt",),
+            (cluster.secret_key_arn,),
+        )
+
+
+def describe(cluster: Cluster) -> Iterator[Grant]:
+    """Yield leave to connect, and to ask for the cluster's id: what planning needs."""
+    if cluster.auth is Auth.IAM and cluster.arn is not None:
+        yield Grant(
+            "ConnectToCluster",
+            "jobs carry the id of the cluster that they deliver to",
+            ("kafka-cluster:Connect", "kafka-cluster:DescribeCluster"),
+            (cluster.arn,),
+        )
+
+
+def tell_of_jobs(cluster: Cluster) -> Iterator[Grant]:
+    """Yield leave to write the events of jobs that ended."""
+    if cluster.auth is Auth.IAM and cluster.arn is not None:
+        yield Grant(
+            "TellOfJobs",
+            "every job's end is told on a topic",
+            (*_READ, "kafka-cluster:WriteData"),
+            (_below(cluster.arn, "topic", JOBS_TOPIC),),
+        )
+        yield _idempotent(cluster.arn)
+
+
+def deliver(cluster: Cluster, *, app_id: str, topics: Iterable[str]) -> Iterator[Grant]:
+    """Yield leave to own slots and to commit records with their progress."""
+    if cluster.auth is not Auth.IAM or cluster.arn is None:
+        return
+    written = sorted({*topics})
+    yield Grant(
+        "WriteRecords",
+        "records go to the connectors' topics, whose limits are asked for",
+        (*_READ, "kafka-cluster:WriteData"),
+        tuple(_below(cluster.arn, "topic", topic) for topic in written),
+        wildcard="topics that are made from objects' keys are known only then",
+    )
+    yield from own_slots(cluster, app_id=app_id)
+
+
+def own_slots(cluster: Cluster, *, app_id: str) -> Iterator[Grant]:
+    """Yield leave to fence and settle slots: transactional ids, groups, the topic of progress."""
+    if cluster.auth is not Auth.IAM or cluster.arn is None:
+        return
+    yield Grant(
+        "KeepProgress",
+        "progress is a group's offset on this topic, which is made when it is missing",
+        (*_READ, "kafka-cluster:CreateTopic", "kafka-cluster:ReadData"),
+        (_below(cluster.arn, "topic", PROGRESS_TOPIC),),
+    )
+    yield Grant(
+        "OwnSlots",
+        "every slot has a transactional id and a group of its own",
+        (
+            "kafka-cluster:DescribeTransactionalId",
+            "kafka-cluster:AlterTransactionalId",
+            "kafka-cluster:DescribeGroup",
+            "kafka-cluster:AlterGroup",
+        ),
+        tuple(_below(cluster.arn, kind, f"{app_id}.*") for kind in ("transactional-id", "group")),
+        wildcard="slots are named after the ledger's identity, which the ledger makes itself",
+    )
+
+
+def _idempotent(cluster_arn: str) -> Grant:
+    return Grant(
+        "WriteIdempotently",
+        "no producer of ours writes anything twice",
+        ("kafka-cluster:WriteDataIdempotently",),
+        (cluster_arn,),
+    )
+
+
+def _below(cluster_arn: str, kind: str, name: str) -> str:
+    """Return MSK's name of a topic, group or transactional id: cluster/<name>/<id> with its own."""
+    return cluster_arn.replace(":cluster/", f":{kind}/", 1) + f"/{name}"

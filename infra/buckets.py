@@ -1,0 +1,196 @@
+"""Buckets whose new objects are announced on the arrivals queue.
+
+Owns: making a bucket, and each way in which one announces its objects. Refuses to know: connectors,
+what an announcement looks like.
+
+              made here                        exists
+    eventbridge  its own property, one rule       switched on by CDK's handler, the same rule
+    direct       its own property, queue policy   added by CDK's handler, queue policy
+"""
+
+from collections.abc import Sequence
+
+from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_s3_notifications as notifications
+from aws_cdk.region_info import RegionInfo
+from constructs import Construct
+
+from infra import config
+from infra.config import Announced
+from infra.findings import explain
+from infra.grants import Grant, policy
+from infra.queues import WorkQueue
+
+CREATED = "s3:ObjectCreated:*"
+
+
+class Buckets(Construct):
+    """The buckets of a stage, announcing on `arrivals`."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        buckets: Sequence[config.Bucket],
+        arrivals: WorkQueue,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self._arrivals = arrivals
+        by_events = [one.name for one in buckets if one.announced is Announced.EVENTBRIDGE]
+        if by_events:
+            self._rule(by_events)
+        for one in (bucket for bucket in buckets if not bucket.exists):
+            self._make(one)
+        existing = [bucket for bucket in buckets if bucket.exists]
+        if existing:
+            self._switch_on(existing)
+
+    def _rule(self, names: Sequence[str]) -> None:
+        """Send what EventBridge hears of the buckets; what cannot be sent is kept as well."""
+        events.Rule(
+            self,
+            "Created",
+            description="New objects of extentflow's buckets",
+            event_pattern=events.EventPattern(
+                source=["aws.s3"],
+                detail_type=["Object Created"],
+                detail={"bucket": {"name": list(names)}},
+            ),
+            targets=[targets.SqsQueue(self._arrivals.queue, dead_letter_queue=self._arrivals.dead)],
+        )
+
+    def _make(self, bucket: config.Bucket) -> None:
+        made = s3.Bucket(
+            self,
+            bucket.name,
+            bucket_name=bucket.name,
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            enforce_ssl=True,
+            versioned=True,
+            lifecycle_rules=[
+                s3.LifecycleRule(abort_incomplete_multipart_upload_after=Duration.days(7))
+            ],
+            removal_policy=RemovalPolicy.RETAIN,
+        )
+        explain(
+            made,
+            "AwsSolutions-S1",
+            "who reads is told by the functions' own logs; where audits ask for every request,"
+            " CloudTrail's data events record it without a second bucket",
+        )
+        self._announce_made(made, bucket)
+
+    def _announce_made(self, made: s3.Bucket, bucket: config.Bucket) -> None:
+        """Say it in the bucket's own properties: CDK's way would add a function for that."""
+        resource = made.node.default_child
+        if not isinstance(resource, s3.CfnBucket):
+            raise TypeError(f"{made.node.path}: a bucket is no longer one resource")
+        if bucket.announced is Announced.EVENTBRIDGE:
+            resource.notification_configuration = s3.CfnBucket.NotificationConfigurationProperty(
+                event_bridge_configuration=s3.CfnBucket.EventBridgeConfigurationProperty(
+                    event_bridge_enabled=True
+                )
+            )
+            return
+        resource.notification_configuration = s3.CfnBucket.NotificationConfigurationProperty(
+            queue_configurations=[
+                s3.CfnBucket.QueueConfigurationProperty(
+                    event=CREATED, queue=self._arrivals.queue.queue_arn
+                )
+            ]
+        )
+        # S3 tries the queue when the bucket is made.
+        allowed = self._arrivals.queue.add_to_resource_policy(self._announcing(bucket.name))
+        if allowed.policy_dependable is not None:
+            resource.node.add_dependency(allowed.policy_dependable)
+
+    def _announcing(self, bucket: str) -> iam.PolicyStatement:
+        """Let one bucket of this account send; its name is known before the bucket is there."""
+        stack = Stack.of(self)
+        return iam.PolicyStatement(
+            sid=f"Announce{bucket.title().replace('-', '').replace('.', '')}",
+            principals=[iam.ServicePrincipal("s3.amazonaws.com")],
+            actions=["sqs:SendMessage"],
+            resources=[self._arrivals.queue.queue_arn],
+            conditions={
+                "ArnEquals": {"aws:SourceArn": arn_of(self, bucket)},
+                "StringEquals": {"aws:SourceAccount": stack.account},
+            },
+        )
+
+    def _switch_on(self, buckets: Sequence[config.Bucket]) -> None:
+        """Add announcements to buckets that exist, beside those that they have."""
+        role = self._switch_role(buckets)
+        for bucket in buckets:
+            existing = s3.Bucket.from_bucket_attributes(
+                self,
+                bucket.name,
+                bucket_name=bucket.name,
+                notifications_handler_role=role.without_policy_updates(),
+            )
+            if bucket.announced is Announced.EVENTBRIDGE:
+                existing.enable_event_bridge_notification()
+            else:
+                queue = notifications.SqsDestination(self._arrivals.queue)
+                existing.add_event_notification(s3.EventType.OBJECT_CREATED, queue)
+
+    def _switch_role(self, buckets: Sequence[config.Bucket]) -> iam.Role:
+        """Return the role of CDK's handler, for these buckets only."""
+        grant = Grant(
+            "SwitchAnnouncementsOn",
+            "the buckets' own configuration is read, completed and written back",
+            ("s3:GetBucketNotification", "s3:PutBucketNotification"),
+            tuple(arn_of(self, bucket.name) for bucket in buckets),
+        )
+        return iam.Role(
+            self,
+            "SwitchRole",
+            description="Adds announcements to buckets that exist",
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            inline_policies={"Function": policy([grant])},
+        )
+
+
+def arn_of(scope: Construct, bucket: str) -> str:
+    """Return a bucket's ARN; it names neither region nor account, and no token."""
+    partition = RegionInfo.get(Stack.of(scope).region).partition
+    return f"arn:{partition}:s3:::{bucket}"
+
+
+def read(scope: Construct, buckets: Sequence[config.Bucket]) -> tuple[Grant, ...]:
+    """Return leave to read objects, and to be told that one is gone rather than refused."""
+    keys = tuple(bucket.kms_key_arn for bucket in buckets if bucket.kms_key_arn)
+    found = (
+        Grant(
+            "ReadObjects",
+            "objects are pinned and read in ranges, also as versions",
+            ("s3:GetObject", "s3:GetObjectVersion"),
+            tuple(f"{arn_of(scope, bucket.name)}/*" for bucket in buckets),
+            wildcard="every object of the bucket may be announced",
+        ),
+        list_objects(scope, buckets),
+    )
+    return (*found, *_decrypt(keys))
+
+
+def list_objects(scope: Construct, buckets: Sequence[config.Bucket]) -> Grant:
+    """Return leave to list buckets; without it S3 says `forbidden` of objects that are gone."""
+    return Grant(
+        "ListObjects",
+        "S3 tells only those who may list that an object is gone; lost events are found by listing",
+        ("s3:ListBucket",),
+        tuple(arn_of(scope, bucket.name) for bucket in buckets),
+    )
+
+
+def _decrypt(keys: Sequence[str]) -> tuple[Grant, ...]:
+    if not keys:
+        return ()
+    why = "objects are encrypted with these keys"
+    return (Grant("DecryptObjects", why, ("kms:Decrypt",), tuple(keys)),)

@@ -1,0 +1,221 @@
+"""A stage: everything about one deployment that is not in the code.
+
+Owns: the settings' types, and what is wrong with a stage before anything is made of it. Refuses to
+know: CDK; which stages there are (`stages`).
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from extentflow.errors import Misconfigured
+from extentflow.settings import WorkerSettings
+
+# What AWS allows for one SQS event source.
+LEAST_CONCURRENCY, MOST_CONCURRENCY = 2, 1_000
+# A slot is not free at once when its worker dies: its lease has to end first.
+SLOTS_IN_USE_PERCENT = 80
+
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
+_ARN = re.compile(r"arn:[a-z0-9-]+:[a-z0-9-]+:[a-z0-9-]*:[0-9]*:.+")
+# Said by the stack itself, so a stage cannot say it, too.
+_SAID_BY_STACK = ("bootstrap.servers", "ledger.", "arrivals.", "extents.", "receiver.", "event.bus")
+
+
+class Auth(StrEnum):
+    """How functions prove to the brokers who they are."""
+
+    NONE = "none"
+    IAM = "iam"
+    SCRAM = "scram"
+    MTLS = "mtls"
+
+
+class Announced(StrEnum):
+    """How a bucket's objects are announced."""
+
+    EVENTBRIDGE = "eventbridge"
+    DIRECT = "direct"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """A bucket whose new objects are ingested; made by the stack unless it exists.
+
+    `kms_key_arn` is the key of objects that are encrypted with one.
+    """
+
+    name: str
+    exists: bool = False
+    announced: Announced = Announced.EVENTBRIDGE
+    kms_key_arn: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A Kafka cluster that exists.
+
+    `arn` is MSK's, for `iam`. `secret_arn` is complete and names a secret with the keys `username`
+    and `password` (`scram`), or `certificate` and `key`, both PEM (`mtls`); `secret_key_arn` is its
+    KMS key, which MSK wants to be one of your own for `scram`.
+    """
+
+    bootstrap_servers: str
+    auth: Auth
+    arn: str | None = None
+    secret_arn: str | None = None
+    secret_key_arn: str | None = None
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The brokers' ports."""
+        servers = self.bootstrap_servers.split(",")
+        return tuple(sorted({int(server.rpartition(":")[2]) for server in servers}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subnet:
+    """A private subnet from which the brokers can be reached."""
+
+    id: str
+    availability_zone: str
+    route_table_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """The VPC of the brokers, where functions are placed that talk to them.
+
+    `endpoints` are made by the stack (S3 and DynamoDB: free of charge; others are billed by the
+    hour and zone), `existing_endpoints` are there. With `nat` the subnets' default route leads to
+    a NAT gateway. `reaches` names hosts that own routes lead to, such as a grid's.
+    """
+
+    vpc_id: str
+    subnets: tuple[Subnet, ...]
+    cluster_security_group_id: str
+    endpoints: tuple[str, ...] = ("s3", "dynamodb", "sqs", "events")
+    existing_endpoints: tuple[str, ...] = ()
+    nat: bool = False
+    reaches: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receiver:
+    """The HTTP endpoint for notifications of other stores.
+
+    `secret_arn` is complete and names the secret that declares who may send, as
+    `extentflow.arrivals.sources` reads it.
+    """
+
+    secret_arn: str
+    requests_per_second: int = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One deployment.
+
+    `settings` are worker settings by their keys (docs/configuration.md). `most_workers` and
+    `most_planners` bound how many run at once; `spark_cores` is how many slots Spark jobs may take
+    beside them. `table` names a ledger that exists, for example a restored one. `connectors` is a
+    folder of the project.
+    """
+
+    name: str
+    region: str
+    cluster: Cluster
+    buckets: tuple[Bucket, ...]
+    account: str | None = None
+    network: Network | None = None
+    receiver: Receiver | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    most_workers: int = 100
+    most_planners: int = 5
+    spark_cores: int = 0
+    table: str | None = None
+    event_bus: str = "default"
+    alarm_topic_arn: str | None = None
+    connectors: str = "connectors"
+
+    def worker_settings(self) -> WorkerSettings:
+        """Return the library's view of this stage.
+
+        Raises:
+            Misconfigured: the settings do not fit.
+        """
+        config = {**self.settings, "bootstrap.servers": self.cluster.bootstrap_servers}
+        return WorkerSettings.from_map(config)
+
+    def check(self) -> None:
+        """Raise Misconfigured with everything that is wrong with the stage."""
+        if found := [f"stage {self.name}: {problem}" for problem in self._problems()]:
+            raise Misconfigured(found)
+
+    def _problems(self) -> Iterator[str]:
+        if not _NAME.fullmatch(self.name):
+            yield "name: write a letter, then letters, digits and -, 31 characters at most"
+        yield from _bucket_problems(self.buckets)
+        yield from _cluster_problems(self.cluster)
+        yield from _network_problems(self.network)
+        yield from self._arn_problems()
+        yield from self._setting_problems()
+
+    def _arn_problems(self) -> Iterator[str]:
+        given = {
+            "cluster.arn": self.cluster.arn,
+            "cluster.secret_arn": self.cluster.secret_arn,
+            "cluster.secret_key_arn": self.cluster.secret_key_arn,
+            "receiver.secret_arn": self.receiver.secret_arn if self.receiver else None,
+            "alarm_topic_arn": self.alarm_topic_arn,
+            **{f"bucket {one.name}: kms_key_arn": one.kms_key_arn for one in self.buckets},
+        }
+        for place, arn in given.items():
+            if arn is not None and not _ARN.fullmatch(arn):
+                yield f"{place}={arn}: write a complete ARN"
+
+    def _setting_problems(self) -> Iterator[str]:
+        for key in self.settings:
+            if key.startswith(_SAID_BY_STACK):
+                yield f"settings: {key}: the stack says that itself; remove it"
+        try:
+            slots = self.worker_settings().exactly_once_slots
+        except Misconfigured as exc:
+            yield from (f"settings: {problem}" for problem in exc.problems)
+        else:
+            yield from self._concurrency_problems(slots)
+
+    def _concurrency_problems(self, slots: int) -> Iterator[str]:
+        for place, most in (("workers", self.most_workers), ("planners", self.most_planners)):
+            if not LEAST_CONCURRENCY <= most <= MOST_CONCURRENCY:
+                yield f"most_{place}={most}: AWS allows {LEAST_CONCURRENCY} to {MOST_CONCURRENCY}"
+        wanted = self.most_workers + self.spark_cores
+        if wanted * 100 > slots * SLOTS_IN_USE_PERCENT:
+            yield (
+                f"most_workers={self.most_workers} and spark_cores={self.spark_cores} want {wanted}"
+                f" slots, {SLOTS_IN_USE_PERCENT} % of exactly.once.slots={slots} may be in use;"
+                " lower the former or raise the latter"
+            )
+
+
+def _bucket_problems(buckets: tuple[Bucket, ...]) -> Iterator[str]:
+    names = [bucket.name for bucket in buckets]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield f"buckets: {name} stands there more than once; keep one"
+
+
+def _cluster_problems(cluster: Cluster) -> Iterator[str]:
+    if cluster.auth is Auth.IAM and cluster.arn is None:
+        yield "cluster.arn: auth=iam needs it, to say what functions may do there"
+    if cluster.auth in {Auth.SCRAM, Auth.MTLS} and cluster.secret_arn is None:
+        yield f"cluster.secret_arn: auth={cluster.auth} needs the secret with the credentials"
+
+
+def _network_problems(network: Network | None) -> Iterator[str]:
+    if network is None:
+        return
+    if not network.subnets:
+        yield "network.subnets: name one at least"
+    for service in sorted({*network.endpoints} & {*network.existing_endpoints}):
+        yield f"network.endpoints: {service} is among existing_endpoints; keep it in one of them"

@@ -1,0 +1,113 @@
+"""Connectors that the stack declares: read, checked by the library, and what they ask of a stage.
+
+Owns: where they stand, which of their wishes a stage has to fulfil. Refuses to know: what a key
+means; CDK.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from extentflow.connectors import ConnectorConfig, load
+from extentflow.errors import Misconfigured
+from extentflow.wiring import check_connector
+from infra.config import Network, Stage
+
+PATTERNS = ("*.yaml", "*.yml")
+LOCAL_FILE = "localfile"
+
+_PLACEHOLDER = re.compile(r"\{[^{}]*\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One connector: its file, its flat map as written, and what the library makes of it."""
+
+    file: str
+    config: Mapping[str, str]
+    checked: ConnectorConfig
+
+    @property
+    def name(self) -> str:
+        """The connector's name."""
+        return self.checked.name
+
+    @property
+    def on_aws(self) -> bool:
+        """Whether its bucket is one of AWS's, read with the functions' own role."""
+        own = self.checked.role_arn or self.checked.access_key_id
+        return self.checked.endpoint_type == "awss3" and not (self.checked.endpoint or own)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that it writes to; `*` where only an object tells."""
+        written = (self.checked.topic, self.checked.dead_letter_topic)
+        return tuple(_PLACEHOLDER.sub("*", topic) for topic in written if topic)
+
+
+def declared(folder: Path, stage: Stage) -> tuple[Declared, ...]:
+    """Return the connectors below `folder`, by name.
+
+    Raises:
+        Misconfigured: every problem of every file at once.
+    """
+    found: list[Declared] = []
+    problems: list[str] = []
+    for path in sorted(path for pattern in PATTERNS for path in folder.glob(pattern)):
+        try:
+            config = load(path)
+            found.append(Declared(path.name, config, check_connector(config)))
+        except Misconfigured as exc:
+            problems += [_placed(path, problem) for problem in exc.problems]
+    problems += [f"{one.file}: {problem}" for one in found for problem in _unmet(one, stage)]
+    problems += _twice(found)
+    if problems:
+        raise Misconfigured(problems)
+    return tuple(sorted(found, key=lambda one: one.name))
+
+
+def _placed(path: Path, problem: str) -> str:
+    return problem if problem.startswith(str(path)) else f"{path.name}: {problem}"
+
+
+def _twice(found: Sequence[Declared]) -> list[str]:
+    names = Counter(one.name for one in found)
+    return [
+        f"{one.file}: name={one.name}: another file has it, too; rename one"
+        for one in found
+        if names[one.name] > 1
+    ]
+
+
+def _unmet(one: Declared, stage: Stage) -> Iterator[str]:
+    """Yield what the stage lacks for this connector."""
+    if one.checked.endpoint_type == LOCAL_FILE:
+        yield f"endpoint.type={LOCAL_FILE}: functions have no such directory; name a bucket"
+    buckets = {bucket.name for bucket in stage.buckets}
+    if one.on_aws and one.checked.bucket not in buckets:
+        yield (
+            f"aws.s3.bucket.name={one.checked.bucket}: stage {stage.name} has no such bucket;"
+            " add it to the stage's buckets, or correct it"
+        )
+    if "${" in (one.checked.role_arn or ""):
+        yield "aws.sts.role.arn: a reference; write the ARN, functions are allowed that role only"
+    if stage.network is not None and not stage.network.nat:
+        yield from _unreached(one.checked, stage.network, stage.region)
+
+
+def _unreached(config: ConnectorConfig, network: Network, region: str) -> Iterator[str]:
+    """Yield why functions in a VPC without NAT cannot read this connector's objects."""
+    host = urlsplit(config.endpoint or "").hostname
+    if host is not None and host not in network.reaches:
+        yield (
+            f"aws.s3.endpoint={config.endpoint}: no path leads there from the VPC; add {host} to"
+            " network.reaches when own routes do, or set network.nat"
+        )
+    if host is None and config.region not in {None, region}:
+        yield (
+            f"aws.s3.region={config.region}: the VPC's S3 endpoint leads to {region} only; set"
+            " network.nat"
+        )

@@ -1,0 +1,143 @@
+"""One function of the event path: code, role, log, place in the network.
+
+Owns: what all functions have in common. Refuses to know: what each is for, what wakes it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from extentflow.errors import Misconfigured
+from infra.findings import explain
+from infra.grants import Grant, policy, wildcards
+from infra.layers import ARCHITECTURE, NOT_CODE, RUNTIME
+from infra.network import Network
+
+ENTRY = "handler.py"
+HANDLER = "handler.handler"
+LOGS_KEPT = logs.RetentionDays.ONE_MONTH
+METRICS_NAMESPACE = "extentflow"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Common:
+    """What all functions of a stack share."""
+
+    layers: Sequence[lambda_.ILayerVersion]
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """What one invocation gets: memory, and processors with it (one at 1769 MiB); time."""
+
+    memory_mib: int
+    timeout_seconds: int
+
+
+class EventFunction(Construct):
+    """One function and the role that it alone has.
+
+    `code` is a folder with `handler.py`. In a `network` it stands in the VPC's subnets.
+
+    Raises:
+        Misconfigured: there is no code, or no path to a service that the function calls.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        code: Path,
+        description: str,
+        size: Size,
+        common: Common,
+        grants: Iterable[Grant],
+        network: Network | None = None,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        if not (code / ENTRY).is_file():
+            raise Misconfigured(f"{code / ENTRY}: no such file; a function's code stands there")
+        name = code.name
+        own = tuple(grants)
+        if network is not None:
+            network.require_paths(name, own)
+        log = logs.LogGroup(self, "Log", retention=LOGS_KEPT, removal_policy=RemovalPolicy.DESTROY)
+        self.role = self._role(description, (*own, write(log), *_stand(network)))
+        self.function = lambda_.Function(
+            self,
+            "Function",
+            description=description,
+            runtime=RUNTIME,
+            architecture=ARCHITECTURE,
+            handler=HANDLER,
+            code=lambda_.Code.from_asset(str(code), exclude=NOT_CODE),
+            layers=list(common.layers),
+            memory_size=size.memory_mib,
+            timeout=Duration.seconds(size.timeout_seconds),
+            role=self.role,
+            log_group=log,
+            environment={
+                **common.environment,
+                "POWERTOOLS_SERVICE_NAME": name,
+                "POWERTOOLS_METRICS_NAMESPACE": METRICS_NAMESPACE,
+            },
+            vpc=network.vpc if network else None,
+            security_groups=[network.security_group] if network else None,
+            vpc_subnets=ec2.SubnetSelection(subnets=network.vpc.private_subnets)
+            if network
+            else None,
+        )
+        explain(
+            self.function,
+            "AwsSolutions-L1",
+            "Python 3.13 is what the layer's packages are built for; both move together",
+        )
+
+    def _role(self, description: str, grants: Sequence[Grant]) -> iam.Role:
+        role = iam.Role(
+            self,
+            "Role",
+            description=description,
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            inline_policies={"Function": policy(grants)},
+        )
+        for resource, reason in wildcards(grants):
+            explain(role, f"AwsSolutions-IAM5[Resource::{resource}]", reason)
+        return role
+
+
+def write(log: logs.LogGroup) -> Grant:
+    """Return leave to write a function's own log."""
+    return Grant(
+        "WriteLog",
+        "what the function prints",
+        ("logs:CreateLogStream", "logs:PutLogEvents"),
+        (log.log_group_arn,),
+    )
+
+
+def _stand(network: Network | None) -> Iterator[Grant]:
+    if network is not None:
+        yield Grant(
+            "StandInVpc",
+            "Lambda gives the function network interfaces in the VPC, in the function's name",
+            (
+                "ec2:AssignPrivateIpAddresses",
+                "ec2:CreateNetworkInterface",
+                "ec2:DeleteNetworkInterface",
+                "ec2:DescribeNetworkInterfaces",
+                "ec2:DescribeSubnets",
+                "ec2:UnassignPrivateIpAddresses",
+            ),
+            ("*",),
+            wildcard="Lambda makes the interfaces and checks these rights on all of them",
+        )

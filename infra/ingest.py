@@ -1,0 +1,212 @@
+"""The functions of the event path, and what wakes each of them.
+
+Owns: sizes, permissions, event sources of receiver, planner, worker, reconciler, and the writer of
+connectors. Refuses to know: what they do inside; how a function is made (`functions`).
+
+    store ──HTTP──> receiver ──> arrivals ──ten──> planner ──> extents ──one──> worker ──> Kafka
+    bucket ──────────────────────┘  ^                            ^
+    every 5 minutes ──> reconciler ─┴────────────────────────────┘
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from aws_cdk import Duration
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from infra import broker, buckets, queues
+from infra.config import Stage
+from infra.declared import Declared
+from infra.functions import Common, EventFunction, Size
+from infra.grants import Grant
+from infra.network import Network
+from infra.project import Project
+from infra.queues import WorkQueue
+from infra.receiver import Endpoint
+from infra.state import Ledger
+
+ARRIVALS_BATCH = 10
+EXTENTS_BATCH = 1  # a failure is one extent's own, and so is its time
+RECONCILED_EVERY = Duration.minutes(5)
+
+RECEIVER = Size(memory_mib=512, timeout_seconds=25)  # API Gateway waits for 30 s
+PLANNER = Size(memory_mib=1024, timeout_seconds=170)
+WORKER = Size(memory_mib=1769, timeout_seconds=170)  # one whole processor; hidden for 180 s
+RECONCILER = Size(memory_mib=1024, timeout_seconds=170)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the event path stands in."""
+
+    stage: Stage
+    project: Project
+    common: Common
+    connectors: Sequence[Declared]
+    arrivals: WorkQueue
+    extents: WorkQueue
+    ledger: Ledger
+    event_bus_arn: str
+    network: Network | None
+
+
+class Ingest(Construct):
+    """Receiver (where a stage has one), planner, worker, reconciler."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, around: Surroundings) -> None:
+        super().__init__(scope, construct_id)
+        self._around = around
+        stage = around.stage
+        self.planner = self._planner()
+        self.worker = self._worker()
+        self.reconciler = self._reconciler()
+        self.endpoint = self._endpoint() if stage.receiver else None
+        _feed(self.planner, around.arrivals.queue, ARRIVALS_BATCH, stage.most_planners)
+        _feed(self.worker, around.extents.queue, EXTENTS_BATCH, stage.most_workers)
+        events.Rule(
+            self,
+            "Reconcile",
+            description="Lists what was not announced, resumes what stands still",
+            schedule=events.Schedule.rate(RECONCILED_EVERY),
+            # The next round repeats what this one missed.
+            targets=[targets.LambdaFunction(self.reconciler.function, retry_attempts=0)],
+        )
+
+    def _endpoint(self) -> Endpoint:
+        around, settings = self._around, self._around.stage.receiver
+        if settings is None:
+            raise TypeError("a stage without receiver has no endpoint")
+        function = EventFunction(
+            self,
+            "Receiver",
+            code=around.project.functions / "receiver",
+            description="Queues notifications that come over HTTP",
+            size=RECEIVER,
+            common=around.common,
+            grants=(
+                queues.send("SendArrivals", "notifications are queued", around.arrivals.queue),
+                Grant(
+                    "ReadSources",
+                    "the secret declares who may send, and what proves it",
+                    ("secretsmanager:GetSecretValue",),
+                    (settings.secret_arn,),
+                ),
+            ),
+        )
+        return Endpoint(
+            self,
+            "Endpoint",
+            receiver=function.function,
+            requests_per_second=settings.requests_per_second,
+        )
+
+    def _planner(self) -> EventFunction:
+        around = self._around
+        return self._in_network(
+            "planner",
+            "Turns arrivals into jobs, and sends their extents",
+            PLANNER,
+            (
+                queues.take(around.arrivals.queue),
+                queues.send("SendExtents", "a job's extents are queued", around.extents.queue),
+                queues.send("KeepArrivals", "what nobody wants is kept", around.arrivals.dead),
+                around.ledger.work(),
+                *buckets.read(self, around.stage.buckets),
+                *broker.describe(around.stage.cluster),
+                *self._tell(),
+            ),
+        )
+
+    def _worker(self) -> EventFunction:
+        around, cluster = self._around, self._around.stage.cluster
+        topics = [topic for one in around.connectors for topic in one.topics]
+        app_id = around.stage.worker_settings().app_id
+        return self._in_network(
+            "worker",
+            "Delivers one extent's records",
+            WORKER,
+            (
+                queues.take(around.extents.queue),
+                queues.hide(around.extents.queue),
+                queues.send("SendExtents", "what is left goes on as a copy", around.extents.queue),
+                queues.send("BuryExtents", "failed extents wait there", around.extents.dead),
+                around.ledger.work(),
+                *buckets.read(self, around.stage.buckets),
+                *broker.describe(cluster),
+                *broker.deliver(cluster, app_id=app_id, topics=topics),
+                *self._tell(),
+            ),
+        )
+
+    def _reconciler(self) -> EventFunction:
+        around, cluster = self._around, self._around.stage.cluster
+        return self._in_network(
+            "reconciler",
+            "Finds what was not announced, resumes what stands still",
+            RECONCILER,
+            (
+                queues.send(
+                    "SendArrivals", "what a listing finds is queued", around.arrivals.queue
+                ),
+                queues.send("SendExtents", "what stands still is sent again", around.extents.queue),
+                around.ledger.work(),
+                around.ledger.list_jobs(),
+                *buckets.read(self, around.stage.buckets),
+                *broker.describe(cluster),
+                *broker.own_slots(cluster, app_id=around.stage.worker_settings().app_id),
+                *self._tell(),
+            ),
+        )
+
+    def _in_network(
+        self, name: str, description: str, size: Size, grants: Iterable[Grant]
+    ) -> EventFunction:
+        around = self._around
+        return EventFunction(
+            self,
+            name.title(),
+            code=around.project.functions / name,
+            description=description,
+            size=size,
+            common=around.common,
+            grants=(*grants, *broker.credentials(around.stage.cluster), *self._assume()),
+            network=around.network,
+        )
+
+    def _tell(self) -> Iterator[Grant]:
+        """Yield leave to tell that a job ended; whoever ends it tells."""
+        yield Grant(
+            "TellEventBus",
+            "every job's end is told on the event bus",
+            ("events:PutEvents",),
+            (self._around.event_bus_arn,),
+        )
+        yield from broker.tell_of_jobs(self._around.stage.cluster)
+
+    def _assume(self) -> Iterator[Grant]:
+        connectors = self._around.connectors
+        roles = sorted({one.checked.role_arn for one in connectors if one.checked.role_arn})
+        if roles:
+            yield Grant(
+                "AssumeRoles",
+                "connectors read other accounts' buckets with these roles",
+                ("sts:AssumeRole",),
+                tuple(roles),
+            )
+
+
+def _feed(function: EventFunction, queue: sqs.IQueue, batch: int, concurrency: int) -> None:
+    """Let Lambda call a function with a queue's messages; each is answered on its own."""
+    lambda_.EventSourceMapping(
+        function,
+        "Messages",
+        target=function.function,
+        event_source_arn=queue.queue_arn,
+        batch_size=batch,
+        max_concurrency=concurrency,
+        report_batch_item_failures=True,
+    )

@@ -1,0 +1,126 @@
+"""The VPC of the brokers: where functions stand in it, and every way out.
+
+Owns: the functions' security group, endpoints, the check that every service that a function calls
+can be reached. Refuses to know: which functions there are, what they call (their grants say it).
+
+    function ──security group──> brokers                       their ports, from their group
+             ──gateway endpoint──> S3, DynamoDB                free of charge
+             ──interface endpoint──> SQS, Secrets Manager ...  billed by the hour and zone
+             ──NAT──> everything, with network.nat
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from aws_cdk import aws_ec2 as ec2
+from constructs import Construct
+
+from extentflow.errors import Misconfigured
+from infra import config
+from infra.grants import Grant
+
+HTTPS = ec2.Port.tcp(443)
+
+GATEWAYS: Mapping[str, ec2.GatewayVpcEndpointAwsService] = {
+    "s3": ec2.GatewayVpcEndpointAwsService.S3,
+    "dynamodb": ec2.GatewayVpcEndpointAwsService.DYNAMODB,
+}
+INTERFACES: Mapping[str, ec2.InterfaceVpcEndpointAwsService] = {
+    "sqs": ec2.InterfaceVpcEndpointAwsService.SQS,
+    "secretsmanager": ec2.InterfaceVpcEndpointAwsService.SECRETS_MANAGER,
+    "sts": ec2.InterfaceVpcEndpointAwsService.STS,
+    "events": ec2.InterfaceVpcEndpointAwsService.EVENTBRIDGE,
+}
+
+
+class Network(Construct):
+    """The brokers' VPC, with the functions' security group and the endpoints of a stage.
+
+    Raises:
+        Misconfigured: the stage asks for endpoints that nobody knows.
+    """
+
+    def __init__(
+        self, scope: Construct, construct_id: str, *, settings: config.Network, ports: Iterable[int]
+    ) -> None:
+        super().__init__(scope, construct_id)
+        unknown = sorted({*settings.endpoints} - GATEWAYS.keys() - INTERFACES.keys())
+        if unknown:
+            known = ", ".join(sorted(GATEWAYS.keys() | INTERFACES.keys()))
+            raise Misconfigured(f"network.endpoints: {', '.join(unknown)}: known are {known}")
+        self.settings = settings
+        self.vpc = _existing(self, settings)
+        self.security_group = ec2.SecurityGroup(
+            self, "Functions", vpc=self.vpc, description="Functions of extentflow"
+        )
+        self._open_brokers(ports)
+        self._make_endpoints()
+
+    def require_paths(self, function: str, grants: Iterable[Grant]) -> None:
+        """Raise Misconfigured unless every service that the grants are for can be reached."""
+        if problems := list(unreached(self.settings, function, grants)):
+            raise Misconfigured(problems)
+
+    def _open_brokers(self, ports: Iterable[int]) -> None:
+        """Let functions in at the brokers' own security group."""
+        brokers = ec2.SecurityGroup.from_security_group_id(
+            self, "Brokers", self.settings.cluster_security_group_id
+        )
+        for port in ports:
+            brokers.add_ingress_rule(
+                self.security_group, ec2.Port.tcp(port), "Functions of extentflow"
+            )
+
+    def _make_endpoints(self) -> None:
+        wanted = self.settings.endpoints
+        for service in sorted(GATEWAYS.keys() & {*wanted}):
+            self.vpc.add_gateway_endpoint(_title(service), service=GATEWAYS[service])
+        interfaces = sorted(INTERFACES.keys() & {*wanted})
+        if not interfaces:
+            return
+        doors = ec2.SecurityGroup(
+            self,
+            "Endpoints",
+            vpc=self.vpc,
+            description="Interface endpoints of extentflow",
+            allow_all_outbound=False,
+        )
+        doors.add_ingress_rule(self.security_group, HTTPS, "Functions of extentflow")
+        for service in interfaces:
+            self.vpc.add_interface_endpoint(
+                _title(service), service=INTERFACES[service], security_groups=[doors], open=False
+            )
+
+
+def unreached(settings: config.Network, function: str, grants: Iterable[Grant]) -> Iterator[str]:
+    """Yield every service that `function` calls and that no path leads to, with the way out."""
+    if settings.nat:
+        return
+    reached = {*settings.endpoints, *settings.existing_endpoints}
+    for grant in grants:
+        for service in sorted(grant.services - reached):
+            yield (
+                f"function {function} calls {service} ({grant.why}), and no path leads there from"
+                f" {settings.vpc_id}: {_remedy(service)}"
+            )
+
+
+def _remedy(service: str) -> str:
+    if service in GATEWAYS or service in INTERFACES:
+        return f"add {service} to network.endpoints or network.existing_endpoints, or set nat"
+    return "set network.nat, or add it to network.existing_endpoints when an endpoint is there"
+
+
+def _existing(scope: Construct, settings: config.Network) -> ec2.IVpc:
+    subnets = sorted(settings.subnets, key=lambda subnet: subnet.availability_zone)
+    return ec2.Vpc.from_vpc_attributes(
+        scope,
+        "Vpc",
+        vpc_id=settings.vpc_id,
+        availability_zones=[subnet.availability_zone for subnet in subnets],
+        private_subnet_ids=[subnet.id for subnet in subnets],
+        private_subnet_route_table_ids=[subnet.route_table_id for subnet in subnets],
+    )
+
+
+def _title(service: str) -> str:
+    return f"{service.title()}Endpoint"

@@ -1,0 +1,122 @@
+"""The stack: one stage's event path.
+
+Owns: putting the constructs together, the environment of functions, what the stack tells. Refuses
+to know: how anything is made.
+"""
+
+from collections.abc import Mapping
+
+import aws_cdk as cdk
+from constructs import Construct
+
+from extentflow.settings import variable
+from infra import broker
+from infra.buckets import Buckets
+from infra.config import Stage
+from infra.connectors import Connectors
+from infra.declared import declared
+from infra.functions import Common
+from infra.ingest import Ingest, Surroundings
+from infra.layers import Layers
+from infra.network import Network
+from infra.observability import Alarms
+from infra.project import Project
+from infra.queues import WorkQueue
+from infra.state import Ledger
+
+
+class ExtentflowStack(cdk.Stack):
+    """Everything that a stage needs.
+
+    Raises:
+        Misconfigured: everything that is wrong with the stage, or with the declared connectors.
+    """
+
+    def __init__(self, scope: Construct, *, stage: Stage, project: Project) -> None:
+        stage.check()
+        connectors = declared(project.root / stage.connectors, stage)
+        super().__init__(
+            scope,
+            f"extentflow-{stage.name}",
+            description="extentflow: objects from S3 into Kafka, exactly once",
+            env=cdk.Environment(account=stage.account, region=stage.region),
+        )
+        self._stage = stage
+        self._arrivals = WorkQueue(self, "Arrivals")
+        self._extents = WorkQueue(self, "Extents")
+        self._ledger = Ledger(self, "Ledger", existing=stage.table)
+        Buckets(self, "Buckets", buckets=stage.buckets, arrivals=self._arrivals)
+        common = Common(
+            layers=Layers(self, "Layers", project=project).all, environment=self._environment()
+        )
+        self._ingest = Ingest(
+            self,
+            "Ingest",
+            around=Surroundings(
+                stage=stage,
+                project=project,
+                common=common,
+                connectors=connectors,
+                arrivals=self._arrivals,
+                extents=self._extents,
+                ledger=self._ledger,
+                event_bus_arn=self._event_bus_arn(),
+                network=self._network(),
+            ),
+        )
+        Connectors(
+            self,
+            "Connectors",
+            connectors=connectors,
+            project=project,
+            common=common,
+            ledger=self._ledger,
+        )
+        Alarms(
+            self,
+            "Alarms",
+            queues=(("Arrivals", self._arrivals), ("Extents", self._extents)),
+            topic_arn=stage.alarm_topic_arn,
+        )
+        self._tell()
+
+    def _network(self) -> Network | None:
+        settings = self._stage.network
+        if settings is None:
+            return None
+        return Network(self, "Network", settings=settings, ports=self._stage.cluster.ports)
+
+    def _event_bus_arn(self) -> str:
+        return self.format_arn(
+            service="events", resource="event-bus", resource_name=self._stage.event_bus
+        )
+
+    def _environment(self) -> dict[str, str]:
+        """Return the worker settings as functions read them."""
+        stage = self._stage
+        settings: Mapping[str, str | None] = {
+            **stage.settings,
+            **broker.client_settings(stage.cluster),
+            "ledger.table": self._ledger.table.table_name,
+            "arrivals.queue.url": self._arrivals.queue.queue_url,
+            "arrivals.dlq.url": self._arrivals.dead.queue_url,
+            "extents.queue.url": self._extents.queue.queue_url,
+            "extents.dlq.url": self._extents.dead.queue_url,
+            "receiver.secret.id": stage.receiver.secret_arn if stage.receiver else None,
+            "event.bus": stage.event_bus,
+        }
+        return {variable(key): value for key, value in settings.items() if value is not None}
+
+    def _tell(self) -> None:
+        """Name what people and the command line need."""
+        outputs = {
+            "LedgerTable": self._ledger.table.table_name,
+            "ArrivalsQueueUrl": self._arrivals.queue.queue_url,
+            "ArrivalsDlqUrl": self._arrivals.dead.queue_url,
+            "ExtentsQueueUrl": self._extents.queue.queue_url,
+            "ExtentsDlqUrl": self._extents.dead.queue_url,
+        }
+        if self._ingest.endpoint is not None:
+            outputs["ReceiverUrl"] = self._ingest.endpoint.url
+        for name, value in outputs.items():
+            cdk.CfnOutput(self, name, value=value)

@@ -1,0 +1,48 @@
+"""The stages that can be deployed. These are examples: put your own in.
+
+Owns: their values. Refuses to know: what they mean (`config`).
+"""
+
+from collections.abc import Mapping
+
+from infra.config import Auth, Bucket, Cluster, Network, Receiver, Stage, Subnet
+
+_DEV = Stage(
+    name="dev",
+    region="eu-central-1",
+    buckets=(Bucket(name="extentflow-dev-landing"),),
+    cluster=Cluster(
+        bootstrap_servers=(
+            "b-1.dev.abc123.c2.kafka.eu-central-1.amazonaws.com:9098,"
+            "b-2.dev.abc123.c2.kafka.eu-central-1.amazonaws.com:9098"
+        ),
+        auth=Auth.IAM,
+        arn=(
+            "arn:aws:kafka:eu-central-1:111122223333:cluster/dev/"
+            "11111111-2222-3333-4444-555555555555-2"
+        ),
+    ),
+    network=Network(
+        vpc_id="vpc-0a1b2c3d4e5f60718",
+        subnets=(
+            Subnet(
+                id="subnet-0a1b2c3d4e5f60001",
+                availability_zone="eu-central-1a",
+                route_table_id="rtb-0a1b2c3d4e5f60001",
+            ),
+            Subnet(
+                id="subnet-0a1b2c3d4e5f60002",
+                availability_zone="eu-central-1b",
+                route_table_id="rtb-0a1b2c3d4e5f60002",
+            ),
+        ),
+        cluster_security_group_id="sg-0a1b2c3d4e5f60718",
+    ),
+    receiver=Receiver(
+        secret_arn=(  # noqa: S106 - the secret's name, not the secret
+            "arn:aws:secretsmanager:eu-central-1:111122223333:secret:extentflow/dev/sources-AbCdEf"
+        )
+    ),
+)
+
+STAGES: Mapping[str, Stage] = {stage.name: stage for stage in (_DEV,)}

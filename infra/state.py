@@ -1,0 +1,92 @@
+"""The ledger's table, exactly as the library makes it elsewhere.
+
+Owns: safeguards of what has to outlive the stack. Refuses to know: items. Names and keys are the
+library's own.
+"""
+
+from aws_cdk import RemovalPolicy
+from aws_cdk import aws_dynamodb as dynamodb
+from constructs import Construct
+
+from extentflow.ledger.dynamodb_table import (
+    EXPIRY_ATTRIBUTE,
+    INDEX_KEY_SCHEMA,
+    JOBS_INDEX,
+    KEY_SCHEMA,
+)
+from infra.grants import Grant
+
+NUMBERS = frozenset({"created"})
+
+
+class Ledger(Construct):
+    """The table of jobs, extents, slots and connectors: made, or the one called `existing`.
+
+    It remembers what was delivered, so it is never deleted with the stack.
+    """
+
+    def __init__(self, scope: Construct, construct_id: str, *, existing: str | None) -> None:
+        super().__init__(scope, construct_id)
+        self.table = (
+            self._made()
+            if existing is None
+            else dynamodb.Table.from_table_name(self, "Table", existing)
+        )
+
+    def _made(self) -> dynamodb.Table:
+        partition, sort = (_attribute(element["AttributeName"]) for element in KEY_SCHEMA)
+        listing, created = (_attribute(element["AttributeName"]) for element in INDEX_KEY_SCHEMA)
+        table = dynamodb.Table(
+            self,
+            "Table",
+            partition_key=partition,
+            sort_key=sort,
+            billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+                point_in_time_recovery_enabled=True
+            ),
+            time_to_live_attribute=EXPIRY_ATTRIBUTE,
+            deletion_protection=True,
+            removal_policy=RemovalPolicy.RETAIN,
+        )
+        table.add_global_secondary_index(
+            index_name=JOBS_INDEX, partition_key=listing, sort_key=created
+        )
+        return table
+
+    def work(self) -> Grant:
+        """Return leave to read and change items."""
+        return Grant(
+            "WorkOnLedger",
+            "jobs, extents, slots and connectors are read and changed, some in transactions",
+            (
+                "dynamodb:GetItem",
+                "dynamodb:Query",
+                "dynamodb:UpdateItem",
+                "dynamodb:ConditionCheckItem",
+            ),
+            (self.table.table_arn,),
+        )
+
+    def write_connectors(self) -> Grant:
+        """Return leave to store and hide connectors."""
+        return Grant(
+            "WriteConnectors",
+            "a connector's revisions are read and written",
+            ("dynamodb:GetItem", "dynamodb:UpdateItem"),
+            (self.table.table_arn,),
+        )
+
+    def list_jobs(self) -> Grant:
+        """Return leave to find jobs by their state."""
+        return Grant(
+            "ListJobs",
+            "jobs that wait for something are found through the index",
+            ("dynamodb:Query",),
+            (f"{self.table.table_arn}/index/{JOBS_INDEX}",),
+        )
+
+
+def _attribute(name: str) -> dynamodb.Attribute:
+    kind = dynamodb.AttributeType.NUMBER if name in NUMBERS else dynamodb.AttributeType.STRING
+    return dynamodb.Attribute(name=name, type=kind)
