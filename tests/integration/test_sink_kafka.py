@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -30,6 +31,8 @@ from tests.contracts.sink import (
 from extentflow.errors import Fenced, Misconfigured, ProgressUnknown, SinkUnavailable
 from extentflow.sink import PROGRESS_TOPIC, ClientSettings, Progress
 from extentflow.sink.broker import KafkaBroker
+from extentflow.sink.layout import trusted_library
+from extentflow.sink.native import Library
 from extentflow.sink.patience import Patience
 from extentflow.sink.progress import group_metadata
 from extentflow.sink.reader import Delivered, read_committed
@@ -58,6 +61,7 @@ class KafkaCluster:
     admin: AdminClient
     numbers: Iterator[int] = field(default_factory=itertools.count)
     prefix: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    find_library: Callable[[], Library | None] = trusted_library
 
     def __post_init__(self) -> None:
         self.broker = self.impatient()
@@ -68,7 +72,12 @@ class KafkaCluster:
 
     def impatient(self, timeout_ms: int = 30_000, **seconds: float) -> KafkaBroker:
         patience = replace(QUICK, **seconds)  # type: ignore[arg-type]
-        return KafkaBroker(self.kafka, transaction_timeout_ms=timeout_ms, patience=patience)
+        return KafkaBroker(
+            self.kafka,
+            transaction_timeout_ms=timeout_ms,
+            patience=patience,
+            find_library=self.find_library,
+        )
 
     def topic(self, partitions: int = 1, *, max_message_bytes: int | None = None) -> str:
         name = f"{self.prefix}.topic-{next(self.numbers)}"
@@ -114,6 +123,17 @@ class TestKafkaBroker(SinkContract):
     @pytest.fixture
     def cluster(self, bootstrap_servers: str, admin: AdminClient) -> KafkaCluster:
         return KafkaCluster(bootstrap_servers, admin)
+
+
+class TestKafkaBrokerRecordByRecord(SinkContract):
+    @pytest.fixture
+    def cluster(self, bootstrap_servers: str, admin: AdminClient) -> KafkaCluster:
+        return KafkaCluster(bootstrap_servers, admin, find_library=lambda: None)
+
+
+def test_whole_arrays_are_queued_here() -> None:
+    """Otherwise the tests above prove the same thing twice."""
+    assert trusted_library() is not None
 
 
 @contextmanager
@@ -372,10 +392,40 @@ def test_a_full_queue_does_not_wait_for_a_broker_for_ever(
     sink.send(lines(topic, b"met"))
     sink.commit(PROGRESS)
 
-    with paused(stack, cluster), pytest.raises(SinkUnavailable, match=r"delivery to .*failed"):
+    with paused(stack, cluster), pytest.raises(SinkUnavailable):
         sink.send(lines(topic, *[b"x"] * 100))
 
     sink.close()
+
+
+def test_after_a_failure_the_next_transaction_tells_topic_partition_and_reason(
+    cluster: KafkaCluster,
+) -> None:
+    """Arrays have no delivery reports; the records that follow a failure go one by one."""
+    topic = cluster.topic(max_message_bytes=2_000)
+    told: list[str] = []
+    for _ in range(2):
+        sink = cluster.broker.fence(cluster.identity(), ClientSettings()).open()
+        sink.send(lines(topic, noise(5_000)))
+        with pytest.raises(SinkUnavailable) as caught:
+            sink.commit(PROGRESS)
+        told.append(str(caught.value))
+        sink.close()
+
+    assert re.search(rf"{topic} ?\[0\].*too large", told[1])
+
+
+def test_arrays_keep_their_order_through_a_full_queue(cluster: KafkaCluster) -> None:
+    topic = cluster.topic()
+    client = ClientSettings({"queue.buffering.max.messages": "100"})
+    values = [b"%d" % number for number in range(20_000)]
+
+    sink = cluster.broker.fence(cluster.identity(), client).open()
+    sink.send(lines(topic, *values))
+    sink.commit(PROGRESS)
+    sink.close()
+
+    assert values_of(cluster.read_committed(topic)) == values
 
 
 def test_a_transaction_that_timed_out_counts_as_fenced(cluster: KafkaCluster) -> None:

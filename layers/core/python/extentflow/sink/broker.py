@@ -4,11 +4,13 @@ Owns: which client is made for what. Refuses to know: slots, the ledger, records
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from extentflow.errors import Misconfigured
 from extentflow.sink import ClientSettings, Progress, Sink
 from extentflow.sink.flush import FlushingSink
+from extentflow.sink.layout import trusted_library
+from extentflow.sink.native import Library
 from extentflow.sink.partitions import KnownTopics
 from extentflow.sink.patience import Patience
 from extentflow.sink.producer import Client
@@ -26,7 +28,7 @@ from extentflow.sink.topics import (
     ensure_progress_topic,
     topic_facts,
 )
-from extentflow.sink.transaction import TransactionalSink, Transactions, initialise
+from extentflow.sink.transaction import Arrays, TransactionalSink, Transactions, initialise
 
 TRANSACTION_TIMEOUT_MS = 30_000
 
@@ -35,7 +37,8 @@ class KafkaBroker:
     """One Kafka cluster. Safe for use from several threads; its fences and sinks are not.
 
     `kafka` are librdkafka settings: bootstrap.servers and security. A dead worker holds consumers
-    back for at most `transaction_timeout_ms`.
+    back for at most `transaction_timeout_ms`. `find_library` returns librdkafka where whole arrays
+    may be queued, None where records go one by one.
     """
 
     def __init__(
@@ -44,12 +47,14 @@ class KafkaBroker:
         *,
         transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
         patience: Patience | None = None,
+        find_library: Callable[[], Library | None] = trusted_library,
     ) -> None:
         if not kafka.get("bootstrap.servers"):
             raise Misconfigured("bootstrap.servers is not set; it names the Kafka brokers")
         self._kafka = dict(kafka)
         self._transaction_timeout_ms = transaction_timeout_ms
         self._patience = patience or Patience()
+        self._find_library = find_library
 
     @functools.cached_property
     def cluster(self) -> str:
@@ -93,9 +98,13 @@ class KafkaBroker:
         plain = None
         if not client.exactly_once:
             plain = idempotent_settings(self._kafka, client, delivery_timeout_ms=timeout_ms)
-        return KafkaFence(
-            owner, identity, client_settings(self._kafka, client.producer), plain, self._patience
-        )
+        asking = client_settings(self._kafka, client.producer)
+        return KafkaFence(owner, identity, asking, plain, self._patience, arrays=self._arrays)
+
+    @functools.cached_property
+    def _arrays(self) -> Arrays | None:
+        library = self._find_library()
+        return None if library is None else Arrays(library)
 
     def _admin(self) -> Admin:
         return Admin(client_settings(self._kafka, {}), self._patience)
@@ -111,8 +120,11 @@ class KafkaFence:
         settings: Mapping[str, str],
         plain: Mapping[str, str] | None,
         patience: Patience,
+        *,
+        arrays: Arrays | None = None,
     ) -> None:
         self._client = client
+        self._arrays = arrays
         self._identity = identity
         self._settings = settings
         self._plain = plain
@@ -133,7 +145,7 @@ class KafkaFence:
         self._opened = True
         if self._plain is None:
             topics = KnownTopics(self._client, self._patience)
-            return TransactionalSink(self._client, self._transactions, topics)
+            return TransactionalSink(self._client, self._transactions, topics, self._arrays)
         self._client.close()
         make = functools.partial(Client, self._plain, f"slot {self._identity}")
         return FlushingSink(make, self._patience)

@@ -12,6 +12,7 @@ producer; the slot's next owner aborts what was left open, or finds it committed
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
@@ -19,6 +20,7 @@ from extentflow.errors import ExtentflowError, SinkUnavailable
 from extentflow.sink import Progress, Records, Refusal
 from extentflow.sink.bounded import bounded
 from extentflow.sink.enqueue import enqueue, require_equal_lengths
+from extentflow.sink.native import Library, enqueue_arrays
 from extentflow.sink.partitions import KnownTopics
 from extentflow.sink.patience import Patience
 from extentflow.sink.producer import Client
@@ -154,24 +156,64 @@ class Transactions:
             return
 
 
+@dataclass(slots=True)
+class Arrays:
+    """Whether whole arrays are queued; shared by the sinks that one broker opens.
+
+    Records queued as arrays get no delivery reports: the transaction fails, and nobody says why.
+    The next one then goes `careful`, record by record, so that a failure that lasts is told with
+    topic, partition and reason, and ends at once where only a person can mend it.
+    """
+
+    library: Library
+    careful: bool = False
+
+    def take(self, records: Records) -> bool:
+        """Whether these records are queued as arrays; headers need a call each."""
+        return not self.careful and records.headers is None
+
+
 class TransactionalSink:
     """`Sink` with `delivery.guarantee=exactly_once`."""
 
-    def __init__(self, client: Client, transactions: Transactions, topics: KnownTopics) -> None:
+    def __init__(
+        self,
+        client: Client,
+        transactions: Transactions,
+        topics: KnownTopics,
+        arrays: Arrays | None = None,
+    ) -> None:
         self._client = client
         self._transactions = transactions
         self._topics = topics
+        self._arrays = arrays
 
     def send(self, records: Records) -> Sequence[Refusal]:
         """Queue records in the transaction, as `Sink.send`."""
         require_equal_lengths(records)
         self._topics.check(records)
-        with self._transactions.begun() as producer:
-            return enqueue(producer, records, self._client.check_deliveries)
+        with self._carefully(), self._transactions.begun() as producer:
+            check = self._client.check_deliveries
+            if self._arrays is not None and self._arrays.take(records):
+                return enqueue_arrays(self._arrays.library, producer, records, check)
+            return enqueue(producer, records, check)
 
     def commit(self, progress: Progress) -> None:
         """Commit records and progress, as `Sink.commit`."""
-        self._transactions.commit(progress)
+        with self._carefully():
+            self._transactions.commit(progress)
+        if self._arrays is not None:
+            self._arrays.careful = False
+
+    @contextmanager
+    def _carefully(self) -> Iterator[None]:
+        """After a failure, let the next transaction find out what exactly fails."""
+        try:
+            yield
+        except SinkUnavailable:
+            if self._arrays is not None:
+                self._arrays.careful = True
+            raise
 
     def abort(self) -> None:
         """Discard what was sent since the last commit, as `Sink.abort`."""
