@@ -18,6 +18,7 @@ from extentflow.connectors import ConnectorConfig
 from extentflow.errors import ExtentflowError, Misconfigured, Retryable
 from extentflow.preflight import Topic, dead_letters_refused, records_refused
 from extentflow.sink import ClientSettings, Progress
+from extentflow.sink.layout import explain
 from extentflow.wiring import Site
 
 CLOCK_SKEW_SECONDS = 5.0
@@ -106,6 +107,7 @@ def _examine(site: Site, connector: str | None) -> Iterator[Finding]:
     if broker.verdict == "ok":
         yield _try("progress topic", lambda: _progress_topic(site))
         yield _try("transactions", lambda: _transaction(site))
+        yield Finding("records", "ok", f"queued as {explain()}")
     if broker.verdict == "ok" and table.verdict != "problem":
         yield slots(site)
         yield retention(site)
