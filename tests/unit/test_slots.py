@@ -665,3 +665,110 @@ def test_a_slot_taken_by_somebody_else_meanwhile_is_left_to_them() -> None:
 
     assert scene.slot(0).owner == "faster"
     assert scene.slot(0).working == (extent.job, 0)
+
+
+# -- sweeping -------------------------------------------------------------------------------------
+
+
+def test_sweeping_settles_what_the_dead_committed_and_frees_their_slots() -> None:
+    scene = Scene()
+    policy = replace(ONE, count=3)
+    extents = scene.extents(scene.job(b"abcdefghijkl"))
+    workers = [scene.of(owner, policy) for owner in ("a", "b", "c")]
+    claims = [scene.claim(w, e) for w, e in zip(workers, extents, strict=True)]
+    scene.die_after_commit(workers[0], claims[0], 2)
+    scene.die_while_completing(workers[1], claims[1], 8)
+    scene.outlast_the_lease()
+
+    swept = list(scene.of("sweeper", policy).sweep())
+
+    left = [scene.ledger.extent(extent.job, extent.ordinal) for extent in extents]
+    assert sorted(slot.owner for slot in swept) == ["a", "b", "c"]
+    assert [item.position for item in left] == [2, 8, 0]
+    assert [item.claim for item in left] == [None] * 3
+    assert [slot.owner for slot in scene.ledger.slots("memory")] == [""] * 3
+
+
+def test_sweeping_completes_an_extent_whose_last_chunk_was_committed_as_done() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    worker = scene.of("dead", ONE)
+    claim = scene.claim(worker, extent)
+    scene.die_while_completing(worker, claim, 4)
+    scene.outlast_the_lease()
+
+    list(scene.of("sweeper", ONE).sweep())
+
+    assert scene.ledger.extent(extent.job, 0).state is ExtentState.DONE
+    assert scene.ledger.progress(extent.job).done == 1
+
+
+@pytest.mark.parametrize(("after", "swept"), [(-0.1, 0), (0.1, 1)])
+def test_sweeping_respects_a_lease_until_its_grace_is_over(after: float, swept: int) -> None:
+    scene = Scene()
+    scene.claim(scene.of("worker", ONE), scene.extent())
+    scene.ticker.now += LEASE_SECONDS + GRACE_SECONDS + after
+
+    assert len(list(scene.of("sweeper", ONE).sweep())) == swept
+
+
+def test_sweeping_leaves_slots_alone_that_work_on_nothing() -> None:
+    scene = Scene()
+    worker = scene.of("idle", ONE)
+    worker.complete(scene.claim(worker, scene.extent()), position=4, records=4, bad=0)
+    scene.outlast_the_lease()
+
+    assert list(scene.of("sweeper", ONE).sweep()) == []
+
+    assert scene.slot(0).epoch == 1
+
+
+def test_sweeping_goes_on_behind_a_slot_that_somebody_else_took_meanwhile() -> None:
+    scene, two = Scene(), replace(ONE, count=2)
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    for owner, extent in (("dead", first), ("as dead", second)):
+        scene.claim(scene.of(owner, two), extent)
+    scene.outlast_the_lease()
+    faster = scene.of("faster", two)
+    broker = scene.meanwhile(
+        "fence",
+        lambda: scene.ledger.lease(scene.slot(0), owner=faster.owner, lease_seconds=LEASE_SECONDS),
+    )
+
+    swept = list(scene.of("sweeper", two, broker=broker).sweep())
+
+    assert [slot.number for slot in swept] == [1]
+    assert scene.slot(0).owner == "faster"
+
+
+def test_a_sweep_that_was_cut_short_is_finished_by_the_next_one() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    scene.claim(scene.of("dead", ONE), extent)
+    sweeper = scene.of("sweeper", ONE)
+    scene.outlast_the_lease()
+    scene.ledger.refuse("settle")
+    with pytest.raises(LedgerUnavailable):
+        list(sweeper.sweep())
+    scene.outlast_the_lease()
+
+    swept = list(sweeper.sweep())
+
+    assert [slot.owner for slot in swept] == ["sweeper"]
+    assert scene.ledger.extent(extent.job, 0).claim is None
+
+
+def test_a_swept_worker_that_lives_is_fenced_and_may_come_back() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    worker = scene.of("frozen")
+    claim = scene.claim(worker, extent)
+    scene.send(worker, b"0")
+    scene.outlast_the_lease()
+
+    list(scene.of("sweeper").sweep())
+
+    with pytest.raises(Fenced):
+        worker.commit(claim, position=1, records=1, bad=0)
+    assert scene.delivered() == []
+    assert scene.claim(worker, extent).item.position == 0

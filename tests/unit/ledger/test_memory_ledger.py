@@ -15,6 +15,7 @@ from tests.contracts.ledger_jobs import (
     RegistrationContract,
     ReplayContract,
 )
+from tests.contracts.ledger_notes import KnownContract, NamesContract, NotesContract
 from tests.contracts.ledger_slots import LeaseContract, SettleContract
 
 from extentflow.errors import LedgerUnavailable
@@ -65,6 +66,18 @@ class TestClose(CloseContract):
 
 
 class TestReplay(ReplayContract):
+    pass
+
+
+class TestKnown(KnownContract):
+    pass
+
+
+class TestNames(NamesContract):
+    pass
+
+
+class TestNotes(NotesContract):
     pass
 
 

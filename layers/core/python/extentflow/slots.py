@@ -310,6 +310,17 @@ class Slots:
             self._recover(slot)
         return len(mine)
 
+    def sweep(self) -> Iterator[SlotItem]:
+        """Take over, settle and free the slots that the dead left at work; yield each when done.
+
+        For whoever has no extent to claim. A slot is dead when its lease has ended, grace included
+        (also under our own name: a sweep that was cut short); one that works on nothing may stay
+        as it is, for whoever needs it takes it.
+        """
+        for slot in self._ledger.slots(self._broker.cluster):
+            if slot.working is not None and self._ended(slot) and self._recover(slot):
+                yield slot
+
     # -- acquiring ------------------------------------------------------------------------------
 
     def _held(self, client: ClientSettings) -> _Hold | None:
@@ -427,18 +438,19 @@ class Slots:
             return Settlement(left.position, left.records, left.bad, done=left.done)
         return kept
 
-    def _recover(self, slot: SlotItem) -> None:
-        """Take a slot only to settle what its owner left, then free it."""
+    def _recover(self, slot: SlotItem) -> bool:
+        """Take a slot only to settle what its owner left, then free it; False: lost a race."""
         taken = self._lease(slot)
         if taken is None:
-            return
+            return False
         lease, before = taken
         try:
             self._take_over(lease, before, ClientSettings()).close()
         except Fenced as exc:
             log.info("slot %d was taken by somebody faster: %s", slot.number, exc)
-            return
+            return False
         self._ledger.release(lease)
+        return True
 
     # -- small facts ----------------------------------------------------------------------------
 
@@ -446,8 +458,9 @@ class Slots:
         return f"{self._app_id}.{self._ledger.id}.slot-{number}"
 
     def _takeable(self, slot: SlotItem) -> bool:
-        if slot.owner in ("", self.owner):
-            return True
+        return slot.owner in ("", self.owner) or self._ended(slot)
+
+    def _ended(self, slot: SlotItem) -> bool:
         return self._ledger.now() > slot.until + self._policy.grace_seconds
 
     def _rest(self, slot: SlotItem) -> float:

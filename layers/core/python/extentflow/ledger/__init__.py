@@ -8,7 +8,7 @@ throttling with full jitter within a bounded time, then raise LedgerUnavailable.
 """
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -159,6 +159,10 @@ class Ledger(Protocol):
         """Yield the latest revision of every connector that is not deleted, by name."""
         ...
 
+    def connector_names(self) -> Iterator[str]:
+        """Yield the name of every connector there ever was: a deleted one may have open jobs."""
+        ...
+
     def delete_connector(self, name: str) -> bool:
         """Hide the connector from new jobs; revisions stay for the jobs that pinned them."""
         ...
@@ -182,6 +186,14 @@ class Ledger(Protocol):
 
     def job(self, job_id: str) -> Job | None:
         """Return one job."""
+        ...
+
+    def known(self, job_ids: Iterable[str]) -> set[str]:
+        """Return those of `job_ids` whose object needs no arrival any more.
+
+        That is: a job is stored, and it is not SUPERSEDED (an arrival of its version would reopen
+        it). Read in batches, however many they are; may lag behind writes.
+        """
         ...
 
     def jobs(self, connector: str | None = None, state: JobState | None = None) -> Iterator[Job]:
@@ -358,4 +370,20 @@ class Ledger(Protocol):
 
     def release(self, lease: Lease) -> None:
         """Make the slot free when it is still ours and works on nothing; otherwise do nothing."""
+        ...
+
+    # -- notes ----------------------------------------------------------------------------------
+
+    def recall(self, name: str) -> Mapping[str, str] | None:
+        """Return what was remembered under `name`; None where nothing was, or it has expired."""
+        ...
+
+    def remember(
+        self, name: str, facts: Mapping[str, str], *, keep_seconds: float | None = None
+    ) -> None:
+        """Keep a few facts under `name`, in place of those before: the last writer wins.
+
+        For what may be lost or stale without harm: how far somebody came, what was seen when.
+        `keep_seconds` None keeps them for good.
+        """
         ...

@@ -1,7 +1,7 @@
 """DynamoLedger: the ledger's port on one DynamoDB table.
 
 Owns: how the table is reached, its identity, its clock. What is done with connectors and jobs
-stands in `dynamodb_jobs`, with extents and slots in `dynamodb_extents`.
+stands in `dynamodb_jobs`, with extents and slots in `dynamodb_extents`, notes in `dynamodb_notes`.
 """
 
 import random
@@ -14,13 +14,14 @@ from extentflow.ledger.dynamodb_calls import Address, Connect, DynamoCalls, Pati
 from extentflow.ledger.dynamodb_extents import DynamoExtents
 from extentflow.ledger.dynamodb_items import DynamoItems
 from extentflow.ledger.dynamodb_jobs import DynamoJobs
+from extentflow.ledger.dynamodb_notes import DynamoNotes
 from extentflow.ledger.dynamodb_table import TableDescription
 from extentflow.ledger.server_clock import Timing
 
 IDENTITY_BYTES = 6
 
 
-class DynamoLedger(DynamoJobs, DynamoExtents):
+class DynamoLedger(DynamoJobs, DynamoExtents, DynamoNotes):
     """A `Ledger` for many processes. Connects at its first call, in the process that makes it.
 
     `patience` bounds the time of one call; `timing` and `chance` are for tests.

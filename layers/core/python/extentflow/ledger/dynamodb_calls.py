@@ -141,8 +141,8 @@ class Rejected(Misconfigured):
         super().__init__(problem)
 
 
-class _Passing(Exception):  # noqa: N818
-    """Another try may help."""
+class Passing(Exception):  # noqa: N818
+    """Another try may help; a request may raise it about an answer that left something out."""
 
 
 def connect(address: Address, patience: Patience) -> "DynamoDBClient":
@@ -201,7 +201,7 @@ class DynamoCalls:
             tried += 1
             try:
                 return self._try(subject, request)
-            except _Passing as passing:
+            except Passing as passing:
                 pause = self.patience.pause(tried, self.chance())
                 if self.timing.monotonic() + pause >= deadline:
                     raise self._unavailable(subject, passing, tried) from passing.__cause__
@@ -219,7 +219,7 @@ class DynamoCalls:
             self._heard(error.response, asked)
             raise self._sorted(subject, error) from error
         except NO_ANSWER as error:
-            raise _Passing(f"{type(error).__name__}: {error}") from error
+            raise Passing(f"{type(error).__name__}: {error}") from error
         except BotoCoreError as error:
             raise self._rejected(subject, type(error).__name__, str(error)) from error
         self._heard(answer, asked)
@@ -237,7 +237,7 @@ class DynamoCalls:
             return Refused({0: _image(response)})
         status = response["ResponseMetadata"].get("HTTPStatusCode", 0)
         if code in PASSING_CODES or status >= SERVER_ERROR:
-            return _Passing(f"{code}: {message}")
+            return Passing(f"{code}: {message}")
         return self._rejected(subject, code, message)
 
     def _cancelled(
@@ -254,7 +254,7 @@ class DynamoCalls:
             for place, reason in enumerate(reasons)
             if reason.get("Code") in REFUSED_CODES
         }
-        return Refused(images) if images else _Passing(f"transaction cancelled: {codes}")
+        return Refused(images) if images else Passing(f"transaction cancelled: {codes}")
 
     def _rejected(self, subject: str, code: str, message: str) -> Rejected:
         if code in REMEDIES:
@@ -264,7 +264,7 @@ class DynamoCalls:
             remedy += " - check credentials and permissions with `extentflow doctor`"
         return Rejected(remedy, code=code)
 
-    def _unavailable(self, subject: str, passing: _Passing, tried: int) -> LedgerUnavailable:
+    def _unavailable(self, subject: str, passing: Passing, tried: int) -> LedgerUnavailable:
         return LedgerUnavailable(
             f"{self.address}: {subject}: no usable answer within {self.patience.seconds:g} s,"
             f" {tried} tries; last: {passing}"

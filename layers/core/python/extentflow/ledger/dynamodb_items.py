@@ -7,18 +7,26 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from extentflow.errors import LedgerUnavailable
-from extentflow.ledger.dynamodb_calls import DynamoCalls, Refused
+from extentflow.ledger.dynamodb_calls import DynamoCalls, Passing, Refused
 from extentflow.ledger.dynamodb_table import JOBS_INDEX
 from extentflow.ledger.dynamodb_write import Write
 from extentflow.ledger.items import LEDGER_KEY, Key, Stored, item_from_wire, item_to_wire, to_wire
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_dynamodb.type_defs import (
+        BatchGetItemOutputTypeDef,
+        KeysAndAttributesTypeDef,
+    )
 
 Answer = TypeVar("Answer")
 Returning: TypeAlias = Literal["NONE", "ALL_OLD", "ALL_NEW"]
 
 ROUNDS = 100
+BATCH_KEYS = 100  # as many as BatchGetItem takes
 
 
 def _fresh_token() -> str:
@@ -28,7 +36,10 @@ def _fresh_token() -> str:
 
 @dataclass(frozen=True, slots=True)
 class DynamoItems:
-    """Items of one table, as plain values. Every read is strongly consistent, but the index's."""
+    """Items of one table, as plain values.
+
+    Every read is strongly consistent, but the index's and those of several items at once.
+    """
 
     calls: DynamoCalls
     token: Callable[[], str] = _fresh_token
@@ -47,6 +58,15 @@ class DynamoItems:
             ),
         )
         return item_from_wire(answer["Item"]) if answer.get("Item") else None
+
+    def several(self, keys: Sequence[Key], attributes: Sequence[str]) -> Iterator[Stored]:
+        """Yield some attributes of those items that exist, in no order; may lag behind writes.
+
+        `keys` are all different.
+        """
+        for start in range(0, len(keys), BATCH_KEYS):
+            wanted = [item_to_wire(key._asdict()) for key in keys[start : start + BATCH_KEYS]]
+            yield from self._batch(wanted, attributes)
 
     def query(self, pk: str, prefix: str = "") -> Iterator[Stored]:
         """Yield the items of a partition whose sort key begins with `prefix`, in its order."""
@@ -126,6 +146,29 @@ class DynamoItems:
                 f"{self.calls.address}: answers carry no Date header; does a proxy remove it?"
             )
         return estimate
+
+    def _batch(self, wanted: Sequence[Any], attributes: Sequence[str]) -> list[Stored]:
+        names = {f"#{name}": name for name in attributes}
+        found: list[Stored] = []
+        rest = wanted
+
+        def ask(client: "DynamoDBClient") -> "BatchGetItemOutputTypeDef":
+            nonlocal rest
+            request: KeysAndAttributesTypeDef = {
+                "Keys": rest,
+                "ProjectionExpression": ", ".join(names),
+                "ExpressionAttributeNames": names,
+            }
+            answer = client.batch_get_item(RequestItems={self.table: request})
+            found.extend(map(item_from_wire, answer["Responses"].get(self.table, [])))
+            left = answer.get("UnprocessedKeys", {}).get(self.table)
+            if left:
+                rest = left["Keys"]
+                raise Passing(f"{len(rest)} of {len(wanted)} keys were left for later")
+            return answer
+
+        self.calls.call(f"reading {len(wanted)} items", ask)
+        return found
 
     def _pages(self, subject: str, operation: str, **request: Any) -> Iterator[Stored]:  # noqa: ANN401
         start: Mapping[str, Any] = {}

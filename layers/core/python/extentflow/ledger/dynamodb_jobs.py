@@ -4,7 +4,7 @@ Owns: which writes make up an operation, and what a refusal of each means. Refus
 (`dynamodb_calls`), conditions (`dynamodb_writes`), layout (`items`), slots.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -43,6 +43,11 @@ class DynamoJobs:
         for shown in self._items.query(items.CONNECTORS):
             if "deleted" not in shown and (latest := self._latest(shown["sk"], shown)):
                 yield latest
+
+    def connector_names(self) -> Iterator[str]:
+        """Yield all names, those of deleted connectors included."""
+        for shown in self._items.query(items.CONNECTORS):
+            yield shown["sk"]
 
     def delete_connector(self, name: str) -> bool:
         """Hide the connector."""
@@ -98,6 +103,15 @@ class DynamoJobs:
         """Return one job."""
         item = self._items.get(items.job_key(job_id))
         return items.job_from_item(item) if item else None
+
+    def known(self, job_ids: Iterable[str]) -> set[str]:
+        """Return the ids under which a job is stored that is not SUPERSEDED."""
+        keys = [items.job_key(job_id) for job_id in set(job_ids)]
+        return {
+            items.job_of(found)
+            for found in self._items.several(keys, ("pk", "state"))
+            if found["state"] != JobState.SUPERSEDED
+        }
 
     def jobs(self, connector: str | None = None, state: JobState | None = None) -> Iterator[Job]:
         """Yield jobs, newest first within a connector and state; may lag behind writes."""

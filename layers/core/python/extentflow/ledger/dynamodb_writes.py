@@ -23,6 +23,7 @@ from extentflow.ledger import (
     items,
     rules,
 )
+from extentflow.ledger.dynamodb_table import EXPIRY_ATTRIBUTE
 from extentflow.ledger.dynamodb_write import Write
 from extentflow.ledger.items import Value
 from extentflow.model import Extent, ExtentState, Job, JobState
@@ -275,3 +276,14 @@ def _epoch_is_ours(lease: Lease) -> ConditionBase:
 
 def _owner_is_us(lease: Lease) -> ConditionBase:
     return Attr("owner").eq(lease.owner)
+
+
+# -- notes ----------------------------------------------------------------------------------------
+
+
+def note(name: str, facts: Mapping[str, str], *, expires: int | None) -> Write:
+    """Keep facts until `expires` (the table's own expiry attribute), whatever was there before."""
+    content: dict[str, Value] = {"facts": {**facts}}
+    if expires is None:
+        return Write(items.note_key(name), sets=content, removes=(EXPIRY_ATTRIBUTE,))
+    return Write(items.note_key(name), sets={**content, EXPIRY_ATTRIBUTE: expires})

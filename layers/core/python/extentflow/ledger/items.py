@@ -9,6 +9,7 @@ Owns: names of keys and attributes. Refuses to know: boto3, conditions, who read
     JOB#<id>         COUNT#<0..15>       its counters, in 16 shards by ordinal
     JOB#<id>         EXTENT#<8 digits>   one extent, written by its first claim
     SLOTS#<cluster>  <8 digits>          one slot, written by its first lease
+    NOTES            <name>              facts that may be lost without harm; some expire
 """
 
 from collections.abc import Mapping
@@ -34,6 +35,7 @@ class Key(NamedTuple):
 
 LEDGER_KEY = Key("META", "LEDGER")
 CONNECTORS = "CONNECTORS"
+NOTES = "NOTES"
 EXTENT = "EXTENT#"
 COUNT = "COUNT#"
 
@@ -76,6 +78,11 @@ def connector_key(name: str) -> Key:
 def config_key(name: str, revision: int) -> Key:
     """Return the key of one revision of a connector."""
     return Key(f"CONNECTOR#{name}", f"CONFIG#{revision:08}")
+
+
+def note_key(name: str) -> Key:
+    """Return the key of a note."""
+    return Key(NOTES, name)
 
 
 def listing(connector: str, state: JobState) -> str:
@@ -160,11 +167,16 @@ def job_state(job: Job) -> Attributes:
     }
 
 
+def job_of(item: Stored) -> str:
+    """Return the id of the job to which an item belongs."""
+    return str(item["pk"]).removeprefix(job_partition(""))
+
+
 def job_from_item(item: Stored) -> Job:
     """Rebuild a job."""
     version = item["version"]
     return Job(
-        id=item["pk"].removeprefix(job_partition("")),
+        id=job_of(item),
         connector=item["connector"],
         revision=item["revision"],
         version=ObjectVersion(
@@ -239,7 +251,7 @@ def last_verdict(item: Stored) -> tuple[str, str]:
 def extent_from_item(item: Stored) -> ExtentItem:
     """Rebuild an extent."""
     return ExtentItem(
-        job=item["pk"].removeprefix(job_partition("")),
+        job=job_of(item),
         ordinal=int(item["sk"].removeprefix(EXTENT)),
         state=ExtentState(item["state"]),
         start=item["start"],

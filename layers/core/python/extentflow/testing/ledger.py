@@ -1,7 +1,7 @@
 """MemoryLedger: the ledger's contract in memory, for tests and for deterministic explorers.
 
-Owns: jobs, extents, slots and connectors of one process, and the places where a test may step in.
-Refuses to know: time (the clock is passed in), sleeping, Kafka.
+Owns: jobs, extents, slots, connectors and notes of one process, and the places where a test may
+step in. Refuses to know: time (the clock is passed in), sleeping, Kafka.
 
 A test steps in at `on_call` (before an operation takes effect: switch to another worker, or raise
 LedgerUnavailable) and at `on_answer` (after it took effect: raising there is a lost answer). Both
@@ -9,11 +9,12 @@ are called without the lock held, so a greenlet may switch away inside. `advance
 two steps, as on the table: `advance`, then `renew`.
 """
 
+import math
 import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeAlias
@@ -60,6 +61,7 @@ class MemoryLedger:
         self._connectors: dict[str, list[ConnectorVersion]] = {}
         self._deleted: set[str] = set()
         self._wanted: dict[str, ConnectorState] = {}
+        self._notes: dict[str, tuple[dict[str, str], float]] = {}
 
     # -- stepping in ----------------------------------------------------------------------------
 
@@ -124,6 +126,11 @@ class MemoryLedger:
             latest = [self._latest(name) for name in sorted(self._connectors)]
         return (version for version in latest if version)
 
+    def connector_names(self) -> Iterator[str]:
+        """Return all names, those of deleted connectors included."""
+        with self._call("connector_names"):
+            return iter(sorted(self._connectors))
+
     def delete_connector(self, name: str) -> bool:
         """Hide the connector."""
         with self._call("delete_connector"):
@@ -162,6 +169,12 @@ class MemoryLedger:
         """Return one job."""
         with self._call("job"):
             return self._jobs.get(job_id)
+
+    def known(self, job_ids: Iterable[str]) -> set[str]:
+        """Return the ids under which a job is stored that is not SUPERSEDED."""
+        with self._call("known"):
+            found = [self._jobs[job_id] for job_id in job_ids if job_id in self._jobs]
+        return {job.id for job in found if job.state is not JobState.SUPERSEDED}
 
     def jobs(self, connector: str | None = None, state: JobState | None = None) -> Iterator[Job]:
         """Return jobs, newest first within a connector and state."""
@@ -408,6 +421,24 @@ class MemoryLedger:
             ours = (slot.epoch, slot.owner) == (lease.epoch, lease.owner)
             if ours and not slot.working:
                 self._slots[lease.cluster, lease.number] = replace(slot, owner="", until=0.0)
+
+    # -- notes ----------------------------------------------------------------------------------
+
+    def recall(self, name: str) -> Mapping[str, str] | None:
+        """Return what was remembered."""
+        with self._call("recall"):
+            facts, expires = self._notes.get(name, ({}, -math.inf))
+            return dict(facts) if self._clock() < expires else None
+
+    def remember(
+        self, name: str, facts: Mapping[str, str], *, keep_seconds: float | None = None
+    ) -> None:
+        """Keep facts."""
+        with self._call("remember"):
+            keep = math.inf if keep_seconds is None else keep_seconds
+            self._notes[name] = (dict(facts), self._clock() + keep)
+
+    # -- small facts ----------------------------------------------------------------------------
 
     def _slot_of(self, lease: Lease) -> SlotItem:
         return self._slots.get((lease.cluster, lease.number), SlotItem(lease.cluster, lease.number))
