@@ -207,6 +207,16 @@ class LostAnswerContract:
 
         assert (ended.state, ended.reason) == (JobState.SUPERSEDED, "replaced")
 
+    def test_announcing(self, world: LedgerUnderTest) -> None:
+        ended = world.ledger.end(Scene(world.ledger).job().id, JobState.CANCELLED, "called off")
+        world.lose_answer("announced")
+
+        insist(lambda: world.ledger.announced(ended))
+
+        told = world.ledger.job(ended.id)
+        assert told is not None
+        assert told.announced
+
     def test_closing(self, world: LedgerUnderTest) -> None:
         job = Scene(world.ledger).job(count=0)
         world.lose_answer("close")

@@ -12,7 +12,13 @@ from tests.contracts.ledger import (
 )
 
 from extentflow.errors import Conflict, ProgressUnknown
-from extentflow.ledger import ConnectorState, ConnectorVersion, JobProgress, Settlement
+from extentflow.ledger import (
+    ConnectorState,
+    ConnectorVersion,
+    JobProgress,
+    Ledger,
+    Settlement,
+)
 from extentflow.model import ExtentState, Job, JobState
 
 UNKNOWN = Settlement(0, 0, 0, unknown=True)
@@ -284,6 +290,21 @@ class EndContract:
         assert [(job.state, job.reason) for job in ended] == [(state, "why")] * 2
         assert world.ledger.job(running.id) == ended[1]
 
+    def test_a_job_knows_when_it_ended(self, world: LedgerUnderTest) -> None:
+        scene = Scene(world.ledger)
+        running, empty = scene.job(), scene.job(count=0)
+        before = world.ledger.now()
+
+        ended = [
+            world.ledger.end(running.id, JobState.CANCELLED, "why"),
+            world.ledger.close(empty.id),
+        ]
+
+        after = world.ledger.now()
+        assert all(before <= job.ended <= after for job in ended)
+        assert world.ledger.job(empty.id) == ended[1]
+        assert [job.ended for job in (running, empty, world.ledger.resume(running.id))] == [0.0] * 3
+
     def test_a_final_job_is_returned_as_it_is(self, world: LedgerUnderTest) -> None:
         job = Scene(world.ledger).job()
         ended = world.ledger.end(job.id, JobState.CANCELLED, "first")
@@ -388,7 +409,7 @@ class ReplayContract:
         world.ledger.reopen(job.id, 1)
 
         reopened = world.ledger.job(job.id)
-        assert reopened == replace(job, state=JobState.RUNNING, reason="", reopened=1)
+        assert reopened == replace(job, state=JobState.RUNNING, reason="", reopened=1, ended=0.0)
         assert world.ledger.progress(job.id) == JobProgress(failed=1)
 
     def test_a_replayed_job_can_be_done(self, world: LedgerUnderTest) -> None:
@@ -501,3 +522,144 @@ class ReplayContract:
 
         assert world.ledger.extent(job.id, 0).state is ExtentState.FAILED
         assert world.ledger.progress(job.id) == JobProgress(failed=1)
+
+
+class AnnouncementContract:
+    """Whose end has to be told yet. Tests look at a connector that nobody else uses."""
+
+    def waiting(self, ledger: Ledger, connector: str) -> list[Job]:
+        return [job for job in ledger.unannounced(10_000) if job.connector == connector]
+
+    def jobs(self, ledger: Ledger, count: int = 1) -> list[Job]:
+        """Register jobs, each younger than the one before, under a connector of their own."""
+        connector = fresh("orders")
+        ledger.put_connector(connector, {})
+        return [
+            ledger.register(unregistered(connector=connector, created=1_000.0 + number))
+            for number in range(count)
+        ]
+
+    @pytest.mark.parametrize("state", [JobState.SUPERSEDED, JobState.CANCELLED, JobState.FAILED])
+    def test_a_job_that_was_ended_waits_to_be_announced(
+        self, world: LedgerUnderTest, state: JobState
+    ) -> None:
+        (job,) = self.jobs(world.ledger)
+        before = self.waiting(world.ledger, job.connector)
+
+        ended = world.ledger.end(job.id, state, "why")
+
+        assert before == []
+        assert self.waiting(world.elsewhere(), job.connector) == [ended]
+        assert not ended.announced
+
+    def test_a_job_that_was_closed_waits_to_be_announced(self, world: LedgerUnderTest) -> None:
+        (job,) = self.jobs(world.ledger)
+        world.ledger.plan(job.id, count=0, cursor=0, complete=True)
+
+        done = world.ledger.close(job.id)
+
+        assert done.state is JobState.DONE
+        assert self.waiting(world.ledger, job.connector) == [done]
+
+    def test_an_announced_job_waits_no_more(self, world: LedgerUnderTest) -> None:
+        first, second = self.jobs(world.ledger, 2)
+        ended = [
+            world.ledger.end(job.id, JobState.CANCELLED, "called off") for job in (first, second)
+        ]
+
+        world.ledger.announced(ended[0])
+
+        assert self.waiting(world.ledger, first.connector) == [ended[1]]
+        assert world.elsewhere().job(first.id) == replace(ended[0], announced=True)
+
+    def test_announcing_twice_is_announcing_once(self, world: LedgerUnderTest) -> None:
+        (job,) = self.jobs(world.ledger)
+        ended = world.ledger.end(job.id, JobState.CANCELLED, "called off")
+
+        world.ledger.announced(ended)
+        world.elsewhere().announced(ended)
+
+        assert self.waiting(world.ledger, job.connector) == []
+        assert world.ledger.job(job.id) == replace(ended, announced=True)
+
+    def test_a_job_that_ends_again_waits_again(self, world: LedgerUnderTest) -> None:
+        (job,) = self.jobs(world.ledger)
+        world.ledger.announced(world.ledger.end(job.id, JobState.FAILED, "first"))
+
+        resumed = world.ledger.resume(job.id)
+        open_again = self.waiting(world.ledger, job.connector)
+        ended = world.ledger.end(job.id, JobState.FAILED, "second")
+
+        assert not resumed.announced
+        assert open_again == []
+        assert self.waiting(world.ledger, job.connector) == [ended]
+
+    def test_announcing_an_end_says_nothing_of_the_next_one(self, world: LedgerUnderTest) -> None:
+        (job,) = self.jobs(world.ledger)
+        first = world.ledger.end(job.id, JobState.FAILED, "first")
+        world.ledger.resume(job.id)
+        second = world.ledger.end(job.id, JobState.FAILED, "second")
+
+        world.ledger.announced(first)
+
+        assert self.waiting(world.ledger, job.connector) == [second]
+
+    def test_announcing_leaves_a_job_that_was_reopened_since_alone(
+        self, world: LedgerUnderTest
+    ) -> None:
+        (job,) = self.jobs(world.ledger)
+        ended = world.ledger.end(job.id, JobState.FAILED, "why")
+        resumed = world.ledger.resume(job.id)
+
+        world.ledger.announced(ended)
+
+        assert world.ledger.job(job.id) == resumed
+
+    def test_an_open_job_has_no_end_to_announce(self, world: LedgerUnderTest) -> None:
+        (job,) = self.jobs(world.ledger)
+
+        with pytest.raises(ValueError, match="PLANNING"):
+            world.ledger.announced(job)
+
+    def test_an_unknown_job_is_not_made_by_announcing_it(self, world: LedgerUnderTest) -> None:
+        job = unregistered().in_state(JobState.FAILED)
+
+        world.ledger.announced(job)
+
+        assert world.ledger.job(job.id) is None
+
+    def test_no_more_than_asked_for_are_listed_the_oldest_first(
+        self, world: LedgerUnderTest
+    ) -> None:
+        ledger = world.another_table()
+        jobs = self.jobs(ledger, 3)
+        ended = [ledger.end(job.id, JobState.CANCELLED, "called off") for job in reversed(jobs)]
+
+        assert list(ledger.unannounced(2)) == [ended[2], ended[1]]
+        assert list(ledger.unannounced(0)) == []
+
+    def test_jobs_of_a_deleted_connector_are_announced_as_well(
+        self, world: LedgerUnderTest
+    ) -> None:
+        (job,) = self.jobs(world.ledger)
+        world.ledger.delete_connector(job.connector)
+
+        ended = world.ledger.end(job.id, JobState.CANCELLED, "called off")
+
+        assert self.waiting(world.ledger, job.connector) == [ended]
+
+    def test_listings_show_jobs_whether_announced_or_not(self, world: LedgerUnderTest) -> None:
+        jobs = self.jobs(world.ledger, 4)
+        ended = [world.ledger.end(job.id, JobState.FAILED, "why") for job in jobs[:3]]
+        called_off = world.ledger.end(jobs[3].id, JobState.CANCELLED, "called off")
+        world.ledger.announced(ended[1])
+        expected = [ended[2], replace(ended[1], announced=True), ended[0]]
+
+        connector = jobs[0].connector
+
+        assert list(world.ledger.jobs(connector, JobState.FAILED)) == expected
+        assert list(world.ledger.jobs(connector)) == [called_off, *expected]
+        everywhere = [job for job in world.ledger.jobs() if job.connector == connector]
+        assert everywhere == [called_off, *expected]
+        failed = world.ledger.jobs(state=JobState.FAILED)
+        assert [job for job in failed if job.connector == connector] == expected

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
-from tests.contracts.ledger import Scene, fresh
+from tests.contracts.ledger import Scene, fresh, unregistered
 from tests.contracts.ledger_extents import AdvanceContract, ClaimContract, FinishContract
 from tests.contracts.ledger_faults import (
     LostAnswerContract,
@@ -15,6 +15,7 @@ from tests.contracts.ledger_faults import (
     together,
 )
 from tests.contracts.ledger_jobs import (
+    AnnouncementContract,
     CloseContract,
     ConnectorContract,
     EndContract,
@@ -88,6 +89,22 @@ class LossyClient:
             self.pending -= 1
             self.lost += 1
             raise ReadTimeoutError(endpoint_url="injected")
+
+
+@dataclass
+class ReadClient:
+    """Connects clients that count the items which queries and scans read."""
+
+    read: int = 0
+
+    def connect(self, address: Address, patience: Patience) -> "DynamoDBClient":
+        client = connect(address, patience)
+        for operation in ("Query", "Scan"):
+            client.meta.events.register(f"after-call.dynamodb.{operation}", self._count)
+        return client
+
+    def _count(self, *, parsed: dict[str, Any], **_: object) -> None:
+        self.read += parsed["ScannedCount"]
 
 
 class DynamoWorld:
@@ -166,6 +183,10 @@ class TestNames(NamesContract):
 
 
 class TestNotes(NotesContract):
+    pass
+
+
+class TestAnnouncements(AnnouncementContract):
     pass
 
 
@@ -344,6 +365,28 @@ class TestPages:
         listed = [item.ordinal for item in world.ledger.extents(job)]
 
         assert listed == list(range(25))
+
+
+class TestAnnouncing:
+    def test_who_waits_is_found_without_reading_who_does_not(
+        self, stack: "Stack", table_name: str
+    ) -> None:
+        client = ReadClient()
+        ledger = DynamoLedger(
+            table_name, endpoint=stack.endpoint("dynamodb"), connect=client.connect
+        )
+        ledger.create_table()
+        ledger.put_connector("orders", {})
+        jobs = [ledger.register(unregistered(created=float(number))) for number in range(1, 21)]
+        ended = [ledger.end(job.id, JobState.CANCELLED, "called off") for job in jobs[:10]]
+        for job in ended[1:]:
+            ledger.announced(job)
+
+        client.read = 0
+        waiting = list(ledger.unannounced(100))
+
+        assert waiting == ended[:1]
+        assert client.read == 2  # the connector's name, the job
 
 
 class TestTable:

@@ -7,6 +7,7 @@ from tests.contracts.ledger import Scene
 from tests.contracts.ledger_extents import AdvanceContract, ClaimContract, FinishContract
 from tests.contracts.ledger_faults import LostAnswerContract, RaceContract
 from tests.contracts.ledger_jobs import (
+    AnnouncementContract,
     CloseContract,
     ConnectorContract,
     EndContract,
@@ -78,6 +79,10 @@ class TestNames(NamesContract):
 
 
 class TestNotes(NotesContract):
+    pass
+
+
+class TestAnnouncements(AnnouncementContract):
     pass
 
 

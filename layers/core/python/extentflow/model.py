@@ -139,7 +139,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One object version under one connector revision."""
+    """One object version under one connector revision.
+
+    `created` and `ended` (0.0 while it is open) are seconds since the epoch on the ledger's clock.
+    `announced` says that others were told of this end; `state` and `reopened` tell ends apart.
+    """
 
     id: str
     connector: str
@@ -154,6 +158,8 @@ class Job:
     reason: str = ""
     reopened: int = 0
     created: float = 0.0
+    ended: float = 0.0
+    announced: bool = False
 
     def extent(self, ordinal: int, start: int, end: int) -> Extent:
         """Return the extent `[start, end)` of this job."""
@@ -163,9 +169,9 @@ class Job:
         """Return a copy with another plan."""
         return replace(self, plan=plan)
 
-    def in_state(self, state: JobState, reason: str = "") -> Job:
-        """Return a copy in another state."""
-        return replace(self, state=state, reason=reason)
+    def in_state(self, state: JobState, reason: str = "", *, ended: float = 0.0) -> Job:
+        """Return a copy in another state, of which nobody was told yet."""
+        return replace(self, state=state, reason=reason, ended=ended, announced=False)
 
 
 def job_id(connector: str, version: ObjectVersion, generation: int = 0) -> str:

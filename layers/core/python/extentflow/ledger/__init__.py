@@ -245,6 +245,20 @@ class Ledger(Protocol):
         """
         ...
 
+    def unannounced(self, limit: int) -> Iterator[Job]:
+        """Yield at most `limit` final jobs whose end was not announced, oldest first by connector.
+
+        May lag behind writes. Reads only such jobs, however many there are of others.
+        """
+        ...
+
+    def announced(self, job: Job) -> None:
+        """Note that this end of a job, as given, was announced.
+
+        Nothing where the job was reopened since: its next end is to be announced, too.
+        """
+        ...
+
     # -- extents --------------------------------------------------------------------------------
 
     def extent(self, job_id: str, ordinal: int) -> ExtentItem:

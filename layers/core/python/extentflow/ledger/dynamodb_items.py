@@ -13,7 +13,14 @@ from extentflow.errors import LedgerUnavailable
 from extentflow.ledger.dynamodb_calls import DynamoCalls, Passing, Refused
 from extentflow.ledger.dynamodb_table import JOBS_INDEX
 from extentflow.ledger.dynamodb_write import Write
-from extentflow.ledger.items import LEDGER_KEY, Key, Stored, item_from_wire, item_to_wire, to_wire
+from extentflow.ledger.items import (
+    LEDGER_KEY,
+    Attributes,
+    Key,
+    Stored,
+    item_from_wire,
+    item_to_wire,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -80,15 +87,24 @@ class DynamoItems:
             ConsistentRead=True,
         )
 
-    def listed(self, listing: str) -> Iterator[Stored]:
-        """Yield the jobs of one index partition, newest first; may lag behind writes."""
+    def listed(
+        self, listing: str, *, state: str | None = None, oldest_first: bool = False
+    ) -> Iterator[Stored]:
+        """Yield the jobs of one index partition (and state), by age; may lag behind writes."""
+        only: dict[str, Any] = {}
+        values: Attributes = {":listing": listing}
+        if state is not None:
+            only = {"FilterExpression": "#state = :state"}
+            only["ExpressionAttributeNames"] = {"#state": "state"}
+            values[":state"] = state
         return self._pages(
             f"listing {listing}",
             "query",
             IndexName=JOBS_INDEX,
             KeyConditionExpression="listing = :listing",
-            ExpressionAttributeValues={":listing": to_wire(listing)},
-            ScanIndexForward=False,
+            ExpressionAttributeValues=item_to_wire(values),
+            ScanIndexForward=oldest_first,
+            **only,
         )
 
     def listings(self) -> list[str]:

@@ -7,6 +7,8 @@ Owns: which writes make up an operation, and what a refusal of each means. Refus
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from heapq import merge
+from itertools import islice, product
 
 from extentflow.ledger import ConnectorState, ConnectorVersion, JobProgress, items, rules
 from extentflow.ledger import dynamodb_writes as writes
@@ -115,17 +117,10 @@ class DynamoJobs:
 
     def jobs(self, connector: str | None = None, state: JobState | None = None) -> Iterator[Job]:
         """Yield jobs, newest first within a connector and state; may lag behind writes."""
-        if connector is not None:
-            states = sorted(JobState) if state is None else [state]
-            listings = [items.listing(connector, each) for each in states]
-        else:
-            listings = [
-                listing
-                for listing in self._items.listings()
-                if state is None or listing.startswith(items.listing("", state))
-            ]
-        for listing in listings:
-            yield from map(items.job_from_item, self._items.listed(listing))
+        states = sorted(JobState) if state is None else [state]
+        places = self._held(states) if connector is None else product(states, [connector])
+        for each, name in places:
+            yield from map(items.job_from_item, self._listed(name, each))
 
     def plan(self, job_id: str, *, count: int, cursor: int, complete: bool) -> Job:
         """Move a PLANNING job's cursor forwards."""
@@ -142,7 +137,7 @@ class DynamoJobs:
 
         def attempt() -> Job:
             job = self._known(job_id)[0]
-            ended = job.in_state(state, rules.readable(reason))
+            ended = job.in_state(state, rules.readable(reason), ended=self._items.now())
             if job.state.open:
                 self._items.update(subject, writes.change(job, ended))
             return ended if job.state.open else job
@@ -164,7 +159,7 @@ class DynamoJobs:
         verdict = rules.verdict(job, self.progress(job_id))
         if verdict is None:
             return job
-        closed = job.in_state(*verdict)
+        closed = job.in_state(*verdict, ended=self._items.now())
         return self._change(f"closing job {job_id}", job_id, writes.change(job, closed))
 
     def resume(self, job_id: str) -> Job:
@@ -192,6 +187,38 @@ class DynamoJobs:
             return True
 
         return self._items.race(subject, attempt)
+
+    def unannounced(self, limit: int) -> Iterator[Job]:
+        """Yield final jobs whose end was not announced; a connector's stand together."""
+        waiting = (
+            items.job_from_item(item)
+            for name in self.connector_names()
+            for item in self._items.listed(items.unannounced_listing(name), oldest_first=True)
+        )
+        return islice(waiting, limit)
+
+    def announced(self, job: Job) -> None:
+        """Note that this end of a job was announced."""
+        rules.check_ended(job)
+        with suppress(Refused):
+            self._items.update(f"noting job {job.id} as announced", writes.announced(job))
+
+    def _held(self, states: Iterable[JobState]) -> Iterator[tuple[JobState, str]]:
+        """Yield which states and connectors there are jobs of; reads the whole index."""
+        held = set(self._items.listings())
+        names = sorted({listing.partition("#")[2] for listing in held})
+        for state, name in product(states, names):
+            waiting = not state.open and items.unannounced_listing(name) in held
+            if waiting or items.listing(name, state) in held:
+                yield state, name
+
+    def _listed(self, connector: str, state: JobState) -> Iterator[Stored]:
+        """Yield a connector's jobs in one state, announced or not, newest first."""
+        settled = self._items.listed(items.listing(connector, state))
+        if state.open:
+            return settled
+        waiting = self._items.listed(items.unannounced_listing(connector), state=str(state))
+        return merge(settled, waiting, key=lambda item: item["created"], reverse=True)
 
     def _known(self, job_id: str) -> tuple[Job, bool]:
         """Return a job, and whether its plan is complete."""

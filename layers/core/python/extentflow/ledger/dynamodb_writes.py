@@ -8,6 +8,7 @@ first and the slot second, so that a refusal says by its place which of them did
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from boto3.dynamodb.conditions import Attr, ConditionBase
 
@@ -99,9 +100,19 @@ def plan(job: Job, *, complete: bool) -> Write:
 
 def change(seen: Job, after: Job) -> Write:
     """Bring a job from one state to another, unless somebody else did since it was read."""
+    return Write(items.job_key(seen.id), _as_read(seen), items.job_state(after))
+
+
+def _as_read(seen: Job) -> ConditionBase:
     state_as_read = Attr("state").eq(str(seen.state))
     not_reopened_since = Attr("reopened").eq(seen.reopened)
-    return Write(items.job_key(seen.id), state_as_read & not_reopened_since, items.job_state(after))
+    return state_as_read & not_reopened_since
+
+
+def announced(job: Job) -> Write:
+    """List an ended job among those of its state, unless it was reopened since it was read."""
+    told = replace(job, announced=True)
+    return Write(items.job_key(job.id), _as_read(job), {"listing": items.job_listing(told)})
 
 
 def count(item: ExtentItem, change: JobProgress) -> tuple[Write, ...]:

@@ -90,6 +90,18 @@ def listing(connector: str, state: JobState) -> str:
     return f"{state}#{connector}"
 
 
+def unannounced_listing(connector: str) -> str:
+    """Return the index partition of a connector's final jobs whose end is not announced yet."""
+    return f"ENDED#{connector}"
+
+
+def job_listing(job: Job) -> str:
+    """Return the index partition in which a job stands."""
+    if job.state.open or job.announced:
+        return listing(job.connector, job.state)
+    return unannounced_listing(job.connector)
+
+
 # -- wire form ------------------------------------------------------------------------------------
 
 
@@ -163,7 +175,8 @@ def job_state(job: Job) -> Attributes:
         "reopened": job.reopened,
         "count": job.plan.count,
         "cursor": job.plan.cursor,
-        "listing": listing(job.connector, job.state),
+        "ended": job.ended,
+        "listing": job_listing(job),
     }
 
 
@@ -174,7 +187,7 @@ def job_of(item: Stored) -> str:
 
 def job_from_item(item: Stored) -> Job:
     """Rebuild a job."""
-    version = item["version"]
+    version, state = item["version"], JobState(item["state"])
     return Job(
         id=job_of(item),
         connector=item["connector"],
@@ -191,10 +204,12 @@ def job_from_item(item: Stored) -> Job:
         plan=Plan(item["target_bytes"], item["count"], item["cursor"]),
         generation=item["generation"],
         ordered=item["ordered"],
-        state=JobState(item["state"]),
+        state=state,
         reason=item["reason"],
         reopened=item["reopened"],
         created=float(item["created"]),
+        ended=float(item.get("ended", 0.0)),
+        announced=not state.open and item["listing"] == listing(item["connector"], state),
     )
 
 

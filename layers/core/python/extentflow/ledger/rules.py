@@ -146,6 +146,12 @@ def check_ending(state: JobState) -> None:
         raise ValueError(f"a job cannot be ended as {state}, only as {', '.join(ENDINGS)}")
 
 
+def check_ended(job: Job) -> None:
+    """Refuse to mark an end that a job does not have."""
+    if job.state.open:
+        raise ValueError(f"job {job.id} is {job.state}; it has no end to announce")
+
+
 def check_range(extent: Extent, item: ExtentItem) -> None:
     """Refuse an extent whose ordinal has another range in the ledger."""
     if exists(item) and (item.start, item.end) != (extent.start, extent.end):

@@ -203,7 +203,7 @@ class MemoryLedger:
         rules.check_ending(state)
         with self._call("end"):
             job = self._known(job_id)
-            ended = job.in_state(state, rules.readable(reason))
+            ended = job.in_state(state, rules.readable(reason), ended=self._clock())
             return self._keep(ended if job.state.open else job)
 
     def progress(self, job_id: str) -> JobProgress:
@@ -216,7 +216,7 @@ class MemoryLedger:
         with self._call("close"):
             job = self._known(job_id)
             verdict = rules.verdict(job, self._counts.get(job_id, JobProgress()))
-            return self._keep(job.in_state(*verdict)) if verdict else job
+            return self._keep(job.in_state(*verdict, ended=self._clock())) if verdict else job
 
     def resume(self, job_id: str) -> Job:
         """Open an ended job again."""
@@ -237,6 +237,20 @@ class MemoryLedger:
             self._count(job_id, JobProgress(failed=-1))
             self._extents[job_id, ordinal] = rules.pending_again(item)
             return True
+
+    def unannounced(self, limit: int) -> Iterator[Job]:
+        """Return final jobs whose end was not announced, oldest first by connector."""
+        with self._call("unannounced"):
+            found = [job for job in self._jobs.values() if not (job.state.open or job.announced)]
+        return iter(sorted(found, key=lambda job: (job.connector, job.created))[:limit])
+
+    def announced(self, job: Job) -> None:
+        """Note that this end of a job was announced."""
+        rules.check_ended(job)
+        with self._call("announced"):
+            held = self._jobs.get(job.id)
+            if held and (held.state, held.reopened) == (job.state, job.reopened):
+                self._keep(replace(held, announced=True))
 
     def _known(self, job_id: str) -> Job:
         if job_id not in self._jobs:
