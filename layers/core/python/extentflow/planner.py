@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from itertools import islice
 
 from extentflow.clock import Clock
-from extentflow.errors import Conflict, Misconfigured, ObjectChanged, Permanent, reason
+from extentflow.errors import (
+    Conflict,
+    CorruptRecord,
+    Misconfigured,
+    ObjectChanged,
+    Permanent,
+    reason,
+)
 from extentflow.formats import Format
 from extentflow.ledger import Ledger, rules
 from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Plan, job_id
@@ -130,6 +137,8 @@ class Planner:
         if job.state is not JobState.PLANNING:
             return job
         try:
+            if problem := self._too_many(job):  # it was refused, and somebody replays it
+                return self.ledger.end(job.id, JobState.FAILED, problem)
             count = 0
             for page in _pages(self.extents(job)):
                 count = page[-1].ordinal + 1
@@ -141,7 +150,7 @@ class Planner:
                     return self.ledger.job(job.id) or job
         except ObjectChanged as exc:
             return self.ledger.end(job.id, JobState.SUPERSEDED, reason(exc))
-        except Permanent as exc:
+        except (Permanent, CorruptRecord) as exc:
             return self.ledger.end(job.id, JobState.FAILED, reason(exc))
         self.ledger.plan(job.id, count=count, cursor=job.version.size, complete=True)
         return self.ledger.close(job.id)
@@ -184,9 +193,17 @@ class Planner:
         return self.ledger.job(job.id) or job
 
     def refuse(self, intake: Intake, why: str) -> Job:
-        """Register an object that nobody can cut, as a FAILED job with the reason."""
+        """Register an object that nobody can cut, as a FAILED job with the reason.
+
+        A job that is under way, or that another revision of the connector began, is returned as it
+        stands.
+        """
         target = Plan(target_bytes=intake.extent_bytes or TEXT_EXTENT_BYTES)
-        job = self.ledger.register(self._draft(intake, 0).with_plan(target))
+        job = self._draft(intake, 0).with_plan(target)
+        found = self.ledger.register(job)
+        same = (found.revision, found.format) == (job.revision, job.format)
+        if not same or found.state is not JobState.PLANNING:
+            return found
         return self.ledger.end(job.id, JobState.FAILED, why)
 
     def _new(self, intake: Intake, generation: int) -> Job:

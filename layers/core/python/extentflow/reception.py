@@ -4,7 +4,12 @@ Owns: matching, pinning, what a planning failure leaves behind. Refuses to know:
 dialects, queues, where connectors are stored.
 
     arrival ──match──> connectors ──HEAD──> pinned version ──register──> job ──dispatch──> extents
-                 └── none: kept            └── gone: over (a later arrival tells)
+                 │                   └── gone, or a folder: over (a later arrival tells)
+                 ├── none, or never possible: kept, with the reason
+                 └── only hidden names: over (no data)
+
+One object or connector that makes trouble holds up no other: everything else is dealt with first,
+then the message has to come again.
 """
 
 import json
@@ -19,8 +24,11 @@ from extentflow.arrivals.notifications import news_of
 from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.names import hidden
 from extentflow.errors import (
+    AccessDenied,
+    ExtentflowError,
     Misconfigured,
     ObjectGone,
+    Permanent,
     Retryable,
     UnsupportedFormat,
     reason,
@@ -33,13 +41,20 @@ from extentflow.queues import Queue
 log = logging.getLogger(__name__)
 
 UNKNOWN_FORMAT = "unknown"
+_RUNNING = ConnectorState.RUNNING
+# Mended from outside, for more than one object.
+_AGAIN = (Retryable, Misconfigured, AccessDenied)
 
 
 class Surroundings(Protocol):
     """What receiving needs of a process's outside world."""
 
-    def connectors(self) -> Iterator[tuple[ConnectorConfig, int, ConnectorState]]:
-        """Yield every connector's latest revision and what people want of it."""
+    def connectors(self) -> Iterator[tuple[ConnectorConfig, int]]:
+        """Yield every connector's latest revision."""
+        ...
+
+    def state(self, config: ConnectorConfig) -> ConnectorState:
+        """Return what people want of a connector."""
         ...
 
     def head(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> ObjectVersion:
@@ -90,49 +105,72 @@ class Reception:
         """Deal with one message of the arrivals queue, of any dialect; harmless when repeated.
 
         Raises:
-            NotYet: a connector is paused, or time ran out while a job was planned.
-            Retryable, Misconfigured, AccessDenied: as `receive`.
+            NotYet: a connector is paused, time ran out while a job was planned, or something is
+                away; everything else in the message was dealt with.
+            QueueUnavailable, Misconfigured: what is to be kept for people could not be sent.
         """
         news = news_of(body)
-        for unreadable in news.unreadable:
-            self.kept.send([unreadable.document], reason=str(unreadable))
         for ignored in (*news.ignored, *news.tests):
             log.info("nothing to do for %s", ignored)
-        found = [self._take(arrival) for arrival in news.arrivals]
-        waiting = [name for one in found for name in one.waiting]
-        unplanned = [job.id for one in found for job in one.jobs if job.state is JobState.PLANNING]
-        if waiting or unplanned:
-            raise NotYet(f"paused connectors: {waiting}, jobs still being planned: {unplanned}")
+        kept = [(unread.document or body, str(unread)) for unread in news.unreadable]
+        found: list[Received] = []
+        problems: list[str] = []
+        for arrival in news.arrivals:
+            try:
+                found.append(self.receive(arrival))
+                if found[-1].unmatched:
+                    kept.append(_note(arrival, f"no connector reads {arrival.uri}"))
+            except _AGAIN as exc:
+                problems.append(str(exc))
+            except Permanent as exc:
+                kept.append(_note(arrival, reason(exc)))
+        problems += _unfinished(found)
+        if problems:
+            raise NotYet("; ".join(problems))
+        for document, why in kept:  # once, when the message is over
+            log.warning("kept for people: %s", why)
+            self.kept.send([document], reason=why)
         return found
-
-    def _take(self, arrival: Arrival) -> Received:
-        received = self.receive(arrival)
-        if received.unmatched:
-            why = f"no connector reads {arrival.uri}"
-            log.warning("%s; the arrival is kept", why)
-            self.kept.send([json.dumps(arrival.to_message())], reason=why)
-        return received
 
     def receive(self, arrival: Arrival) -> Received:
         """Register and start a job per connector that wants the object; harmless when repeated.
 
+        Connectors that can have their job get it before another one's error is raised.
+
         Raises:
             Retryable: store, table, queue or broker is away; the arrival has to come again.
             Misconfigured, AccessDenied: credentials or permissions; the same.
+            Permanent: there is no way to a job; a person has to act.
         """
-        wanted = [one for one in self.surroundings.connectors() if wants(one[0], arrival)]
-        if not wanted:
-            return Received(unmatched=True)
-        waiting = [one[0].name for one in wanted if one[2] is ConnectorState.PAUSED]
-        running = [one for one in wanted if one[2] is ConnectorState.RUNNING]
-        jobs = [self._job(config, revision, arrival) for config, revision, _ in running]
-        return Received(tuple(job for job in jobs if job is not None), tuple(waiting))
+        here = [one for one in self.surroundings.connectors() if lies_in(one[0], arrival)]
+        jobs: list[Job] = []
+        waiting: list[str] = []
+        errors: list[ExtentflowError] = []
+        for config, revision in here:
+            if not wants(config, arrival):
+                log.info("%s is no data to connector %s, by its name", arrival.uri, config.name)
+                continue
+            try:
+                state = self.surroundings.state(config)
+                job = self._job(config, revision, arrival) if state is _RUNNING else None
+            except ExtentflowError as exc:
+                log.warning("connector %s, %s: %s", config.name, arrival.uri, exc)
+                errors.append(exc)
+                continue
+            jobs += [] if job is None else [job]
+            waiting += [config.name] if state is ConnectorState.PAUSED else []
+        if errors:
+            raise _first(errors, again=bool(waiting))
+        return Received(tuple(jobs), tuple(waiting), unmatched=not here)
 
     def _job(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> Job | None:
         try:
             version = self.surroundings.head(config, revision, arrival)
         except ObjectGone as exc:
             log.warning("%s was announced, and is gone: %s", arrival.uri, exc)
+            return None
+        if version.key.endswith("/") and not version.size:
+            log.info("%s is a console's folder", version.uri)
             return None
         try:
             intake = self.surroundings.intake(config, revision, version, 1)
@@ -142,7 +180,19 @@ class Reception:
             job = self.planner.register(intake)
         except (UnsupportedFormat, Misconfigured) as exc:
             return self.planner.refuse(intake, reason(exc))
-        return self.start(job)
+        return self._started(job)
+
+    def _started(self, job: Job) -> Job:
+        try:
+            return self.start(job)
+        except ExtentflowError:
+            raise
+        except Exception as exc:
+            if job.state is not JobState.PLANNING:
+                raise
+            log.exception("%s: unexpected error", job.version.uri)
+            what = f"{job.version.uri}: unexpected {type(exc).__name__}: {exc}"
+            return self.planner.ledger.end(job.id, JobState.FAILED, what)
 
     def _unformatted(
         self, config: ConnectorConfig, revision: int, version: ObjectVersion
@@ -159,12 +209,17 @@ class Reception:
 
 
 def wants(config: ConnectorConfig, arrival: Arrival) -> bool:
-    """Whether a connector reads the object: bucket, key and the endpoint it was announced from.
+    """Whether a connector reads the object: it lies in its place, and its name says it is data."""
+    return lies_in(config, arrival) and not hidden(arrival.key, config.prefix)
+
+
+def lies_in(config: ConnectorConfig, arrival: Arrival) -> bool:
+    """Whether an object lies where a connector reads: bucket, key and the endpoint that told.
 
     A connector without an endpoint reads AWS; an arrival that does not know its endpoint may be
     anybody's.
     """
-    if not config.matches(arrival.bucket, arrival.key) or hidden(arrival.key, config.prefix):
+    if not config.matches(arrival.bucket, arrival.key):
         return False
     if arrival.endpoint is not None and config.endpoint is not None:
         return _place(arrival.endpoint) == _place(config.endpoint)
@@ -173,8 +228,30 @@ def wants(config: ConnectorConfig, arrival: Arrival) -> bool:
     return arrival.region is None or config.region in (None, arrival.region)
 
 
-def _place(endpoint: str) -> Sequence[object]:
-    """Return what tells two endpoints apart."""
-    parts = urlsplit(endpoint)
-    default = 443 if parts.scheme == "https" else 80
-    return (parts.hostname, parts.port or default)
+def _place(endpoint: str) -> tuple[str, int | None]:
+    """Return what tells two endpoints apart: host and port, or the text where it is no URL."""
+    try:
+        parts = urlsplit(endpoint)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        return (endpoint, None)
+    return (parts.hostname or endpoint, port)
+
+
+def _first(errors: Sequence[ExtentflowError], *, again: bool) -> ExtentflowError:
+    """Return the error that decides: nothing is over while coming again may help."""
+    for error in errors:
+        if isinstance(error, _AGAIN):
+            return error
+    return NotYet(str(errors[0])) if again else errors[0]
+
+
+def _unfinished(found: Sequence[Received]) -> list[str]:
+    """Say what has to come again although nothing went wrong."""
+    paused = [f"connector {name} is PAUSED" for one in found for name in one.waiting]
+    jobs = [job for one in found for job in one.jobs if job.state is JobState.PLANNING]
+    return paused + [f"job {job.id} is PLANNING" for job in jobs]
+
+
+def _note(arrival: Arrival, why: str) -> tuple[str, str]:
+    return json.dumps(arrival.to_message()), why

@@ -4,12 +4,16 @@ Owns: the loop claim -> decode -> convert -> send -> commit -> complete, and wha
 for the extent. Refuses to know: engines, vendors, formats, how ownership works.
 
     fault                          what happens
-    StoreUnavailable               abort, hand back, try again; after `retry_seconds` FAILED
+    StoreUnavailable               abort, hand back, try again; after `retry_seconds` FAILED, or
+                                   raised where somebody comes again (`gives_up` False)
     Fenced, SinkUnavailable,       drop the producer, claim again (Kafka tells the position);
     LedgerUnavailable              after `retry_seconds` raised: the lease lets others go on
     ObjectChanged                  FAILED, the job SUPERSEDED
     other Permanent, CorruptRecord FAILED at the last committed position
     Misconfigured                  handed back, raised: it concerns more than this extent
+
+An attempt is a claim that moved nothing and whose holder said nothing. What is away uses none up:
+whoever saw that and claims again starts the count anew.
 """
 
 from __future__ import annotations
@@ -25,10 +29,12 @@ from extentflow.clock import Clock
 from extentflow.deadletters import DeadLetters, describe
 from extentflow.errors import (
     CorruptRecord,
+    LedgerUnavailable,
     Misconfigured,
     ObjectChanged,
     Permanent,
     Retryable,
+    SinkUnavailable,
     StoreUnavailable,
     reason,
 )
@@ -47,12 +53,16 @@ MAX_BACK_OFF_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one `run_extent` call; bytes of payload, seconds of wall time."""
+    """Bounds of one `run_extent` call; bytes of payload, seconds of wall time.
+
+    `gives_up`: a store that stays away fails the extent, because nobody comes again.
+    """
 
     transaction_bytes: int = 64 << 20
     transaction_seconds: float = 10.0
     attempts: int = 5
     retry_seconds: float = 120.0
+    gives_up: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +119,14 @@ class _Totals:
 
 @dataclass(slots=True)
 class _Tally:
-    """What this call did, over all its tries."""
+    """What this call did, over all its tries; `outage`: the last one met broker or table away."""
 
     records: int = 0
     bad: int = 0
     moves: int = 0
     started: float = 0.0
     fetched_before: int = field(default=0)
+    outage: bool = False
 
 
 def run_extent(extent: Extent, work: Work, *, message: str = "") -> Receipt:
@@ -126,6 +137,7 @@ def run_extent(extent: Extent, work: Work, *, message: str = "") -> Receipt:
     Raises:
         SinkUnavailable, LedgerUnavailable, Fenced: still so after `limits.retry_seconds` without
             progress; the extent stays claimed until its lease ends and can be run again.
+        StoreUnavailable: the same where `limits.gives_up` is False; the extent is handed back.
         Misconfigured, Conflict: the extent is as claimable as before.
     """
     tally = _Tally(started=work.clock.monotonic(), fetched_before=work.fetched_bytes())
@@ -142,6 +154,9 @@ def run_extent(extent: Extent, work: Work, *, message: str = "") -> Receipt:
                     raise
             elif work.stopping():
                 return _receipt(extent, work, tally, Outcome.HANDED_BACK, why=str(exc))
+            elif out_of_time:
+                raise
+            tally.outage = isinstance(exc, SinkUnavailable | LedgerUnavailable)
             log.warning("%s: %s; trying again", extent.uri, exc)
         if tally.moves > moves:
             moves, tries = tally.moves, 0
@@ -208,14 +223,16 @@ def _deliver_claimed(claim: Claim, work: Work, tally: _Tally, *, out_of_time: bo
     """Deliver a claimed extent; every way out leaves the claim settled or raises Retryable."""
     extent, item = claim.extent, claim.item
     totals = _Totals(item.position, item.records, item.bad)
-    if item.attempts > work.limits.attempts:
+    if item.attempts > work.limits.attempts and not tally.outage:
         error = f"{extent.uri}: gave up after {item.attempts - 1} attempts without progress"
         return _fail(claim, work, totals, tally, error)
     try:
+        if tally.outage and item.attempts > 1:
+            work.slots.commit(claim, **totals.committed())  # no records; attempts back to 0
         return _deliver(claim, work, totals, tally)
     except StoreUnavailable as exc:
         work.slots.sink.abort()
-        if out_of_time:
+        if out_of_time and work.limits.gives_up:
             return _fail(
                 claim, work, totals, tally, f"{reason(exc)}; replay the job when it is back"
             )
@@ -292,8 +309,11 @@ def _bury(claim: Claim, bad: list[BadRecord], work: Work, dead_letters: DeadLett
 def _commit(claim: Claim, work: Work, totals: _Totals, tally: _Tally) -> None:
     if totals.sent_position is None:
         return
-    work.slots.commit(claim, **totals.next())
-    _count(tally, totals)
+    if totals.next() == totals.committed():  # chunks that lead nowhere are no progress
+        work.slots.sink.abort()
+    else:
+        work.slots.commit(claim, **totals.next())
+        _count(tally, totals)
     totals.settle()
 
 

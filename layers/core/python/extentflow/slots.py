@@ -169,7 +169,7 @@ class Slots:
         return None
 
     def _job(self, extent: Extent) -> Job:
-        """Return the extent's job when its slots are those of our cluster."""
+        """Return the extent's job when its slots are those of our cluster, its object the same."""
         job = self._ledger.job(extent.job)
         if job is None:
             raise Conflict(f"{extent.uri}: the ledger has no job {extent.job}; plan it again")
@@ -177,6 +177,12 @@ class Slots:
             raise Conflict(
                 f"{extent.uri}: job {job.id} belongs to Kafka cluster {job.cluster}, this worker "
                 f"produces to {self._broker.cluster}; point bootstrap.servers at the job's cluster"
+            )
+        if extent != job.extent(extent.ordinal, extent.start, extent.end):
+            raise Conflict(
+                f"{extent.uri}: job {job.id} of connector {job.connector} delivers "
+                f"{job.version.uri} ({job.version.etag}, {job.format}) and nothing else; drop the "
+                "message"
             )
         return job
 

@@ -3,16 +3,25 @@
 Owns: what is sent and when. Refuses to know: SQS, what becomes of a message (`queue`).
 
     PLANNING ──pages, cursor──> RUNNING      every extent was sent at least once
+    reopened ─────────────────> RUNNING      what is not final was sent once more: its messages
+                                             were over when the job had ended
     ordering=object: only the first extent; each that is DONE sends the next
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 
-from extentflow.model import Extent, Job, JobState
-from extentflow.planner import Planner
+from extentflow.errors import CorruptRecord, ObjectChanged, Permanent, Retryable, reason
+from extentflow.model import Extent, ExtentState, Job, JobState
+from extentflow.planner import PAGE_EXTENTS, Planner
 from extentflow.queues import Queue
+
+
+class Unfinished(Retryable):
+    """Time ran out before everything was sent; the same call again goes on."""
 
 
 def body_of(extent: Extent) -> str:
@@ -28,35 +37,83 @@ class Dispatch:
     queue: Queue
 
     def start(self, job: Job, *, late: Callable[[], bool] = lambda: False) -> Job:
-        """Plan a PLANNING job, sending its extents page by page; raises as `Planner.plan`.
+        """Send what nobody may have a message for: raises as `Planner.plan`, and Unfinished.
 
-        PLANNING again when `late` said so: call it anew. Any other job is returned as it is.
+        A PLANNING job is planned, its extents sent page by page; PLANNING again when `late` said
+        so: call it anew. Of a job that was reopened (A, B, A; a replay) what is left is sent, too.
+        Any other job is returned as it is.
         """
+        sent_before = job.plan.count
 
         def send(page: Sequence[Extent]) -> None:
             self._send(extent for extent in page if not job.ordered or extent.ordinal == 0)
 
-        return self.planner.plan(job, send=send, late=late)
+        planning = job.state is JobState.PLANNING
+        job = self.planner.plan(job, send=send, late=late)
+        if job.state is JobState.RUNNING and job.reopened:
+            self.resend(job, below=sent_before if planning else job.plan.count, late=late)
+            return self.planner.ledger.job(job.id) or job
+        return job
 
-    def resend(self, job: Job) -> int:
-        """Send what a RUNNING job still has to do; return how many messages that took."""
+    def resend(
+        self, job: Job, *, below: int | None = None, late: Callable[[], bool] = lambda: False
+    ) -> int:
+        """Send what a RUNNING job still has to do; return how many messages that took.
+
+        Only ordinals `below`, where it is given. An object that cannot be cut again ends its job.
+
+        Raises:
+            Unfinished: `late` said so, between two pages.
+        """
         if job.state is not JobState.RUNNING:
             return 0
-        pending = self.planner.pending(job)
-        if job.ordered:
-            first = next(pending, None)
-            return self._send([] if first is None else [first])
-        return self._send(pending)
+        sent = 0
+        with self._cutting(job):
+            pending = self.planner.pending(job)
+            wanted = (one for one in pending if below is None or one.ordinal < below)
+            for page in _pages(islice(wanted, 1) if job.ordered else wanted):
+                if sent and late():
+                    raise Unfinished(f"job {job.id}: time ran out after {sent} messages")
+                sent += self._send(page)
+        return sent
 
     def follow(self, job: Job, extent: Extent) -> None:
-        """Send the extent after one that is DONE, where a job's extents keep their order."""
-        if job.ordered and job.state.open:
-            later = (one for one in self.planner.extents(job) if one.ordinal > extent.ordinal)
-            following = next(later, None)
+        """Send the extent after one that is DONE, where a job's extents keep their order.
+
+        Nothing where the next one has a message already: its own, or one in the dead letter queue.
+        """
+        if not job.ordered or not job.state.open:
+            return
+        with self._cutting(job):
+            following = self._following(job, extent)
             self._send([] if following is None else [following])
+
+    def _following(self, job: Job, extent: Extent) -> Extent | None:
+        for later in islice(self.planner.extents(job), extent.ordinal + 1, None):
+            item = self.planner.ledger.extent(job.id, later.ordinal)
+            if item.state is ExtentState.DONE:  # by another engine, or this is a doubled message
+                continue
+            in_work = item.claim is not None and item.claim.message
+            return None if item.state is ExtentState.FAILED or in_work else later
+        return None
+
+    @contextmanager
+    def _cutting(self, job: Job) -> Iterator[None]:
+        """End a job whose object cannot be cut any more; nobody would send its other extents."""
+        try:
+            yield
+        except ObjectChanged as exc:
+            self.planner.ledger.end(job.id, JobState.SUPERSEDED, reason(exc))
+        except (Permanent, CorruptRecord) as exc:
+            self.planner.ledger.end(job.id, JobState.FAILED, reason(exc))
 
     def _send(self, extents: Iterable[Extent]) -> int:
         bodies = [body_of(extent) for extent in extents]
         if bodies:
             self.queue.send(bodies)
         return len(bodies)
+
+
+def _pages(extents: Iterator[Extent]) -> Iterator[list[Extent]]:
+    while page := list(islice(extents, PAGE_EXTENTS)):
+        yield page

@@ -13,37 +13,37 @@ know: SQS, Lambda, how a message gets there (`dispatch`).
     busy: by another message    is over; the holder's own comes back by itself
     waiting: paused connector,  comes back later; no attempt is used up
       broker, table or store away
+    of a job that has ended     is over
+    of a stopped connector      cancels its job and is over
+    no extent, or nobody's      moves to the dead letter queue with the reason
 
-Attempts are the ledger's, never the receive count's.
+Attempts are the ledger's, never the receive count's. What comes back is delayed longer every time;
+a paused connector's message goes on as a copy before the receive count can end it.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 from dataclasses import dataclass, replace
 from random import Random
 
 from extentflow.engines.dispatch import Dispatch
-from extentflow.errors import (
-    ExtentflowError,
-    Misconfigured,
-    Permanent,
-    ProgressUnknown,
-    Retryable,
-    reason,
-)
+from extentflow.errors import ExtentflowError, Misconfigured, Permanent, ProgressUnknown, reason
 from extentflow.keeper import Keeper
 from extentflow.ledger import ConnectorState, Ledger
-from extentflow.model import Extent, ExtentState, JobState, Outcome, Receipt
+from extentflow.model import JOB_ID_DIGITS, Extent, ExtentState, JobState, Outcome, Receipt
 from extentflow.queues import Message, Queue
 from extentflow.runner import Work, fail_extent, run_extent
 
 log = logging.getLogger(__name__)
 
-FIRST_DELAY_SECONDS = 5.0
-LONGEST_DELAY_SECONDS = 300.0
-PAUSED_SECONDS = 60.0
+PAUSED_RECEIVES = 50  # well below the queue's maxReceiveCount
+MAX_INTEGER = 1 << 63
+MAX_ORDINAL = 10**8  # eight digits in the ledger
+MAX_TEXT_CHARACTERS = 4_096
+JOB_ID = re.compile(f"[0-9a-f]{{{JOB_ID_DIGITS}}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,8 @@ class QueueWorker:
     """One worker process's way with messages, one at a time.
 
     `hide_seconds` is how long a message stays hidden while its extent is in work; it is renewed
-    with the lease, every `renew_seconds`.
+    with the lease, every `renew_seconds`. A message that comes back does so after about
+    `first_delay_seconds`, doubled with every receive, at most `longest_delay_seconds`.
     """
 
     work: Work
@@ -75,40 +76,56 @@ class QueueWorker:
     random: Random
     hide_seconds: float = 180.0
     renew_seconds: float = 20.0
+    first_delay_seconds: float = 5.0
+    longest_delay_seconds: float = 300.0
 
     def handle(self, message: Message) -> Answer:
         """Do what a message asks for.
 
-        Everything that is not over comes back; only defects of ours raise, before any claim.
+        Everything that is not over comes back; only defects of ours raise, and what raised comes
+        back as well.
         """
+        try:
+            return self._handle(message)
+        except ExtentflowError as exc:
+            log.warning("message %s comes back: %s", message.id, exc)
+            return Answer(self._delay(message))
+
+    def _handle(self, message: Message) -> Answer:
         extent = _read(message.body)
         if extent is None:
             return self._bury(message, "not an extent of schema version 1; it was not read")
         try:
             answer = self._before(extent, message)
-            if answer is None:
-                receipt = self._run(extent, message)
-                answer = self._after(extent, message, receipt)
-        except Retryable as exc:
-            log.warning("%s: %s; its message comes back", extent.uri, exc)
-            return Answer(self._delay(message))
+            if answer is not None:
+                return answer
+            return self._after(extent, message, self._run(extent, message))
         except Permanent as exc:  # nothing that a claim could record: another job, another cluster
             return self._bury(message, reason(exc))
-        return answer
 
     def _before(self, extent: Extent, message: Message) -> Answer | None:
         """Answer what needs no worker; None: run the extent."""
-        state = self.ledger.connector_state(extent.connector)
-        if state is ConnectorState.PAUSED:
-            return Answer(PAUSED_SECONDS * (0.5 + self.random.random()))
-        if state is ConnectorState.STOPPED:
-            self.ledger.end(
-                extent.job, JobState.CANCELLED, f"connector {extent.connector} was stopped"
-            )
-            return Answer()
-        if self.ledger.extent(extent.job, extent.ordinal).state is ExtentState.FAILED:
-            return self._reopen(extent, message)
-        return None
+        wanted = self.ledger.connector_state(extent.connector)
+        if wanted is ConnectorState.PAUSED:
+            return self._paused(message)
+        failed = self.ledger.extent(extent.job, extent.ordinal).state is ExtentState.FAILED
+        if wanted is ConnectorState.STOPPED:
+            return self._stopped(extent, message, failed=failed)
+        return self._reopen(extent, message) if failed else None
+
+    def _paused(self, message: Message) -> Answer:
+        """Wait, for days if need be: neither receive count nor retention may end the message."""
+        if message.received < PAUSED_RECEIVES:
+            return Answer(self._delay(message))
+        self.queue.send([message.body])
+        return Answer()
+
+    def _stopped(self, extent: Extent, message: Message, *, failed: bool) -> Answer:
+        why = f"connector {extent.connector} was stopped"
+        self.ledger.end(extent.job, JobState.CANCELLED, why)
+        if failed:
+            return self._bury(message, f"{why}; resume it before a replay")
+        return Answer()
 
     def _reopen(self, extent: Extent, message: Message) -> Answer | None:
         job = self.ledger.job(extent.job)
@@ -117,16 +134,17 @@ class QueueWorker:
         try:
             self.ledger.reopen(job.id, extent.ordinal)
         except ProgressUnknown as exc:
+            self.ledger.close(job.id)  # a slot's next owner found out, and it looks at no job
             return self._bury(message, reason(exc))
         return None
 
     def _run(self, extent: Extent, message: Message) -> Receipt:
         def renew() -> None:
-            self.work.slots.renew()
             try:
+                self.work.slots.renew()
                 self.queue.delay(message, self.hide_seconds)
             except ExtentflowError as exc:
-                log.warning("%s: its message was not hidden for longer: %s", extent.uri, exc)
+                log.warning("%s: lease or message was not renewed: %s", extent.uri, exc)
 
         with Keeper(renew, self.renew_seconds):
             try:
@@ -144,7 +162,7 @@ class QueueWorker:
         if receipt.outcome is Outcome.BUSY:
             if receipt.holder not in ("", message.id):
                 return Answer(receipt=receipt)
-            return Answer(receipt.retry_after_seconds, receipt)
+            return Answer(max(receipt.retry_after_seconds, self._delay(message)), receipt)
         if receipt.outcome is Outcome.HANDED_BACK:
             self.queue.send([message.body])
         job = self.ledger.job(extent.job)
@@ -162,13 +180,41 @@ class QueueWorker:
         return Answer()
 
     def _delay(self, message: Message) -> float:
-        bound = min(LONGEST_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** min(message.received, 20))
+        doublings = min(message.received - 1, 20)
+        bound = min(self.longest_delay_seconds, self.first_delay_seconds * 2.0**doublings)
         return bound * (0.5 + self.random.random() / 2)
 
 
 def _read(body: str) -> Extent | None:
     try:
-        return Extent.from_message(json.loads(body))
-    except (ValueError, KeyError, TypeError) as exc:
-        log.warning("not an extent: %s", exc)
+        extent = Extent.from_message(json.loads(body))
+    except (ValueError, KeyError, TypeError, RecursionError) as exc:
+        log.warning("not an extent: %s: %s", type(exc).__name__, exc)
         return None
+    return extent if _possible(extent) else None
+
+
+def _possible(extent: Extent) -> bool:
+    """Whether every field is of its type, and such that a ledger may be asked about it."""
+    version = extent.version
+    names: tuple[object, ...] = (extent.connector, extent.format, version.bucket, version.key)
+    texts: tuple[object, ...] = (extent.job, version.etag, *names)
+    numbers: tuple[object, ...] = (extent.ordinal, extent.start, extent.end, version.size)
+    return (
+        all(_is_text(text) for text in texts)
+        and (version.version_id is None or _is_text(version.version_id))
+        and all(names)
+        and JOB_ID.fullmatch(extent.job) is not None
+        and all(type(number) is int and 0 <= number < MAX_INTEGER for number in numbers)
+        and extent.ordinal < MAX_ORDINAL
+        and extent.start <= extent.end <= version.size
+    )
+
+
+def _is_text(value: object) -> bool:
+    """Whether a value is a text without lone surrogates, which no service takes."""
+    return (
+        isinstance(value, str)
+        and len(value) <= MAX_TEXT_CHARACTERS
+        and value == value.encode("utf-8", "replace").decode()
+    )

@@ -1,72 +1,89 @@
 """SQS behind the Queue port: AWS's, or any server that speaks its API.
 
-Owns: the client, batches, retries, the translation of botocore's errors. Refuses to know: what a
-message says.
+Owns: the client, batches, what a message may hold. Refuses to know: what a message says.
 """
 
 import logging
+import math
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from random import Random
 from typing import TYPE_CHECKING
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
+from extentflow.clock import Clock
 from extentflow.errors import Misconfigured, QueueUnavailable
 from extentflow.queues import Depth, Message
+from extentflow.queues.sqs_refusals import PASSING_CODES, STALE_CODES, code, translated
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
-    from mypy_boto3_sqs.type_defs import MessageTypeDef, SendMessageBatchRequestEntryTypeDef
+    from mypy_boto3_sqs.type_defs import (
+        BatchResultErrorEntryTypeDef,
+        MessageTypeDef,
+        SendMessageBatchRequestEntryTypeDef,
+    )
 
 log = logging.getLogger(__name__)
 
 BATCH_MESSAGES = 10
-BATCH_BYTES = 256 << 10  # what every server takes
-MOST_DELAY_SECONDS = 43_200
+BATCH_BYTES = 256 << 10  # what every server takes, for one message and for a batch
+LONGEST_POLL_SECONDS = 20
+LONGEST_HIDE_SECONDS = 43_200
 REASON = "extentflow.reason"
-REASON_LIMIT = 4_000
+REASON_TYPE = "String"
+REASON_BYTES = 4_000
 SEND_TRIES = 5
-MISSING_CODES = frozenset(
-    {"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist", "NonExistentQueue"}
-)
-REFUSED_CODES = frozenset(
-    {
-        "AccessDenied",
-        "AccessDeniedException",
-        "InvalidClientTokenId",
-        "InvalidSecurity",
-        "KMS.AccessDeniedException",
-        "SignatureDoesNotMatch",
-        "UnrecognizedClientException",
-    }
-)
+FIRST_PAUSE_SECONDS = 0.1
+_REFUSED_CHARACTERS = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def connect(url: str) -> "SQSClient":
-    """Return a client for the queue at `url`; the endpoint comes from the SDK's own settings."""
+    """Return a client for the queue at `url`; the endpoint comes from the SDK's own settings.
+
+    Raises:
+        Misconfigured: there is no region.
+    """
     config = Config(
         retries={"total_max_attempts": 4, "mode": "standard"},
         connect_timeout=3,
-        read_timeout=30,  # a long poll waits for up to 20 s
+        read_timeout=LONGEST_POLL_SECONDS + 10,
     )
-    return boto3.session.Session().client("sqs", region_name=_region(url), config=config)
+    with translated(url, "connecting"):
+        # A session of its own: boto3's shared one must not be set up from two threads at once.
+        return boto3.session.Session().client("sqs", region_name=_region(url), config=config)
 
 
 class SqsQueue:
-    """One SQS queue."""
+    """One SQS queue. Safe for use from several threads."""
 
-    def __init__(self, url: str, client: "SQSClient | None" = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        client: "SQSClient | None" = None,
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+    ) -> None:
         self.url = url
         self._client = connect(url) if client is None else client
+        self._clock = clock or Clock()
+        self._random = random or Random()  # noqa: S311 - jitter, no secrets
 
     def send(self, bodies: Sequence[str], *, reason: str = "") -> None:
         """Send in batches; entries that SQS reports as failed are sent again, as `Queue.send`."""
-        for batch in _batches(bodies):
-            waiting = list(batch)
-            for _ in range(SEND_TRIES):
-                waiting = self._send(waiting, reason)
+        entries = [_entry(body, reason) for body in bodies]
+        for batch in _batches(entries):
+            waiting = batch
+            for tried in range(SEND_TRIES):
+                if tried:
+                    bound = FIRST_PAUSE_SECONDS * 2.0**tried
+                    self._clock.sleep(self._random.random() * bound)
+                waiting = self._send(waiting)
                 if not waiting:
                     break
             else:
@@ -74,12 +91,12 @@ class SqsQueue:
 
     def receive(self, *, wait_seconds: float = 0.0, hide_seconds: float = 30.0) -> list[Message]:
         """Poll once, as `Queue.receive`."""
-        with self._translated("receiving"):
+        with translated(self.url, "receiving"):
             answer = self._client.receive_message(
                 QueueUrl=self.url,
                 MaxNumberOfMessages=BATCH_MESSAGES,
-                WaitTimeSeconds=min(20, round(wait_seconds)),
-                VisibilityTimeout=round(hide_seconds),
+                WaitTimeSeconds=min(LONGEST_POLL_SECONDS, math.ceil(wait_seconds)),
+                VisibilityTimeout=_hidden(hide_seconds),
                 MessageSystemAttributeNames=["ApproximateReceiveCount", "SentTimestamp"],
                 MessageAttributeNames=[REASON],
             )
@@ -97,21 +114,21 @@ class SqsQueue:
 
     def delete(self, message: Message) -> None:
         """See `Queue.delete`."""
-        with self._translated("deleting"):
+        with self._unless_stale("deleting", message):
             self._client.delete_message(QueueUrl=self.url, ReceiptHandle=message.handle)
 
     def delay(self, message: Message, seconds: float) -> None:
         """See `Queue.delay`."""
-        with self._translated("delaying"):
+        with self._unless_stale("delaying", message):
             self._client.change_message_visibility(
                 QueueUrl=self.url,
                 ReceiptHandle=message.handle,
-                VisibilityTimeout=max(0, min(MOST_DELAY_SECONDS, round(seconds))),
+                VisibilityTimeout=_hidden(seconds),
             )
 
     def depth(self) -> Depth:
         """See `Queue.depth`."""
-        with self._translated("looking at its depth"):
+        with translated(self.url, "looking at its depth"):
             found = self._client.get_queue_attributes(
                 QueueUrl=self.url,
                 AttributeNames=[
@@ -126,35 +143,45 @@ class SqsQueue:
             delayed=int(found.get("ApproximateNumberOfMessagesDelayed", "0")),
         )
 
-    def _send(self, bodies: Sequence[str], reason: str) -> list[str]:
+    def _send(
+        self, entries: "Sequence[SendMessageBatchRequestEntryTypeDef]"
+    ) -> "list[SendMessageBatchRequestEntryTypeDef]":
         """Send one batch and return what was not accepted."""
-        entries = [_entry(number, body, reason) for number, body in enumerate(bodies)]
-        with self._translated("sending"):
-            answer = self._client.send_message_batch(QueueUrl=self.url, Entries=entries)
+        numbered = {str(number): entry for number, entry in enumerate(entries)}
+        for number, entry in numbered.items():
+            entry["Id"] = number
+        with translated(self.url, "sending"):
+            answer = self._client.send_message_batch(
+                QueueUrl=self.url, Entries=list(numbered.values())
+            )
         failed = answer.get("Failed", [])
-        for entry in failed:
-            if entry["SenderFault"]:
-                raise Misconfigured(
-                    f"{self.url}: a message was refused, {entry['Code']}: {entry.get('Message')}"
-                )
-            log.warning("%s: %s, sending again", self.url, entry["Code"])
-        return [bodies[int(entry["Id"])] for entry in failed]
+        for found in failed:
+            self._check(found)
+        return [numbered[found["Id"]] for found in failed]
+
+    def _check(self, failed: "BatchResultErrorEntryTypeDef") -> None:
+        """Raise where sending the entry again would change nothing."""
+        if failed["SenderFault"] and failed["Code"] not in PASSING_CODES:
+            raise Misconfigured(
+                f"{self.url}: a message was refused, {failed['Code']}: {failed.get('Message')}"
+            )
+        log.warning("%s: %s, sending again", self.url, failed["Code"])
 
     @contextmanager
-    def _translated(self, doing: str) -> Iterator[None]:
-        try:
-            yield
-        except ClientError as exc:
-            code = exc.response["Error"].get("Code", "")
-            if code in MISSING_CODES:
-                raise Misconfigured(
-                    f"{self.url}: there is no such queue; correct its URL, or deploy the stack"
-                ) from exc
-            if code in REFUSED_CODES:
-                raise Misconfigured(f"{self.url}: {doing} was refused, {exc}") from exc
-            raise QueueUnavailable(f"{self.url}: {doing}: {exc}") from exc
-        except BotoCoreError as exc:
-            raise QueueUnavailable(f"{self.url}: {doing}: {type(exc).__name__}: {exc}") from exc
+    def _unless_stale(self, doing: str, message: Message) -> Iterator[None]:
+        """Let a delivery that is over be over: the message is deleted, or comes again anyway."""
+        with translated(self.url, doing):
+            try:
+                yield
+            except ClientError as exc:
+                if code(exc) not in STALE_CODES:
+                    raise
+                log.warning("%s: %s message %s was too late", self.url, doing, message.id)
+
+
+def _hidden(seconds: float) -> int:
+    """Return whole seconds, never fewer: a message must not come back too early."""
+    return max(0, min(LONGEST_HIDE_SECONDS, math.ceil(seconds)))
 
 
 def _reason(found: "MessageTypeDef") -> str:
@@ -162,27 +189,48 @@ def _reason(found: "MessageTypeDef") -> str:
     return attributes[REASON].get("StringValue", "") if REASON in attributes else ""
 
 
-def _entry(number: int, body: str, reason: str) -> "SendMessageBatchRequestEntryTypeDef":
-    entry: SendMessageBatchRequestEntryTypeDef = {"Id": str(number), "MessageBody": body}
-    if reason:
-        text = reason[:REASON_LIMIT]
-        entry["MessageAttributes"] = {REASON: {"DataType": "String", "StringValue": text}}
+def _entry(body: str, reason: str) -> "SendMessageBatchRequestEntryTypeDef":
+    """Return one entry; its reason is cut to what fits beside the body."""
+    entry: SendMessageBatchRequestEntryTypeDef = {"Id": "", "MessageBody": body}
+    room = BATCH_BYTES - _bytes(body) - len(REASON) - len(REASON_TYPE)
+    kept = _REFUSED_CHARACTERS.sub(_escaped, reason).encode()[: max(0, min(REASON_BYTES, room))]
+    if text := kept.decode(errors="ignore"):
+        entry["MessageAttributes"] = {REASON: {"DataType": REASON_TYPE, "StringValue": text}}
     return entry
 
 
-def _batches(bodies: Sequence[str]) -> Iterator[list[str]]:
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
+
+
+def _batches(
+    entries: "Sequence[SendMessageBatchRequestEntryTypeDef]",
+) -> "Iterator[list[SendMessageBatchRequestEntryTypeDef]]":
     """Yield batches that SQS takes: ten messages, and no more bytes than one message may have."""
-    batch: list[str] = []
+    batch: list[SendMessageBatchRequestEntryTypeDef] = []
     size = 0
-    for body in bodies:
-        length = len(body.encode()) + REASON_LIMIT
+    for entry in entries:
+        length = _size(entry)
         if batch and (len(batch) == BATCH_MESSAGES or size + length > BATCH_BYTES):
             yield batch
             batch, size = [], 0
-        batch.append(body)
+        batch.append(entry)
         size += length
     if batch:
         yield batch
+
+
+def _size(entry: "SendMessageBatchRequestEntryTypeDef") -> int:
+    """Return what SQS counts of an entry: the body, and names, types and values of attributes."""
+    attributes = entry.get("MessageAttributes", {})
+    return _bytes(entry["MessageBody"]) + sum(
+        _bytes(name) + _bytes(value["DataType"]) + _bytes(value.get("StringValue", ""))
+        for name, value in attributes.items()
+    )
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def _region(url: str) -> str | None:

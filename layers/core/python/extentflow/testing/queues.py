@@ -1,13 +1,19 @@
 """MemoryQueue: the Queue contract in memory, over a clock that a test moves.
 
-Owns: messages of one process, who may see which when. Refuses to know: what messages say.
+Owns: messages of one process, who may see which when, and the places where a test may step in.
+Refuses to know: what messages say, why a message would have to move to a dead letter queue.
+
+A test steps in at `on_call` (before an operation takes effect: switch to another worker, or raise
+QueueUnavailable) and at `on_answer` (after it took effect: raising there is a lost answer). Both
+are given the operation's name and called without the lock held.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from extentflow.errors import QueueUnavailable
@@ -22,12 +28,18 @@ class _Kept:
     visible_at: float
 
 
+def _ignore(_name: str) -> None:
+    """Step in nowhere."""
+
+
 class MemoryQueue:
     """A `Queue`; `away` counts calls that are still to fail, `sent` what was ever accepted."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.away = 0
         self.sent: list[str] = []
+        self.on_call: Callable[[str], None] = _ignore
+        self.on_answer: Callable[[str], None] = _ignore
         self._clock = clock
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
@@ -35,8 +47,7 @@ class MemoryQueue:
 
     def send(self, bodies: Sequence[str], *, reason: str = "") -> None:
         """See `Queue.send`."""
-        with self._lock:
-            self._answer()
+        with self._call("send"):
             for body in bodies:
                 number = f"m{next(self._numbers)}"
                 message = Message(number, body, received=0, reason=reason, sent=self._clock())
@@ -46,8 +57,7 @@ class MemoryQueue:
     def receive(self, *, wait_seconds: float = 0.0, hide_seconds: float = 30.0) -> list[Message]:
         """See `Queue.receive`; never waits."""
         _ = wait_seconds
-        with self._lock:
-            self._answer()
+        with self._call("receive"):
             now = self._clock()
             found = [kept for kept in self._kept.values() if kept.visible_at <= now]
             for kept in found[:BATCH_MESSAGES]:
@@ -59,33 +69,43 @@ class MemoryQueue:
 
     def delete(self, message: Message) -> None:
         """See `Queue.delete`."""
-        with self._lock:
-            self._answer()
+        with self._call("delete"):
             self._kept.pop(message.id, None)
 
     def delay(self, message: Message, seconds: float) -> None:
         """See `Queue.delay`."""
-        with self._lock:
-            self._answer()
+        with self._call("delay"):
             kept = self._kept.get(message.id)
-            if kept is not None and kept.message.handle == message.handle:
-                kept.visible_at = self._clock() + seconds
+            now = self._clock()
+            hidden = kept is not None and kept.visible_at > now
+            if kept is not None and hidden and kept.message.handle == message.handle:
+                kept.visible_at = now + seconds
 
     def depth(self) -> Depth:
         """See `Queue.depth`."""
-        with self._lock:
-            self._answer()
+        with self._call("depth"):
             now = self._clock()
             hidden = sum(kept.visible_at > now for kept in self._kept.values())
             return Depth(waiting=len(self._kept) - hidden, hidden=hidden)
 
     @property
     def messages(self) -> list[Message]:
-        """Everything that was neither deleted nor expired, in the order of sending."""
+        """Everything that was not deleted, in the order of sending."""
         with self._lock:
             return [kept.message for kept in self._kept.values()]
 
-    def _answer(self) -> None:
-        if self.away:
-            self.away -= 1
-            raise QueueUnavailable("the queue is away, as the test wants it")
+    @property
+    def next_at(self) -> float | None:
+        """When the next message can be received; None where there is none."""
+        with self._lock:
+            return min((kept.visible_at for kept in self._kept.values()), default=None)
+
+    @contextmanager
+    def _call(self, name: str) -> Iterator[None]:
+        self.on_call(name)
+        with self._lock:
+            if self.away:
+                self.away -= 1
+                raise QueueUnavailable(f"{name}: the queue is away, as the test wants it")
+            yield
+        self.on_answer(name)

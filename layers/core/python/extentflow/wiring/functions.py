@@ -83,8 +83,10 @@ def open_queue_worker(
     def late() -> bool:
         return seconds_left() < margin_seconds
 
+    work = work_of(site, slots)
+    limits = replace(work.limits, gives_up=False)  # the message comes again
     return QueueWorker(
-        work=replace(work_of(site, slots), stopping=late),
+        work=replace(work, limits=limits, stopping=late),
         dispatch=dispatch(site),
         queue=queue(site.settings, "extents_queue_url"),
         dead=queue(site.settings, "extents_dlq_url"),
@@ -101,12 +103,14 @@ class SiteSurroundings:
     def __init__(self, site: Site) -> None:
         self._site = site
 
-    def connectors(self) -> Iterator[tuple[ConnectorConfig, int, ConnectorState]]:
+    def connectors(self) -> Iterator[tuple[ConnectorConfig, int]]:
         """See `Surroundings`."""
-        ledger = self._site.ledger
-        for stored in ledger.connectors():
-            config = self._site.config(stored.name, stored.revision)
-            yield config, stored.revision, ledger.connector_state(stored.name)
+        for stored in self._site.ledger.connectors():
+            yield self._site.config(stored.name, stored.revision), stored.revision
+
+    def state(self, config: ConnectorConfig) -> ConnectorState:
+        """See `Surroundings`."""
+        return self._site.ledger.connector_state(config.name)
 
     def head(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> ObjectVersion:
         """See `Surroundings`."""

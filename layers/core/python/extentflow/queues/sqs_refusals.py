@@ -1,0 +1,116 @@
+"""What a refusal by SQS means to us.
+
+Owns: the mapping from botocore's errors to the error tree, with the remedy. Refuses to know: what
+was asked for.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    NoCredentialsError,
+    NoRegionError,
+)
+from botocore.exceptions import ConnectionError as BotoConnectionError
+from botocore.parsers import ResponseParserError
+
+from extentflow.errors import ExtentflowError, Misconfigured, QueueUnavailable
+
+SERVER_ERROR = 500
+
+MISSING_CODES = frozenset(
+    {
+        "AWS.SimpleQueueService.NonExistentQueue",
+        "NonExistentQueue",
+        "QueueDoesNotExist",
+    }
+)
+PERMISSION_CODES = frozenset(
+    {
+        "AccessDenied",
+        "AccessDeniedException",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "InvalidClientTokenId",
+        "InvalidSecurity",
+        "KMS.AccessDeniedException",
+        "KmsAccessDenied",
+        "MissingAuthenticationToken",
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
+    }
+)
+# Also of entries that are said to be the sender's fault: throttling by KMS is.
+PASSING_CODES = frozenset(
+    {
+        "InternalError",
+        "KMS.ThrottlingException",
+        "KmsThrottled",
+        "OverLimit",
+        "RequestThrottled",
+        "ServiceUnavailable",
+        "Throttling",
+        "ThrottlingException",
+    }
+)
+# The delivery is over: its time is up, or the message was deleted meanwhile.
+STALE_CODES = frozenset(
+    {
+        "AWS.SimpleQueueService.MessageNotInflight",
+        "MessageNotInflight",
+        "ReceiptHandleIsInvalid",
+    }
+)
+NO_ANSWER = (
+    BotoConnectionError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    ResponseParserError,
+)
+REMEDIES: dict[type[BotoCoreError], str] = {
+    NoRegionError: "no AWS region; set AWS_REGION or a profile's region",
+    NoCredentialsError: "no AWS credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or "
+    "AWS_PROFILE, or give this machine a role",
+}
+
+
+@contextmanager
+def translated(url: str, doing: str) -> Iterator[None]:
+    """Run one call on the queue at `url`; `doing` says in messages what for.
+
+    Raises:
+        QueueUnavailable: no usable answer, throttled, or an error of the server's.
+        Misconfigured: no such queue, no credentials, no permission, or never to be accepted.
+    """
+    try:
+        yield
+    except ClientError as exc:
+        raise _refused(url, doing, exc) from exc
+    except NO_ANSWER as exc:
+        raise QueueUnavailable(f"{url}: {doing}: {type(exc).__name__}: {exc}") from exc
+    except BotoCoreError as exc:
+        remedy = REMEDIES.get(type(exc), f"{doing}: {exc}")
+        raise Misconfigured(f"{url}: {remedy}") from exc
+
+
+def _refused(url: str, doing: str, error: ClientError) -> ExtentflowError:
+    name = code(error)
+    status = error.response["ResponseMetadata"].get("HTTPStatusCode", 0)
+    if name in MISSING_CODES:
+        return Misconfigured(f"{url}: there is no such queue; correct its URL, or deploy the stack")
+    if name in PERMISSION_CODES:
+        return Misconfigured(
+            f"{url}: {doing} was refused, {error}; check the credentials and the role's policy"
+        )
+    if name in PASSING_CODES or status >= SERVER_ERROR:
+        return QueueUnavailable(f"{url}: {doing}: {error}")
+    return Misconfigured(f"{url}: {doing} was refused, {error}")
+
+
+def code(error: ClientError) -> str:
+    """Return the server's own name for the reason."""
+    return error.response["Error"].get("Code", "")
