@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from tests.support.world import DEAD, Bytewise, World, expected
+from tests.support.world import DEAD, TOPIC, Bytewise, World, expected
 
 from extentflow.errors import (
     AccessDenied,
@@ -95,6 +95,73 @@ def test_a_ledger_that_stays_away_is_raised_and_the_extent_can_be_run_later() ->
 
     world.ledger.refuse("claim", times=0)
     assert world.ledger.extent(extent.job, 0).state is ExtentState.PENDING
+
+
+@pytest.mark.parametrize("gives_up", [True, False])
+def test_a_store_that_stays_away_fails_the_extent_only_where_nobody_comes_again(
+    gives_up: bool,  # noqa: FBT001
+) -> None:
+    memory = MemoryStore()
+    world = World(store=memory, limits=Limits(retry_seconds=10, gives_up=gives_up))
+    (extent,) = world.extents(world.job(b"abcd"))
+    world.store = FaultyStore(memory, Fault("unavailable"))
+
+    if gives_up:
+        assert "replay the job when it is back" in run_extent(extent, world.worker()).reason
+    else:
+        with pytest.raises(StoreUnavailable):
+            run_extent(extent, world.worker())
+
+    item = world.ledger.extent(extent.job, 0)
+    assert item.claim is None
+    assert item.state is (ExtentState.FAILED if gives_up else ExtentState.PENDING)
+    assert gives_up or item.attempts == 0
+
+
+def test_partitions_without_leaders_use_no_attempts_up_however_long_they_are_away() -> None:
+    world = World(limits=Limits(attempts=3, retry_seconds=10))
+    (extent,) = world.extents(world.job(b"abcdef", extent_bytes=100))
+    topic = world.broker._log.topics.pop(TOPIC)  # claims and marks succeed, records do not
+
+    for _ in range(10):
+        with pytest.raises(SinkUnavailable):
+            run_extent(extent, world.worker())
+        world.ticker.sleep(60)
+    world.broker._log.topics[TOPIC] = topic
+    receipt = run_extent(extent, world.worker())
+
+    assert receipt.outcome is Outcome.DONE
+    assert world.delivered() == expected(b"abcdef")
+
+
+class Standing(Bytewise):
+    """Yields a chunk that leads nowhere, and then the others."""
+
+    def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
+        chunks = list(super().decode(source, extent, position))
+        yield Chunk(chunks[0].batch.slice(0, 0), extent.start, [])
+        yield from chunks
+
+
+def test_a_chunk_that_leads_nowhere_is_no_progress() -> None:
+    world = World(format=Standing(), limits=Limits(transaction_seconds=0, attempts=2))
+    (extent,) = world.extents(world.job(b"abcd"))
+    worker = world.worker(stopping=lambda: True)
+
+    outcomes = [run_extent(extent, worker).outcome for _ in range(3)]
+
+    assert outcomes == [Outcome.HANDED_BACK, Outcome.HANDED_BACK, Outcome.FAILED]
+    assert world.delivered() == []
+
+
+def test_a_chunk_that_leads_nowhere_does_no_harm() -> None:
+    world = World(format=Standing(), limits=Limits(transaction_seconds=0))
+    (extent,) = world.extents(world.job(b"abcd"))
+
+    receipt = run_extent(extent, world.worker())
+
+    assert receipt.outcome is Outcome.DONE
+    assert world.delivered() == expected(b"abcd")
 
 
 def test_a_bad_record_fails_the_extent_behind_what_was_committed() -> None:

@@ -294,6 +294,19 @@ def test_a_job_of_another_cluster_is_a_conflict_whoever_holds_its_extent(*, held
         elsewhere.of("here", ONE).claim(extent, CLIENT)
 
 
+def test_an_extent_of_another_object_than_its_jobs_is_refused() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    other = replace(extent, version=scene.put(b"ABCDEFGH", "other"))
+
+    with pytest.raises(
+        Conflict, match=r"s3://bucket/other.*delivers s3://bucket/key.*nothing else"
+    ):
+        scene.of("me").claim(other, CLIENT)
+
+    assert scene.ledger.extent(extent.job, 0).claim is None
+
+
 def test_another_range_for_an_ordinal_is_a_conflict() -> None:
     scene = Scene()
     extent = scene.extent()
