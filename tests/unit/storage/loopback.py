@@ -48,6 +48,28 @@ class Held:
     etag: str
 
 
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version, or a delete marker, as a listing tells of it; the newest of a key goes first."""
+
+    key: str
+    id: str
+    etag: str = ""
+    size: int = 0
+    latest: bool = True
+    deleted: bool = False
+
+    def to_xml(self, *, encoded: bool) -> str:
+        kind = "DeleteMarker" if self.deleted else "Version"
+        etag = "" if self.deleted else f"<ETag>&quot;{self.etag}&quot;</ETag>"
+        size = "" if self.deleted else f"<Size>{self.size}</Size>"
+        return (
+            f"<{kind}><Key>{quote_plus(self.key) if encoded else escape(self.key)}</Key>"
+            f"<VersionId>{self.id}</VersionId><IsLatest>{str(self.latest).lower()}</IsLatest>"
+            f"{etag}{size}</{kind}>"
+        )
+
+
 def error(status: int, code: str, **headers: str) -> Reply:
     body = f"<Error><Code>{code}</Code><Message>scripted</Message></Error>".encode()
     names = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -74,6 +96,10 @@ class Loopback:
         self.ignores_if_match = False
         self.ignores_range = False
         self.ignores_encoding_type = False
+        self.versioning = ""
+        self.versions: list[Version] = []
+        self.ignores_versions = False
+        self.name = "loopback"
         self.body_bytes_sent = 0
         self._idle = threading.Condition()
         self._busy = 0
@@ -124,8 +150,12 @@ class Loopback:
         if self.script:
             scripted = self.script.popleft()
             return scripted if isinstance(scripted, Reply) else scripted(request)
-        if request.query.get("list-type") == "2" and self._knows(request.path.strip("/")):
-            return self._page(request)
+        if "versioning" in request.query:
+            return self._versioning()
+        lists = request.query.get("list-type") == "2" or "versions" in request.query
+        if lists and self._knows(request.path.strip("/")):
+            versions = "versions" in request.query and not self.ignores_versions
+            return self._page_of_versions(request) if versions else self._page(request)
         held = self.objects.get(request.path)
         if held is None:
             bucket = request.path.split("/")[1]
@@ -152,6 +182,10 @@ class Loopback:
             return error(416, "InvalidRange")
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
         return Reply(206, held.body[start:end], headers)
+
+    def _versioning(self) -> Reply:
+        status = f"<Status>{self.versioning}</Status>" if self.versioning else ""
+        return _xml(f"<VersioningConfiguration>{status}</VersioningConfiguration>")
 
     def _page(self, request: Request) -> Reply:
         bucket = f"{request.path.rstrip('/')}/"
@@ -182,7 +216,30 @@ class Loopback:
         kind = "<EncodingType>url</EncodingType>" if encoded else ""
         truncated = f"<IsTruncated>{str(more).lower()}</IsTruncated>"
         text = f"<ListBucketResult>{kind}{truncated}{token}{contents}</ListBucketResult>"
-        return Reply(200, text.encode(), {"Content-Type": "application/xml"})
+        return _xml(text)
+
+    def _page_of_versions(self, request: Request) -> Reply:
+        prefix, most = request.query.get("prefix", ""), int(request.query.get("max-keys", "1000"))
+        after = request.query.get("key-marker", ""), request.query.get("version-id-marker", "")
+        places = [(version.key, version.id) for version in self.versions]
+        start = places.index(after) + 1 if after in places else 0
+        found = [version for version in self.versions[start:] if version.key.startswith(prefix)]
+        shown = found[:most]
+        encoded = request.query.get("encoding-type") == "url" and not self.ignores_encoding_type
+        more = len(found) > most
+        markers = ""
+        if more:
+            key = quote_plus(shown[-1].key) if encoded else escape(shown[-1].key)
+            markers = f"<NextKeyMarker>{key}</NextKeyMarker>"
+            markers += f"<NextVersionIdMarker>{shown[-1].id}</NextVersionIdMarker>"
+        kind = "<EncodingType>url</EncodingType>" if encoded else ""
+        items = "".join(version.to_xml(encoded=encoded) for version in shown)
+        truncated = f"<IsTruncated>{str(more).lower()}</IsTruncated>"
+        return _xml(f"<ListVersionsResult>{kind}{truncated}{markers}{items}</ListVersionsResult>")
+
+
+def _xml(text: str) -> Reply:
+    return Reply(200, text.encode(), {"Content-Type": "application/xml"})
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -229,6 +286,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             self.double.body_bytes_sent += len(body[at : at + step])
+
+    def version_string(self) -> str:
+        return self.double.name
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - inherited
         del format, args

@@ -20,7 +20,7 @@ from extentflow.errors import (
     StoreUnavailable,
 )
 from extentflow.model import ObjectVersion
-from extentflow.storage import StoreOptions, pins
+from extentflow.storage import Page, StoreOptions, pins
 from extentflow.storage.local import LocalStore, _translated
 
 BODY = bytes(range(256)) * 4
@@ -355,3 +355,73 @@ def test_a_listing_is_in_key_order_below_any_prefix(
     listed = [item.key for item in LocalStore(StoreOptions()).list(str(root), prefix)]
 
     assert listed == sorted(key for key in held if key.startswith(prefix))
+
+
+# -- pages ----------------------------------------------------------------------------------------
+
+# Names that sort differently as directories and as keys.
+TREE = ["d-1/x", "d.x", "d/1", "d/s.q", "d/s/t", "d/s/u/v", "e", "f f/1", "ü/ü"]
+
+
+def tree(folder: Path) -> None:
+    for key in TREE:
+        (folder / key).parent.mkdir(parents=True, exist_ok=True)
+        (folder / key).write_bytes(b"body")
+
+
+def keys(pages: list[Page]) -> list[str]:
+    return [version.key for page in pages for version in page.versions]
+
+
+@pytest.mark.parametrize("page_keys", [1, 2, 3, 9, 10])
+@pytest.mark.parametrize("prefix", ["", "d", "d/", "d/s", "absent/"])
+def test_pages_hold_what_a_listing_holds(folder: Path, prefix: str, page_keys: int) -> None:
+    tree(folder)
+    store = LocalStore(StoreOptions(), page_keys=page_keys)
+
+    pages = list(store.pages(str(folder), prefix))
+
+    expected = [listed.key for listed in store.list(str(folder), prefix)]
+    assert keys(pages) == expected
+    assert [len(page.versions) for page in pages[:-1]] == [page_keys] * (len(pages) - 1)
+    assert [page.token is None for page in pages] == [False] * (len(pages) - 1) + [True]
+
+
+def test_a_page_pins_as_head_does(store: LocalStore, version: ObjectVersion) -> None:
+    assert list(store.pages(version.bucket)) == [Page((version,))]
+
+
+@pytest.mark.parametrize("page_keys", [1, 2, 3])
+def test_any_token_goes_on_behind_its_page(folder: Path, page_keys: int) -> None:
+    tree(folder)
+    store = LocalStore(StoreOptions(), page_keys=page_keys)
+    pages = list(store.pages(str(folder)))
+
+    for number, page in enumerate(pages[:-1]):
+        assert list(store.pages(str(folder), token=page.token)) == pages[number + 1 :]
+
+
+def test_a_token_goes_on_where_its_file_and_directory_are_gone(folder: Path) -> None:
+    tree(folder)
+    store = LocalStore(StoreOptions(), page_keys=4)
+    token = next(store.pages(str(folder))).token
+    (folder / "d/s.q").unlink()
+
+    assert keys(list(store.pages(str(folder), token=token))) == TREE[4:]
+
+
+def test_a_name_that_is_no_utf8_makes_a_token_that_any_text_can_hold(folder: Path) -> None:
+    Path(os.fsdecode(os.fsencode(folder) + b"/\xff")).write_bytes(b"")
+    (folder / "ÿ").write_bytes(b"")
+    store = LocalStore(StoreOptions(), page_keys=1)
+
+    tokens = [page.token for page in store.pages(str(folder))]
+
+    assert tokens == ["%C3%BF", None]
+    (last,) = store.pages(str(folder), token="%FE")
+    assert os.fsencode(last.versions[0].key) == b"\xff"
+
+
+def test_pages_of_a_missing_bucket_are_object_gone(store: LocalStore, folder: Path) -> None:
+    with pytest.raises(ObjectGone):
+        list(store.pages(str(folder / "absent")))

@@ -18,7 +18,7 @@ from extentflow.errors import (
     StoreUnavailable,
 )
 from extentflow.model import ObjectVersion
-from extentflow.storage import Listed, pins
+from extentflow.storage import Listed, Page, pins
 from extentflow.storage.ranges import RangeReader, tail
 from extentflow.testing.stores import (
     Asked,
@@ -49,6 +49,9 @@ class Gate:
 
     def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
         return self._store.list(bucket, prefix)
+
+    def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
+        return self._store.pages(bucket, prefix, token=token)
 
     def read(self, version: ObjectVersion, start: int, end: int) -> bytes:
         with self._changed:

@@ -11,7 +11,7 @@ from extentflow.errors import (
     Permanent,
     StoreUnavailable,
 )
-from extentflow.storage.s3.refusals import Refusal
+from extentflow.storage.s3.refusals import Refusal, Unsupported
 
 WHERE, ENDPOINT = "s3://bucket/key[0-9)", "https://s3.example.test"
 
@@ -38,7 +38,7 @@ def refused(status: int, code: str = "", operation: str = "GetObject", **headers
         (refused(404, "NoSuchBucket"), ObjectGone, "no such bucket"),
         (refused(405, "MethodNotAllowed", x_amz_delete_marker="true"), ObjectGone, "deleted"),
         (refused(404, "NoSuchKey", x_amz_delete_marker="true"), ObjectGone, "deleted"),
-        (refused(405, "MethodNotAllowed"), Permanent, "speaks the S3 API"),
+        (refused(405, "MethodNotAllowed"), Unsupported, "speaks the S3 API"),
         (refused(412, "PreconditionFailed"), ObjectChanged, "If-Match failed"),
         (refused(416, "InvalidRange"), ObjectChanged, "shorter"),
         (refused(403, "AccessDenied"), AccessDenied, "allow s3:GetObject"),
@@ -48,7 +48,7 @@ def refused(status: int, code: str = "", operation: str = "GetObject", **headers
         (refused(403, "RequestTimeTooSkewed"), AccessDenied, "clock"),
         (refused(403, "AccessDenied", "AssumeRole"), AccessDenied, "aws.sts.role.arn"),
         (refused(403, "InvalidObjectState"), Permanent, "archived"),
-        (refused(501, "NotImplemented"), Permanent, "speaks the S3 API"),
+        (refused(501, "NotImplemented"), Unsupported, "speaks the S3 API"),
         (refused(400, "EntirelyNew"), Permanent, "400 EntirelyNew said so"),
         (
             refused(301, "PermanentRedirect", x_amz_bucket_region="eu-west-9"),

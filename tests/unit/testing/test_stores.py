@@ -3,7 +3,7 @@
 import pytest
 
 from extentflow.errors import AccessDenied, ObjectChanged, ObjectGone, StoreUnavailable
-from extentflow.storage import Listed
+from extentflow.storage import Listed, Page
 from extentflow.testing.stores import Asked, Fault, FaultyStore, MemorySource, MemoryStore
 
 
@@ -56,6 +56,33 @@ def test_a_delete_hides_the_key_and_keeps_older_versions() -> None:
         store.head("bucket", "key")
     assert list(store.list("bucket")) == []
     assert store.read(old, 0, 3) == b"old"
+
+
+def test_pages_hold_current_versions_and_go_on_behind_a_token() -> None:
+    store = MemoryStore(versioned=True, page_keys=2)
+    for key in ("b", "a", "ü", "c", "gone"):
+        store.put("bucket", f"in/{key}", b"old")
+    latest = [store.put("bucket", f"in/{key}", b"new") for key in ("a", "b", "c", "ü")]
+    store.put("bucket", "out", b"0")
+    store.delete("bucket", "in/gone")
+
+    pages = list(store.pages("bucket", "in/"))
+
+    assert pages == [Page(tuple(latest[:2]), "in/b"), Page(tuple(latest[2:]))]
+    assert list(store.pages("bucket", "in/", token="in/b")) == pages[1:]
+    assert list(store.pages("bucket", "absent/")) == [Page(())]
+    assert store.asked[-1] == Asked("list", "bucket", "absent/")
+
+
+def test_a_script_fails_pages_like_listings() -> None:
+    store = MemoryStore()
+    version = store.put("bucket", "key", b"0")
+    faulty = FaultyStore(store, Fault("denied", "list", frozenset({1})))
+
+    with pytest.raises(AccessDenied):
+        list(faulty.pages("bucket"))
+
+    assert list(faulty.pages("bucket")) == [Page((version,))]
 
 
 def test_what_is_missing_is_named() -> None:

@@ -20,6 +20,17 @@ class Listed:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a listing: current versions, and the `token` of the next part; None: there is none.
+
+    A page may be empty and not the last.
+    """
+
+    versions: tuple[ObjectVersion, ...]
+    token: str | None = None
+
+
 class ObjectStore(Protocol):
     """Pinned, ranged access to objects. Safe for use from several threads."""
 
@@ -50,6 +61,22 @@ class ObjectStore(Protocol):
 
         Raises:
             ObjectGone: no such bucket.
+            AccessDenied, StoreUnavailable: as `head`.
+        """
+        ...
+
+    def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
+        """Yield the current versions of all keys below `prefix`, page by page, as `head` pins them.
+
+        No request per key. In the store's own order; `token`, of any page that any process ever
+        saw of this bucket and prefix, goes on behind that page. What is put or deleted meanwhile
+        may be missed or found. A delete marker is no object. Version ids are None where the server
+        keeps none, and where it does not list them (it is then logged as a warning).
+
+        Raises:
+            ObjectGone: no such bucket.
+            Permanent: the token means nothing to this store (any more), or the server's answer
+                makes no listing.
             AccessDenied, StoreUnavailable: as `head`.
         """
         ...

@@ -14,12 +14,13 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 
 from extentflow.errors import AccessDenied, Misconfigured, ObjectGone, StoreUnavailable
 from extentflow.model import ObjectVersion
-from extentflow.storage import Listed, StoreOptions, pins
+from extentflow.storage import Listed, Page, StoreOptions, pins
 from extentflow.storage.retry import Patience
 from extentflow.storage.traffic import Traffic
 
@@ -38,7 +39,12 @@ class LocalStore:
     """
 
     def __init__(
-        self, options: StoreOptions, *, patience: Patience = _PATIENCE, pread: PRead = os.pread
+        self,
+        options: StoreOptions,
+        *,
+        patience: Patience = _PATIENCE,
+        pread: PRead = os.pread,
+        page_keys: int = 1000,
     ) -> None:
         if options != StoreOptions():
             raise Misconfigured(
@@ -46,6 +52,7 @@ class LocalStore:
             )
         self._patience = patience.within(options.retry_seconds)
         self._pread = pread
+        self._page_keys = page_keys
         self._traffic = Traffic()
 
     @property
@@ -82,6 +89,28 @@ class LocalStore:
         with _translated(f"s3://{bucket}"):
             root = _root(bucket)
         yield from _walk(bucket, root, "", prefix)
+
+    def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
+        """Yield files below `prefix`, page by page, in the order of `list`; see the port.
+
+        A token is the last key of its page: files that come before it are found by the next
+        listing, whatever became of that one.
+        """
+        with _translated(f"s3://{bucket}"):
+            root = _root(bucket)
+        behind = b"" if token is None else unquote_to_bytes(token)
+        found = _walk(bucket, root, "", prefix, behind)
+        page, ahead = self._page(found), self._page(found)
+        while ahead:
+            yield Page(page, quote(os.fsencode(page[-1].key)))
+            page, ahead = ahead, self._page(found)
+        yield Page(page)
+
+    def _page(self, found: Iterator[Listed]) -> tuple[ObjectVersion, ...]:
+        return tuple(
+            ObjectVersion(listed.bucket, listed.key, None, listed.etag, listed.size)
+            for listed in islice(found, self._page_keys)
+        )
 
     def _head(self, bucket: str, key: str) -> ObjectVersion:
         where = _uri(bucket, key)
@@ -170,20 +199,35 @@ def _check_inside(root: Path, path: str, where: str) -> None:
         raise AccessDenied(f"{where} is a link that leads out of its bucket; put the file inside")
 
 
-def _walk(bucket: str, root: Path, above: str, prefix: str) -> Iterator[Listed]:
-    """Yield the files of one directory, `above` being its own key, and of those below it."""
+def _walk(
+    bucket: str, root: Path, above: str, prefix: str, behind: bytes = b""
+) -> Iterator[Listed]:
+    """Yield the files of one directory, `above` being its own key, and of those below it.
+
+    Only keys that come after `behind`.
+    """
     with _translated(_uri(bucket, above)), os.scandir(root / above) as entries:
         ordered = sorted(entries, key=_sort_key)
     for entry in ordered:
         key = above + entry.name
+        if not _reaches(entry, key, behind):
+            continue
         with _translated(_uri(bucket, key)):
             _check_link(root, entry, _uri(bucket, key))
             found = _stat(entry)
         if entry.is_dir(follow_symlinks=False):
             if prefix.startswith(f"{key}/") or key.startswith(prefix):
-                yield from _walk(bucket, root, f"{key}/", prefix)
+                yield from _walk(bucket, root, f"{key}/", prefix, behind)
         elif found is not None and stat.S_ISREG(found.st_mode) and key.startswith(prefix):
             yield Listed(bucket, key, _pin(found), found.st_size)
+
+
+def _reaches(entry: os.DirEntry[str], key: str, behind: bytes) -> bool:
+    """Whether the entry is, or holds, a key that comes after `behind`."""
+    name = os.fsencode(key)
+    if not entry.is_dir(follow_symlinks=False):
+        return name > behind
+    return name + b"/" > behind or behind.startswith(name + b"/")
 
 
 def _sort_key(entry: os.DirEntry[str]) -> bytes:

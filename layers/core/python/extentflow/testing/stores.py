@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import itertools
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from extentflow.errors import AccessDenied, ExtentflowError, ObjectGone, StoreUnavailable
 from extentflow.model import ObjectVersion
-from extentflow.storage import Listed, ObjectStore, pins
+from extentflow.storage import Listed, ObjectStore, Page, pins
 from extentflow.storage.traffic import Traffic
 
 Operation = Literal["head", "read", "list"]
@@ -49,8 +49,9 @@ class MemoryStore:
     a version of its own, a delete only covers it. `asked` lists every request.
     """
 
-    def __init__(self, *, versioned: bool = False) -> None:
+    def __init__(self, *, versioned: bool = False, page_keys: int = 1000) -> None:
         self._versioned = versioned
+        self._page_keys = page_keys
         self._objects: dict[str, dict[str, list[_Stored]]] = {}
         self._ordinals = itertools.count(1)
         self._lock = threading.Lock()
@@ -103,13 +104,28 @@ class MemoryStore:
     def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
         """Yield every key below `prefix`, in the order of its UTF-8 bytes; see the port."""
         self._note(Asked("list", bucket, prefix))
+        for version in self._current(bucket, prefix):
+            yield Listed(bucket, version.key, version.etag, version.size)
+
+    def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
+        """Yield current versions, `page_keys` to a page; a token is the last key. See the port."""
+        while True:
+            self._note(Asked("list", bucket, prefix))
+            behind = (token or "").encode()
+            found = [one for one in self._current(bucket, prefix) if one.key.encode() > behind]
+            page = tuple(found[: self._page_keys])
+            token = page[-1].key if len(found) > len(page) else None
+            yield Page(page, token)
+            if token is None:
+                return
+
+    def _current(self, bucket: str, prefix: str) -> Sequence[ObjectVersion]:
         if bucket not in self._objects:
             raise ObjectGone(f"s3://{bucket}: no such bucket")
         latest = [versions[-1] for versions in self._objects[bucket].values()]
         found = [stored.version for stored in latest if not stored.deleted]
-        for version in sorted(found, key=lambda version: version.key.encode()):
-            if version.key.startswith(prefix):
-                yield Listed(bucket, version.key, version.etag, version.size)
+        below = [version for version in found if version.key.startswith(prefix)]
+        return sorted(below, key=lambda version: version.key.encode())
 
     def _put(self, bucket: str, key: str, body: bytes, *, deleted: bool) -> _Stored:
         etag = hashlib.sha256(body).hexdigest()[:32]
@@ -188,6 +204,11 @@ class FaultyStore:
         """As the store's own, unless a fault hits."""
         self._strike(Asked("list", bucket, prefix))
         yield from self._store.list(bucket, prefix)
+
+    def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
+        """As the store's own, unless a fault hits the listing as a whole."""
+        self._strike(Asked("list", bucket, prefix))
+        yield from self._store.pages(bucket, prefix, token=token)
 
     def _strike(self, asked: Asked) -> FaultKind | None:
         with self._lock:

@@ -1,6 +1,7 @@
 """Objects in S3 and in everything that speaks its API; boto3's one home on the reading side.
 
-`store` makes requests, `client` makes the client, `refusals` says what a server's refusal means.
+`store` reads, `listing` lists, `client` makes the client, `refusals` says what a server's refusal
+means.
 """
 
 from extentflow.storage.s3.client import Limits

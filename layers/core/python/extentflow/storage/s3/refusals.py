@@ -55,12 +55,25 @@ _REGION = frozenset(
         "TemporaryRedirect",
     )
 )
+_UNSUPPORTED = frozenset(
+    ("MethodNotAllowed", "NotImplemented", "NotSupported", "UnsupportedOperation")
+)
+_UNSUPPORTED_STATUS = (HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
+# What else than reading and ListBucket an operation needs leave for.
+_PERMISSIONS = {
+    "GetBucketVersioning": "s3:GetBucketVersioning",
+    "ListObjectVersions": "s3:ListBucketVersions",
+}
 _DENIED_STATUS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _REDIRECT_STATUS = (
     HTTPStatus.MOVED_PERMANENTLY,
     HTTPStatus.TEMPORARY_REDIRECT,
     HTTPStatus.PERMANENT_REDIRECT,
 )
+
+
+class Unsupported(Permanent):
+    """The server does not know this operation of the S3 API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +105,23 @@ class Refusal:
             or self.code in _TRANSIENT
         )
 
+    @property
+    def unsupported(self) -> bool:
+        """Whether the server says that it does not know the operation at all."""
+        return self.status in _UNSUPPORTED_STATUS or self.code in _UNSUPPORTED
+
     def error(self) -> ExtentflowError:
         """Return the error that says what happened to `where` and what to do."""
         if self.transient:
             return StoreUnavailable(f"{self.where}: {self.endpoint} answered {self.text}")
         if self.operation == "AssumeRole":
             return _role_refused(self)
-        for kind in (_gone, _changed, _archived, _denied, _elsewhere):
-            error = kind(self)
+        for sort in (_gone, _changed, _archived, _denied, _elsewhere):
+            error = sort(self)
             if error is not None:
                 return error
-        return Permanent(
+        kind = Unsupported if self.unsupported else Permanent
+        return kind(
             f"{self.where}: {self.endpoint} refused {self.operation} with {self.text}; "
             "check that the endpoint speaks the S3 API, its region and the credentials"
         )
@@ -156,6 +175,11 @@ def _denied(refusal: Refusal) -> ExtentflowError | None:
         return AccessDenied(f"{where}: {endpoint} refuses this machine's time; set its clock")
     if refusal.code not in _CREDENTIALS and refusal.status not in _DENIED_STATUS:
         return None
+    if refusal.operation in _PERMISSIONS:
+        return AccessDenied(
+            f"{where}: {endpoint} answered {refusal.text} to {refusal.operation}; check the "
+            f"credentials and allow {_PERMISSIONS[refusal.operation]}"
+        )
     return AccessDenied(
         f"{where}: {endpoint} answered {refusal.text} to {refusal.operation}; check the "
         "credentials and allow s3:GetObject, s3:GetObjectVersion and s3:ListBucket "

@@ -7,13 +7,11 @@ Refuses to know: how the client is made, what a refusal means, what the bytes me
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote_plus
 
 import botocore.exceptions as boto
 import urllib3.exceptions
@@ -28,15 +26,15 @@ from extentflow.errors import (
     StoreUnavailable,
 )
 from extentflow.model import ObjectVersion
-from extentflow.storage import Listed, StoreOptions, pins
+from extentflow.storage import Listed, Page, StoreOptions, pins
 from extentflow.storage.retry import Patience
 from extentflow.storage.s3.client import Limits, connect, problems
+from extentflow.storage.s3.listing import Listings
 from extentflow.storage.s3.refusals import Refusal, bucket_gone
 from extentflow.storage.traffic import Traffic
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import ListObjectsV2OutputTypeDef
 
 _PATIENCE = Patience()
 
@@ -127,13 +125,12 @@ class S3Store:
 
     def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
         """Yield every key below `prefix`, page by page, without a request per key; see the port."""
-        token: str | None = None
-        while True:
-            ask = functools.partial(self._page, bucket, prefix, token)
-            keys, token = self._patience.retried(ask)
-            yield from keys
-            if token is None:
-                return
+        for found in self._listings.keys(bucket, prefix):
+            yield Listed(found.bucket, found.key, found.etag, found.size)
+
+    def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
+        """Yield current versions, page by page; see the port."""
+        return self._listings.pages(bucket, prefix, token)
 
     def close(self) -> None:
         """Close the connections; the next request opens new ones."""
@@ -185,41 +182,9 @@ class S3Store:
         pins.check_length(version, start, end, body=body, source=self.endpoint)
         return body
 
-    def _page(
-        self, bucket: str, prefix: str, token: str | None
-    ) -> tuple[Sequence[Listed], str | None]:
-        where = f"s3://{bucket}/{prefix}*"
-        going_on: dict[str, Any] = {"ContinuationToken": token} if token else {}
-        with self._asking(where) as client:
-            # Asked for explicitly, so that botocore leaves the decoding to us: a server that does
-            # not encode its keys says so by leaving EncodingType out.
-            page = client.list_objects_v2(
-                Bucket=bucket,
-                Prefix=prefix,
-                EncodingType="url",
-                MaxKeys=self._limits.page_keys,
-                **going_on,
-            )
-        following = self._following(page, token, where)
-        decoded = unquote_plus if page.get("EncodingType") == "url" else str
-        keys = [
-            Listed(bucket, decoded(item["Key"]), pins.unquoted(item.get("ETag", "")), item["Size"])
-            for item in page.get("Contents", ())
-        ]
-        return keys, following
-
-    def _following(
-        self, page: ListObjectsV2OutputTypeDef, token: str | None, where: str
-    ) -> str | None:
-        """Return the next page's token; a listing ends only where the server says so."""
-        if "IsTruncated" not in page:
-            raise Permanent(f"{where}: {self.endpoint} does not say whether keys are left")
-        if not page["IsTruncated"]:
-            return None
-        following = page.get("NextContinuationToken")
-        if following in (None, "", token):
-            raise Permanent(f"{where}: {self.endpoint} says keys are left but not where to go on")
-        return following
+    @property
+    def _listings(self) -> Listings:
+        return Listings(self._asking, self._patience, self.endpoint, self._limits.page_keys)
 
     @contextlib.contextmanager
     def _asking(self, where: str) -> Iterator[S3Client]:
