@@ -66,11 +66,11 @@ def test_a_plain_bucket_is_listed_over_pages_and_from_any_token(
 def test_no_key_is_lost_at_the_edge_of_a_page_whatever_the_server_sorts_by(
     by_threes: S3Store,
     s3: "S3Client",
+    *,
     bucket: str,
     versioned_bucket: str,
     prefix: str,
     caplog: pytest.LogCaptureFixture,
-    *,
     versioned: bool,
 ) -> None:
     """This server loses some of them where it lists versions: it is asked for keys, and told of."""
