@@ -1,0 +1,104 @@
+"""A stage that cannot work is refused before anything is made of it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from infra.config import Auth, Bucket, Cluster, Stage
+from infra.stages import STAGES
+from tests.support.synthesis import CLUSTER_ARN, EXISTING, IN_A_VPC, PLAIN
+
+from extentflow.errors import Misconfigured
+
+
+def problems(stage: Stage) -> tuple[str, ...]:
+    with pytest.raises(Misconfigured) as caught:
+        stage.check()
+    return caught.value.problems
+
+
+@pytest.mark.parametrize("stage", [PLAIN, IN_A_VPC, EXISTING, *STAGES.values()])
+def test_stages_that_work_are_accepted(stage: Stage) -> None:
+    stage.check()
+
+
+@pytest.mark.parametrize(
+    ("workers", "spark_cores", "slots"), [(80, 0, 100), (2, 78, 100), (204, 0, 256)]
+)
+def test_four_fifths_of_the_slots_may_be_in_use(workers: int, spark_cores: int, slots: int) -> None:
+    settings = {"exactly.once.slots": str(slots)}
+    stage = replace(PLAIN, most_workers=workers, spark_cores=spark_cores, settings=settings)
+
+    stage.check()
+
+
+@pytest.mark.parametrize(
+    ("workers", "spark_cores", "slots"), [(81, 0, 100), (80, 1, 100), (205, 0, 256), (5, 0, 6)]
+)
+def test_more_workers_and_spark_cores_than_that_are_refused(
+    workers: int, spark_cores: int, slots: int
+) -> None:
+    settings = {"exactly.once.slots": str(slots)}
+    stage = replace(PLAIN, most_workers=workers, spark_cores=spark_cores, settings=settings)
+
+    (problem,) = problems(stage)
+
+    assert f"most_workers={workers} and spark_cores={spark_cores}" in problem
+    assert f"exactly.once.slots={slots}" in problem
+
+
+@pytest.mark.parametrize("changes", [{"most_workers": 1}, {"most_planners": 1_001}])
+def test_a_concurrency_that_aws_does_not_take_is_refused(changes: dict[str, Any]) -> None:
+    (problem,) = problems(replace(PLAIN, **changes, settings={"exactly.once.slots": "9999"}))
+
+    assert "AWS allows 2 to 1000" in problem
+
+
+def test_an_unknown_worker_setting_names_the_nearest() -> None:
+    (problem,) = problems(replace(PLAIN, settings={"lease.second": "60"}))
+
+    assert problem.startswith("stage plain: settings: lease.second")
+    assert "lease.seconds" in problem
+
+
+@pytest.mark.parametrize("key", ["bootstrap.servers", "ledger.table", "extents.queue.url"])
+def test_what_the_stack_says_itself_cannot_be_set(key: str) -> None:
+    found = problems(replace(PLAIN, settings={key: "http://elsewhere:1"}))
+
+    assert f"stage plain: settings: {key}: the stack says that itself; remove it" in found
+
+
+@pytest.mark.parametrize(
+    ("cluster", "told"),
+    [
+        (Cluster(bootstrap_servers="b:9098", auth=Auth.IAM), "cluster.arn"),
+        (Cluster(bootstrap_servers="b:9096", auth=Auth.SCRAM), "cluster.secret_arn"),
+        (Cluster(bootstrap_servers="b:9094", auth=Auth.MTLS), "cluster.secret_arn"),
+        (Cluster(bootstrap_servers="b:9098", auth=Auth.IAM, arn="my cluster"), "complete ARN"),
+    ],
+)
+def test_authentication_without_what_it_needs_is_refused(cluster: Cluster, told: str) -> None:
+    (problem,) = problems(replace(PLAIN, cluster=cluster))
+
+    assert told in problem
+
+
+def test_every_problem_is_told_at_once() -> None:
+    stage = replace(
+        PLAIN,
+        name="Wrong Name",
+        buckets=(Bucket(name="landing"), Bucket(name="landing", exists=True)),
+        cluster=Cluster(bootstrap_servers="b:9098", auth=Auth.IAM),
+        most_workers=500,
+    )
+
+    told = "\n".join(problems(stage))
+
+    for part in ("name: write", "landing stands there more than once", "cluster.arn", "slots"):
+        assert part in told
+
+
+def test_the_ports_of_the_brokers_are_read_from_their_addresses() -> None:
+    cluster = Cluster(bootstrap_servers="a:9098,b:9098,c:9198", auth=Auth.IAM, arn=CLUSTER_ARN)
+
+    assert cluster.ports == (9098, 9198)

@@ -1,0 +1,165 @@
+"""Declared connectors are checked by the library at synthesis and written at deployment."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aws_cdk.assertions import Template
+from infra.connectors import RESOURCE
+from infra.project import Project
+from infra.provider.handler import handler
+from moto import mock_aws
+from tests.infra.conftest import Templates
+from tests.support.synthesis import ORDERS, PLAIN, Bench, of_type, yaml_of
+
+from extentflow.connectors import load
+from extentflow.errors import Misconfigured
+from extentflow.ledger.dynamodb import DynamoLedger
+from extentflow.wiring import check_connector
+
+
+def problems(bench: Bench) -> tuple[str, ...]:
+    with pytest.raises(Misconfigured) as caught:
+        bench.stack(PLAIN)
+    return caught.value.problems
+
+
+def written(template: Template) -> dict[str, Any]:
+    return {one["config"]["name"]: one["config"] for one in of_type(template, RESOURCE).values()}
+
+
+def test_a_connector_is_written_as_it_stands_in_its_file(templates: Templates) -> None:
+    assert written(templates("plain")) == {"orders": ORDERS}
+
+
+def test_every_file_is_written(bench: Bench) -> None:
+    bench.write("connectors/more.yml", yaml_of({**ORDERS, "name": "more"}))
+    bench.write("connectors/notes.md", "no connector")
+
+    assert set(written(bench.template(PLAIN))) == {"orders", "more"}
+
+
+def test_every_problem_of_every_file_is_told_with_its_file(bench: Bench) -> None:
+    bench.write("connectors/a.yaml", yaml_of({**ORDERS, "name": "a", "input.formt": "csv"}))
+    bench.write("connectors/b.yaml", "name: b\ntopic: a b\n")
+    bench.write("connectors/c.yaml", "name: [c]\n")
+
+    told = problems(bench)
+
+    assert any(line.startswith("a.yaml: input.formt") and "input.format" in line for line in told)
+    assert any(line.startswith("b.yaml: topic=") for line in told)
+    assert any(line.startswith("b.yaml: aws.s3.bucket.name") for line in told)
+    assert any("c.yaml:1: name: a list" in line for line in told)
+
+
+def test_producer_settings_are_checked_by_the_client(bench: Bench) -> None:
+    bench.write("connectors/orders.yaml", yaml_of({**ORDERS, "producer.linger.ms": "soon"}))
+
+    (problem,) = problems(bench)
+
+    assert problem.startswith("orders.yaml: producer.linger.ms")
+
+
+def test_two_files_cannot_declare_one_name(bench: Bench) -> None:
+    bench.write("connectors/twin.yaml", yaml_of(ORDERS))
+
+    told = problems(bench)
+
+    assert {line.partition(":")[0] for line in told} == {"orders.yaml", "twin.yaml"}
+    assert all("name=orders: another file has it, too" in line for line in told)
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({**ORDERS, "aws.s3.bucket.name": "lnading"}, "stage plain has no such bucket"),
+        (
+            {"name": "o", "topic": "o", "endpoint.type": "localfile", "directory": "/data"},
+            "functions have no such directory",
+        ),
+        ({**ORDERS, "aws.sts.role.arn": "${env:ROLE}"}, "write the ARN"),
+    ],
+)
+def test_what_the_stage_cannot_do_is_refused(
+    bench: Bench, config: dict[str, str], told: str
+) -> None:
+    bench.write("connectors/orders.yaml", yaml_of(config))
+
+    (problem,) = problems(bench)
+
+    assert problem.startswith("orders.yaml: ")
+    assert told in problem
+
+
+@pytest.mark.parametrize("file", sorted((Project().root / "connectors").glob("*.yaml")))
+def test_connectors_of_the_project_are_valid(file: Path) -> None:
+    assert check_connector(load(file)).name == file.stem
+
+
+@pytest.fixture
+def ledger(monkeypatch: pytest.MonkeyPatch) -> Iterator[DynamoLedger]:
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "eu-central-1",
+        "EXTENTFLOW_BOOTSTRAP_SERVERS": "broker:9092",
+        "EXTENTFLOW_LEDGER_TABLE": "ledger",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with mock_aws():
+        ledger = DynamoLedger("ledger")
+        ledger.create_table()
+        yield ledger
+
+
+def event(request: str, config: dict[str, str]) -> dict[str, Any]:
+    return {"RequestType": request, "ResourceProperties": {"ServiceToken": "x", "config": config}}
+
+
+def test_deployment_stores_the_connector_and_says_its_revision(ledger: DynamoLedger) -> None:
+    answer = handler(event("Create", ORDERS), None)
+
+    stored = ledger.connector("orders")
+    assert answer == {"PhysicalResourceId": "orders", "Data": {"revision": "1"}}
+    assert stored is not None
+    assert stored.config == ORDERS
+
+
+def test_the_same_configuration_is_the_same_revision_and_another_is_the_next(
+    ledger: DynamoLedger,
+) -> None:
+    handler(event("Create", ORDERS), None)
+
+    same = handler(event("Update", ORDERS), None)
+    other = handler(event("Update", {**ORDERS, "topic": "orders-2"}), None)
+
+    assert same["Data"] == {"revision": "1"}
+    assert other["Data"] == {"revision": "2"}
+    stored = ledger.connector("orders")
+    assert stored is not None
+    assert stored.config["topic"] == "orders-2"
+
+
+def test_a_connector_that_is_no_longer_declared_is_hidden(ledger: DynamoLedger) -> None:
+    handler(event("Create", ORDERS), None)
+
+    answer = handler(event("Delete", ORDERS), None)
+
+    assert answer == {"PhysicalResourceId": "orders"}
+    assert ledger.connector("orders") is None
+    assert ledger.connector("orders", 1) is not None
+
+
+def test_hiding_a_connector_that_was_never_written_is_no_failure(ledger: DynamoLedger) -> None:
+    answer = handler(event("Delete", ORDERS), None)
+
+    assert answer == {"PhysicalResourceId": "orders"}
+    assert ledger.connector("orders") is None
+
+
+def test_a_template_that_was_edited_by_hand_is_refused_at_deployment(ledger: DynamoLedger) -> None:
+    with pytest.raises(Misconfigured, match=r"input\.formt"):
+        handler(event("Create", {**ORDERS, "input.formt": "csv"}), None)
+
+    assert ledger.connector("orders") is None

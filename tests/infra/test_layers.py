@@ -1,0 +1,254 @@
+"""The layer of imported packages: fits, works, and a stack without it is never deployed."""
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+import aws_cdk as cdk
+import pytest
+from aws_cdk.assertions import Annotations, Match, Template
+from infra.project import Project
+from infra.stack import ExtentflowStack
+from layers.deps import recipe
+from tests.infra.conftest import Templates
+from tests.support.synthesis import FUNCTIONS, PLAIN, QUICK, Bench, of_type
+
+ROOT = Project().root
+LAYER = "AWS::Lambda::LayerVersion"
+# Not installed here; nothing that runs on this machine signs tokens for MSK.
+ABSENT = {"aws-msk-iam-sasl-signer-python"}
+
+
+# -- what was built -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def layer() -> Path:
+    assert recipe.built() is not None, "run `make layers` first"
+    return ROOT / recipe.LAYER
+
+
+def test_the_layer_fits_and_is_complete(layer: Path) -> None:
+    recipe.check(layer / "python")
+
+    assert recipe.unzipped_bytes(layer) < 250_000_000
+
+
+def test_the_layer_says_its_size(layer: Path) -> None:
+    made = recipe.built()
+
+    assert made is not None
+    assert made.unzipped_bytes == recipe.unzipped_bytes(layer)
+
+
+@pytest.mark.parametrize(
+    "package",
+    ["aws_lambda_powertools", "aws_msk_iam_sasl_signer", "boto3", "confluent_kafka", "pyarrow"],
+)
+def test_the_layer_holds_what_functions_import(layer: Path, package: str) -> None:
+    assert (layer / "python" / package / "__init__.py").is_file()
+
+
+# -- what the recipe refuses ----------------------------------------------------------------------
+
+
+def test_a_layer_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / "large.bin").open("wb") as file:
+        file.truncate(recipe.MOST_BYTES + 1)
+
+    with pytest.raises(recipe.LayerError, match="250,000,001 bytes, 250,000,000 are allowed"):
+        recipe.check(tmp_path)
+
+
+@pytest.mark.parametrize(("machine", "fits"), [(183, True), (62, False)])
+def test_a_library_of_another_machine_is_refused(
+    tmp_path: Path, machine: int, *, fits: bool
+) -> None:
+    header = b"\x7fELF" + bytes(14) + machine.to_bytes(2, "little")
+    (tmp_path / "_fast.cpython-313-x.so").write_bytes(header)
+
+    if fits:
+        recipe.check(tmp_path)
+    else:
+        with pytest.raises(recipe.LayerError, match="not built for arm64"):
+            recipe.check(tmp_path)
+
+
+def test_a_library_that_is_linked_to_one_that_was_left_out_is_refused(tmp_path: Path) -> None:
+    header = b"\x7fELF" + bytes(14) + recipe.MACHINE.to_bytes(2, "little")
+    needs = header + b"\0libarrow.so.2600\0libarrow_flight.so.2600\0libc.so.6\0"
+    (tmp_path / "libarrow.so.2600").write_bytes(header)
+    (tmp_path / "_flight.so").write_bytes(needs)
+
+    with pytest.raises(recipe.LayerError, match=r"linked to libarrow_flight\.so\.2600"):
+        recipe.check(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "left_out"),
+    [
+        ("pyarrow/libarrow_flight.so.2600", True),
+        ("pyarrow/libarrow.so.2600", False),
+        ("pyarrow/libarrow_python.so", True),
+        ("pyarrow/libarrow_python.so.2600", False),
+        ("pyarrow/libarrow_python.so.2600.1.0", True),
+        ("numpy/tests/test_all.py", True),
+        ("numpy/testing/__init__.py", False),
+        ("botocore/data/ec2/2016-11-15/service-2.json.gz", True),
+        ("botocore/data/sqs/2012-11-05/service-2.json.gz", False),
+        ("botocore/data/endpoints.json", False),
+        ("boto3/data/sqs/2012-11-05/resources-1.json", False),
+        ("orjson/__init__.pyi", True),
+    ],
+)
+def test_what_no_function_imports_is_left_out(path: str, *, left_out: bool) -> None:
+    assert recipe.left_out(PurePosixPath(path)) is left_out
+
+
+def test_trimming_leaves_no_empty_folders(tmp_path: Path) -> None:
+    for path in ("pack/tests/deep/a.py", "pack/code.py"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("")
+
+    recipe.trim(tmp_path)
+
+    assert [path.name for path in tmp_path.rglob("*")] == ["pack", "code.py"]
+
+
+# -- what is left works: the same versions, trimmed in the same way, on this machine --------------
+
+USE = """
+import importlib.util, io, sys
+sys.path[:0] = [{packages!r}, {core!r}]
+import boto3, pyarrow as pa, pyarrow.compute as pc, pyarrow.csv, pyarrow.parquet as pq
+for service in {services!r}:
+    boto3.client(service, region_name="eu-central-1")
+file = io.BytesIO()
+pq.write_table(pa.table({{"a": [1, 2, 3]}}), file, compression="zstd")
+assert pc.sum(pq.ParquetFile(file).read()["a"]).as_py() == 6
+for handler in {handlers!r}:
+    spec = importlib.util.spec_from_file_location("handler", handler)
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+outside = [m.__file__ for m in sys.modules.values()
+           if "site-packages" in (getattr(m, "__file__", None) or "")]
+assert not outside, outside
+print("works")
+"""
+
+
+def test_functions_can_be_imported_and_work_with_what_is_left(tmp_path: Path) -> None:
+    for name in _pinned() - ABSENT:
+        for file in importlib.metadata.distribution(name).files or []:
+            if ".." not in file.parts and not recipe.left_out(PurePosixPath(file)):
+                target = tmp_path / file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file.locate(), target)
+    code = USE.format(
+        packages=str(tmp_path),
+        core=str(Project().core / "python"),
+        services=recipe.SERVICES,
+        handlers=[str(path) for path in (ROOT / "functions").glob("*/handler.py")],
+    )
+    environment = {**os.environ, "POWERTOOLS_METRICS_NAMESPACE": "extentflow"}
+
+    # -S: no site-packages but what the layer would hold.
+    ran = subprocess.run(
+        [sys.executable, "-I", "-S", "-B", "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ran.stdout == "works\n", ran.stderr
+
+
+def _pinned() -> set[str]:
+    text = (ROOT / recipe.LOCK).read_text()
+    return set(re.findall(r"^([a-z0-9-]+)==", text, re.MULTILINE))
+
+
+# -- a stack without the layer --------------------------------------------------------------------
+
+
+def _without_layer(bench: Bench) -> None:
+    (bench.root / recipe.STAMP).unlink()
+
+
+def _with_older_pins(bench: Bench) -> None:
+    bench.write(str(recipe.LOCK), "boto3==2\n")
+
+
+def _with_half_a_layer(bench: Bench) -> None:
+    shutil.rmtree(bench.root / recipe.LAYER)
+
+
+@pytest.mark.parametrize("spoil", [_without_layer, _with_older_pins, _with_half_a_layer])
+def test_a_stack_without_todays_layer_is_synthesised_and_refused_by_cloudformation(
+    bench: Bench, spoil: Callable[[Bench], None]
+) -> None:
+    spoil(bench)
+
+    stack = bench.stack(PLAIN)
+
+    template = Template.from_stack(stack)
+    (rule,) = template.to_json()["Rules"]["DepsLayerIsBuilt"]["Assertions"]
+    assert rule["Assert"] == {"Fn::Equals": [{"Ref": "DepsLayer"}, "built"]}
+    assert "run `make layers`" in rule["AssertDescription"]
+    assert template.to_json()["Parameters"]["DepsLayer"]["Default"] != "built"
+    Annotations.from_stack(stack).has_warning("*", Match.string_like_regexp("make layers"))
+
+
+def test_a_stack_with_the_layer_is_not_refused(templates: Templates) -> None:
+    template = templates("plain").to_json()
+
+    assert "DepsLayerIsBuilt" not in template["Rules"]
+    assert "DepsLayer" not in template["Parameters"]
+
+
+def test_both_layers_are_for_the_functions_machine(templates: Templates) -> None:
+    found = of_type(templates("plain"), LAYER)
+
+    assert len(found) == 2
+    for layer in found.values():
+        assert layer["CompatibleArchitectures"] == ["arm64"]
+        assert layer["CompatibleRuntimes"] == ["python3.13"]
+
+
+def test_what_python_leaves_behind_does_not_change_a_layer(tmp_path: Path, bench: Bench) -> None:
+    core = tmp_path / "core" / "python" / "extentflow"
+    core.mkdir(parents=True)
+    (core / "__init__.py").write_text("")
+    project = Project(bench.root, bench.root / "functions", tmp_path / "core")
+
+    before = _core_asset(project)
+    (core / "__pycache__").mkdir()
+    (core / "__pycache__" / "x.cpython-313.pyc").write_text("")
+    after = _core_asset(project)
+    (core / "model.py").write_text("")
+    changed = _core_asset(project)
+
+    assert before == after
+    assert before != changed
+
+
+def test_every_function_has_both_layers(templates: Templates) -> None:
+    assert len(FUNCTIONS) == 4
+    layers = set(of_type(templates("plain"), LAYER))
+    for found in of_type(templates("plain"), "AWS::Lambda::Function").values():
+        if "Layers" in found:
+            assert {layer["Ref"] for layer in found["Layers"]} == layers
+
+
+def _core_asset(project: Project) -> str:
+    stack = ExtentflowStack(cdk.App(context=QUICK), stage=PLAIN, project=project)
+    for layer in of_type(Template.from_stack(stack), LAYER).values():
+        if layer["Description"] == "extentflow itself":
+            key: str = layer["Content"]["S3Key"]
+            return key
+    raise LookupError("no layer with the library")

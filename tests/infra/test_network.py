@@ -1,0 +1,209 @@
+"""No function is placed in a VPC from which it cannot reach what it calls."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aws_cdk.assertions import Template
+from infra.config import Auth, Cluster, Network, Stage
+from infra.grants import WITHOUT_CONNECTION
+from tests.infra.conftest import Templates
+from tests.support.synthesis import (
+    IN_A_VPC,
+    IN_VPC,
+    SECRET_ARN,
+    Bench,
+    actions,
+    function,
+    of_type,
+    yaml_of,
+)
+
+from extentflow.errors import Misconfigured
+
+ENDPOINT = "AWS::EC2::VPCEndpoint"
+ALL = ("s3", "dynamodb", "sqs", "events")
+
+
+def placed(**changes: Any) -> Stage:  # noqa: ANN401 - fields of Network
+    assert IN_A_VPC.network is not None
+    return replace(IN_A_VPC, network=replace(IN_A_VPC.network, **changes))
+
+
+def problems(bench: Bench, stage: Stage) -> tuple[str, ...]:
+    with pytest.raises(Misconfigured) as caught:
+        bench.stack(stage)
+    return caught.value.problems
+
+
+def endpoints(template: Template) -> dict[str, dict[str, Any]]:
+    """Return endpoints by the last word of their service's name."""
+    return {_service(one): one for one in of_type(template, ENDPOINT).values()}
+
+
+@pytest.mark.parametrize("missing", ALL)
+def test_a_service_without_a_path_is_refused_with_function_reason_and_remedy(
+    bench: Bench, missing: str
+) -> None:
+    kept = tuple(service for service in ALL if service != missing)
+
+    found = problems(bench, placed(endpoints=kept))
+
+    assert found
+    for problem in found:
+        assert problem.startswith(f"function planner calls {missing} (")
+        assert f"add {missing} to network.endpoints" in problem
+
+
+@pytest.mark.parametrize("existing", ALL)
+def test_an_endpoint_that_is_there_already_is_a_path_and_not_made_again(
+    bench: Bench, existing: str
+) -> None:
+    kept = tuple(service for service in ALL if service != existing)
+
+    template = bench.template(placed(endpoints=kept, existing_endpoints=(existing,)))
+
+    assert set(endpoints(template)) == set(kept)
+
+
+def test_nat_is_a_path_to_everything(bench: Bench) -> None:
+    template = bench.template(placed(endpoints=("s3", "dynamodb"), nat=True))
+
+    assert set(endpoints(template)) == {"s3", "dynamodb"}
+
+
+def test_credentials_in_a_secret_need_a_path_to_it(bench: Bench) -> None:
+    cluster = Cluster(bootstrap_servers="b:9096", auth=Auth.SCRAM, secret_arn=SECRET_ARN)
+    stage = replace(placed(), cluster=cluster)
+
+    (problem,) = problems(bench, stage)
+
+    assert "calls secretsmanager" in problem
+    bench.stack(replace(placed(endpoints=(*ALL, "secretsmanager")), cluster=cluster))
+
+
+def test_an_endpoint_that_nobody_knows_is_refused(bench: Bench) -> None:
+    (problem,) = problems(bench, placed(endpoints=(*ALL, "dynamo")))
+
+    assert "network.endpoints: dynamo" in problem
+    assert "known are dynamodb, events" in problem
+
+
+def test_an_endpoint_is_made_or_there_never_both(bench: Bench) -> None:
+    (problem,) = problems(bench, placed(existing_endpoints=("sqs",)))
+
+    assert "sqs is among existing_endpoints" in problem
+
+
+@pytest.mark.parametrize("service", IN_VPC)
+def test_every_service_that_a_role_may_call_has_an_endpoint(
+    templates: Templates, service: str
+) -> None:
+    template = templates("vpc")
+    called = {action.partition(":")[0] for action in actions(template, service)}
+
+    assert called - WITHOUT_CONNECTION.keys() <= set(endpoints(template))
+
+
+@pytest.mark.parametrize("service", ["receiver", "provider"])
+def test_functions_that_need_no_broker_stay_outside(templates: Templates, service: str) -> None:
+    assert "VpcConfig" not in function(templates("vpc"), service)
+
+
+@pytest.mark.parametrize("service", IN_VPC)
+def test_functions_stand_in_the_brokers_subnets(templates: Templates, service: str) -> None:
+    placed_in = function(templates("vpc"), service)["VpcConfig"]
+
+    assert placed_in["SubnetIds"] == ["subnet-00000001", "subnet-00000002"]
+
+
+def test_brokers_let_functions_in_at_their_port(templates: Templates) -> None:
+    templates("vpc").has_resource_properties(
+        "AWS::EC2::SecurityGroupIngress",
+        {"GroupId": "sg-0a1b2c3d", "FromPort": 9098, "ToPort": 9098, "IpProtocol": "tcp"},
+    )
+
+
+def test_gateways_serve_the_subnets_and_doors_open_to_functions_only(templates: Templates) -> None:
+    template = templates("vpc")
+    found = endpoints(template)
+
+    for service in ("s3", "dynamodb"):
+        assert found[service]["VpcEndpointType"] == "Gateway"
+        assert found[service]["RouteTableIds"] == ["rtb-00000001", "rtb-00000002"]
+    for service in ("sqs", "events"):
+        assert found[service]["VpcEndpointType"] == "Interface"
+        assert found[service]["SubnetIds"] == ["subnet-00000001", "subnet-00000002"]
+        assert found[service]["PrivateDnsEnabled"] is True
+    open_to = list(_ingress(template, 443))
+    assert len(open_to) == 1
+    assert "SourceSecurityGroupId" in open_to[0]
+
+
+def test_without_a_network_nothing_of_it_is_made(templates: Templates) -> None:
+    template = templates("plain")
+
+    for kind in (ENDPOINT, "AWS::EC2::SecurityGroup", "AWS::EC2::SecurityGroupIngress"):
+        template.resource_count_is(kind, 0)
+
+
+GRID = {
+    "name": "grid",
+    "topic": "grid",
+    "endpoint.type": "storagegrids3",
+    "aws.s3.bucket.name": "measurements",
+    "aws.s3.endpoint": "https://grid.example:10443",
+}
+ELSEWHERE = {
+    "name": "far",
+    "topic": "far",
+    "aws.s3.bucket.name": "landing",
+    "aws.s3.region": "us-east-1",
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "told"), [(GRID, "no path leads there"), (ELSEWHERE, "leads to eu-central-1 only")]
+)
+def test_a_connectors_store_needs_a_path(bench: Bench, config: dict[str, str], told: str) -> None:
+    bench.write("connectors/other.yaml", yaml_of(config))
+
+    (problem,) = problems(bench, IN_A_VPC)
+
+    assert problem.startswith("other.yaml: ")
+    assert told in problem
+
+
+def test_routes_of_ones_own_lead_to_a_grid(bench: Bench) -> None:
+    bench.write("connectors/grid.yaml", yaml_of(GRID))
+
+    bench.stack(placed(reaches=("grid.example",)))
+
+
+@pytest.mark.parametrize("config", [GRID, ELSEWHERE])
+def test_nat_leads_to_every_store(bench: Bench, config: dict[str, str]) -> None:
+    bench.write("connectors/other.yaml", yaml_of(config))
+
+    bench.stack(placed(nat=True))
+
+
+def test_a_network_needs_a_subnet(bench: Bench) -> None:
+    network = Network(vpc_id="vpc-1", subnets=(), cluster_security_group_id="sg-1")
+
+    (problem,) = problems(bench, replace(IN_A_VPC, network=network))
+
+    assert "network.subnets: name one at least" in problem
+
+
+def _service(endpoint: dict[str, Any]) -> str:
+    name = endpoint["ServiceName"]
+    text: str = name if isinstance(name, str) else name["Fn::Join"][1][-1]
+    return text.rpartition(".")[2]
+
+
+def _ingress(template: Template, port: int) -> Iterator[dict[str, Any]]:
+    rules = list(of_type(template, "AWS::EC2::SecurityGroupIngress").values())
+    for group in of_type(template, "AWS::EC2::SecurityGroup").values():
+        rules += group.get("SecurityGroupIngress", [])
+    return (rule for rule in rules if rule["FromPort"] == port)

@@ -1,0 +1,83 @@
+"""People hear of what only they can mend."""
+
+from typing import Any
+
+import pytest
+from tests.infra.conftest import Templates
+from tests.support.synthesis import ALARMS_ARN, environment, function, of_type
+
+ALARM = "AWS::CloudWatch::Alarm"
+
+
+def alarms(templates: Templates, stage: str = "plain") -> list[dict[str, Any]]:
+    return list(of_type(templates(stage), ALARM).values())
+
+
+@pytest.mark.parametrize("kind", ["ARRIVALS", "EXTENTS"])
+def test_messages_that_wait_for_long_are_told(templates: Templates, kind: str) -> None:
+    (alarm,) = _about(templates, f"EXTENTFLOW_{kind}_QUEUE_URL")
+
+    assert alarm["MetricName"] == "ApproximateAgeOfOldestMessage"
+    assert alarm["Statistic"] == "Maximum"
+    assert alarm["Threshold"] == 15 * 60
+
+
+@pytest.mark.parametrize("kind", ["ARRIVALS", "EXTENTS"])
+def test_the_first_dead_message_is_told(templates: Templates, kind: str) -> None:
+    (alarm,) = _about(templates, f"EXTENTFLOW_{kind}_DLQ_URL")
+
+    assert alarm["MetricName"] == "ApproximateNumberOfMessagesVisible"
+    assert alarm["Threshold"] == 0
+
+
+@pytest.mark.parametrize(
+    ("metric", "services"),
+    [("FailedJobs", {"planner", "worker", "reconciler"}), ("StalledJobs", {"reconciler"})],
+)
+def test_failed_and_stalled_jobs_are_counted_over_all_functions_that_tell(
+    templates: Templates, metric: str, services: set[str]
+) -> None:
+    (alarm,) = (one for one in alarms(templates) if metric in str(one.get("Metrics")))
+
+    counted = [one["MetricStat"] for one in alarm["Metrics"] if "MetricStat" in one]
+    (total,) = (one["Expression"] for one in alarm["Metrics"] if "Expression" in one)
+
+    assert {one["Metric"]["Namespace"] for one in counted} == {"extentflow"}
+    assert {one["Metric"]["MetricName"] for one in counted} == {metric}
+    named = {one["Metric"]["Dimensions"][0]["Value"] for one in counted}
+    assert named == services
+    assert all(f"FILL({service}, 0)" in total for service in services)
+    assert alarm["Threshold"] == 0
+    for service in services:
+        found = environment(function(templates("plain"), service))
+        assert found["POWERTOOLS_SERVICE_NAME"] == service
+        assert found["POWERTOOLS_METRICS_NAMESPACE"] == "extentflow"
+
+
+def test_every_alarm_rings_above_its_threshold_and_silence_is_no_alarm(
+    templates: Templates,
+) -> None:
+    found = alarms(templates)
+
+    assert len(found) == 6
+    assert {one["ComparisonOperator"] for one in found} == {"GreaterThanThreshold"}
+    assert {one["TreatMissingData"] for one in found} == {"notBreaching"}
+
+
+def test_alarms_are_told_to_the_stages_topic(templates: Templates) -> None:
+    for alarm in alarms(templates, "existing"):
+        assert alarm["AlarmActions"] == [ALARMS_ARN]
+        assert alarm["OKActions"] == [ALARMS_ARN]
+
+
+def test_without_a_topic_alarms_tell_nobody(templates: Templates) -> None:
+    assert not [one for one in alarms(templates) if "AlarmActions" in one]
+
+
+def _about(templates: Templates, variable: str) -> list[dict[str, Any]]:
+    queue = environment(function(templates("plain"), "worker"))[variable]["Ref"]
+    return [
+        one
+        for one in alarms(templates)
+        if one.get("Dimensions", [{}])[0].get("Value") == {"Fn::GetAtt": [queue, "QueueName"]}
+    ]

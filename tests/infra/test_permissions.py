@@ -1,0 +1,178 @@
+"""Each function may do what it does, and nothing else, on names wherever names are known."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aws_cdk.assertions import Template
+from tests.infra.conftest import Templates
+from tests.support.synthesis import (
+    CLUSTER_ARN,
+    FUNCTIONS,
+    IN_A_VPC,
+    KEY_ARN,
+    SECRET_ARN,
+    SOURCES_ARN,
+    Bench,
+    actions,
+    of_type,
+    statements,
+)
+
+LOG = {"logs:CreateLogStream", "logs:PutLogEvents"}
+TAKE = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}
+LEDGER = {
+    "dynamodb:GetItem",
+    "dynamodb:Query",
+    "dynamodb:UpdateItem",
+    "dynamodb:ConditionCheckItem",
+}
+OBJECTS = {"s3:GetObject", "s3:GetObjectVersion", "s3:ListBucket"}
+
+
+def resources(template: Template, service: str, action: str) -> list[Any]:
+    return [
+        resource
+        for statement in statements(template, service)
+        if action in statement["Action"]
+        for resource in statement["Resource"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("service", "allowed"),
+    [
+        ("receiver", LOG | {"sqs:SendMessage", "secretsmanager:GetSecretValue"}),
+        (
+            "planner",
+            LOG | TAKE | LEDGER | OBJECTS | {"sqs:SendMessage", "events:PutEvents"},
+        ),
+        (
+            "worker",
+            LOG
+            | TAKE
+            | LEDGER
+            | OBJECTS
+            | {"sqs:SendMessage", "sqs:ChangeMessageVisibility", "events:PutEvents"},
+        ),
+        ("reconciler", LOG | LEDGER | OBJECTS | {"sqs:SendMessage", "events:PutEvents"}),
+        ("provider", LOG | {"dynamodb:GetItem", "dynamodb:UpdateItem"}),
+    ],
+)
+def test_a_function_may_do_exactly_this(
+    templates: Templates, service: str, allowed: set[str]
+) -> None:
+    assert actions(templates("plain"), service) == allowed
+
+
+@pytest.mark.parametrize("stage", ["plain", "vpc", "existing"])
+def test_no_action_is_a_wildcard(templates: Templates, stage: str) -> None:
+    found = _statements_of_all_roles(templates(stage))
+
+    assert found
+    assert not [each for each in found if "*" in str(each["Action"])]
+
+
+@pytest.mark.parametrize("stage", ["plain", "vpc", "existing"])
+def test_only_network_interfaces_have_no_name(templates: Templates, stage: str) -> None:
+    found = _statements_of_all_roles(templates(stage))
+
+    unnamed = [each for each in found if each["Resource"] in ("*", ["*"])]
+
+    assert {each["Sid"] for each in unnamed} <= {"StandInVpc"}
+    for each in unnamed:
+        assert all(action.startswith("ec2:") for action in each["Action"])
+
+
+@pytest.mark.parametrize("stage", ["plain", "vpc", "existing"])
+def test_every_permission_has_a_name(templates: Templates, stage: str) -> None:
+    assert all(each.get("Sid") for each in _statements_of_all_roles(templates(stage)))
+
+
+@pytest.mark.parametrize("stage", ["plain", "vpc", "existing"])
+def test_no_role_takes_over_policies_of_aws(templates: Templates, stage: str) -> None:
+    roles = of_type(templates(stage), "AWS::IAM::Role").values()
+
+    assert not [role for role in roles if "ManagedPolicyArns" in role]
+
+
+def test_the_receiver_reads_its_own_secret_only(templates: Templates) -> None:
+    read = resources(templates("plain"), "receiver", "secretsmanager:GetSecretValue")
+
+    assert read == [SOURCES_ARN]
+
+
+@pytest.mark.parametrize("service", ["planner", "worker", "reconciler"])
+def test_objects_of_the_stages_buckets_are_read(templates: Templates, service: str) -> None:
+    template = templates("existing")
+
+    assert resources(template, service, "s3:GetObject") == [
+        "arn:aws:s3:::landing/*",
+        "arn:aws:s3:::direct/*",
+        "arn:aws:s3:::direct-new/*",
+    ]
+    assert KEY_ARN in resources(template, service, "kms:Decrypt")
+
+
+@pytest.mark.parametrize("service", ["planner", "worker", "reconciler"])
+def test_credentials_for_the_brokers_come_from_one_secret(
+    templates: Templates, service: str
+) -> None:
+    found = resources(templates("existing"), service, "secretsmanager:GetSecretValue")
+
+    assert found == [SECRET_ARN]
+
+
+def test_the_receiver_has_nothing_to_do_with_brokers(templates: Templates) -> None:
+    assert not [each for each in actions(templates("vpc"), "receiver") if "kafka" in each]
+
+
+def test_workers_write_the_connectors_topics_and_their_own_ids(bench: Bench) -> None:
+    bench.write(
+        "connectors/logs.yaml",
+        "name: logs\ntopic: logs.{extension}\naws.s3.bucket.name: landing\n"
+        "errors.tolerance: all\nerrors.deadletterqueue.topic.name: logs-dead\n",
+    )
+    template = bench.template(IN_A_VPC)
+    below = CLUSTER_ARN.partition(":cluster/")
+
+    written = resources(template, "worker", "kafka-cluster:WriteData")
+    owned = resources(template, "worker", "kafka-cluster:AlterTransactionalId")
+
+    names = {str(arn).rpartition("/")[2] for arn in written}
+    assert names == {"orders", "logs.*", "logs-dead", "extentflow.jobs"}
+    assert owned == [
+        f"{below[0]}:transactional-id/{below[2]}/extentflow.*",
+        f"{below[0]}:group/{below[2]}/extentflow.*",
+    ]
+
+
+@pytest.mark.parametrize("service", ["planner", "reconciler"])
+def test_only_workers_write_records(templates: Templates, service: str) -> None:
+    written = resources(templates("vpc"), service, "kafka-cluster:WriteData")
+
+    assert {str(arn).rpartition("/")[2] for arn in written} == {"extentflow.jobs"}
+
+
+def test_a_connectors_role_may_be_assumed_and_no_other(bench: Bench) -> None:
+    role = "arn:aws:iam::444455556666:role/reader"
+    bench.write(
+        "connectors/theirs.yaml",
+        f"name: theirs\ntopic: theirs\naws.s3.bucket.name: theirs\naws.sts.role.arn: {role}\n",
+    )
+    template = bench.template(replace(IN_A_VPC, network=None))
+
+    assert resources(template, "worker", "sts:AssumeRole") == [role]
+
+
+def test_the_fixture_reads_roles_of_all_functions(templates: Templates) -> None:
+    assert all(actions(templates("plain"), service) for service in FUNCTIONS)
+
+
+def _statements_of_all_roles(template: Template) -> list[dict[str, Any]]:
+    return [
+        statement
+        for role in of_type(template, "AWS::IAM::Role").values()
+        for policy in role.get("Policies", [])
+        for statement in policy["PolicyDocument"]["Statement"]
+    ]
