@@ -174,17 +174,22 @@ def read(scope: Construct, buckets: Sequence[config.Bucket]) -> tuple[Grant, ...
             tuple(f"{arn_of(scope, bucket.name)}/*" for bucket in buckets),
             wildcard="every object of the bucket may be announced",
         ),
-        list_objects(scope, buckets),
+        Grant(
+            "ListObjects",
+            "S3 says `forbidden`, not `gone`, of missing objects to those who may not list",
+            ("s3:ListBucket",),
+            tuple(arn_of(scope, bucket.name) for bucket in buckets),
+        ),
     )
     return (*found, *_decrypt(keys))
 
 
-def list_objects(scope: Construct, buckets: Sequence[config.Bucket]) -> Grant:
-    """Return leave to list buckets; without it S3 says `forbidden` of objects that are gone."""
+def list_versions(scope: Construct, buckets: Sequence[config.Bucket]) -> Grant:
+    """Return leave to list buckets whose objects have versions."""
     return Grant(
-        "ListObjects",
-        "S3 tells only those who may list that an object is gone; lost events are found by listing",
-        ("s3:ListBucket",),
+        "ListVersions",
+        "lost events and late keys are found by listing, with version ids where there are any",
+        ("s3:GetBucketVersioning", "s3:ListBucketVersions"),
         tuple(arn_of(scope, bucket.name) for bucket in buckets),
     )
 

@@ -77,13 +77,21 @@ class Ledger(Construct):
             (self.table.table_arn,),
         )
 
-    def list_jobs(self) -> Grant:
-        """Return leave to find jobs by their state."""
-        return Grant(
-            "ListJobs",
-            "jobs that wait for something are found through the index",
-            ("dynamodb:Query",),
-            (f"{self.table.table_arn}/index/{JOBS_INDEX}",),
+    def find_jobs(self) -> tuple[Grant, ...]:
+        """Return leave to find jobs by their state, and to look many up at once."""
+        return (
+            Grant(
+                "ListJobs",
+                "jobs that wait for something are found through the index",
+                ("dynamodb:Query",),
+                (f"{self.table.table_arn}/index/{JOBS_INDEX}",),
+            ),
+            Grant(
+                "LookJobsUp",
+                "which of a listing's objects are known is asked for in batches",
+                ("dynamodb:BatchGetItem",),
+                (self.table.table_arn,),
+            ),
         )
 
 

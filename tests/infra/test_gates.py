@@ -140,3 +140,15 @@ def test_the_project_is_synthesised_without_network_and_credentials(tmp_path: Pa
 
 def test_the_application_is_short() -> None:
     assert len((ROOT / "app.py").read_text().splitlines()) <= 25
+
+
+def test_the_cdk_command_line_is_pinned_and_its_lock_names_no_address() -> None:
+    asked = json.loads((ROOT / "package.json").read_text())["devDependencies"]["aws-cdk"]
+    lock = (ROOT / "package-lock.json").read_text()
+
+    locked = json.loads(lock)["packages"]["node_modules/aws-cdk"]
+
+    assert re.fullmatch(r"\d+\.\d+\.\d+", asked)
+    assert locked["version"] == asked
+    assert locked["integrity"].startswith("sha512-")
+    assert "http" not in lock

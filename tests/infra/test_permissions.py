@@ -55,7 +55,14 @@ def resources(template: Template, service: str, action: str) -> list[Any]:
             | OBJECTS
             | {"sqs:SendMessage", "sqs:ChangeMessageVisibility", "events:PutEvents"},
         ),
-        ("reconciler", LOG | LEDGER | OBJECTS | {"sqs:SendMessage", "events:PutEvents"}),
+        (
+            "reconciler",
+            LOG
+            | LEDGER
+            | OBJECTS
+            | {"dynamodb:BatchGetItem", "s3:GetBucketVersioning", "s3:ListBucketVersions"}
+            | {"sqs:SendMessage", "events:PutEvents"},
+        ),
         ("provider", LOG | {"dynamodb:GetItem", "dynamodb:UpdateItem"}),
     ],
 )
