@@ -1,7 +1,7 @@
 """Every state of the protocol's model: none is bad, and from each one the work can be finished.
 
-Breaking any single rule leads to a bad state. 110,000 states, 3 s on one core; what is marked
-`exhaustive` visits 240,000 more.
+Breaking any single rule leads to a bad state. 73,000 states, 2 s on one core; what is marked
+`exhaustive` visits 300,000 more.
 """
 
 import pytest
@@ -10,10 +10,11 @@ from tests.unit.protocol.model import Rule, Size, explore
 SOUND = [
     (Size(extents=2, crashes=1), 24_000),
     (Size(chunks=3, crashes=1), 3_900),
-    (Size(crashes=1, pauses=1), 67_000),
+    (Size(chunks=1, crashes=1, pauses=1), 29_000),
     (Size(slots=1, crashes=1, pauses=1, forgets=1), 14_900),
 ]
 LARGE = [
+    (Size(crashes=1, pauses=1), 67_000),
     (Size(extents=2, chunks=1, crashes=1, pauses=1), 160_000),
     (Size(slots=1, crashes=2, pauses=1, forgets=1), 76_000),
 ]
