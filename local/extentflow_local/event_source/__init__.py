@@ -1,0 +1,12 @@
+"""The event path on one machine: the real functions behind the SQS server, an HTTP port, a clock.
+
+Owns: what Lambda, its event source mappings, API Gateway and EventBridge would do. Refuses to know:
+what functions do; where servers run.
+
+    template   a CloudFormation template -> deployment    names, resources, intrinsics, triggers
+    mapping    queue -> function, batches, what is deleted sqs_events
+    front      HTTP -> function                            http_events, routes
+    schedule   time -> function
+    pool       a function's environments                   execution, runtime_api, serving
+    source     all of it, from start to stop
+"""

@@ -1,0 +1,201 @@
+"""One execution environment: a process that runs a function's real handler, as Lambda would.
+
+Owns: the process, its time. Refuses to know: who calls and why, what events mean.
+
+    cold --first invoke--> init --picked--> busy --answered--> warm --invoke--> busy ...
+                             |               |
+                             |               +--time is up: killed    +--dies: gone
+                             +--fails, dies, or takes too long: gone
+"""
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from uuid import uuid4
+
+from extentflow.clock import Clock
+from extentflow_local.event_source.runtime_api import (
+    Ended,
+    InitFailed,
+    Invocation,
+    Picked,
+    Raised,
+    Returned,
+    RuntimeApi,
+    Said,
+)
+
+# Lambda gives 10 s at first, then a second try with the function's own time.
+_LEAST_INIT_SECONDS = 60.0
+_STOP_SECONDS = 2.0
+
+
+class Verdict(StrEnum):
+    """How an invocation ended."""
+
+    RETURNED = "returned"
+    RAISED = "raised"
+    TIMED_OUT = "timed out"
+    DIED = "died"
+    INIT_FAILED = "init failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One invocation's end. `payload` is what the handler returned or the error, as JSON."""
+
+    verdict: Verdict
+    request_id: str
+    pid: int
+    seconds: float
+    payload: bytes = b""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the handler returned."""
+        return self.verdict is Verdict.RETURNED
+
+    @property
+    def reusable(self) -> bool:
+        """Whether its environment is still good."""
+        return self.verdict in {Verdict.RETURNED, Verdict.RAISED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How a function's process is started; `handler` is module.function below `directory`."""
+
+    handler: str
+    directory: Path
+    path: Sequence[Path]
+    environment: Mapping[str, str]
+    log: Path
+    function_arn: str
+    timeout_seconds: float
+
+
+class ExecutionEnvironment:
+    """A process with `awslambdaric` in it, and its Runtime API. One invocation at a time."""
+
+    def __init__(self, launch: Launch, clock: Clock) -> None:
+        self._launch = launch
+        self._clock = clock
+        self._said: queue.SimpleQueue[Said] = queue.SimpleQueue()
+        self._api = RuntimeApi(self._said.put, clock)
+        self._process = self._start()
+        self._watch = threading.Thread(target=self._await_end, daemon=True)
+        self._watch.start()
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    def alive(self) -> bool:
+        """Whether its process runs."""
+        return self._process.poll() is None
+
+    def invoke(self, event: bytes) -> Outcome:
+        """Call the handler with an event, JSON; a process that took too long is dead afterwards."""
+        self.thaw()
+        limit = self._launch.timeout_seconds
+        request_id = str(uuid4())
+        self._api.offer(Invocation(request_id, event, self._launch.function_arn, limit))
+        said = self._listen(max(_LEAST_INIT_SECONDS, limit))
+        started = self._clock.monotonic()
+        picked = isinstance(said, Picked)
+        if picked:
+            said = self._listen(limit)
+        verdict, payload = _verdict(said, picked=picked)
+        if said is None:
+            self.kill()
+        seconds = self._clock.monotonic() - started
+        return Outcome(verdict, request_id, self.pid, seconds, payload)
+
+    def freeze(self) -> None:
+        """Stop the process in its tracks, as Lambda does between invocations."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a frozen process go on."""
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End the process, and what it started, at once; return when it is gone."""
+        self._signal(signal.SIGKILL)
+        self._leave()
+
+    def stop(self) -> None:
+        """Ask the process to end, and make it."""
+        self._signal(signal.SIGTERM)
+        self.thaw()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._signal(signal.SIGKILL)
+        self._leave()
+
+    def _leave(self) -> None:
+        self._watch.join()
+        self._api.close()
+
+    def _listen(self, seconds: float) -> Said | None:
+        try:
+            return self._said.get(timeout=seconds)
+        except queue.Empty:
+            return None
+
+    def _await_end(self) -> None:
+        self._said.put(Ended(self._process.wait()))
+
+    def _signal(self, number: signal.Signals) -> None:
+        # Only while our child has not been reaped: then nobody else can have its id.
+        if self.alive():
+            try:
+                os.killpg(self._process.pid, number)
+            except ProcessLookupError:
+                return
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        launch = self._launch
+        surroundings = {
+            **launch.environment,
+            "AWS_LAMBDA_RUNTIME_API": self._api.address,
+            "LAMBDA_TASK_ROOT": str(launch.directory),
+            "PYTHONPATH": os.pathsep.join(map(str, (launch.directory, *launch.path))),
+            "_HANDLER": launch.handler,
+        }
+        with launch.log.open("ab") as output:
+            return subprocess.Popen(
+                [sys.executable, "-m", "awslambdaric", launch.handler],
+                cwd=launch.directory,
+                env=surroundings,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+
+def _verdict(said: Said | None, *, picked: bool) -> tuple[Verdict, bytes]:
+    match said:
+        case Returned(payload):
+            return Verdict.RETURNED, payload
+        case Raised(error):
+            return Verdict.RAISED, error
+        case InitFailed(error):
+            return Verdict.INIT_FAILED, error
+        case Ended(code):
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            return Verdict.DIED, how.encode()
+        case None if picked:
+            return Verdict.TIMED_OUT, b""
+        case _:
+            return Verdict.INIT_FAILED, b"it asked for no event in time"

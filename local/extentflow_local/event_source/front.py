@@ -1,0 +1,128 @@
+"""An HTTP port in front of functions, as API Gateway or a function URL is.
+
+Owns: reading requests, what is answered where a function gives no answer. Refuses to know: events
+(`http_events`), which route is taken (`routes`), what functions do.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+
+from extentflow.clock import Clock
+from extentflow_local.errors import PortTaken
+from extentflow_local.event_source.delivery import Delivery, Observe
+from extentflow_local.event_source.deployment import FrontKind, Route
+from extentflow_local.event_source.execution import Outcome
+from extentflow_local.event_source.http_events import (
+    HttpAnswer,
+    HttpRequest,
+    answer_of,
+    event_of,
+)
+from extentflow_local.event_source.routes import match
+from extentflow_local.event_source.serving import Handler, LoopbackServer
+from extentflow_local.ports import HOST
+
+# What API Gateway takes.
+_MOST_BODY_BYTES = 10 << 20
+
+# Calls a function, by the name of its folder.
+Invoke = Callable[[str, bytes], Outcome]
+
+
+class Front:
+    """Serves the routes on a port of 127.0.0.1; 0 picks a free one."""
+
+    def __init__(
+        self, routes: Sequence[Route], port: int, *, invoke: Invoke, observe: Observe, clock: Clock
+    ) -> None:
+        self._routes = routes
+        self._invoke = invoke
+        self._observe = observe
+        self._clock = clock
+        try:
+            self._server = LoopbackServer(_handler_of(self), port)
+        except OSError as exc:
+            raise PortTaken(
+                f"the event source's HTTP port {port} is taken by another process: stop that one,"
+                " or choose another"
+            ) from exc
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"http://{HOST}:{self._server.port}"
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._server.start()
+
+    def stop(self) -> None:
+        """Answer what was asked, and serve no more."""
+        self._server.stop()
+
+    def take(
+        self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes, source: str
+    ) -> HttpAnswer:
+        """Let a function answer a request."""
+        found = match(self._routes, method, target.partition("?")[0])
+        if found is None:
+            return _message(HTTPStatus.NOT_FOUND, "Not Found")
+        route, matched = found
+        request = HttpRequest(
+            method=method,
+            target=target,
+            headers=tuple(headers),
+            body=body,
+            source=source,
+            received=self._clock.wall(),
+        )
+        outcome = self._invoke(route.function, event_of(request, matched))
+        self._observe(Delivery(function=route.function, outcome=outcome))
+        return _answer(outcome, route.front)
+
+
+def _answer(outcome: Outcome, front: FrontKind) -> HttpAnswer:
+    if outcome.ok:
+        try:
+            return answer_of(outcome.payload)
+        except ValueError:
+            pass
+    if front == "function-url":
+        return _message(HTTPStatus.BAD_GATEWAY, "Internal Server Error")
+    return _message(HTTPStatus.INTERNAL_SERVER_ERROR, "Internal Server Error")
+
+
+def _message(status: HTTPStatus, message: str) -> HttpAnswer:
+    body = json.dumps({"message": message}).encode()
+    return HttpAnswer(status, (("content-type", "application/json"),), body)
+
+
+def _handler_of(front: Front) -> type[Handler]:
+    class FrontHandler(Handler):
+        def __getattr__(self, name: str) -> Callable[[], None]:
+            # The base class looks for do_GET, do_POST and so on; every method is a function's.
+            if name.startswith("do_"):
+                return self._take
+            raise AttributeError(name)
+
+        def _take(self) -> None:
+            try:
+                body = self.body(_MOST_BODY_BYTES)
+            except ValueError:
+                self._refuse(HTTPStatus.BAD_REQUEST, "Bad Request")
+            except OverflowError:
+                self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Request Entity Too Large")
+            else:
+                source = str(self.client_address[0])
+                self._send(front.take(self.command, self.path, self.headers.items(), body, source))
+
+        def _refuse(self, status: HTTPStatus, message: str) -> None:
+            # What is left of the request would be read as the next one.
+            self.close_connection = True
+            self._send(_message(status, message))
+
+        def _send(self, answer: HttpAnswer) -> None:
+            self.answer(answer.status, answer.body, answer.headers)
+
+    return FrontHandler

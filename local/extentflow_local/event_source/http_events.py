@@ -1,0 +1,175 @@
+"""HTTP requests as API Gateway's HTTP APIs and function URLs hand them to functions, and back.
+
+Owns: payload format 2.0 both ways. Refuses to know: servers, routes, functions.
+https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-integrations-lambda.html
+"""
+
+import base64
+import binascii
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+from uuid import uuid4
+
+from extentflow_local.event_source.deployment import FrontKind
+
+# What AWS was seen to pass on as text. Everything else is base64: forms, and what has no type.
+_TEXTS = {"application/json", "application/javascript", "application/xml"}
+# Of one connection only, or handed over in another place or form.
+_NOT_PASSED_ON = {
+    "connection",
+    "content-length",
+    "cookie",
+    "expect",
+    "keep-alive",
+    "te",
+    "transfer-encoding",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpRequest:
+    """A request as it came; `headers` in order, `target` with its query."""
+
+    method: str
+    target: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    source: str
+    received: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matched:
+    """The route that a request took, with what its path's variables stand for."""
+
+    key: str
+    front: FrontKind
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """What goes back; a header may come several times."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+def event_of(request: HttpRequest, matched: Matched) -> bytes:
+    """Return the function's event, as JSON."""
+    path, _, query = request.target.partition("?")
+    # HTTP APIs decode the path, function URLs do not; neither decodes the raw query.
+    raw_path = unquote(path) if matched.front == "http-api" else path
+    headers = _joined(_passed_on(request))
+    event: dict[str, Any] = {
+        "version": "2.0",
+        "routeKey": matched.key,
+        "rawPath": raw_path,
+        "rawQueryString": query,
+        "headers": {
+            **headers,
+            "x-amzn-trace-id": f"Root=1-{int(request.received):08x}-{uuid4().hex[:24]}",
+            "x-forwarded-for": request.source,
+            "x-forwarded-port": headers.get("host", "").partition(":")[2] or "80",
+            "x-forwarded-proto": "http",
+        },
+        "requestContext": _context(request, matched, raw_path, headers),
+    }
+    cookies = [value for name, value in request.headers if name.lower() == "cookie"]
+    if cookies:
+        event["cookies"] = [one.strip() for value in cookies for one in value.split(";")]
+    if query:
+        event["queryStringParameters"] = _joined(parse_qsl(query, keep_blank_values=True))
+    if matched.variables:
+        event["pathParameters"] = dict(matched.variables)
+    text = is_text(headers.get("content-type"))
+    if request.body:
+        body = request.body if text else base64.b64encode(request.body)
+        event["body"] = body.decode("utf-8", "replace")
+    event["isBase64Encoded"] = bool(request.body) and not text
+    return json.dumps(event, ensure_ascii=False).encode()
+
+
+def is_text(content_type: str | None) -> bool:
+    """Whether AWS hands a body of this type over as it is."""
+    media = (content_type or "").partition(";")[0].strip().lower()
+    return media.startswith("text/") or media in _TEXTS
+
+
+def answer_of(payload: bytes) -> HttpAnswer:
+    """Return the answer in what a function returned.
+
+    Raises:
+        ValueError: it is malformed, for which AWS answers with an error of its own.
+    """
+    given = json.loads(payload)
+    if not isinstance(given, dict) or "statusCode" not in given:
+        return HttpAnswer(200, (("content-type", "application/json"),), payload)
+    try:
+        headers = {
+            str(name).lower(): _text(value) for name, value in given.get("headers", {}).items()
+        }
+        cookies = [("set-cookie", str(value)) for value in given.get("cookies", ())]
+        return HttpAnswer(
+            status=int(given["statusCode"]),
+            headers=(*{"content-type": "text/plain", **headers}.items(), *cookies),
+            body=_body(given),
+        )
+    except (TypeError, AttributeError, binascii.Error) as exc:
+        raise ValueError(f"no answer of payload format 2.0: {exc}") from exc
+
+
+def _body(given: Mapping[str, Any]) -> bytes:
+    body = given.get("body")
+    if body is None:
+        return b""
+    text = body if isinstance(body, str) else json.dumps(body)
+    return base64.b64decode(text, validate=True) if given.get("isBase64Encoded") else text.encode()
+
+
+def _passed_on(request: HttpRequest) -> Iterator[tuple[str, str]]:
+    for name, value in request.headers:
+        if name.lower() not in _NOT_PASSED_ON:
+            yield name.lower(), value
+    if request.body:
+        yield "content-length", str(len(request.body))
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        found[name] = f"{found[name]},{value}" if name in found else value
+    return found
+
+
+def _context(
+    request: HttpRequest, matched: Matched, path: str, headers: Mapping[str, str]
+) -> dict[str, Any]:
+    domain = headers.get("host", "")
+    return {
+        "accountId": "anonymous" if matched.front == "function-url" else "000000000000",
+        "apiId": "local",
+        "domainName": domain,
+        "domainPrefix": domain.partition(".")[0],
+        "http": {
+            "method": request.method,
+            "path": path,
+            "protocol": "HTTP/1.1",
+            "sourceIp": request.source,
+            "userAgent": headers.get("user-agent", ""),
+        },
+        "requestId": str(uuid4()),
+        "routeKey": matched.key,
+        "stage": "$default",
+        "time": time.strftime("%d/%b/%Y:%H:%M:%S +0000", time.gmtime(request.received)),
+        "timeEpoch": int(request.received * 1000),
+    }

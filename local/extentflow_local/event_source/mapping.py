@@ -1,0 +1,124 @@
+"""One event source mapping: messages of a queue make a function run.
+
+Owns: polling, batches, which messages are deleted. Refuses to know: what the function does.
+
+    receive (hidden for the queue's visibility time-out) ──> invoke ──ok──────────> delete
+                                                                ├─some reported──> delete the others
+                                                                └─anything else──> they come back
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from extentflow_local.event_source.delivery import Delivery, Observe
+from extentflow_local.event_source.deployment import SourceMapping
+from extentflow_local.event_source.execution import Outcome
+from extentflow_local.event_source.sqs_events import event_of, failed_of
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.type_defs import MessageTypeDef
+
+log = logging.getLogger(__name__)
+
+# Messages end a poll at once; a stop waits for it, so that no message is received by nobody.
+_WAIT_SECONDS = 1
+_AGAIN_SECONDS = 1.0
+
+
+class Poller:
+    """As many threads as the mapping may have batches in work; each polls when it has none."""
+
+    def __init__(
+        self,
+        mapping: SourceMapping,
+        *,
+        client: "SQSClient",
+        queue_url: str,
+        invoke: Callable[[bytes], Outcome],
+        concurrency: int,
+        observe: Observe,
+    ) -> None:
+        self._mapping = mapping
+        self._client = client
+        self._queue_url = queue_url
+        self._invoke = invoke
+        self._observe = observe
+        self._stopping = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._poll, name=f"poll-{mapping.function}-{number}")
+            for number in range(concurrency)
+        ]
+
+    def start(self) -> None:
+        """Begin to poll."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Receive no more."""
+        self._stopping.set()
+
+    def join(self, seconds: float | None = None) -> None:
+        """Wait until what was received is over, no longer than given."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+    def _poll(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                messages = self._receive()
+                if messages:
+                    self._deliver(messages)
+            except (BotoCoreError, ClientError) as exc:
+                # What was received and not deleted comes back.
+                log.warning("%s: %s", self._queue_url, exc)
+                self._stopping.wait(_AGAIN_SECONDS)
+
+    def _receive(self) -> "list[MessageTypeDef]":
+        answer = self._client.receive_message(
+            QueueUrl=self._queue_url,
+            MaxNumberOfMessages=self._mapping.batch_size,
+            WaitTimeSeconds=_WAIT_SECONDS,
+            MessageSystemAttributeNames=["All"],
+            MessageAttributeNames=["All"],
+        )
+        return answer.get("Messages", [])
+
+    def _deliver(self, messages: "list[MessageTypeDef]") -> None:
+        outcome = self._invoke(event_of(messages, queue_arn=self._mapping.queue_arn))
+        received = [message["MessageId"] for message in messages]
+        failed = self._failed(outcome, received)
+        self._delete([message for message in messages if message["MessageId"] not in failed])
+        self._observe(
+            Delivery(
+                function=self._mapping.function,
+                outcome=outcome,
+                received=tuple(received),
+                failed=tuple(name for name in received if name in failed),
+            )
+        )
+
+    def _failed(self, outcome: Outcome, received: list[str]) -> set[str]:
+        if not outcome.ok:
+            return set(received)
+        return failed_of(outcome.payload, received) if self._mapping.reports_failures else set()
+
+    def _delete(self, messages: "list[MessageTypeDef]") -> None:
+        if not messages:
+            return
+        answer = self._client.delete_message_batch(
+            QueueUrl=self._queue_url,
+            Entries=[
+                {"Id": str(number), "ReceiptHandle": message["ReceiptHandle"]}
+                for number, message in enumerate(messages)
+            ],
+        )
+        for entry in answer.get("Failed", []):
+            log.warning("%s: not deleted, it comes back: %s", self._queue_url, entry)

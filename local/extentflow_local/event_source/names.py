@@ -1,0 +1,125 @@
+"""What resources of a template are called on this machine: names, ARNs, URLs.
+
+Owns: the form of names for the types that a local event path knows. Refuses to know: properties
+beyond names, other types; for those, values are given.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from extentflow_local.event_source.intrinsics import Unresolved, resolve
+from extentflow_local.services import ACCOUNT, REGION
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A type of resource: which property names it, what Ref and Fn::GetAtt give."""
+
+    name_property: str = ""
+    ref: str = "{name}"
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+_QUEUE_URL = "{sqs}/{account}/{name}"
+_TABLE = Kind("TableName", attributes={"Arn": "arn:aws:dynamodb:{region}:{account}:table/{name}"})
+KINDS: Mapping[str, Kind] = {
+    "AWS::ApiGatewayV2::Integration": Kind(),
+    "AWS::DynamoDB::GlobalTable": _TABLE,
+    "AWS::DynamoDB::Table": _TABLE,
+    "AWS::Events::Rule": Kind(
+        "Name", attributes={"Arn": "arn:aws:events:{region}:{account}:rule/{name}"}
+    ),
+    "AWS::Lambda::Function": Kind(
+        "FunctionName", attributes={"Arn": "arn:aws:lambda:{region}:{account}:function:{name}"}
+    ),
+    "AWS::SQS::Queue": Kind(
+        "QueueName",
+        ref=_QUEUE_URL,
+        attributes={
+            "Arn": "arn:aws:sqs:{region}:{account}:{name}",
+            "QueueName": "{name}",
+            "QueueUrl": _QUEUE_URL,
+        },
+    ),
+    "AWS::Scheduler::Schedule": Kind(
+        "Name", attributes={"Arn": "arn:aws:scheduler:{region}:{account}:schedule/default/{name}"}
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a template cannot know about this machine.
+
+    `sqs` is the server's address. `prefix` begins every resource's name, so that several event
+    paths share one server. `values` says what else names stand for, or otherwise than known: a
+    parameter's or resource's name for Ref, `Name.Attribute` for Fn::GetAtt. `environment` is set in
+    every function, over what the template says; None takes a variable away.
+    """
+
+    sqs: str
+    prefix: str = ""
+    region: str = REGION
+    account: str = ACCOUNT
+    values: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str | None] = field(default_factory=dict)
+
+
+class Names:
+    """Answers what a name in a template stands for."""
+
+    def __init__(self, template: Mapping[str, Any], around: Surroundings) -> None:
+        self._resources: Mapping[str, Mapping[str, Any]] = template.get("Resources", {})
+        self._parameters: Mapping[str, Mapping[str, Any]] = template.get("Parameters", {})
+        self._around = around
+        self._pseudo = {
+            "AWS::AccountId": around.account,
+            "AWS::Partition": "aws",
+            "AWS::Region": around.region,
+            "AWS::StackName": around.prefix or "local",
+            "AWS::URLSuffix": "amazonaws.com",
+        }
+
+    def look(self, name: str, attribute: str | None = None) -> str:
+        """Return what Ref, or with an attribute Fn::GetAtt, gives.
+
+        Raises:
+            Unresolved: nobody said.
+        """
+        wanted = name if attribute is None else f"{name}.{attribute}"
+        for known in (self._around.values, self._pseudo):
+            if wanted in known:
+                return known[wanted]
+        form = self._form(name, attribute)
+        if form is not None:
+            return self._fill(form, name)
+        if attribute is None and "Default" in self._parameters.get(name, {}):
+            return str(self._parameters[name]["Default"])
+        raise Unresolved(f"{wanted} is not known here; say what it stands for")
+
+    def value(self, value: Any) -> Any:  # noqa: ANN401 - any JSON
+        """Return a template's value with its functions resolved."""
+        return resolve(value, self.look)
+
+    def physical(self, name: str) -> str:
+        """Return a resource's own name."""
+        return self._fill("{name}", name)
+
+    def _form(self, name: str, attribute: str | None) -> str | None:
+        kind = KINDS.get(self._resources.get(name, {}).get("Type", ""))
+        if kind is None:
+            return None
+        return kind.ref if attribute is None else kind.attributes.get(attribute)
+
+    def _fill(self, form: str, name: str) -> str:
+        resource = self._resources[name]
+        given = resource.get("Properties", {}).get(KINDS[resource["Type"]].name_property)
+        own = name if given is None else self.value(given)
+        around = self._around
+        return form.format(
+            name=f"{around.prefix}{own}",
+            sqs=around.sqs,
+            region=around.region,
+            account=around.account,
+        )

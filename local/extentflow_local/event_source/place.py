@@ -1,0 +1,114 @@
+"""Where functions run on this machine: their code, what is on their path, their environment.
+
+Owns: how a function's process is started. Refuses to know: what makes functions run.
+"""
+
+import importlib.util
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from extentflow.clock import Clock
+from extentflow.errors import Misconfigured
+from extentflow_local.errors import ProgramMissing
+from extentflow_local.event_source.deployment import Deployment, Function
+from extentflow_local.event_source.execution import ExecutionEnvironment, Launch
+from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A folder for logs and temporary files, and where code stands.
+
+    `functions` holds one folder with code per function; `layers` go on the path of all of them. A
+    function has `processes` at once at most, fewer where its deployment says so.
+    """
+
+    directory: Path
+    functions: Path
+    layers: Sequence[Path]
+    processes: int = 4
+    http_port: int = 0
+    search_path: str = os.defpath
+
+    def require(self, deployment: Deployment) -> None:
+        """Check that everything that runs is there.
+
+        Raises:
+            Misconfigured: code is missing.
+            ProgramMissing: the runtime client does not run here.
+        """
+        missing = [
+            f"{self.functions / name}: no such folder; the template deploys it as a function"
+            for name in deployment.run_here()
+            if not (self.functions / name).is_dir()
+        ]
+        if missing:
+            raise Misconfigured(missing)
+        if importlib.util.find_spec("runtime_client") is None:
+            raise ProgramMissing(
+                "awslambdaric is not installed, or lacks its native part, which needs Linux"
+            )
+
+    def most(self, deployment: Deployment, name: str) -> int:
+        """Return how many processes a function may have at once."""
+        limits = [self.processes, deployment.functions[name].reserved]
+        limits += [one.most_concurrent for one in deployment.mappings if one.function == name]
+        return min(limit for limit in limits if limit is not None)
+
+    def log_of(self, name: str) -> Path:
+        """Return where a function's output goes."""
+        return self.directory / f"{name}.log"
+
+    def starter(
+        self, deployment: Deployment, name: str, clock: Clock
+    ) -> Callable[[], ExecutionEnvironment]:
+        """Return what starts one more environment of a function."""
+        function = deployment.functions[name]
+
+        def start() -> ExecutionEnvironment:
+            (self.directory / "tmp").mkdir(parents=True, exist_ok=True)
+            launch = Launch(
+                handler=function.handler,
+                directory=self.functions / name,
+                path=self.layers,
+                environment=dict(self._environment(function, deployment.sqs)),
+                log=self.log_of(name),
+                function_arn=function.arn,
+                timeout_seconds=function.timeout_seconds,
+            )
+            return ExecutionEnvironment(launch, clock)
+
+        return start
+
+    def _environment(self, function: Function, sqs: str) -> Iterator[tuple[str, str]]:
+        """Yield what Lambda sets; what the function is given goes over it, names apart."""
+        temporary = str(self.directory / "tmp")
+        yield from {
+            "PATH": self.search_path,
+            # Nobody's own settings: neither ~/.aws nor this machine's locale.
+            "HOME": temporary,
+            "TMPDIR": temporary,
+            "LANG": "en_US.UTF-8",
+            "TZ": ":UTC",
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            "AWS_REGION": REGION,
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_ENDPOINT_URL_SQS": sqs,
+        }.items()
+        yield from function.environment.items()
+        name = function.deployed_name
+        yield from {
+            "AWS_EXECUTION_ENV": f"AWS_Lambda_{function.runtime}",
+            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory_mib),
+            "AWS_LAMBDA_FUNCTION_NAME": name,
+            "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
+            "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
+            "AWS_LAMBDA_LOG_GROUP_NAME": f"/aws/lambda/{name}",
+            "AWS_LAMBDA_LOG_STREAM_NAME": f"{time.strftime('%Y/%m/%d')}/[$LATEST]{uuid4().hex}",
+        }.items()

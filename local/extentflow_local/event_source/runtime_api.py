@@ -1,0 +1,166 @@
+"""The Lambda Runtime API of one execution environment.
+
+Owns: the HTTP paths that the runtime client calls, one invocation at a time. Refuses to know:
+processes, what events mean. https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
+
+    offer ──> GET  /runtime/invocation/next            -> Picked
+              POST /runtime/invocation/<id>/response   -> Returned
+              POST /runtime/invocation/<id>/error      -> Raised
+              POST /runtime/init/error                 -> InitFailed
+"""
+
+import json
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from extentflow.clock import Clock
+from extentflow_local.event_source.serving import Handler, LoopbackServer
+from extentflow_local.ports import HOST
+
+_VERSION = "/2018-06-01/runtime"
+# Lambda allows less; the whole answer is held anyway.
+_MOST_ANSWER_BYTES = 64 << 20
+_NEXT = f"{_VERSION}/invocation/next"
+_INIT_ERROR = f"{_VERSION}/init/error"
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """One call of a function; `event` is JSON. The deadline counts from when it is picked up."""
+
+    request_id: str
+    event: bytes
+    function_arn: str
+    timeout_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """The runtime took the invocation; its time runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The handler returned; `payload` is JSON."""
+
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The handler raised; `error` is JSON with errorType and errorMessage."""
+
+    error: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class InitFailed:
+    """The handler could not be imported; `error` as in `Raised`."""
+
+    error: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The process ended by itself, or was killed by somebody else."""
+
+    code: int
+
+
+Said = Picked | Returned | Raised | InitFailed | Ended
+
+
+class RuntimeApi:
+    """Serves one process; `tell` hears what it says, from other threads, in order."""
+
+    def __init__(self, tell: Callable[[Said], None], clock: Clock) -> None:
+        self._tell = tell
+        self._clock = clock
+        self._offered: queue.SimpleQueue[Invocation | None] = queue.SimpleQueue()
+        self._current: str | None = None
+        self._lock = threading.Lock()
+        self._server = LoopbackServer(_handler_of(self)).start()
+
+    @property
+    def address(self) -> str:
+        """What AWS_LAMBDA_RUNTIME_API says."""
+        return f"{HOST}:{self._server.port}"
+
+    def offer(self, invocation: Invocation) -> None:
+        """Hand an invocation to the runtime as soon as it asks; one at a time."""
+        self._offered.put(invocation)
+
+    def close(self) -> None:
+        """Serve no more."""
+        self._offered.put(None)
+        self._server.stop()
+
+    def next(self) -> tuple[Invocation, dict[str, str]] | None:
+        """Wait for an invocation; return it with its headers, None when there will be none."""
+        invocation = self._offered.get()
+        if invocation is None:
+            # Another thread may wait, too: of a connection whose process is gone.
+            self._offered.put(None)
+            return None
+        with self._lock:
+            self._current = invocation.request_id
+        self._tell(Picked())
+        deadline = self._clock.wall() + invocation.timeout_seconds
+        return invocation, {
+            "Content-Type": "application/json",
+            "Lambda-Runtime-Aws-Request-Id": invocation.request_id,
+            "Lambda-Runtime-Deadline-Ms": str(round(deadline * 1000)),
+            "Lambda-Runtime-Invoked-Function-Arn": invocation.function_arn,
+        }
+
+    def post(self, path: str, body: bytes) -> HTTPStatus:
+        """Take what the runtime posts; only for the invocation at hand."""
+        if path == _INIT_ERROR:
+            self._tell(InitFailed(body))
+            return HTTPStatus.ACCEPTED
+        with self._lock:
+            said = _answer(path, body, self._current)
+            if said is None:
+                return HTTPStatus.BAD_REQUEST
+            self._current = None
+        self._tell(said)
+        return HTTPStatus.ACCEPTED
+
+
+def _answer(path: str, body: bytes, current: str | None) -> Returned | Raised | None:
+    if current is not None and path == f"{_VERSION}/invocation/{current}/response":
+        return Returned(body)
+    if current is not None and path == f"{_VERSION}/invocation/{current}/error":
+        return Raised(body)
+    return None
+
+
+def _handler_of(api: RuntimeApi) -> type[Handler]:
+    class RuntimeHandler(Handler):
+        def do_GET(self) -> None:  # noqa: N802 - the base class's
+            if self.path != _NEXT:
+                self._say(HTTPStatus.NOT_FOUND, {"errorMessage": f"no {self.path}"})
+                return
+            given = api.next()
+            if given is None:
+                self.close_connection = True
+                return
+            invocation, headers = given
+            self.answer(HTTPStatus.OK, invocation.event, headers.items())
+
+        def do_POST(self) -> None:  # noqa: N802 - the base class's
+            body = self.body(_MOST_ANSWER_BYTES)
+            status = api.post(self.path, body)
+            if status is HTTPStatus.ACCEPTED:
+                self._say(status, {"status": "OK"})
+            else:
+                self._say(status, {"errorType": "InvalidRequestID", "errorMessage": self.path})
+
+        def _say(self, status: HTTPStatus, document: dict[str, str]) -> None:
+            headers = [("Content-Type", "application/json")]
+            self.answer(status, json.dumps(document).encode(), headers)
+
+    return RuntimeHandler

@@ -1,0 +1,115 @@
+"""An HTTP server on the loopback interface that leaves nothing behind when it stops.
+
+Owns: its threads and connections. Refuses to know: requests.
+"""
+
+import socket
+import sys
+import threading
+from collections.abc import Iterable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+from extentflow_local.ports import HOST
+
+
+class Handler(BaseHTTPRequestHandler):
+    """What handlers here have in common: connections stay open, small answers go out at once."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's
+        """Print nothing; whoever owns the server tells what matters."""
+
+    def answer(self, status: int, body: bytes, headers: Iterable[tuple[str, str]]) -> None:
+        """Send a whole answer; its length is added."""
+        self.send_response_only(status)
+        for name, value in headers:
+            if name.lower() != "content-length":
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def body(self, most_bytes: int) -> bytes:
+        """Read the request's body.
+
+        Raises:
+            ValueError: its length is malformed.
+            OverflowError: it has more than `most_bytes`; the rest is still to be read.
+        """
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self._read(int(self.headers.get("Content-Length", "0")), most_bytes)
+        found = b""
+        while size := int(self.rfile.readline().partition(b";")[0], 16):
+            found += self._read(size, most_bytes - len(found))
+            self.rfile.readline()
+        self.rfile.readline()
+        return found
+
+    def _read(self, size: int, most_bytes: int) -> bytes:
+        if not 0 <= size <= most_bytes:
+            raise OverflowError(f"{size} bytes are too many")
+        return self.rfile.read(size)
+
+
+class LoopbackServer(ThreadingHTTPServer):
+    """Serves from `start` to `stop` on a thread of its own, each connection on another.
+
+    `stop` lets requests that are being answered end, and closes every other connection.
+    """
+
+    daemon_threads = False
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler], port: int = 0) -> None:
+        self._connections: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        super().__init__((HOST, port), handler)
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return int(self.server_address[1])
+
+    def start(self) -> Self:
+        """Begin to serve."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Serve no more; return when every thread has ended."""
+        self.shutdown()
+        self._thread.join()
+        with self._lock:
+            for connection in self._connections:
+                _end_reading(connection)
+        self.server_close()
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the base class's
+        """Remember the connection."""
+        with self._lock:
+            self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 - the base class's
+        """Forget the connection."""
+        with self._lock:
+            self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the base class's
+        """Show errors, but not that a peer went away: a killed process does."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+def _end_reading(connection: socket.socket) -> None:
+    """Let the thread that waits for the connection's next request find its end."""
+    try:
+        connection.shutdown(socket.SHUT_RD)
+    except OSError:
+        # The peer closed it first.
+        return

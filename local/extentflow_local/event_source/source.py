@@ -1,0 +1,190 @@
+"""All of a deployment's event path on one machine, from start to stop.
+
+Owns: putting it together, the order of start and stop. Refuses to know: templates, where servers
+run, what functions do.
+
+    deployment ──> queues, then pollers, HTTP port, clock ──> pools of the functions' processes
+    stop: receive and take no more, let what runs end, stop every process
+"""
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+import boto3
+from botocore.config import Config
+
+from extentflow.clock import Clock
+from extentflow_local.event_source.delivery import Delivery, Observe, write_down
+from extentflow_local.event_source.deployment import Deployment, Schedule, SourceMapping
+from extentflow_local.event_source.execution import Outcome
+from extentflow_local.event_source.front import Front
+from extentflow_local.event_source.mapping import Poller
+from extentflow_local.event_source.place import Place
+from extentflow_local.event_source.pool import Pool
+from extentflow_local.event_source.queues import create_queues
+from extentflow_local.event_source.schedule import Ticker
+from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+
+GRACE_SECONDS = 30.0
+_CLOCK = Clock()
+
+
+class Waking(Protocol):
+    """Something that makes functions run, on threads of its own."""
+
+    def start(self) -> None:
+        """Begin."""
+        ...
+
+    def stop(self) -> None:
+        """Begin nothing more; return at once."""
+        ...
+
+    def join(self, seconds: float | None = None) -> None:
+        """Wait until what was begun is over, no longer than given."""
+        ...
+
+
+class EventSource:
+    """Runs a deployment; as a context manager from start to stop.
+
+    `observe` is called after each invocation, from the thread that made it.
+
+    Raises:
+        Misconfigured: a function's code is not where `place` says.
+        ProgramMissing: the runtime client does not run here.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        place: Place,
+        *,
+        observe: Observe = lambda _delivery: None,
+        clock: Clock = _CLOCK,
+    ) -> None:
+        self.deployment = deployment
+        self._place = place
+        self._listener = observe
+        self._clock = clock
+        self._client = _client(deployment)
+        place.require(deployment)
+        self._pools = {
+            name: Pool(place.starter(deployment, name, clock), place.most(deployment, name))
+            for name in deployment.run_here()
+        }
+        self._tickers = {one.function: self._ticker(one) for one in deployment.schedules}
+        self._waking: list[Waking] = []
+        self._front: Front | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop(grace_seconds=GRACE_SECONDS if error is None else 0)
+
+    @property
+    def url(self) -> str:
+        """Where the HTTP port answers."""
+        if self._front is None:
+            raise LookupError("nothing is served: it was not started, or no route is deployed")
+        return self._front.url
+
+    def start(self) -> None:
+        """Make the queues, begin to poll, to serve, to count time."""
+        create_queues(self._client, self.deployment.queues)
+        if self.deployment.routes:
+            self._front = Front(
+                self.deployment.routes,
+                self._place.http_port,
+                invoke=self.invoke,
+                observe=self._observe,
+                clock=self._clock,
+            )
+            self._front.start()
+        self._waking += [self._poller(mapping) for mapping in self.deployment.mappings]
+        self._waking += self._tickers.values()
+        for one in self._waking:
+            one.start()
+
+    def stop(self, *, grace_seconds: float = GRACE_SECONDS) -> None:
+        """Take nothing more, let invocations end for `grace_seconds`, end every process.
+
+        Harmless when repeated. Messages of invocations that had to be ended come back.
+        """
+        deadline = self._clock.monotonic() + grace_seconds
+        for one in self._waking:
+            one.stop()
+        for one in self._waking:
+            one.join(max(0.0, deadline - self._clock.monotonic()))
+        for pool in self._pools.values():
+            pool.close(max(0.0, deadline - self._clock.monotonic()))
+        for one in self._waking:
+            one.join()
+        if self._front is not None:
+            self._front.stop()
+            self._front = None
+        self._client.close()
+
+    def invoke(self, function: str, event: bytes) -> Outcome:
+        """Call a function with an event, JSON, and wait for its end."""
+        return self._pools[function].invoke(event)
+
+    def trigger(self, function: str) -> Outcome:
+        """Call a scheduled function now, as its schedule does, and wait for its end."""
+        return self._tickers[function].trigger()
+
+    def pids(self, function: str) -> list[int]:
+        """Return a function's processes, those at work first."""
+        return self._pools[function].pids()
+
+    def freeze(self, function: str) -> list[int]:
+        """Freeze a function's idle processes, as Lambda does; the next invocation thaws one."""
+        return self._pools[function].freeze()
+
+    def _observe(self, delivery: Delivery) -> None:
+        write_down(delivery)
+        self._listener(delivery)
+
+    def _poller(self, mapping: SourceMapping) -> Poller:
+        return Poller(
+            mapping,
+            client=self._client,
+            queue_url=self.deployment.queue(mapping.queue_arn).url,
+            invoke=self._pools[mapping.function].invoke,
+            concurrency=self._place.most(self.deployment, mapping.function),
+            observe=self._observe,
+        )
+
+    def _ticker(self, schedule: Schedule) -> Ticker:
+        return Ticker(
+            schedule,
+            invoke=self._pools[schedule.function].invoke,
+            observe=self._observe,
+            clock=self._clock,
+        )
+
+
+def _client(deployment: Deployment) -> "SQSClient":
+    return boto3.session.Session().client(
+        "sqs",
+        endpoint_url=deployment.sqs,
+        region_name=REGION,
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=SECRET_KEY,
+        config=Config(
+            connect_timeout=3,
+            read_timeout=30,
+            max_pool_connections=64,
+            retries={"total_max_attempts": 1},
+        ),
+    )

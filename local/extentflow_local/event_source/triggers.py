@@ -1,0 +1,102 @@
+"""What makes functions run, read from resources: queues, time, HTTP.
+
+Owns: each of these types of resource. Refuses to know: functions; `folders` gives the folder of a
+function's name or ARN. What belongs to a function that is not there is None.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from extentflow_local.event_source.deployment import Route, Schedule, SourceMapping, TimeSource
+from extentflow_local.event_source.intrinsics import Unresolved
+from extentflow_local.event_source.resources import Resource
+
+_MOST_BATCH = 10
+_UNIT_SECONDS = {"minute": 60, "hour": 3600, "day": 86_400}
+_RATE = re.compile(r"rate\(([1-9]\d*) (minute|hour|day)s?\)")
+
+Folders = Mapping[str, str]
+
+
+def mapping(resource: Resource, folders: Folders) -> SourceMapping | None:
+    """Read an AWS::Lambda::EventSourceMapping of a queue."""
+    function = folders.get(resource.text("FunctionName"))
+    if function is None or resource.value("Enabled") is False:
+        return None
+    resource.refuse("FilterCriteria", "MaximumBatchingWindowInSeconds", "ProvisionedPollerConfig")
+    batch = resource.whole("BatchSize", 10)
+    if batch > _MOST_BATCH:
+        raise Unresolved(f"BatchSize {batch} is not emulated; {_MOST_BATCH} is the most")
+    scaling = resource.value("ScalingConfig") or {}
+    most = scaling.get("MaximumConcurrency")
+    return SourceMapping(
+        function=function,
+        queue_arn=resource.text("EventSourceArn"),
+        batch_size=batch,
+        most_concurrent=None if most is None else int(most),
+        reports_failures=resource.value("FunctionResponseTypes") == ["ReportBatchItemFailures"],
+    )
+
+
+def rule(resource: Resource, folders: Folders) -> Schedule | None:
+    """Read an AWS::Events::Rule with a rate; those with patterns are no schedules."""
+    if resource.value("ScheduleExpression") is None:
+        return None
+    for target in resource.value("Targets") or ():
+        found = _every(resource, folders, target, "aws.events")
+        if found is not None:
+            return found
+    return None
+
+
+def schedule(resource: Resource, folders: Folders) -> Schedule | None:
+    """Read an AWS::Scheduler::Schedule with a rate."""
+    return _every(resource, folders, resource.value("Target") or {}, "aws.scheduler")
+
+
+def route(resource: Resource, folders: Folders, integrations: Iterable[Resource]) -> Route | None:
+    """Read an AWS::ApiGatewayV2::Route."""
+    target = resource.text("Target").removeprefix("integrations/")
+    for integration in integrations:
+        if integration.ref != target:
+            continue
+        # The function's ARN, or the path of Lambda's API around it.
+        uri = integration.text("IntegrationUri").removesuffix("/invocations")
+        function = folders.get(uri.rpartition("/functions/")[2])
+        if function is None:
+            return None
+        if integration.value("PayloadFormatVersion") != "2.0":
+            raise Unresolved("only PayloadFormatVersion 2.0 is emulated")
+        return Route(function=function, key=resource.text("RouteKey"), front="http-api")
+    return None
+
+
+def url(resource: Resource, folders: Folders) -> Route | None:
+    """Read an AWS::Lambda::Url."""
+    function = folders.get(resource.text("TargetFunctionArn"))
+    if function is None:
+        return None
+    return Route(function=function, key="$default", front="function-url")
+
+
+def _every(
+    resource: Resource, folders: Folders, target: Mapping[str, Any], source: TimeSource
+) -> Schedule | None:
+    function = folders.get(target.get("Arn", ""))
+    if function is None or resource.value("State") == "DISABLED":
+        return None
+    return Schedule(
+        function=function,
+        arn=resource.arn,
+        every_seconds=_rate(resource.text("ScheduleExpression")),
+        source=source,
+        payload=target.get("Input"),
+    )
+
+
+def _rate(expression: str) -> float:
+    found = _RATE.fullmatch(expression)
+    if found is None:
+        raise Unresolved(f"{expression} is not emulated; write rate(5 minutes)")
+    return int(found[1]) * _UNIT_SECONDS[found[2]]
