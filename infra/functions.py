@@ -48,7 +48,7 @@ class EventFunction(Construct):
     `code` is a folder with `handler.py`. In a `network` it stands in the VPC's subnets.
 
     Raises:
-        Misconfigured: there is no code, or no path to a service that the function calls.
+        Misconfigured: there is no code.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class EventFunction(Construct):
         name = code.name
         own = tuple(grants)
         if network is not None:
-            network.require_paths(name, own)
+            network.place(name, own)
         log = logs.LogGroup(self, "Log", retention=LOGS_KEPT, removal_policy=RemovalPolicy.DESTROY)
         self.role = self._role(description, (*own, write(log), *_stand(network)))
         self.function = lambda_.Function(

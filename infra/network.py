@@ -48,6 +48,7 @@ class Network(Construct):
             known = ", ".join(sorted(GATEWAYS.keys() | INTERFACES.keys()))
             raise Misconfigured(f"network.endpoints: {', '.join(unknown)}: known are {known}")
         self.settings = settings
+        self._placed: list[tuple[str, tuple[Grant, ...]]] = []
         self.vpc = _existing(self, settings)
         self.security_group = ec2.SecurityGroup(
             self, "Functions", vpc=self.vpc, description="Functions of extentflow"
@@ -55,9 +56,14 @@ class Network(Construct):
         self._open_brokers(ports)
         self._make_endpoints()
 
-    def require_paths(self, function: str, grants: Iterable[Grant]) -> None:
-        """Raise Misconfigured unless every service that the grants are for can be reached."""
-        if problems := list(unreached(self.settings, function, grants)):
+    def place(self, function: str, grants: Iterable[Grant]) -> None:
+        """Remember a function that stands here, and what it may call."""
+        self._placed.append((function, tuple(grants)))
+
+    def require_paths(self) -> None:
+        """Raise Misconfigured unless every service that a placed function calls can be reached."""
+        found = [unreached(self.settings, function, grants) for function, grants in self._placed]
+        if problems := [problem for each in found for problem in each]:
             raise Misconfigured(problems)
 
     def _open_brokers(self, ports: Iterable[int]) -> None:

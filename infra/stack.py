@@ -29,7 +29,8 @@ class ExtentflowStack(cdk.Stack):
     """Everything that a stage needs.
 
     Raises:
-        Misconfigured: everything that is wrong with the stage, or with the declared connectors.
+        Misconfigured: everything that is wrong with the stage; with the declared connectors; with
+            the ways out of the VPC.
     """
 
     def __init__(self, scope: Construct, *, stage: Stage, project: Project) -> None:
@@ -46,6 +47,7 @@ class ExtentflowStack(cdk.Stack):
         self._extents = WorkQueue(self, "Extents")
         self._ledger = Ledger(self, "Ledger", existing=stage.table)
         Buckets(self, "Buckets", buckets=stage.buckets, arrivals=self._arrivals)
+        network = self._network()
         common = Common(
             layers=Layers(self, "Layers", project=project).all, environment=self._environment()
         )
@@ -61,7 +63,7 @@ class ExtentflowStack(cdk.Stack):
                 extents=self._extents,
                 ledger=self._ledger,
                 event_bus_arn=self._event_bus_arn(),
-                network=self._network(),
+                network=network,
             ),
         )
         Connectors(
@@ -72,6 +74,8 @@ class ExtentflowStack(cdk.Stack):
             common=common,
             ledger=self._ledger,
         )
+        if network is not None:
+            network.require_paths()
         Alarms(
             self,
             "Alarms",
