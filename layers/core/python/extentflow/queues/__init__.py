@@ -52,7 +52,7 @@ class Queue(Protocol):
         ...
 
     def delay(self, message: Message, seconds: float) -> None:
-        """Let this delivery come back after `seconds` from now (0: at once, at most 12 hours)."""
+        """Let this delivery come back after `seconds` from now (0: at once, at most 11 hours)."""
         ...
 
     def depth(self) -> Depth:

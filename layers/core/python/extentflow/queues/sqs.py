@@ -34,6 +34,7 @@ BATCH_MESSAGES = 10
 BATCH_BYTES = 256 << 10  # what every server takes, for one message and for a batch
 LONGEST_POLL_SECONDS = 20
 LONGEST_HIDE_SECONDS = 43_200
+LONGEST_DELAY_SECONDS = 39_600  # the limit above counts from when the message was received
 REASON = "extentflow.reason"
 REASON_TYPE = "String"
 REASON_BYTES = 4_000
@@ -96,7 +97,7 @@ class SqsQueue:
                 QueueUrl=self.url,
                 MaxNumberOfMessages=BATCH_MESSAGES,
                 WaitTimeSeconds=min(LONGEST_POLL_SECONDS, math.ceil(wait_seconds)),
-                VisibilityTimeout=_hidden(hide_seconds),
+                VisibilityTimeout=_whole(hide_seconds, LONGEST_HIDE_SECONDS),
                 MessageSystemAttributeNames=["ApproximateReceiveCount", "SentTimestamp"],
                 MessageAttributeNames=[REASON],
             )
@@ -123,7 +124,7 @@ class SqsQueue:
             self._client.change_message_visibility(
                 QueueUrl=self.url,
                 ReceiptHandle=message.handle,
-                VisibilityTimeout=_hidden(seconds),
+                VisibilityTimeout=_whole(seconds, LONGEST_DELAY_SECONDS),
             )
 
     def depth(self) -> Depth:
@@ -179,9 +180,9 @@ class SqsQueue:
                 log.warning("%s: %s message %s was too late", self.url, doing, message.id)
 
 
-def _hidden(seconds: float) -> int:
+def _whole(seconds: float, most: int) -> int:
     """Return whole seconds, never fewer: a message must not come back too early."""
-    return max(0, min(LONGEST_HIDE_SECONDS, math.ceil(seconds)))
+    return max(0, min(most, math.ceil(seconds)))
 
 
 def _reason(found: "MessageTypeDef") -> str:
