@@ -3,13 +3,22 @@
 Owns: what is deployed, who may do what, what is checked before anything is deployed. Refuses to
 know: what functions do with it; the library is asked for names, shapes and checks, never copied.
 
-    config         a stage's typed settings, and what is wrong with them     stages  the stages
+    config         a stage's settings, and what is wrong with them
+    stages         the stages
+    project        where code stands
     declared       connectors/*.yaml, checked by the library
-    state          the ledger's table            queues        arrivals, extents, their dead letters
-    arrivals       buckets, the HTTP endpoint    ingest        functions and what wakes them
-    functions      one function, its role        layers        the library and what it imports
-    broker         the way to Kafka              network       the ways out of a VPC
-    grants         one permission and its reason observability alarms
-    provider/      runs at deployment: writes connectors into the ledger
+    queues         arrivals, extents, their dead letters
+    state          the ledger's table
+    buckets        what announces objects
+    receiver       the HTTP endpoint
+    functions      one function and its role
+    ingest         all functions, and what wakes them
+    grants         one permission and its reason
+    findings       findings of cdk-nag that are accepted
+    broker         the way to Kafka
+    network        the ways out of a VPC
+    layers         the library, and what it imports
+    connectors     written at deployment, by provider/
+    observability  alarms
     stack          all of it
 """

@@ -4,18 +4,14 @@ Owns: one custom resource per connector, the function behind them. Refuses to kn
 says (`declared`), how the ledger keeps it (the library, in `provider/handler.py`).
 """
 
-from collections.abc import Sequence
-
 from aws_cdk import CustomResource, Duration, RemovalPolicy, custom_resources
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.declared import Declared
-from infra.functions import LOGS_KEPT, Common, EventFunction, Size, write
+from infra.functions import LOGS_KEPT, EventFunction, Size, write
 from infra.grants import Grant, policy
-from infra.project import Project
-from infra.state import Ledger
+from infra.surroundings import Surroundings
 
 RESOURCE = "Custom::ExtentflowConnector"
 ANSWERED_WITHIN = Duration.minutes(5)
@@ -25,28 +21,19 @@ WRITER = Size(memory_mib=512, timeout_seconds=120)
 class Connectors(Construct):
     """Every declared connector; one that is no longer declared is hidden from new jobs."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        *,
-        connectors: Sequence[Declared],
-        project: Project,
-        common: Common,
-        ledger: Ledger,
-    ) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, around: Surroundings) -> None:
         super().__init__(scope, construct_id)
         writer = EventFunction(
             self,
             "Writer",
-            code=project.provider,
+            code=around.project.provider,
             description="Writes the stack's connectors into the ledger",
             size=WRITER,
-            common=common,
-            grants=(ledger.write_connectors(),),
+            common=around.common,
+            grants=(around.ledger.write_connectors(),),
         )
         provider = self._provider(writer)
-        for one in connectors:
+        for one in around.connectors:
             CustomResource(
                 self,
                 one.name,

@@ -8,8 +8,7 @@ connectors. Refuses to know: what they do inside; how a function is made (`funct
     every 5 minutes ──> reconciler ─┴────────────────────────────┘
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
 from aws_cdk import Duration
 from aws_cdk import aws_events as events
@@ -19,15 +18,10 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from infra import broker, buckets, queues
-from infra.config import Stage
-from infra.declared import Declared
-from infra.functions import Common, EventFunction, Size
+from infra.functions import EventFunction, Size
 from infra.grants import Grant
-from infra.network import Network
-from infra.project import Project
-from infra.queues import WorkQueue
 from infra.receiver import Endpoint
-from infra.state import Ledger
+from infra.surroundings import Surroundings
 
 ARRIVALS_BATCH = 10
 EXTENTS_BATCH = 1  # a failure is one extent's own, and so is its time
@@ -37,21 +31,6 @@ RECEIVER = Size(memory_mib=512, timeout_seconds=25)  # API Gateway waits for 30 
 PLANNER = Size(memory_mib=1024, timeout_seconds=170)
 WORKER = Size(memory_mib=1769, timeout_seconds=170)  # one whole processor; hidden for 180 s
 RECONCILER = Size(memory_mib=1024, timeout_seconds=170)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What the event path stands in."""
-
-    stage: Stage
-    project: Project
-    common: Common
-    connectors: Sequence[Declared]
-    arrivals: WorkQueue
-    extents: WorkQueue
-    ledger: Ledger
-    event_bus_arn: str
-    network: Network | None
 
 
 class Ingest(Construct):

@@ -4,7 +4,7 @@ Owns: putting the constructs together, the environment of functions, what the st
 to know: how anything is made.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import aws_cdk as cdk
 from constructs import Construct
@@ -14,15 +14,16 @@ from infra import broker
 from infra.buckets import Buckets
 from infra.config import Stage
 from infra.connectors import Connectors
-from infra.declared import declared
+from infra.declared import Declared, declared
 from infra.functions import Common
-from infra.ingest import Ingest, Surroundings
+from infra.ingest import Ingest
 from infra.layers import Layers
 from infra.network import Network
 from infra.observability import Alarms
 from infra.project import Project
 from infra.queues import WorkQueue
 from infra.state import Ledger
+from infra.surroundings import Surroundings
 
 
 class ExtentflowStack(cdk.Stack):
@@ -47,42 +48,28 @@ class ExtentflowStack(cdk.Stack):
         self._extents = WorkQueue(self, "Extents")
         self._ledger = Ledger(self, "Ledger", existing=stage.table)
         Buckets(self, "Buckets", buckets=stage.buckets, arrivals=self._arrivals)
-        network = self._network()
-        common = Common(
-            layers=Layers(self, "Layers", project=project).all, environment=self._environment()
-        )
-        self._ingest = Ingest(
-            self,
-            "Ingest",
-            around=Surroundings(
-                stage=stage,
-                project=project,
-                common=common,
-                connectors=connectors,
-                arrivals=self._arrivals,
-                extents=self._extents,
-                ledger=self._ledger,
-                event_bus_arn=self._event_bus_arn(),
-                network=network,
-            ),
-        )
-        Connectors(
-            self,
-            "Connectors",
-            connectors=connectors,
-            project=project,
-            common=common,
-            ledger=self._ledger,
-        )
-        if network is not None:
-            network.require_paths()
-        Alarms(
-            self,
-            "Alarms",
-            queues=(("Arrivals", self._arrivals), ("Extents", self._extents)),
-            topic_arn=stage.alarm_topic_arn,
-        )
+        around = self._surroundings(project, connectors)
+        self._ingest = Ingest(self, "Ingest", around=around)
+        Connectors(self, "Connectors", around=around)
+        if around.network is not None:
+            around.network.require_paths()
+        queues = (("Arrivals", self._arrivals), ("Extents", self._extents))
+        Alarms(self, "Alarms", queues=queues, topic_arn=stage.alarm_topic_arn)
         self._tell()
+
+    def _surroundings(self, project: Project, connectors: Sequence[Declared]) -> Surroundings:
+        layers = Layers(self, "Layers", project=project).all
+        return Surroundings(
+            stage=self._stage,
+            project=project,
+            common=Common(layers=layers, environment=self._environment()),
+            connectors=connectors,
+            arrivals=self._arrivals,
+            extents=self._extents,
+            ledger=self._ledger,
+            event_bus_arn=self._event_bus_arn(),
+            network=self._network(),
+        )
 
     def _network(self) -> Network | None:
         settings = self._stage.network

@@ -1,0 +1,30 @@
+"""What the functions of one stack stand in, made once and handed to whoever makes functions.
+
+Owns: this collection. Refuses to know: how any of it is made.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from infra.config import Stage
+from infra.declared import Declared
+from infra.functions import Common
+from infra.network import Network
+from infra.project import Project
+from infra.queues import WorkQueue
+from infra.state import Ledger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the event path stands in."""
+
+    stage: Stage
+    project: Project
+    common: Common
+    connectors: Sequence[Declared]
+    arrivals: WorkQueue
+    extents: WorkQueue
+    ledger: Ledger
+    event_bus_arn: str
+    network: Network | None
