@@ -6,21 +6,51 @@ Owns: how many there are, which one is next. Refuses to know: what they run.
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
-from extentflow_local.event_source.execution import ExecutionEnvironment, Outcome, Verdict
+from extentflow_local.event_source.execution import Outcome, Verdict
 
 _STOPPED = Outcome(Verdict.DIED, "", 0, 0.0, b"the event source stops")
+
+
+class Environment(Protocol):
+    """One execution environment; see `execution.ExecutionEnvironment`."""
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        ...
+
+    def alive(self) -> bool:
+        """Whether its process runs."""
+        ...
+
+    def invoke(self, event: bytes) -> Outcome:
+        """Call the function; one at a time."""
+        ...
+
+    def freeze(self) -> None:
+        """Stop the process in its tracks until it is invoked."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once, also when it is at work or gone already."""
+        ...
+
+    def stop(self) -> None:
+        """End it."""
+        ...
 
 
 class Pool:
     """At most `most` environments; who finds none free waits. Safe from several threads."""
 
-    def __init__(self, start: Callable[[], ExecutionEnvironment], most: int) -> None:
+    def __init__(self, start: Callable[[], Environment], most: int) -> None:
         self._start = start
         self._most = most
         self._changed = threading.Condition()
-        self._idle: list[ExecutionEnvironment] = []
-        self._busy: list[ExecutionEnvironment] = []
+        self._idle: list[Environment] = []
+        self._busy: list[Environment] = []
         self._closed = False
 
     def invoke(self, event: bytes) -> Outcome:
@@ -59,9 +89,9 @@ class Pool:
         for environment in late:
             environment.kill()
         with ThreadPoolExecutor(max(1, len(idle))) as executor:
-            list(executor.map(ExecutionEnvironment.stop, idle))
+            list(executor.map(_stop, idle))
 
-    def _take(self) -> ExecutionEnvironment | None:
+    def _take(self) -> Environment | None:
         """Return an environment that is nobody else's, None when there will be none."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or len(self._busy) < self._most)
@@ -75,7 +105,7 @@ class Pool:
             self._busy.append(taken)
             return taken
 
-    def _give_back(self, environment: ExecutionEnvironment, *, good: bool) -> None:
+    def _give_back(self, environment: Environment, *, good: bool) -> None:
         if not good:
             environment.kill()
         with self._changed:
@@ -86,3 +116,7 @@ class Pool:
             self._changed.notify_all()
         if good and not kept:
             environment.stop()
+
+
+def _stop(environment: Environment) -> None:
+    environment.stop()
