@@ -4,8 +4,8 @@ Owns: sizes, permissions, event sources of receiver, planner, worker, reconciler
 connectors. Refuses to know: what they do inside; how a function is made (`functions`).
 
     store ──HTTP──> receiver ──> arrivals ──ten──> planner ──> extents ──one──> worker ──> Kafka
-    bucket ──────────────────────┘  ^                            ^
-    every 5 minutes ──> reconciler ─┴────────────────────────────┘
+    bucket ──────────────────────┘                               ^
+    every 5 minutes ──> reconciler ──────────────────────────────┘
 """
 
 from collections.abc import Iterable, Iterator
@@ -128,10 +128,8 @@ class Ingest(Construct):
             "Finds what was not announced, resumes what stands still",
             RECONCILER,
             (
-                queues.send(
-                    "SendArrivals", "what a listing finds is queued", around.arrivals.queue
-                ),
                 queues.send("SendExtents", "what stands still is sent again", around.extents.queue),
+                queues.look(around.extents.queue),
                 around.ledger.work(),
                 *around.ledger.find_jobs(),
                 *buckets.read(self, around.stage.buckets),

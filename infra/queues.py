@@ -63,6 +63,16 @@ def hide(queue: sqs.IQueue) -> Grant:
     )
 
 
+def look(queue: sqs.IQueue) -> Grant:
+    """Return leave to ask how much a queue holds."""
+    return Grant(
+        "LookAtQueue",
+        "nothing is lost while messages wait, so that patience is greater then",
+        ("sqs:GetQueueAttributes",),
+        (queue.queue_arn,),
+    )
+
+
 def send(grant_id: str, why: str, *queues: sqs.IQueue) -> Grant:
     """Return leave to send messages."""
     return Grant(grant_id, why, ("sqs:SendMessage",), tuple(queue.queue_arn for queue in queues))

@@ -15,6 +15,8 @@ from tests.support.synthesis import (
     SOURCES_ARN,
     Bench,
     actions,
+    environment,
+    function,
     of_type,
     statements,
 )
@@ -61,7 +63,7 @@ def resources(template: Template, service: str, action: str) -> list[Any]:
             | LEDGER
             | OBJECTS
             | {"dynamodb:BatchGetItem", "s3:GetBucketVersioning", "s3:ListBucketVersions"}
-            | {"sqs:SendMessage", "events:PutEvents"},
+            | {"sqs:SendMessage", "sqs:GetQueueAttributes", "events:PutEvents"},
         ),
         ("provider", LOG | {"dynamodb:GetItem", "dynamodb:UpdateItem"}),
     ],
@@ -101,6 +103,28 @@ def test_no_role_takes_over_policies_of_aws(templates: Templates, stage: str) ->
     roles = of_type(templates(stage), "AWS::IAM::Role").values()
 
     assert not [role for role in roles if "ManagedPolicyArns" in role]
+
+
+@pytest.mark.parametrize(
+    ("service", "queues"),
+    [
+        ("receiver", {"ARRIVALS_QUEUE"}),
+        ("planner", {"EXTENTS_QUEUE", "ARRIVALS_DLQ"}),
+        ("worker", {"EXTENTS_QUEUE", "EXTENTS_DLQ"}),
+        ("reconciler", {"EXTENTS_QUEUE"}),
+    ],
+)
+def test_messages_are_sent_to_these_queues_only(
+    templates: Templates, service: str, queues: set[str]
+) -> None:
+    template = templates("plain")
+    variables = environment(function(template, service))
+
+    sent = resources(template, service, "sqs:SendMessage")
+
+    assert sorted(each["Fn::GetAtt"][0] for each in sent) == sorted(
+        variables[f"EXTENTFLOW_{name}_URL"]["Ref"] for name in queues
+    )
 
 
 def test_the_receiver_reads_its_own_secret_only(templates: Templates) -> None:
