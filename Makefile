@@ -3,12 +3,15 @@ PYTHON ?= python3
 SCALE ?= 1
 PAIRS ?= 5
 SUITE ?= main
+STAGE ?= dev
 BIN := .venv/bin
 STAMP := .venv/.installed
+DEPS := build/layers/deps.json
+CDK := node_modules/.bin/cdk
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit exhaustive integration bench docs lock clean
+.PHONY: help setup demo test lint unit exhaustive integration infra layers synth deploy bench docs lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,9 +28,9 @@ $(STAMP): requirements/dev.txt pyproject.toml
 demo: setup ## Start the stack, stream TPC-H data through Spark into Kafka, verify every record (SCALE=1)
 	@$(BIN)/python -m demo --scale $(SCALE)
 
-test: setup ## Lint, types, import contracts, unit, laws, integration
+test: setup ## Lint, types, import contracts, unit, laws, infra, integration
 	@started=$$SECONDS; \
-	$(MAKE) --no-print-directory lint unit integration; code=$$?; \
+	$(MAKE) --no-print-directory lint unit infra integration; code=$$?; \
 	echo "make test: $$([ $$code = 0 ] && echo passed || echo FAILED) after $$((SECONDS - started)) s"; exit $$code
 
 lint: setup ## Ruff, mypy --strict, import contracts
@@ -41,6 +44,23 @@ exhaustive: setup ## Every schedule and state of the protocol that `unit` leaves
 
 integration: setup ## Tests on a real broker, S3 server and DynamoDB Local
 	@$(BIN)/pytest -q tests/integration
+
+infra: setup $(DEPS) ## Tests of the deployed stack: assertions, cdk-nag, cfn-lint, layer size
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest -q tests/infra
+
+layers: $(DEPS) ## Build the layer of imported packages for Lambda on arm64 (needs the network)
+
+$(DEPS): requirements/lambda.txt layers/deps/recipe.py | $(STAMP)
+	@$(BIN)/python -m layers.deps.recipe
+
+synth: setup ## Write the CloudFormation template to build/cdk.out (STAGE=dev)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" CDK_CONTEXT_JSON='{"stage":"$(STAGE)"}' $(BIN)/python app.py
+
+deploy: setup $(DEPS) $(CDK) ## Deploy a stage of infra/stages.py with your AWS credentials (STAGE=dev)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(CDK) deploy --context stage=$(STAGE)
+
+$(CDK): package-lock.json | $(STAMP)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --silent && touch $@
 
 bench: setup ## Against Spark's own Kafka sink, alternating pairs (SCALE=1 PAIRS=5)
 	@$(BIN)/python -m bench --suite $(SUITE) --scale $(SCALE) --pairs $(PAIRS)
@@ -56,4 +76,4 @@ lock: setup ## Pin the requirements anew, with hashes
 
 clean: ## Stop the stack and remove everything generated, caches of components apart
 	@if [ -x $(BIN)/extentflow ]; then $(BIN)/extentflow down; fi
-	rm -rf .venv var build dist *.egg-info layers/core/python/*.egg-info local/*.egg-info extentflow.zip .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv var build dist node_modules *.egg-info layers/core/python/*.egg-info local/*.egg-info extentflow.zip .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

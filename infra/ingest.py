@@ -1,7 +1,7 @@
 """The functions of the event path, and what wakes each of them.
 
-Owns: sizes, permissions, event sources of receiver, planner, worker, reconciler, and the writer of
-connectors. Refuses to know: what they do inside; how a function is made (`functions`).
+Owns: sizes, permissions and event sources of receiver, planner, worker and reconciler. Refuses to
+know: what they do inside; how a function is made (`functions`).
 
     store ──HTTP──> receiver ──> arrivals ──ten──> planner ──> extents ──one──> worker ──> Kafka
     bucket ──────────────────────┘                               ^
