@@ -5,6 +5,7 @@ Owns: which queue is which, how a deadline bounds a worker. Refuses to know: eve
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,11 +21,14 @@ from extentflow.planner import Intake
 from extentflow.queues import Queue
 from extentflow.queues.sqs import SqsQueue
 from extentflow.reception import Reception
+from extentflow.reconciliation import Reconciliation, Territory
 from extentflow.settings import WorkerSettings, variable
 from extentflow.wiring.site import Site
 from extentflow.wiring.worker import work_of
 
 HIDE_SECONDS = 180.0
+# Where files may be listed that somebody is still writing.
+SETTLING = frozenset({"localfile", "ontaps3"})
 
 
 class Deadline:
@@ -97,8 +101,21 @@ def open_queue_worker(
     )
 
 
+def open_reconciliation(site: Site, *, late: Callable[[], bool] = lambda: False) -> Reconciliation:
+    """Return the reconciler function's reconciliation; `late` is asked before every step."""
+    return Reconciliation(
+        surroundings=SiteSurroundings(site),
+        ledger=site.ledger,
+        slots=site.slots(f"reconciler-{os.getpid()}-{site.random.getrandbits(64):016x}"),
+        dispatch=dispatch(site),
+        receive=open_reception(site, late=late).receive,
+        random=site.random,
+        late=late,
+    )
+
+
 class SiteSurroundings:
-    """`reception.Surroundings` over a site."""
+    """`reception.Surroundings` and `reconciliation.Surroundings` over a site."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -123,6 +140,12 @@ class SiteSurroundings:
     ) -> Intake:
         """See `Surroundings`."""
         return self._site.intake(config, revision, version, cores)
+
+    def territory(self, connector: str, revision: int) -> Territory:
+        """See `reconciliation.Surroundings`."""
+        config = self._site.config(connector, revision)
+        store = self._site.store(config, revision)
+        return Territory(config, store, settles=config.endpoint_type in SETTLING)
 
     def cluster(self) -> str:
         """See `Surroundings`."""

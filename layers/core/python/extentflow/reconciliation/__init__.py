@@ -1,0 +1,109 @@
+"""The reconciler: mends what events, messages, planners and workers left undone.
+
+Owns: what is looked after, in turns, within the time there is. Refuses to know: schedules,
+adapters.
+
+    slots       lease over, at work still   fenced, settled, freed                  (`Slots.sweep`)
+    jobs        PLANNING, RUNNING           planned on, sent again, closed          (`jobs`)
+    connectors  RUNNING                     listed; what has no job is an arrival   (`listing`)
+
+Run every few minutes, by one at a time (two would do no harm, and most things twice). Every step
+may be cut short and repeated. A job ends here by its counters, or because it cannot be planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Protocol
+
+from extentflow.arrivals import Arrival
+from extentflow.engines.dispatch import Dispatch
+from extentflow.ledger import ConnectorState, Ledger
+from extentflow.reception import Received
+from extentflow.reconciliation.jobs import JobWatch, Patience, is_empty
+from extentflow.reconciliation.listing import Discovery, Territory
+from extentflow.reconciliation.report import Report, in_turns
+from extentflow.slots import Slots
+
+__all__ = ["Patience", "Reconciliation", "Report", "Surroundings", "Territory"]
+
+
+class Surroundings(Protocol):
+    """What reconciling needs of a process's outside world."""
+
+    def territory(self, connector: str, revision: int) -> Territory:
+        """Return what a connector reads. Raises Misconfigured."""
+        ...
+
+    def cluster(self) -> str:
+        """Return the id of the Kafka cluster that our workers deliver to."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """One process's reconciler. `late` says that there is no time for another step.
+
+    `receive` makes jobs of an arrival (see `Reception.receive`). `random` draws who begins, so that
+    with little time nobody always comes last.
+    """
+
+    surroundings: Surroundings
+    ledger: Ledger
+    slots: Slots
+    dispatch: Dispatch
+    receive: Callable[[Arrival], Received]
+    random: Random
+    late: Callable[[], bool] = lambda: False
+    patience: Patience = field(default_factory=Patience)
+
+    def run(self) -> Report:
+        """Do what time allows, a step of each part in turn; one that fails is told and counted."""
+        report = Report()
+        empty = is_empty(self.dispatch.queue)  # asked before anything is sent
+        parts = {
+            "slots": self._sweep(),
+            "jobs": self._jobs(empty_queue=empty),
+            "listings": self._listings(),
+        }
+        for step in in_turns(parts):
+            report += step
+        return report
+
+    def _sweep(self) -> Iterator[Report]:
+        swept = self.slots.sweep()
+        while not self.late() and next(swept, None) is not None:
+            yield Report(slots_recovered=1)
+
+    def _jobs(self, *, empty_queue: bool) -> Iterator[Report]:
+        watch = JobWatch(
+            ledger=self.ledger,
+            dispatch=self.dispatch,
+            patience=self.patience,
+            late=self.late,
+            cluster=self.surroundings.cluster(),
+            empty_queue=empty_queue,
+        )
+        names = list(self.ledger.connector_names())
+        self.random.shuffle(names)
+        yield from in_turns({f"jobs of connector {name}": watch.look(name) for name in names})
+
+    def _listings(self) -> Iterator[Report]:
+        since = self.dispatch.planner.clock.wall()
+        discovery = Discovery(self.ledger, self.receive, self.late, since)
+        connectors = list(self.ledger.connectors())
+        self.random.shuffle(connectors)
+        yield from in_turns(
+            {
+                f"listing for connector {one.name}": self._listing(
+                    discovery, one.name, one.revision
+                )
+                for one in connectors
+            }
+        )
+
+    def _listing(self, discovery: Discovery, connector: str, revision: int) -> Iterator[Report]:
+        if self.ledger.connector_state(connector) is ConnectorState.RUNNING:
+            yield from discovery.look(self.surroundings.territory(connector, revision))

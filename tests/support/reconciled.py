@@ -1,0 +1,214 @@
+"""The event path in memory with a reconciler, run after run, on a clock that a test moves.
+
+Owns: connectors over one store, who is asked what. Refuses to know: what a run should do.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from tests.support.queued import Queued
+from tests.support.world import World
+
+from extentflow.arrivals import Arrival
+from extentflow.connectors import ConnectorConfig
+from extentflow.engines.dispatch import Dispatch
+from extentflow.formats import Format
+from extentflow.ledger import ConnectorState
+from extentflow.model import Job, JobState, ObjectVersion
+from extentflow.planner import Intake, Planner
+from extentflow.reception import Received, Reception
+from extentflow.reconciliation import Patience, Reconciliation, Report, Territory
+from extentflow.slots import SlotPolicy
+from extentflow.storage import ObjectStore, RangeSource
+from extentflow.storage.ranges import RangeReader
+from extentflow.testing.ledger import MemoryLedger
+from extentflow.testing.queues import MemoryQueue
+from extentflow.testing.stores import MemoryStore
+
+BUCKET = "bucket"
+EVERY_SECONDS = 300.0
+PATIENCE = Patience(grace_seconds=300, stall_seconds=900)
+POLICY = SlotPolicy(count=4, lease_seconds=3, wait_seconds=1)
+
+
+def never() -> bool:
+    return False
+
+
+def after(steps: int) -> Callable[[], bool]:
+    """Time for so many questions, and none after."""
+    left = [steps]
+
+    def late() -> bool:
+        left[0] -= 1
+        return left[0] < 0
+
+    return late
+
+
+@dataclass
+class Reconciled:
+    """A queued world whose connectors read `bucket`; each run has a reconciler of its own."""
+
+    queued: Queued = field(default_factory=Queued)
+    stores: dict[str, ObjectStore] = field(default_factory=dict)
+    settling: frozenset[str] = frozenset()
+    broken: dict[str, Exception] = field(default_factory=dict)
+    patience: Patience = PATIENCE
+
+    def __post_init__(self) -> None:
+        self.configs: dict[str, ConnectorConfig] = {}
+        self.arrived: list[Arrival] = []
+        self.runs = 0
+        self.open: Callable[[Job], tuple[Format, RangeSource]] = self._open
+        self.connector("c")
+
+    # -- arranging ------------------------------------------------------------------------------
+
+    def connector(self, name: str, prefix: str = "", **changes: object) -> None:
+        """Store a connector that reads `bucket`."""
+        config = ConnectorConfig(
+            name=name, topic="records", s3_bucket=BUCKET, prefix=prefix, format="text"
+        )
+        self.configs[name] = replace(config, extent_bytes=4, **changes)  # type: ignore[arg-type]
+        self.ledger.put_connector(name, {"aws.s3.prefix": prefix})
+
+    def want(self, state: ConnectorState, name: str = "c") -> None:
+        assert self.ledger.set_connector_state(name, state)
+
+    def put(self, key: str, body: bytes = b"abcdefgh") -> ObjectVersion:
+        """Put an object of which nobody tells."""
+        assert isinstance(self.world.store, MemoryStore)
+        return self.world.store.put(BUCKET, key, body)
+
+    def registered(self, key: str, body: bytes = b"abcdefgh", **changes: bool) -> Job:
+        """An object whose planner died when its job was registered."""
+        version = self.put(key, body)
+        return self.planner.register(self._intake("c", version, **changes))
+
+    def sent(self, key: str, body: bytes = b"abcdefgh", **changes: bool) -> Job:
+        """An object whose extents were sent."""
+        return self.dispatch.start(self.registered(key, body, **changes))
+
+    def lose_messages(self) -> int:
+        """Take all messages off the queue; return how many there were."""
+        messages = self.queue.messages
+        for message in messages:
+            self.queue.delete(message)
+        return len(messages)
+
+    # -- acting ---------------------------------------------------------------------------------
+
+    def run(self, late: Callable[[], bool] = never) -> Report:
+        """Do one run, as a process that knows nothing of those before."""
+        self.runs += 1
+        dispatch = self.dispatch
+        reception = Reception(
+            surroundings=self,
+            planner=self.planner,
+            start=lambda job: dispatch.start(job, late=late),
+            kept=MemoryQueue(self.world.ticker.read),
+        )
+
+        def receive(arrival: Arrival) -> Received:
+            self.arrived.append(arrival)
+            return reception.receive(arrival)
+
+        return Reconciliation(
+            surroundings=self,
+            ledger=self.ledger,
+            slots=self.world.slots(f"reconciler-{self.runs}", policy=POLICY),
+            dispatch=dispatch,
+            receive=receive,
+            random=Random(self.runs),
+            late=late,
+            patience=self.patience,
+        ).run()
+
+    def run_for(self, seconds: float) -> Report:
+        """Run every five minutes for a while; return what was done in sum."""
+        total = Report()
+        end = self.world.ticker.now + seconds
+        while self.world.ticker.now < end:
+            self.world.ticker.now += EVERY_SECONDS
+            total += self.run()
+        return total
+
+    def work(self) -> None:
+        """Let a worker drain the queue."""
+        self.queued.drain(self.queued.worker())
+
+    # -- looking --------------------------------------------------------------------------------
+
+    @property
+    def world(self) -> World:
+        return self.queued.world
+
+    @property
+    def ledger(self) -> MemoryLedger:
+        return self.world.ledger
+
+    @property
+    def queue(self) -> MemoryQueue:
+        return self.queued.queue
+
+    @property
+    def planner(self) -> Planner:
+        return Planner(self.world.ledger, self.open, self.world.ticker.clock)
+
+    @property
+    def dispatch(self) -> Dispatch:
+        return Dispatch(self.planner, self.queue)
+
+    def state_of(self, job: Job) -> JobState:
+        return self.queued.now(job).state
+
+    def states(self) -> dict[str, JobState]:
+        """The state of every object's job."""
+        return {job.version.key: job.state for job in self.world.ledger.jobs()}
+
+    # -- the outside world ----------------------------------------------------------------------
+
+    def connectors(self) -> Iterator[tuple[ConnectorConfig, int]]:
+        for stored in self.ledger.connectors():
+            yield self.configs[stored.name], stored.revision
+
+    def state(self, config: ConnectorConfig) -> ConnectorState:
+        return self.ledger.connector_state(config.name)
+
+    def territory(self, connector: str, revision: int) -> Territory:
+        assert revision == 1
+        if connector in self.broken:
+            raise self.broken[connector]
+        store = self.stores.get(connector, self.world.store)
+        return Territory(self.configs[connector], store, settles=connector in self.settling)
+
+    def head(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> ObjectVersion:
+        assert (config, revision) == (self.configs[config.name], 1)
+        if arrival.key in self.broken:
+            raise self.broken[arrival.key]
+        return self.world.store.head(arrival.bucket, arrival.key, arrival.version_id)
+
+    def intake(
+        self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
+    ) -> Intake:
+        assert (revision, cores) == (1, 1)
+        return self._intake(config.name, version)
+
+    def cluster(self) -> str:
+        return self.world.broker.cluster
+
+    def _intake(self, connector: str, version: ObjectVersion, **changes: bool) -> Intake:
+        return Intake(
+            connector=connector,
+            revision=1,
+            version=version,
+            format="bytewise",
+            cluster=self.cluster(),
+            extent_bytes=4,
+            **changes,
+        )
+
+    def _open(self, job: Job) -> tuple[Format, RangeSource]:
+        return self.world.format, RangeReader(self.world.store, job.version)
