@@ -36,6 +36,12 @@ class IdentityContract:
 
         assert world.ledger.now() >= first
 
+    def test_the_first_app_id_stays(self, world: LedgerUnderTest) -> None:
+        first = world.ledger.bind("orders")
+
+        assert world.elsewhere().bind("others") == first
+        assert world.ledger.bind(first) == first
+
 
 class ConnectorContract:
     def test_each_changed_configuration_is_the_next_revision(self, world: LedgerUnderTest) -> None:

@@ -321,3 +321,36 @@ def test_extents_of_a_run_are_those_of_its_jobs() -> None:
 
     extents: list[Extent] = world.extents(known_job(world.ledger, report.jobs[0].job))
     assert sorted(engine.extents) == [(e.job, e.ordinal) for e in extents]
+
+
+class FailsLater(Here):
+    """Delivers the first task, then cannot go on."""
+
+    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+        super().run(tasks[:1], watch)
+        raise Misconfigured("topic extentflow.progress does not exist; create it")
+
+
+def test_a_run_that_breaks_after_records_were_delivered_reports_both() -> None:
+    world = World()
+
+    report = ingested(world, b"abcdefgh", engine=FailsLater(until_final(world.worker())))
+
+    assert (report.ok, report.broken) == (False, True)
+    assert report.errors == ("topic extentflow.progress does not exist; create it",)
+    assert [(job.done, job.records) for job in report.jobs] == [(1, 4)]
+
+
+def test_a_run_that_breaks_and_cannot_ask_how_its_jobs_stand_still_reports() -> None:
+    world = World()
+
+    class LosesTheLedger(FailsLater):
+        def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+            try:
+                super().run(tasks, watch)
+            finally:
+                world.ledger.refuse("job", times=100)
+
+    report = ingested(world, b"abcdefgh", engine=LosesTheLedger(until_final(world.worker())))
+
+    assert (report.ok, report.broken, report.jobs) == (False, True, ())

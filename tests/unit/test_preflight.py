@@ -167,3 +167,12 @@ def test_a_topic_that_takes_hardly_anything_is_named() -> None:
 
     assert found.startswith("topic records: max.message.bytes 200 is too small")
     assert "raise it to 1061 or more" in found
+
+
+def test_a_dead_letter_queue_that_takes_hardly_anything_is_named() -> None:
+    queue = TopicFacts("dead", 1, 150)
+
+    found = preflight.dead_letters_refused(queue)
+
+    assert found is not None
+    assert found.startswith("topic dead: max.message.bytes 150 is too small")

@@ -221,7 +221,7 @@ def test_a_refused_listing_is_not_an_empty_one() -> None:
         list(select(filled, Territory("orders", "bucket"), "in/"))
 
 
-# -- names that say that they are no data -----------------------------------------------------------
+# -- names that say that they are no data ----------------------------------------------------------
 
 
 def left_out(filled: MemoryStore, address: str, prefix: str = "") -> tuple[list[str], list[str]]:

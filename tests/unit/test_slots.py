@@ -14,7 +14,13 @@ from tests.support.ownership import CLIENT, GRACE_SECONDS, LEASE_SECONDS, ONE, S
 from tests.support.world import TOPIC
 
 from extentflow.clock import Clock
-from extentflow.errors import Conflict, Fenced, LedgerUnavailable, SinkUnavailable
+from extentflow.errors import (
+    Conflict,
+    Fenced,
+    LedgerUnavailable,
+    Misconfigured,
+    SinkUnavailable,
+)
 from extentflow.ledger import Claim, SlotItem
 from extentflow.model import ExtentState, JobState
 from extentflow.sink import ClientSettings, Progress, Records
@@ -33,7 +39,7 @@ def test_a_slot_is_leased_fenced_read_settled_and_marked_before_an_extent_is_cla
 
     scene.claim(scene.of("me", ONE), extent)
 
-    steps = [call for call in calls if call not in ("slot", "now", "job", "open")]
+    steps = [call for call in calls if call not in ("bind", "slot", "now", "job", "open")]
     assert steps == ["lease", "fence", "read", "settle", "mark", "extent", "claim"]
 
 
@@ -785,3 +791,16 @@ def test_a_swept_worker_that_lives_is_fenced_and_may_come_back() -> None:
         worker.commit(claim, position=1, records=1, bad=0)
     assert scene.delivered() == []
     assert scene.claim(worker, extent).item.position == 0
+
+
+def test_a_ledger_of_another_app_id_is_refused_before_a_slot_is_taken() -> None:
+    """Its slots stand for other transactional ids: nobody would be fenced."""
+    scene = Scene()
+    extent = scene.extent()
+    scene.ledger.bind("other")
+    before = list(scene.ledger.slots(scene.broker.cluster))
+
+    with pytest.raises(Misconfigured, match=r"belongs to app\.id=other, .* has app\.id=app"):
+        scene.of("me", ONE).claim(extent, CLIENT)
+
+    assert list(scene.ledger.slots(scene.broker.cluster)) == before

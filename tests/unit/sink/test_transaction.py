@@ -270,3 +270,17 @@ def test_closing_a_sink_aborts_what_is_open_before_the_producer_goes() -> None:
     sink.close()
 
     assert producer.calls == ["begin_transaction", "abort_transaction", "purge", "poll"]
+
+
+def test_a_transaction_after_an_abort_that_mended_a_commit_is_abandoned_like_any_other() -> None:
+    producer = ScriptedProducer(send_offsets_to_transaction=[KeyboardInterrupt(), None])
+    slot = transactions(producer)
+    with pytest.raises(KeyboardInterrupt):
+        slot.commit(Progress(epoch=1))
+    slot.abort()
+    with slot.begun():
+        pass
+
+    slot.abandon()
+
+    assert producer.calls[-2:] == ["begin_transaction", "abort_transaction"]

@@ -6,16 +6,24 @@ know: adapters, consoles, signals.
 
 from __future__ import annotations
 
+import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from extentflow.engines import Engine, Watch, drive
-from extentflow.errors import Misconfigured
+from extentflow.errors import ExtentflowError, Misconfigured
 from extentflow.ledger import Ledger
 from extentflow.model import Extent, ExtentState, Job, JobState, Outcome, Receipt
 from extentflow.planner import Intake, Planner
+
+
+log = logging.getLogger(__name__)
+
+# Ranges, offsets, slots: what differs between extents that fail for one cause.
+NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +48,19 @@ class JobReport:
     revision: int = 0
     delivered_before: bool = False
 
+    @property
+    def begun(self) -> bool:
+        """Whether anything of it is committed, or may be, by this run or an earlier one."""
+        return bool(self.records or self.bad or self.done) and not self.delivered_before
+
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What one run came to. `left_out`: it was stopped before every object had a job."""
+    """What one run came to.
+
+    `left_out`: it was stopped before every object had a job. `broken`: an error ended it, the first
+    of `errors`.
+    """
 
     engine: str
     seconds: float = 0.0
@@ -54,11 +71,16 @@ class RunReport:
     errors: tuple[str, ...] = ()
     stopped: bool = False
     left_out: bool = False
+    broken: bool = False
 
     @property
     def ok(self) -> bool:
         """Whether every job is DONE and none was left out."""
-        return not self.left_out and all(job.state == JobState.DONE for job in self.jobs)
+        return (
+            not self.left_out
+            and not self.broken
+            and all(job.state == JobState.DONE for job in self.jobs)
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON-ready values."""
@@ -94,8 +116,7 @@ class Tally:
         self.bytes_read += receipt.bytes_read
         self.peak_rss_bytes = max(self.peak_rss_bytes, receipt.peak_rss_bytes)
         if receipt.outcome is Outcome.FAILED:
-            cause = receipt.reason.replace(receipt.uri, "")
-            self._failed.setdefault(cause, []).append(receipt.reason)
+            self._failed.setdefault(NUMBER.sub("#", receipt.reason), []).append(receipt.reason)
         self.watch.see(receipt)
 
 
@@ -135,8 +156,15 @@ class Run:
         return self._drive([replayed])
 
     def _drive(self, jobs: Sequence[Job], *, left_out: bool = False) -> RunReport:
+        """Run jobs and report them.
+
+        An error that ends the run before anything was delivered is raised; later ones are part of
+        the report, because what was delivered is there to stay.
+        """
         tally = Tally(self.watch)
         started = time.monotonic()
+        broken: ExtentflowError | None = None
+        ended: Sequence[Job] = jobs
         try:
             ended = drive(
                 jobs,
@@ -146,23 +174,44 @@ class Run:
                 watch=tally,
                 stopped=self.stopped,
             )
+        except ExtentflowError as exc:
+            broken = exc
         finally:
             self.engine.close()
-        before = {job.id for job in jobs if job.state is JobState.DONE}
+        reports = self._reports(jobs, ended, broken)
+        if broken is not None and reports is not None and not any(r.begun for r in reports):
+            raise broken
         return RunReport(
             engine=self.name,
             seconds=time.monotonic() - started,
             records_this_run=tally.records,
             bytes_read=tally.bytes_read,
             worker_peak_rss_bytes=tally.peak_rss_bytes,
-            jobs=tuple(
-                replace(report(self.ledger, job), delivered_before=job.id in before)
-                for job in ended
-            ),
-            errors=tally.errors,
+            jobs=reports or (),
+            errors=(*(str(broken).splitlines() if broken else ()), *tally.errors),
             stopped=self.stopped(),
             left_out=left_out,
+            broken=broken is not None,
         )
+
+    def _reports(
+        self, jobs: Sequence[Job], ended: Sequence[Job], broken: ExtentflowError | None
+    ) -> tuple[JobReport, ...] | None:
+        """Return how the jobs stand; None where a broken run cannot even ask that."""
+        before = {job.id for job in jobs if job.state is JobState.DONE}
+        try:
+            return tuple(
+                replace(
+                    report(self.ledger, self.ledger.job(job.id) or job if broken else job),
+                    delivered_before=job.id in before,
+                )
+                for job in ended
+            )
+        except ExtentflowError as exc:
+            if broken is None:
+                raise
+            log.warning("how the jobs stand is unknown: %s", exc)
+            return None
 
 
 def report(ledger: Ledger, job: Job) -> JobReport:

@@ -78,7 +78,7 @@ def records_refused(config: ConnectorConfig, topic: Topic) -> str | None:
 def dead_letters_refused(queue: Topic) -> str | None:
     """Return why dead letters cannot be written to `queue`, with the remedy."""
     if not queue.compacted:
-        return None
+        return too_narrow(queue.name, queue.max_message_bytes)
     return (
         f"errors.deadletterqueue.topic.name={queue.name}: the topic is compacted, so that it takes "
         "only records with keys, and dead letters have none; name another topic, or set "

@@ -126,6 +126,7 @@ class _Tally:
     moves: int = 0
     started: float = 0.0
     fetched_before: int = field(default=0)
+    trouble: str = ""
     outage: bool = False
 
 
@@ -158,6 +159,7 @@ def run_extent(extent: Extent, work: Work, *, message: str = "") -> Receipt:
                 raise
             tally.outage = isinstance(exc, SinkUnavailable | LedgerUnavailable)
             log.warning("%s: %s; trying again", extent.uri, exc)
+            tally.trouble = str(exc)
         if tally.moves > moves:
             moves, tries = tally.moves, 0
             give_up = work.clock.monotonic() + work.limits.retry_seconds
@@ -225,6 +227,7 @@ def _deliver_claimed(claim: Claim, work: Work, tally: _Tally, *, out_of_time: bo
     totals = _Totals(item.position, item.records, item.bad)
     if item.attempts > work.limits.attempts and not tally.outage:
         error = f"{extent.uri}: gave up after {item.attempts - 1} attempts without progress"
+        error += f"; the last one: {tally.trouble}" if tally.trouble else ""
         return _fail(claim, work, totals, tally, error)
     try:
         if tally.outage and item.attempts > 1:

@@ -197,7 +197,10 @@ _OWNERSHIP = Group(
                 "write letters, digits, . _ - only, 100 characters at most",
             ),
             default="extentflow",
-            doc="Begins every transactional id and group. Grant ACLs on this prefix.",
+            doc=(
+                "Begins every transactional id and group; grant ACLs on this prefix. A ledger table"
+                " belongs to the first one that used it."
+            ),
         ),
         Key(
             name="ledger.table",

@@ -24,7 +24,13 @@ from dataclasses import dataclass, field
 from random import Random
 
 from extentflow.clock import Clock
-from extentflow.errors import Conflict, Fenced, LedgerUnavailable, ProgressUnknown
+from extentflow.errors import (
+    Conflict,
+    Fenced,
+    LedgerUnavailable,
+    Misconfigured,
+    ProgressUnknown,
+)
 from extentflow.ledger import Claim, ExtentItem, Lease, Ledger, Settlement, SlotItem
 from extentflow.model import Extent, ExtentState, Job
 from extentflow.sink import Broker, ClientSettings, Fence, Progress, Sink
@@ -93,6 +99,21 @@ class _Hold:
     lost: threading.Event = field(default_factory=threading.Event)
 
 
+def require_app(ledger: Ledger, app_id: str) -> None:
+    """Tie a ledger to `app_id`, which is part of every transactional id and of no item.
+
+    Raises:
+        Misconfigured: it belongs to another one, whose workers ours would not fence.
+    """
+    bound = ledger.bind(app_id)
+    if bound != app_id:
+        raise Misconfigured(
+            f"this ledger's table belongs to app.id={bound}, and this process has app.id={app_id}: "
+            "exactly once would not hold between the two; set the table's app.id, or name another "
+            "ledger.table"
+        )
+
+
 class Slots:
     """One worker process's ownership on one Kafka cluster.
 
@@ -116,6 +137,7 @@ class Slots:
         self._broker = broker
         self._policy = policy
         self._app_id = app_id
+        self._bound = False
         self._clock = clock
         self._random = random
         self._hold: _Hold | None = None
@@ -385,6 +407,9 @@ class Slots:
         return _Hold(lease, fence.open(), client, used_at=self._clock.wall())
 
     def _lease(self, seen: SlotItem) -> tuple[Lease, SlotItem] | None:
+        if not self._bound:
+            require_app(self._ledger, self._app_id)
+            self._bound = True
         return self._ledger.lease(seen, owner=self.owner, lease_seconds=self._policy.lease_seconds)
 
     def _take_over(self, lease: Lease, before: SlotItem, client: ClientSettings) -> Fence:

@@ -49,6 +49,7 @@ def init(*, as_json: AsJson = False) -> None:
     site = Site.from_environment()
     existed = site.ledger.exists()
     site.ledger.create_table()
+    site.require_app()
     site.broker.ensure_progress_topic()
     if as_json:
         output.print_json(
@@ -139,6 +140,7 @@ def _halves(problem: str) -> tuple[str, str]:
 def _table(site: Site) -> Finding:
     try:
         fact, table = f"{site.settings.ledger_table}, id {site.ledger.id}", site.ledger.describe()
+        site.require_app()
     except ExtentflowError as exc:
         return trouble("ledger table", exc)
     if table.problems:

@@ -118,6 +118,7 @@ def run(
     site = Site.from_environment()
     config, revision = site.connector(connector)
     require_running(site, connector)
+    site.require_app()
     versions = list(selected(site, config, revision, addresses))
     preflight.check(config, site.broker, versions)
     if not versions:
@@ -163,6 +164,7 @@ def replay(
     if since is not None or dry_run:
         raise Misconfigured("--since and --dry-run go with --dlq")
     found = known_job(site.ledger, job or "")
+    site.require_app()
     config = site.config(found.connector, found.revision)
     preflight.check(config, site.broker, [found.version])
     check_cluster(found, site.broker.cluster)
@@ -292,5 +294,8 @@ def _remedy(report: JobReport) -> str:
     if report.state == JobState.SUPERSEDED:
         return f"{why}; run the address again to deliver the new version"
     if report.state == JobState.FAILED:
-        return f"{why}; mend the cause, then `extentflow replay {report.job}`"
+        return (
+            f"{why}; mend the cause, then `extentflow replay {report.job}` (an object that was "
+            "replaced is a new job: run its address again)"
+        )
     return f"{why}; the same command resumes it"

@@ -54,7 +54,9 @@ def decompressed(
                 yield b"".join(gathered)
                 gathered, size = [], 0
     except _Broken as exc:
-        raise CorruptObject(f"{uri}: {codec}: {exc}; replace the object and replay") from exc
+        raise CorruptObject(
+            f"{uri}: {codec}: {exc}; replace the object, then run its address again"
+        ) from exc
     if size:
         yield b"".join(gathered)
 

@@ -134,6 +134,14 @@ class Ledger(Protocol):
         """Random id written when the table was created; part of every transactional id."""
         ...
 
+    def bind(self, app_id: str) -> str:
+        """Tie the ledger to an `app.id`, once for all; return the one that it is tied to.
+
+        Slots and claims carry no `app.id`, and the transactional ids that they stand for do: under
+        another one nobody would be fenced, and every proof would be looked for in the wrong group.
+        """
+        ...
+
     def now(self) -> float:
         """Return seconds since the epoch on the *server's* clock.
 

@@ -72,6 +72,14 @@ class DynamoLedger(DynamoJobs, DynamoExtents, DynamoNotes):
             self._identity = self._identify()
         return self._identity
 
+    def bind(self, app_id: str) -> str:
+        """Tie the ledger to an `app.id`; the first one stays."""
+        item = self._items.get(items.LEDGER_KEY) or {}
+        if "app_id" not in item:
+            item = self._items.store("tying the ledger to app.id", writes.bind(app_id))
+        bound: str = item["app_id"]
+        return bound
+
     def _identify(self) -> str:
         item = self._items.get(items.LEDGER_KEY)
         if item is None:

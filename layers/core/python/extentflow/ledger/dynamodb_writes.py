@@ -45,6 +45,11 @@ def identify(identity: str) -> Write:
     return Write(items.LEDGER_KEY, _is_new(), {"id": identity})
 
 
+def bind(app_id: str) -> Write:
+    """Tie the ledger to an `app.id` unless it is tied already."""
+    return Write(items.LEDGER_KEY, Attr("app_id").not_exists(), {"app_id": app_id})
+
+
 def add_revision(version: ConnectorVersion) -> tuple[Write, ...]:
     """Store a revision beside the one before it and make it the latest."""
     name, revision = version.name, version.revision

@@ -117,7 +117,7 @@ class Transactions:
         with self._client.calling() as producer:
             if self._open:
                 self._resume(producer.abort_transaction)
-        self._open = self._torn = False
+        self._open = self._torn = self._committing = False
         self._client.forgive()
 
     def abandon(self) -> None:

@@ -49,6 +49,7 @@ class MemoryLedger:
         self.on_answer: Callable[[str], None] = _ignore
         self._identity = identity or secrets.token_hex(6)
         self._clock = clock
+        self._app_id = ""
         self._lock = threading.Lock()
         self._away: Counter[str] = Counter()
         self._lost: Counter[str] = Counter()
@@ -95,6 +96,12 @@ class MemoryLedger:
     def id(self) -> str:
         """Return the ledger's identity."""
         return self._identity
+
+    def bind(self, app_id: str) -> str:
+        """Tie the ledger to an `app.id`."""
+        with self._call("bind"):
+            self._app_id = self._app_id or app_id
+            return self._app_id
 
     def now(self) -> float:
         """Return the injected clock's time."""

@@ -70,7 +70,9 @@ class MemoryQueue:
     def delete(self, message: Message) -> None:
         """See `Queue.delete`."""
         with self._call("delete"):
-            self._kept.pop(message.id, None)
+            kept = self._kept.get(message.id)
+            if kept is not None and kept.message.handle == message.handle:
+                del self._kept[message.id]
 
     def delay(self, message: Message, seconds: float) -> None:
         """See `Queue.delay`."""

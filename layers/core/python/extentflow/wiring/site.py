@@ -29,7 +29,7 @@ from extentflow.sink import ClientSettings
 from extentflow.sink.broker import KafkaBroker
 from extentflow.sink.patience import Patience as SinkPatience
 from extentflow.sink.topics import TopicFacts
-from extentflow.slots import SlotPolicy, Slots
+from extentflow.slots import SlotPolicy, Slots, require_app
 from extentflow.storage import ObjectStore, RangeSource, open_store
 from extentflow.storage.ranges import RangeReader
 from extentflow.wiring import options
@@ -187,6 +187,14 @@ class Site:
         )
 
     # -- ownership ------------------------------------------------------------------------------
+
+    def require_app(self) -> None:
+        """Tie the ledger to our `app.id`.
+
+        Raises:
+            Misconfigured: it belongs to another one, whose workers nobody of ours would fence.
+        """
+        require_app(self.ledger, self.settings.app_id)
 
     def slots(self, owner: str) -> Slots:
         """Return ownership under the unique name `owner`."""

@@ -63,6 +63,13 @@ _NO_ANSWER = (
 
 
 _LIMITS = Limits()
+_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+
+
+def _usual_endpoint(region: str | None) -> str:
+    """Return where the SDK goes by itself, in words."""
+    given = [os.environ[name] for name in _ENDPOINT_VARIABLES if os.environ.get(name)]
+    return given[0] if given else f"AWS S3 ({region or 'default region'})"
 
 
 class S3Store:
@@ -81,7 +88,7 @@ class S3Store:
         self._options = options
         self._patience = patience.within(options.retry_seconds)
         self._limits = limits
-        self.endpoint = options.endpoint or f"AWS S3 ({options.region or 'default region'})"
+        self.endpoint = options.endpoint or _usual_endpoint(options.region)
         self._begin()
         _living.add(self)
 
