@@ -19,7 +19,6 @@ from extentflow.ledger import Ledger
 from extentflow.model import Extent, ExtentState, Job, JobState, Outcome, Receipt
 from extentflow.planner import Intake, Planner
 
-
 log = logging.getLogger(__name__)
 
 # Ranges, offsets, slots: what differs between extents that fail for one cause.
