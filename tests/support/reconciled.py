@@ -178,14 +178,14 @@ class Reconciled:
         return self.ledger.connector_state(config.name)
 
     def territory(self, connector: str, revision: int) -> Territory:
-        assert revision == 1
+        assert (self.configs[connector], revision) in list(self.connectors())
         if connector in self.broken:
             raise self.broken[connector]
         store = self.stores.get(connector, self.world.store)
         return Territory(self.configs[connector], store, settles=connector in self.settling)
 
     def head(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> ObjectVersion:
-        assert (config, revision) == (self.configs[config.name], 1)
+        assert (config, revision) in list(self.connectors())
         if arrival.key in self.broken:
             raise self.broken[arrival.key]
         return self.world.store.head(arrival.bucket, arrival.key, arrival.version_id)
@@ -193,16 +193,18 @@ class Reconciled:
     def intake(
         self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
     ) -> Intake:
-        assert (revision, cores) == (1, 1)
-        return self._intake(config.name, version)
+        assert cores == 1
+        return self._intake(config.name, version, revision)
 
     def cluster(self) -> str:
         return self.world.broker.cluster
 
-    def _intake(self, connector: str, version: ObjectVersion, **changes: bool) -> Intake:
+    def _intake(
+        self, connector: str, version: ObjectVersion, revision: int = 1, **changes: bool
+    ) -> Intake:
         return Intake(
             connector=connector,
-            revision=1,
+            revision=revision,
             version=version,
             format="bytewise",
             cluster=self.cluster(),
