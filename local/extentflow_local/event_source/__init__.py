@@ -9,4 +9,9 @@ what functions do; where servers run.
     schedule   time -> function
     pool       a function's environments                   execution, runtime_api, serving
     source     all of it, from start to stop
+
+    around = Surroundings(sqs=stack.endpoint("sqs"), environment=stack.environment())
+    place = Place(directory=logs, functions=Path("functions"), layers=[Path("layers/core/python")])
+    with EventSource(read_template(template, around), place) as source:
+        source.deployment.outputs["ArrivalsQueueUrl"], source.url, source.trigger("reconciler")
 """

@@ -47,7 +47,7 @@ class Pool:
 
     def __init__(self, start: Callable[[], Environment], most: int) -> None:
         self._start = start
-        self._most = most
+        self.most = most
         self._changed = threading.Condition()
         self._idle: list[Environment] = []
         self._busy: list[Environment] = []
@@ -94,7 +94,7 @@ class Pool:
     def _take(self) -> Environment | None:
         """Return an environment that is nobody else's, None when there will be none."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or len(self._busy) < self._most)
+            self._changed.wait_for(lambda: self._closed or len(self._busy) < self.most)
             if self._closed:
                 return None
             gone = [environment for environment in self._idle if not environment.alive()]

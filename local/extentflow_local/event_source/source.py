@@ -7,6 +7,7 @@ run, what functions do.
     stop: receive and take no more, let what runs end, stop every process
 """
 
+import logging
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -27,6 +28,8 @@ from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
+
+log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 30.0
 _CLOCK = Clock()
@@ -115,6 +118,8 @@ class EventSource:
         self._waking += self._tickers.values()
         for one in self._waking:
             one.start()
+        for name, pool in self._pools.items():
+            log.info("%s runs in %d processes at most", name, pool.most)
 
     def stop(self, *, grace_seconds: float = GRACE_SECONDS) -> None:
         """Take nothing more, let invocations end for `grace_seconds`, end every process.
