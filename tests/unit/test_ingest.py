@@ -9,7 +9,12 @@ from tests.support.here import Here, Noted, until_final
 from tests.support.world import World, expected
 
 from extentflow.engines import Task, Watch
-from extentflow.errors import LedgerUnavailable, Misconfigured, ProgressUnknown
+from extentflow.errors import (
+    LedgerUnavailable,
+    Misconfigured,
+    ProgressUnknown,
+    SinkUnavailable,
+)
 from extentflow.ingest import Run, RunReport, Tally, known_job, report
 from extentflow.model import Extent, Job, JobState, Outcome, Receipt
 from extentflow.runner import run_extent
@@ -354,3 +359,37 @@ def test_a_run_that_breaks_and_cannot_ask_how_its_jobs_stand_still_reports() -> 
     report = ingested(world, b"abcdefgh", engine=LosesTheLedger(until_final(world.worker())))
 
     assert (report.ok, report.broken, report.jobs) == (False, True, ())
+
+
+# -- announcing -----------------------------------------------------------------------------------
+
+
+def test_a_run_announces_its_jobs_when_it_is_over() -> None:
+    world = World()
+    given: list[Job] = []
+    run = replace(driver(world, Here(until_final(world.worker()))), announce=given.extend)
+
+    report = run.ingest(
+        world.intake(world.put(body, body.decode())) for body in (b"abcdefgh", b"ab!d")
+    )
+
+    assert [(job.id, job.state) for job in given] == [
+        (job.job, JobState(job.state)) for job in report.jobs
+    ]
+    assert [job.state for job in given] == [JobState.DONE, JobState.FAILED]
+
+
+def test_a_run_whose_jobs_cannot_be_announced_is_no_worse_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def away(_jobs: Sequence[Job]) -> None:
+        raise SinkUnavailable("no broker answers")
+
+    world = World()
+    run = replace(driver(world, Here(until_final(world.worker()))), announce=away)
+
+    report = run.ingest(iter([world.intake(world.put(b"abc"))]))
+
+    assert report.ok
+    assert "not every job's end was announced" in caplog.text
+    assert "no broker answers" in caplog.text

@@ -9,6 +9,7 @@ provider's errors in one place, with `raise ... from exc`.
     │   ├── SinkUnavailable       broker: away, or the outcome of a commit is unknown
     │   ├── LedgerUnavailable     table: away, throttled, or the outcome of a write is unknown
     │   ├── QueueUnavailable      queue: away or throttled; messages may have been sent
+    │   ├── BusUnavailable        event bus: away or throttled; events may have been put
     │   └── Fenced                somebody else owns our slot by now; acquire anew
     ├── Permanent                 retrying changes nothing; a person has to act
     │   ├── ObjectGone            the pinned version no longer exists
@@ -48,6 +49,10 @@ class LedgerUnavailable(Retryable):
 
 class QueueUnavailable(Retryable):
     """The queue is away or throttled; what was being sent may have arrived."""
+
+
+class BusUnavailable(Retryable):
+    """The event bus is away or throttled; what was being put may have arrived."""
 
 
 class Fenced(Retryable):

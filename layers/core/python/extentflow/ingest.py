@@ -16,7 +16,8 @@ from typing import Any
 from extentflow.engines import Engine, Watch, drive
 from extentflow.errors import ExtentflowError, Misconfigured
 from extentflow.ledger import Ledger
-from extentflow.model import Extent, ExtentState, Job, JobState, Outcome, Receipt
+from extentflow.ledger.totals import committed
+from extentflow.model import Extent, Job, JobState, Outcome, Receipt
 from extentflow.planner import Intake, Planner
 
 log = logging.getLogger(__name__)
@@ -125,7 +126,10 @@ def _counted(first: str, *others: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A driver with its engine. `stopped` says whether a person stopped the run."""
+    """A driver with its engine. `stopped` says whether a person stopped the run.
+
+    `announce` is given every job of a run when it is over.
+    """
 
     name: str
     engine: Engine
@@ -133,6 +137,7 @@ class Run:
     ledger: Ledger
     watch: Watch
     stopped: Callable[[], bool] = lambda: False
+    announce: Callable[[Sequence[Job]], object] = lambda _jobs: None
 
     def ingest(self, intakes: Iterator[Intake], *, again: bool = False) -> RunReport:
         """Register a job per intake and run them all; jobs that are final are only reported."""
@@ -180,7 +185,7 @@ class Run:
         reports = self._reports(jobs, ended, broken)
         if broken is not None and reports is not None and not any(r.begun for r in reports):
             raise broken
-        return RunReport(
+        came_to = RunReport(
             engine=self.name,
             seconds=time.monotonic() - started,
             records_this_run=tally.records,
@@ -192,6 +197,17 @@ class Run:
             left_out=left_out,
             broken=broken is not None,
         )
+        if broken is None:
+            self._announce(ended)
+        return came_to
+
+    def _announce(self, jobs: Sequence[Job]) -> None:
+        try:
+            self.announce(jobs)
+        except ExtentflowError as exc:
+            log.warning(
+                "not every job's end was announced; the next run of the same objects does: %s", exc
+            )
 
     def _reports(
         self, jobs: Sequence[Job], ended: Sequence[Job], broken: ExtentflowError | None
@@ -215,9 +231,7 @@ class Run:
 
 def report(ledger: Ledger, job: Job) -> JobReport:
     """Return a job with its exact totals."""
-    totals = ledger.progress(job.id)
-    unfinished = [] if job.state is JobState.DONE else list(ledger.extents(job.id))
-    unfinished = [item for item in unfinished if item.state is not ExtentState.DONE]
+    totals = committed(ledger, job)
     return JobReport(
         job=job.id,
         uri=job.version.uri,
@@ -227,8 +241,8 @@ def report(ledger: Ledger, job: Job) -> JobReport:
         extents=job.plan.count,
         done=totals.done,
         failed=totals.failed,
-        records=totals.records + sum(item.records for item in unfinished),
-        bad=totals.bad + sum(item.bad for item in unfinished),
+        records=totals.records,
+        bad=totals.bad,
         object_bytes=job.version.size,
         revision=job.revision,
     )

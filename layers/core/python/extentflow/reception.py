@@ -93,13 +93,14 @@ class Reception:
     """Turns arrivals into jobs.
 
     `start` plans a job and sends its extents; `kept` holds for people what was not understood, and
-    what no connector wants.
+    what no connector wants. `announce` is given a message's jobs: some end when they are planned.
     """
 
     surroundings: Surroundings
     planner: Planner
     start: Callable[[Job], Job]
     kept: Queue
+    announce: Callable[[Sequence[Job]], object] = lambda _jobs: None
 
     def take(self, body: str) -> list[Received]:
         """Deal with one message of the arrivals queue, of any dialect; harmless when repeated.
@@ -130,7 +131,14 @@ class Reception:
         for document, why in kept:  # once, when the message is over
             log.warning("kept for people: %s", why)
             self.kept.send([document], reason=why)
+        self._tell([job for one in found for job in one.jobs])
         return found
+
+    def _tell(self, jobs: Sequence[Job]) -> None:
+        try:
+            self.announce(jobs)
+        except ExtentflowError as exc:
+            log.warning("ends of jobs are announced later: %s", exc)
 
     def receive(self, arrival: Arrival) -> Received:
         """Register and start a job per connector that wants the object; harmless when repeated.

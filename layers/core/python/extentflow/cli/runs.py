@@ -5,7 +5,7 @@ Owns: these commands, signals, the report of a run. Refuses to know: how an engi
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -24,6 +24,7 @@ from extentflow.model import JobState, ObjectVersion
 from extentflow.planner import check_cluster
 from extentflow.selection import Territory, select
 from extentflow.wiring import Site, open_engine
+from extentflow.wiring.announcing import open_announcements
 
 INCOMPLETE = 1
 STOPPED = 130
@@ -125,9 +126,21 @@ def run(
         _show(RunReport(engine), as_json=as_json)
         return
     chosen = open_engine(site, engine, cores=cores, master=master, max_tasks=config.max_tasks)
-    with _signals_stop(chosen) as stopped, RunProgress(output.err) as progress:
+    with (
+        closing(open_announcements(site)) as announcements,
+        _signals_stop(chosen) as stopped,
+        RunProgress(output.err) as progress,
+    ):
         intakes = (site.intake(config, revision, version, chosen.cores) for version in versions)
-        driver = Run(engine, chosen, site.planner(), site.ledger, progress, stopped)
+        driver = Run(
+            engine,
+            chosen,
+            site.planner(),
+            site.ledger,
+            progress,
+            stopped,
+            announcements.announce,
+        )
         report = driver.ingest(intakes, again=again)
     _note_older(report, revision)
     before = sum(job.delivered_before for job in report.jobs)
@@ -169,8 +182,20 @@ def replay(
     preflight.check(config, site.broker, [found.version])
     check_cluster(found, site.broker.cluster)
     chosen = open_engine(site, engine, cores=cores, master=master, max_tasks=config.max_tasks)
-    with _signals_stop(chosen) as stopped, RunProgress(output.err) as progress:
-        driver = Run(engine, chosen, site.planner(), site.ledger, progress, stopped)
+    with (
+        closing(open_announcements(site)) as announcements,
+        _signals_stop(chosen) as stopped,
+        RunProgress(output.err) as progress,
+    ):
+        driver = Run(
+            engine,
+            chosen,
+            site.planner(),
+            site.ledger,
+            progress,
+            stopped,
+            announcements.announce,
+        )
         report = driver.replay(found, ordinal=extent, accept_duplicates=accept_duplicates)
     latest = site.ledger.connector(found.connector)
     if latest is not None:

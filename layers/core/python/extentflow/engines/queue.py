@@ -26,14 +26,23 @@ from __future__ import annotations
 import json
 import logging
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 
 from extentflow.engines.dispatch import Dispatch
 from extentflow.errors import ExtentflowError, Misconfigured, Permanent, ProgressUnknown, reason
 from extentflow.keeper import Keeper
 from extentflow.ledger import ConnectorState, Ledger
-from extentflow.model import JOB_ID_DIGITS, Extent, ExtentState, JobState, Outcome, Receipt
+from extentflow.model import (
+    JOB_ID_DIGITS,
+    Extent,
+    ExtentState,
+    Job,
+    JobState,
+    Outcome,
+    Receipt,
+)
 from extentflow.queues import Message, Queue
 from extentflow.runner import Work, fail_extent, run_extent
 
@@ -65,7 +74,8 @@ class QueueWorker:
 
     `hide_seconds` is how long a message stays hidden while its extent is in work; it is renewed
     with the lease, every `renew_seconds`. A message that comes back does so after about
-    `first_delay_seconds`, doubled with every receive, at most `longest_delay_seconds`.
+    `first_delay_seconds`, doubled with every receive, at most `longest_delay_seconds`. `ended`
+    announces a job's end; where it fails, whoever sweeps announces it later.
     """
 
     work: Work
@@ -78,6 +88,7 @@ class QueueWorker:
     renew_seconds: float = 20.0
     first_delay_seconds: float = 5.0
     longest_delay_seconds: float = 300.0
+    ended: Callable[[Job], None] = lambda _job: None
 
     def handle(self, message: Message) -> Answer:
         """Do what a message asks for.
@@ -122,10 +133,10 @@ class QueueWorker:
 
     def _stopped(self, extent: Extent, message: Message, *, failed: bool) -> Answer:
         why = f"connector {extent.connector} was stopped"
-        self.ledger.end(extent.job, JobState.CANCELLED, why)
+        job = self.ledger.end(extent.job, JobState.CANCELLED, why)
         if failed:
-            return self._bury(message, f"{why}; resume it before a replay")
-        return Answer()
+            self._bury(message, f"{why}; resume it before a replay")
+        return self._told(job, Answer())
 
     def _reopen(self, extent: Extent, message: Message) -> Answer | None:
         job = self.ledger.job(extent.job)
@@ -134,8 +145,8 @@ class QueueWorker:
         try:
             self.ledger.reopen(job.id, extent.ordinal)
         except ProgressUnknown as exc:
-            self.ledger.close(job.id)  # a slot's next owner found out, and it looks at no job
-            return self._bury(message, reason(exc))
+            job = self.ledger.close(job.id)  # a slot's next owner found out, it looks at no job
+            return self._told(job, self._bury(message, reason(exc)))
         return None
 
     def _run(self, extent: Extent, message: Message) -> Receipt:
@@ -170,8 +181,23 @@ class QueueWorker:
             self.dispatch.follow(job, extent)
         superseded = job is not None and job.state is JobState.SUPERSEDED
         if receipt.outcome is Outcome.FAILED and not superseded:
-            return replace(self._bury(message, receipt.reason), receipt=receipt)
-        return Answer(receipt=receipt)
+            self._bury(message, receipt.reason)
+        return self._told(job, Answer(receipt=receipt))
+
+    def _told(self, job: Job | None, answer: Answer) -> Answer:
+        """Announce a job's end when all else is done; that never changes what becomes of a message.
+
+        Last, because a message that comes back after its extent FAILED would be a replay.
+        """
+        if job is None or job.state.open or job.announced:
+            return answer
+        try:
+            self.ended(job)
+        except ExtentflowError as exc:
+            log.warning("the end of job %s is announced later: %s", job.id, exc)
+        except Exception:
+            log.exception("the end of job %s is announced later: unexpected error", job.id)
+        return answer
 
     def _bury(self, message: Message, why: str) -> Answer:
         """Move a message to the dead letter queue: sent there first, so that it is never lost."""

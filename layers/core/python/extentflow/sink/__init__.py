@@ -19,6 +19,7 @@ import pyarrow as pa
 
 METADATA_LIMIT_CHARACTERS = 4_095
 PROGRESS_TOPIC = "extentflow.progress"
+JOBS_TOPIC = "extentflow.jobs"
 
 Headers = Sequence[tuple[str, bytes]]
 

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from extentflow.errors import Misconfigured
-from extentflow.sink import ClientSettings, Progress, Sink
+from extentflow.sink import JOBS_TOPIC, ClientSettings, Progress, Sink
 from extentflow.sink.flush import FlushingSink
 from extentflow.sink.layout import trusted_library
 from extentflow.sink.native import Library
@@ -25,12 +25,15 @@ from extentflow.sink.topics import (
     TopicFacts,
     broker_config,
     cluster_id,
+    ensure_jobs_topic,
     ensure_progress_topic,
     topic_facts,
 )
 from extentflow.sink.transaction import Arrays, TransactionalSink, Transactions, initialise
 
 TRANSACTION_TIMEOUT_MS = 30_000
+# Job events are few, and somebody waits for each of them.
+NEWS = ClientSettings(producer={"linger.ms": "0"}, exactly_once=False)
 
 
 class KafkaBroker:
@@ -100,6 +103,19 @@ class KafkaBroker:
             plain = idempotent_settings(self._kafka, client, delivery_timeout_ms=timeout_ms)
         asking = client_settings(self._kafka, client.producer)
         return KafkaFence(owner, identity, asking, plain, self._patience, arrays=self._arrays)
+
+    def open_news(self) -> Sink:
+        """Return a sink for job events, which belongs to no slot and is flushed by its commit.
+
+        `extentflow.jobs` is created unless it exists. Raises as `ensure_progress_topic`.
+        """
+        with self._admin() as admin:
+            ensure_jobs_topic(admin)
+        timeout_ms = round(self._patience.commit_seconds * 1000)
+        settings = idempotent_settings(self._kafka, NEWS, delivery_timeout_ms=timeout_ms)
+        return FlushingSink(
+            functools.partial(Client, settings, f"topic {JOBS_TOPIC}"), self._patience
+        )
 
     @functools.cached_property
     def _arrays(self) -> Arrays | None:

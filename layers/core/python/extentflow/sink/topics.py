@@ -1,7 +1,7 @@
 """What the cluster says about itself and its topics.
 
-Owns: the AdminClient (one per question, dropped after the answer), topic facts, the progress
-topic. Refuses to know: producers, records.
+Owns: the AdminClient (one per question, dropped after the answer), topic facts, the two topics
+that are ours. Refuses to know: producers, records.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from extentflow.errors import Misconfigured, SinkUnavailable
-from extentflow.sink import PROGRESS_TOPIC
+from extentflow.sink import JOBS_TOPIC, PROGRESS_TOPIC
 from extentflow.sink.asking import Answer, Questions
 from extentflow.sink.patience import Patience
 from extentflow.sink.producer import LOG
@@ -116,17 +116,29 @@ def ensure_progress_topic(admin: Admin) -> None:
         Misconfigured: it is missing and may not be created.
         SinkUnavailable: no answer.
     """
-    if _glance(admin, PROGRESS_TOPIC):
+    _ensure(admin, PROGRESS_TOPIC, {})
+
+
+def ensure_jobs_topic(admin: Admin) -> None:
+    """Create the topic of job events unless it exists; raises as `ensure_progress_topic`.
+
+    It keeps a job's last event as long as the cluster keeps records.
+    """
+    _ensure(admin, JOBS_TOPIC, {"cleanup.policy": "compact,delete"})
+
+
+def _ensure(admin: Admin, name: str, config: Mapping[str, str]) -> None:
+    if _glance(admin, name):
         return
     try:
-        admin.ask(lambda seconds: _create(admin, PROGRESS_TOPIC, seconds))
+        admin.ask(lambda seconds: _create(admin, name, config, seconds))
     except Misconfigured as exc:
         raise Misconfigured(
-            f"topic {PROGRESS_TOPIC} is missing and could not be created; "
+            f"topic {name} is missing and could not be created; "
             f"create it with one partition ({exc})"
         ) from exc
-    if not _partitions(admin, [PROGRESS_TOPIC]):
-        raise SinkUnavailable(f"topic {PROGRESS_TOPIC} was created, but brokers do not show it")
+    if not _partitions(admin, [name]):
+        raise SinkUnavailable(f"topic {name} was created, but brokers do not show it")
 
 
 def require_progress_topic(admin: Admin) -> None:
@@ -165,10 +177,9 @@ def _glance(admin: Admin, name: str) -> int:
     return admin.ask(question)
 
 
-def _create(admin: Admin, name: str, seconds: float) -> None:
-    (future,) = admin.client.create_topics(
-        [NewTopic(name, num_partitions=1)], request_timeout=seconds
-    ).values()
+def _create(admin: Admin, name: str, config: Mapping[str, str], seconds: float) -> None:
+    topic = NewTopic(name, num_partitions=1, config=dict(config))
+    (future,) = admin.client.create_topics([topic], request_timeout=seconds).values()
     try:
         future.result()
     except KafkaException as exc:

@@ -23,6 +23,7 @@ from extentflow.queues.sqs import SqsQueue
 from extentflow.reception import Reception
 from extentflow.reconciliation import Reconciliation, Territory
 from extentflow.settings import WorkerSettings, variable
+from extentflow.wiring.announcing import ANNOUNCING_SECONDS, open_announcements, unless_late
 from extentflow.wiring.site import Site
 from extentflow.wiring.worker import work_of
 
@@ -75,6 +76,7 @@ def open_reception(
         planner=sending.planner,
         start=lambda job: sending.start(job, late=late),
         kept=kept or queue(site.settings, "arrivals_dlq_url"),
+        announce=unless_late(late, open_announcements(site).announce),
     )
 
 
@@ -98,6 +100,9 @@ def open_queue_worker(
         random=site.random,
         hide_seconds=HIDE_SECONDS,
         renew_seconds=site.settings.lease_seconds / 3,
+        ended=unless_late(
+            lambda: seconds_left() < ANNOUNCING_SECONDS, open_announcements(site).announce_ended
+        ),
     )
 
 

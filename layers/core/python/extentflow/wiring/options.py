@@ -89,6 +89,11 @@ def brief_sink_patience() -> sink.Patience:
     )
 
 
+def announcing_patience() -> sink.Patience:
+    """Return how long brokers are waited for with an event; whoever sweeps tells it later."""
+    return sink.Patience(request_seconds=4.0, commit_seconds=8.0)
+
+
 def format_options(config: ConnectorConfig, name: str, compression: str) -> FormatOptions:
     """Return how objects of that format and compression are decoded."""
     return FormatOptions(

@@ -25,7 +25,7 @@ from extentflow.model import Extent, Job, ObjectVersion
 from extentflow.pipeline import Pipeline
 from extentflow.planner import Intake, Planner
 from extentflow.settings import WorkerSettings
-from extentflow.sink import ClientSettings
+from extentflow.sink import ClientSettings, Sink
 from extentflow.sink.broker import KafkaBroker
 from extentflow.sink.patience import Patience as SinkPatience
 from extentflow.sink.topics import TopicFacts
@@ -91,6 +91,10 @@ class Site:
             patience=patience,
         )
 
+    def open_news(self) -> Sink:
+        """Return a sink for job events, of no slot, that does not wait for long."""
+        return self._open_broker(options.announcing_patience()).open_news()
+
     def topic(self, name: str) -> TopicFacts:
         """Return a topic's facts, asked for once per process."""
         if name not in self._topics:
@@ -123,6 +127,10 @@ class Site:
                 )
             self._configs[name, revision] = parse_connector(stored.config)
         return self._configs[name, revision]
+
+    def topic_of(self, job: Job) -> str:
+        """Return the topic of a job's records."""
+        return self.config(job.connector, job.revision).topic_for(job.version)
 
     def revision(self, extent: Extent) -> int:
         """Return the connector revision that the extent's job pins."""

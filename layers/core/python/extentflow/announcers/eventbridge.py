@@ -1,0 +1,203 @@
+"""Ends of jobs on an EventBridge bus.
+
+Owns: the client, batches, which refusals pass. Refuses to know: what an event says, beyond that its
+reason may be cut where the bus would not take the whole.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    NoCredentialsError,
+    NoRegionError,
+)
+from botocore.exceptions import ConnectionError as BotoConnectionError
+from botocore.parsers import ResponseParserError
+
+from extentflow.announcements import JobEvent
+from extentflow.clock import Clock
+from extentflow.errors import BusUnavailable, Misconfigured
+
+if TYPE_CHECKING:
+    from mypy_boto3_events import EventBridgeClient
+    from mypy_boto3_events.type_defs import PutEventsRequestEntryTypeDef
+
+log = logging.getLogger(__name__)
+
+SOURCE = "extentflow"
+BATCH_ENTRIES = 10
+BATCH_BYTES = 256 << 10  # what every region takes, for one entry and for a batch
+TIME_BYTES = 14  # what the service counts for an entry's time
+TRIES = 3
+FIRST_PAUSE_SECONDS = 0.1
+SERVER_ERROR = 500
+
+PASSING_CODES = frozenset(
+    {
+        "InternalException",
+        "InternalFailure",
+        "InternalServerError",
+        "LimitExceededException",
+        "ServiceUnavailable",
+        "Throttling",
+        "ThrottlingException",
+    }
+)
+NO_ANSWER = (
+    BotoConnectionError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    ResponseParserError,
+)
+REMEDIES = {
+    "AccessDeniedException": "allow events:PutEvents on the bus",
+    "ResourceNotFoundException": "there is no such bus; correct event.bus, or create it",
+    NoRegionError.__name__: "no AWS region; set AWS_REGION or a profile's region",
+    NoCredentialsError.__name__: "no AWS credentials; set AWS_ACCESS_KEY_ID and"
+    " AWS_SECRET_ACCESS_KEY or AWS_PROFILE, or give this machine a role",
+}
+
+
+def connect(bus: str) -> "EventBridgeClient":
+    """Return a client for `bus`, a name or an ARN; the endpoint comes from the SDK's own settings.
+
+    Raises:
+        Misconfigured: there is no region.
+    """
+    config = Config(
+        retries={"total_max_attempts": 2, "mode": "standard"}, connect_timeout=2, read_timeout=4
+    )
+    with _translated(bus):
+        # A session of its own: boto3's shared one must not be set up from two threads at once.
+        return boto3.session.Session().client("events", region_name=_region(bus), config=config)
+
+
+class EventBridgeAnnouncer:
+    """`Announcer` over one bus; connects when first used."""
+
+    def __init__(
+        self,
+        bus: str,
+        client: "EventBridgeClient | None" = None,
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+    ) -> None:
+        self.bus = bus
+        self._client = client
+        self._clock = clock or Clock()
+        self._random = random or Random()  # noqa: S311 - jitter, no secrets
+
+    def announce(self, events: Sequence[JobEvent]) -> None:
+        """Put events; what the bus reports as failed is put again, as `Announcer.announce`.
+
+        Raises:
+            BusUnavailable: no usable answer, or entries failed until tries ran out.
+            Misconfigured: no such bus, no credentials, no permission, or never to be accepted.
+        """
+        for batch in _batches([_entry(self.bus, event) for event in events]):
+            waiting = batch
+            for tried in range(TRIES):
+                if tried:
+                    bound = FIRST_PAUSE_SECONDS * 2.0**tried
+                    self._clock.sleep(self._random.random() * bound)
+                waiting = self._put(waiting)
+                if not waiting:
+                    break
+            else:
+                raise BusUnavailable(f"event bus {self.bus}: {len(waiting)} events not accepted")
+
+    def close(self) -> None:
+        """See `Announcer.close`; connections end with the client."""
+        self._client = None
+
+    def _put(
+        self, entries: "Sequence[PutEventsRequestEntryTypeDef]"
+    ) -> "list[PutEventsRequestEntryTypeDef]":
+        """Put one batch and return what was not accepted."""
+        if self._client is None:
+            self._client = connect(self.bus)
+        with _translated(self.bus):
+            answers = self._client.put_events(Entries=entries)["Entries"]
+        failed = []
+        for entry, answer in zip(entries, answers, strict=True):
+            if code := answer.get("ErrorCode"):
+                failed.append(entry)
+                if code not in PASSING_CODES:
+                    raise self._refused(code, answer.get("ErrorMessage", ""))
+                log.warning("event bus %s: %s, putting again", self.bus, code)
+        return failed
+
+    def _refused(self, code: str, message: str) -> Misconfigured:
+        return Misconfigured(f"event bus {self.bus}: an event was refused, {code}: {message}")
+
+
+@contextmanager
+def _translated(bus: str) -> Iterator[None]:
+    try:
+        yield
+    except ClientError as exc:
+        code = exc.response["Error"].get("Code", "")
+        status = exc.response["ResponseMetadata"].get("HTTPStatusCode", 0)
+        if code in PASSING_CODES or status >= SERVER_ERROR:
+            raise BusUnavailable(f"event bus {bus}: {exc}") from exc
+        raise Misconfigured(f"event bus {bus}: {REMEDIES.get(code, 'refused')}; {exc}") from exc
+    except NO_ANSWER as exc:
+        raise BusUnavailable(f"event bus {bus}: {type(exc).__name__}: {exc}") from exc
+    except BotoCoreError as exc:
+        remedy = REMEDIES.get(type(exc).__name__, str(exc))
+        raise Misconfigured(f"event bus {bus}: {remedy}") from exc
+
+
+def _entry(bus: str, event: JobEvent) -> "PutEventsRequestEntryTypeDef":
+    """Return one entry; the event's reason is cut to what fits."""
+    while True:
+        entry: PutEventsRequestEntryTypeDef = {
+            "EventBusName": bus,
+            "Source": SOURCE,
+            "DetailType": f"extentflow Job {event.state}",
+            "Time": event.moment,
+            "Detail": event.to_text(),
+        }
+        if not event.reason or _size(entry) <= BATCH_BYTES:
+            return entry
+        event = replace(event, reason=event.reason[: len(event.reason) // 2])
+
+
+def _size(entry: "PutEventsRequestEntryTypeDef") -> int:
+    """Return what EventBridge counts of an entry: time, source, type and detail."""
+    texts = (entry.get("Source", ""), entry.get("DetailType", ""), entry.get("Detail", ""))
+    return TIME_BYTES + sum(len(text.encode()) for text in texts)
+
+
+def _batches(
+    entries: "Sequence[PutEventsRequestEntryTypeDef]",
+) -> "Iterator[list[PutEventsRequestEntryTypeDef]]":
+    """Yield batches that the bus takes: ten entries, and no more bytes than one entry may have."""
+    batch: list[PutEventsRequestEntryTypeDef] = []
+    size = 0
+    for entry in entries:
+        length = _size(entry)
+        if batch and (len(batch) == BATCH_ENTRIES or size + length > BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(entry)
+        size += length
+    if batch:
+        yield batch
+
+
+def _region(bus: str) -> str | None:
+    """Return the region that a bus's ARN names; None leaves it to the SDK's settings."""
+    parts = bus.split(":")
+    return parts[3] if parts[0] == "arn" else None

@@ -1,0 +1,149 @@
+"""Ends of jobs on a real broker and table: who hears of them, once, and what is said."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from tests.support.delivery import Delivery, joined, numbered_lines
+from tests.support.real import replay_here, run_here
+
+from extentflow.announcements import Announcements
+from extentflow.announcers.kafka import KafkaAnnouncer
+from extentflow.errors import SinkUnavailable
+from extentflow.model import Job, JobState
+from extentflow.sink import JOBS_TOPIC
+from extentflow.wiring.announcing import open_announcements, sweep_announcements
+from extentflow_local.stack import Stack
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+LINES = numbered_lines("line ", 20_000)
+BAD_JSON = b'{"n": 1}\nnot json\n'
+
+
+@pytest.fixture
+def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
+    return Delivery(stack, s3, bucket, unique)
+
+
+def told(delivery: Delivery) -> list[dict[str, Any]]:
+    """Return the events of this delivery's connector, as any consumer reads them."""
+    records = delivery.read(JOBS_TOPIC)
+    events = [(record.key, json.loads(record.value or b"")) for record in records]
+    ours = [(key, event) for key, event in events if event["connector"] == delivery.connector_name]
+    assert all(key == event["job"].encode() for key, event in ours)
+    return [event for _, event in ours]
+
+
+def said(job: Job) -> dict[str, Any]:
+    """Return what is said of any end of a job."""
+    version = job.version
+    return {
+        "v": 1,
+        "job": job.id,
+        "connector": job.connector,
+        "revision": 1,
+        "object": {
+            "bucket": version.bucket,
+            "key": version.key,
+            "version_id": version.version_id,
+            "etag": version.etag,
+            "size": version.size,
+        },
+        "state": job.state.value,
+        "reason": job.reason,
+        "extents": job.plan.count,
+        "generation": 0,
+        "reopened": job.reopened,
+    }
+
+
+def test_a_run_of_the_command_line_tells_each_end_once(delivery: Delivery) -> None:
+    delivery.connector({"extent.bytes": "64KiB"})
+    delivery.put("full.txt", joined(LINES))
+    delivery.put("empty.txt", b"")
+
+    delivery.finish("inline")
+    delivery.finish("inline")
+
+    jobs = {job.id: job for job in delivery.jobs()}
+    events = told(delivery)
+    assert sorted(event["job"] for event in events) == sorted(jobs)
+    assert all(job.announced for job in jobs.values())
+    for event in events:
+        job = jobs[event["job"]]
+        full = job.version.size > 0
+        assert said(job).items() <= event.items()
+        assert (event["state"], event["topic"]) == ("DONE", delivery.topic)
+        assert (event["records"], event["bad"]) == (len(LINES) if full else 0, 0)
+        assert (event["extents"] > 1, event["failed"]) == (full, 0)
+        assert event["ended"].endswith("Z")
+
+
+def test_the_topic_keeps_a_jobs_last_event(delivery: Delivery) -> None:
+    delivery.site.open_news().close()
+
+    admin = AdminClient({"bootstrap.servers": delivery.settings.bootstrap_servers})
+    resource = ConfigResource(ConfigResource.Type.TOPIC, JOBS_TOPIC)
+    config = admin.describe_configs([resource], request_timeout=10)[resource].result()
+    assert config["cleanup.policy"].value == "compact,delete"
+    assert len(admin.list_topics(JOBS_TOPIC, timeout=10).topics[JOBS_TOPIC].partitions) == 1
+
+
+def test_a_failed_job_and_its_replay_are_two_ends(delivery: Delivery) -> None:
+    delivery.connector({})
+    delivery.put("a.jsonl", BAD_JSON)
+    run_here(delivery)
+    first = sweep_announcements(delivery.site, 10)
+    (job,) = delivery.jobs()
+    replay_here(delivery, job)
+
+    second = sweep_announcements(delivery.site, 10)
+
+    (again,) = delivery.jobs()
+    assert (first, second) == (1, 1)
+    before, after = told(delivery)
+    assert said(job).items() <= before.items()
+    assert said(again).items() <= after.items()
+    assert (before["state"], before["failed"]) == (JobState.FAILED, 1)
+    assert after["reopened"] > before["reopened"]
+    assert after["ended"] >= before["ended"]
+
+
+def test_an_end_that_no_broker_heard_of_is_swept_later(delivery: Delivery) -> None:
+    delivery.connector({})
+    delivery.put("a.txt", joined(LINES[:10]))
+    run_here(delivery)
+    (job,) = delivery.jobs()
+
+    def no_broker() -> Any:  # noqa: ANN401
+        raise SinkUnavailable("no broker answers")
+
+    site = delivery.site
+    nowhere = KafkaAnnouncer(no_broker, site.clock)
+    with pytest.raises(SinkUnavailable):
+        Announcements(site.ledger, (nowhere,), site.topic_of).announce_ended(job)
+    silent = told(delivery)
+    swept = sweep_announcements(site, 10)
+
+    assert silent == []
+    assert swept == 1
+    assert [event["job"] for event in told(delivery)] == [job.id]
+    assert list(site.ledger.unannounced(10)) == []
+
+
+def test_a_producer_serves_many_ends(delivery: Delivery) -> None:
+    delivery.connector({})
+    for number in range(3):
+        delivery.put(f"{number}.txt", joined(LINES[:10]))
+    run_here(delivery)
+    announcements = open_announcements(delivery.site)
+
+    for job in delivery.jobs():
+        announcements.announce_ended(job)
+    announcements.close()
+
+    assert len(told(delivery)) == 3

@@ -1,0 +1,103 @@
+"""Who hears of a site's jobs, and when a worker has no time to tell."""
+
+from dataclasses import replace
+
+import pytest
+
+from extentflow.announcers.eventbridge import EventBridgeAnnouncer
+from extentflow.announcers.kafka import KafkaAnnouncer
+from extentflow.engines.queue import QueueWorker
+from extentflow.errors import Retryable, SinkUnavailable
+from extentflow.ledger import Ledger
+from extentflow.model import Job, JobState, ObjectVersion, Plan
+from extentflow.settings import WorkerSettings
+from extentflow.testing.ledger import MemoryLedger
+from extentflow.wiring import Site
+from extentflow.wiring.announcing import (
+    ANNOUNCING_SECONDS,
+    open_announcements,
+    sweep_announcements,
+    unless_late,
+)
+from extentflow.wiring.functions import open_queue_worker
+
+SETTINGS = WorkerSettings(bootstrap_servers="127.0.0.1:1")
+QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/extents"
+JOB = Job("1" * 20, "c", 1, ObjectVersion("shop", "in/k", None, "e", 1), "text", "k", Plan(1))
+
+
+def site(settings: WorkerSettings = SETTINGS, ledger: Ledger | None = None) -> Site:
+    made = Site(settings)
+    made.__dict__["ledger"] = ledger or MemoryLedger()
+    return made
+
+
+def test_the_cluster_hears_of_every_end() -> None:
+    (only,) = open_announcements(site()).announcers
+
+    assert isinstance(only, KafkaAnnouncer)
+
+
+def test_a_bus_hears_as_well_where_there_is_one() -> None:
+    announcers = open_announcements(site(replace(SETTINGS, event_bus="jobs"))).announcers
+
+    assert [type(one) for one in announcers] == [KafkaAnnouncer, EventBridgeAnnouncer]
+    assert isinstance(announcers[1], EventBridgeAnnouncer)
+    assert announcers[1].bus == "jobs"
+
+
+def test_an_event_names_the_topic_that_the_jobs_revision_says() -> None:
+    ledger = MemoryLedger()
+    usual = {"name": "c", "aws.s3.bucket.name": "shop"}
+    ledger.put_connector("c", {**usual, "topic": "old.{key}"})
+    ledger.put_connector("c", {**usual, "topic": "new"})
+
+    assert open_announcements(site(ledger=ledger)).topic(JOB) == "old.in.k"
+
+
+def test_a_sweep_without_anything_to_tell_needs_no_broker() -> None:
+    assert sweep_announcements(site(), 10) == 0
+
+
+def test_a_sweep_whose_broker_is_away_says_so_and_marks_nothing() -> None:
+    ledger = MemoryLedger()
+    ledger.put_connector("c", {"name": "c", "topic": "t", "aws.s3.bucket.name": "shop"})
+    ledger.end(ledger.register(JOB).id, JobState.CANCELLED, "stopped")
+
+    with pytest.raises(SinkUnavailable):
+        sweep_announcements(site(ledger=ledger), 10)
+
+    assert len(list(ledger.unannounced(10))) == 1
+
+
+def test_announcing_is_begun_only_with_time_enough() -> None:
+    told: list[Job] = []
+    lateness = iter([False, True])
+    ended = unless_late(lambda: next(lateness), told.append)
+
+    ended(JOB)
+    with pytest.raises(Retryable, match="too little time"):
+        ended(JOB)
+
+    assert told == [JOB]
+
+
+def queue_worker(seconds_left: float) -> QueueWorker:
+    """A worker whose connector nobody stored: announcing, once begun, comes to that."""
+    settings = replace(SETTINGS, extents_queue_url=QUEUE, extents_dlq_url=QUEUE)
+    return open_queue_worker(
+        site(settings), "w", seconds_left=lambda: seconds_left, margin_seconds=25.0
+    )
+
+
+def test_a_queue_worker_announces_while_there_is_time_for_an_outage(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    queue_worker(ANNOUNCING_SECONDS).ended(JOB.in_state(JobState.DONE))
+
+    assert f"{JOB.id} is not announced: the ledger has no revision 1" in caplog.text
+
+
+def test_a_queue_worker_leaves_an_end_to_others_when_time_is_short() -> None:
+    with pytest.raises(Retryable, match="too little time"):
+        queue_worker(ANNOUNCING_SECONDS - 1).ended(JOB.in_state(JobState.DONE))
