@@ -29,7 +29,9 @@ class PlaceUnderTest(Protocol):
         ...
 
 
-class QueueContract:
+class Collecting:
+    """How suites get at messages."""
+
     @pytest.fixture
     def place(self) -> PlaceUnderTest:
         raise NotImplementedError
@@ -53,6 +55,8 @@ class QueueContract:
         (message,) = self.collect(place, queue, 1)
         return message
 
+
+class QueueContract(Collecting):
     # -- sending and receiving ------------------------------------------------------------------
 
     def test_an_empty_queue_has_nothing(self, queue: Queue) -> None:
@@ -269,6 +273,27 @@ class QueueContract:
         for other in others:
             queue.delay(other, 0)
         return [first]
+
+
+class HandleContract(Collecting):
+    """What AWS says of old handles without promising it: they may delete, or may not.
+
+    Our own rule needs it only against two faults at once: a worker that froze before it deleted,
+    and the death of the one that got the message next. The reconciler covers that as well.
+    """
+
+    def test_a_delivery_that_is_over_deletes_nothing(
+        self, place: PlaceUnderTest, queue: Queue
+    ) -> None:
+        queue.send(["a"])
+        (first,) = self.collect(place, queue, 1, hide_seconds=1)
+        place.pass_seconds(1.5)
+        (second,) = self.collect(place, queue, 1, hide_seconds=1)
+
+        queue.delete(first)
+        place.pass_seconds(1.5)
+
+        assert self.take(place, queue).id == second.id
 
 
 class MissingQueueContract:

@@ -6,7 +6,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.contracts.queue import MissingQueueContract, QueueContract
+from tests.contracts.queue import HandleContract, MissingQueueContract, QueueContract
 
 from extentflow.queues.sqs import SqsQueue
 
@@ -31,7 +31,7 @@ class RealPlace:
         time.sleep(seconds)  # the server's clock is nobody's to move
 
 
-class TestSqsQueue(QueueContract):
+class TestSqsQueue(QueueContract, HandleContract):
     @pytest.fixture
     def place(self, sqs: "SQSClient", unique: str) -> RealPlace:
         return RealPlace(sqs, unique)

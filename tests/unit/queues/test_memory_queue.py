@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 import pytest
-from tests.contracts.queue import QueueContract
+from tests.contracts.queue import HandleContract, QueueContract
 from tests.support.world import Ticker
 
 from extentflow.errors import QueueUnavailable
@@ -22,7 +22,7 @@ class MemoryPlace:
         self.ticker.sleep(seconds)
 
 
-class TestMemoryQueue(QueueContract):
+class TestMemoryQueue(QueueContract, HandleContract):
     @pytest.fixture
     def place(self) -> MemoryPlace:
         return MemoryPlace()

@@ -8,15 +8,15 @@ know: SQS, Lambda, how a message gets there (`dispatch`).
     FAILED now                  moves to the dead letter queue with the reason
     FAILED before               is a replay: the extent is reopened and run
     handed back                 goes on as a copy
-    busy: by this message, by   comes back when the lease may have ended
-      nobody's, no free slot
-    busy: by another message    is over; the holder's own comes back by itself
+    busy, or no slot is free    comes back when the lease may have ended, whoever holds it
     waiting: paused connector,  comes back later; no attempt is used up
       broker, table or store away
     of a job that has ended     is over
     of a stopped connector      cancels its job and is over
     no extent, or nobody's      moves to the dead letter queue with the reason
 
+No message is over before its extent is final, its job has ended or a copy was sent. That another
+message holds the extent is no reason: it may be gone, when its worker froze before it claimed.
 Attempts are the ledger's, never the receive count's. What comes back is delayed longer every time;
 a paused connector's message goes on as a copy before the receive count can end it.
 """
@@ -171,8 +171,6 @@ class QueueWorker:
 
     def _after(self, extent: Extent, message: Message, receipt: Receipt) -> Answer:
         if receipt.outcome is Outcome.BUSY:
-            if receipt.holder not in ("", message.id):
-                return Answer(receipt=receipt)
             return Answer(max(receipt.retry_after_seconds, self._delay(message)), receipt)
         if receipt.outcome is Outcome.HANDED_BACK:
             self.queue.send([message.body])

@@ -68,7 +68,7 @@ class MemoryQueue:
             return [kept.message for kept in found[:BATCH_MESSAGES]]
 
     def delete(self, message: Message) -> None:
-        """See `Queue.delete`."""
+        """See `Queue.delete`; a delivery that is over deletes nothing."""
         with self._call("delete"):
             kept = self._kept.get(message.id)
             if kept is not None and kept.message.handle == message.handle:
