@@ -1,0 +1,227 @@
+"""The reconciler on real servers: lost events, dead planners and dead workers cost time only."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from tests.support import real
+from tests.support.delivery import LEASE_SECONDS, Delivery, eventually, joined, numbered_lines
+
+from extentflow.clock import Clock
+from extentflow.engines.queue import QueueWorker
+from extentflow.model import Extent, Job, JobState
+from extentflow.planner import Planner
+from extentflow.reconciliation import Report
+from extentflow.wiring import Site
+from extentflow.wiring.functions import open_queue_worker, open_reconciliation
+from extentflow_local.stack import Stack
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sqs import SQSClient
+
+FUNCTION = Path(__file__).parents[2] / "functions" / "reconciler"
+QUEUES = ("arrivals_queue_url", "arrivals_dlq_url", "extents_queue_url", "extents_dlq_url")
+LINES = numbered_lines("line-", 20_000)
+
+
+@pytest.fixture(params=["bucket", "versioned_bucket"])
+def home(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue(request.param))
+
+
+@pytest.fixture
+def delivery(
+    stack: Stack,
+    queues: Stack,
+    s3: "S3Client",
+    sqs: "SQSClient",
+    *,
+    bucket: str,
+    unique: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Delivery:
+    return queued(Delivery(stack, s3, bucket, unique), queues, sqs, monkeypatch)
+
+
+def queued(
+    delivery: Delivery, queues: Stack, sqs: "SQSClient", monkeypatch: pytest.MonkeyPatch
+) -> Delivery:
+    """Give a delivery queues of its own, and a connector without any event source."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", queues.endpoint("sqs"))
+    for field in QUEUES:
+        name = f"{delivery.name}-{field.replace('_', '-')}"
+        delivery.changes[field] = sqs.create_queue(QueueName=name)["QueueUrl"]
+    delivery.connector({"extent.bytes": "64KiB"})
+    return delivery
+
+
+def reconcile(delivery: Delivery) -> Report:
+    """Do one run as a process of its own would."""
+    return open_reconciliation(Site(delivery.settings)).run()
+
+
+def work(delivery: Delivery) -> None:
+    """Be a worker until the queue is empty."""
+    worker = open_queue_worker(
+        Site(delivery.settings),
+        f"worker-{uuid4().hex}",
+        seconds_left=lambda: 900.0,
+        margin_seconds=1.0,
+    )
+    eventually("the queue is empty", lambda: emptied(worker))
+    worker.work.slots.release()
+
+
+def emptied(worker: QueueWorker) -> bool:
+    for message in worker.queue.receive(hide_seconds=30.0):
+        answer = worker.handle(message)
+        if answer.again_seconds is None:
+            worker.queue.delete(message)
+        else:
+            worker.queue.delay(message, answer.again_seconds)
+    depth = worker.queue.depth()
+    return depth.waiting + depth.hidden == 0
+
+
+def registered_long_ago(delivery: Delivery, key: str) -> Job:
+    """Register a job as a planner does that dies before it sends anything."""
+    site = delivery.site
+    config, revision = site.connector(delivery.connector_name)
+    version = site.store(config, revision).head(delivery.bucket, key)
+    clock = Clock(wall=lambda: time.time() - 1_000)
+    planner = Planner(site.ledger, site.source, clock)
+    return planner.register(site.intake(config, revision, version, 1))
+
+
+def state_of(delivery: Delivery, job: Job) -> JobState:
+    found = delivery.site.ledger.job(job.id)
+    assert found is not None
+    return found.state
+
+
+def test_objects_that_nobody_told_of_are_delivered_once(
+    stack: Stack,
+    queues: Stack,
+    s3: "S3Client",
+    sqs: "SQSClient",
+    *,
+    home: str,
+    unique: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    delivery = queued(Delivery(stack, s3, home, unique), queues, sqs, monkeypatch)
+    lines = {f"{number}.txt": numbered_lines(f"{number}-", 500) for number in range(5)}
+    for label, body in lines.items():
+        delivery.put(label, joined(body))
+    delivery.put("_SUCCESS", b"")
+
+    first, second = reconcile(delivery), reconcile(delivery)
+    work(delivery)
+    third = reconcile(delivery)
+
+    assert (first.keys_listed, first.jobs_new, first.problems) == (6, 5, 0)
+    assert first.listings_finished == (delivery.connector_name,)
+    assert [second.jobs_new, third.jobs_new, third.problems] == [0, 0, 0]
+    assert {job.state for job in delivery.jobs()} == {JobState.DONE}
+    assert sorted(delivery.values()) == sorted(line for body in lines.values() for line in body)
+
+
+def test_a_planner_killed_between_registering_and_sending_is_made_up_for(
+    delivery: Delivery,
+) -> None:
+    job = registered_long_ago(delivery, delivery.put("lines.txt", joined(LINES)))
+
+    report = reconcile(delivery)
+    sent_once = delivery.site.ledger.progress(job.id)
+    work(delivery)
+
+    assert (report.jobs_resumed, report.jobs_new, report.problems) == (1, 0, 0)
+    assert sent_once.done == 0
+    assert state_of(delivery, job) is JobState.DONE
+    assert sorted(delivery.values()) == sorted(LINES)
+
+
+def test_a_worker_that_died_within_a_transaction_is_settled_without_anybody_claiming(
+    delivery: Delivery,
+) -> None:
+    delivery.put("lines.txt", joined(LINES))
+    reconcile(delivery)
+    (job,) = delivery.jobs()
+    extent: Extent = next(delivery.site.planner().extents(job))
+    with (
+        pytest.raises(real.Crash),
+        real.worker(delivery, before=real.at(8, real.crash)) as worker,
+    ):
+        worker.run(extent)
+    assert delivery.leftovers()
+    assert reconcile(delivery).slots_recovered == 0  # its lease is respected
+
+    time.sleep(LEASE_SECONDS * 1.25 + 1.5)
+    report = reconcile(delivery)
+
+    assert (report.slots_recovered, report.problems) == (1, 0)
+    assert delivery.leftovers() == []
+    work(delivery)
+    assert state_of(delivery, job) is JobState.DONE
+    assert sorted(delivery.values()) == sorted(LINES)
+
+
+def test_the_function_returns_logs_and_measures_what_it_did(delivery: Delivery) -> None:
+    registered_long_ago(delivery, delivery.put("stuck.txt", b"a\nb\n"))
+    delivery.put("lost.txt", b"c\n")
+
+    told = invoked(delivery)
+
+    (line,) = [one for one in told if one.get("message") == "reconciliation"]
+    (metrics,) = [one for one in told if "_aws" in one]
+    answer = told[-1]
+    assert (answer["jobs_resumed"], answer["jobs_new"], answer["problems"]) == (1, 1, 0)
+    assert (line["jobs_resumed"], line["keys_listed"]) == (1, 2)
+    assert [metrics[name] for name in ("JobsResumed", "StalledJobs", "FailedJobs")] == [
+        [1],
+        [0],
+        [0],
+    ]
+    work(delivery)
+    assert sorted(delivery.values()) == [b"a", b"b", b"c"]
+
+
+INVOKE = """
+import json, types
+import handler
+
+context = types.SimpleNamespace(
+    function_name="reconciler",
+    memory_limit_in_mb=1024,
+    invoked_function_arn="arn:aws:lambda:us-east-1:000000000000:function:reconciler",
+    aws_request_id="request",
+    get_remaining_time_in_millis=lambda: 120_000,
+)
+print(json.dumps(handler.handler({}, context)))
+"""
+
+
+def invoked(delivery: Delivery) -> list[dict[str, Any]]:
+    """Run the handler in a process of its own; return the lines that it wrote, its answer last."""
+    environment = {
+        **delivery.environment,
+        "PYTHONPATH": str(FUNCTION),
+        "POWERTOOLS_SERVICE_NAME": "reconciler",
+        "POWERTOOLS_METRICS_NAMESPACE": "extentflow",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", INVOKE],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
