@@ -245,6 +245,20 @@ def test_again_takes_the_next_generation_every_time() -> None:
     assert [job.generation for job in jobs] == [0, 1, 2]
 
 
+def test_a_later_run_means_the_newest_generation_and_not_an_older_failure() -> None:
+    """Otherwise a run stays red for ever after a failure that `--again` mended long ago."""
+    world = World()
+    intake = world.intake(world.put(b"abc"))
+    failed = world.planner.register(intake)
+    world.ledger.end(failed.id, JobState.FAILED, "a connector's fault")
+    mended = world.planner.register(intake, again=True)
+    world.ledger.end(mended.id, JobState.CANCELLED, "final")
+
+    found = world.planner.register(intake)
+
+    assert (found.id, found.generation) == (mended.id, 1)
+
+
 def test_again_goes_on_with_a_second_delivery_that_was_interrupted() -> None:
     world = World()
     intake = world.intake(world.put(b"abc"))

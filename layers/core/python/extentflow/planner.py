@@ -91,9 +91,9 @@ class Planner:
     def register(self, intake: Intake, *, again: bool = False) -> Job:
         """Return the job of this object version under this connector, new or as it stands.
 
-        A job that was SUPERSEDED (object A, then B, then A again) is resumed, because its version
-        is the current one now. `again` registers the next generation: a full second delivery;
-        one that was begun and interrupted is the one that goes on.
+        Of several generations the newest counts. A job that was SUPERSEDED (object A, then B, then
+        A again) is resumed, because its version is the current one now. `again` registers the next
+        generation: a full second delivery; one that was begun and interrupted goes on.
 
         Raises:
             Conflict: the job is there already and belongs to another Kafka cluster.
@@ -103,6 +103,8 @@ class Planner:
         if (problem := self._too_many(job)) and self.ledger.job(job.id) is None:
             raise Misconfigured(problem)
         found = self.ledger.register(job)
+        if not again and not found.state.open:
+            found = self._newest(intake, found)
         check_cluster(found, intake.cluster)
         if found.state is JobState.SUPERSEDED:
             return self.replay(found)
@@ -244,6 +246,14 @@ class Planner:
             f"{job.connector} makes {count:,} extents, and a job has at most {MAX_EXTENTS:,}; set "
             f"extent.bytes to {-(-size // MAX_EXTENTS)} or more, or to auto"
         )
+
+    def _newest(self, intake: Intake, found: Job) -> Job:
+        """Return the newest generation of a job whose first one is final."""
+        while later := self.ledger.job(
+            job_id(intake.connector, intake.version, found.generation + 1)
+        ):
+            found = later
+        return found
 
     def _generation(self, intake: Intake) -> int:
         """Return the next generation; the newest while it is still open."""

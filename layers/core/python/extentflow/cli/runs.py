@@ -3,6 +3,7 @@
 Owns: these commands, signals, the report of a run. Refuses to know: how an engine works.
 """
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -81,7 +82,7 @@ def plan(
     planner = site.planner()
     plans: list[dict[str, Any]] = []
     for version in selected(site, config, revision, addresses):
-        intake = site.intake(config, revision, version, cores or 1)
+        intake = site.intake(config, revision, version, cores or os.cpu_count() or 1)
         job, extents = planner.dry_run(intake)
         plans.append(
             {
@@ -123,6 +124,7 @@ def run(
     versions = list(selected(site, config, revision, addresses))
     preflight.check(config, site.broker, versions)
     if not versions:
+        output.note(f"there is nothing to deliver below {_place(config)}")
         _show(RunReport(engine), as_json=as_json)
         return
     chosen = open_engine(site, engine, cores=cores, master=master, max_tasks=config.max_tasks)
@@ -296,6 +298,10 @@ def _show_table(report: RunReport) -> None:
     )
 
 
+def _place(config: ConnectorConfig) -> str:
+    return Territory(config.name, config.bucket, config.prefix).uri(config.prefix)
+
+
 def extents(job: JobReport) -> str:
     """Return how many of a job's extents are done, as `done/all`, and how many failed."""
     failed = f", {job.failed} failed" if job.failed else ""
@@ -320,7 +326,7 @@ def _remedy(report: JobReport) -> str:
         return f"{why}; run the address again to deliver the new version"
     if report.state == JobState.FAILED:
         return (
-            f"{why}; mend the cause, then `extentflow replay {report.job}` (an object that was "
-            "replaced is a new job: run its address again)"
+            f"{why}; mend the cause, then `extentflow replay {report.job}`. After a change of the "
+            "connector run the object's address with --again, after one of the object without"
         )
     return f"{why}; the same command resumes it"

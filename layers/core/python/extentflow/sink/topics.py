@@ -42,7 +42,8 @@ class Admin:
 
     def __init__(self, settings: Mapping[str, str], patience: Patience) -> None:
         self.patience = patience
-        self.subject = f"Kafka at {settings.get('bootstrap.servers')}"
+        self.servers = settings.get("bootstrap.servers")
+        self.subject = f"Kafka at {self.servers}"
         self._questions = Questions(self.subject, patience)
         callbacks: dict[str, Any] = {"logger": LOG, "error_cb": self._questions.heard}
         try:
@@ -83,7 +84,8 @@ def topic_facts(admin: Admin, names: Sequence[str]) -> list[TopicFacts]:
         raise Misconfigured(
             [
                 f"topic {name} does not exist on {admin.subject}; create it, for example: "
-                f"kafka-topics --create --topic {name} --partitions 8"
+                f"kafka-topics --bootstrap-server {admin.servers} --create --topic {name} "
+                "--partitions 8"
                 for name in missing
             ]
         )

@@ -113,7 +113,7 @@ def changed(where: str, proof: str) -> ObjectChanged:
     """Return the error for an object that was replaced since it was planned."""
     return ObjectChanged(
         f"{where} was replaced since it was planned ({proof}); "
-        "the new version is a job of its own: plan the object again"
+        "the new version is a job of its own: run its address again"
     )
 
 

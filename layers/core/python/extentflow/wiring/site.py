@@ -123,7 +123,7 @@ class Site:
             if stored is None:
                 raise Misconfigured(
                     f"the ledger has no revision {revision} of connector {name}, which a job "
-                    "pins; restore the table or plan the object again"
+                    "pins; restore the table, or run the object's address with --again"
                 )
             self._configs[name, revision] = parse_connector(stored.config)
         return self._configs[name, revision]
