@@ -11,10 +11,10 @@ CDK := node_modules/.bin/cdk
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit exhaustive integration infra layers synth deploy bench docs lock clean
+.PHONY: help setup demo demo-events test lint unit exhaustive integration infra layers synth deploy bench docs lock clean
 
 help: ## Show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(STAMP) ## Create .venv with every pinned, hash-checked requirement
 
@@ -27,6 +27,9 @@ $(STAMP): requirements/dev.txt pyproject.toml
 
 demo: setup ## Start the stack, stream TPC-H data through Spark into Kafka, verify every record (SCALE=1)
 	@$(BIN)/python -m demo --scale $(SCALE)
+
+demo-events: setup ## Uploads through the event path: deliver, fail, mend, replay, verify every record (SCALE=1)
+	@$(BIN)/python -m demo.events --scale $(SCALE)
 
 test: setup ## Lint, types, import contracts, unit, laws, infra, integration
 	@started=$$SECONDS; \

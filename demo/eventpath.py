@@ -1,0 +1,230 @@
+"""The event path on this machine: the synthesised template around the real functions.
+
+Owns: synthesis, names of one run, the errands of a user of the event path: upload, ask for jobs and
+queue depths, replay. Refuses to know: what objects hold, what is shown.
+
+    app.py ──> template ──> event source ──> planner, worker, reconciler as processes
+    put_object ──> arrivals queue     the notification is sent here, as S3 itself would send it
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus
+
+import boto3
+
+from demo.rig import CommandError, Rig
+from extentflow.model import ObjectVersion, job_id
+from extentflow_local.event_source.deployment import Deployment
+from extentflow_local.event_source.names import Surroundings
+from extentflow_local.event_source.place import Place
+from extentflow_local.event_source.source import EventSource
+from extentflow_local.event_source.template import read_template
+from extentflow_local.services.dynamodb import DynamoDbLocal
+from extentflow_local.services.kafka import Kafka
+from extentflow_local.services.s3 import SeaweedS3
+from extentflow_local.services.sqs import ElasticMq
+from extentflow_local.stack import Stack
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sqs import SQSClient
+
+PROJECT = Path(__file__).parents[1]
+PROCESSES = 2
+PATIENCE_SECONDS = 300.0
+MOST_JOBS = 100_000
+# The queues of one run are its own, so that nothing has to outlive the server.
+SERVICES = (Kafka(), SeaweedS3(), DynamoDbLocal(), ElasticMq(durable=False))
+# What the template says of MSK and of AWS, and is otherwise here.
+ELSEWHERE = {
+    "EXTENTFLOW_KAFKA_SECURITY_PROTOCOL": None,
+    "EXTENTFLOW_KAFKA_SASL_MECHANISM": None,
+    "EXTENTFLOW_EVENT_BUS": None,
+    "EXTENTFLOW_RECEIVER_SECRET_ID": None,
+}
+
+
+class OverdueError(CommandError):
+    """Something that was waited for did not come about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """One object version, and the job that it becomes."""
+
+    version: ObjectVersion
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventPath:
+    """A running event path. `deployment` is the template's, with the names of this run."""
+
+    rig: Rig
+    deployment: Deployment
+    bucket: str
+    s3: "S3Client"
+    sqs: "SQSClient"
+
+    def upload(self, key: str, body: bytes, connector: str) -> Upload:
+        """Put an object and notify of it; return which job of `connector` that makes."""
+        answer = self.s3.put_object(Bucket=self.bucket, Key=key, Body=body)
+        version = ObjectVersion(
+            bucket=self.bucket,
+            key=key,
+            version_id=answer.get("VersionId"),
+            etag=answer["ETag"].strip('"'),
+            size=len(body),
+        )
+        self.sqs.send_message(
+            QueueUrl=self.deployment.outputs["ArrivalsQueueUrl"], MessageBody=notification(version)
+        )
+        return Upload(version, job_id(connector, version))
+
+    def jobs(self) -> dict[str, dict[str, Any]]:
+        """Return what `extentflow status` says of each job, by its id."""
+        told = self.rig.extentflow("status", "--json", "--limit", str(MOST_JOBS), quiet=True)
+        return {one["job"]: one for one in json.loads(told)}
+
+    def await_jobs(self, uploads: Collection[Upload], states: Collection[str]) -> None:
+        """Wait until the uploads' jobs are all in one of `states`."""
+        wanted = {one.job for one in uploads}
+
+        def arrived() -> bool:
+            jobs = self.jobs()
+            return all(job in jobs and jobs[job]["state"] in states for job in wanted)
+
+        await_that(f"{len(wanted)} jobs are {' or '.join(states)}", arrived)
+
+    def in_dead_letter_queues(self) -> int:
+        """Count the messages that people have to look at."""
+        urls = (self.deployment.outputs[name] for name in ("ArrivalsDlqUrl", "ExtentsDlqUrl"))
+        return sum(map(self._depth, urls))
+
+    def at_rest(self) -> bool:
+        """Whether nothing waits to be planned or delivered."""
+        urls = (self.deployment.outputs[name] for name in ("ArrivalsQueueUrl", "ExtentsQueueUrl"))
+        return not any(map(self._depth, urls))
+
+    def replay(self, *arguments: str) -> list[dict[str, str]]:
+        """Run `extentflow replay --dlq`; return the messages that it moved, or would."""
+        told = self.rig.extentflow("replay", *arguments, "--dlq", "--json", quiet=True)
+        moved: list[dict[str, str]] = json.loads(told)["moved"]
+        return moved
+
+    def _depth(self, url: str) -> int:
+        found = self.sqs.get_queue_attributes(
+            QueueUrl=url,
+            AttributeNames=[
+                "ApproximateNumberOfMessages",
+                "ApproximateNumberOfMessagesNotVisible",
+            ],
+        )
+        return sum(int(count) for count in found["Attributes"].values())
+
+
+@contextmanager
+def event_path(root: Path, run: str, notify: Callable[[str], None]) -> Iterator[EventPath]:
+    """Start stack and event path; the latter is stopped at the end, process by process."""
+    work = root / "var" / "demo" / "events"
+    stack = Stack(root, services=SERVICES, notify=notify)
+    stack.up()
+    environment = {**os.environ, **stack.environment()}
+    around = Surroundings(
+        sqs=stack.endpoint("sqs"),
+        prefix=f"events-{run}-",
+        environment={**ELSEWHERE, **stack.environment()},
+    )
+    deployment = read_template(synthesise(work / "cdk.out"), around)
+    rig = Rig(root, {**environment, **_settings(deployment)})
+    rig.extentflow("init", quiet=True)
+    place = Place(
+        directory=work / run,
+        functions=PROJECT / "functions",
+        layers=[PROJECT / "layers" / "core" / "python"],
+        processes=PROCESSES,
+        search_path=os.environ["PATH"],
+    )
+    notify(f"the functions write their logs to {place.directory.relative_to(root)}")
+    session = boto3.session.Session(
+        aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
+        region_name=environment["AWS_REGION"],
+    )
+    s3 = session.client("s3", endpoint_url=rig.s3_endpoint)
+    sqs = session.client("sqs", endpoint_url=stack.endpoint("sqs"))
+    bucket = f"events-{run}"
+    s3.create_bucket(Bucket=bucket)
+    with EventSource(deployment, place):
+        yield EventPath(rig, deployment, bucket, s3, sqs)
+
+
+def synthesise(folder: Path) -> Path:
+    """Run app.py, offline; return the template that it wrote."""
+    shutil.rmtree(folder, ignore_errors=True)  # of another stage, perhaps
+    environment = {
+        **os.environ,
+        # Node, which the CDK needs, is installed beside Python.
+        "PATH": os.pathsep.join((sysconfig.get_path("scripts"), os.environ["PATH"])),
+        "CDK_OUTDIR": str(folder),
+    }
+    done = subprocess.run(
+        [sys.executable, str(PROJECT / "app.py")], env=environment, cwd=PROJECT, check=False
+    )
+    if done.returncode != 0:
+        raise CommandError(f"app.py ended with {done.returncode}")
+    (template,) = folder.glob("*.template.json")
+    return template
+
+
+def notification(version: ObjectVersion) -> str:
+    """Return what S3 sends for a new object, in its own dialect."""
+    record = {
+        "eventVersion": "2.1",
+        "eventSource": "aws:s3",
+        "awsRegion": "us-east-1",
+        "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z"),
+        "eventName": "ObjectCreated:Put",
+        "s3": {
+            "s3SchemaVersion": "1.0",
+            "bucket": {"name": version.bucket, "arn": f"arn:aws:s3:::{version.bucket}"},
+            "object": {
+                "key": quote_plus(version.key, safe="/"),
+                "size": version.size,
+                "eTag": version.etag,
+                "sequencer": f"{time.time_ns():016X}",
+            },
+        },
+    }
+    return json.dumps({"Records": [record]})
+
+
+def await_that(what: str, holds: Callable[[], bool]) -> None:
+    """Wait until a condition holds.
+
+    Raises:
+        OverdueError: it takes too long.
+    """
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        if time.monotonic() > deadline:
+            raise OverdueError(f"not within {PATIENCE_SECONDS:g} s: {what}")
+        time.sleep(0.2)
+
+
+def _settings(deployment: Deployment) -> dict[str, str]:
+    """Return the settings that the functions have: the command line's are the same."""
+    given = deployment.functions["worker"].environment
+    return {name: value for name, value in given.items() if name.startswith("EXTENTFLOW_")}

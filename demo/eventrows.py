@@ -1,0 +1,133 @@
+"""Rows with numbers that occur once, in objects; and whether each of them was delivered once.
+
+Owns: making objects, reading topics back, timing the first record. Refuses to know: how records
+got there.
+"""
+
+import csv
+import gzip
+import io
+import json
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import orjson
+from confluent_kafka import OFFSET_END, Consumer, TopicPartition
+from numpy.typing import NDArray
+
+from demo.eventpath import PATIENCE_SECONDS, OverdueError
+from demo.rig import PARTITIONS
+from extentflow.sink.reader import read_committed
+
+
+def as_json_lines(numbers: range) -> bytes:
+    """Return one JSON object per number and line."""
+    return b"".join(json.dumps({"n": n, "name": f"row {n}"}).encode() + b"\n" for n in numbers)
+
+
+def as_csv(numbers: range) -> bytes:
+    """Return a header and one line per number."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("n", "name"))
+    writer.writerows((n, f"row {n}") for n in numbers)
+    return text.getvalue().encode()
+
+
+def as_gzip(numbers: range) -> bytes:
+    """Return compressed JSON lines."""
+    return gzip.compress(as_json_lines(numbers), mtime=0)
+
+
+def as_half_a_gzip(numbers: range) -> bytes:
+    """Return what an upload leaves that was cut off."""
+    whole = as_gzip(numbers)
+    return whole[: len(whole) // 2]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a topic holds against what it should hold."""
+
+    topic: str
+    expected: int
+    records: int
+    duplicates: int
+    missing: int
+    foreign: int
+
+
+def compare(
+    kafka: Mapping[str, str], topic: str, expected: list[range], tolerated: list[range]
+) -> Found:
+    """Read a topic's committed records; rows of a corrupt object may be there, once, or not."""
+    found = np.array(
+        [
+            int(orjson.loads(record.value or b"null")["n"])
+            for batch in read_committed(kafka, topic)
+            for record in batch
+        ],
+        np.int64,
+    )
+    truth = _numbers(expected)
+    distinct = np.unique(found)
+    return Found(
+        topic=topic,
+        expected=len(truth),
+        records=len(found),
+        duplicates=len(found) - len(distinct),
+        missing=len(np.setdiff1d(truth, distinct)),
+        foreign=len(np.setdiff1d(distinct, _numbers([*expected, *tolerated]))),
+    )
+
+
+def _numbers(ranges: list[range]) -> NDArray[np.int64]:
+    return np.concatenate([np.arange(one.start, one.stop, dtype=np.int64) for one in ranges])
+
+
+class Watcher:
+    """A consumer of committed records that stands at the end of a topic before they come."""
+
+    def __init__(self, kafka: Mapping[str, str], topic: str) -> None:
+        self._topic = topic
+        self._consumer = Consumer(
+            {
+                **kafka,
+                "group.id": f"demo.events.{uuid.uuid4().hex}",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+            }
+        )
+
+    def __enter__(self) -> Self:
+        """Stand at the end of every partition."""
+        places = [TopicPartition(self._topic, n, OFFSET_END) for n in range(PARTITIONS)]
+        self._consumer.assign(places)
+        at_end: set[int | None] = set()
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while len(at_end) < PARTITIONS:
+            message = self._consumer.poll(0.1)
+            if message is not None:
+                at_end.add(message.partition())  # its end: nothing is being written
+            elif time.monotonic() > deadline:
+                raise OverdueError(f"topic {self._topic}: its end was not reached")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def seconds_to_first_record(self, act: Callable[[], object]) -> float:
+        """Return the time from the beginning of `act` to the first record after it."""
+        started = time.monotonic()
+        act()
+        while (now := time.monotonic()) - started < PATIENCE_SECONDS:
+            message = self._consumer.poll(0.05)
+            if message is not None and message.error() is None:
+                return time.monotonic() - started
+        raise OverdueError(f"topic {self._topic}: no record within {now - started:.0f} s")
