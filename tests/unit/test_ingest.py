@@ -393,3 +393,23 @@ def test_a_run_whose_jobs_cannot_be_announced_is_no_worse_for_it(
     assert report.ok
     assert "not every job's end was announced" in caplog.text
     assert "no broker answers" in caplog.text
+
+
+def test_a_run_that_somebody_stopped_announces_nothing_and_the_next_one_everything() -> None:
+    world = World()
+    given: list[Job] = []
+    version = world.put(b"abc")
+    looks = iter([False, False, False])
+    run = replace(
+        driver(world, Here(until_final(world.worker()))),
+        announce=given.extend,
+        stopped=lambda: next(looks, True),
+    )
+
+    stopped = run.ingest(iter([world.intake(version)]))
+    before = list(given)
+    replace(run, stopped=lambda: False).ingest(iter([world.intake(version)]))
+
+    assert [job.state for job in stopped.jobs] == [JobState.DONE]
+    assert before == []
+    assert [job.state for job in given] == [JobState.DONE]

@@ -70,6 +70,7 @@ def test_a_producer_that_was_idle_for_long_is_replaced() -> None:
 def test_a_producer_that_failed_is_replaced() -> None:
     cluster = Cluster()
     announcer = cluster.announcer
+    announcer.announce([EVENT])
     cluster.broker.lose_commit_answer(committed=False)
 
     with pytest.raises(SinkUnavailable):

@@ -128,7 +128,7 @@ def _counted(first: str, *others: str) -> str:
 class Run:
     """A driver with its engine. `stopped` says whether a person stopped the run.
 
-    `announce` is given every job of a run when it is over.
+    `announce` is given every job of a run that came to its end.
     """
 
     name: str
@@ -197,7 +197,7 @@ class Run:
             left_out=left_out,
             broken=broken is not None,
         )
-        if broken is None:
+        if broken is None and not self.stopped():  # a person waits for the end
             self._announce(ended)
         return came_to
 
