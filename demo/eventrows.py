@@ -16,7 +16,7 @@ from typing import Self
 
 import numpy as np
 import orjson
-from confluent_kafka import OFFSET_END, Consumer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, Message, TopicPartition
 from numpy.typing import NDArray
 
 from demo.eventpath import PATIENCE_SECONDS, OverdueError
@@ -85,6 +85,10 @@ def compare(
     )
 
 
+def _number(record: Message) -> int:
+    return int(orjson.loads(record.value() or b"null")["n"])
+
+
 def _numbers(ranges: list[range]) -> NDArray[np.int64]:
     return np.concatenate([np.arange(one.start, one.stop, dtype=np.int64) for one in ranges])
 
@@ -122,12 +126,12 @@ class Watcher:
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
-    def seconds_to_first_record(self, act: Callable[[], object]) -> float:
-        """Return the time from the beginning of `act` to the first record after it."""
+    def seconds_to_first_record(self, numbers: range, act: Callable[[], object]) -> float:
+        """Return the time from the beginning of `act` to the first record of these numbers."""
         started = time.monotonic()
         act()
         while (now := time.monotonic()) - started < PATIENCE_SECONDS:
             message = self._consumer.poll(0.05)
-            if message is not None and message.error() is None:
+            if message is not None and message.error() is None and _number(message) in numbers:
                 return time.monotonic() - started
         raise OverdueError(f"topic {self._topic}: no record within {now - started:.0f} s")

@@ -186,8 +186,9 @@ def _first_record(path: EventPath, feed: Feed, numbers: Numbers) -> float:
     """Warm the functions with one upload, then time another."""
     console.rule("from upload to the first record")
     path.await_jobs([feed.upload(numbers.take(), as_json_lines)], ["DONE"])
+    timed = numbers.take()
     with Watcher(path.rig.kafka, feed.name) as watcher:
-        return watcher.seconds_to_first_record(lambda: feed.upload(numbers.take(), as_json_lines))
+        return watcher.seconds_to_first_record(timed, lambda: feed.upload(timed, as_json_lines))
 
 
 def _mend_topic(path: EventPath, feed: Feed, orphan: Upload) -> None:
