@@ -500,6 +500,39 @@ def test_a_row_stops_at_a_failed_extent_and_its_replay_goes_on() -> None:
     assert queued.queue.messages == []
 
 
+def test_a_doubled_message_replays_nobody_behind_it() -> None:
+    queued = Queued()
+    job = ordered(queued, b"abcd!fghijkl")
+    worker = queued.worker()
+    queued.deliver(worker)
+    queued.world.ledger.refuse("close", times=1_000)  # the job stays open for a while
+    queued.settle(message := queued.take(), worker.handle(message))
+    queued.world.ledger.refuse("close", times=-1_000)
+    assert (queued.item(job, 1).state, queued.now(job).state) == (
+        ExtentState.FAILED,
+        JobState.RUNNING,
+    )
+    queued.queue.delete(message)
+
+    queued.dispatch.follow(queued.now(job), queued.world.extents(job)[0])
+
+    assert queued.queue.messages == []
+
+
+def test_a_job_that_has_ended_has_no_next() -> None:
+    queued = Queued()
+    job = ordered(queued)
+    worker = queued.worker()
+    message = queued.take()
+    worker.handle(message)
+    queued.world.ledger.end(job.id, JobState.CANCELLED, "enough")
+    queued.queue.sent.clear()
+
+    assert worker.handle(message).over
+
+    assert queued.queue.sent == []
+
+
 def test_an_ordered_jobs_replay_delivers_the_rest_in_order() -> None:
     queued = Queued()
     job = ordered(queued)

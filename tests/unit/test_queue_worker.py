@@ -434,6 +434,23 @@ def test_workers_that_die_use_attempts_up_until_the_extent_fails() -> None:
 # -- busy -----------------------------------------------------------------------------------------
 
 
+def test_a_claim_names_the_message_that_asked_for_it() -> None:
+    queued = Queued()
+    job = queued.job(b"abcd")
+    message = queued.take()
+    seen: list[str] = []
+
+    def look(name: str) -> None:
+        if name == "complete":
+            claim = queued.item(job).claim
+            seen.append(claim.message if claim else "")
+
+    queued.world.ledger.on_call = look
+    queued.worker().handle(message)
+
+    assert seen == [message.id]
+
+
 @pytest.mark.parametrize("holder", ["its own", "another", ""])
 def test_a_message_of_an_extent_in_work_comes_back_when_the_lease_may_have_ended(
     holder: str,

@@ -134,6 +134,47 @@ def test_partitions_without_leaders_use_no_attempts_up_however_long_they_are_awa
     assert world.delivered() == expected(b"abcdef")
 
 
+def test_a_single_attempt_is_not_used_up_by_an_outage() -> None:
+    world = World(limits=Limits(attempts=1))
+    before, extent = world.extents(world.job(b"abcdefgh"))
+    worker = world.worker()
+    run_extent(before, worker)  # the next commit is the extent's, not a slot's mark
+    world.broker.lose_commit_answer(committed=False)
+
+    receipt = run_extent(extent, worker)
+
+    assert receipt.outcome is Outcome.DONE
+
+
+class Dawdling(Bytewise):
+    """Takes longer over a chunk than the broker lets a transaction take."""
+
+    def __init__(self, time_out: Callable[[], None]) -> None:
+        super().__init__()
+        self._time_out = time_out
+
+    def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
+        for chunk in super().decode(source, extent, position):
+            yield chunk
+            self._time_out()
+
+
+def test_an_extent_that_is_fenced_every_time_is_given_up_after_its_attempts() -> None:
+    world = World(limits=Limits(attempts=3, transaction_bytes=100))
+
+    def time_out() -> None:
+        for number in range(4):
+            world.broker.time_out_transaction(f"app.ledger.slot-{number}")
+
+    world.format = Dawdling(time_out)
+    (extent,) = world.extents(world.job(b"abcd"))
+
+    receipt = run_extent(extent, world.worker())
+
+    assert receipt.outcome is Outcome.FAILED
+    assert "gave up after 3 attempts" in receipt.reason
+
+
 class Standing(Bytewise):
     """Yields a chunk that leads nowhere, and then the others."""
 
