@@ -82,14 +82,16 @@ class Reconciled:
         assert isinstance(self.world.store, MemoryStore)
         return self.world.store.put(BUCKET, key, body)
 
-    def registered(self, key: str, body: bytes = b"abcdefgh", **changes: bool) -> Job:
+    def registered(
+        self, key: str, body: bytes = b"abcdefgh", *, connector: str = "c", ordered: bool = False
+    ) -> Job:
         """An object whose planner died when its job was registered."""
         version = self.put(key, body)
-        return self.planner.register(self._intake("c", version, **changes))
+        return self.planner.register(self._intake(connector, version, ordered=ordered))
 
-    def sent(self, key: str, body: bytes = b"abcdefgh", **changes: bool) -> Job:
+    def sent(self, key: str, body: bytes = b"abcdefgh", *, ordered: bool = False) -> Job:
         """An object whose extents were sent."""
-        return self.dispatch.start(self.registered(key, body, **changes))
+        return self.dispatch.start(self.registered(key, body, ordered=ordered))
 
     def lose_messages(self) -> int:
         """Take all messages off the queue; return how many there were."""
@@ -200,7 +202,7 @@ class Reconciled:
         return self.world.broker.cluster
 
     def _intake(
-        self, connector: str, version: ObjectVersion, revision: int = 1, **changes: bool
+        self, connector: str, version: ObjectVersion, revision: int = 1, *, ordered: bool = False
     ) -> Intake:
         return Intake(
             connector=connector,
@@ -209,7 +211,7 @@ class Reconciled:
             format="bytewise",
             cluster=self.cluster(),
             extent_bytes=4,
-            **changes,
+            ordered=ordered,
         )
 
     def _open(self, job: Job) -> tuple[Format, RangeSource]:

@@ -11,7 +11,7 @@ from tests.support.world import expected
 from extentflow.errors import LedgerUnavailable, ObjectGone, QueueUnavailable
 from extentflow.formats import Format
 from extentflow.ledger import Claim, ConnectorState
-from extentflow.model import Job, JobState
+from extentflow.model import Job, JobState, Plan
 from extentflow.planner import PAGE_EXTENTS
 from extentflow.reconciliation import Patience
 from extentflow.reconciliation.jobs import BACKLOG_FACTOR, LONGEST_PATIENCE_SECONDS
@@ -193,16 +193,23 @@ def test_jobs_of_a_deleted_connector_are_looked_after(house: Reconciled) -> None
     assert house.state_of(job) is JobState.RUNNING
 
 
-def test_a_job_of_another_cluster_is_neither_planned_nor_sent(house: Reconciled) -> None:
+def test_a_job_of_another_cluster_is_closed_and_neither_planned_nor_sent(house: Reconciled) -> None:
     foreign = replace(house.registered("key"), id="foreign", cluster="another")
     stuck = house.ledger.register(foreign)
-    lost = house.ledger.register(replace(foreign, id="lost", state=JobState.RUNNING))
+    lost = house.ledger.register(
+        replace(foreign, id="lost", state=JobState.RUNNING, plan=Plan(target_bytes=4, count=2))
+    )
+    done = house.ledger.register(replace(foreign, id="done", state=JobState.RUNNING))
     house.ledger.end(house.registered("key").id, JobState.CANCELLED, "only its values were needed")
 
     report = house.run_for(DAY)
 
     assert (house.queue.sent, report.problems) == ([], 0)
-    assert [house.state_of(job) for job in (stuck, lost)] == [JobState.PLANNING, JobState.DONE]
+    assert [house.state_of(job) for job in (stuck, lost, done)] == [
+        JobState.PLANNING,
+        JobState.RUNNING,
+        JobState.DONE,
+    ]
 
 
 # -- RUNNING: closing -----------------------------------------------------------------------------
@@ -488,6 +495,28 @@ def test_jobs_that_keep_failing_do_not_keep_time_from_those_behind_them(
         house.run(late=lambda: len(tried) >= 3)
 
     assert [house.state_of(job) for job in jobs] == [JobState.PLANNING] * 3 + [JobState.RUNNING] * 6
+
+
+def test_a_connector_that_never_rests_leaves_time_for_the_others(house: Reconciled) -> None:
+    """One job may be planned per run, and `a` has a new one each time."""
+    tried: set[str] = set()
+
+    def opened(job: Job) -> tuple[Format, RangeSource]:
+        tried.add(job.id)
+        return house._open(job)
+
+    for name in "abc":
+        house.connector(name, prefix=f"{name}/")
+    quiet = [house.registered(f"{name}/0", connector=name) for name in "bc"]
+    house.open = opened
+
+    for number in range(30):
+        house.registered(f"a/{number}", connector="a")
+        pass_time(house)
+        tried.clear()
+        house.run(late=lambda: bool(tried))
+
+    assert {house.state_of(job) for job in quiet} == {JobState.RUNNING}
 
 
 # -- patience -------------------------------------------------------------------------------------

@@ -323,6 +323,36 @@ def test_with_little_time_every_connector_gets_its_turn_over_several_runs() -> N
     assert begun == set("abcdefgh")
 
 
+def test_a_connector_that_never_rests_leaves_time_for_the_others() -> None:
+    """One object may be received per run, and `a` has a new one each time, before all others."""
+    house = opened()
+    house.ledger.delete_connector("c")
+    for name in "abd":
+        house.connector(name, prefix=f"{name}/")
+        house.put(f"{name}/0")
+
+    for number in range(1, 30):
+        house.put(f"a/{1_000 - number}")
+        arrived = len(house.arrived)
+        house.run(late=lambda arrived=arrived: len(house.arrived) > arrived)  # type: ignore[misc]
+
+    assert {"b/0", "d/0"} <= set(house.states())
+
+
+def test_where_no_version_ids_are_listed_an_object_is_asked_for_anew_and_its_job_is_not() -> None:
+    house = opened(versioned=True)
+    version = house.put("key")
+    house.stores["c"] = Fixed([replace(version, version_id=None)])
+    first = house.run()
+    house.world.ticker.now += 1
+
+    second = house.run()
+
+    assert (first.jobs_new, second.jobs_new) == (1, 0)
+    assert heads(house) == ["key", "key"]
+    assert len(house.states()) == 1
+
+
 # -- what may still be written ---------------------------------------------------------------------
 
 
