@@ -64,7 +64,7 @@ class Found:
 def compare(
     kafka: Mapping[str, str], topic: str, expected: list[range], tolerated: list[range]
 ) -> Found:
-    """Read a topic's committed records; rows of a corrupt object may be there, once, or not."""
+    """Read a topic's committed records and judge them."""
     found = np.array(
         [
             int(orjson.loads(record.value or b"null")["n"])
@@ -73,6 +73,13 @@ def compare(
         ],
         np.int64,
     )
+    return judge(topic, found, expected, tolerated)
+
+
+def judge(
+    topic: str, found: NDArray[np.int64], expected: list[range], tolerated: list[range]
+) -> Found:
+    """Compare numbers with what they should be; `tolerated` ones may be there, once, or not."""
     truth = _numbers(expected)
     distinct = np.unique(found)
     return Found(

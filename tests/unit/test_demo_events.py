@@ -5,9 +5,10 @@ import gzip
 import io
 import json
 
+import numpy as np
 import pytest
 from demo.eventpath import notification
-from demo.eventrows import as_csv, as_gzip, as_half_a_gzip, as_json_lines
+from demo.eventrows import as_csv, as_gzip, as_half_a_gzip, as_json_lines, judge
 
 from extentflow.arrivals.notifications import news_of
 from extentflow.model import ObjectVersion
@@ -37,3 +38,24 @@ def test_objects_hold_every_number_once_in_each_format() -> None:
 def test_the_corrupt_object_cannot_be_read_to_its_end() -> None:
     with pytest.raises(EOFError):
         gzip.decompress(as_half_a_gzip(NUMBERS))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "duplicates", "missing", "foreign"),
+    [
+        ([3, 1, 2, 4], 0, 0, 0),
+        ([1, 2, 3, 4, 8], 0, 0, 0),
+        ([1, 2, 3, 4, 2], 1, 0, 0),
+        ([1, 2, 3, 4, 8, 8], 1, 0, 0),
+        ([1, 2, 4], 0, 1, 0),
+        ([1, 2, 3, 4, 10], 0, 0, 1),
+        ([], 0, 4, 0),
+    ],
+)
+def test_a_row_twice_a_row_too_few_and_a_strange_row_are_counted(
+    numbers: list[int], duplicates: int, missing: int, foreign: int
+) -> None:
+    found = judge("t", np.array(numbers, np.int64), [range(1, 3), range(3, 5)], [range(8, 9)])
+
+    assert (found.expected, found.records) == (4, len(numbers))
+    assert (found.duplicates, found.missing, found.foreign) == (duplicates, missing, foreign)
