@@ -111,8 +111,10 @@ def test_trap_t11_an_object_gone_before_it_is_read_fails_visibly_and_can_be_repl
     gone = run_here(delivery, before=at(1, delete))
 
     assert (gone.ok, gone.jobs[0].state) == (False, "FAILED")
-    assert all(error.startswith("object gone: s3://") for error in gone.errors)
-    assert [item.state for item in delivery.items()].count(ExtentState.FAILED) == len(gone.errors)
+    failed = [item.state for item in delivery.items()].count(ExtentState.FAILED)
+    (error,) = gone.errors
+    assert error.startswith("object gone: s3://")
+    assert failed == 1 or error.endswith(f"(and {failed - 1} more extents alike)")
     delivery.put("x.txt", joined(LINES))
 
     replayed = replay_here(delivery, the_job(delivery))

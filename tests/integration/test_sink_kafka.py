@@ -85,6 +85,8 @@ class KafkaCluster:
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
         for created in self.admin.create_topics([topic]).values():
             created.result(timeout=30)
+        while self.admin.list_topics(name, timeout=30).topics[name].error is not None:
+            time.sleep(0.05)  # created, and not yet told by every thread of the broker
         return name
 
     def identity(self) -> str:
