@@ -194,6 +194,17 @@ def test_bytes_count_and_not_characters_reasons_included(letter: str, length: in
             assert REASON_BYTES - 4 < len(reason.encode()) <= REASON_BYTES
 
 
+@pytest.mark.parametrize("left", [0, 10, 22, 23, 24, 500])
+def test_a_reason_takes_no_more_than_the_body_leaves(left: int) -> None:
+    script = Script()
+
+    script.queue().send(["x" * (BATCH_BYTES - left)], reason="y" * 5_000)
+
+    ((_, request),) = script.asked
+    named = len(REASON) + len("String")
+    assert size_of(request) == BATCH_BYTES - (left if left <= named else 0)
+
+
 def test_an_entry_that_failed_is_sent_again_and_alone() -> None:
     script = Script([failed(1, 3), failed(0)])
 

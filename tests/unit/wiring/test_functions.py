@@ -1,0 +1,156 @@
+"""What functions get: queues by their settings, a worker with a deadline, a site's connectors."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.support.world import Ticker
+
+from extentflow.arrivals import Arrival, Dialect
+from extentflow.errors import Misconfigured, ObjectGone, UnsupportedFormat
+from extentflow.ledger import ConnectorState
+from extentflow.queues.sqs import SqsQueue
+from extentflow.settings import WorkerSettings
+from extentflow.testing.broker import MemoryBroker
+from extentflow.testing.ledger import MemoryLedger
+from extentflow.wiring import Site
+from extentflow.wiring.functions import (
+    Deadline,
+    SiteSurroundings,
+    open_queue_worker,
+    open_reception,
+    queue,
+)
+
+QUEUES = "https://sqs.eu-west-1.amazonaws.com/123456789012"
+SETTINGS = WorkerSettings(
+    bootstrap_servers="127.0.0.1:1",
+    lease_seconds=30.0,
+    extents_queue_url=f"{QUEUES}/extents",
+    extents_dlq_url=f"{QUEUES}/extents-dead",
+    arrivals_dlq_url=f"{QUEUES}/arrivals-dead",
+)
+
+
+def site(settings: WorkerSettings = SETTINGS) -> Site:
+    made = Site(settings)
+    made.__dict__.update(ledger=MemoryLedger(), broker=MemoryBroker())
+    return made
+
+
+def put(made: Site, name: str, directory: Path, **changes: str) -> int:
+    usual = {"name": name, "topic": "t", "endpoint.type": "localfile", "directory": str(directory)}
+    return made.ledger.put_connector(name, {**usual, **changes}).revision
+
+
+def url_of(found: object) -> str:
+    assert isinstance(found, SqsQueue)
+    return found.url
+
+
+# -- queues ---------------------------------------------------------------------------------------
+
+
+def test_a_queue_is_the_one_of_its_setting() -> None:
+    assert url_of(queue(SETTINGS, "extents_queue_url")) == f"{QUEUES}/extents"
+
+
+def test_a_queue_that_is_not_set_says_which_variable_to_set() -> None:
+    with pytest.raises(
+        Misconfigured, match=r"extents\.queue\.url is not set.*EXTENTFLOW_EXTENTS_QUEUE_URL"
+    ):
+        queue(replace(SETTINGS, extents_queue_url=None), "extents_queue_url")
+
+
+def test_what_nobody_understands_is_kept_in_the_arrivals_dead_letter_queue() -> None:
+    assert url_of(open_reception(site()).kept) == f"{QUEUES}/arrivals-dead"
+
+
+# -- the worker -----------------------------------------------------------------------------------
+
+
+def test_a_deadline_counts_from_the_start_of_each_invocation() -> None:
+    ticker = Ticker()
+    deadline = Deadline(ticker.read)
+    assert deadline.seconds_left() == 0
+
+    deadline.start(180)
+    ticker.sleep(30)
+    assert deadline.seconds_left() == 150
+    deadline.start(60)
+
+    assert deadline.seconds_left() == 60
+
+
+def test_a_worker_stops_when_less_than_its_margin_is_left() -> None:
+    ticker = Ticker()
+    deadline = Deadline(ticker.read)
+    worker = open_queue_worker(site(), "w", seconds_left=deadline.seconds_left, margin_seconds=25)
+    deadline.start(180)
+
+    ticker.sleep(155)
+    assert not worker.work.stopping()
+    ticker.sleep(0.1)
+
+    assert worker.work.stopping()
+
+
+def test_a_worker_leaves_what_is_away_to_the_message_and_renews_with_the_lease() -> None:
+    worker = open_queue_worker(site(), "w", seconds_left=lambda: 99.0, margin_seconds=25)
+
+    assert not worker.work.limits.gives_up
+    assert worker.renew_seconds == 10
+    assert worker.hide_seconds == 180
+    assert url_of(worker.queue) == f"{QUEUES}/extents"
+    assert url_of(worker.dead) == f"{QUEUES}/extents-dead"
+    assert url_of(worker.dispatch.queue) == f"{QUEUES}/extents"
+
+
+# -- the surroundings -----------------------------------------------------------------------------
+
+
+def test_every_connector_is_seen_in_its_latest_revision(tmp_path: Path) -> None:
+    made = site()
+    put(made, "a", tmp_path)
+    put(made, "a", tmp_path, **{"input.format": "text"})
+    put(made, "b", tmp_path)
+
+    found = list(SiteSurroundings(made).connectors())
+
+    assert [(config.name, revision, config.format) for config, revision in found] == [
+        ("a", 2, "text"),
+        ("b", 1, None),
+    ]
+
+
+def test_what_people_want_of_a_connector_is_asked_for_one_at_a_time(tmp_path: Path) -> None:
+    made = site()
+    put(made, "a", tmp_path)
+    put(made, "b", tmp_path)
+    made.ledger.set_connector_state("b", ConnectorState.PAUSED)
+    surroundings = SiteSurroundings(made)
+
+    states = {config.name: surroundings.state(config) for config, _ in surroundings.connectors()}
+
+    assert states == {"a": ConnectorState.RUNNING, "b": ConnectorState.PAUSED}
+
+
+def test_an_object_is_looked_up_in_the_connectors_own_store(tmp_path: Path) -> None:
+    made = site()
+    put(made, "a", tmp_path)
+    (tmp_path / "x.csv").write_bytes(b"id\n1\n")
+    surroundings = SiteSurroundings(made)
+    ((config, revision),) = surroundings.connectors()
+
+    version = surroundings.head(
+        config, revision, Arrival(str(tmp_path), "x.csv", Dialect.LISTING, size=99)
+    )
+
+    assert (version.key, version.size) == ("x.csv", 5)
+    with pytest.raises(ObjectGone):
+        surroundings.head(config, revision, Arrival(str(tmp_path), "y.csv", Dialect.LISTING))
+    intake = surroundings.intake(config, revision, version, 1)
+    assert (intake.connector, intake.format, intake.cluster) == ("a", "csv", "memory")
+    assert surroundings.cluster() == "memory"
+    with pytest.raises(UnsupportedFormat):
+        surroundings.intake(config, revision, replace(version, key="x.xyz"), 1)
