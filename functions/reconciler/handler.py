@@ -12,10 +12,11 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from extentflow.reconciliation import Reconciliation, Report
 from extentflow.wiring import Site
+from extentflow.wiring.announcing import ANNOUNCING_SECONDS
 from extentflow.wiring.functions import Deadline, open_reconciliation
 
-# Enough for the step at hand: an object planned up to its next page, a slot fenced and settled.
-MARGIN_SECONDS = 25.0
+# Enough for the step at hand; announcing to somebody who is away takes longest.
+MARGIN_SECONDS = ANNOUNCING_SECONDS + 5.0
 
 logger = Logger()
 metrics = Metrics()
@@ -51,4 +52,5 @@ def tell(report: Report) -> None:
     metrics.add_metric("MessagesResent", MetricUnit.Count, report.messages_resent)
     metrics.add_metric("KeysListed", MetricUnit.Count, report.keys_listed)
     metrics.add_metric("Jobs", MetricUnit.Count, report.jobs_new)
+    metrics.add_metric("EndsAnnounced", MetricUnit.Count, report.ends_announced)
     metrics.add_metric("ReconciliationProblems", MetricUnit.Count, report.problems)

@@ -124,10 +124,12 @@ def test_objects_that_nobody_told_of_are_delivered_once(
     first, second = reconcile(delivery), reconcile(delivery)
     work(delivery)
     third = reconcile(delivery)
+    fourth = reconcile(delivery)
 
     assert (first.keys_listed, first.jobs_new, first.problems) == (6, 5, 0)
     assert first.listings_finished == (delivery.connector_name,)
     assert [second.jobs_new, third.jobs_new, third.problems] == [0, 0, 0]
+    assert fourth.ends_announced == 0
     assert {job.state for job in delivery.jobs()} == {JobState.DONE}
     assert sorted(delivery.values()) == sorted(line for body in lines.values() for line in body)
 

@@ -10,6 +10,7 @@ from random import Random
 from tests.support.queued import Queued
 from tests.support.world import World
 
+from extentflow.announcements import Announcements
 from extentflow.arrivals import Arrival
 from extentflow.connectors import ConnectorConfig
 from extentflow.engines.dispatch import Dispatch
@@ -22,6 +23,7 @@ from extentflow.reconciliation import Patience, Reconciliation, Report, Territor
 from extentflow.slots import SlotPolicy
 from extentflow.storage import ObjectStore, RangeSource
 from extentflow.storage.ranges import RangeReader
+from extentflow.testing.announcers import MemoryAnnouncer
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.testing.queues import MemoryQueue
 from extentflow.testing.stores import MemoryStore
@@ -60,6 +62,7 @@ class Reconciled:
     def __post_init__(self) -> None:
         self.configs: dict[str, ConnectorConfig] = {}
         self.arrived: list[Arrival] = []
+        self.announcer = MemoryAnnouncer()
         self.runs = 0
         self.open: Callable[[Job], tuple[Format, RangeSource]] = self._open
         self.connector("c")
@@ -123,6 +126,7 @@ class Reconciled:
             slots=self.world.slots(f"reconciler-{self.runs}", policy=POLICY),
             dispatch=dispatch,
             receive=receive,
+            announce=Announcements(self.ledger, [self.announcer], lambda _job: "records").sweep,
             random=Random(self.runs),
             late=late,
             patience=self.patience,

@@ -10,7 +10,7 @@ from tests.support.world import expected
 from extentflow.errors import Fenced, LedgerUnavailable, SinkUnavailable
 from extentflow.ledger import Claim
 from extentflow.model import ExtentState, Job, JobState
-from extentflow.reconciliation import Report
+from extentflow.reconciliation import ANNOUNCED_AT_ONCE, Report
 from extentflow.reconciliation.jobs import LONGEST_PATIENCE_SECONDS
 from extentflow.reconciliation.report import in_turns, tried
 from extentflow.sink import ClientSettings
@@ -105,6 +105,35 @@ def test_a_frozen_worker_whose_slot_was_recovered_commits_nothing_when_it_thaws(
     assert house.world.delivered() == expected(b"abcd")
 
 
+# -- announcements --------------------------------------------------------------------------------
+
+
+def test_ends_that_nobody_was_told_of_are_announced_once(house: Reconciled) -> None:
+    told_late = [house.sent(f"{number:03}", b"abcd") for number in range(ANNOUNCED_AT_ONCE + 5)]
+    house.work()
+    closed_now = house.sent("closed", b"abcd")
+    slots, held = claim(house, closed_now)
+    slots.complete(held, position=4, records=4, bad=0)
+
+    first, second = house.run(), house.run()
+
+    expected_jobs = sorted(job.id for job in [*told_late, closed_now])
+    assert sorted(event.job for event in house.announcer.events) == expected_jobs
+    assert (first.ends_announced, second.ends_announced) == (ANNOUNCED_AT_ONCE + 6, 0)
+
+
+def test_an_announcer_that_is_away_costs_one_step_and_is_told_later(house: Reconciled) -> None:
+    house.sent("key", b"abcd")
+    house.work()
+    house.put("lost")
+    house.announcer.away = 1
+
+    away, back = house.run(), house.run()
+
+    assert (away.problems, away.ends_announced, away.jobs_new) == (1, 0, 1)
+    assert (back.problems, back.ends_announced) == (0, 1)
+
+
 # -- a step that fails ----------------------------------------------------------------------------
 
 
@@ -172,9 +201,9 @@ def test_parts_take_turns_and_one_that_raises_is_over() -> None:
 
 
 def test_reports_are_summed_field_by_field() -> None:
-    one = Report(1, 2, 3, 4, 5, 6, 7, 8, ("a",), 9)
+    one = Report(1, 2, 3, 4, 5, 6, 7, 8, 9, ("a",), 10)
 
-    assert one + one == Report(2, 4, 6, 8, 10, 12, 14, 16, ("a", "a"), 18)
+    assert one + one == Report(2, 4, 6, 8, 10, 12, 14, 16, 18, ("a", "a"), 20)
     assert (one + Report()).to_log()["listings_finished"] == ("a",)
 
 

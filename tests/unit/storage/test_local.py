@@ -410,6 +410,15 @@ def test_a_token_goes_on_where_its_file_and_directory_are_gone(folder: Path) -> 
     assert keys(list(store.pages(str(folder), token=token))) == TREE[4:]
 
 
+def test_directories_behind_a_token_are_not_looked_at_any_more(
+    store: LocalStore, folder: Path
+) -> None:
+    tree(folder)
+    (folder / "d/link").symlink_to("/")  # whoever walks there is refused
+
+    assert keys(list(store.pages(str(folder), token="e"))) == ["f f/1", "ü/ü"]
+
+
 def test_a_name_that_is_no_utf8_makes_a_token_that_any_text_can_hold(folder: Path) -> None:
     Path(os.fsdecode(os.fsencode(folder) + b"/\xff")).write_bytes(b"")
     (folder / "ÿ").write_bytes(b"")

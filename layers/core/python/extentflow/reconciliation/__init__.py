@@ -6,6 +6,7 @@ adapters.
     slots       lease over, at work still   fenced, settled, freed                  (`Slots.sweep`)
     jobs        PLANNING, RUNNING           planned on, sent again, closed          (`jobs`)
     connectors  RUNNING                     listed; what has no job is an arrival   (`listing`)
+    ends        nobody was told             announced                      (`Announcements.sweep`)
 
 Run every few minutes, by one at a time (two would do no harm, and most things twice). Every step
 may be cut short and repeated. A job ends here by its counters, or because it cannot be planned.
@@ -27,6 +28,8 @@ from extentflow.reconciliation.listing import Discovery, Territory
 from extentflow.reconciliation.report import Report, in_turns
 from extentflow.slots import Slots
 
+ANNOUNCED_AT_ONCE = 100
+
 __all__ = ["Patience", "Reconciliation", "Report", "Surroundings", "Territory"]
 
 
@@ -46,8 +49,9 @@ class Surroundings(Protocol):
 class Reconciliation:
     """One process's reconciler. `late` says that there is no time for another step.
 
-    `receive` makes jobs of an arrival (see `Reception.receive`). `random` draws who begins, so that
-    with little time nobody always comes last.
+    `receive` makes jobs of an arrival (see `Reception.receive`). `announce` tells of so many ends
+    of jobs at most, and returns of how many it did (see `Announcements.sweep`). `random` draws who
+    begins, so that with little time nobody always comes last.
     """
 
     surroundings: Surroundings
@@ -55,6 +59,7 @@ class Reconciliation:
     slots: Slots
     dispatch: Dispatch
     receive: Callable[[Arrival], Received]
+    announce: Callable[[int], int]
     random: Random
     late: Callable[[], bool] = lambda: False
     patience: Patience = field(default_factory=Patience)
@@ -67,9 +72,13 @@ class Reconciliation:
             "slots": self._sweep(),
             "jobs": self._jobs(empty_queue=empty),
             "listings": self._listings(),
+            "announcements": self._announcements(),
         }
         for step in in_turns(parts):
             report += step
+        if report.jobs_closed or report.jobs_failed:  # meanwhile
+            for step in in_turns({"announcements": self._announcements()}):
+                report += step
         return report
 
     def _sweep(self) -> Iterator[Report]:
@@ -89,6 +98,12 @@ class Reconciliation:
         names = list(self.ledger.connector_names())
         self.random.shuffle(names)
         yield from in_turns({f"jobs of connector {name}": watch.look(name) for name in names})
+
+    def _announcements(self) -> Iterator[Report]:
+        told = ANNOUNCED_AT_ONCE
+        while told == ANNOUNCED_AT_ONCE and not self.late():
+            told = self.announce(ANNOUNCED_AT_ONCE)
+            yield Report(ends_announced=told)
 
     def _listings(self) -> Iterator[Report]:
         since = self.dispatch.planner.clock.wall()

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from extentflow.arrivals import Arrival
 from extentflow.connectors import ConnectorConfig
@@ -23,7 +24,12 @@ from extentflow.queues.sqs import SqsQueue
 from extentflow.reception import Reception
 from extentflow.reconciliation import Reconciliation, Territory
 from extentflow.settings import WorkerSettings, variable
-from extentflow.wiring.announcing import ANNOUNCING_SECONDS, open_announcements, unless_late
+from extentflow.wiring.announcing import (
+    ANNOUNCING_SECONDS,
+    open_announcements,
+    sweep_announcements,
+    unless_late,
+)
 from extentflow.wiring.site import Site
 from extentflow.wiring.worker import work_of
 
@@ -114,6 +120,7 @@ def open_reconciliation(site: Site, *, late: Callable[[], bool] = lambda: False)
         slots=site.slots(f"reconciler-{os.getpid()}-{site.random.getrandbits(64):016x}"),
         dispatch=dispatch(site),
         receive=open_reception(site, late=late).receive,
+        announce=partial(sweep_announcements, site),
         random=site.random,
         late=late,
     )
