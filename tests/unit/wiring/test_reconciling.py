@@ -1,0 +1,87 @@
+"""What the reconciler function gets: owners of its own, queues, territories of connectors."""
+
+from pathlib import Path
+
+import pytest
+
+from extentflow.errors import Misconfigured
+from extentflow.model import ObjectVersion
+from extentflow.queues.sqs import SqsQueue
+from extentflow.settings import WorkerSettings
+from extentflow.storage.local import LocalStore
+from extentflow.storage.s3 import S3Store
+from extentflow.testing.broker import MemoryBroker
+from extentflow.testing.ledger import MemoryLedger
+from extentflow.wiring import Site
+from extentflow.wiring.functions import SiteSurroundings, open_reconciliation
+
+QUEUES = "https://sqs.eu-west-1.amazonaws.com/123456789012"
+SETTINGS = WorkerSettings(
+    bootstrap_servers="127.0.0.1:1",
+    extents_queue_url=f"{QUEUES}/extents",
+    arrivals_dlq_url=f"{QUEUES}/arrivals-dead",
+)
+IN_S3 = {"aws.s3.bucket.name": "shop", "aws.s3.endpoint": "http://127.0.0.1:1"}
+
+
+@pytest.fixture
+def site() -> Site:
+    made = Site(SETTINGS)
+    made.__dict__.update(ledger=MemoryLedger(), broker=MemoryBroker())
+    return made
+
+
+def put(site: Site, endpoint_type: str, **changes: str) -> int:
+    usual = {"name": "c", "topic": "t", "endpoint.type": endpoint_type}
+    return site.ledger.put_connector("c", {**usual, **changes}).revision
+
+
+def test_every_reconciler_is_an_owner_of_its_own(site: Site) -> None:
+    owners = {open_reconciliation(site).slots.owner for _ in range(3)}
+
+    assert len(owners) == 3
+    assert all(owner.startswith("reconciler-") for owner in owners)
+
+
+def test_what_stands_still_is_sent_to_the_extents_queue_until_it_is_late(site: Site) -> None:
+    reconciliation = open_reconciliation(site, late=lambda: True)
+
+    found = reconciliation.dispatch.queue
+    assert isinstance(found, SqsQueue)
+    assert found.url == f"{QUEUES}/extents"
+    assert reconciliation.late()
+
+
+@pytest.mark.parametrize(
+    ("endpoint_type", "settles"),
+    [("awss3", False), ("storagegrids3", False), ("ontaps3", True)],
+)
+def test_buckets_that_are_file_systems_too_are_looked_at_twice(
+    site: Site, endpoint_type: str, *, settles: bool
+) -> None:
+    revision = put(site, endpoint_type, **IN_S3)
+
+    territory = SiteSurroundings(site).territory("c", revision)
+
+    assert territory.settles == settles
+    assert isinstance(territory.store, S3Store)
+    assert (territory.config.bucket, territory.config.name) == ("shop", "c")
+
+
+def test_a_directory_is_listed_as_its_planner_pins_it(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"1")
+    revision = put(site, "localfile", directory=str(tmp_path))
+
+    territory = SiteSurroundings(site).territory("c", revision)
+
+    (page,) = territory.pages(None)
+    (found,) = page.versions
+    assert isinstance(territory.store, LocalStore)
+    assert territory.settles
+    assert isinstance(found, ObjectVersion)
+    assert found == territory.store.head(str(tmp_path), "a.csv")
+
+
+def test_a_territory_of_a_revision_that_is_not_there_is_misconfigured(site: Site) -> None:
+    with pytest.raises(Misconfigured, match="no revision 7"):
+        SiteSurroundings(site).territory("c", 7)
