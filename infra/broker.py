@@ -9,13 +9,11 @@ know: what is sent; networks (`network`).
 
 from collections.abc import Iterable, Iterator
 
-from extentflow.sink import PROGRESS_TOPIC
+from extentflow.sink import JOBS_TOPIC, PROGRESS_TOPIC
 from infra.config import Auth, Cluster
 from infra.grants import Grant
 
-JOBS_TOPIC = "extentflow.jobs"
-
-_READ = ("kafka-cluster:DescribeTopic", "kafka-cluster:DescribeTopicDynamicConfiguration")
+_MAKE = ("kafka-cluster:DescribeTopic", "kafka-cluster:CreateTopic")
 
 
 def client_settings(cluster: Cluster) -> dict[str, str]:
@@ -75,8 +73,8 @@ def tell_of_jobs(cluster: Cluster) -> Iterator[Grant]:
     if cluster.auth is Auth.IAM and cluster.arn is not None:
         yield Grant(
             "TellOfJobs",
-            "every job's end is told on a topic",
-            (*_READ, "kafka-cluster:WriteData"),
+            "every job's end is told on a topic, which is made when it is missing",
+            (*_MAKE, "kafka-cluster:WriteData"),
             (_below(cluster.arn, "topic", JOBS_TOPIC),),
         )
         yield _idempotent(cluster.arn)
@@ -90,7 +88,11 @@ def deliver(cluster: Cluster, *, app_id: str, topics: Iterable[str]) -> Iterator
     yield Grant(
         "WriteRecords",
         "records go to the connectors' topics, whose limits are asked for",
-        (*_READ, "kafka-cluster:WriteData"),
+        (
+            "kafka-cluster:DescribeTopic",
+            "kafka-cluster:DescribeTopicDynamicConfiguration",
+            "kafka-cluster:WriteData",
+        ),
         tuple(_below(cluster.arn, "topic", topic) for topic in written),
         wildcard="topics that are made from objects' keys are known only then",
     )
@@ -104,7 +106,7 @@ def own_slots(cluster: Cluster, *, app_id: str) -> Iterator[Grant]:
     yield Grant(
         "KeepProgress",
         "progress is a group's offset on this topic, which is made when it is missing",
-        (*_READ, "kafka-cluster:CreateTopic", "kafka-cluster:ReadData"),
+        (*_MAKE, "kafka-cluster:ReadData"),
         (_below(cluster.arn, "topic", PROGRESS_TOPIC),),
     )
     yield Grant(

@@ -119,8 +119,8 @@ class Stage:
 
     `settings` are worker settings by their keys (docs/configuration.md). `most_workers` and
     `most_planners` bound how many run at once; `spark_cores` is how many slots Spark jobs may take
-    beside them. `table` names a ledger that exists, for example a restored one. `connectors` is a
-    folder of the project.
+    beside them. `table` names a ledger that exists, for example a restored one. `event_bus` is a
+    name or an ARN. `connectors` is a folder of the project.
     """
 
     name: str

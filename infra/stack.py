@@ -78,9 +78,10 @@ class ExtentflowStack(cdk.Stack):
         return Network(self, "Network", settings=settings, ports=self._stage.cluster.ports)
 
     def _event_bus_arn(self) -> str:
-        return self.format_arn(
-            service="events", resource="event-bus", resource_name=self._stage.event_bus
-        )
+        bus = self._stage.event_bus
+        if bus.startswith("arn:"):
+            return bus
+        return self.format_arn(service="events", resource="event-bus", resource_name=bus)
 
     def _environment(self) -> dict[str, str]:
         """Return the worker settings as functions read them."""

@@ -11,6 +11,7 @@ from tests.support.synthesis import (
     FUNCTIONS,
     IN_A_VPC,
     KEY_ARN,
+    PLAIN,
     SECRET_ARN,
     SOURCES_ARN,
     Bench,
@@ -176,6 +177,25 @@ def test_workers_write_the_connectors_topics_and_their_own_ids(bench: Bench) -> 
         f"{below[0]}:transactional-id/{below[2]}/extentflow.*",
         f"{below[0]}:group/{below[2]}/extentflow.*",
     ]
+
+
+@pytest.mark.parametrize("service", ["planner", "worker", "reconciler"])
+@pytest.mark.parametrize("bus", ["arn:aws:events:eu-west-1:111122223333:event-bus/theirs", "ours"])
+def test_ends_of_jobs_are_told_to_one_bus(bench: Bench, service: str, bus: str) -> None:
+    template = bench.template(replace(PLAIN, event_bus=bus))
+
+    (told,) = resources(template, service, "events:PutEvents")
+
+    assert told == bus or told["Fn::Join"][1][-1] == f":event-bus/{bus}"
+    assert environment(function(template, service))["EXTENTFLOW_EVENT_BUS"] == bus
+
+
+@pytest.mark.parametrize("service", ["planner", "worker", "reconciler"])
+def test_own_topics_are_made_by_whoever_needs_them(templates: Templates, service: str) -> None:
+    made = resources(templates("vpc"), service, "kafka-cluster:CreateTopic")
+
+    own = {"extentflow.jobs"} | ({"extentflow.progress"} if service != "planner" else set())
+    assert {str(arn).rpartition("/")[2] for arn in made} == own
 
 
 @pytest.mark.parametrize("service", ["planner", "reconciler"])
