@@ -24,6 +24,8 @@ PARTITIONS = 8
 PART_BYTES = 16 << 20
 PROGRAM = Path(sysconfig.get_path("scripts")) / "extentflow"
 
+SERVICES = ("kafka", "s3", "dynamodb")
+
 
 class CommandError(Exception):
     """An `extentflow` command ended with another exit code than 0; its errors are on the screen."""
@@ -40,7 +42,7 @@ class Rig:
     def start(cls, root: Path, notify: Any = print) -> "Rig":  # noqa: ANN401 - print-like
         """Start the local stack below `root` (harmless when it runs) and the ledger's table."""
         stack = Stack(root, notify=notify)
-        stack.up()
+        stack.up(SERVICES)
         rig = cls(root, {**os.environ, **stack.environment()})
         rig.extentflow("init", quiet=True)
         return rig
