@@ -74,7 +74,6 @@ docs: setup ## Write the generated references
 lock: setup ## Pin the requirements anew, with hashes
 	@$(BIN)/uv --version >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet uv
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11 requirements/dev.in -o requirements/dev.txt
-	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11 requirements/runtime.in -o requirements/runtime.txt
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.13 --python-platform aarch64-manylinux_2_28 requirements/lambda.in -o requirements/lambda.txt
 
 clean: ## Stop the stack and remove everything generated, caches of components apart
