@@ -15,11 +15,10 @@ from tests.unit.test_announcements import EVENT
 
 from extentflow.announcers import eventbridge
 from extentflow.announcers.eventbridge import (
-    BATCH_BYTES,
-    BATCH_ENTRIES,
     TRIES,
     EventBridgeAnnouncer,
 )
+from extentflow.aws.batches import BATCH_BYTES, BATCH_ENTRIES
 from extentflow.errors import BusUnavailable, Misconfigured
 from extentflow.model import JobState
 

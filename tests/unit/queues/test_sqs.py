@@ -21,11 +21,10 @@ from moto import mock_aws
 from tests.contracts.queue import MissingQueueContract, QueueContract
 from tests.support.world import Ticker
 
+from extentflow.aws.batches import BATCH_BYTES, BATCH_ENTRIES
 from extentflow.errors import ExtentflowError, Misconfigured, QueueUnavailable
 from extentflow.queues import Message
 from extentflow.queues.sqs import (
-    BATCH_BYTES,
-    BATCH_MESSAGES,
     REASON,
     REASON_BYTES,
     SEND_TRIES,
@@ -188,7 +187,7 @@ def test_bytes_count_and_not_characters_reasons_included(letter: str, length: in
 
     for _, request in script.asked:
         assert size_of(request) <= BATCH_BYTES
-        assert len(request["Entries"]) <= BATCH_MESSAGES
+        assert len(request["Entries"]) <= BATCH_ENTRIES
         for entry in request["Entries"]:
             reason = entry["MessageAttributes"][REASON]["StringValue"]
             assert REASON_BYTES - 4 < len(reason.encode()) <= REASON_BYTES
@@ -364,7 +363,7 @@ def test_the_region_is_the_urls_or_the_environments(
 
 
 def test_a_url_without_a_region_asks_for_one() -> None:
-    with pytest.raises(Misconfigured, match=r"http://127\.0\.0\.1:9324/0/q: no AWS region; set"):
+    with pytest.raises(Misconfigured, match=r"http://127\.0\.0\.1:9324/0/q: connecting: no AWS region; set"):
         SqsQueue("http://127.0.0.1:9324/0/q")
 
 

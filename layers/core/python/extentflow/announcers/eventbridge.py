@@ -1,6 +1,6 @@
 """Ends of jobs on an EventBridge bus.
 
-Owns: the client, batches, which refusals pass. Refuses to know: what an event says, beyond that its
+Owns: the client, which refusals pass. Refuses to know: what an event says, beyond that its
 reason may be cut where the bus would not take the whole.
 """
 
@@ -13,18 +13,11 @@ from typing import TYPE_CHECKING
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    CredentialRetrievalError,
-    HTTPClientError,
-    NoCredentialsError,
-    NoRegionError,
-)
-from botocore.exceptions import ConnectionError as BotoConnectionError
-from botocore.parsers import ResponseParserError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from extentflow.announcements import JobEvent
+from extentflow.aws.batches import BATCH_BYTES, Persistence, batches
+from extentflow.aws.failures import NO_ANSWER, SERVER_ERROR, remedy
 from extentflow.clock import Clock
 from extentflow.errors import BusUnavailable, Misconfigured
 
@@ -35,12 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SOURCE = "extentflow"
-BATCH_ENTRIES = 10
-BATCH_BYTES = 256 << 10  # what every region takes, for one entry and for a batch
 TIME_BYTES = 14  # what the service counts for an entry's time
 TRIES = 3
-FIRST_PAUSE_SECONDS = 0.1
-SERVER_ERROR = 500
 
 PASSING_CODES = frozenset(
     {
@@ -53,18 +42,9 @@ PASSING_CODES = frozenset(
         "ThrottlingException",
     }
 )
-NO_ANSWER = (
-    BotoConnectionError,
-    CredentialRetrievalError,
-    HTTPClientError,
-    ResponseParserError,
-)
 REMEDIES = {
     "AccessDeniedException": "allow events:PutEvents on the bus",
     "ResourceNotFoundException": "there is no such bus; correct event.bus, or create it",
-    NoRegionError.__name__: "no AWS region; set AWS_REGION or a profile's region",
-    NoCredentialsError.__name__: "no AWS credentials; set AWS_ACCESS_KEY_ID and"
-    " AWS_SECRET_ACCESS_KEY or AWS_PROFILE, or give this machine a role",
 }
 
 
@@ -95,8 +75,7 @@ class EventBridgeAnnouncer:
     ) -> None:
         self.bus = bus
         self._client = client
-        self._clock = clock or Clock()
-        self._random = random or Random()  # noqa: S311 - jitter, no secrets
+        self._persistence = Persistence(TRIES, clock, random)
 
     def announce(self, events: Sequence[JobEvent]) -> None:
         """Put events; what the bus reports as failed is put again, as `Announcer.announce`.
@@ -105,17 +84,9 @@ class EventBridgeAnnouncer:
             BusUnavailable: no usable answer, or entries failed until tries ran out.
             Misconfigured: no such bus, no credentials, no permission, or never to be accepted.
         """
-        for batch in _batches([_entry(self.bus, event) for event in events]):
-            waiting = batch
-            for tried in range(TRIES):
-                if tried:
-                    bound = FIRST_PAUSE_SECONDS * 2.0**tried
-                    self._clock.sleep(self._random.random() * bound)
-                waiting = self._put(waiting)
-                if not waiting:
-                    break
-            else:
-                raise BusUnavailable(f"event bus {self.bus}: {len(waiting)} events not accepted")
+        for batch in batches([_entry(self.bus, event) for event in events], _size):
+            if left := self._persistence.send(batch, self._put):
+                raise BusUnavailable(f"event bus {self.bus}: {len(left)} events not accepted")
 
     def close(self) -> None:
         """See `Announcer.close`; connections end with the client."""
@@ -155,8 +126,7 @@ def _translated(bus: str) -> Iterator[None]:
     except NO_ANSWER as exc:
         raise BusUnavailable(f"event bus {bus}: {type(exc).__name__}: {exc}") from exc
     except BotoCoreError as exc:
-        remedy = REMEDIES.get(type(exc).__name__, str(exc))
-        raise Misconfigured(f"event bus {bus}: {remedy}") from exc
+        raise Misconfigured(f"event bus {bus}: {remedy(exc)}") from exc
 
 
 def _entry(bus: str, event: JobEvent) -> "PutEventsRequestEntryTypeDef":
@@ -178,23 +148,6 @@ def _size(entry: "PutEventsRequestEntryTypeDef") -> int:
     """Return what EventBridge counts of an entry: time, source, type and detail."""
     texts = (entry.get("Source", ""), entry.get("DetailType", ""), entry.get("Detail", ""))
     return TIME_BYTES + sum(len(text.encode()) for text in texts)
-
-
-def _batches(
-    entries: "Sequence[PutEventsRequestEntryTypeDef]",
-) -> "Iterator[list[PutEventsRequestEntryTypeDef]]":
-    """Yield batches that the bus takes: ten entries, and no more bytes than one entry may have."""
-    batch: list[PutEventsRequestEntryTypeDef] = []
-    size = 0
-    for entry in entries:
-        length = _size(entry)
-        if batch and (len(batch) == BATCH_ENTRIES or size + length > BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(entry)
-        size += length
-    if batch:
-        yield batch
 
 
 def _region(bus: str) -> str | None:

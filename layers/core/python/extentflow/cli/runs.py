@@ -128,21 +128,8 @@ def run(
         _show(RunReport(engine), as_json=as_json)
         return
     chosen = open_engine(site, engine, cores=cores, master=master, max_tasks=config.max_tasks)
-    with (
-        closing(open_announcements(site)) as announcements,
-        _signals_stop(chosen) as stopped,
-        RunProgress(output.err) as progress,
-    ):
-        intakes = (site.intake(config, revision, version, chosen.cores) for version in versions)
-        driver = Run(
-            engine,
-            chosen,
-            site.planner(),
-            site.ledger,
-            progress,
-            stopped,
-            announcements.announce,
-        )
+    intakes = (site.intake(config, revision, version, chosen.cores) for version in versions)
+    with _driver(site, engine, chosen) as driver:
         report = driver.ingest(intakes, again=again)
     _note_older(report, revision)
     before = sum(job.delivered_before for job in report.jobs)
@@ -184,20 +171,7 @@ def replay(
     preflight.check(config, site.broker, [found.version])
     check_cluster(found, site.broker.cluster)
     chosen = open_engine(site, engine, cores=cores, master=master, max_tasks=config.max_tasks)
-    with (
-        closing(open_announcements(site)) as announcements,
-        _signals_stop(chosen) as stopped,
-        RunProgress(output.err) as progress,
-    ):
-        driver = Run(
-            engine,
-            chosen,
-            site.planner(),
-            site.ledger,
-            progress,
-            stopped,
-            announcements.announce,
-        )
+    with _driver(site, engine, chosen) as driver:
         report = driver.replay(found, ordinal=extent, accept_duplicates=accept_duplicates)
     latest = site.ledger.connector(found.connector)
     if latest is not None:
@@ -232,6 +206,25 @@ def require_running(site: Site, connector: str) -> None:
     if state is not ConnectorState.RUNNING:
         raise Misconfigured(
             f"connector {connector} is {state}; `extentflow resume {connector}` lets it go on"
+        )
+
+
+@contextmanager
+def _driver(site: Site, name: str, engine: Engine) -> Iterator[Run]:
+    """Yield a run on an engine: signals stop it, its progress is shown, ends of jobs are told."""
+    with (
+        closing(open_announcements(site)) as announcements,
+        _signals_stop(engine) as stopped,
+        RunProgress(output.err) as progress,
+    ):
+        yield Run(
+            name,
+            engine,
+            site.planner(),
+            site.ledger,
+            progress,
+            stopped,
+            announcements.announce,
         )
 
 

@@ -23,15 +23,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    CredentialRetrievalError,
-    HTTPClientError,
-)
-from botocore.exceptions import ConnectionError as BotoConnectionError
-from botocore.parsers import ResponseParserError
+from botocore.exceptions import BotoCoreError, ClientError
 
+from extentflow.aws.failures import NO_ANSWER, SERVER_ERROR
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger.items import Stored, item_from_wire
 from extentflow.ledger.server_clock import ServerClock, Timing
@@ -73,12 +67,6 @@ PERMISSION_CODES = frozenset(
         "UnrecognizedClientException",
     }
 )
-NO_ANSWER = (
-    BotoConnectionError,
-    CredentialRetrievalError,
-    HTTPClientError,
-    ResponseParserError,
-)
 REMEDIES = {
     "ResourceNotFoundException": "there is no such table; `extentflow init` creates it, or correct "
     "ledger.table",
@@ -86,7 +74,6 @@ REMEDIES = {
     "NoCredentialsError": "no AWS credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or "
     "AWS_PROFILE, or give this machine a role",
 }
-SERVER_ERROR = 500
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """SQS behind the Queue port: AWS's, or any server that speaks its API.
 
-Owns: the client, batches, what a message may hold. Refuses to know: what a message says.
+Owns: the client, what a message may hold. Refuses to know: what a message says.
 """
 
 import logging
@@ -15,6 +15,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from extentflow.aws.batches import BATCH_BYTES, BATCH_ENTRIES, Persistence, batches
 from extentflow.clock import Clock
 from extentflow.errors import Misconfigured, QueueUnavailable
 from extentflow.queues import Depth, Message
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BATCH_MESSAGES = 10
-BATCH_BYTES = 256 << 10  # what every server takes, for one message and for a batch
 LONGEST_POLL_SECONDS = 20
 LONGEST_HIDE_SECONDS = 43_200
 LONGEST_DELAY_SECONDS = 39_600  # the limit above counts from when the message was received
@@ -39,7 +38,6 @@ REASON = "extentflow.reason"
 REASON_TYPE = "String"
 REASON_BYTES = 4_000
 SEND_TRIES = 5
-FIRST_PAUSE_SECONDS = 0.1
 _REFUSED_CHARACTERS = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -72,30 +70,21 @@ class SqsQueue:
     ) -> None:
         self.url = url
         self._client = connect(url) if client is None else client
-        self._clock = clock or Clock()
-        self._random = random or Random()  # noqa: S311 - jitter, no secrets
+        self._persistence = Persistence(SEND_TRIES, clock, random)
 
     def send(self, bodies: Sequence[str], *, reason: str = "") -> None:
         """Send in batches; entries that SQS reports as failed are sent again, as `Queue.send`."""
         entries = [_entry(body, reason) for body in bodies]
-        for batch in _batches(entries):
-            waiting = batch
-            for tried in range(SEND_TRIES):
-                if tried:
-                    bound = FIRST_PAUSE_SECONDS * 2.0**tried
-                    self._clock.sleep(self._random.random() * bound)
-                waiting = self._send(waiting)
-                if not waiting:
-                    break
-            else:
-                raise QueueUnavailable(f"{self.url}: {len(waiting)} messages were not accepted")
+        for batch in batches(entries, _size):
+            if left := self._persistence.send(batch, self._send):
+                raise QueueUnavailable(f"{self.url}: {len(left)} messages were not accepted")
 
     def receive(self, *, wait_seconds: float = 0.0, hide_seconds: float = 30.0) -> list[Message]:
         """Poll once, as `Queue.receive`."""
         with translated(self.url, "receiving"):
             answer = self._client.receive_message(
                 QueueUrl=self.url,
-                MaxNumberOfMessages=BATCH_MESSAGES,
+                MaxNumberOfMessages=BATCH_ENTRIES,
                 WaitTimeSeconds=min(LONGEST_POLL_SECONDS, math.ceil(wait_seconds)),
                 VisibilityTimeout=_whole(hide_seconds, LONGEST_HIDE_SECONDS),
                 MessageSystemAttributeNames=["ApproximateReceiveCount", "SentTimestamp"],
@@ -202,23 +191,6 @@ def _entry(body: str, reason: str) -> "SendMessageBatchRequestEntryTypeDef":
 
 def _escaped(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
-
-
-def _batches(
-    entries: "Sequence[SendMessageBatchRequestEntryTypeDef]",
-) -> "Iterator[list[SendMessageBatchRequestEntryTypeDef]]":
-    """Yield batches that SQS takes: ten messages, and no more bytes than one message may have."""
-    batch: list[SendMessageBatchRequestEntryTypeDef] = []
-    size = 0
-    for entry in entries:
-        length = _size(entry)
-        if batch and (len(batch) == BATCH_MESSAGES or size + length > BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(entry)
-        size += length
-    if batch:
-        yield batch
 
 
 def _size(entry: "SendMessageBatchRequestEntryTypeDef") -> int:

@@ -7,20 +7,10 @@ was asked for.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    CredentialRetrievalError,
-    HTTPClientError,
-    NoCredentialsError,
-    NoRegionError,
-)
-from botocore.exceptions import ConnectionError as BotoConnectionError
-from botocore.parsers import ResponseParserError
+from botocore.exceptions import BotoCoreError, ClientError
 
+from extentflow.aws.failures import NO_ANSWER, SERVER_ERROR, remedy
 from extentflow.errors import ExtentflowError, Misconfigured, QueueUnavailable
-
-SERVER_ERROR = 500
 
 MISSING_CODES = frozenset(
     {
@@ -65,17 +55,6 @@ STALE_CODES = frozenset(
         "ReceiptHandleIsInvalid",
     }
 )
-NO_ANSWER = (
-    BotoConnectionError,
-    CredentialRetrievalError,
-    HTTPClientError,
-    ResponseParserError,
-)
-REMEDIES: dict[type[BotoCoreError], str] = {
-    NoRegionError: "no AWS region; set AWS_REGION or a profile's region",
-    NoCredentialsError: "no AWS credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or "
-    "AWS_PROFILE, or give this machine a role",
-}
 
 
 @contextmanager
@@ -93,8 +72,7 @@ def translated(url: str, doing: str) -> Iterator[None]:
     except NO_ANSWER as exc:
         raise QueueUnavailable(f"{url}: {doing}: {type(exc).__name__}: {exc}") from exc
     except BotoCoreError as exc:
-        remedy = REMEDIES.get(type(exc), f"{doing}: {exc}")
-        raise Misconfigured(f"{url}: {remedy}") from exc
+        raise Misconfigured(f"{url}: {doing}: {remedy(exc)}") from exc
 
 
 def _refused(url: str, doing: str, error: ClientError) -> ExtentflowError:
