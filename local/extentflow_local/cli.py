@@ -21,7 +21,7 @@ app = typer.Typer(no_args_is_help=True)
 
 _Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="SERVICE", help="kafka, s3, dynamodb, sqs; all of them by default."),
+    typer.Argument(metavar="SERVICE", help="kafka, s3, dynamodb, sqs, aws; by default all."),
 ]
 _Directory = Annotated[
     Path | None,
@@ -34,6 +34,7 @@ _KAFKA_PORT = typer.Option(min=1, max=65_535, help="Kafka's port; takes the next
 _S3_PORT = typer.Option(min=1, max=65_535, help="The S3 server's port; takes the next seven too.")
 _DYNAMODB_PORT = typer.Option(min=1, max=65_535, help="DynamoDB's port.")
 _SQS_PORT = typer.Option(min=1, max=65_535, help="The SQS server's port.")
+_AWS_PORT = typer.Option(min=1, max=65_535, help="The port of Secrets Manager and EventBridge.")
 
 
 @app.command()
@@ -45,10 +46,17 @@ def up(
     s3_port: Annotated[int | None, _S3_PORT] = None,
     dynamodb_port: Annotated[int | None, _DYNAMODB_PORT] = None,
     sqs_port: Annotated[int | None, _SQS_PORT] = None,
+    aws_port: Annotated[int | None, _AWS_PORT] = None,
     as_json: _Json = False,
 ) -> None:
-    """Start Kafka, an S3 server, DynamoDB and SQS on this machine; harmless when they run."""
-    asked = {"kafka": kafka_port, "s3": s3_port, "dynamodb": dynamodb_port, "sqs": sqs_port}
+    """Start Kafka and what stands in for AWS on this machine; harmless when they run."""
+    asked = {
+        "kafka": kafka_port,
+        "s3": s3_port,
+        "dynamodb": dynamodb_port,
+        "sqs": sqs_port,
+        "aws": aws_port,
+    }
     ports = {name: port for name, port in asked.items() if port is not None}
     notes = Console(stderr=True, highlight=False)
     stack = _stack(directory, ports, notes)

@@ -7,6 +7,7 @@ Owns: names, defaults and checks of settings. Refuses to know: what they are use
     EXTENTFLOW_LOCAL_S3_PORT          18333 and the seven next ones
     EXTENTFLOW_LOCAL_DYNAMODB_PORT    18000
     EXTENTFLOW_LOCAL_SQS_PORT         19324
+    EXTENTFLOW_LOCAL_AWS_PORT         15000
     EXTENTFLOW_IVY_SETTINGS           an ivysettings.xml of your own, for people behind a mirror
     XDG_CACHE_HOME, JAVA_HOME, PATH   as everywhere
 """
@@ -24,6 +25,7 @@ DEFAULT_PORTS: Mapping[str, int] = {
     "s3": 18333,
     "dynamodb": 18000,
     "sqs": 19324,
+    "aws": 15000,
 }
 _PORT_LIMIT = 65_536
 

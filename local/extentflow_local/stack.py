@@ -25,6 +25,7 @@ from extentflow_local.errors import LocalStackError, ServiceFailed
 from extentflow_local.hosted import HostedService, ServiceState
 from extentflow_local.ports import free_run
 from extentflow_local.services import Service
+from extentflow_local.services.aws import MotoServer
 from extentflow_local.services.dynamodb import DynamoDbLocal
 from extentflow_local.services.kafka import Kafka
 from extentflow_local.services.s3 import SeaweedS3
@@ -32,7 +33,13 @@ from extentflow_local.services.sqs import ElasticMq
 from extentflow_local.settings import LocalSettings
 from extentflow_local.toolbox import toolbox
 
-SERVICES: tuple[Service, ...] = (Kafka(), SeaweedS3(), DynamoDbLocal(), ElasticMq())
+SERVICES: tuple[Service, ...] = (
+    Kafka(),
+    SeaweedS3(),
+    DynamoDbLocal(),
+    ElasticMq(),
+    MotoServer(),
+)
 
 Outcome = Literal["started", "already running"]
 

@@ -3,6 +3,7 @@
 stack               the running servers; `stack.kill("kafka")`, `.up(["kafka"])`, `.restart("s3")`
 second_broker       a second, independent Kafka; starts when the first test asks for it
 queues, sqs         an SQS server, which starts when the first test asks for it; a client
+aws                 Secrets Manager and EventBridge, which start when the first test asks for them
 bootstrap_servers   of the stack's broker          make_topic   creates a topic, returns its name
 s3, bucket, versioned_bucket, prefix               a client, two buckets, a test's own prefix
 dynamodb, table_name                               a client, a name that nobody uses
@@ -21,6 +22,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.integration.faultproxy import FaultProxy
 
 from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY, Service
+from extentflow_local.services.aws import MotoServer
 from extentflow_local.services.dynamodb import DynamoDbLocal
 from extentflow_local.services.kafka import Kafka
 from extentflow_local.services.s3 import SeaweedS3
@@ -80,6 +82,14 @@ def second_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def queues(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     root = tmp_path_factory.mktemp("queues")
     with Stack(root, services=[ElasticMq()], free_ports=True) as running:
+        running.up()
+        yield running
+
+
+@pytest.fixture(scope="session")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    root = tmp_path_factory.mktemp("aws-services")
+    with Stack(root, services=[MotoServer()], free_ports=True) as running:
         running.up()
         yield running
 

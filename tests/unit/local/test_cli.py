@@ -13,7 +13,7 @@ def test_a_stack_that_does_not_run_is_shown_as_stopped(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["stack", "--dir", str(tmp_path)])
 
     assert result.exit_code == 0
-    assert result.stdout.count("stopped") == 4
+    assert result.stdout.count("stopped") == 5
     assert "export" not in result.stdout
 
 
@@ -35,4 +35,4 @@ def test_an_unknown_service_is_left_to_the_main_command_line_to_report(tmp_path:
     result = CliRunner().invoke(app, ["up", "kafak", "--dir", str(tmp_path)])
 
     assert isinstance(result.exception, Misconfigured)
-    assert "kafka, s3, dynamodb, sqs" in str(result.exception)
+    assert "kafka, s3, dynamodb, sqs, aws" in str(result.exception)

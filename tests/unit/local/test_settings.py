@@ -18,6 +18,7 @@ def test_defaults_are_the_documented_ones(tmp_path: Path, monkeypatch: pytest.Mo
         "s3": 18333,
         "dynamodb": 18000,
         "sqs": 19324,
+        "aws": 15000,
     }
     assert settings.root == tmp_path.resolve()
     assert settings.cache == Path.home() / ".cache" / "extentflow"
