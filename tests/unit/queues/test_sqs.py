@@ -363,7 +363,8 @@ def test_the_region_is_the_urls_or_the_environments(
 
 
 def test_a_url_without_a_region_asks_for_one() -> None:
-    with pytest.raises(Misconfigured, match=r"http://127\.0\.0\.1:9324/0/q: connecting: no AWS region; set"):
+    wanted = r"http://127\.0\.0\.1:9324/0/q: connecting: no AWS region; set"
+    with pytest.raises(Misconfigured, match=wanted):
         SqsQueue("http://127.0.0.1:9324/0/q")
 
 
