@@ -1,7 +1,8 @@
 """`make bench`: extentflow against Spark's own Kafka sink, and exactly once against at least once.
 
 Alternating runs of warm processes on the same machine, so that ratios mean something where
-absolute figures do not. `SUITE=memory` runs one job per shape and reports peak memory only.
+absolute figures do not. `SUITE=memory` runs one job per shape and reports peak memory only,
+`SUITE=small` sends many small objects through the event path.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from demo.rig import Rig
 from rich.console import Console
 from rich.table import Table
 
+from bench import small
 from bench.lane import Lane
 
 ROOT = Path.cwd()
@@ -32,14 +34,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--suite", choices=("main", "memory"), default="main")
+    parser.add_argument("--suite", choices=("main", "memory", "small"), default="main")
     arguments = parser.parse_args()
     started = time.monotonic()
-    bench = Bench(Rig.start(ROOT, console.print))
-    if arguments.suite == "main":
-        result = bench.compare(arguments.scale, arguments.pairs)
+    if arguments.suite == "small":
+        result = small.measure(ROOT, arguments.scale, console.print)
+        small.show(result, console.print)
+    elif arguments.suite == "main":
+        result = Bench(Rig.start(ROOT, console.print)).compare(arguments.scale, arguments.pairs)
     else:
-        result = bench.memory(arguments.scale)
+        result = Bench(Rig.start(ROOT, console.print)).memory(arguments.scale)
     folder = ROOT / "var" / "bench"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{arguments.suite}.json"

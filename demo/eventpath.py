@@ -14,11 +14,12 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
@@ -113,10 +114,14 @@ class EventPath:
         urls = (self.deployment.outputs[name] for name in ("ArrivalsDlqUrl", "ExtentsDlqUrl"))
         return sum(map(self._depth, urls))
 
+    def waiting(self) -> int:
+        """Count the messages that wait to be planned or delivered, or are being dealt with."""
+        urls = (self.deployment.outputs[name] for name in ("ArrivalsQueueUrl", "ExtentsQueueUrl"))
+        return sum(map(self._depth, urls))
+
     def at_rest(self) -> bool:
         """Whether nothing waits to be planned or delivered."""
-        urls = (self.deployment.outputs[name] for name in ("ArrivalsQueueUrl", "ExtentsQueueUrl"))
-        return not any(map(self._depth, urls))
+        return self.waiting() == 0
 
     def replay(self, *arguments: str) -> list[dict[str, str]]:
         """Run `extentflow replay --dlq`; return the messages that it moved, or would."""
@@ -136,18 +141,27 @@ class EventPath:
 
 
 @contextmanager
-def event_path(root: Path, run: str, notify: Callable[[str], None]) -> Iterator[EventPath]:
-    """Start stack and event path; the latter is stopped at the end, process by process."""
+def event_path(
+    root: Path,
+    run: str,
+    notify: Callable[[str], None],
+    *,
+    around: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[EventPath]:
+    """Start stack and event path; the latter is stopped at the end, process by process.
+
+    Functions and commands have `around` in their environment, over what the stack says.
+    """
     work = root / "var" / "demo" / "events"
     stack = Stack(root, services=SERVICES, notify=notify)
     stack.up()
-    environment = {**os.environ, **stack.environment()}
-    around = Surroundings(
+    environment = {**os.environ, **stack.environment(), **around}
+    surroundings = Surroundings(
         sqs=stack.endpoint("sqs"),
         prefix=f"events-{run}-",
-        environment={**ELSEWHERE, **stack.environment()},
+        environment={**ELSEWHERE, **stack.environment(), **around},
     )
-    deployment = read_template(synthesise(work / "cdk.out"), around)
+    deployment = read_template(synthesise(work / "cdk.out"), surroundings)
     rig = Rig(root, {**environment, **_settings(deployment)})
     rig.extentflow("init", quiet=True)
     place = Place(

@@ -1,0 +1,90 @@
+"""A way to DynamoDB that counts what passes.
+
+Owns: passing requests on as they are, counts by operation. Refuses to know: what is in the table.
+"""
+
+import json
+import threading
+from collections import Counter
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Self
+from urllib.parse import urlsplit
+
+_HOPS = frozenset({"connection", "keep-alive", "transfer-encoding"})
+
+
+class Counting:
+    """Listens on a free loopback port while it is entered; clients use `endpoint`."""
+
+    def __init__(self, upstream: str) -> None:
+        self._server = _Server(upstream)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def endpoint(self) -> str:
+        """What clients are given in the server's place."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def take(self) -> Counter[str]:
+        """Return what passed since the last call: requests by operation, and `items` written."""
+        with self._server.lock:
+            counts, self._server.counts = self._server.counts, Counter()
+        return counts
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, upstream: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Passage)
+        parts = urlsplit(upstream)
+        self.upstream = (parts.hostname or "127.0.0.1", parts.port or 80)
+        self.lock = threading.Lock()
+        self.counts: Counter[str] = Counter()
+
+    def note(self, operation: str, body: bytes) -> None:
+        """Count one request."""
+        written = int(operation in {"PutItem", "UpdateItem", "DeleteItem"})
+        if operation == "TransactWriteItems":
+            written = len(json.loads(body)["TransactItems"])
+        with self.lock:
+            self.counts[operation] += 1
+            self.counts["items"] += written
+
+
+class _Passage(BaseHTTPRequestHandler):
+    """One client's connection and its counterpart to the server."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        self._upstream = HTTPConnection(*self.server.upstream)
+
+    def finish(self) -> None:
+        self._upstream.close()
+        super().finish()
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.server.note(self.headers["x-amz-target"].rpartition(".")[2], body)
+        self._upstream.request("POST", self.path, body, dict(self.headers))
+        answer = self._upstream.getresponse()
+        told = answer.read()
+        self.send_response_only(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in _HOPS:
+                self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(told)
