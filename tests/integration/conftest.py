@@ -8,6 +8,7 @@ bootstrap_servers   of the stack's broker          make_topic   creates a topic,
 s3, bucket, versioned_bucket, prefix               a client, two buckets, a test's own prefix
 dynamodb, table_name                               a client, a name that nobody uses
 s3_proxy, dynamodb_proxy                           fault proxies before the two
+ground              what event paths stand on, with the synthesised template; see eventpath
 """
 
 import uuid
@@ -19,7 +20,9 @@ import pytest
 from botocore.config import Config
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from demo.eventpath import synthesise
 from tests.integration.faultproxy import FaultProxy
+from tests.support.eventpath import Ground
 
 from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY, Service
 from extentflow_local.services.aws import MotoServer
@@ -193,3 +196,13 @@ def s3_proxy(stack: Stack) -> Iterator[FaultProxy]:
 def dynamodb_proxy(stack: Stack) -> Iterator[FaultProxy]:
     with FaultProxy(stack.endpoint("dynamodb")) as proxy:
         yield proxy
+
+
+@pytest.fixture(scope="session")
+def ground(stack: Stack, queues: Stack, tmp_path_factory: pytest.TempPathFactory) -> Ground:
+    folder = tmp_path_factory.mktemp("ground")
+    with pytest.MonkeyPatch.context() as environment:
+        # Copying 180 MB of layers would tell nothing.
+        environment.setenv("CDK_CONTEXT_JSON", '{"aws:cdk:disable-asset-staging": true}')
+        template = synthesise(folder / "cdk.out")
+    return Ground(stack, queues, template, folder)

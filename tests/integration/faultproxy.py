@@ -13,7 +13,7 @@ and a record of what went through. Refuses to know: S3 and DynamoDB.
                        | Answer, Reset        never reaches the server
                        | DropResponse         reaches the server, whose answer the client never sees
                        | CutBody, ShortBody   the answer's body ends early: noticeably, or not
-                       | Delay                forwarded later
+                       | Delay, Hold          forwarded later; when told
 """
 
 import select
@@ -95,7 +95,14 @@ class Delay:
     seconds: float
 
 
-Fault = Answer | Reset | DropResponse | CutBody | ShortBody | Delay
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Forward the request when the event is set; never, where the proxy is closed before."""
+
+    until: threading.Event
+
+
+Fault = Answer | Reset | DropResponse | CutBody | ShortBody | Delay | Hold
 
 
 @dataclass(slots=True)
@@ -438,8 +445,8 @@ class _Passage:
                 raise _HangUp(reset=reset)
             case ShortBody(body_bytes):
                 self._shorten(self._forward(), body_bytes)
-            case Delay(seconds):
-                self.proxy.closing.wait(seconds)
+            case Delay() | Hold():
+                self._wait(fault)
                 self._return(self._forward())
             case None:
                 self._return(self._forward())
@@ -453,6 +460,14 @@ class _Passage:
         body = b"" if self.request.method == "HEAD" else fault.body
         self.exchange.status, self.exchange.response_body_bytes = fault.status, len(body)
         self.client.send(head.encode() + body)
+
+    def _wait(self, fault: Delay | Hold) -> None:
+        if isinstance(fault, Delay):
+            self.proxy.closing.wait(fault.seconds)
+            return
+        while not fault.until.wait(0.05):
+            if self.proxy.closing.is_set():
+                raise _HangUp(reset=True)
 
     def _forward(self) -> _Response:
         server = self.reach()

@@ -1,6 +1,7 @@
 """The fault proxy against the real S3 server and the real DynamoDB API."""
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ from tests.integration.faultproxy import (
     Delay,
     DropResponse,
     FaultProxy,
+    Hold,
     Request,
     Reset,
     ShortBody,
@@ -200,6 +202,22 @@ def test_dynamodb_conditions_are_answered_through_the_proxy(
 
     with pytest.raises(table_through.exceptions.ConditionalCheckFailedException):
         table_through.put_item(TableName=table_name, Item=item, ConditionExpression=condition)
+
+
+def test_a_held_request_waits_until_told(
+    s3_proxy: FaultProxy, through: "S3Client", bucket: str, key: str
+) -> None:
+    told = threading.Event()
+    rule = s3_proxy.inject(Hold(told), when=is_get)
+
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(through.get_object, Bucket=bucket, Key=key)
+        rule.await_hits()
+        waited = not asked.done()
+        told.set()
+
+    assert waited
+    assert asked.result()["Body"].read() == BODY
 
 
 def test_a_delayed_request_arrives_whole(

@@ -1,0 +1,329 @@
+"""The event path on the session's servers: the template's functions, each path with its own names.
+
+Owns: how a path is put together with short times, what S3 would send, waiting for ends. Refuses to
+know: what is delivered, what goes wrong on the way.
+
+    ground (session)  servers, template      with ground.open(...) as path:         (module or test)
+    path              functions, queues, ledger, bucket      feed = path.feed()              (test)
+    feed              one connector, its topic, its objects  feed.ending(lines) == Ending(...)
+"""
+
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import boto3
+from botocore.exceptions import ClientError
+from demo.eventpath import ELSEWHERE, PROJECT, Upload, notification
+from tests.integration.faultproxy import Answer, FaultProxy, Request
+from tests.support.delivery import LEASE_SECONDS, Delivery, eventually
+from tests.support.toys import Seen
+
+from extentflow.model import Job, JobState, ObjectVersion, job_id
+from extentflow.queues import Depth
+from extentflow.queues.sqs import SqsQueue
+from extentflow.settings import WorkerSettings, load, variable
+from extentflow_local.event_source.deployment import Deployment, Queue
+from extentflow_local.event_source.names import Surroundings
+from extentflow_local.event_source.place import Place
+from extentflow_local.event_source.source import EventSource
+from extentflow_local.event_source.template import read_template
+from extentflow_local.stack import Stack
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sqs import SQSClient
+
+PROCESSES = 2
+PATIENCE_SECONDS = 120.0
+# What functions and the command line have of the template is for days, tests have seconds.
+SHORT = {
+    "exactly.once.slots": "16",
+    "lease.seconds": f"{LEASE_SECONDS:g}",
+    "transaction.max.bytes": "64KiB",
+    "transaction.max.seconds": "2",
+    "transaction.timeout.ms": "10000",
+    "retry.timeout.seconds": "30",
+}
+HIDDEN_SECONDS = 4
+HIDING = "AmazonSQS.ChangeMessageVisibility"
+
+Change = Callable[[Deployment], Deployment]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What is left when nothing is in work any more; by default of one object, all as it should."""
+
+    records: int
+    missing: int = 0
+    doubled: int = 0
+    foreign: int = 0
+    jobs: Mapping[str, int] = field(default_factory=lambda: {"DONE": 1})
+    held: tuple[str, ...] = ()
+    dead: int = 0
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What event paths stand on: the session's servers, the template, a folder for logs."""
+
+    stack: Stack
+    queues: Stack
+    template: Path
+    folder: Path
+
+    @contextmanager
+    def open(
+        self,
+        change: Change = lambda deployment: deployment,
+        *,
+        settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        most_hidden_seconds: int = HIDDEN_SECONDS,
+    ) -> Iterator["EventPath"]:
+        """Run the functions of the deployment that `change` makes of the template's.
+
+        `settings` are worker settings over SHORT. No worker hides a message for more than
+        `most_hidden_seconds`, whatever it asks for; the queues hide as long when they deliver one.
+        """
+        name = f"path-{uuid4().hex[:8]}"
+        sqs = boto3.client("sqs", endpoint_url=self.queues.endpoint("sqs"))
+        s3 = boto3.client("s3", endpoint_url=self.stack.endpoint("s3"))
+        with FaultProxy(self.queues.endpoint("sqs")) as proxy:
+            ours = {**SHORT, **(settings or {}), **self._servers(name)}
+            deployment = self._deployment(
+                name,
+                {
+                    **ELSEWHERE,
+                    **{variable(key): value for key, value in ours.items()},
+                    "AWS_ENDPOINT_URL_SQS": proxy.endpoint,
+                    **(environment or {}),
+                },
+            )
+            for function in ("planner", "worker"):
+                deployment = deployment.with_queue(function, visibility_seconds=most_hidden_seconds)
+            seen = Seen()
+            source = EventSource(change(deployment), self._place(name), observe=seen)
+            path = EventPath(name, self, source, proxy, seen, s3, sqs)
+            s3.create_bucket(Bucket=path.bucket)
+            path.delivery("ground").site  # noqa: B018 - makes the table
+            proxy.inject(
+                Answer(200, content_type="application/x-amz-json-1.0"),
+                when=Impatience(sqs, most_hidden_seconds),
+                times=None,
+            )
+            with source:
+                yield path
+        s3.close()
+        sqs.close()
+
+    def _servers(self, name: str) -> dict[str, str]:
+        return {
+            "bootstrap.servers": self.stack.endpoint("kafka"),
+            "ledger.table": name,
+            "ledger.endpoint": self.stack.endpoint("dynamodb"),
+        }
+
+    def _deployment(self, name: str, environment: Mapping[str, str | None]) -> Deployment:
+        around = Surroundings(
+            sqs=self.queues.endpoint("sqs"), prefix=f"{name}-", environment=environment
+        )
+        return read_template(self.template, around)
+
+    def _place(self, name: str) -> Place:
+        return Place(
+            directory=self.folder / name,
+            functions=PROJECT / "functions",
+            layers=[PROJECT / "layers" / "core" / "python"],
+            processes=PROCESSES,
+            search_path=os.environ["PATH"],
+        )
+
+
+@dataclass(frozen=True)
+class Impatience:
+    """A rule of the queues' proxy: what a worker hides for long is hidden for a short time only."""
+
+    sqs: "SQSClient"
+    most_seconds: int
+
+    def __call__(self, request: Request) -> bool:
+        if request.headers.get("x-amz-target") != HIDING:
+            return False
+        asked = json.loads(request.body)
+        if asked["VisibilityTimeout"] <= self.most_seconds:
+            return False
+        try:
+            self.sqs.change_message_visibility(**{**asked, "VisibilityTimeout": self.most_seconds})
+        except ClientError:
+            return False  # the server says the same to the worker
+        return True
+
+
+@dataclass(frozen=True)
+class EventPath:
+    """A running event path. `proxy` stands between its functions and the queues."""
+
+    name: str
+    ground: Ground
+    source: EventSource
+    proxy: FaultProxy
+    seen: Seen
+    s3: "S3Client"
+    sqs: "SQSClient"
+
+    @property
+    def bucket(self) -> str:
+        return self.name
+
+    @property
+    def deployment(self) -> Deployment:
+        return self.source.deployment
+
+    @property
+    def settings(self) -> WorkerSettings:
+        """What the functions read from their environment."""
+        given = self.deployment.functions["worker"].environment
+        ours = {name: value for name, value in given.items() if name.startswith("EXTENTFLOW_")}
+        return load(ours, read_text=lambda _path: None)
+
+    def delivery(self, name: str, bucket: str | None = None) -> Delivery:
+        """Return errands in the path's ledger under a name of their own."""
+        settings = self.settings
+        same = {one.name: getattr(settings, one.name) for one in fields(settings)}
+        return Delivery(self.ground.stack, self.s3, bucket or self.bucket, name, same)
+
+    def feed(self, bucket: str | None = None, **config: str) -> "Feed":
+        """Declare a connector with a topic of its own; dots in its keys are written as `_`."""
+        delivery = self.delivery(f"feed-{uuid4().hex[:8]}", bucket)
+        delivery.connector({key.replace("_", "."): value for key, value in config.items()})
+        return Feed(self, delivery)
+
+    def depth(self, queue: Queue) -> Depth:
+        """Count a queue's messages."""
+        return SqsQueue(queue.url, self.sqs).depth()
+
+    def at_rest(self) -> bool:
+        """Whether nothing waits to be planned or delivered, or is being dealt with."""
+        queues = map(self.deployment.queue_of, ("planner", "worker"))
+        return all(self.depth(queue) == Depth(0) for queue in queues)
+
+    def dead(self) -> int:
+        """Count dead letters."""
+        queues = map(self.deployment.dead_letter_queue_of, ("planner", "worker"))
+        return sum(self.depth(queue).waiting for queue in queues)
+
+    def kill(self, function: str) -> int:
+        """Kill the process of a function that is at work, as nothing can prevent; return it."""
+        pid = self.source.pids(function)[0]
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def log(self, function: str) -> list[dict[str, Any]]:
+        """Return a function's log lines that are JSON."""
+        text = self.ground._place(self.name).log_of(function).read_text()
+        lines = (line for line in text.splitlines() if line.startswith("{"))
+        return [json.loads(line) for line in lines]
+
+
+@dataclass
+class Feed:
+    """One connector's objects on an event path, and what became of them."""
+
+    path: EventPath
+    delivery: Delivery
+    uploads: list[Upload] = field(default_factory=list)
+
+    def upload(self, label: str, body: bytes) -> Upload:
+        """Put an object and notify of it."""
+        found = self.put(label, body)
+        self.announce(found)
+        return found
+
+    def put(self, label: str, body: bytes) -> Upload:
+        """Put an object; return which job it makes once somebody hears of it."""
+        key = f"{self.delivery.prefix}{label}"
+        answer = self.path.s3.put_object(Bucket=self.delivery.bucket, Key=key, Body=body)
+        version = ObjectVersion(
+            bucket=self.delivery.bucket,
+            key=key,
+            version_id=answer.get("VersionId"),
+            etag=answer["ETag"].strip('"'),
+            size=len(body),
+        )
+        self.uploads.append(Upload(version, job_id(self.delivery.connector_name, version)))
+        return self.uploads[-1]
+
+    def announce(self, *uploads: Upload) -> None:
+        """Send the notification of each, as S3 would, in one batch of at most ten."""
+        self.send(self.path.deployment.queue_of("planner"), map(announcement, uploads))
+
+    def send(self, queue: Queue, bodies: Iterable[str]) -> None:
+        """Send messages in one batch."""
+        SqsQueue(queue.url, self.path.sqs).send(list(bodies))
+
+    def job(self, upload: Upload) -> Job | None:
+        """Return the job of an object's version."""
+        return self.delivery.site.ledger.job(upload.job)
+
+    def await_state(self, upload: Upload, *states: JobState) -> Job:
+        """Wait until a job is in one of some states."""
+
+        def arrived() -> Job | None:
+            job = self.job(upload)
+            return job if job is not None and job.state in states else None
+
+        what = f"job {upload.job} is {' or '.join(states)}"
+        found: Job = eventually(what, arrived, seconds=PATIENCE_SECONDS)
+        return found
+
+    def half_done(self) -> bool:
+        """Whether somebody holds an extent and has committed a part of it."""
+        ours = {upload.job for upload in self.uploads}
+        return any(item.job in ours for item in self.delivery.half_done())
+
+    def midst(self) -> bool:
+        """Whether a part of an extent is committed, and more is sent in an open transaction."""
+        return self.half_done() and not self.delivery._is_stable(self.delivery.topic)
+
+    def ending(self, lines: Collection[bytes]) -> Ending:
+        """Wait until every job is final and nothing is in work; hold what arrived against `lines`.
+
+        `lines` may hold none twice.
+        """
+        wanted = {upload.job for upload in self.uploads}
+
+        def final() -> bool:
+            jobs = [self.delivery.site.ledger.job(one) for one in wanted]
+            return all(job is not None and not job.state.open for job in jobs)
+
+        eventually("every job is final", final, seconds=PATIENCE_SECONDS)
+        eventually("the queues are at rest", self.path.at_rest, seconds=PATIENCE_SECONDS)
+        found = Counter(self.delivery.values())
+        expected = set(lines)
+        jobs = (self.job(upload) for upload in {one.job: one for one in self.uploads}.values())
+        return Ending(
+            records=found.total(),
+            missing=len(expected - found.keys()),
+            doubled=sum(count - 1 for count in found.values()),
+            foreign=len(found.keys() - expected),
+            jobs=Counter(str(job.state) for job in jobs if job is not None),
+            held=tuple(map(repr, self.delivery.leftovers())),
+            dead=self.path.dead(),
+        )
+
+
+def announcement(upload: Upload) -> str:
+    """Return what S3 sends for a new object, with its version where it has one."""
+    told = json.loads(notification(upload.version))
+    if upload.version.version_id is not None:
+        told["Records"][0]["s3"]["object"]["versionId"] = upload.version.version_id
+    return json.dumps(told)
