@@ -523,16 +523,16 @@ def test_status_lists_jobs_and_shows_one_with_its_map_and_errors(alone: CommandL
     report = run_here(line.delivery)
     bad = report.jobs[0]
 
-    listed = line.say("status", "--json").json
+    listed = line.say("status", "--json").json["jobs"]
     table = line.say("status").out
-    failed = line.say("status", "--state", "failed", "--json").json
+    failed = line.say("status", "--state", "failed", "--json").json["jobs"]
     one = line.say("status", bad.job[:10])
     plain = line.say("status", bad.job[:10], "--json").json
 
     assert {job["job"] for job in listed} == {job.job for job in report.jobs}
     assert all(job.job in table for job in report.jobs)
     assert [job["job"] for job in failed] == [bad.job]
-    assert line.say("status", "--limit", "1", "--json").json == listed[:1]
+    assert line.say("status", "--limit", "1", "--json").json["jobs"] == listed[:1]
     assert line.say("status", "-c", "nobody", "--json").code == 2
     assert one.code == 0
     assert "█" * 1 in one.out

@@ -69,7 +69,7 @@ def test_every_mistake_is_named_at_once() -> None:
     assert found == (
         "sources[0]: write an object",
         f"sources[1]: {ways}",
-        "sources[2].endpont: unknown key, did you mean endpoint?",
+        "sources[2].endpont: unknown key; did you mean endpoint?",
         f"sources[3].strange: unknown key; known are {known}",
         f"sources[4]: {ways}",
         "sources[5].secret_access_key: write a text",

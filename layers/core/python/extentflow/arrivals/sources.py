@@ -14,12 +14,12 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Protocol
 
 from extentflow.arrivals import signature
 from extentflow.arrivals.request import Request
 from extentflow.errors import AccessDenied, Misconfigured
+from extentflow.keys import nearest
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_-]{16,}")
 
@@ -142,12 +142,8 @@ def _declared(entry: object, place: str, problems: list[str]) -> Source | None:
 
 def _unknown(entry: Mapping[str, object], place: str) -> list[str]:
     strange = [name for name in entry if name not in _KEYS]
-    return [f"{place}.{name}: unknown key{_nearest(name)}" for name in strange]
-
-
-def _nearest(name: str) -> str:
-    close = get_close_matches(name, _KEYS, n=1)
-    return f", did you mean {close[0]}?" if close else f"; known are {', '.join(_KEYS)}"
+    known = f"known are {', '.join(_KEYS)}"
+    return [f"{place}.{name}: unknown key; {nearest(name, _KEYS, known)}" for name in strange]
 
 
 def _unfit(entry: Mapping[str, object], place: str) -> list[str]:

@@ -7,6 +7,7 @@ found out; the rooms answer.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Annotated
 from uuid import uuid4
 
@@ -17,9 +18,11 @@ from extentflow.cli.options import AsJson
 from extentflow.connectors import ConnectorConfig
 from extentflow.errors import ExtentflowError, Misconfigured, Retryable
 from extentflow.preflight import Topic, dead_letters_refused, records_refused
+from extentflow.queues import Queue
 from extentflow.sink import ClientSettings, Progress
 from extentflow.sink.layout import explain
 from extentflow.wiring import Site
+from extentflow.wiring.functions import queues
 
 CLOCK_SKEW_SECONDS = 5.0
 INCOMPLETE = 1
@@ -112,6 +115,7 @@ def _examine(site: Site, connector: str | None) -> Iterator[Finding]:
     if broker.verdict == "ok" and table.verdict != "problem":
         yield slots(site)
         yield retention(site)
+    yield from _queues(site)
     if connector is not None and table.verdict != "problem":
         yield from _connector(site, connector, broker=broker.verdict == "ok")
 
@@ -149,6 +153,15 @@ def _table(site: Site) -> Finding:
         remedy = "switch point-in-time recovery on: the table remembers what was delivered"
         return Finding("ledger table", "warning", fact, remedy)
     return Finding("ledger table", "ok", fact)
+
+
+def _queues(site: Site) -> Iterator[Finding]:
+    for name, queue in queues(site.settings):
+        yield _try(name, partial(_waiting, queue))
+
+
+def _waiting(queue: Queue) -> str:
+    return f"{queue.depth().waiting} messages wait"
 
 
 def _clock(site: Site) -> Finding:

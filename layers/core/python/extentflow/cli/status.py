@@ -19,11 +19,10 @@ from extentflow.ingest import known_job, report
 from extentflow.ledger import ExtentItem
 from extentflow.model import ExtentState, Job, JobState
 from extentflow.wiring import Site
-from extentflow.wiring.functions import queue
+from extentflow.wiring.functions import queues
 
 MAP_CELLS = 400
 SHOWN_ERRORS = 20
-QUEUES = ("arrivals_queue_url", "arrivals_dlq_url", "extents_queue_url", "extents_dlq_url")
 COLUMNS = ("job", "begun", "connector", "object", "state", "extents", "records", "bad")
 MAP = {
     "DONE": ("█", "green"),
@@ -55,10 +54,13 @@ def status(
     reports = [report(site.ledger, each) for each in found]
     if not found and connector is not None:
         site.connector(connector)  # an unknown name is a mistake
+    depths = {name: queue.depth() for name, queue in queues(site.settings)}
     if as_json:
-        output.print_json(reports)
+        output.print_json({"jobs": reports, "queues": depths})
         return
-    _show_queues(site)
+    if depths:
+        counts = [(name, one.waiting, one.hidden, one.delayed) for name, one in depths.items()]
+        output.print_table(("queue", "waiting", "in work", "delayed"), counts)
     if not found:
         output.note("there are no such jobs; `extentflow run` begins them")
         return
@@ -76,17 +78,6 @@ def status(
         for job, r in zip(found, reports, strict=True)
     ]
     output.print_table(COLUMNS, rows)
-
-
-def _show_queues(site: Site) -> None:
-    """Write how much waits, where there are queues."""
-    for field in QUEUES:
-        if getattr(site.settings, field) is not None:
-            depth = queue(site.settings, field).depth()
-            name = field.removesuffix("_url").replace("_", " ")
-            output.err.print(
-                f"{name}: {depth.waiting} waiting, {depth.hidden} in work", highlight=False
-            )
 
 
 def _state(text: str | None) -> JobState | None:

@@ -9,10 +9,12 @@ from difflib import get_close_matches
 _SHOWN_CHARACTERS = 80
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def nearest(
+    name: str, names: Iterable[str], otherwise: str = "docs/configuration.md lists the keys"
+) -> str:
     """Return `did you mean NAME?`, or where to look when nothing is near."""
     found = get_close_matches(name, list(names), n=1, cutoff=0.5)
-    return f"did you mean {found[0]}?" if found else "docs/configuration.md lists the keys"
+    return f"did you mean {found[0]}?" if found else otherwise
 
 
 def quoted(text: str) -> str:

@@ -34,6 +34,7 @@ from extentflow.wiring.site import Site
 from extentflow.wiring.worker import work_of
 
 HIDE_SECONDS = 180.0
+QUEUES = ("arrivals_queue_url", "arrivals_dlq_url", "extents_queue_url", "extents_dlq_url")
 # Where files may be listed that somebody is still writing.
 SETTLING = frozenset({"localfile", "ontaps3"})
 
@@ -65,6 +66,13 @@ def queue(settings: WorkerSettings, field: str) -> SqsQueue:
         name = field.replace("_", ".")
         raise Misconfigured(f"{name} is not set; give the queue's URL as {variable(name)}")
     return SqsQueue(url)
+
+
+def queues(settings: WorkerSettings) -> Iterator[tuple[str, SqsQueue]]:
+    """Yield the queues that are set, each after its name in settings."""
+    for field in QUEUES:
+        if getattr(settings, field) is not None:
+            yield field.removesuffix("_url").replace("_", "."), queue(settings, field)
 
 
 def dispatch(site: Site) -> Dispatch:
