@@ -165,6 +165,8 @@ def arn_of(scope: Construct, bucket: str) -> str:
 
 def read(scope: Construct, buckets: Sequence[config.Bucket]) -> tuple[Grant, ...]:
     """Return leave to read objects, and to be told that one is gone rather than refused."""
+    if not buckets:
+        return ()
     keys = tuple(bucket.kms_key_arn for bucket in buckets if bucket.kms_key_arn)
     found = (
         Grant(
@@ -184,13 +186,17 @@ def read(scope: Construct, buckets: Sequence[config.Bucket]) -> tuple[Grant, ...
     return (*found, *_decrypt(keys))
 
 
-def list_versions(scope: Construct, buckets: Sequence[config.Bucket]) -> Grant:
+def list_versions(scope: Construct, buckets: Sequence[config.Bucket]) -> tuple[Grant, ...]:
     """Return leave to list buckets whose objects have versions."""
-    return Grant(
-        "ListVersions",
-        "lost events and late keys are found by listing, with version ids where there are any",
-        ("s3:GetBucketVersioning", "s3:ListBucketVersions"),
-        tuple(arn_of(scope, bucket.name) for bucket in buckets),
+    if not buckets:
+        return ()
+    return (
+        Grant(
+            "ListVersions",
+            "lost events and late keys are found by listing, with version ids where there are any",
+            ("s3:GetBucketVersioning", "s3:ListBucketVersions"),
+            tuple(arn_of(scope, bucket.name) for bucket in buckets),
+        ),
     )
 
 

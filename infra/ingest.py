@@ -133,7 +133,7 @@ class Ingest(Construct):
                 around.ledger.work(),
                 *around.ledger.find_jobs(),
                 *buckets.read(self, around.stage.buckets),
-                buckets.list_versions(self, around.stage.buckets),
+                *buckets.list_versions(self, around.stage.buckets),
                 *broker.describe(cluster),
                 *broker.own_slots(cluster, app_id=around.stage.worker_settings().app_id),
                 *self._tell(),

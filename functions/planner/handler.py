@@ -18,6 +18,7 @@ from aws_lambda_powertools.utilities.batch.types import PartialItemFailureRespon
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
+from extentflow.model import JobState
 from extentflow.reception import Reception
 from extentflow.wiring import Site
 from extentflow.wiring.functions import Deadline, open_reception
@@ -57,3 +58,6 @@ def answer(record: SQSRecord) -> None:
             logger.set_correlation_id(job.id)
             logger.info("job", extra={"state": job.state, "uri": job.version.uri})
             metrics.add_metric("Jobs", MetricUnit.Count, 1)
+            # An arrival that comes again finds the job that somebody heard of already.
+            failed = job.state is JobState.FAILED and not job.announced
+            metrics.add_metric("FailedJobs", MetricUnit.Count, failed)

@@ -20,7 +20,7 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from extentflow.engines.queue import QueueWorker
-from extentflow.model import Outcome, Receipt
+from extentflow.model import JobState, Outcome, Receipt
 from extentflow.queues import Message
 from extentflow.wiring import Site
 from extentflow.wiring.functions import Deadline, open_queue_worker
@@ -70,6 +70,8 @@ def answer(record: SQSRecord) -> None:
     found = worker().handle(message)
     if found.receipt is not None:
         tell(found.receipt)
+    failed = found.ended is not None and found.ended.state is JobState.FAILED
+    metrics.add_metric("FailedJobs", MetricUnit.Count, failed)
     if found.again_seconds is not None:
         worker().queue.delay(message, found.again_seconds)
         raise ComesBack(f"message {message.id} comes back in {found.again_seconds:.0f} s")

@@ -1,12 +1,13 @@
 """However a bucket announces its objects, the announcement reaches the arrivals queue."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
 from aws_cdk.assertions import Match, Template
 from infra.config import Announced, Bucket
 from tests.infra.conftest import Templates
-from tests.support.synthesis import PLAIN, Bench, environment, function, of_type
+from tests.support.synthesis import PLAIN, Bench, environment, function, of_type, yaml_of
 
 BUCKET = "AWS::S3::Bucket"
 RULE = "AWS::Events::Rule"
@@ -143,3 +144,19 @@ def test_every_bucket_that_uses_eventbridge_is_in_the_rule(bench: Bench) -> None
     template.has_resource_properties(
         RULE, {"EventPattern": {"detail": {"bucket": {"name": ["landing", "older"]}}}}
     )
+
+
+def test_a_stage_of_other_stores_needs_no_bucket(bench: Bench) -> None:
+    grid = {
+        "name": "grid",
+        "topic": "orders",
+        "endpoint.type": "storagegrids3",
+        "aws.s3.endpoint": "https://grid.example.com:10443",
+        "aws.s3.bucket.name": "orders",
+    }
+    bench.write("connectors/orders.yaml", yaml_of(grid))
+
+    template = bench.template(replace(PLAIN, buckets=()))
+
+    assert not of_type(template, BUCKET)
+    assert '"s3:' not in json.dumps(template.to_json())

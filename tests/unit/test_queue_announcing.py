@@ -57,6 +57,21 @@ def test_a_doubled_message_announces_nothing_more() -> None:
     assert told.ends == [(job.id, JobState.DONE, 0)]
 
 
+def test_the_answer_names_the_job_that_it_brought_to_its_end() -> None:
+    told = Told()
+    job = told.queued.job(b"ab!defgh")
+    (_, second) = told.queued.queue.sent
+
+    first, ending = told.queued.drain(told.worker())
+    told.queued.queue.send([second])
+    (doubled,) = told.queued.drain(told.worker())
+
+    assert first.ended is None
+    assert ending.ended is not None
+    assert (ending.ended.id, ending.ended.state) == (job.id, JobState.FAILED)
+    assert doubled.ended is None
+
+
 def test_a_failed_job_is_announced_when_its_message_is_in_the_dead_letter_queue() -> None:
     told = Told()
     job = told.queued.job(b"ab!d")

@@ -27,7 +27,7 @@ import json
 import logging
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from extentflow.engines.dispatch import Dispatch
@@ -57,10 +57,14 @@ JOB_ID = re.compile(f"[0-9a-f]{{{JOB_ID_DIGITS}}}")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What becomes of a message: over, or back after `again_seconds`; and what was done."""
+    """What becomes of a message: over, or back after `again_seconds`; and what was done.
+
+    `ended` is its job where that came to an end that nobody had announced before.
+    """
 
     again_seconds: float | None = None
     receipt: Receipt | None = None
+    ended: Job | None = None
 
     @property
     def over(self) -> bool:
@@ -195,7 +199,7 @@ class QueueWorker:
             log.warning("the end of job %s is announced later: %s", job.id, exc)
         except Exception:
             log.exception("the end of job %s is announced later: unexpected error", job.id)
-        return answer
+        return replace(answer, ended=job)
 
     def _bury(self, message: Message, why: str) -> Answer:
         """Move a message to the dead letter queue: sent there first, so that it is never lost."""
