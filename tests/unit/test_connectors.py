@@ -180,7 +180,8 @@ def test_a_connector_travels_between_processes() -> None:
 
 def test_all_problems_are_reported_at_once() -> None:
     reference = (
-        "a secret is not written down; name where it is kept: ${env:NAME} or ${file:/path:key}"
+        "a secret is not written down; name where it is kept: ${env:NAME}, ${file:/path:key} or"
+        " ${secretsmanager:name:key}"
     )
 
     found = problems(

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException, Producer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extentflow.errors import Misconfigured
+from extentflow.errors import CredentialsUnavailable, Misconfigured
 from extentflow.keys import Reference, kafka, load, parse_text, resolve
 from extentflow.keys.__main__ import main, page
 from extentflow.keys.kinds import SIZE, Kind, or_word, seconds
@@ -208,6 +208,12 @@ def test_a_directory_or_another_encoding_is_named(tmp_path: Path) -> None:
 
 # -- references ----------------------------------------
 
+ARN = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:app/kafka-AbCdEf"
+
+
+def nobody(asked: str) -> str:
+    raise AssertionError(f"{asked} was asked for")
+
 
 @pytest.mark.parametrize(
     ("text", "reference"),
@@ -215,6 +221,14 @@ def test_a_directory_or_another_encoding_is_named(tmp_path: Path) -> None:
         ("${env:SECRET_1}", Reference("env", "", "SECRET_1")),
         ("${file:/run/s3.properties:secret}", Reference("file", "/run/s3.properties", "secret")),
         ("${file:C:/s3.properties:secret}", Reference("file", "C:/s3.properties", "secret")),
+        ("${secretsmanager:app/kafka}", Reference("secretsmanager", "app/kafka", "")),
+        ("${secretsmanager:app/kafka:user}", Reference("secretsmanager", "app/kafka", "user")),
+        (
+            "${secretsmanager:a_b+c=d.e@f-G1:x:y}",
+            Reference("secretsmanager", "a_b+c=d.e@f-G1", "x:y"),
+        ),
+        (f"${{secretsmanager:{ARN}}}", Reference("secretsmanager", ARN, "")),
+        (f"${{secretsmanager:{ARN}:key}}", Reference("secretsmanager", ARN, "key")),
         ("plain $HOME {x}", None),
     ],
 )
@@ -230,6 +244,13 @@ def test_a_reference_is_recognised(text: str, reference: Reference | None) -> No
         "${file:/a}",
         "${file::k}",
         "${vault:a:b}",
+        "${secretsmanager:}",
+        "${secretsmanager::key}",
+        "${secretsmanager:name:}",
+        "${secretsmanager:a name}",
+        f"${{secretsmanager:{ARN}:}}",
+        "${secretsmanager:arn:aws:secretsmanager:eu-west-1:111122223333}",
+        "${secretsmanager:arn:aws:s3:::bucket}",
         "x${env:A}",
         "${env:A",
         "${}",
@@ -244,10 +265,39 @@ def test_references_are_looked_up_and_other_values_kept() -> None:
     values = {"a": "${env:A}", "b": "${file:/f.properties:b.c}", "c": "plain"}
 
     resolved = resolve(
-        values, environ={"A": "one"}, read_text={"/f.properties": "b.c = two\n"}.__getitem__
+        values,
+        environ={"A": "one"},
+        read_text={"/f.properties": "b.c = two\n"}.__getitem__,
+        read_secret=nobody,
     )
 
     assert resolved == {"a": "one", "b": "two", "c": "plain"}
+
+
+def test_a_secret_is_a_text_or_one_entry_of_a_json_object() -> None:
+    values = {"a": "${secretsmanager:plain}", "b": f"${{secretsmanager:{ARN}:pass:word}}"}
+    secrets = {"plain": "one", ARN: '{"pass:word": "two", "other": 1}'}
+
+    resolved = resolve(values, environ={}, read_text=nobody, read_secret=secrets.__getitem__)
+
+    assert resolved == {"a": "one", "b": "two"}
+
+
+def test_what_is_looked_up_together_is_of_one_version_of_the_secret() -> None:
+    values = {"user": "${secretsmanager:s:user}", "password": "${secretsmanager:s:password}"}
+    versions = iter(('{"user": "u1", "password": "p1"}', '{"user": "u2", "password": "p2"}'))
+
+    resolved = resolve(values, environ={}, read_text=nobody, read_secret=lambda _: next(versions))
+
+    assert resolved == {"user": "u1", "password": "p1"}
+
+
+def test_secrets_that_are_away_may_be_there_later() -> None:
+    def read_secret(_: str) -> str:
+        raise CredentialsUnavailable("secret s: throttled")
+
+    with pytest.raises(CredentialsUnavailable, match="throttled"):
+        resolve({"a": "${secretsmanager:s}"}, environ={}, read_text=nobody, read_secret=read_secret)
 
 
 def test_every_reference_that_leads_nowhere_is_reported_without_any_secret() -> None:
@@ -266,10 +316,26 @@ def test_every_reference_that_leads_nowhere_is_reported_without_any_secret() -> 
         "c": "${file:/ok:k}",
         "d": "${file:/bad:k}",
         "e": "${file:/binary:k}",
+        "f": "${secretsmanager:gone}",
+        "g": "${secretsmanager:text:k}",
+        "h": "${secretsmanager:list:k}",
+        "i": "${secretsmanager:object:k}",
+        "j": "${secretsmanager:object:number}",
+        "l": "${secretsmanager:object:empty}",
+    }
+    secrets = {
+        "text": "hunter2",
+        "list": '["hunter2"]',
+        "object": '{"other": "hunter2", "number": 7, "empty": ""}',
     }
 
+    def read_secret(name: str) -> str:
+        if name not in secrets:
+            raise Misconfigured(f"secret {name}: there is no such secret")
+        return secrets[name]
+
     with pytest.raises(Misconfigured) as caught:
-        resolve(values, environ={"OTHER": "hunter2"}, read_text=read_text)
+        resolve(values, environ={"OTHER": "hunter2"}, read_text=read_text, read_secret=read_secret)
 
     assert caught.value.problems == (
         "a=${env:UNSET}: the environment variable is not set on this worker",
@@ -277,6 +343,18 @@ def test_every_reference_that_leads_nowhere_is_reported_without_any_secret() -> 
         "c=${file:/ok:k}: the file has no such key; it holds key=value lines",
         "d=${file:/bad:k}: the file is no valid .properties file",
         "e=${file:/binary:k}: the file is not UTF-8 text",
+        "f=${secretsmanager:gone}: secret gone: there is no such secret",
+        *(
+            f"{name}=${{secretsmanager:{secret}}}: the secret is no JSON object with a text for"
+            " that key; correct one of them"
+            for name, secret in {
+                "g": "text:k",
+                "h": "list:k",
+                "i": "object:k",
+                "j": "object:number",
+                "l": "object:empty",
+            }.items()
+        ),
     )
 
 

@@ -200,7 +200,8 @@ def test_all_problems_are_reported_at_once_under_the_names_that_were_used() -> N
     }
 
     reference = (
-        "a secret is not written down; name where it is kept: ${env:NAME} or ${file:/path:key}"
+        "a secret is not written down; name where it is kept: ${env:NAME}, ${file:/path:key} or"
+        " ${secretsmanager:name:key}"
     )
 
     found = problems(environ, read_text)

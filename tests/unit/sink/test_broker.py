@@ -1,8 +1,10 @@
 """KafkaBroker without a cluster: what it must not do unless a broker answered."""
 
+from collections.abc import Mapping
+
 import pytest
 
-from extentflow.errors import SinkUnavailable
+from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.sink import ClientSettings
 from extentflow.sink.broker import KafkaBroker
 from extentflow.sink.patience import Patience
@@ -15,3 +17,58 @@ def test_there_is_no_fence_until_a_broker_fenced_the_predecessor(*, exactly_once
 
     with pytest.raises(SinkUnavailable, match=r"slot app\.ledger\.slot-1: no answer"):
         broker.fence("app.ledger.slot-1", ClientSettings(exactly_once=exactly_once))
+
+
+class Rotated:
+    """Looks settings up; `now` holds those that came into force after they were remembered."""
+
+    def __init__(self, remembered: dict[str, str], now: dict[str, str]) -> None:
+        self._found = {False: remembered, True: now}
+        self.asked: list[bool] = []
+
+    def __call__(self, written: Mapping[str, str], *, anew: bool = False) -> dict[str, str]:
+        self.asked.append(anew)
+        return {**written, **self._found[anew]} if written else {}
+
+
+# Refused by librdkafka itself, as a broker would refuse a password.
+REFUSED = {"ssl.ca.pem": "no certificate", "security.protocol": "SSL"}
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
+BRIEF = Patience(fence_seconds=0.2, request_seconds=0.2)
+
+
+def test_what_is_refused_with_a_remembered_secret_is_tried_with_the_one_of_now() -> None:
+    look_up = Rotated(REFUSED, {})
+    broker = KafkaBroker(NOWHERE, patience=BRIEF, look_up=look_up)
+
+    with pytest.raises(SinkUnavailable, match="no answer"):
+        broker.fence("app.ledger.slot-1", ClientSettings())
+    with pytest.raises(SinkUnavailable):
+        _ = broker.cluster
+
+    assert True in look_up.asked
+
+
+def test_what_is_refused_with_the_secret_of_now_is_refused() -> None:
+    look_up = Rotated(REFUSED, REFUSED)
+    broker = KafkaBroker(NOWHERE, patience=BRIEF, look_up=look_up)
+
+    with pytest.raises(Misconfigured):
+        _ = broker.cluster
+
+    assert look_up.asked.count(True) == 2
+
+
+def test_a_connectors_secrets_are_looked_up_for_its_producer() -> None:
+    seen: list[dict[str, str]] = []
+
+    def look_up(written: Mapping[str, str], *, anew: bool = False) -> dict[str, str]:  # noqa: ARG001
+        seen.append(dict(written))
+        return {key: text.replace("${ref}", "lz4") for key, text in written.items()}
+
+    broker = KafkaBroker(NOWHERE, patience=BRIEF, look_up=look_up)
+
+    with pytest.raises(SinkUnavailable, match="no answer"):  # librdkafka took the settings
+        broker.fence("app.slot-1", ClientSettings({"compression.type": "${ref}"}))
+
+    assert {"compression.type": "${ref}"} in seen

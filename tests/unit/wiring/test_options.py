@@ -6,12 +6,14 @@ import pyarrow as pa
 import pytest
 
 from extentflow.connectors import ConnectorConfig
+from extentflow.credentials.secretsmanager import SecretsManager
 from extentflow.errors import Misconfigured
 from extentflow.model import ObjectVersion
 from extentflow.wiring import options, parse_connector
 
 BASE = {"name": "orders", "topic": "orders", "aws.s3.bucket.name": "bucket"}
 VERSION = ObjectVersion("bucket", "in/a b.csv", None, "etag", 10)
+NO_SECRETS = options.References(SecretsManager())
 
 
 def config(**changes: str) -> ConnectorConfig:
@@ -35,6 +37,7 @@ def test_a_store_is_told_where_it_is_and_how_patient_to_be() -> None:
             aws__s3__path__style__access__enabled="false",
             aws__s3__ca__bundle="/etc/ca.pem",
         ),
+        NO_SECRETS,
         retry_seconds=7,
     )
 
@@ -50,7 +53,7 @@ def test_credentials_are_looked_up_in_the_process_that_uses_them(
     monkeypatch.setenv("ORDERS_SECRET", "hidden")
     connector = config(aws__access__key__id="id", aws__secret__access__key="${env:ORDERS_SECRET}")
 
-    chosen = options.store_options(connector, retry_seconds=1)
+    chosen = options.store_options(connector, NO_SECRETS, retry_seconds=1)
 
     assert (chosen.access_key_id, chosen.secret_access_key) == ("id", "hidden")
     assert connector.secret_access_key == "${env:ORDERS_SECRET}"
@@ -61,7 +64,7 @@ def test_a_secret_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) ->
     connector = config(aws__access__key__id="id", aws__secret__access__key="${env:ORDERS_SECRET}")
 
     with pytest.raises(Misconfigured, match=r"aws\.secret\.access\.key=.*ORDERS_SECRET"):
-        options.store_options(connector, retry_seconds=1)
+        options.store_options(connector, NO_SECRETS, retry_seconds=1)
 
 
 # -- patience -------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ provider's errors in one place, with `raise ... from exc`.
     │   ├── LedgerUnavailable     table: away, throttled, or the outcome of a write is unknown
     │   ├── QueueUnavailable      queue: away or throttled; messages may have been sent
     │   ├── BusUnavailable        event bus: away or throttled; events may have been put
+    │   ├── CredentialsUnavailable  secrets or the role's own credentials: away or throttled
     │   └── Fenced                somebody else owns our slot by now; acquire anew
     ├── Permanent                 retrying changes nothing; a person has to act
     │   ├── ObjectGone            the pinned version no longer exists
@@ -53,6 +54,10 @@ class QueueUnavailable(Retryable):
 
 class BusUnavailable(Retryable):
     """The event bus is away or throttled; what was being put may have arrived."""
+
+
+class CredentialsUnavailable(Retryable):
+    """What proves who we are could not be had: secrets, or credentials to sign a token with."""
 
 
 class Fenced(Retryable):

@@ -5,7 +5,7 @@ particular key.
 
     kinds      what one value may be, both ways between text and type
     table      names, defaults, aliases, applicability; every problem of a flat map at once
-    providers  `${env:NAME}` and `${file:path:key}`: secrets by reference, as Connect writes them
+    providers  `${env:NAME}` and the like: secrets by reference, as Connect writes them
     files      .properties, JSON and YAML as flat maps
     messages   how names and values stand in messages
     kafka      which properties of the Kafka client may be passed through, and why not the others

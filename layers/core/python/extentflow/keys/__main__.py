@@ -39,10 +39,19 @@ Nested maps, lists, empty values and keys that appear twice are errors.
 | one of several words | in any case |
 | secret | a reference, never the secret itself |
 
-A **reference** is the whole value, either `${env:NAME}` (an environment variable of the worker) or
-`${file:/path:key}` (a line `key=value` of a .properties file on the worker). Workers look it up
-when they use it; what is stored and what travels to executors is the reference. Do not let the
-variable's name begin with `EXTENTFLOW_`, which is reserved for settings.
+A **reference** is the whole value, one of
+
+- `${env:NAME}`: an environment variable of the worker. Do not let its name begin with
+  `EXTENTFLOW_`, which is reserved for settings.
+- `${file:/path:key}`: a line `key=value` of a .properties file on the worker.
+- `${secretsmanager:name:key}`: a text in the JSON object that a secret of AWS Secrets Manager
+  holds; `${secretsmanager:name}` is the whole secret. A name or a complete ARN, which may name
+  another region.
+
+Workers look it up when they use it; what is stored and what travels to executors is the reference.
+A secret is remembered for five minutes. Let the old value work for so long after a rotation;
+only where brokers refuse it is the new one asked for at once. Functions need
+`secretsmanager:GetSecretValue` on the secret, and get it for what declared connectors name.
 """
 
 _CONNECTORS = """\
@@ -66,6 +75,20 @@ travel to the executors; references are looked up there.
 _CLIENT = """\
 The variable of a key in this family is made in the same way: `kafka.sasl.username` is
 `EXTENTFLOW_KAFKA_SASL_USERNAME`.
+
+## How brokers know who we are
+
+| brokers ask for | below `kafka.` |
+|---|---|
+| no proof | `security.protocol=PLAINTEXT`, the default, or `SSL` |
+| user and password | `security.protocol=SASL_SSL`, `sasl.mechanism=SCRAM-SHA-512` |
+| a certificate | `security.protocol=SSL`, `ssl.certificate.pem`, `ssl.key.pem` |
+| AWS IAM, as MSK does | `security.protocol=SASL_SSL`, `sasl.mechanism=AWS_MSK_IAM` |
+
+User and password are `sasl.username` and `sasl.password`, the latter always a reference. With
+`AWS_MSK_IAM` every client signs a token with the AWS credentials that its process finds, for the
+region in the brokers' names or else its own, and renews it by itself. Allow the role
+`kafka-cluster:Connect` beside the rights that the work needs.
 
 ## Properties of the Kafka client
 

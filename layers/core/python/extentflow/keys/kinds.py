@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
-from extentflow.keys.providers import Reference
+from extentflow.keys.providers import FORMS, Reference
 
 T = TypeVar("T")
 
@@ -95,9 +95,7 @@ def _character(text: str) -> str:
 
 def _secret(text: str) -> str:
     if Reference.parse(text) is None:
-        raise ValueError(
-            "a secret is not written down; name where it is kept: ${env:NAME} or ${file:/path:key}"
-        )
+        raise ValueError(f"a secret is not written down; name where it is kept: {FORMS}")
     return text.strip()
 
 

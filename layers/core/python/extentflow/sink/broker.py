@@ -5,9 +5,12 @@ Owns: which client is made for what. Refuses to know: slots, the ledger, records
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
 
 from extentflow.errors import Misconfigured
 from extentflow.sink import JOBS_TOPIC, ClientSettings, Progress, Sink
+from extentflow.sink.access import Sign, identified
 from extentflow.sink.flush import FlushingSink
 from extentflow.sink.layout import trusted_library
 from extentflow.sink.native import Library
@@ -31,17 +34,34 @@ from extentflow.sink.topics import (
 )
 from extentflow.sink.transaction import Arrays, TransactionalSink, Transactions, initialise
 
+Answer = TypeVar("Answer")
+
 TRANSACTION_TIMEOUT_MS = 30_000
 # Job events are few, and somebody waits for each of them.
 NEWS = ClientSettings(producer={"linger.ms": "0"}, exactly_once=False)
 
 
+class LookUp(Protocol):
+    """Looks up what settings only refer to: secrets. Those of now, not remembered ones, `anew`."""
+
+    def __call__(self, written: Mapping[str, str], *, anew: bool = False) -> Mapping[str, str]:
+        """Return the settings with values. Raises CredentialsUnavailable, Misconfigured."""
+        ...
+
+
+def as_written(written: Mapping[str, str], *, anew: bool = False) -> Mapping[str, str]:  # noqa: ARG001 - a LookUp
+    """Return settings that refer to nothing."""
+    return written
+
+
 class KafkaBroker:
     """One Kafka cluster. Safe for use from several threads; its fences and sinks are not.
 
-    `kafka` are librdkafka settings: bootstrap.servers and security. A dead worker holds consumers
-    back for at most `transaction_timeout_ms`. `find_library` returns librdkafka where whole arrays
-    may be queued, None where records go one by one.
+    `kafka` are librdkafka settings: bootstrap.servers and security. Where they and a connector's
+    refer to secrets, `look_up` finds those whenever a client is made; `sign` signs tokens for
+    brokers that ask IAM. A dead worker holds consumers back for at most `transaction_timeout_ms`.
+    `find_library` returns librdkafka where whole arrays may be queued, None where records go one
+    by one.
     """
 
     def __init__(
@@ -50,6 +70,8 @@ class KafkaBroker:
         *,
         transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
         patience: Patience | None = None,
+        look_up: LookUp = as_written,
+        sign: Sign | None = None,
         find_library: Callable[[], Library | None] = trusted_library,
     ) -> None:
         if not kafka.get("bootstrap.servers"):
@@ -57,13 +79,14 @@ class KafkaBroker:
         self._kafka = dict(kafka)
         self._transaction_timeout_ms = transaction_timeout_ms
         self._patience = patience or Patience()
+        self._look_up = look_up
+        self._sign = sign
         self._find_library = find_library
 
     @functools.cached_property
     def cluster(self) -> str:
         """The cluster's id, as brokers report it. Raises as `topics`."""
-        with self._admin() as admin:
-            return cluster_id(admin)
+        return self._ask(cluster_id)
 
     def ensure_progress_topic(self) -> None:
         """Create `extentflow.progress` unless it exists; several workers may do so at once.
@@ -72,8 +95,7 @@ class KafkaBroker:
             Misconfigured: it is missing and may not be created.
             SinkUnavailable: the broker did not answer.
         """
-        with self._admin() as admin:
-            ensure_progress_topic(admin)
+        self._ask(ensure_progress_topic)
 
     def topics(self, names: Sequence[str]) -> list[TopicFacts]:
         """Return the facts of the topics called `names`, in that order.
@@ -82,26 +104,34 @@ class KafkaBroker:
             Misconfigured: topics that do not exist (all at once), or missing permissions.
             SinkUnavailable: the broker did not answer.
         """
-        with self._admin() as admin:
-            return topic_facts(admin, names)
+        return self._ask(lambda admin: topic_facts(admin, names))
 
     def config(self) -> Mapping[str, str]:
         """Return the configuration of one broker. Raises as `topics`."""
-        with self._admin() as admin:
-            return broker_config(admin)
+        return self._ask(broker_config)
 
     def fence(self, identity: str, client: ClientSettings) -> "KafkaFence":
         """Fence the previous producer of `identity`, as `Broker.fence`."""
-        timeout_ms = self._transaction_timeout_ms
+
+        def fence(kafka: Mapping[str, str], producer: Mapping[str, str]) -> KafkaFence:
+            return self._fence(identity, kafka, replace(client, producer=producer))
+
+        return self._with_secrets(client.producer, fence)
+
+    def _fence(
+        self, identity: str, kafka: Mapping[str, str], client: ClientSettings
+    ) -> "KafkaFence":
+        timeout_ms, subject = self._transaction_timeout_ms, f"slot {identity}"
         settings = transactional_settings(
-            self._kafka, client, identity, transaction_timeout_ms=timeout_ms
+            kafka, client, identity, transaction_timeout_ms=timeout_ms
         )
-        owner = Client(settings, f"slot {identity}")
+        owner = self._client(settings, subject)
         initialise(owner, self._patience)
         plain = None
         if not client.exactly_once:
-            plain = idempotent_settings(self._kafka, client, delivery_timeout_ms=timeout_ms)
-        asking = client_settings(self._kafka, client.producer)
+            idempotent = idempotent_settings(kafka, client, delivery_timeout_ms=timeout_ms)
+            plain = functools.partial(self._client, idempotent, subject)
+        asking = identified(client_settings(kafka, client.producer), self._sign)
         return KafkaFence(owner, identity, asking, plain, self._patience, arrays=self._arrays)
 
     def open_news(self) -> Sink:
@@ -109,12 +139,13 @@ class KafkaBroker:
 
         `extentflow.jobs` is created unless it exists. Raises as `ensure_progress_topic`.
         """
-        with self._admin() as admin:
-            ensure_jobs_topic(admin)
+        self._ask(ensure_jobs_topic)
         timeout_ms = round(self._patience.commit_seconds * 1000)
-        settings = idempotent_settings(self._kafka, NEWS, delivery_timeout_ms=timeout_ms)
+        settings = idempotent_settings(
+            self._look_up(self._kafka), NEWS, delivery_timeout_ms=timeout_ms
+        )
         return FlushingSink(
-            functools.partial(Client, settings, f"topic {JOBS_TOPIC}"), self._patience
+            functools.partial(self._client, settings, f"topic {JOBS_TOPIC}"), self._patience
         )
 
     @functools.cached_property
@@ -122,8 +153,35 @@ class KafkaBroker:
         library = self._find_library()
         return None if library is None else Arrays(library)
 
-    def _admin(self) -> Admin:
-        return Admin(client_settings(self._kafka, {}), self._patience)
+    def _client(self, settings: Mapping[str, str], subject: str) -> Client:
+        return Client(identified(settings, self._sign), subject)
+
+    def _ask(self, question: Callable[[Admin], Answer]) -> Answer:
+        def ask(kafka: Mapping[str, str], producer: Mapping[str, str]) -> Answer:
+            settings = identified(client_settings(kafka, producer), self._sign)
+            with Admin(settings, self._patience) as admin:
+                return question(admin)
+
+        return self._with_secrets({}, ask)
+
+    def _with_secrets(
+        self,
+        producer: Mapping[str, str],
+        act: Callable[[Mapping[str, str], Mapping[str, str]], Answer],
+    ) -> Answer:
+        """Return `act(kafka, producer)`; refused with remembered secrets, again with those of now.
+
+        A secret that was rotated is no reason to fail anything.
+        """
+        written = (self._kafka, producer)
+        remembered = [self._look_up(settings) for settings in written]
+        try:
+            return act(*remembered)
+        except Misconfigured:
+            found = [self._look_up(settings, anew=True) for settings in written]
+            if found == remembered:
+                raise
+        return act(*found)
 
 
 class KafkaFence:
@@ -133,8 +191,8 @@ class KafkaFence:
         self,
         client: Client,
         identity: str,
-        settings: Mapping[str, str],
-        plain: Mapping[str, str] | None,
+        settings: Mapping[str, Any],
+        plain: Callable[[], Client] | None,
         patience: Patience,
         *,
         arrays: Arrays | None = None,
@@ -163,8 +221,7 @@ class KafkaFence:
             topics = KnownTopics(self._client, self._patience)
             return TransactionalSink(self._client, self._transactions, topics, self._arrays)
         self._client.close()
-        make = functools.partial(Client, self._plain, f"slot {self._identity}")
-        return FlushingSink(make, self._patience)
+        return FlushingSink(self._plain, self._patience)
 
     def close(self) -> None:
         """Drop the producer where no sink was opened, as `Fence.close`."""

@@ -32,7 +32,7 @@ class Client:
 
     def __init__(
         self,
-        settings: Mapping[str, str],
+        settings: Mapping[str, Any],
         subject: str,
         *,
         make: Callable[[dict[str, Any]], Producer] = Producer,
@@ -101,7 +101,7 @@ class Client:
         )
 
     def _made(
-        self, settings: Mapping[str, str], make: Callable[[dict[str, Any]], Producer]
+        self, settings: Mapping[str, Any], make: Callable[[dict[str, Any]], Producer]
     ) -> Producer:
         callbacks = {
             "on_delivery": self._delivered,

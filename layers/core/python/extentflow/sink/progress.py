@@ -29,7 +29,7 @@ def offset_of(progress: Progress) -> TopicPartition:
     )
 
 
-def read_progress(settings: Mapping[str, str], group: str, patience: Patience) -> Progress | None:
+def read_progress(settings: Mapping[str, Any], group: str, patience: Patience) -> Progress | None:
     """Return what the group's last transaction said; None where the group or its offset is gone.
 
     Waits while a transaction that writes the offset is undecided (KIP-447).
@@ -76,7 +76,7 @@ def _asked(group: str) -> bytes:
 
 
 def _committed(
-    settings: Mapping[str, str], group: str, patience: Patience
+    settings: Mapping[str, Any], group: str, patience: Patience
 ) -> TopicPartition | None:
     """Ask through a consumer that joins nothing.
 

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from extentflow.errors import SinkUnavailable
 from extentflow.sink import Headers
+from extentflow.sink.access import Sign, identified
 from extentflow.sink.patience import Patience
 from extentflow.sink.producer import LOG
 from extentflow.sink.settings import client_settings
@@ -38,12 +39,13 @@ def read_committed(
     *,
     idle_seconds: float = 60.0,
     patience: Patience | None = None,
+    sign: Sign | None = None,
 ) -> Iterator[list[Delivered]]:
     """Yield the committed records of `topic` in batches, in order within each partition.
 
     Starts at the oldest record and ends when every partition was read up to its last stable
     offset. An undecided transaction holds that offset back: let it end (at most
-    `transaction.timeout.ms`) before reading.
+    `transaction.timeout.ms`) before reading. `sign` signs tokens for brokers that ask IAM.
 
     Raises:
         Misconfigured: no such topic.
@@ -51,9 +53,9 @@ def read_committed(
     """
     patience = patience or Patience()
     clock = patience.clock
-    with Admin(client_settings(kafka, {}), patience) as admin:
+    with Admin(identified(client_settings(kafka, {}), sign), patience) as admin:
         unread = set(range(topic_facts(admin, [topic])[0].partitions))
-    consumer = Consumer({**_settings(kafka), "logger": LOG})
+    consumer = Consumer({**identified(_settings(kafka), sign), "logger": LOG})
     try:
         consumer.assign([TopicPartition(topic, number, 0) for number in unread])
         heard = clock.monotonic()

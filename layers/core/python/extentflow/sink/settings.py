@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException, Producer
 
 from extentflow.errors import Misconfigured
 from extentflow.sink import ClientSettings
+from extentflow.sink.access import spelled_out
 from extentflow.sink.translate import error_of
 
 DEFAULTS = {
@@ -139,7 +140,7 @@ def too_narrow(topic: str, max_message_bytes: int) -> str | None:
 
 def _complaint(settings: Mapping[str, str]) -> str:
     try:
-        Producer({**settings, "log_level": 0})
+        Producer({**spelled_out(settings), "log_level": 0})
     except KafkaException as exc:
         return error_of(exc).str()
     return ""

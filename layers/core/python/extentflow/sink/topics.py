@@ -40,7 +40,7 @@ class Admin:
     (librdkafka issues 5040 and 5397).
     """
 
-    def __init__(self, settings: Mapping[str, str], patience: Patience) -> None:
+    def __init__(self, settings: Mapping[str, Any], patience: Patience) -> None:
         self.patience = patience
         self.servers = settings.get("bootstrap.servers")
         self.subject = f"Kafka at {self.servers}"

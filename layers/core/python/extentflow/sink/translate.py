@@ -20,7 +20,7 @@ REMEDIES = {
         "lower transaction.timeout.ms to at most the broker's transaction.max.timeout.ms"
     ),
     "POLICY_VIOLATION": "the cluster's policy forbids it; ask its operators",
-    "SASL_AUTHENTICATION_FAILED": "check user name, password and mechanism",
+    "SASL_AUTHENTICATION_FAILED": "check user name, password and mechanism, or the role's rights",
     "TOPIC_EXCEPTION": "topic names are made of letters, digits, `.`, `_` and `-`",
     "TOPIC_AUTHORIZATION_FAILED": "allow Write, Describe and DescribeConfigs on the topic",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": (
@@ -29,7 +29,10 @@ REMEDIES = {
     "UNSUPPORTED_COMPRESSION_TYPE": "choose another producer.compression.type",
     "UNSUPPORTED_SASL_MECHANISM": "choose a mechanism that the broker offers",
     "UNSUPPORTED_VERSION": "the broker is too old for transactions; Kafka 2.5 or later is needed",
-    "_AUTHENTICATION": "check user name, password, mechanism and certificates",
+    "_AUTHENTICATION": (
+        "check user name, password, mechanism and certificates; where IAM decides, allow the role"
+        " kafka-cluster:Connect"
+    ),
     "_UNSUPPORTED_FEATURE": "the broker lacks a feature that transactions need",
 }
 

@@ -116,7 +116,7 @@ class StoreOptions:
     path_style: bool | None = None
     verify: str | None = None
     access_key_id: str | None = None
-    secret_access_key: str | None = None
+    secret_access_key: str | None = field(default=None, repr=False)
     role_arn: str | None = None
     role_external_id: str | None = None
     retry_seconds: float | None = field(default=None, compare=False)

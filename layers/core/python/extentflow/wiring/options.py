@@ -7,13 +7,14 @@ Refuses to know: what the rooms do with their options.
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import pyarrow as pa
 
 from extentflow.connectors import ConnectorConfig, arrow_type
 from extentflow.converters import Converter, open_converter
+from extentflow.credentials.secretsmanager import SecretsManager
 from extentflow.formats import FormatOptions
 from extentflow.keys import resolve
 from extentflow.ledger import dynamodb_calls as ledger
@@ -28,20 +29,37 @@ LEAST_REQUEST_SECONDS = 4.0
 BRIEF_SECONDS = 1.5
 
 
-def resolved(values: Mapping[str, str]) -> dict[str, str]:
-    """Return settings with their references to secrets looked up in this process."""
-    return resolve(values, environ=os.environ, read_text=lambda path: Path(path).read_text("utf-8"))
+class References:
+    """Looks references to secrets up in this process; as a function, a `sink.broker.LookUp`."""
+
+    def __init__(self, secrets: SecretsManager) -> None:
+        self._secrets = secrets
+
+    def __call__(self, written: Mapping[str, str], *, anew: bool = False) -> dict[str, str]:
+        """Return settings with what they refer to; `anew` asks for secrets that are remembered.
+
+        Raises:
+            CredentialsUnavailable, Misconfigured: as `keys.resolve`.
+        """
+        return resolve(
+            written,
+            environ=os.environ,
+            read_text=lambda path: Path(path).read_text("utf-8"),
+            read_secret=partial(self._secrets.read, anew=anew),
+        )
 
 
-def store_options(config: ConnectorConfig, *, retry_seconds: float) -> StoreOptions:
-    """Return how to reach the connector's object store."""
+def store_options(
+    config: ConnectorConfig, look_up: References, *, retry_seconds: float
+) -> StoreOptions:
+    """Return how to reach the connector's object store, by its secrets as they are now."""
     credentials = {
         "aws.access.key.id": config.access_key_id,
         "aws.secret.access.key": config.secret_access_key,
         "aws.sts.role.arn": config.role_arn,
         "aws.sts.role.external.id": config.role_external_id,
     }
-    found = resolved({name: value for name, value in credentials.items() if value})
+    found = look_up({name: value for name, value in credentials.items() if value})
     return StoreOptions(
         endpoint=config.endpoint,
         region=config.region,

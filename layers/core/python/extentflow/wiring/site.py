@@ -15,10 +15,12 @@ from typing import Self
 from extentflow import settings as worker_settings
 from extentflow.clock import Clock
 from extentflow.connectors import ConnectorConfig
+from extentflow.credentials.mskiam import Signer
+from extentflow.credentials.secretsmanager import SecretsManager
 from extentflow.deadletters import DeadLetters
 from extentflow.errors import Misconfigured, Retryable
 from extentflow.formats import Format, open_format
-from extentflow.keys import read_if_present
+from extentflow.keys import nearest, read_if_present
 from extentflow.ledger.dynamodb import DynamoLedger
 from extentflow.ledger.dynamodb_calls import Patience as LedgerPatience
 from extentflow.model import Extent, Job, ObjectVersion
@@ -30,7 +32,7 @@ from extentflow.sink.broker import KafkaBroker
 from extentflow.sink.patience import Patience as SinkPatience
 from extentflow.sink.topics import TopicFacts
 from extentflow.slots import SlotPolicy, Slots, require_app
-from extentflow.storage import ObjectStore, RangeSource, open_store
+from extentflow.storage import ObjectStore, RangeSource, StoreOptions, open_store
 from extentflow.storage.ranges import RangeReader
 from extentflow.wiring import options
 from extentflow.wiring.registry import parse_connector
@@ -50,7 +52,9 @@ class Site:
         self.settings = settings
         self.clock = Clock()
         self.random = Random()  # noqa: S311 - jitter and names, no secrets
-        self._stores: dict[tuple[str, int], ObjectStore] = {}
+        self._references = options.References(SecretsManager(self.clock))
+        self._sign = Signer()
+        self._stores: dict[tuple[str, int, StoreOptions], ObjectStore] = {}
         self._configs: dict[tuple[str, int], ConnectorConfig] = {}
         self._formats: dict[tuple[str, int, str, str], Format] = {}
         self._revisions: dict[str, int] = {}
@@ -81,14 +85,12 @@ class Site:
 
     def _open_broker(self, patience: SinkPatience) -> KafkaBroker:
         settings = self.settings
-        client = {
-            "bootstrap.servers": settings.bootstrap_servers,
-            **options.resolved(settings.kafka),
-        }
         return KafkaBroker(
-            client,
+            {"bootstrap.servers": settings.bootstrap_servers, **settings.kafka},
             transaction_timeout_ms=settings.transaction_timeout_ms,
             patience=patience,
+            look_up=self._references,
+            sign=self._sign,
         )
 
     def open_news(self) -> Sink:
@@ -111,9 +113,9 @@ class Site:
         """
         stored = self.ledger.connector(name)
         if stored is None:
-            raise Misconfigured(
-                f"there is no connector {name}; `extentflow connectors put FILE` stores one"
-            )
+            names = self.ledger.connector_names()
+            hint = nearest(name, names, "`extentflow connectors put FILE` stores one")
+            raise Misconfigured(f"there is no connector {name}; {hint}")
         return self.config(name, stored.revision), stored.revision
 
     def config(self, name: str, revision: int) -> ConnectorConfig:
@@ -146,12 +148,12 @@ class Site:
     # -- objects --------------------------------------------------------------------------------
 
     def store(self, config: ConnectorConfig, revision: int) -> ObjectStore:
-        """Return the connector's object store; one client per process and revision."""
-        key = (config.name, revision)
+        """Return the connector's object store; one client per process, revision and secrets."""
+        chosen = options.store_options(
+            config, self._references, retry_seconds=self.settings.retry_timeout_seconds
+        )
+        key = (config.name, revision, chosen)
         if key not in self._stores:
-            chosen = options.store_options(
-                config, retry_seconds=self.settings.retry_timeout_seconds
-            )
             self._stores[key] = open_store(config.endpoint_type, chosen)
         return self._stores[key]
 
@@ -286,7 +288,7 @@ class Site:
         topic = config.topic_for(extent.version)
         limit = self.topic(topic).max_message_bytes
         return ClientSettings(
-            producer=options.resolved(config.producer),
+            producer=config.producer,
             exactly_once=config.exactly_once,
             max_message_bytes=limit,
             max_batch_bytes=min(limit, self._dead_letter_limit(config) or limit),
