@@ -1,22 +1,303 @@
-"""Whatever dies, freezes or comes twice on the event path: every record arrives exactly once."""
+"""Whatever dies, freezes or comes twice on the event path: every record arrives exactly once.
 
+Each test ends with the same verdict: a reader of committed records finds every line once, the jobs
+are DONE, nobody holds an extent, no message is a dead letter.
+
+A test that needs a worker in the middle of an extent holds back the object's last window: what came
+before is read, sent and partly committed, and the worker waits in an open transaction.
+"""
+
+import json
+import os
+import signal
+import threading
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
-from tests.support.delivery import joined, numbered_lines
-from tests.support.eventpath import Ending, EventPath, Ground
+from tests.integration.faultproxy import DropResponse, Fault, FaultProxy, Hold, Request, Reset
+from tests.support.delivery import eventually, joined, numbered_lines
+from tests.support.eventpath import Ending, EventPath, Feed, Ground, announcement
+
+from extentflow.engines.dispatch import body_of
+from extentflow.model import JobState
+from extentflow_local.event_source.delivery import Delivery
+from extentflow_local.event_source.execution import Verdict
+
+# Two windows of a worker; chunks of it are committed two or three at a time.
+LINES = numbered_lines("line-0000000000000-", 400_000)
+BODY = joined(LINES)
+SETTINGS = {"transaction.max.bytes": "4MiB"}
+FEW = numbered_lines("few-", 2_000)
 
 
 @pytest.fixture(scope="module")
 def path(ground: Ground) -> Iterator[EventPath]:
-    with ground.open() as path:
+    with ground.open(settings=SETTINGS) as path:
         yield path
 
 
-def test_uploads_become_records(path: EventPath) -> None:
-    lines = numbered_lines("line-", 20_000)
+@pytest.fixture(scope="module")
+def hurried(ground: Ground) -> Iterator[EventPath]:
+    """A path whose workers have less time than they want to have left: one chunk, and back."""
+    with ground.open(
+        lambda deployment: deployment.with_function("worker", timeout_seconds=15.0),
+        settings=SETTINGS,
+    ) as path:
+        yield path
+
+
+def held_feed(path: EventPath, proxy: FaultProxy, **config: str) -> Feed:
+    return path.feed(aws_s3_endpoint=proxy.endpoint, **config)
+
+
+@contextmanager
+def last_window_held(proxy: FaultProxy, size: int = len(BODY)) -> Iterator[threading.Event]:
+    """Let nobody read an object's end until the event is set, or the block is left."""
+    told = threading.Event()
+    last = f"-{size - 1}"
+    proxy.inject(Hold(told), when=lambda one: (one.byte_range or "").endswith(last), times=None)
+    try:
+        yield told
+    finally:
+        told.set()
+
+
+def ended(path: EventPath, pid: int, verdict: Verdict) -> Delivery:
+    """Wait for the end of an invocation in a process, with that verdict."""
+
+    def found(seen: list[Delivery]) -> list[Delivery]:
+        return [one for one in seen if one.outcome.pid == pid and one.outcome.verdict is verdict]
+
+    return found(path.seen.until(lambda seen: bool(found(seen))))[-1]
+
+
+def seen_since(path: EventPath, before: int) -> list[Delivery]:
+    """Return what workers were called with since so many invocations."""
+    return [one for one in path.seen.deliveries[before:] if one.function == "worker"]
+
+
+# -- workers --------------------------------------------------------------------------------------
+
+
+def test_a_worker_killed_in_the_middle_of_an_extent_costs_nothing_and_doubles_nothing(
+    path: EventPath, s3_proxy: FaultProxy
+) -> None:
+    feed = held_feed(path, s3_proxy)
+    with last_window_held(s3_proxy):
+        feed.upload("lines.txt", BODY)
+        eventually("a worker is in the midst of an extent", feed.midst)
+
+        pid = path.signal("worker", signal.SIGKILL)
+        ended(path, pid, Verdict.DIED)
+
+    assert feed.ending(LINES) == Ending(records=len(LINES))
+    (receipt,) = feed.receipts()  # the dead one left none
+    assert 0 < receipt["records"] < len(LINES)
+
+
+def test_a_worker_killed_at_its_functions_deadline_is_made_up_for(
+    hurried: EventPath, s3_proxy: FaultProxy
+) -> None:
+    feed = held_feed(hurried, s3_proxy)
+    with last_window_held(s3_proxy):
+        before = len(hurried.seen.deliveries)
+        feed.upload("lines.txt", BODY)
+        eventually(
+            "a worker was killed with a part of an extent committed",
+            lambda: (
+                any(one.outcome.verdict is Verdict.TIMED_OUT for one in seen_since(hurried, before))
+                and any(item.position > 0 for item in feed.items())
+            ),
+        )
+
+    assert feed.ending(LINES) == Ending(records=len(LINES))
+
+
+def test_before_its_deadline_a_worker_hands_back_and_a_continuation_goes_on(
+    hurried: EventPath,
+) -> None:
+    feed = hurried.feed()
+    before = len(hurried.seen.deliveries)
+
+    feed.upload("lines.txt", BODY)
+
+    assert feed.ending(LINES) == Ending(records=len(LINES))
+    outcomes = Counter(receipt["outcome"] for receipt in feed.receipts())
+    messages = {name for one in seen_since(hurried, before) for name in one.received}
+    assert outcomes["HANDED_BACK"] > 1
+    assert len(messages) == 1 + outcomes["HANDED_BACK"]
+
+
+def test_a_worker_frozen_past_its_lease_is_fenced_and_adds_nothing_when_thawed(
+    path: EventPath, s3_proxy: FaultProxy
+) -> None:
+    feed = held_feed(path, s3_proxy)
+    with last_window_held(s3_proxy) as told:
+        upload = feed.upload("lines.txt", BODY)
+        eventually("a worker is in the midst of an extent", feed.midst)
+        pid = path.signal("worker", signal.SIGSTOP)
+        try:
+            told.set()
+            feed.await_state(upload, JobState.DONE)
+            without_it = feed.delivery.values()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        ended(path, pid, Verdict.RETURNED)
+
+    assert sorted(without_it) == sorted(LINES)
+    assert feed.ending(LINES) == Ending(records=len(LINES))
+
+
+# -- messages that come twice ---------------------------------------------------------------------
+
+
+def test_a_doubled_extent_message_waits_for_the_first_and_adds_nothing(
+    path: EventPath, s3_proxy: FaultProxy
+) -> None:
+    feed = held_feed(path, s3_proxy)
+    with last_window_held(s3_proxy):
+        upload = feed.upload("lines.txt", BODY)
+        eventually("a worker is in the midst of an extent", feed.midst)
+        job = feed.await_state(upload, JobState.RUNNING)
+        (extent,) = feed.delivery.site.planner().extents(job)
+        before = len(path.seen.deliveries)
+
+        (held,) = feed.items()
+        feed.send(path.deployment.queue_of("worker"), [body_of(extent)])
+        eventually(
+            "the double came back",
+            lambda: any(
+                one.failed not in {(), (held.claim.message,)} for one in seen_since(path, before)
+            ),
+        )
+        (still,) = feed.items()
+
+    assert still.claim == held.claim
+    assert feed.ending(LINES) == Ending(records=len(LINES))
+
+
+def test_a_message_redelivered_while_its_worker_still_runs_adds_nothing(
+    ground: Ground, s3_proxy: FaultProxy
+) -> None:
+    # Renewed every 20 s, hidden for one second: delivered again and again.
+    with ground.open(settings={**SETTINGS, "lease.seconds": "60"}, most_hidden_seconds=1) as path:
+        feed = held_feed(path, s3_proxy)
+        with last_window_held(s3_proxy):
+            feed.upload("lines.txt", BODY)
+            eventually(
+                "its message comes back again and again",
+                lambda: sum(bool(one.failed) for one in seen_since(path, 0)) >= 3,
+            )
+            (held,) = feed.items()
+
+        (message,) = {name for one in seen_since(path, 0) for name in one.received}
+        assert held.claim is not None
+        assert held.claim.message == message
+        assert feed.ending(LINES) == Ending(records=len(LINES))
+
+
+# -- notifications --------------------------------------------------------------------------------
+
+
+def test_doubled_and_reordered_notifications_of_several_versions_deliver_each_once(
+    path: EventPath, versioned_bucket: str
+) -> None:
+    feed = path.feed(versioned_bucket)
+    older, newer = (numbered_lines(f"{age}-", 2_000) for age in ("older", "newer"))
+    first = feed.put("lines.txt", joined(older))
+    second = feed.put("lines.txt", joined(newer))
+    other = feed.put("others.txt", joined(FEW))
+
+    feed.send(
+        path.deployment.queue_of("planner"),
+        [
+            together(announcement(second), announcement(first), announcement(second)),
+            *map(announcement, (second, other, first, other, second, first)),
+        ],
+    )
+
+    everything = [*older, *newer, *FEW]
+    assert feed.ending(everything) == Ending(records=len(everything), jobs={"DONE": 3})
+
+
+def test_an_older_versions_event_after_the_newers_is_the_newers_job_where_none_is_kept(
+    path: EventPath,
+) -> None:
     feed = path.feed()
+    newer = numbered_lines("newer-", 2_000)
+    first = feed.put("lines.txt", joined(FEW))
+    second = feed.put("lines.txt", joined(newer))
 
-    feed.upload("lines.txt", joined(lines))
+    feed.announce(second)
+    feed.await_state(second, JobState.DONE)
+    feed.announce(first, second, first)
 
-    assert feed.ending(lines) == Ending(records=len(lines))
+    assert feed.ending(newer) == Ending(records=len(newer))
+
+
+def together(*messages: str) -> str:
+    """Return one message with the records of several."""
+    records = [record for message in messages for record in json.loads(message)["Records"]]
+    return json.dumps({"Records": records})
+
+
+# -- planners -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [Reset(), DropResponse()], ids=["unsent", "sent, not noted"])
+def test_a_planner_killed_between_registering_and_sending_is_made_up_for(
+    path: EventPath, fault: Fault
+) -> None:
+    feed = path.feed(extent_bytes="4KiB")
+    seen: list[Any] = []
+
+    def sends_extents(request: Request) -> bool:
+        return asks(request, "SendMessageBatch") and b'{"v":1' in request.body.replace(b"\\", b"")
+
+    def strikes(request: Request) -> bool:
+        if not sends_extents(request) or seen:
+            return False
+        seen.extend(feed.jobs())
+        ended_pid.append(path.signal("planner", signal.SIGKILL))
+        return True
+
+    ended_pid: list[int] = []
+    rule = path.proxy.inject(fault, when=strikes)
+    feed.upload("lines.txt", joined(FEW))
+    rule.await_hits()
+    ended(path, ended_pid[0], Verdict.DIED)
+
+    assert [(job.state, job.plan.count) for job in seen] == [(JobState.PLANNING, 0)]
+    assert feed.ending(FEW) == Ending(records=len(FEW))
+
+
+def asks(request: Request, operation: str) -> bool:
+    return request.headers.get("x-amz-target") == f"AmazonSQS.{operation}"
+
+
+# -- objects --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("home", ["bucket", "versioned_bucket"])
+def test_an_object_replaced_between_planning_and_delivery_is_never_spliced(
+    path: EventPath, s3_proxy: FaultProxy, home: str, request: pytest.FixtureRequest
+) -> None:
+    feed = held_feed(path, s3_proxy, bucket=request.getfixturevalue(home))
+    newer = numbered_lines("newer-", 2_000)
+    told = threading.Event()
+    rule = s3_proxy.inject(Hold(told), when=lambda one: one.method == "GET")
+
+    old = feed.upload("lines.txt", joined(FEW))
+    rule.await_hits()
+    new = feed.upload("lines.txt", joined(newer))
+    told.set()
+    feed.await_state(new, JobState.DONE)
+
+    kept = home == "versioned_bucket"
+    feed.await_state(old, JobState.DONE if kept else JobState.SUPERSEDED)
+    lines = [*FEW, *newer] if kept else newer
+    jobs = {"DONE": 2} if kept else {"DONE": 1, "SUPERSEDED": 1}
+    assert feed.ending(lines) == Ending(records=len(lines), jobs=jobs)

@@ -26,6 +26,7 @@ from tests.integration.faultproxy import Answer, FaultProxy, Request
 from tests.support.delivery import LEASE_SECONDS, Delivery, eventually
 from tests.support.toys import Seen
 
+from extentflow.ledger import ExtentItem
 from extentflow.model import Job, JobState, ObjectVersion, job_id
 from extentflow.queues import Depth
 from extentflow.queues.sqs import SqsQueue
@@ -221,10 +222,10 @@ class EventPath:
         queues = map(self.deployment.dead_letter_queue_of, ("planner", "worker"))
         return sum(self.depth(queue).waiting for queue in queues)
 
-    def kill(self, function: str) -> int:
-        """Kill the process of a function that is at work, as nothing can prevent; return it."""
+    def signal(self, function: str, number: signal.Signals) -> int:
+        """Send a signal to the process of a function that is at work; return its id."""
         pid = self.source.pids(function)[0]
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
         return pid
 
     def log(self, function: str) -> list[dict[str, Any]]:
@@ -240,7 +241,6 @@ class Feed:
 
     path: EventPath
     delivery: Delivery
-    uploads: list[Upload] = field(default_factory=list)
 
     def upload(self, label: str, body: bytes) -> Upload:
         """Put an object and notify of it."""
@@ -259,8 +259,7 @@ class Feed:
             etag=answer["ETag"].strip('"'),
             size=len(body),
         )
-        self.uploads.append(Upload(version, job_id(self.delivery.connector_name, version)))
-        return self.uploads[-1]
+        return Upload(version, job_id(self.delivery.connector_name, version))
 
     def announce(self, *uploads: Upload) -> None:
         """Send the notification of each, as S3 would, in one batch of at most ten."""
@@ -285,40 +284,40 @@ class Feed:
         found: Job = eventually(what, arrived, seconds=PATIENCE_SECONDS)
         return found
 
-    def half_done(self) -> bool:
-        """Whether somebody holds an extent and has committed a part of it."""
-        ours = {upload.job for upload in self.uploads}
-        return any(item.job in ours for item in self.delivery.half_done())
-
     def midst(self) -> bool:
         """Whether a part of an extent is committed, and more is sent in an open transaction."""
-        return self.half_done() and not self.delivery._is_stable(self.delivery.topic)
+        under_way = any(item.claim is not None and item.position > 0 for item in self.items())
+        return under_way and not self.delivery._is_stable(self.delivery.topic)
 
     def ending(self, lines: Collection[bytes]) -> Ending:
-        """Wait until every job is final and nothing is in work; hold what arrived against `lines`.
-
-        `lines` may hold none twice.
-        """
-        wanted = {upload.job for upload in self.uploads}
-
-        def final() -> bool:
-            jobs = [self.delivery.site.ledger.job(one) for one in wanted]
-            return all(job is not None and not job.state.open for job in jobs)
-
-        eventually("every job is final", final, seconds=PATIENCE_SECONDS)
+        """Wait until nothing is in work; hold what arrived against `lines`, none of them twice."""
+        # Whoever takes a message off a queue has sent what follows from it before.
         eventually("the queues are at rest", self.path.at_rest, seconds=PATIENCE_SECONDS)
         found = Counter(self.delivery.values())
         expected = set(lines)
-        jobs = (self.job(upload) for upload in {one.job: one for one in self.uploads}.values())
         return Ending(
             records=found.total(),
             missing=len(expected - found.keys()),
-            doubled=sum(count - 1 for count in found.values()),
+            doubled=found.total() - len(found),
             foreign=len(found.keys() - expected),
-            jobs=Counter(str(job.state) for job in jobs if job is not None),
+            jobs=Counter(str(job.state) for job in self.jobs()),
             held=tuple(map(repr, self.delivery.leftovers())),
             dead=self.path.dead(),
         )
+
+    def jobs(self) -> list[Job]:
+        """Return the connector's jobs."""
+        return list(self.delivery.site.ledger.jobs(self.delivery.connector_name))
+
+    def items(self) -> list[ExtentItem]:
+        """Return the extents of the connector's jobs that the ledger knows."""
+        ledger = self.delivery.site.ledger
+        return [item for job in self.jobs() for item in ledger.extents(job.id)]
+
+    def receipts(self) -> list[dict[str, Any]]:
+        """Return what workers logged of the connector's extents, in order."""
+        ours = {job.id for job in self.jobs()}
+        return [line for line in self.path.log("worker") if line.get("job") in ours]
 
 
 def announcement(upload: Upload) -> str:
