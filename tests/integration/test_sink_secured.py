@@ -1,134 +1,28 @@
-"""The sink on a broker with SCRAM over TLS and ACLs: what works, and what each refusal says."""
+"""The sink on a broker with SCRAM, tokens, TLS and ACLs: what works, what each refusal says."""
 
-import random
-import shutil
-import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
+import boto3
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
-from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
-from confluent_kafka.admin._scram import (
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin._resource import ResourceType
+from moto.server import ThreadedMotoServer
 from tests.contracts.sink import EXACTLY_ONCE, PROGRESS, lines, values_of
+from tests.support.delivery import eventually
+from tests.support.secured import QUICK, Secured, Unsigned, secured_stack
 
 from extentflow.errors import Misconfigured, SinkUnavailable
-from extentflow.sink import PROGRESS_TOPIC
+from extentflow.settings import WorkerSettings
+from extentflow.sink import PROGRESS_TOPIC, ClientSettings
 from extentflow.sink.broker import KafkaBroker
-from extentflow.sink.patience import Patience
 from extentflow.sink.reader import read_committed
-from extentflow_local.ports import free_run
-from extentflow_local.services.kafka import Kafka
-from extentflow_local.stack import Stack
-
-QUICK = Patience(request_seconds=20, topic_seconds=1, read_seconds=20, commit_seconds=20)
-PASSWORD = "correct-horse"
-STORE_PASSWORD = "changeit"
-
-
-@dataclass(frozen=True)
-class Secured:
-    """One broker: an open door for the administrator, SCRAM over TLS for everybody else."""
-
-    admin: AdminClient
-    servers: str
-    certificate: Path
-
-    def settings(self, user: str, password: str = PASSWORD) -> dict[str, str]:
-        return {
-            "bootstrap.servers": self.servers,
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "SCRAM-SHA-512",
-            "sasl.username": user,
-            "sasl.password": password,
-            "ssl.ca.location": str(self.certificate),
-        }
-
-    def broker(self, user: str, password: str = PASSWORD) -> KafkaBroker:
-        return KafkaBroker(self.settings(user, password), patience=QUICK)
-
-    def topic(self, name: str) -> str:
-        for created in self.admin.create_topics([NewTopic(name, 1, 1)]).values():
-            created.result(timeout=30)
-        return name
-
-    def user(self, name: str) -> str:
-        secret = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-        wanted = UserScramCredentialUpsertion(name, secret, PASSWORD.encode())
-        for altered in self.admin.alter_user_scram_credentials([wanted]).values():
-            altered.result(timeout=30)
-        return name
-
-    def allow(self, user: str, kind: ResourceType, prefix: str) -> None:
-        rule = AclBinding(
-            kind,
-            prefix,
-            ResourcePatternType.PREFIXED,
-            f"User:{user}",
-            "*",
-            AclOperation.ALL,
-            AclPermissionType.ALLOW,
-        )
-        for created in self.admin.create_acls([rule]).values():
-            created.result(timeout=30)
-
-
-def _certificate(folder: Path) -> tuple[Path, Path]:
-    """Make a key pair for 127.0.0.1; Java's keytool is there wherever a broker runs."""
-    store, certificate = folder / "broker.p12", folder / "broker.pem"
-    keytool = shutil.which("keytool")
-    assert keytool is not None
-    entry = ["-keystore", str(store), "-storepass", STORE_PASSWORD, "-alias", "broker"]
-    kind = ["-storetype", "PKCS12", "-keyalg", "RSA", "-validity", "30"]
-    name = ["-dname", "CN=127.0.0.1", "-ext", "SAN=IP:127.0.0.1"]
-    subprocess.run([keytool, "-genkeypair", *entry, *kind, *name], check=True, capture_output=True)
-    subprocess.run(
-        [keytool, "-exportcert", "-rfc", *entry, "-file", str(certificate)],
-        check=True,
-        capture_output=True,
-    )
-    return store, certificate
+from extentflow.wiring import Site
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    folder = tmp_path_factory.mktemp("secured")
-    store, certificate = _certificate(folder)
-    first = free_run(3, random.Random())
-    listeners = (
-        f"PLAINTEXT://127.0.0.1:{first},CONTROLLER://127.0.0.1:{first + 1},"
-        f"SASL_SSL://127.0.0.1:{first + 2}"
-    )
-    properties = {
-        "listeners": listeners,
-        "advertised.listeners": listeners,
-        "listener.security.protocol.map": (
-            "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL"
-        ),
-        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
-        "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": (
-            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-        ),
-        "ssl.keystore.type": "PKCS12",
-        "ssl.keystore.location": str(store),
-        "ssl.keystore.password": STORE_PASSWORD,
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS;User:app",
-    }
-    services = [Kafka(properties=properties, heap="384m")]
-    with Stack(folder, ports={"kafka": first}, services=services) as running:
-        running.up()
-        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{first}", "log_level": 0})
-        opened = Secured(admin, f"127.0.0.1:{first + 2}", certificate)
-        opened.user("app")
+    with secured_stack(tmp_path_factory.mktemp("secured")) as opened:
         yield opened
 
 
@@ -242,3 +136,115 @@ def test_a_topic_that_is_not_allowed_is_named(secured: Secured) -> None:
         broker.topics([topic])
 
     sink.close()
+
+
+# -- tokens ---------------------------------------------------------------------------------------
+
+
+def with_token(secured: Secured, sign: Unsigned) -> KafkaBroker:
+    return KafkaBroker(
+        {**secured.over_tls, "sasl.mechanism": "AWS_MSK_IAM"}, patience=QUICK, sign=sign
+    )
+
+
+@pytest.mark.usefixtures("progress_topic")
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_everything_works_with_tokens_over_tls(secured: Secured, *, exactly_once: bool) -> None:
+    sign = Unsigned()
+    topic = secured.topic(f"tokens-{exactly_once}")
+    broker = with_token(secured, sign)
+    broker.topics([topic])
+    identity = f"app.slot-token-{exactly_once}"
+
+    fence = broker.fence(identity, ClientSettings(exactly_once=exactly_once))
+    fence.mark(PROGRESS)
+    sink = fence.open()
+    sink.send(lines(topic, b"a"))
+    sink.commit(PROGRESS)
+    sink.close()
+    fence = broker.fence(identity, EXACTLY_ONCE)
+    found = fence.read()
+    fence.close()
+
+    assert found == PROGRESS
+    settings = {**secured.over_tls, "sasl.mechanism": "AWS_MSK_IAM"}
+    (batch,) = read_committed(settings, topic, patience=QUICK, sign=sign)
+    assert values_of(batch) == [b"a"]
+
+
+@pytest.mark.usefixtures("progress_topic")
+def test_a_client_that_was_idle_beyond_its_tokens_end_commits(secured: Secured) -> None:
+    sign = Unsigned(seconds=5)
+    topic = secured.topic("renewed")
+    broker = with_token(secured, sign)
+    sink = broker.fence("app.slot-renewed", EXACTLY_ONCE).open()
+    sink.send(lines(topic, b"a"))
+    sink.commit(PROGRESS)
+    latest = max(sign.ends)
+
+    eventually("the tokens that it had are over", lambda: time.time() > latest + 1)
+    sink.send(lines(topic, b"b"))
+    sink.commit(replace(PROGRESS, position=PROGRESS.position + 1))
+    sink.close()
+
+    settings = {**secured.over_tls, "sasl.mechanism": "AWS_MSK_IAM"}
+    batches = read_committed(settings, topic, patience=QUICK, sign=Unsigned())
+    assert [value for batch in batches for value in values_of(batch)] == [b"a", b"b"]
+
+
+@pytest.mark.usefixtures("progress_topic")
+def test_a_token_that_brokers_refuse_is_told_at_once(secured: Secured) -> None:
+    class Expired(Unsigned):
+        def __call__(self, region: str | None) -> tuple[str, float]:
+            return super().__call__(region)[0], time.time() + 600
+
+    broker = with_token(secured, Expired(seconds=-600))
+    began = time.monotonic()
+
+    with pytest.raises(Misconfigured, match="allow the role kafka-cluster:Connect"):
+        broker.fence("app.slot-refused", EXACTLY_ONCE)
+    with pytest.raises(Misconfigured, match="allow the role kafka-cluster:Connect"):
+        _ = broker.cluster
+
+    assert time.monotonic() - began < 30  # of 60 that fencing may take
+
+
+# -- secrets --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def secrets_server() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.mark.usefixtures("progress_topic")
+def test_a_password_that_is_rotated_under_a_warm_worker_fails_nothing(
+    secured: Secured, secrets_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_SECRETS_MANAGER", secrets_server)
+    server = boto3.client("secretsmanager", endpoint_url=secrets_server)
+    user = secured.user("rotated", "first")
+    secured.allow(user, ResourceType.TRANSACTIONAL_ID, "rotated.")
+    held = '{"username": "rotated", "password": "%s"}'
+    arn = server.create_secret(Name="AmazonMSK_rotated", SecretString=held % "first")["ARN"]
+    settings = WorkerSettings(
+        bootstrap_servers=secured.servers,
+        kafka={
+            **secured.settings(f"${{secretsmanager:{arn}:username}}"),
+            "sasl.password": f"${{secretsmanager:{arn}:password}}",
+        },
+    )
+    broker = Site(settings).broker
+    broker.fence("rotated.slot-1", EXACTLY_ONCE).close()
+
+    secured.user(user, "second")
+    with pytest.raises(Misconfigured, match="check user name, password"):
+        broker.fence("rotated.slot-1", EXACTLY_ONCE)  # nobody told Secrets Manager yet
+    server.put_secret_value(SecretId=arn, SecretString=held % "second")
+
+    broker.fence("rotated.slot-1", EXACTLY_ONCE).close()
+    server.close()

@@ -1,0 +1,179 @@
+"""A broker with TLS, names and passwords, tokens and ACLs, beside servers that a test may want.
+
+Owns: its listeners, its users, their rights. Refuses to know: what is done there.
+
+    PLAINTEXT   for the administrator: no proof, every right
+    SASL_SSL    SCRAM-SHA-512, or unsigned tokens (OAUTHBEARER): rights by ACLs, `app` has them all
+"""
+
+import base64
+import json
+import random
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin._scram import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from confluent_kafka.cimpl import NewTopic
+
+from extentflow.sink.broker import KafkaBroker
+from extentflow.sink.patience import Patience
+from extentflow_local.ports import free_run
+from extentflow_local.services import Service
+from extentflow_local.services.kafka import Kafka
+from extentflow_local.stack import Stack
+
+QUICK = Patience(request_seconds=20, topic_seconds=1, read_seconds=20, commit_seconds=20)
+PASSWORD = "correct-horse"
+STORE_PASSWORD = "changeit"
+# Sessions end with their token at the latest; brokers of MSK see to that, too.
+SESSION_MS = 60_000
+
+_VALIDATOR = (
+    "org.apache.kafka.common.security.oauthbearer.internals.unsecured."
+    "OAuthBearerUnsecuredValidatorCallbackHandler"
+)
+
+
+@dataclass(frozen=True)
+class Secured:
+    """One broker: an open door for the administrator, proof over TLS from everybody else."""
+
+    stack: Stack
+    admin: AdminClient
+    servers: str
+    certificate: Path
+
+    @property
+    def over_tls(self) -> dict[str, str]:
+        """Where everybody connects, and whom they trust."""
+        return {
+            "bootstrap.servers": self.servers,
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(self.certificate),
+        }
+
+    def settings(self, user: str, password: str = PASSWORD) -> dict[str, str]:
+        return {
+            **self.over_tls,
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": user,
+            "sasl.password": password,
+        }
+
+    def broker(self, user: str, password: str = PASSWORD) -> KafkaBroker:
+        return KafkaBroker(self.settings(user, password), patience=QUICK)
+
+    def topic(self, name: str) -> str:
+        for created in self.admin.create_topics([NewTopic(name, 1, 1)]).values():
+            created.result(timeout=30)
+        return name
+
+    def user(self, name: str, password: str = PASSWORD) -> str:
+        """Make a user, or give one another password."""
+        secret = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        wanted = UserScramCredentialUpsertion(name, secret, password.encode())
+        for altered in self.admin.alter_user_scram_credentials([wanted]).values():
+            altered.result(timeout=30)
+        return name
+
+    def allow(self, user: str, kind: ResourceType, prefix: str) -> None:
+        rule = AclBinding(
+            kind,
+            prefix,
+            ResourcePatternType.PREFIXED,
+            f"User:{user}",
+            "*",
+            AclOperation.ALL,
+            AclPermissionType.ALLOW,
+        )
+        for created in self.admin.create_acls([rule]).values():
+            created.result(timeout=30)
+
+
+@dataclass
+class Unsigned:
+    """Makes tokens that brokers take for `user` until `seconds` are over: an `access.Sign`."""
+
+    user: str = "app"
+    seconds: float = 600.0
+    ends: list[float] = field(default_factory=list)
+
+    def __call__(self, _region: str | None) -> tuple[str, float]:
+        now = time.time()
+        claims = {"sub": self.user, "iat": now, "exp": now + self.seconds}
+        self.ends.append(claims["exp"])
+        return f"{_part({'alg': 'none'})}.{_part(claims)}.", claims["exp"]
+
+
+def _part(content: dict[str, object]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
+
+
+@contextmanager
+def secured_stack(folder: Path, *others: Service) -> Iterator[Secured]:
+    """Run a secured broker, and `others` beside it."""
+    store, certificate = _certificate(folder)
+    first = free_run(3, random.Random())
+    listeners = (
+        f"PLAINTEXT://127.0.0.1:{first},CONTROLLER://127.0.0.1:{first + 1},"
+        f"SASL_SSL://127.0.0.1:{first + 2}"
+    )
+    there = "listener.name.sasl_ssl"
+    properties = {
+        "listeners": listeners,
+        "advertised.listeners": listeners,
+        "listener.security.protocol.map": (
+            "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL"
+        ),
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
+        f"{there}.scram-sha-512.sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        ),
+        f"{there}.oauthbearer.sasl.jaas.config": (
+            "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+            ' unsecuredLoginStringClaim_sub="broker";'
+        ),
+        f"{there}.oauthbearer.sasl.server.callback.handler.class": _VALIDATOR,
+        f"{there}.oauthbearer.connections.max.reauth.ms": str(SESSION_MS),
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": str(store),
+        "ssl.keystore.password": STORE_PASSWORD,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS;User:app",
+    }
+    services = [Kafka(properties=properties, heap="384m"), *others]
+    with Stack(folder, ports={"kafka": first}, services=services, free_ports=True) as running:
+        running.up()
+        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{first}", "log_level": 0})
+        opened = Secured(running, admin, f"127.0.0.1:{first + 2}", certificate)
+        opened.user("app")
+        yield opened
+
+
+def _certificate(folder: Path) -> tuple[Path, Path]:
+    """Make a key pair for 127.0.0.1; Java's keytool is there wherever a broker runs."""
+    store, certificate = folder / "broker.p12", folder / "broker.pem"
+    keytool = shutil.which("keytool")
+    assert keytool is not None
+    entry = ["-keystore", str(store), "-storepass", STORE_PASSWORD, "-alias", "broker"]
+    kind = ["-storetype", "PKCS12", "-keyalg", "RSA", "-validity", "30"]
+    name = ["-dname", "CN=127.0.0.1", "-ext", "SAN=IP:127.0.0.1"]
+    subprocess.run([keytool, "-genkeypair", *entry, *kind, *name], check=True, capture_output=True)
+    subprocess.run(
+        [keytool, "-exportcert", "-rfc", *entry, "-file", str(certificate)],
+        check=True,
+        capture_output=True,
+    )
+    return store, certificate
