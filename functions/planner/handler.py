@@ -52,7 +52,8 @@ def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailure
 
 def answer(record: SQSRecord) -> None:
     """Plan what one message announces; an error lets it come back."""
-    for received in reception().take(record.body):
+    count = int(record.attributes.approximate_receive_count)
+    for received in reception().take(record.body, received=count):
         metrics.add_metric("UnmatchedArrivals", MetricUnit.Count, received.unmatched)
         for job in received.jobs:
             logger.set_correlation_id(job.id)

@@ -114,6 +114,7 @@ class Reconciled:
             planner=self.planner,
             start=lambda job: dispatch.start(job, late=late),
             kept=MemoryQueue(self.world.ticker.read),
+            arrivals=MemoryQueue(self.world.ticker.read),
         )
 
         def receive(arrival: Arrival) -> Received:

@@ -27,6 +27,7 @@ from extentflow.arrivals import Arrival, Dialect
 from extentflow.arrivals.sources import Proof
 from extentflow.connectors import ConnectorConfig
 from extentflow.engines.dispatch import Dispatch
+from extentflow.engines.queue import PAUSED_RECEIVES
 from extentflow.errors import (
     AccessDenied,
     Conflict,
@@ -63,6 +64,7 @@ class Desk:
 
     def __post_init__(self) -> None:
         self.kept = MemoryQueue(self.queued.world.ticker.read)
+        self.arrivals = MemoryQueue(self.queued.world.ticker.read)
         self.revisions = {(config.name, revision): config for config, revision in self.connectors_}
 
     @property
@@ -85,6 +87,7 @@ class Desk:
             planner=self.planner,
             start=lambda job: dispatch.start(job, late=self.late),
             kept=kept or self.kept,
+            arrivals=self.arrivals,
         )
 
     def take(self, body: str) -> list[Received]:
@@ -429,6 +432,37 @@ def test_a_paused_connector_makes_the_message_come_again_and_loses_no_job() -> N
     desk.take(body)
     assert [job.connector for job in desk.jobs()] == ["orders", "small"]
     assert desk.kept.messages == []
+
+
+def test_a_paused_connectors_message_goes_on_as_a_copy_before_its_receives_end_it() -> None:
+    desk = Desk(states={"small": ConnectorState.PAUSED})
+    unread = {"eventSource": "unheard"}
+    desk.put(b"abcd")
+    body = json.dumps({"Records": [*json.loads(announced("key"))["Records"], unread]})
+
+    with pytest.raises(NotYet):
+        desk.reception().take(body, received=PAUSED_RECEIVES - 1)
+    assert desk.arrivals.messages == []
+    desk.reception().take(body, received=PAUSED_RECEIVES)
+
+    (copy,) = desk.arrivals.messages
+    assert (copy.body, desk.kept.messages, desk.jobs()) == (body, [], [])
+    desk.states.clear()
+    desk.take(copy.body)
+    assert len(desk.jobs()) == len(desk.kept.messages) == 1
+
+
+def test_only_a_pause_makes_copies() -> None:
+    desk = Desk(
+        connectors_=[(SMALL, 1), (ORDERS, 1)],
+        states={"small": ConnectorState.PAUSED},
+        errors={"orders": StoreUnavailable("s3://bucket/key: no answer")},
+    )
+
+    with pytest.raises(NotYet, match="no answer"):
+        desk.reception().take(desk.put(b"abcd"), received=PAUSED_RECEIVES)
+
+    assert desk.arrivals.messages == []
 
 
 def test_a_stopped_connector_gets_no_job() -> None:

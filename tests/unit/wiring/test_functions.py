@@ -28,6 +28,7 @@ SETTINGS = WorkerSettings(
     lease_seconds=30.0,
     extents_queue_url=f"{QUEUES}/extents",
     extents_dlq_url=f"{QUEUES}/extents-dead",
+    arrivals_queue_url=f"{QUEUES}/arrivals",
     arrivals_dlq_url=f"{QUEUES}/arrivals-dead",
 )
 
@@ -64,6 +65,10 @@ def test_a_queue_that_is_not_set_says_which_variable_to_set() -> None:
 
 def test_what_nobody_understands_is_kept_in_the_arrivals_dead_letter_queue() -> None:
     assert url_of(open_reception(site()).kept) == f"{QUEUES}/arrivals-dead"
+
+
+def test_a_paused_connectors_arrivals_go_on_in_the_arrivals_queue() -> None:
+    assert url_of(open_reception(site()).arrivals) == f"{QUEUES}/arrivals"
 
 
 # -- the worker -----------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ Owns: matching, pinning, what a planning failure leaves behind. Refuses to know:
 dialects, queues, where connectors are stored.
 
     arrival ──match──> connectors ──HEAD──> pinned version ──register──> job ──dispatch──> extents
-                 │                   └── gone, or a folder: over (a later arrival tells)
+                 │          │        └── gone, or a folder: over (a later arrival tells)
+                 │          └── paused: comes again, as a copy before the receive count ends it
                  ├── none, or never possible: kept, with the reason
                  └── only hidden names: over (no data)
 
@@ -23,6 +24,7 @@ from extentflow.arrivals import Arrival
 from extentflow.arrivals.notifications import news_of
 from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.names import hidden
+from extentflow.engines.queue import PAUSED_RECEIVES
 from extentflow.errors import (
     AccessDenied,
     ExtentflowError,
@@ -93,22 +95,28 @@ class Reception:
     """Turns arrivals into jobs.
 
     `start` plans a job and sends its extents; `kept` holds for people what was not understood, and
-    what no connector wants. `announce` is given a message's jobs: some end when they are planned.
+    what no connector wants. `arrivals` is where messages come from: a copy of one that waits for
+    days goes there. `announce` is given a message's jobs: some end when they are planned.
     """
 
     surroundings: Surroundings
     planner: Planner
     start: Callable[[Job], Job]
     kept: Queue
+    arrivals: Queue
     announce: Callable[[Sequence[Job]], object] = lambda _jobs: None
 
-    def take(self, body: str) -> list[Received]:
+    def take(self, body: str, *, received: int = 1) -> list[Received]:
         """Deal with one message of the arrivals queue, of any dialect; harmless when repeated.
+
+        `received` counts its deliveries: before they can end it, it goes on as a copy where nothing
+        but a paused connector holds it back.
 
         Raises:
             NotYet: a connector is paused, time ran out while a job was planned, or something is
                 away; everything else in the message was dealt with.
-            QueueUnavailable, Misconfigured: what is to be kept for people could not be sent.
+            QueueUnavailable, Misconfigured: a copy, or what is to be kept for people, could not be
+                sent.
         """
         news = news_of(body)
         for ignored in (*news.ignored, *news.tests):
@@ -125,9 +133,13 @@ class Reception:
                 problems.append(str(exc))
             except Permanent as exc:
                 kept.append(_note(arrival, reason(exc)))
-        problems += _unfinished(found)
-        if problems:
-            raise NotYet("; ".join(problems))
+        problems += _unplanned(found)
+        paused = [f"connector {name} is PAUSED" for one in found for name in one.waiting]
+        if problems or (paused and received < PAUSED_RECEIVES):
+            raise NotYet("; ".join(problems + paused))
+        if paused:
+            self.arrivals.send([body])  # which keeps for people what is to be kept
+            return found
         for document, why in kept:  # once, when the message is over
             log.warning("kept for people: %s", why)
             self.kept.send([document], reason=why)
@@ -254,11 +266,10 @@ def _first(errors: Sequence[ExtentflowError], *, again: bool) -> ExtentflowError
     return NotYet(str(errors[0])) if again else errors[0]
 
 
-def _unfinished(found: Sequence[Received]) -> list[str]:
-    """Say what has to come again although nothing went wrong."""
-    paused = [f"connector {name} is PAUSED" for one in found for name in one.waiting]
+def _unplanned(found: Sequence[Received]) -> list[str]:
+    """Say which plans were cut short, although nothing went wrong."""
     jobs = [job for one in found for job in one.jobs if job.state is JobState.PLANNING]
-    return paused + [f"job {job.id} is PLANNING" for job in jobs]
+    return [f"job {job.id} is PLANNING" for job in jobs]
 
 
 def _note(arrival: Arrival, why: str) -> tuple[str, str]:

@@ -90,6 +90,7 @@ def open_reception(
         planner=sending.planner,
         start=lambda job: sending.start(job, late=late),
         kept=kept or queue(site.settings, "arrivals_dlq_url"),
+        arrivals=queue(site.settings, "arrivals_queue_url"),
         announce=unless_late(late, open_announcements(site).announce),
     )
 
