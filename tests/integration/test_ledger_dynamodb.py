@@ -107,6 +107,21 @@ class ReadClient:
         self.read += parsed["ScannedCount"]
 
 
+@dataclass
+class CountedClient:
+    """Connects clients whose requests are counted."""
+
+    sent: int = 0
+
+    def connect(self, address: Address, patience: Patience) -> "DynamoDBClient":
+        client = connect(address, patience)
+        client.meta.events.register("before-send.dynamodb", self._count)
+        return client
+
+    def _count(self, **_: object) -> None:
+        self.sent += 1
+
+
 class DynamoWorld:
     def __init__(self, endpoint: str, table: str, patience: Patience | None = None) -> None:
         self.endpoint, self.table = endpoint, table
@@ -249,6 +264,35 @@ class TestLostAnswersThatTheCallerHearsOf(LostAnswerContract):
     @pytest.fixture
     def world(self, impatient_world: DynamoWorld) -> DynamoWorld:
         return impatient_world
+
+
+class TestWhatCallsCost:
+    """What the event path does for every object."""
+
+    def test_connectors_are_one_read_when_their_revisions_are_known(
+        self, stack: "Stack", table: str
+    ) -> None:
+        client, name = CountedClient(), fresh("orders")
+        ledger = DynamoLedger(table, endpoint=stack.endpoint("dynamodb"), connect=client.connect)
+        ledger.put_connector(name, {"format": "text"})
+        before = list(ledger.connectors())
+        client.sent = 0
+
+        assert list(ledger.connectors()) == before
+        assert client.sent == 1
+        ledger.put_connector(name, {"format": "csv"})
+        assert [one.revision for one in ledger.connectors() if one.name == name] == [2]
+
+    def test_moving_a_plan_is_a_read_and_a_write(self, stack: "Stack", table: str) -> None:
+        client = CountedClient()
+        ledger = DynamoLedger(table, endpoint=stack.endpoint("dynamodb"), connect=client.connect)
+        job = Scene(ledger).planning()
+        client.sent = 0
+
+        planned = ledger.plan(job.id, count=1, cursor=job.version.size, complete=True)
+
+        assert client.sent == 2
+        assert planned == ledger.job(job.id)
 
 
 class TestLateRequests:

@@ -356,6 +356,18 @@ def test_a_store_that_is_away_leaves_the_job_to_be_planned_later() -> None:
     assert world.planner.plan(job).plan.count == 2
 
 
+def test_a_plan_of_one_page_is_stored_once() -> None:
+    world = World()
+    job = world.planner.register(world.intake(world.put(b"abcdefgh")))
+    calls: list[str] = []
+    world.ledger.on_call = calls.append
+
+    planned = world.planner.plan(job, send=lambda _page: None)
+
+    assert (planned.state, planned.plan.count) == (JobState.RUNNING, 2)
+    assert calls.count("plan") == 1
+
+
 def test_only_extents_that_are_not_final_are_pending() -> None:
     world = World()
     job = world.job(b"ab!defghijkl")

@@ -147,6 +147,8 @@ class Planner:
                 if send is None or count <= job.plan.count:
                     continue
                 send([extent for extent in page if extent.ordinal >= job.plan.count])
+                if len(page) < PAGE_EXTENTS:
+                    break  # the last one: the plan is complete
                 self.ledger.plan(job.id, count=count, cursor=page[-1].end, complete=False)
                 if late():
                     return self.ledger.job(job.id) or job

@@ -24,6 +24,7 @@ class DynamoJobs:
 
     def __init__(self, table: DynamoItems) -> None:
         self._items = table
+        self._revisions: dict[tuple[str, int], ConnectorVersion] = {}
 
     # -- connectors -----------------------------------------------------------------------------
 
@@ -37,8 +38,7 @@ class DynamoJobs:
         if revision is None:
             shown = self._items.get(items.connector_key(name))
             return self._latest(name, shown) if shown and "deleted" not in shown else None
-        item = self._items.get(items.config_key(name, revision))
-        return items.connector_from_item(item) if item else None
+        return self._revision(name, revision)
 
     def connectors(self) -> Iterator[ConnectorVersion]:
         """Yield the latest revisions, by name."""
@@ -90,8 +90,17 @@ class DynamoJobs:
         return following
 
     def _latest(self, name: str, shown: Stored) -> ConnectorVersion | None:
-        item = self._items.get(items.config_key(name, shown["revision"]))
-        return items.connector_from_item(item) if item else None
+        return self._revision(name, shown["revision"])
+
+    def _revision(self, name: str, revision: int) -> ConnectorVersion | None:
+        """Return a revision; it never changes, so that a process reads it once."""
+        key = (name, revision)
+        if key not in self._revisions:
+            item = self._items.get(items.config_key(name, revision))
+            if item is None:
+                return None
+            self._revisions[key] = items.connector_from_item(item)
+        return self._revisions[key]
 
     # -- jobs -----------------------------------------------------------------------------------
 
@@ -229,6 +238,7 @@ class DynamoJobs:
 
     def _change(self, subject: str, job_id: str, write: Write) -> Job:
         """Change a job if it still is as the write expects; return it as it stands."""
-        with suppress(Refused):
-            self._items.update(subject, write)
-        return self._known(job_id)[0]
+        try:
+            return items.job_from_item(self._items.update(subject, write, returning="ALL_NEW"))
+        except Refused:
+            return self._known(job_id)[0]
