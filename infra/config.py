@@ -120,7 +120,8 @@ class Stage:
     `settings` are worker settings by their keys (docs/configuration.md). `most_workers` and
     `most_planners` bound how many run at once; `spark_cores` is how many slots Spark jobs may take
     beside them. `table` names a ledger that exists, for example a restored one. `event_bus` is a
-    name or an ARN. `connectors` is a folder of the project.
+    name or an ARN. `connectors` is a folder of the project. `secret_key_arns` are the KMS keys of
+    secrets that settings and connectors refer to, where they are not encrypted with AWS's own.
     """
 
     name: str
@@ -138,6 +139,7 @@ class Stage:
     event_bus: str = "default"
     alarm_topic_arn: str | None = None
     connectors: str = "connectors"
+    secret_key_arns: tuple[str, ...] = ()
 
     def worker_settings(self) -> WorkerSettings:
         """Return the library's view of this stage.
@@ -170,6 +172,7 @@ class Stage:
             "receiver.secret_arn": self.receiver.secret_arn if self.receiver else None,
             "alarm_topic_arn": self.alarm_topic_arn,
             **{f"bucket {one.name}: kms_key_arn": one.kms_key_arn for one in self.buckets},
+            **{f"secret_key_arns[{n}]": arn for n, arn in enumerate(self.secret_key_arns)},
         }
         for place, arn in given.items():
             if arn is not None and not _ARN.fullmatch(arn):

@@ -14,10 +14,12 @@ from urllib.parse import urlsplit
 from extentflow.connectors import ConnectorConfig, load
 from extentflow.errors import Misconfigured
 from extentflow.wiring import check_connector
+from infra import secrets
 from infra.config import Network, Stage
 
 PATTERNS = ("*.yaml", "*.yml")
 LOCAL_FILE = "localfile"
+PRODUCER = "producer."
 
 _PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 
@@ -46,6 +48,16 @@ class Declared:
         """The topics that it writes to; `*` where only an object tells."""
         written = (self.checked.topic, self.checked.dead_letter_topic)
         return tuple(_PLACEHOLDER.sub("*", topic) for topic in written if topic)
+
+    def secrets(self, *, producer: bool) -> frozenset[str]:
+        """The secrets that it refers to: its store's, and its producer's for who has one."""
+        return secrets.referred(
+            {
+                key: text
+                for key, text in self.config.items()
+                if producer or not key.startswith(PRODUCER)
+            }
+        )
 
 
 def declared(folder: Path, stage: Stage) -> tuple[Declared, ...]:
@@ -96,6 +108,7 @@ def _unmet(one: Declared, stage: Stage) -> Iterator[str]:
         yield "aws.sts.role.arn: a reference; write the ARN, functions are allowed that role only"
     if stage.network is not None and not stage.network.nat:
         yield from _unreached(one.checked, stage.network, stage.region)
+        yield from _too_far(one, stage.region)
 
 
 def _unreached(config: ConnectorConfig, network: Network, region: str) -> Iterator[str]:
@@ -111,3 +124,13 @@ def _unreached(config: ConnectorConfig, network: Network, region: str) -> Iterat
             f"aws.s3.region={config.region}: the VPC's S3 endpoint leads to {region} only; set"
             " network.nat"
         )
+
+
+def _too_far(one: Declared, region: str) -> Iterator[str]:
+    """Yield the secrets that functions in a VPC without NAT cannot look up."""
+    for secret in sorted(one.secrets(producer=True)):
+        if secrets.region_of(secret) not in {None, region}:
+            yield (
+                f"secret {secret}: the VPC's way to secretsmanager leads to {region} only; keep the"
+                " secret there, or set network.nat"
+            )

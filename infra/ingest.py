@@ -17,7 +17,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from infra import broker, buckets, queues
+from infra import broker, buckets, queues, secrets
 from infra.functions import EventFunction, Size
 from infra.grants import Grant
 from infra.receiver import Endpoint
@@ -97,6 +97,7 @@ class Ingest(Construct):
                 *buckets.read(self, around.stage.buckets),
                 *broker.describe(around.stage.cluster),
                 *self._tell(),
+                *self._look_up(producer=False),
             ),
         )
 
@@ -114,10 +115,12 @@ class Ingest(Construct):
                 queues.send("SendExtents", "what is left goes on as a copy", around.extents.queue),
                 queues.send("BuryExtents", "failed extents wait there", around.extents.dead),
                 around.ledger.work(),
+                around.ledger.claim(),
                 *buckets.read(self, around.stage.buckets),
                 *broker.describe(cluster),
                 *broker.deliver(cluster, app_id=app_id, topics=topics),
                 *self._tell(),
+                *self._look_up(producer=True),
             ),
         )
 
@@ -137,6 +140,7 @@ class Ingest(Construct):
                 *broker.describe(cluster),
                 *broker.own_slots(cluster, app_id=around.stage.worker_settings().app_id),
                 *self._tell(),
+                *self._look_up(producer=False),
             ),
         )
 
@@ -164,6 +168,13 @@ class Ingest(Construct):
             (self._around.event_bus_arn,),
         )
         yield from broker.tell_of_jobs(self._around.stage.cluster)
+
+    def _look_up(self, *, producer: bool) -> Iterator[Grant]:
+        """Yield leave to look up what references lead to, a producer's for who makes one."""
+        around = self._around
+        found = [one.secrets(producer=producer) for one in around.connectors]
+        names = secrets.referred(around.stage.settings).union(*found)
+        yield from secrets.read(self, names, around.stage.secret_key_arns)
 
     def _assume(self) -> Iterator[Grant]:
         connectors = self._around.connectors

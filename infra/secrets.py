@@ -1,0 +1,54 @@
+"""Secrets that settings and connectors refer to, apart from the brokers' (`broker`).
+
+Owns: which they are, leave to look them up. Refuses to know: what they are for.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from aws_cdk import ArnFormat, Stack
+from constructs import Construct
+
+from extentflow.keys import Reference
+from infra.grants import Grant
+
+PROVIDER = "secretsmanager"
+
+
+def referred(config: Mapping[str, str]) -> frozenset[str]:
+    """Return names and ARNs of the secrets that a checked flat map refers to."""
+    found = map(Reference.parse, config.values())
+    return frozenset(one.path for one in found if one is not None and one.provider == PROVIDER)
+
+
+def read(scope: Construct, names: Iterable[str], key_arns: Iterable[str]) -> Iterator[Grant]:
+    """Yield leave to read these secrets, encrypted with one of these keys where not with AWS's."""
+    arns = sorted(arn_of(scope, name) for name in names)
+    if not arns:
+        return
+    yield Grant(
+        "ReadSecrets",
+        "settings and connectors refer to these secrets",
+        ("secretsmanager:GetSecretValue",),
+        tuple(arns),
+    )
+    if keys := tuple(key_arns):
+        yield Grant(
+            "DecryptSecrets", "secrets are encrypted with these keys", ("kms:Decrypt",), keys
+        )
+
+
+def arn_of(scope: Construct, name: str) -> str:
+    """Return a secret's ARN; that of a name ends in six characters which AWS chose."""
+    if name.startswith("arn:"):
+        return name
+    return Stack.of(scope).format_arn(
+        service=PROVIDER,
+        resource="secret",
+        resource_name=f"{name}-??????",
+        arn_format=ArnFormat.COLON_RESOURCE_NAME,
+    )
+
+
+def region_of(name: str) -> str | None:
+    """Return the region that an ARN names; None for a name, which is one of the stage's region."""
+    return name.split(":")[3] if name.startswith("arn:") else None

@@ -1,0 +1,156 @@
+"""Functions may read the secrets that settings and connectors refer to, and reach them."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aws_cdk.assertions import Template
+from infra.broker import client_settings
+from infra.config import Auth, Cluster, Stage
+from infra.secrets import referred
+from tests.infra.conftest import Templates
+from tests.support.synthesis import (
+    CLUSTER_ARN,
+    IN_A_VPC,
+    IN_VPC,
+    KEY_ARN,
+    ORDERS,
+    PLAIN,
+    SECRET_ARN,
+    Bench,
+    actions,
+    statements,
+    yaml_of,
+)
+
+from extentflow.errors import Misconfigured
+from extentflow.settings import load, variable
+
+STORE_ARN = "arn:aws:secretsmanager:eu-central-1:111122223333:secret:grid-AbCdEf"
+FAR_ARN = "arn:aws:secretsmanager:us-east-1:111122223333:secret:far-AbCdEf"
+READ = "secretsmanager:GetSecretValue"
+
+
+def secretive(store: str = "", producer: str = "") -> str:
+    """Return a connector that reads its store, or writes, with what a secret holds."""
+    config = {**ORDERS, "name": "secretive"}
+    if store:
+        config["aws.access.key.id"] = f"${{secretsmanager:{store}:id}}"
+        config["aws.secret.access.key"] = f"${{secretsmanager:{store}:key}}"
+    if producer:
+        config["producer.sasl.password"] = f"${{secretsmanager:{producer}}}"
+    return yaml_of(config)
+
+
+def readable(template: Template, service: str) -> list[Any]:
+    return [
+        resource
+        for statement in statements(template, service)
+        if READ in statement["Action"]
+        for resource in statement["Resource"]
+    ]
+
+
+def problems(bench: Bench, stage: Stage) -> tuple[str, ...]:
+    with pytest.raises(Misconfigured) as caught:
+        bench.stack(stage)
+    return caught.value.problems
+
+
+def reaching(*more: str, nat: bool = False) -> Stage:
+    assert IN_A_VPC.network is not None
+    endpoints = (*IN_A_VPC.network.endpoints, *more)
+    return replace(IN_A_VPC, network=replace(IN_A_VPC.network, endpoints=endpoints, nat=nat))
+
+
+@pytest.mark.parametrize(
+    ("service", "readable_by_it"),
+    [
+        ("planner", [STORE_ARN]),
+        ("reconciler", [STORE_ARN]),
+        ("worker", [SECRET_ARN, STORE_ARN]),
+        ("provider", []),
+    ],
+)
+def test_a_function_reads_the_secrets_that_it_uses(
+    bench: Bench, service: str, readable_by_it: list[str]
+) -> None:
+    bench.write("connectors/secretive.yaml", secretive(STORE_ARN, SECRET_ARN))
+
+    assert readable(bench.template(PLAIN), service) == readable_by_it
+
+
+def test_a_secrets_name_stands_for_the_one_of_the_stages_region(bench: Bench) -> None:
+    bench.write("connectors/secretive.yaml", secretive("app/grid"))
+
+    (resource,) = readable(bench.template(PLAIN), "planner")
+
+    joined = "".join(part for part in resource["Fn::Join"][1] if isinstance(part, str))
+    assert joined.endswith(":secret:app/grid-??????")
+    assert ":secretsmanager:eu-central-1:" in joined
+
+
+@pytest.mark.parametrize("service", IN_VPC)
+def test_what_settings_refer_to_is_read_by_all_that_use_them(bench: Bench, service: str) -> None:
+    settings = {"kafka.ssl.key.password": f"${{secretsmanager:{STORE_ARN}}}"}
+
+    assert readable(bench.template(replace(PLAIN, settings=settings)), service) == [STORE_ARN]
+
+
+@pytest.mark.parametrize("service", IN_VPC)
+def test_keys_of_secrets_are_used_where_there_are_secrets(bench: Bench, service: str) -> None:
+    stage = replace(PLAIN, secret_key_arns=(KEY_ARN,))
+    assert "kms:Decrypt" not in actions(bench.template(stage), service)
+
+    bench.write("connectors/secretive.yaml", secretive(STORE_ARN))
+
+    assert "kms:Decrypt" in actions(bench.template(stage), service)
+
+
+def test_a_secrets_key_is_a_complete_arn(bench: Bench) -> None:
+    (problem,) = problems(bench, replace(PLAIN, secret_key_arns=("alias/ours",)))
+
+    assert "secret_key_arns[0]=alias/ours: write a complete ARN" in problem
+
+
+def test_a_connectors_secret_needs_a_path(bench: Bench) -> None:
+    bench.write("connectors/secretive.yaml", secretive(producer=STORE_ARN))
+
+    (problem,) = problems(bench, IN_A_VPC)
+
+    assert "function worker calls secretsmanager (settings and connectors" in problem
+    assert "add secretsmanager to network.endpoints" in problem
+    bench.stack(reaching("secretsmanager"))
+
+
+def test_a_secret_of_another_region_needs_a_path_there(bench: Bench) -> None:
+    bench.write("connectors/secretive.yaml", secretive(FAR_ARN))
+
+    (problem,) = problems(bench, reaching("secretsmanager"))
+
+    assert problem.startswith(f"secretive.yaml: secret {FAR_ARN}: ")
+    assert "leads to eu-central-1 only" in problem
+    bench.stack(reaching(nat=True))
+
+
+@pytest.mark.parametrize("stage", ["plain", "vpc"])
+@pytest.mark.parametrize("service", IN_VPC)
+def test_without_references_no_secret_is_read(
+    templates: Templates, stage: str, service: str
+) -> None:
+    assert READ not in actions(templates(stage), service)
+
+
+@pytest.mark.parametrize("auth", list(Auth))
+def test_functions_understand_what_they_are_told_of_the_brokers(auth: Auth) -> None:
+    proofs = {"arn": CLUSTER_ARN, "secret_arn": SECRET_ARN}
+    cluster = Cluster(bootstrap_servers="b-1.msk:9098", auth=auth, **proofs)
+    told = client_settings(cluster)
+
+    read = load({variable(key): text for key, text in told.items()}, read_text=lambda _: None)
+
+    assert {f"kafka.{key}": text for key, text in read.kafka.items()} == {
+        key: text for key, text in told.items() if key.startswith("kafka.")
+    }
+    kept = {SECRET_ARN} if auth in {Auth.SCRAM, Auth.MTLS} else set()
+    assert referred(told) == kept
