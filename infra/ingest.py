@@ -93,6 +93,11 @@ class Ingest(Construct):
                 queues.take(around.arrivals.queue),
                 queues.send("SendExtents", "a job's extents are queued", around.extents.queue),
                 queues.send("KeepArrivals", "what nobody wants is kept", around.arrivals.dead),
+                queues.send(
+                    "SendArrivals",
+                    "what waits for a paused connector goes on as a copy",
+                    around.arrivals.queue,
+                ),
                 around.ledger.work(),
                 *buckets.read(self, around.stage.buckets),
                 *broker.describe(around.stage.cluster),

@@ -110,7 +110,7 @@ def test_no_role_takes_over_policies_of_aws(templates: Templates, stage: str) ->
     ("service", "queues"),
     [
         ("receiver", {"ARRIVALS_QUEUE"}),
-        ("planner", {"EXTENTS_QUEUE", "ARRIVALS_DLQ"}),
+        ("planner", {"EXTENTS_QUEUE", "ARRIVALS_DLQ", "ARRIVALS_QUEUE"}),
         ("worker", {"EXTENTS_QUEUE", "EXTENTS_DLQ"}),
         ("reconciler", {"EXTENTS_QUEUE"}),
     ],
