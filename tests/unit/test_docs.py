@@ -1,0 +1,176 @@
+"""Pages for people name only what there is: keys, variables, commands, options, targets, files."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from infra.config import Bucket, Cluster, Network, Receiver, Stage
+
+from extentflow.arrivals.sources import declared
+from extentflow.cli import app
+from extentflow.connectors import connector_table
+from extentflow.keys import parse_text
+from extentflow.settings import CONFIG_VARIABLE, variable
+from extentflow.settings import TABLE as WORKER_KEYS
+from extentflow.sink import JOBS_TOPIC, PROGRESS_TOPIC
+from extentflow.wiring import check_connector
+from extentflow_local.cli import app as local_app
+
+ROOT = Path(__file__).parents[2]
+EVENT_PATH = [ROOT / "docs" / f"{name}.md" for name in ("deploy", "operations", "storagegrid")]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# Settings of brokers, consumers and topics, which are not ours.
+KAFKAS = {"isolation.level", "max.message.bytes", "offsets.retention.minutes"}
+SECRET_ARN = "arn:aws:secretsmanager:eu-central-1:111122223333:secret:grid-AbCdEf"
+
+
+def page_id(page: Path) -> str:
+    return page.name
+
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=page_id)
+event_path_page = pytest.mark.parametrize("page", EVENT_PATH, ids=page_id)
+
+
+def blocks(page: Path, language: str = "") -> list[str]:
+    """The fenced code blocks of a page, of one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def spans(page: Path) -> list[str]:
+    """The code within a page's lines."""
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"`([^`]+)`", prose)
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The words of every `extentflow` command of a page."""
+    lines = [line for block in blocks(page) for line in block.replace("\\\n", " ").splitlines()]
+    for text in [*lines, *spans(page)]:
+        if found := re.search(r"(?:^|[\s(\"])(extentflow [a-z].*)", text):
+            yield shlex.split(found[1].strip(')"'), comments=True)[1:]
+
+
+def command_line() -> Any:  # noqa: ANN401 - typer keeps the types of commands to itself
+    """The command line with the commands that the local stack adds."""
+    whole = typer.Typer()
+    whole.registered_commands = [*app.registered_commands, *local_app.registered_commands]
+    whole.registered_groups = app.registered_groups
+    return typer.main.get_command(whole)
+
+
+def section(page: Path, title: str) -> str:
+    """What stands below a heading."""
+    _, _, after = page.read_text().partition(f"\n## {title}\n")
+    assert after, title
+    return after.partition("\n## ")[0]
+
+
+def first_cells(text: str) -> list[str]:
+    """The code in the first column of a section's tables."""
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    return [name for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1])]
+
+
+@every_page
+def test_every_command_and_option_exists(page: Path) -> None:
+    for words in commands(page):
+        command = command_line()
+        while known := getattr(command, "commands", {}):
+            assert words, f"{page.name}: an incomplete command"
+            assert words[0] in known, f"{page.name}: extentflow {words[0]}"
+            command = known[words.pop(0)]
+        options = {option for parameter in command.params for option in parameter.opts}
+        given = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+        assert given <= options, f"{page.name}: extentflow {command.name} {given - options}"
+
+
+@every_page
+def test_every_make_target_exists(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    texts = [line for block in blocks(page) for line in block.splitlines()] + spans(page)
+    named = {name for text in texts for name in re.findall(r"(?:^|&& )make ([a-z-]+)", text)}
+
+    assert named <= targets
+
+
+@every_page
+def test_every_link_leads_to_a_page_and_to_a_heading_of_it(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if "://" in target:
+            continue
+        name, _, heading = target.partition("#")
+        linked = page.parent / name if name else page
+        assert linked.exists(), target
+        headings = re.findall(r"^#+ (.+)$", linked.read_text(), re.MULTILINE) if heading else []
+        slugs = {re.sub(r"[^a-z0-9 -]", "", one.lower()).replace(" ", "-") for one in headings}
+        assert not heading or heading in slugs, target
+
+
+@every_page
+def test_every_file_that_is_named_is_there(page: Path) -> None:
+    ours = r"(?:bench|connectors|demo|docs|events|functions|infra|jobs|layers|local|tests)"
+    for span in spans(page):
+        if re.fullmatch(rf"{ours}/[\w./-]*\w\.(?:py|md|json|yaml)", span):
+            assert (ROOT / span).exists(), span
+
+
+@event_path_page
+def test_every_key_is_a_setting_a_connectors_key_or_kafkas_own(page: Path) -> None:
+    known = {*WORKER_KEYS.names(), *connector_table().names(), *KAFKAS, JOBS_TOPIC, PROGRESS_TOPIC}
+    known |= {f"network.{field.name}" for field in fields(Network)}
+    files = r".*\.(?:py|md|json|yaml|yml|pem|properties|out)"
+    for span in spans(page):
+        key = span.partition("=")[0]
+        if re.fullmatch(r"[a-z]+(?:\.[a-z]+)+", key) and not re.fullmatch(files, key):
+            assert key in known, f"{page.name}: {key}"
+
+
+@event_path_page
+def test_every_variable_is_read(page: Path) -> None:
+    known = {variable(name) for name in WORKER_KEYS.names()} | {CONFIG_VARIABLE}
+
+    named = set(re.findall(r"EXTENTFLOW_[A-Z_]*[A-Z]", page.read_text()))
+
+    assert named - {"EXTENTFLOW_KAFKA"} <= known
+
+
+def test_every_setting_of_a_stage_is_explained() -> None:
+    text = section(EVENT_PATH[0], "A stage's settings")
+
+    assert set(first_cells(text)) == {field.name for field in fields(Stage)}
+    for kind in (Bucket, Cluster, Network, Receiver):
+        (given,) = re.findall(rf"`{kind.__name__}\(([^)]+)\)`", text)
+        assert given.split(", ") == [field.name for field in fields(kind)]
+
+
+def test_every_metric_is_written_by_a_function() -> None:
+    handlers = [path.read_text() for path in (ROOT / "functions").glob("*/handler.py")]
+    written = {name for text in handlers for name in re.findall(r'add_metric\(\s*"(\w+)"', text)}
+    text = section(EVENT_PATH[1], "Alarms").partition("Metrics without an alarm")[2]
+
+    named = {name for name in re.findall(r"`([A-Z]\w+)`", text) if not name.startswith("Status")}
+
+    assert named == written - {"FailedJobs", "StalledJobs"}
+
+
+def test_the_declared_sources_of_the_page_are_sources() -> None:
+    (example,) = blocks(EVENT_PATH[2], "json")
+
+    assert [source.endpoint for source in declared(example)] == [
+        one["endpoint"] for one in json.loads(example)
+    ]
+
+
+def test_the_connector_of_the_page_is_one() -> None:
+    (example,) = blocks(EVENT_PATH[2], "yaml")
+
+    checked = check_connector(parse_text(example.replace("SECRET_ARN", SECRET_ARN), "grid.yaml"))
+
+    assert (checked.endpoint_type, checked.ca_bundle) == ("storagegrids3", "/opt/grid-ca.pem")
