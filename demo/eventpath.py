@@ -1,37 +1,27 @@
-"""The event path on this machine: the synthesised template around the real functions.
+"""The event path on this machine, under names of one run: what `extentflow serve` runs, too.
 
-Owns: synthesis, names of one run, the errands of a user of the event path: upload, ask for jobs and
-queue depths, replay. Refuses to know: what objects hold, what is shown.
-
-    app.py ──> template ──> event source ──> planner, worker, reconciler as processes
-    put_object ──> arrivals queue     the notification is sent here, as S3 itself would send it
+Owns: these names, the errands of a user of the event path: upload, ask for jobs and queue depths,
+replay. Refuses to know: how functions run, what objects hold, what is shown.
 """
 
 import json
 import os
-import shutil
-import subprocess
-import sys
-import sysconfig
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote_plus
 
 import boto3
 
 from demo.rig import CommandError, Rig
 from extentflow.model import ObjectVersion, job_id
+from extentflow_local.event_path import LocalEventPath
+from extentflow_local.event_source import uploads as announcing
 from extentflow_local.event_source.deployment import Deployment
-from extentflow_local.event_source.names import Surroundings
-from extentflow_local.event_source.place import Place
-from extentflow_local.event_source.source import EventSource
-from extentflow_local.event_source.template import read_template
+from extentflow_local.project import Project
 from extentflow_local.services.dynamodb import DynamoDbLocal
 from extentflow_local.services.kafka import Kafka
 from extentflow_local.services.s3 import SeaweedS3
@@ -80,7 +70,7 @@ class EventPath:
     sqs: "SQSClient"
 
     def upload(self, key: str, body: bytes, connector: str) -> Upload:
-        """Put an object and notify of it; return which job of `connector` that makes."""
+        """Put an object; return which job of `connector` it becomes."""
         answer = self.s3.put_object(Bucket=self.bucket, Key=key, Body=body)
         version = ObjectVersion(
             bucket=self.bucket,
@@ -89,15 +79,12 @@ class EventPath:
             etag=answer["ETag"].strip('"'),
             size=len(body),
         )
-        self.sqs.send_message(
-            QueueUrl=self.deployment.outputs["ArrivalsQueueUrl"], MessageBody=notification(version)
-        )
         return Upload(version, job_id(connector, version))
 
     def jobs(self) -> dict[str, dict[str, Any]]:
         """Return what `extentflow status` says of each job, by its id."""
         told = self.rig.extentflow("status", "--json", "--limit", str(MOST_JOBS), quiet=True)
-        return {one["job"]: one for one in json.loads(told)}
+        return {one["job"]: one for one in json.loads(told)["jobs"]}
 
     def await_jobs(self, uploads: Collection[Upload], states: Collection[str]) -> None:
         """Wait until the uploads' jobs are all in one of `states`."""
@@ -147,82 +134,49 @@ def event_path(
     notify: Callable[[str], None],
     *,
     around: Mapping[str, str] = MappingProxyType({}),
+    uploads: bool = False,
 ) -> Iterator[EventPath]:
     """Start stack and event path; the latter is stopped at the end, process by process.
 
-    Functions and commands have `around` in their environment, over what the stack says.
+    Functions and commands have `around` in their environment, over what the stack says. With
+    `uploads` the S3 server announces them.
     """
     work = root / "var" / "demo" / "events"
     stack = Stack(root, services=SERVICES, notify=notify)
     stack.up()
-    environment = {**os.environ, **stack.environment(), **around}
-    surroundings = Surroundings(
-        sqs=stack.endpoint("sqs"),
-        prefix=f"events-{run}-",
-        environment={**ELSEWHERE, **stack.environment(), **around},
-    )
-    deployment = read_template(synthesise(work / "cdk.out"), surroundings)
-    rig = Rig(root, {**environment, **_settings(deployment)})
-    rig.extentflow("init", quiet=True)
-    place = Place(
+    local = LocalEventPath(
+        stack=stack,
+        project=Project(PROJECT),
+        template=synthesise(work / "cdk.out"),
         directory=work / run,
-        functions=PROJECT / "functions",
-        layers=[PROJECT / "layers" / "core" / "python"],
+        prefix=f"events-{run}-",
+        environment=around,
         processes=PROCESSES,
-        search_path=os.environ["PATH"],
     )
-    notify(f"the functions write their logs to {place.directory.relative_to(root)}")
+    rig = Rig(root, {**os.environ, **stack.environment(), **around, **local.settings})
+    rig.extentflow("init", quiet=True)
+    notify(f"the functions write their logs to {local.directory.relative_to(root)}")
     session = boto3.session.Session(
-        aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
-        region_name=environment["AWS_REGION"],
+        aws_access_key_id=rig.environment["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=rig.environment["AWS_SECRET_ACCESS_KEY"],
+        region_name=rig.environment["AWS_REGION"],
     )
     s3 = session.client("s3", endpoint_url=rig.s3_endpoint)
     sqs = session.client("sqs", endpoint_url=stack.endpoint("sqs"))
     bucket = f"events-{run}"
     s3.create_bucket(Bucket=bucket)
-    with EventSource(deployment, place):
-        yield EventPath(rig, deployment, bucket, s3, sqs)
+    with local.run(uploads=uploads, buckets=[bucket]):
+        yield EventPath(rig, local.deployment, bucket, s3, sqs)
 
 
 def synthesise(folder: Path) -> Path:
     """Run app.py, offline; return the template that it wrote."""
-    shutil.rmtree(folder, ignore_errors=True)  # of another stage, perhaps
-    environment = {
-        **os.environ,
-        # Node, which the CDK needs, is installed beside Python.
-        "PATH": os.pathsep.join((sysconfig.get_path("scripts"), os.environ["PATH"])),
-        "CDK_OUTDIR": str(folder),
-    }
-    done = subprocess.run(
-        [sys.executable, str(PROJECT / "app.py")], env=environment, cwd=PROJECT, check=False
-    )
-    if done.returncode != 0:
-        raise CommandError(f"app.py ended with {done.returncode}")
-    (template,) = folder.glob("*.template.json")
-    return template
+    return Project(PROJECT).synthesise(folder)
 
 
 def notification(version: ObjectVersion) -> str:
     """Return what S3 sends for a new object, in its own dialect."""
-    record = {
-        "eventVersion": "2.1",
-        "eventSource": "aws:s3",
-        "awsRegion": "us-east-1",
-        "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z"),
-        "eventName": "ObjectCreated:Put",
-        "s3": {
-            "s3SchemaVersion": "1.0",
-            "bucket": {"name": version.bucket, "arn": f"arn:aws:s3:::{version.bucket}"},
-            "object": {
-                "key": quote_plus(version.key, safe="/"),
-                "size": version.size,
-                "eTag": version.etag,
-                "sequencer": f"{time.time_ns():016X}",
-            },
-        },
-    }
-    return json.dumps({"Records": [record]})
+    return announcing.notification(announcing.Upload(version, None, time.time_ns()))
 
 
 def await_that(what: str, holds: Callable[[], bool]) -> None:
@@ -236,9 +190,3 @@ def await_that(what: str, holds: Callable[[], bool]) -> None:
         if time.monotonic() > deadline:
             raise OverdueError(f"not within {PATIENCE_SECONDS:g} s: {what}")
         time.sleep(0.2)
-
-
-def _settings(deployment: Deployment) -> dict[str, str]:
-    """Return the settings that the functions have: the command line's are the same."""
-    given = deployment.functions["worker"].environment
-    return {name: value for name, value in given.items() if name.startswith("EXTENTFLOW_")}

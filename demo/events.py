@@ -101,7 +101,7 @@ def main() -> int:
     started = time.monotonic()
     run = time.strftime("%Y%m%d-%H%M%S")
     console.rule("stack, template, functions")
-    with event_path(ROOT, run, console.print) as path:
+    with event_path(ROOT, run, console.print, uploads=True) as path:
         feeds = _feeds(path, run)
         summary = _tell(path, feeds, Numbers(ROWS), max(2, round(OBJECTS * scale)))
         console.rule("reading the topics back with read_committed")

@@ -1,6 +1,6 @@
-"""The commands `up`, `down` and `stack`, which the main command line adds to its own.
+"""The commands `up`, `down`, `stack` and `serve`, which the main command line adds to its own.
 
-Owns: their arguments and output. Refuses to know: services, and how errors look.
+Owns: arguments and output of the first three. Refuses to know: services, and how errors look.
 """
 
 import json
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from extentflow_local.errors import ServiceFailed
+from extentflow_local.serve import queues_of, serve
 from extentflow_local.settings import LocalSettings
 from extentflow_local.stack import Stack
 
@@ -128,9 +129,16 @@ def _table(stack: Stack) -> Table:
 
 
 def _print_environment(stack: Stack) -> None:
-    for name, value in stack.environment().items():
+    for name, value in _environment(stack).items():
         typer.echo(f"export {name}={shlex.quote(value)}")
 
 
 def _print_json(stack: Stack) -> None:
-    typer.echo(json.dumps(stack.summary(), indent=2))
+    typer.echo(json.dumps({**stack.summary(), "environment": _environment(stack)}, indent=2))
+
+
+def _environment(stack: Stack) -> dict[str, str]:
+    return stack.environment() | queues_of(stack)
+
+
+app.command()(serve)

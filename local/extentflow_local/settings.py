@@ -8,7 +8,9 @@ Owns: names, defaults and checks of settings. Refuses to know: what they are use
     EXTENTFLOW_LOCAL_DYNAMODB_PORT    18000
     EXTENTFLOW_LOCAL_SQS_PORT         19324
     EXTENTFLOW_LOCAL_AWS_PORT         15000
+    EXTENTFLOW_LOCAL_RECEIVER_PORT    18380
     EXTENTFLOW_IVY_SETTINGS           an ivysettings.xml of your own, for people behind a mirror
+    EXTENTFLOW_APP_ID, EXTENTFLOW_LEDGER_TABLE   local functions share commands' ledger
     XDG_CACHE_HOME, JAVA_HOME, PATH   as everywhere
 """
 
@@ -26,6 +28,7 @@ DEFAULT_PORTS: Mapping[str, int] = {
     "dynamodb": 18000,
     "sqs": 19324,
     "aws": 15000,
+    "receiver": 18380,
 }
 _PORT_LIMIT = 65_536
 
@@ -64,6 +67,12 @@ class LocalSettings:
             java_home=environment.get("JAVA_HOME") or None,
             ivy_settings=Path(ivy_settings).resolve() if ivy_settings else None,
         )
+
+
+def ledger(environment: Mapping[str, str] = os.environ) -> dict[str, str | None]:
+    """Return which ledger commands use; None is their default, whatever a template says."""
+    names = ("EXTENTFLOW_APP_ID", "EXTENTFLOW_LEDGER_TABLE")
+    return {name: environment.get(name) or None for name in names}
 
 
 def _port(name: str, environment: Mapping[str, str], problems: list[str]) -> int:

@@ -66,7 +66,7 @@ class Stack:
         self._var = root.resolve() / "var"
         self._first_ports = dict(ports or {})
         self._free_ports = free_ports
-        self._toolbox = toolbox(self.settings, notify)
+        self.toolbox = toolbox(self.settings, notify)
         self._gave_up = threading.Event()
         self._hosted = {
             service.name: HostedService(
@@ -96,7 +96,7 @@ class Stack:
             places = [(hosted, self._ports_for(hosted)) for hosted in chosen]
             with ThreadPoolExecutor(len(chosen)) as pool:
                 starts = [
-                    pool.submit(hosted.start, ports, self._toolbox) for hosted, ports in places
+                    pool.submit(hosted.start, ports, self.toolbox) for hosted, ports in places
                 ]
                 try:
                     problems = [start.exception() for start in starts]

@@ -115,6 +115,20 @@ class SeaweedS3:
         }
 
 
+def follow_command(weed: Path, ports: Mapping[str, int], seconds: int) -> list[str]:
+    """Return what prints every change of a file below the buckets, `seconds` back and from now on.
+
+    Indented JSON on standard output; the log that it reads is kept on disk.
+    """
+    return [
+        str(weed),
+        "filer.meta.tail",
+        f"-filer={HOST}:{ports['filer']}.{ports['filer_grpc']}",
+        "-pathPrefix=/buckets/",
+        f"-timeAgo={seconds}s",
+    ]
+
+
 def _get(port: int, path: str) -> bytes | None:
     connection = http.client.HTTPConnection(HOST, port, timeout=1)
     try:

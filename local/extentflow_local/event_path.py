@@ -1,0 +1,171 @@
+"""The whole event path on this machine: the project's functions on a running stack.
+
+Owns: what the template says of AWS and MSK and is otherwise here, the receiver's secret, who hears
+of uploads. Refuses to know: what functions do, who uploads, what is shown.
+
+    S3 server ──> notifier ──> arrivals queue ──> planner ──> extents queue ──> worker ──> Kafka
+    HTTP ──> receiver ─────────────^
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import boto3
+
+from extentflow.arrivals.sources import declared
+from extentflow_local.event_source.delivery import Observe
+from extentflow_local.event_source.deployment import Deployment
+from extentflow_local.event_source.names import Surroundings
+from extentflow_local.event_source.notifier import Notifier, to_queue
+from extentflow_local.event_source.place import Place
+from extentflow_local.event_source.source import EventSource
+from extentflow_local.event_source.template import read_template
+from extentflow_local.project import Project
+from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY
+from extentflow_local.services.s3 import follow_command
+from extentflow_local.stack import Stack
+
+PREFIX = "EXTENTFLOW_"
+SECRET_ID = "EXTENTFLOW_RECEIVER_SECRET_ID"  # noqa: S105 - a variable's name
+SECRET_PATH = "extentflow-local"  # noqa: S105 - of a server on the loopback interface
+# Who may post notifications unless told otherwise; of any endpoint's buckets.
+SOURCES = json.dumps(
+    [
+        {"access_key_id": ACCESS_KEY, "secret_access_key": SECRET_KEY},
+        {"secret_path": SECRET_PATH},
+    ]
+)
+# What the template says of MSK; brokers here ask for nothing.
+_OPEN_BROKERS = {
+    "EXTENTFLOW_KAFKA_SECURITY_PROTOCOL": None,
+    "EXTENTFLOW_KAFKA_SASL_MECHANISM": None,
+}
+_QUEUES = ("_QUEUE_URL", "_DLQ_URL")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalEventPath:
+    """A template's functions on a stack that runs.
+
+    `prefix` begins the names of everything that the template declares. Functions have `environment`
+    over what stack and template say; None takes a variable away. `sources` are declared as for the
+    receiver's secret. Without Secrets Manager and EventBridge in the stack there is neither a
+    receiver that lets anybody in nor a bus.
+
+    Raises:
+        Misconfigured: the sources are not declared well.
+    """
+
+    stack: Stack
+    project: Project
+    template: Path
+    directory: Path
+    prefix: str = ""
+    environment: Mapping[str, str | None] = field(default_factory=dict)
+    sources: str = SOURCES
+    processes: int = 2
+    http_port: int = 0
+
+    def __post_init__(self) -> None:
+        declared(self.sources)
+
+    @cached_property
+    def deployment(self) -> Deployment:
+        """What the template deploys, on this stack."""
+        around = Surroundings(
+            sqs=self.stack.endpoint("sqs"),
+            prefix=self.prefix,
+            environment={
+                **_OPEN_BROKERS,
+                **self._services(),
+                **self.stack.environment(),
+                **self.environment,
+            },
+        )
+        return read_template(self.template, around)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The functions' settings, for commands that work beside them."""
+        given = self.deployment.functions["worker"].environment
+        return {name: value for name, value in given.items() if name.startswith(PREFIX)}
+
+    @property
+    def queues(self) -> dict[str, str]:
+        """Those of the settings that name queues."""
+        return {name: value for name, value in self.settings.items() if name.endswith(_QUEUES)}
+
+    @contextmanager
+    def run(
+        self,
+        *,
+        uploads: bool = True,
+        buckets: Collection[str] = (),
+        observe: Observe = lambda _delivery: None,
+    ) -> Iterator[EventSource]:
+        """Run the functions; the ledger has to be there.
+
+        With `uploads` they hear of every upload to `buckets`, or to any bucket where none is named.
+
+        Raises:
+            Misconfigured, LocalStackError: as `EventSource`.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        place = Place(
+            directory=self.directory,
+            functions=self.project.functions,
+            layers=[self.project.layer],
+            processes=self.processes,
+            http_port=self.http_port,
+            search_path=self.stack.settings.search_path,
+        )
+        self._declare_sources()
+        with (
+            EventSource(self.deployment, place, observe=observe) as source,
+            self._notifying(buckets) if uploads else nullcontext(),
+        ):
+            yield source
+
+    def _services(self) -> dict[str, str | None]:
+        if "aws" not in self.stack.endpoints():
+            return {"EXTENTFLOW_EVENT_BUS": None, SECRET_ID: None}
+        return {SECRET_ID: f"{self.prefix}extentflow/sources"}
+
+    def _declare_sources(self) -> None:
+        """Keep the sources where the receiver looks for them."""
+        secret = self.settings.get(SECRET_ID)
+        if secret is None:
+            return
+        client = boto3.session.Session().client(
+            "secretsmanager",
+            endpoint_url=self.stack.endpoint("aws"),
+            region_name=REGION,
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=SECRET_KEY,
+        )
+        try:
+            client.create_secret(Name=secret, SecretString=self.sources)
+        except client.exceptions.ResourceExistsException:
+            client.put_secret_value(SecretId=secret, SecretString=self.sources)
+        client.close()
+
+    @contextmanager
+    def _notifying(self, buckets: Collection[str]) -> Iterator[None]:
+        weed = self.stack.toolbox.weed()
+        (s3,) = (state for state in self.stack.state() if state.name == "s3")
+        notifier = Notifier(
+            lambda seconds: follow_command(weed, s3.ports, seconds),
+            to_queue(self.deployment.sqs, self.deployment.outputs["ArrivalsQueueUrl"]),
+            self.directory / "uploads.log",
+            buckets=buckets,
+        )
+        notifier.start()
+        try:
+            yield
+        finally:
+            notifier.stop()
+            notifier.join()

@@ -1,0 +1,146 @@
+"""Tells the arrivals queue of every upload to the S3 server, as S3 itself does on AWS.
+
+Owns: following the server's log of changes, sending. Refuses to know: changes, documents
+(`uploads`), where servers run.
+
+    follow ──> change ──> new object? ──> send until the queue has it ──> remember how far
+       ^                                                                        |
+       +---- the server went away, or its log ended: again, a bit before that --+
+
+The log stays when nobody reads it: what is uploaded while the queue or this reader is away is told
+later. What was uploaded before the start is not told; the reconciler finds it.
+"""
+
+import logging
+import subprocess
+import threading
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from extentflow.clock import Clock
+from extentflow_local.event_source.uploads import documents, notification, upload_of
+from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY
+
+log = logging.getLogger(__name__)
+
+_CLOCK = Clock()
+_PAUSE_SECONDS = 0.5
+# Nothing is told twice, for the log's own times are compared; this only has to be enough.
+_MARGIN_SECONDS = 60
+_NANOSECONDS = 1_000_000_000
+
+# The command that prints the log of changes of the last so many seconds, and then goes on.
+Follow = Callable[[int], Sequence[str]]
+Send = Callable[[str], object]
+
+
+def to_queue(endpoint: str, url: str) -> Send:
+    """Return what sends to a queue of the SQS server at `endpoint`."""
+    client = boto3.session.Session().client(
+        "sqs",
+        endpoint_url=endpoint,
+        region_name=REGION,
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=SECRET_KEY,
+        config=Config(connect_timeout=3, read_timeout=10, retries={"total_max_attempts": 1}),
+    )
+    return lambda document: client.send_message(QueueUrl=url, MessageBody=document)
+
+
+class Notifier:
+    """Follows and tells, from `start` to `stop`, on a thread of its own.
+
+    `send` returns when the document is kept, and raises when it may not be. Without `buckets` it
+    tells of every bucket. What `follow` complains of goes to the file `output`.
+    """
+
+    def __init__(
+        self,
+        follow: Follow,
+        send: Send,
+        output: Path,
+        *,
+        buckets: Collection[str] = (),
+        clock: Clock = _CLOCK,
+    ) -> None:
+        self._follow = follow
+        self._send = send
+        self._output = output
+        self._buckets = buckets
+        self._clock = clock
+        self._told_ns = 0
+        self._stopping = threading.Event()
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Tell of everything that is uploaded from now on."""
+        self._told_ns = int(self._clock.wall() * _NANOSECONDS)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Tell of nothing more; return at once."""
+        self._stopping.set()
+        with self._lock:
+            if self._process is not None:
+                self._process.terminate()
+
+    def join(self, seconds: float | None = None) -> None:
+        """Wait until the thread has ended."""
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while (process := self._begin()) is not None:
+            try:
+                for change in documents(process.stdout or ()):
+                    self._tell(change)
+                    if self._stopping.is_set():
+                        return
+            finally:
+                process.terminate()
+                process.communicate()
+            self._stopping.wait(_PAUSE_SECONDS)
+
+    def _begin(self) -> subprocess.Popen[str] | None:
+        """Follow the log from a bit before what was told last; None when it is time to stop."""
+        behind = self._clock.wall() - self._told_ns / _NANOSECONDS
+        command = self._follow(max(0, int(behind)) + _MARGIN_SECONDS)
+        with self._lock, self._output.open("ab") as output:
+            if self._stopping.is_set():
+                return None
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                text=True,
+                encoding="utf-8",
+                start_new_session=True,
+            )
+            return self._process
+
+    def _tell(self, change: dict[str, object]) -> None:
+        moment_ns = int(str(change["tsNs"]))
+        if moment_ns <= self._told_ns:
+            return
+        upload = upload_of(change)
+        wanted = upload and (not self._buckets or upload.version.bucket in self._buckets)
+        if upload is None or not wanted or self._sent(notification(upload)):
+            self._told_ns = moment_ns
+
+    def _sent(self, document: str) -> bool:
+        """Send until the queue has the document; False when the notifier stops before."""
+        while True:
+            try:
+                self._send(document)
+            except (BotoCoreError, ClientError) as exc:
+                log.warning("an upload could not be told, trying again: %s", exc)
+            else:
+                return True
+            if self._stopping.wait(_PAUSE_SECONDS):
+                return False
