@@ -564,6 +564,7 @@ def test_doctor_finds_everything_in_order(alone: CommandLine) -> None:
     assert list(verdicts(said)) == [
         "ledger table",
         "clock",
+        "broker credentials",
         "Kafka cluster",
         "progress topic",
         "transactions",
@@ -574,7 +575,7 @@ def test_doctor_finds_everything_in_order(alone: CommandLine) -> None:
         "objects",
         "topic",
     ]
-    assert line.say("doctor", *line.connector).out.count(": ok: ") == 11
+    assert line.say("doctor", *line.connector).out.count(": ok: ") == 12
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,16 @@
 """What doctor makes of slots that were left behind, of topics and of errors; how it says so."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 from tests.support.world import World
 
-from extentflow.cli.doctor import Finding, retention, show, slots, topics, trouble
+from extentflow.cli.doctor import Finding, credentials, retention, show, slots, topics, trouble
 from extentflow.connectors import ConnectorConfig, MessageKey
 from extentflow.errors import (
     AccessDenied,
+    CredentialsUnavailable,
     ExtentflowError,
     Misconfigured,
     SinkUnavailable,
@@ -97,6 +99,68 @@ def test_a_server_that_does_not_answer_is_to_be_started() -> None:
 
     assert found.fact == "no answer; last: refused"
     assert found.remedy == "start it, or correct its address"
+
+
+# -- credentials ----------------------------------------------------------------------------------
+
+
+def shown(**kafka: str) -> Finding:
+    """Return what doctor says of the credentials in a worker's `kafka.*`; `_` stands for a dot."""
+    settings = {key.replace("_", "."): text for key, text in kafka.items()}
+    return credentials(Site(WorkerSettings(bootstrap_servers="127.0.0.1:1", kafka=settings)))
+
+
+@pytest.fixture
+def _no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "absent"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+
+
+def test_how_brokers_are_spoken_to_is_told_and_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROKERS_PASSWORD", "hunter2")
+    scram = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "app"}
+
+    found = shown(security_protocol="sasl_ssl", **scram, sasl_password="${env:BROKERS_PASSWORD}")
+
+    assert found == Finding("broker credentials", "ok", "SASL_SSL with SCRAM-SHA-512")
+    assert shown() == Finding("broker credentials", "ok", "PLAINTEXT")
+
+
+def test_a_missing_password_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BROKERS_PASSWORD", raising=False)
+
+    found = shown(sasl_password="${env:BROKERS_PASSWORD}")
+
+    assert found.verdict == "problem"
+    assert found.fact.startswith("sasl.password=${env:BROKERS_PASSWORD}: ")
+
+
+@pytest.mark.usefixtures("_no_credentials")
+@pytest.mark.parametrize(
+    "kafka",
+    [
+        {"security_protocol": "SASL_SSL", "sasl_mechanism": "AWS_MSK_IAM"},
+        {"sasl_password": "${secretsmanager:app:password}"},
+    ],
+    ids=["token", "secret"],
+)
+def test_nothing_to_sign_or_ask_with_is_a_problem_with_a_remedy(kafka: dict[str, str]) -> None:
+    found = shown(**kafka)
+
+    assert found.verdict == "problem"
+    assert "set AWS_ACCESS_KEY_ID" in found.remedy
+
+
+def test_what_keeps_secrets_may_be_away() -> None:
+    found = trouble("broker credentials", CredentialsUnavailable("secret app: throttled"))
+
+    assert found.fact == "secret app: throttled"
+    assert "cannot reach what keeps its secrets" in found.remedy
 
 
 # -- topics ---------------------------------------------------------------------------------------

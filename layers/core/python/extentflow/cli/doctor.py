@@ -16,7 +16,12 @@ import typer
 from extentflow.cli import output
 from extentflow.cli.options import AsJson
 from extentflow.connectors import ConnectorConfig
-from extentflow.errors import ExtentflowError, Misconfigured, Retryable
+from extentflow.errors import (
+    CredentialsUnavailable,
+    ExtentflowError,
+    Misconfigured,
+    Retryable,
+)
 from extentflow.preflight import Topic, dead_letters_refused, records_refused
 from extentflow.queues import Queue
 from extentflow.sink import ClientSettings, Progress
@@ -106,8 +111,11 @@ def _examine(site: Site, connector: str | None) -> Iterator[Finding]:
     yield table
     if table.verdict != "problem":
         yield _clock(site)
-    broker = _try("Kafka cluster", lambda: site.broker.cluster)
+    broker = credentials(site)
     yield broker
+    if broker.verdict == "ok":
+        broker = _try("Kafka cluster", lambda: site.broker.cluster)
+        yield broker
     if broker.verdict == "ok":
         yield _try("progress topic", lambda: _progress_topic(site))
         yield _try("transactions", lambda: _transaction(site))
@@ -129,6 +137,9 @@ def _try(check: str, ask: Callable[[], str]) -> Finding:
 
 def trouble(check: str, exc: ExtentflowError) -> Finding:
     """Return an error as a finding; messages say what happened first, then what to do."""
+    if isinstance(exc, CredentialsUnavailable):
+        remedy = "find out why this machine cannot reach what keeps its secrets and credentials"
+        return Finding(check, "problem", str(exc), remedy)
     if isinstance(exc, Retryable):
         return Finding(check, "problem", str(exc), "start it, or correct its address")
     problems = exc.problems if isinstance(exc, Misconfigured) else (str(exc),)
@@ -171,6 +182,11 @@ def _clock(site: Site) -> Finding:
         return Finding("clock", "ok", fact)
     remedy = "leases use the server's clock, but signatures need yours: synchronise it (NTP)"
     return Finding("clock", "warning", fact, remedy)
+
+
+def credentials(site: Site) -> Finding:
+    """Say what brokers are shown, and whether it can be had."""
+    return _try("broker credentials", site.broker.proof)
 
 
 def _progress_topic(site: Site) -> str:

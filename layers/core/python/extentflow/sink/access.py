@@ -70,6 +70,13 @@ def spelled_out(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**others, "sasl.mechanisms": "OAUTHBEARER"}
 
 
+def described(settings: Mapping[str, Any]) -> str:
+    """Return how brokers are spoken to and what they are shown, without any of it."""
+    mechanism = [text for key, text in settings.items() if key in MECHANISMS][-1:]
+    protocol = settings.get("security.protocol", "plaintext").upper()
+    return " with ".join((protocol, *mechanism)) if protocol.startswith("SASL") else protocol
+
+
 def region_of(servers: str) -> str | None:
     """Return the region that MSK's names of brokers carry; None where they are other names."""
     found = _REGION.search(servers)

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from extentflow.errors import Misconfigured
 from extentflow.sink import JOBS_TOPIC, ClientSettings, Progress, Sink
-from extentflow.sink.access import Sign, identified
+from extentflow.sink.access import Sign, described, identified
 from extentflow.sink.flush import FlushingSink
 from extentflow.sink.layout import trusted_library
 from extentflow.sink.native import Library
@@ -109,6 +109,18 @@ class KafkaBroker:
     def config(self) -> Mapping[str, str]:
         """Return the configuration of one broker. Raises as `topics`."""
         return self._ask(broker_config)
+
+    def proof(self) -> str:
+        """Look secrets up and sign a token, as every client does; return in words what for.
+
+        No broker is asked.
+
+        Raises:
+            CredentialsUnavailable, Misconfigured: there is nothing to show them.
+        """
+        found = self._look_up(self._kafka, anew=True)
+        identified(client_settings(found, {}), self._sign)
+        return described(found)
 
     def fence(self, identity: str, client: ClientSettings) -> "KafkaFence":
         """Fence the previous producer of `identity`, as `Broker.fence`."""
