@@ -261,7 +261,7 @@ def together(*messages: str) -> str:
 def test_a_planner_killed_between_registering_and_sending_is_made_up_for(
     path: EventPath, fault: Fault
 ) -> None:
-    feed = path.feed(extent_bytes="4KiB")
+    feed = path.feed(extent_bytes="1KiB")  # two pages of extents
     seen: list[Any] = []
 
     def sends_extents(request: Request) -> bool:
