@@ -59,12 +59,16 @@ class Ledger(Construct):
         return Grant(
             "WorkOnLedger",
             "jobs, extents, slots and connectors are read and changed, some in transactions",
-            (
-                "dynamodb:GetItem",
-                "dynamodb:Query",
-                "dynamodb:UpdateItem",
-                "dynamodb:ConditionCheckItem",
-            ),
+            ("dynamodb:GetItem", "dynamodb:Query", "dynamodb:UpdateItem"),
+            (self.table.table_arn,),
+        )
+
+    def claim(self) -> Grant:
+        """Return leave to claim extents."""
+        return Grant(
+            "ClaimExtents",
+            "an extent is claimed on condition that its job is open",
+            ("dynamodb:ConditionCheckItem",),
             (self.table.table_arn,),
         )
 

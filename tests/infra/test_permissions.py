@@ -24,12 +24,7 @@ from tests.support.synthesis import (
 
 LOG = {"logs:CreateLogStream", "logs:PutLogEvents"}
 TAKE = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}
-LEDGER = {
-    "dynamodb:GetItem",
-    "dynamodb:Query",
-    "dynamodb:UpdateItem",
-    "dynamodb:ConditionCheckItem",
-}
+LEDGER = {"dynamodb:GetItem", "dynamodb:Query", "dynamodb:UpdateItem"}
 OBJECTS = {"s3:GetObject", "s3:GetObjectVersion", "s3:ListBucket"}
 
 
@@ -56,6 +51,7 @@ def resources(template: Template, service: str, action: str) -> list[Any]:
             | TAKE
             | LEDGER
             | OBJECTS
+            | {"dynamodb:ConditionCheckItem"}
             | {"sqs:SendMessage", "sqs:ChangeMessageVisibility", "events:PutEvents"},
         ),
         (

@@ -1,0 +1,402 @@
+"""One scene in which the deployed functions do everything that they may do, on this machine.
+
+Owns: the stage, what is arranged for whom, in which order. Refuses to know: permissions, how calls
+are recorded; tests say what has to come of it.
+
+    provider    stores connectors                 receiver    takes a notification over HTTP
+    planner     plans, keeps what nobody wants, meets what is gone, announces what cannot be planned
+    worker      delivers, hands back, sends on in order, waits, buries, is replayed, announces
+    reconciler  lists, resumes, sends again, closes, frees slots, announces
+
+Objects lie in a bucket without versions, in one with versions, and in another store, which a
+connector's own role reads.
+"""
+
+import hashlib
+import json
+import os
+import time
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from infra.config import Auth, Bucket, Cluster, Network, Receiver, Stage, Subnet
+from tests.support.delivery import eventually, joined, numbered_lines
+from tests.support.deployed import synthesised
+
+from extentflow.arrivals import Arrival, Dialect
+from extentflow.clock import Clock
+from extentflow.engines.dispatch import Dispatch
+from extentflow.engines.redrive import redrive
+from extentflow.ledger import Claim, ConnectorState
+from extentflow.model import Job, JobState, ObjectVersion, job_id
+from extentflow.planner import Planner
+from extentflow.queues.sqs import SqsQueue
+from extentflow.reconciliation import Report
+from extentflow.settings import load
+from extentflow.sink import ClientSettings
+from extentflow.testing.queues import MemoryQueue
+from extentflow.wiring import Site
+from extentflow.wiring.functions import dispatch
+from extentflow_local.event_source.deployment import Deployment
+from extentflow_local.event_source.names import Names, Surroundings
+from extentflow_local.event_source.place import Place
+from extentflow_local.event_source.source import EventSource
+from extentflow_local.event_source.template import read_document
+from extentflow_local.services import REGION
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+PROJECT = Path(__file__).parents[2]
+CORE = PROJECT / "layers" / "core" / "python"
+RECORDING = PROJECT / "tests" / "support" / "recording"
+SECRET_PATH = "of-the-grid-and-nobody-else"
+ROLE = "arn:aws:iam::444455556666:role/reader"
+KEY = f"arn:aws:kms:{REGION}:111122223333:key/11112222-3333-4444-5555-666677778888"
+CLUSTER = f"arn:aws:kafka:{REGION}:111122223333:cluster/events/11112222-3333-4444-5555-6-2"
+LEASE_SECONDS = 2.0
+LONG_AGO_SECONDS = 10_000.0
+# The worker's margin: every extent is handed back after its first chunk.
+HURRIED_SECONDS = 25
+FEW = joined(numbered_lines("line-", 10))
+MANY = joined(numbered_lines("line-", 8_000))
+# What the template says of MSK, and is otherwise here.
+ELSEWHERE = {
+    "EXTENTFLOW_KAFKA_SECURITY_PROTOCOL": None,
+    "EXTENTFLOW_KAFKA_SASL_MECHANISM": None,
+    "EXTENTFLOW_LEASE_SECONDS": f"{LEASE_SECONDS:g}",
+}
+
+
+@dataclass
+class Scene:
+    """A stage around real servers. `servers` are their variables, `moto` stands in for AWS.
+
+    `name` is nobody else's; `root` holds connectors, logs, the template and recorded calls.
+    """
+
+    name: str
+    root: Path
+    sqs: str
+    servers: Mapping[str, str]
+    moto: str
+
+    # -- the stage ------------------------------------------------------------------------------
+
+    @property
+    def landing(self) -> str:
+        return f"landing-{self.name}"
+
+    @property
+    def kept(self) -> str:
+        return f"kept-{self.name}"
+
+    @property
+    def theirs(self) -> str:
+        return f"theirs-{self.name}"
+
+    @property
+    def topic(self) -> str:
+        return f"records-{self.name}"
+
+    @property
+    def missing_topic(self) -> str:
+        return f"orphans-{self.name}"
+
+    @cached_property
+    def stage(self) -> Stage:
+        subnet = Subnet(
+            id="subnet-00000001", availability_zone=f"{REGION}a", route_table_id="rtb-00000001"
+        )
+        network = Network(
+            vpc_id="vpc-0a1b2c3d",
+            subnets=(subnet,),
+            cluster_security_group_id="sg-0a1b2c3d",
+            endpoints=("s3", "dynamodb", "sqs", "events", "sts"),
+            reaches=("127.0.0.1",),
+        )
+        return Stage(
+            name="scene",
+            region=REGION,
+            buckets=(Bucket(name=self.landing, kms_key_arn=KEY), Bucket(name=self.kept)),
+            cluster=Cluster(bootstrap_servers="b-1.msk:9098", auth=Auth.IAM, arn=CLUSTER),
+            network=network,
+            receiver=Receiver(secret_arn=self.secret),
+            event_bus=f"ends-{self.name}",
+        )
+
+    @cached_property
+    def secret(self) -> str:
+        declared = json.dumps([{"endpoint": self.moto, "secret_path": SECRET_PATH}])
+        client = boto3.client("secretsmanager", endpoint_url=self.moto)
+        return client.create_secret(Name=self.name, SecretString=declared)["ARN"]
+
+    @property
+    def connectors(self) -> dict[str, dict[str, str]]:
+        """What the stage declares: each connector reads what begins with its name."""
+        usual = {"aws.s3.bucket.name": self.landing, "topic": self.topic, "input.format": "text"}
+        configs: dict[str, dict[str, str]] = {
+            "lines": {},
+            "parquet": {"input.format": "parquet"},
+            "ordered": {"ordering": "object", "extent.bytes": "64KiB"},
+            "orphans": {"topic": self.missing_topic},
+            "waiting": {},
+            "versions": {"aws.s3.bucket.name": self.kept},
+            "orphaned-versions": {"aws.s3.bucket.name": self.kept, "topic": self.missing_topic},
+            "empty": {"aws.s3.bucket.name": self.kept},
+            "theirs": {
+                "aws.s3.bucket.name": self.theirs,
+                "aws.s3.endpoint": self.moto,
+                "aws.sts.role.arn": ROLE,
+            },
+        }
+        return {
+            name: {"name": name, "aws.s3.prefix": f"{name}/", **usual, **config}
+            for name, config in configs.items()
+        }
+
+    @cached_property
+    def template(self) -> dict[str, Any]:
+        folder = self.root / "connectors"
+        folder.mkdir()
+        for name, config in self.connectors.items():
+            lines = (f"{key}: {value}\n" for key, value in config.items())
+            (folder / f"{name}.yaml").write_text("".join(lines))
+        found: dict[str, Any] = json.loads(synthesised(self.stage, self.root).read_text())
+        return found
+
+    @cached_property
+    def around(self) -> Surroundings:
+        environment = {
+            **self.servers,
+            **ELSEWHERE,
+            "AWS_ENDPOINT_URL_EVENTBRIDGE": self.moto,
+            "AWS_ENDPOINT_URL_SECRETS_MANAGER": self.moto,
+            "AWS_ENDPOINT_URL_STS": self.moto,
+            "RECORDED_CALLS": str(self.calls),
+        }
+        return Surroundings(sqs=self.sqs, prefix=f"{self.name}-", environment=environment)
+
+    @property
+    def names(self) -> Names:
+        """What the template's names stand for."""
+        return Names(self.template, self.around)
+
+    @cached_property
+    def deployment(self) -> Deployment:
+        return read_document(self.template, self.around)
+
+    @cached_property
+    def calls(self) -> Path:
+        """Where calls are written down."""
+        folder = self.root / "calls"
+        folder.mkdir()
+        return folder
+
+    @property
+    def place_of_functions(self) -> Place:
+        return self._place(PROJECT / "functions")
+
+    def _place(self, functions: Path) -> Place:
+        return Place(
+            directory=self.root / "logs",
+            functions=functions,
+            layers=[RECORDING, CORE],
+            processes=2,
+            search_path=os.environ["PATH"],
+        )
+
+    # -- clients --------------------------------------------------------------------------------
+
+    @cached_property
+    def site(self) -> Site:
+        """A process beside the functions, with their settings."""
+        environment = self.deployment.functions["worker"].environment
+        return Site(load(environment, read_text=lambda _path: None))
+
+    @cached_property
+    def s3(self) -> "S3Client":
+        return boto3.client("s3", endpoint_url=self.servers["AWS_ENDPOINT_URL_S3"])
+
+    @cached_property
+    def their_s3(self) -> "S3Client":
+        return boto3.client("s3", endpoint_url=self.moto)
+
+    def queue(self, output: str) -> SqsQueue:
+        client = boto3.client("sqs", endpoint_url=self.sqs)
+        return SqsQueue(self.deployment.outputs[output], client)
+
+    def make_topic(self, name: str) -> None:
+        admin = AdminClient({"bootstrap.servers": self.site.settings.bootstrap_servers})
+        admin.create_topics([NewTopic(name, 2, 1)])[name].result(timeout=30)
+
+    # -- arranging ------------------------------------------------------------------------------
+
+    def build(self) -> None:
+        """Make what is there before the functions run, connectors by their real writer."""
+        boto3.client("events", endpoint_url=self.moto).create_event_bus(Name=self.stage.event_bus)
+        for bucket in (self.landing, self.kept):
+            self.s3.create_bucket(Bucket=bucket)
+        self.s3.put_bucket_versioning(
+            Bucket=self.kept, VersioningConfiguration={"Status": "Enabled"}
+        )
+        self.their_s3.create_bucket(Bucket=self.theirs)
+        self.site.ledger.create_table()
+        self.site.broker.ensure_progress_topic()
+        self.make_topic(self.topic)
+        writer = self._place(PROJECT / "infra").starter(self.deployment, "provider", Clock())()
+        try:
+            for config in self.connectors.values():
+                event = {"RequestType": "Create", "ResourceProperties": {"config": config}}
+                outcome = writer.invoke(json.dumps(event).encode())
+                assert outcome.ok, outcome.payload
+        finally:
+            writer.stop()
+
+    def put(self, connector: str, label: str, body: bytes = FEW) -> ObjectVersion:
+        """Put an object, of which nobody tells."""
+        bucket, key = self.connectors[connector]["aws.s3.bucket.name"], f"{connector}/{label}"
+        s3 = self.their_s3 if connector == "theirs" else self.s3
+        answer = s3.put_object(Bucket=bucket, Key=key, Body=body)
+        etag, version_id = answer["ETag"].strip('"'), answer.get("VersionId")
+        return ObjectVersion(bucket, key, version_id, etag, len(body))
+
+    def tell(self, *versions: ObjectVersion) -> None:
+        """Announce objects on the arrivals queue."""
+        arrivals = [
+            Arrival(one.bucket, one.key, Dialect.COMMAND, version_id=one.version_id)
+            for one in versions
+        ]
+        self.queue("ArrivalsQueueUrl").send([json.dumps(one.to_message()) for one in arrivals])
+
+    def post(self, source: EventSource, version: ObjectVersion) -> int:
+        """Announce an object of the other store, as that store does; return the status."""
+        record = {
+            "eventVersion": "2.0",
+            "eventSource": "sgws:s3",
+            "eventName": "ObjectCreated:Put",
+            "s3": {"bucket": {"name": version.bucket}, "object": {"key": version.key}},
+        }
+        request = urllib.request.Request(  # noqa: S310 - http, on the loopback interface
+            f"{source.url}/{SECRET_PATH}/",
+            data=json.dumps({"Records": [record]}).encode(),
+            headers={"content-type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+            return int(answer.status)
+
+    def lose(self, version: ObjectVersion) -> None:
+        """Remove an object for good."""
+        if version.version_id is None:
+            self.s3.delete_object(Bucket=version.bucket, Key=version.key)
+        else:
+            self.s3.delete_object(
+                Bucket=version.bucket, Key=version.key, VersionId=version.version_id
+            )
+
+    # -- what the reconciler finds --------------------------------------------------------------
+
+    def registered(self, version: ObjectVersion) -> Job:
+        """Register an object's job, as a planner did that died long ago."""
+        connector = version.key.partition("/")[0]
+        config, revision = self.site.connector(connector)
+        clock = Clock(wall=lambda: time.time() - LONG_AGO_SECONDS)
+        planner = Planner(self.site.ledger, self.site.source, clock)
+        return planner.register(self.site.intake(config, revision, version, 1))
+
+    def sent_in_vain(self, version: ObjectVersion) -> Job:
+        """Plan an object whose messages are lost."""
+        nowhere = MemoryQueue(time.monotonic)
+        return Dispatch(self.site.planner(), nowhere).start(self.registered(version))
+
+    def claimed(self, version: ObjectVersion) -> tuple[Job, Claim]:
+        """Claim an object's only extent, as a worker that has a slot of its own."""
+        job = self.sent_in_vain(version)
+        (extent,) = self.site.planner().extents(job)
+        self.slots = self.site.slots(f"worker-of-{version.key}")
+        claim = self.slots.claim(extent, ClientSettings())
+        assert isinstance(claim, Claim)
+        return job, claim
+
+    def standing_still(self, version: ObjectVersion) -> Job:
+        """Plan an object whose messages were lost long ago, as an earlier run noted."""
+        job = self.sent_in_vain(version)
+        facts = {
+            "seen": "0:0:0",
+            "claims": hashlib.sha256().hexdigest(),
+            "since": repr(time.time() - LONG_AGO_SECONDS),
+            "resent": "0",
+            "resent_at": "0.0",
+        }
+        self.site.ledger.remember(f"watch#{job.id}", facts)
+        return job
+
+    def complete_and_open(self, version: ObjectVersion) -> Job:
+        """Complete an object's only extent, as a worker that died before it closed the job."""
+        job, claim = self.claimed(version)
+        self.slots.complete(claim, position=claim.extent.end, records=0, bad=0)
+        self.slots.release()
+        return job
+
+    def held_by_the_dead(self, version: ObjectVersion) -> Job:
+        """Claim an object's only extent, as a worker that died at once."""
+        job, _ = self.claimed(version)
+        self.slots.drop()
+        return job
+
+    def pause_before_delivery(self, version: ObjectVersion) -> None:
+        """Pause a connector whose messages are on their way."""
+        assert self.site.ledger.set_connector_state("waiting", ConnectorState.PAUSED)
+        dispatch(self.site).start(self.registered(version))
+
+    def resume(self) -> None:
+        assert self.site.ledger.set_connector_state("waiting", ConnectorState.RUNNING)
+
+    # -- acting and looking ---------------------------------------------------------------------
+
+    def reconcile(self, source: EventSource, enough: Callable[[Report], bool]) -> None:
+        """Let the reconciler run until what it did in sum is enough."""
+        total = Report()
+
+        def ran() -> bool:
+            nonlocal total
+            outcome = source.trigger("reconciler")
+            assert outcome.ok, outcome.payload
+            told = json.loads(outcome.payload)
+            total += Report(**{**told, "listings_finished": tuple(told["listings_finished"])})
+            return enough(total)
+
+        try:
+            eventually("the reconciler has done everything", ran, seconds=120)
+        except AssertionError as exc:
+            raise AssertionError(f"{exc}: {total}") from exc
+
+    def replay(self) -> int:
+        """Send every buried extent again; return how many."""
+        return len(redrive(self.queue("ExtentsDlqUrl"), self.queue("ExtentsQueueUrl")).moved)
+
+    def job_of(self, version: ObjectVersion) -> Job | None:
+        connector = version.key.partition("/")[0]
+        return self.site.ledger.job(job_id(connector, version))
+
+    def state_of(self, version: ObjectVersion) -> JobState:
+        job = self.job_of(version)
+        assert job is not None
+        return job.state
+
+    def await_state(self, state: JobState, versions: Sequence[ObjectVersion]) -> None:
+        """Wait until the objects' jobs are all in one state."""
+        for version in versions:
+
+            def arrived(version: ObjectVersion = version) -> bool:
+                job = self.job_of(version)
+                return job is not None and job.state is state
+
+            eventually(f"the job of {version.uri} is {state}", arrived, seconds=120)
