@@ -78,6 +78,13 @@ class Notifier:
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
+    @property
+    def pid(self) -> int:
+        """The process that follows the log, the last one where it has ended."""
+        if self._process is None:
+            raise LookupError("nothing is followed: it was not started")
+        return self._process.pid
+
     def start(self) -> None:
         """Tell of everything that is uploaded from now on."""
         self._told_ns = int(self._clock.wall() * _NANOSECONDS)

@@ -109,8 +109,10 @@ def _place(path: str, entry: Mapping[str, Any]) -> tuple[str, str] | None:
     return bucket, key
 
 
-def _data(entry: Mapping[str, Any]) -> tuple[object, object]:
-    return entry["chunks"], entry["content"]
+def _data(entry: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return where a file's bytes lie; the same place may be written as `fid` alone, or twice."""
+    places = [(one["offset"], one["fid"] or one["fileId"]) for one in entry["chunks"]]
+    return places, entry["content"]
 
 
 def _marks(entry: Mapping[str, Any]) -> dict[str, str]:

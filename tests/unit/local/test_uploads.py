@@ -12,13 +12,15 @@ from extentflow_local.event_source.uploads import Upload, documents, notificatio
 MD5 = base64.b64encode(bytes.fromhex("0cc175b9c0f1b6a831c399e269772661")).decode()
 
 
-def entry(name: str, *, chunk: str = "3,01", size: int = 1, **marks: str) -> dict[str, Any]:
+def entry(
+    name: str, *, chunk: str = "3", written: str = "", size: int = 1, **marks: str
+) -> dict[str, Any]:
     """What the server says of a file; marks are named as it names them, with `_` for `-`."""
     named = {key.replace("_", "-"): base64.b64encode(v.encode()) for key, v in marks.items()}
     return {
         "name": name,
         "isDirectory": False,
-        "chunks": [{"fileId": chunk}] if size else [],
+        "chunks": [{"offset": "0", "fid": {"fileKey": chunk}, "fileId": written}] if size else [],
         "attributes": {"fileSize": str(size), "md5": MD5},
         "extended": {key: value.decode() for key, value in named.items()},
         "content": "",
@@ -68,7 +70,7 @@ def test_a_folder_that_only_looks_like_versions_is_part_of_the_key() -> None:
 
 
 def test_other_bytes_under_the_same_key_are_an_upload() -> None:
-    found = uploaded(entry("a", chunk="4,02"), old=entry("a", chunk="3,01"))
+    found = uploaded(entry("a", chunk="4"), old=entry("a", chunk="3"))
 
     assert found.version.key == "a"
 
@@ -77,7 +79,7 @@ def test_other_bytes_under_the_same_key_are_an_upload() -> None:
     "told",
     [
         change(None, old=entry("a")),
-        change(entry("a", X_Amz_Tagging_a="b"), old=entry("a")),
+        change(entry("a", X_Amz_Tagging_a="b"), old=entry("a", written="3,01")),
         change(entry("v_1", Seaweed_X_Amz_Delete_Marker="true"), folder="/buckets/shop/a.versions"),
         change({**entry("in"), "isDirectory": True}),
         change(entry("0001.part"), folder="/buckets/shop/.uploads/f00"),

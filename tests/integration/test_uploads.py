@@ -1,0 +1,177 @@
+"""Uploads to the local S3 server are told, each once, whatever goes away meanwhile."""
+
+import io
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from boto3.s3.transfer import TransferConfig
+from botocore.exceptions import EndpointConnectionError
+from tests.integration.conftest import s3_client
+from tests.support.delivery import eventually
+
+from extentflow.arrivals import Arrival
+from extentflow.arrivals.notifications import news_of
+from extentflow_local.event_source.notifier import Notifier
+from extentflow_local.services.s3 import SeaweedS3, follow_command
+from extentflow_local.stack import Stack
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+PART_BYTES = 5 << 20
+
+
+class Told:
+    """A notifier that runs, and keeps what it sends, or refuses while it is asked to."""
+
+    def __init__(self, stack: Stack, buckets: tuple[str, ...], output: Path) -> None:
+        weed = stack.toolbox.weed()
+        (ports,) = (state.ports for state in stack.state() if state.name == "s3")
+        self.arrivals: list[Arrival] = []
+        self.refusing = threading.Event()
+        self.refused = threading.Event()
+        self.notifier = Notifier(
+            lambda seconds: follow_command(weed, ports, seconds),
+            self._take,
+            output,
+            buckets=buckets,
+        )
+        self.notifier.start()
+
+    def stop(self) -> None:
+        self.notifier.stop()
+        self.notifier.join()
+
+    def _take(self, document: str) -> None:
+        if self.refusing.is_set():
+            self.refused.set()
+            raise EndpointConnectionError(endpoint_url="http://127.0.0.1:9")
+        self.arrivals += news_of(document).arrivals
+
+    def await_key(self, key: str) -> list[Arrival]:
+        """Wait for an object, which is uploaded last; return what was told until then."""
+        eventually(f"{key} is told", lambda: any(one.key == key for one in self.arrivals))
+        return self.arrivals[:-1]
+
+
+Listen = Callable[..., Told]
+
+
+@pytest.fixture
+def listen(stack: Stack, tmp_path: Path) -> Iterator[Listen]:
+    """Start notifiers of some buckets, or of all; they are stopped at the end."""
+    with ExitStack() as running:
+
+        def start(*buckets: str, of: Stack = stack) -> Told:
+            told = Told(of, buckets, tmp_path / "follow.log")
+            running.callback(told.stop)
+            return told
+
+        yield start
+
+
+def test_new_objects_are_told_and_nothing_else_is(
+    s3: "S3Client", bucket: str, prefix: str, listen: Listen
+) -> None:
+    s3.put_object(Bucket=bucket, Key=f"{prefix}before", Body=b"0")
+    told = listen(bucket)
+    parts = TransferConfig(multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES)
+
+    first = s3.put_object(Bucket=bucket, Key=f"{prefix}a b+c%25 ü☃.csv", Body=b"1")
+    second = s3.put_object(Bucket=bucket, Key=f"{prefix}a b+c%25 ü☃.csv", Body=b"22")
+    s3.put_object_tagging(
+        Bucket=bucket,
+        Key=f"{prefix}a b+c%25 ü☃.csv",
+        Tagging={"TagSet": [{"Key": "a", "Value": "b"}]},
+    )
+    s3.upload_fileobj(io.BytesIO(bytes(2 * PART_BYTES + 1)), bucket, f"{prefix}parts", Config=parts)
+    source = {"Bucket": bucket, "Key": f"{prefix}parts"}
+    s3.copy_object(Bucket=bucket, Key=f"{prefix}copy", CopySource=source)  # type: ignore[arg-type]
+    s3.delete_object(Bucket=bucket, Key=f"{prefix}parts")
+    s3.put_object(Bucket=bucket, Key=f"{prefix}last", Body=b"")
+
+    found = told.await_key(f"{prefix}last")
+    assert [(one.key.removeprefix(prefix), one.size) for one in found] == [
+        ("a b+c%25 ü☃.csv", 1),
+        ("a b+c%25 ü☃.csv", 2),
+        ("parts", 2 * PART_BYTES + 1),
+        ("copy", 2 * PART_BYTES + 1),
+    ]
+    assert [one.etag for one in found[:2]] == [
+        first["ETag"].strip('"'),
+        second["ETag"].strip('"'),
+    ]
+    assert {one.bucket for one in found} == {bucket}
+
+
+def test_each_version_is_told_with_its_id(
+    s3: "S3Client", versioned_bucket: str, prefix: str, listen: Listen
+) -> None:
+    told = listen(versioned_bucket)
+    key = f"{prefix}a.csv"
+
+    ids = [
+        s3.put_object(Bucket=versioned_bucket, Key=key, Body=body)["VersionId"]
+        for body in (b"1", b"22", b"22")
+    ]
+    s3.delete_object(Bucket=versioned_bucket, Key=key)
+    s3.put_object(Bucket=versioned_bucket, Key=f"{prefix}last", Body=b"")
+
+    found = told.await_key(f"{prefix}last")
+    assert [(one.key, one.version_id) for one in found] == [(key, each) for each in ids]
+
+
+def test_other_buckets_are_not_told(
+    s3: "S3Client", bucket: str, versioned_bucket: str, prefix: str, listen: Listen
+) -> None:
+    told = listen(bucket)
+
+    s3.put_object(Bucket=versioned_bucket, Key=f"{prefix}other", Body=b"1")
+    s3.put_object(Bucket=bucket, Key=f"{prefix}last", Body=b"1")
+
+    assert told.await_key(f"{prefix}last") == []
+
+
+def test_what_the_queue_does_not_take_is_told_later_and_once(
+    s3: "S3Client", bucket: str, prefix: str, listen: Listen
+) -> None:
+    told = listen(bucket)
+    told.refusing.set()
+
+    for number in range(3):
+        s3.put_object(Bucket=bucket, Key=f"{prefix}{number}", Body=b"1")
+    assert told.refused.wait(60)
+    told.refusing.clear()
+    s3.put_object(Bucket=bucket, Key=f"{prefix}last", Body=b"1")
+
+    found = told.await_key(f"{prefix}last")
+    assert [one.key for one in found] == [f"{prefix}{number}" for number in range(3)]
+
+
+def test_uploads_are_told_once_over_an_end_of_the_server_and_of_the_reader(
+    tmp_path: Path, listen: Listen
+) -> None:
+    with Stack(tmp_path, services=[SeaweedS3()], free_ports=True) as stack:
+        stack.up()
+        client = s3_client(stack.endpoint("s3"))
+        client.create_bucket(Bucket="shop")
+        told = listen(of=stack)
+        client.put_object(Bucket="shop", Key="0", Body=b"0")
+        told.await_key("0")
+
+        stack.restart("s3")
+        client.put_object(Bucket="shop", Key="1", Body=b"1")
+        told.await_key("1")
+        psutil.Process(told.notifier.pid).kill()
+        client.put_object(Bucket="shop", Key="2", Body=b"2")
+
+        told.await_key("2")
+        told.stop()
+        assert [one.key for one in told.arrivals] == ["0", "1", "2"]
+        assert not psutil.pid_exists(told.notifier.pid)
+        client.close()
