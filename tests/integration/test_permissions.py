@@ -45,8 +45,9 @@ def played(
 
 def play(scene: Scene) -> None:
     """Play all of it, first with workers that have no time, then with patient ones."""
-    told = [scene.put("lines", "told"), scene.put("versions", "told"), scene.put("theirs", "told")]
+    told = [scene.put("lines", "told"), scene.put("versions", "told")]
     told.append(scene.put("ordered", "several", MANY))
+    posted = [scene.put(name, "posted") for name in ("theirs", "shared")]
     listed = [scene.put(name, "lost") for name in ("lines", "versions", "theirs")]
     replayed = scene.put("orphans", "replayed")
     lost = [scene.put(name, "lost") for name in ("orphans", "orphaned-versions")]
@@ -66,9 +67,10 @@ def play(scene: Scene) -> None:
         ]
         scene.held_by_the_dead(scene.put("lines", "held"))
         scene.pause_before_delivery(waiting)
-        assert scene.post(source, told[2]) == 200
-        scene.tell(told[0], told[1], told[3], replayed, *lost, broken, *gone)
-        scene.await_state(DONE, told)
+        scene.come_often(source, waiting)
+        assert [scene.post(source, one) for one in posted] == [200, 200]
+        scene.tell(*told, replayed, *lost, broken, *gone)
+        scene.await_state(DONE, [*told, *posted])
         scene.await_state(FAILED, [replayed, *lost, broken])
         scene.reconcile(source, mended)
         scene.await_state(DONE, [*listed, *(job.version for job in neglected)])

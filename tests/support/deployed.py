@@ -14,7 +14,7 @@ from pathlib import Path
 from infra.config import Stage
 
 PROJECT = Path(__file__).parents[2]
-SECONDS = 120
+SECONDS = 300
 
 
 def synthesised(stage: Stage, root: Path) -> Path:

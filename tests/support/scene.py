@@ -8,8 +8,8 @@ are recorded; tests say what has to come of it.
     worker      delivers, hands back, sends on in order, waits, buries, is replayed, announces
     reconciler  lists, resumes, sends again, closes, frees slots, announces
 
-Objects lie in a bucket without versions, in one with versions, and in another store, which a
-connector's own role reads.
+Objects lie in a bucket without versions, in one with versions, and in another store, which is read
+in a connector's own role, and with keys that a secret holds.
 """
 
 import hashlib
@@ -33,6 +33,7 @@ from tests.support.deployed import synthesised
 from extentflow.arrivals import Arrival, Dialect
 from extentflow.clock import Clock
 from extentflow.engines.dispatch import Dispatch
+from extentflow.engines.queue import PAUSED_RECEIVES
 from extentflow.engines.redrive import redrive
 from extentflow.ledger import Claim, ConnectorState
 from extentflow.model import Job, JobState, ObjectVersion, job_id
@@ -48,11 +49,13 @@ from extentflow_local.event_source.deployment import Deployment
 from extentflow_local.event_source.names import Names, Surroundings
 from extentflow_local.event_source.place import Place
 from extentflow_local.event_source.source import EventSource
+from extentflow_local.event_source.sqs_events import event_of
 from extentflow_local.event_source.template import read_document
 from extentflow_local.services import REGION
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sqs.type_defs import MessageTypeDef
 
 PROJECT = Path(__file__).parents[2]
 CORE = PROJECT / "layers" / "core" / "python"
@@ -119,7 +122,7 @@ class Scene:
             vpc_id="vpc-0a1b2c3d",
             subnets=(subnet,),
             cluster_security_group_id="sg-0a1b2c3d",
-            endpoints=("s3", "dynamodb", "sqs", "events", "sts"),
+            endpoints=("s3", "dynamodb", "sqs", "events", "sts", "secretsmanager"),
             reaches=("127.0.0.1",),
         )
         return Stage(
@@ -134,9 +137,16 @@ class Scene:
 
     @cached_property
     def secret(self) -> str:
-        declared = json.dumps([{"endpoint": self.moto, "secret_path": SECRET_PATH}])
+        return self._secret("sources", [{"endpoint": self.moto, "secret_path": SECRET_PATH}])
+
+    def _secret(self, label: str, content: object) -> str:
+        """Keep a secret; return its ARN."""
         client = boto3.client("secretsmanager", endpoint_url=self.moto)
-        return client.create_secret(Name=self.name, SecretString=declared)["ARN"]
+        made = client.create_secret(Name=self._named(label), SecretString=json.dumps(content))
+        return made["ARN"]
+
+    def _named(self, label: str) -> str:
+        return f"{label}-of-{self.name}"
 
     @property
     def connectors(self) -> dict[str, dict[str, str]]:
@@ -155,6 +165,12 @@ class Scene:
                 "aws.s3.bucket.name": self.theirs,
                 "aws.s3.endpoint": self.moto,
                 "aws.sts.role.arn": ROLE,
+            },
+            "shared": {
+                "aws.s3.bucket.name": self.theirs,
+                "aws.s3.endpoint": self.moto,
+                "aws.access.key.id": f"${{secretsmanager:{self._named('keys')}:id}}",
+                "aws.secret.access.key": f"${{secretsmanager:{self._named('keys')}:secret}}",
             },
         }
         return {
@@ -242,6 +258,7 @@ class Scene:
     def build(self) -> None:
         """Make what is there before the functions run, connectors by their real writer."""
         boto3.client("events", endpoint_url=self.moto).create_event_bus(Name=self.stage.event_bus)
+        self._secret("keys", {"id": "theirs", "secret": "theirs-as-well"})
         for bucket in (self.landing, self.kept):
             self.s3.create_bucket(Bucket=bucket)
         self.s3.put_bucket_versioning(
@@ -263,7 +280,7 @@ class Scene:
     def put(self, connector: str, label: str, body: bytes = FEW) -> ObjectVersion:
         """Put an object, of which nobody tells."""
         bucket, key = self.connectors[connector]["aws.s3.bucket.name"], f"{connector}/{label}"
-        s3 = self.their_s3 if connector == "theirs" else self.s3
+        s3 = self.their_s3 if bucket == self.theirs else self.s3
         answer = s3.put_object(Bucket=bucket, Key=key, Body=body)
         etag, version_id = answer["ETag"].strip('"'), answer.get("VersionId")
         return ObjectVersion(bucket, key, version_id, etag, len(body))
@@ -350,6 +367,20 @@ class Scene:
         job, _ = self.claimed(version)
         self.slots.drop()
         return job
+
+    def come_often(self, source: EventSource, version: ObjectVersion) -> None:
+        """Hand the planner a message that it was handed many times already."""
+        arrival = Arrival(version.bucket, version.key, Dialect.COMMAND)
+        message: MessageTypeDef = {
+            "MessageId": "often",
+            "ReceiptHandle": "often",
+            "Body": json.dumps(arrival.to_message()),
+            "MD5OfBody": "",
+            "Attributes": {"ApproximateReceiveCount": f"{PAUSED_RECEIVES}"},
+        }
+        arn = self.deployment.queue_of("planner").arn
+        outcome = source.invoke("planner", event_of([message], queue_arn=arn))
+        assert json.loads(outcome.payload) == {"batchItemFailures": []}
 
     def pause_before_delivery(self, version: ObjectVersion) -> None:
         """Pause a connector whose messages are on their way."""
