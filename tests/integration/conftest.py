@@ -8,6 +8,7 @@ bootstrap_servers   of the stack's broker          make_topic   creates a topic,
 s3, bucket, versioned_bucket, prefix               a client, two buckets, a test's own prefix
 dynamodb, table_name                               a client, a name that nobody uses
 s3_proxy, dynamodb_proxy                           fault proxies before the two
+deliver             prepares a delivery that takes its time
 ground              what event paths stand on, with the synthesised template; see eventpath
 """
 
@@ -21,7 +22,8 @@ from botocore.config import Config
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from demo.eventpath import synthesise
-from tests.integration.faultproxy import FaultProxy
+from tests.integration.faultproxy import Delay, FaultProxy
+from tests.support.delivery import SLOW_LINES, Delivery, joined
 from tests.support.eventpath import Ground
 
 from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY, Service
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 MakeTopic = Callable[..., str]
+Deliver = Callable[..., Delivery]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -196,6 +199,22 @@ def s3_proxy(stack: Stack) -> Iterator[FaultProxy]:
 def dynamodb_proxy(stack: Stack) -> Iterator[FaultProxy]:
     with FaultProxy(stack.endpoint("dynamodb")) as proxy:
         yield proxy
+
+
+@pytest.fixture
+def deliver(
+    stack: Stack, s3: "S3Client", bucket: str, unique: str, s3_proxy: FaultProxy
+) -> Deliver:
+    """Prepare a slow delivery of SLOW_LINES under changed settings."""
+
+    def prepare(**changes: float) -> Delivery:
+        delivery = Delivery(stack, s3, bucket, unique, changes)
+        delivery.put("lines.txt", joined(SLOW_LINES))
+        delivery.connector({"aws.s3.endpoint": s3_proxy.endpoint, "extent.bytes": "128KiB"})
+        s3_proxy.inject(Delay(0.5), when=lambda request: request.method == "GET", times=None)
+        return delivery
+
+    return prepare
 
 
 @pytest.fixture(scope="session")

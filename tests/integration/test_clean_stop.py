@@ -8,20 +8,16 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.faultproxy import Delay, FaultProxy
-from tests.support.delivery import Delivery, eventually, joined, numbered_lines
+from tests.integration.conftest import Deliver
+from tests.integration.faultproxy import FaultProxy
+from tests.support.delivery import SLOW_LINES, eventually
 
 from extentflow_local.stack import Stack
 
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
 STOP_SECONDS = 5.0
 LEASE_SECONDS = 60.0
-LINES = numbered_lines("line-", 60_000)
 
 Signal = Callable[[subprocess.Popen[str]], None]
 
@@ -38,25 +34,6 @@ def interrupt_group(process: subprocess.Popen[str]) -> None:
 def terminate_group(process: subprocess.Popen[str]) -> None:
     """What systemd does to a service."""
     os.killpg(process.pid, signal.SIGTERM)
-
-
-Deliver = Callable[..., Delivery]
-
-
-@pytest.fixture
-def deliver(
-    stack: Stack, s3: "S3Client", bucket: str, unique: str, s3_proxy: FaultProxy
-) -> Deliver:
-    """Prepare a slow delivery of LINES under changed settings."""
-
-    def prepare(**changes: float) -> Delivery:
-        delivery = Delivery(stack, s3, bucket, unique, changes)
-        delivery.put("lines.txt", joined(LINES))
-        delivery.connector({"aws.s3.endpoint": s3_proxy.endpoint, "extent.bytes": "128KiB"})
-        s3_proxy.inject(Delay(0.5), when=lambda request: request.method == "GET", times=None)
-        return delivery
-
-    return prepare
 
 
 @pytest.mark.parametrize(
@@ -90,7 +67,7 @@ def test_a_signal_stops_a_run_and_the_next_one_continues_at_once(
     assert took <= STOP_SECONDS
     assert leftovers == owned == []
     assert resumed < LEASE_SECONDS
-    assert sorted(delivery.values()) == sorted(LINES)
+    assert sorted(delivery.values()) == sorted(SLOW_LINES)
 
 
 def test_a_signal_stops_a_run_whose_broker_is_away(
@@ -112,4 +89,4 @@ def test_a_signal_stops_a_run_whose_broker_is_away(
 
     assert process.returncode == 130, errors
     assert took <= STOP_SECONDS
-    assert sorted(delivery.values()) == sorted(LINES)
+    assert sorted(delivery.values()) == sorted(SLOW_LINES)

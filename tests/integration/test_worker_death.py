@@ -3,13 +3,12 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.faultproxy import Delay, FaultProxy
-from tests.support.delivery import Delivery, Seen, eventually, joined, numbered_lines
+from tests.integration.conftest import Deliver
+from tests.support.delivery import SLOW_LINES, Delivery, Seen, eventually
 
 from extentflow.engines import Task, Worker, WorkerSpec
 from extentflow.engines.inline import InlineEngine, NoWorkers
@@ -18,35 +17,11 @@ from extentflow.model import Extent, ObjectVersion
 from extentflow.wiring import open_engine
 from extentflow_local.stack import Stack
 
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
-LINES = numbered_lines("line-", 60_000)
-
 
 @pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(1) as pool:
         yield pool
-
-
-Deliver = Callable[..., Delivery]
-
-
-@pytest.fixture
-def deliver(
-    stack: Stack, s3: "S3Client", bucket: str, unique: str, s3_proxy: FaultProxy
-) -> Deliver:
-    """Prepare a slow delivery of LINES under changed settings."""
-
-    def prepare(**changes: float) -> Delivery:
-        delivery = Delivery(stack, s3, bucket, unique, changes)
-        delivery.put("lines.txt", joined(LINES))
-        delivery.connector({"aws.s3.endpoint": s3_proxy.endpoint, "extent.bytes": "128KiB"})
-        s3_proxy.inject(Delay(0.5), when=lambda request: request.method == "GET", times=None)
-        return delivery
-
-    return prepare
 
 
 def begin(
@@ -78,7 +53,7 @@ def test_killed_workers_are_replaced_without_waiting_for_their_leases(
     assert time.monotonic() - began < 60
     assert len({receipt.worker for receipt in watch.receipts}) >= 2
     assert delivery.leftovers() == delivery.owned() == []
-    assert sorted(delivery.values()) == sorted(LINES)
+    assert sorted(delivery.values()) == sorted(SLOW_LINES)
 
 
 def open_nothing(_settings: dict[str, str], _owner: str) -> Worker:
@@ -116,6 +91,6 @@ def test_a_broker_that_stays_away_is_a_clear_failure_that_a_later_run_resumes(
     assert "slot" in broken.errors[0]
     assert interrupted
     assert report.ok
-    assert 0 < report.records_this_run < len(LINES)
+    assert 0 < report.records_this_run < len(SLOW_LINES)
     assert delivery.leftovers() == []
-    assert sorted(delivery.values()) == sorted(LINES)
+    assert sorted(delivery.values()) == sorted(SLOW_LINES)

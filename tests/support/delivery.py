@@ -314,3 +314,6 @@ def joined(lines: Iterable[bytes]) -> bytes:
 def parsed(values: Iterable[bytes]) -> list[Any]:
     """Return JSON values, in an order that does not depend on how they arrived."""
     return sorted((json.loads(value) for value in values), key=json.dumps)
+
+
+SLOW_LINES = numbered_lines("line-", 60_000)
