@@ -19,12 +19,14 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from extentflow.model import JobState
-from extentflow.reception import Reception
+from extentflow.reception import NotYet, Reception
 from extentflow.wiring import Site
 from extentflow.wiring.functions import Deadline, open_reception
 
-# Enough to send one more page of extents and to remember it.
-MARGIN_SECONDS = 15.0
+# Enough to send one more page of extents and to remember it, also when one of both has to wait.
+MARGIN_SECONDS = 30.0
+# A batch shares one deadline: its next message may wait for a store, a table and brokers.
+BEGIN_SECONDS = 60.0
 
 logger = Logger()
 metrics = Metrics()
@@ -51,7 +53,13 @@ def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailure
 
 
 def answer(record: SQSRecord) -> None:
-    """Plan what one message announces; an error lets it come back."""
+    """Plan what one message announces; an error lets it come back.
+
+    So does a batch whose time is nearly over. Its first message is always begun.
+    """
+    others = processor.success_messages or processor.fail_messages
+    if others and deadline.seconds_left() < BEGIN_SECONDS:
+        raise NotYet(f"message {record.message_id}: its batch has too little time left")
     count = int(record.attributes.approximate_receive_count)
     for received in reception().take(record.body, received=count):
         metrics.add_metric("UnmatchedArrivals", MetricUnit.Count, received.unmatched)

@@ -92,12 +92,32 @@ def test_the_planner_counts_jobs_that_could_not_be_planned_until_they_are_announ
     failed: int,
 ) -> None:
     planner = load("planner")
-    reception = SimpleNamespace(take=lambda _body: [Received((planned,))])
+    reception = SimpleNamespace(take=lambda _body, **_: [Received((planned,))])
     monkeypatch.setattr(planner, "reception", lambda: reception)
 
     planner.handler(messages("{}"), CONTEXT)
 
     assert counted(capsys)["FailedJobs"] == [failed]
+
+
+def test_the_planner_begins_no_further_message_when_its_batch_has_no_time_left(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planner = load("planner")
+    taken: list[str] = []
+
+    def take(body: str, **_: object) -> list[Received]:
+        taken.append(body)
+        planner.deadline.start(planner.BEGIN_SECONDS + 1 if body == "a" else 1)
+        return [Received()]
+
+    monkeypatch.setattr(planner, "reception", lambda: SimpleNamespace(take=take))
+    hurried = SimpleNamespace(**{**vars(CONTEXT), "get_remaining_time_in_millis": lambda: 1})
+
+    answer = planner.handler(messages("a", "b", "c", "d"), hurried)
+
+    assert taken == ["a", "b"]
+    assert [one["itemIdentifier"] for one in answer["batchItemFailures"]] == ["2", "3"]
 
 
 def messages(*bodies: str) -> dict[str, Any]:
