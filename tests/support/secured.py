@@ -4,6 +4,7 @@ Owns: its listeners, its users, their rights. Refuses to know: what is done ther
 
     PLAINTEXT   for the administrator: no proof, every right
     SASL_SSL    SCRAM-SHA-512, or unsigned tokens (OAUTHBEARER): rights by ACLs, `app` has them all
+    MTLS        a certificate that the broker knows: every right
 """
 
 import base64
@@ -15,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
@@ -26,6 +28,10 @@ from confluent_kafka.admin._scram import (
     UserScramCredentialUpsertion,
 )
 from confluent_kafka.cimpl import NewTopic
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from extentflow.sink.broker import KafkaBroker
 from extentflow.sink.patience import Patience
@@ -47,13 +53,39 @@ _VALIDATOR = (
 
 
 @dataclass(frozen=True)
+class Certified:
+    """A client's certificate, signed by itself, and its key; both PEM."""
+
+    certificate: str
+    key: str
+
+    @classmethod
+    def make(cls, name: str) -> "Certified":
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        now = datetime.now(UTC)
+        made = (
+            x509.CertificateBuilder(subject, subject, key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + timedelta(days=30))
+            .sign(key, hashes.SHA256())
+        )
+        encoding, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+        secret = key.private_bytes(encoding, pkcs8, serialization.NoEncryption())
+        return cls(made.public_bytes(encoding).decode(), secret.decode())
+
+
+@dataclass(frozen=True)
 class Secured:
     """One broker: an open door for the administrator, proof over TLS from everybody else."""
 
     stack: Stack
     admin: AdminClient
     servers: str
+    mtls_servers: str
     certificate: Path
+    client: Certified
 
     @property
     def over_tls(self) -> dict[str, str]:
@@ -112,9 +144,9 @@ class Unsigned:
 
     def __call__(self, _region: str | None) -> tuple[str, float]:
         now = time.time()
-        claims = {"sub": self.user, "iat": now, "exp": now + self.seconds}
-        self.ends.append(claims["exp"])
-        return f"{_part({'alg': 'none'})}.{_part(claims)}.", claims["exp"]
+        end = now + self.seconds
+        self.ends.append(end)
+        return f"{_part({'alg': 'none'})}.{_part({'sub': self.user, 'iat': now, 'exp': end})}.", end
 
 
 def _part(content: dict[str, object]) -> str:
@@ -125,18 +157,24 @@ def _part(content: dict[str, object]) -> str:
 def secured_stack(folder: Path, *others: Service) -> Iterator[Secured]:
     """Run a secured broker, and `others` beside it."""
     store, certificate = _certificate(folder)
-    first = free_run(3, random.Random())
+    client = Certified.make("app")
+    known = folder / "clients.pem"
+    known.write_text(client.certificate)
+    first = free_run(4, random.Random())
     listeners = (
         f"PLAINTEXT://127.0.0.1:{first},CONTROLLER://127.0.0.1:{first + 1},"
-        f"SASL_SSL://127.0.0.1:{first + 2}"
+        f"SASL_SSL://127.0.0.1:{first + 2},MTLS://127.0.0.1:{first + 3}"
     )
     there = "listener.name.sasl_ssl"
     properties = {
         "listeners": listeners,
         "advertised.listeners": listeners,
         "listener.security.protocol.map": (
-            "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL"
+            "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,MTLS:SSL"
         ),
+        "listener.name.mtls.ssl.client.auth": "required",
+        "listener.name.mtls.ssl.truststore.type": "PEM",
+        "listener.name.mtls.ssl.truststore.location": str(known),
         "sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
         f"{there}.scram-sha-512.sasl.jaas.config": (
             "org.apache.kafka.common.security.scram.ScramLoginModule required;"
@@ -151,13 +189,14 @@ def secured_stack(folder: Path, *others: Service) -> Iterator[Secured]:
         "ssl.keystore.location": str(store),
         "ssl.keystore.password": STORE_PASSWORD,
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS;User:app",
+        "super.users": "User:ANONYMOUS;User:app;User:CN=app",
     }
     services = [Kafka(properties=properties, heap="384m"), *others]
     with Stack(folder, ports={"kafka": first}, services=services, free_ports=True) as running:
         running.up()
         admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{first}", "log_level": 0})
-        opened = Secured(running, admin, f"127.0.0.1:{first + 2}", certificate)
+        sasl, mtls = (f"127.0.0.1:{first + offset}" for offset in (2, 3))
+        opened = Secured(running, admin, sasl, mtls, certificate, client)
         opened.user("app")
         yield opened
 

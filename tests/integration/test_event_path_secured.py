@@ -1,0 +1,98 @@
+"""The event path where brokers want TLS, and a password that Secrets Manager keeps."""
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from uuid import uuid4
+
+import boto3
+import pytest
+from confluent_kafka.admin._resource import ResourceType
+from infra.broker import client_settings
+from infra.config import Auth, Cluster
+from moto.server import ThreadedMotoServer
+from tests.support.delivery import Delivery, joined, numbered_lines
+from tests.support.eventpath import Ending, EventPath, Feed, Ground
+from tests.support.secured import PASSWORD, Secured, secured_stack
+
+from extentflow.model import JobState
+from extentflow.settings import variable
+from extentflow_local.services.dynamodb import DynamoDbLocal
+from extentflow_local.services.s3 import SeaweedS3
+
+USER = "functions"
+LINES = numbered_lines("line-", 5_000)
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """A broker whose user may do what a deployment's ACLs allow, and nothing else."""
+    with secured_stack(tmp_path_factory.mktemp("secured"), SeaweedS3(), DynamoDbLocal()) as opened:
+        opened.user(USER)
+        for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
+            opened.allow(USER, kind, "extentflow.")
+        opened.allow(USER, ResourceType.TOPIC, "records-")
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def secret_arn() -> Iterator[str]:
+    """The credentials in a secret, as MSK wants them; whoever asks boto3 finds it."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("AWS_ENDPOINT_URL_SECRETS_MANAGER", f"http://{host}:{port}")
+        client = boto3.client("secretsmanager")
+        held = f'{{"username": "{USER}", "password": "{PASSWORD}"}}'
+        yield client.create_secret(Name="AmazonMSK_functions", SecretString=held)["ARN"]
+        client.close()
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def path(ground: Ground, secured: Secured, secret_arn: str) -> Iterator[EventPath]:
+    """Functions that are told of the brokers what a stage with auth=scram tells them."""
+    cluster = Cluster(bootstrap_servers=secured.servers, auth=Auth.SCRAM, secret_arn=secret_arn)
+    told = {**client_settings(cluster), "kafka.ssl.ca.location": str(secured.certificate)}
+    environment = {variable(key): value for key, value in told.items()}
+    environment["AWS_ENDPOINT_URL_SECRETS_MANAGER"] = boto3.client(
+        "secretsmanager"
+    ).meta.endpoint_url
+    with replace(ground, stack=secured.stack).open(environment=environment) as path:
+        yield path
+
+
+@pytest.fixture
+def feed(path: EventPath, secured: Secured) -> Feed:
+    """A connector whose records are read back through the administrator's door."""
+    same = {one.name: getattr(path.settings, one.name) for one in fields(path.settings)}
+    door = {"bootstrap_servers": secured.stack.endpoint("kafka"), "kafka": {}}
+    name = f"feed-{uuid4().hex[:8]}"
+    delivery = Delivery(secured.stack, path.s3, path.bucket, name, {**same, **door})
+    delivery.connector({})
+    return Feed(path, delivery)
+
+
+def test_an_object_becomes_records_behind_tls_and_a_password(path: EventPath, feed: Feed) -> None:
+    given = path.deployment.functions["worker"].environment
+    assert given["EXTENTFLOW_KAFKA_SECURITY_PROTOCOL"] == "SASL_SSL"
+    assert given["EXTENTFLOW_KAFKA_SASL_MECHANISM"] == "SCRAM-SHA-512"
+
+    uploaded = feed.upload("lines.txt", joined(LINES))
+
+    feed.await_state(uploaded, JobState.DONE)
+    assert feed.ending(LINES) == Ending(records=len(LINES))
+
+
+def test_the_password_is_written_down_nowhere(path: EventPath, feed: Feed) -> None:
+    feed.upload("lines.txt", joined(LINES))
+    assert feed.ending(LINES) == Ending(records=len(LINES))
+    table = boto3.client("dynamodb", endpoint_url=path.settings.ledger_endpoint)
+
+    items = table.scan(TableName=path.settings.ledger_table)["Items"]
+    logs = [file.read_text() for file in path.ground.folder.rglob("*.log")]
+    table.close()
+
+    assert items
+    assert any(logs)
+    assert not [text for text in (*map(str, items), *logs) if PASSWORD in text]
