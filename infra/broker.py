@@ -58,13 +58,24 @@ def credentials(cluster: Cluster) -> Iterator[Grant]:
 
 
 def describe(cluster: Cluster) -> Iterator[Grant]:
-    """Yield leave to connect, and to ask for the cluster's id: what planning needs."""
+    """Yield leave to connect, and to ask for the cluster's id."""
     if cluster.auth is Auth.IAM and cluster.arn is not None:
         yield Grant(
             "ConnectToCluster",
             "jobs carry the id of the cluster that they deliver to",
             ("kafka-cluster:Connect", "kafka-cluster:DescribeCluster"),
             (cluster.arn,),
+        )
+
+
+def prepare(cluster: Cluster) -> Iterator[Grant]:
+    """Yield leave to make what delivering needs, before anybody delivers."""
+    if cluster.auth is Auth.IAM and cluster.arn is not None:
+        yield Grant(
+            "MakeProgress",
+            "the topic of progress is made when it is missing",
+            _MAKE,
+            (_below(cluster.arn, "topic", PROGRESS_TOPIC),),
         )
 
 
@@ -105,8 +116,8 @@ def own_slots(cluster: Cluster, *, app_id: str) -> Iterator[Grant]:
         return
     yield Grant(
         "KeepProgress",
-        "progress is a group's offset on this topic, which is made when it is missing",
-        (*_MAKE, "kafka-cluster:ReadData"),
+        "progress is a group's offset on this topic",
+        ("kafka-cluster:DescribeTopic", "kafka-cluster:ReadData"),
         (_below(cluster.arn, "topic", PROGRESS_TOPIC),),
     )
     yield Grant(

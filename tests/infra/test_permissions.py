@@ -190,7 +190,7 @@ def test_ends_of_jobs_are_told_to_one_bus(bench: Bench, service: str, bus: str) 
 def test_own_topics_are_made_by_whoever_needs_them(templates: Templates, service: str) -> None:
     made = resources(templates("vpc"), service, "kafka-cluster:CreateTopic")
 
-    own = {"extentflow.jobs"} | ({"extentflow.progress"} if service != "planner" else set())
+    own = {"extentflow.jobs"} | ({"extentflow.progress"} if service != "worker" else set())
     assert {str(arn).rpartition("/")[2] for arn in made} == own
 
 

@@ -33,9 +33,18 @@ SETTINGS = WorkerSettings(
 )
 
 
+class Cluster(MemoryBroker):
+    """A broker that counts how often somebody made sure of the topic of progress."""
+
+    ensured = 0
+
+    def ensure_progress_topic(self) -> None:
+        self.ensured += 1
+
+
 def site(settings: WorkerSettings = SETTINGS) -> Site:
     made = Site(settings)
-    made.__dict__.update(ledger=MemoryLedger(), broker=MemoryBroker())
+    made.__dict__.update(ledger=MemoryLedger(), broker=Cluster())
     return made
 
 
@@ -159,3 +168,17 @@ def test_an_object_is_looked_up_in_the_connectors_own_store(tmp_path: Path) -> N
     assert surroundings.cluster() == "memory"
     with pytest.raises(UnsupportedFormat):
         surroundings.intake(config, revision, replace(version, key="x.xyz"), 1)
+
+
+def test_whoever_plans_makes_sure_of_the_topic_of_progress_once(tmp_path: Path) -> None:
+    made = site()
+    put(made, "a", tmp_path)
+    (tmp_path / "x.csv").write_bytes(b"id\n1\n")
+    surroundings = SiteSurroundings(made)
+    ((config, revision),) = surroundings.connectors()
+    version = surroundings.head(config, revision, Arrival(str(tmp_path), "x.csv", Dialect.LISTING))
+
+    for _ in range(2):
+        surroundings.intake(config, revision, version, 1)
+
+    assert made.__dict__["broker"].ensured == 1

@@ -19,6 +19,7 @@ QUEUES = "https://sqs.eu-west-1.amazonaws.com/123456789012"
 SETTINGS = WorkerSettings(
     bootstrap_servers="127.0.0.1:1",
     extents_queue_url=f"{QUEUES}/extents",
+    arrivals_queue_url=f"{QUEUES}/arrivals",
     arrivals_dlq_url=f"{QUEUES}/arrivals-dead",
 )
 IN_S3 = {"aws.s3.bucket.name": "shop", "aws.s3.endpoint": "http://127.0.0.1:1"}

@@ -140,6 +140,7 @@ class SiteSurroundings:
 
     def __init__(self, site: Site) -> None:
         self._site = site
+        self._prepared = False
 
     def connectors(self) -> Iterator[tuple[ConnectorConfig, int]]:
         """See `Surroundings`."""
@@ -159,7 +160,10 @@ class SiteSurroundings:
     def intake(
         self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
     ) -> Intake:
-        """See `Surroundings`."""
+        """See `Surroundings`; nobody delivers before there is a topic of progress."""
+        if not self._prepared:
+            self._site.broker.ensure_progress_topic()
+            self._prepared = True
         return self._site.intake(config, revision, version, cores)
 
     def territory(self, connector: str, revision: int) -> Territory:
