@@ -24,6 +24,10 @@ ENTRY = "handler.py"
 HANDLER = "handler.handler"
 LOGS_KEPT = logs.RetentionDays.ONE_MONTH
 METRICS_NAMESPACE = "extentflow"
+# Unless a stage says otherwise. A function that waits is paid for, and the queue waits for nothing:
+# what is away fails the message, which comes back. Begun within the margin that the worker keeps
+# (25 s), one such wait ends before the function's time does.
+RETRY_SECONDS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

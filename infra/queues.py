@@ -14,7 +14,11 @@ from infra.grants import Grant
 
 KEPT = Duration.days(4)
 DEAD_KEPT = Duration.days(14)
-# Workers renew it while an extent is in work, so that a crash is noticed this soon.
+# Just above the functions' 170 s, so that what a crash left behind comes again soon; workers renew
+# it while an extent is in work. AWS recommends six times the function's time, for batches that
+# Lambda received and could not hand over. Their messages come twice here, which the ledger absorbs,
+# and the mappings' concurrency keeps them rare; whereas every message of a planner that died, or
+# had no time left for it, would wait for 17 minutes.
 HIDDEN_SECONDS = 180
 # A fuse only: whether an extent is given up is decided by the ledger's attempts.
 MOST_RECEIVES = 100

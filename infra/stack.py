@@ -15,7 +15,7 @@ from infra.buckets import Buckets
 from infra.config import Stage
 from infra.connectors import Connectors
 from infra.declared import Declared, declared
-from infra.functions import Common
+from infra.functions import RETRY_SECONDS, Common
 from infra.ingest import Ingest
 from infra.layers import Layers
 from infra.network import Network
@@ -87,6 +87,7 @@ class ExtentflowStack(cdk.Stack):
         """Return the worker settings as functions read them."""
         stage = self._stage
         settings: Mapping[str, str | None] = {
+            "retry.timeout.seconds": f"{RETRY_SECONDS}",
             **stage.settings,
             **broker.client_settings(stage.cluster),
             "ledger.table": self._ledger.table.table_name,

@@ -138,13 +138,21 @@ def test_the_library_accepts_every_functions_environment(
 
 
 def test_settings_of_a_stage_reach_the_functions(bench: Bench) -> None:
-    settings = {"lease.seconds": "30", "kafka.client.id": "shop"}
+    settings = {"lease.seconds": "30", "kafka.client.id": "shop", "retry.timeout.seconds": "9"}
     template = bench.template(replace(PLAIN, settings=settings))
 
     found = environment(function(template, "worker"))
 
     assert found["EXTENTFLOW_LEASE_SECONDS"] == "30"
     assert found["EXTENTFLOW_KAFKA_CLIENT_ID"] == "shop"
+    assert found["EXTENTFLOW_RETRY_TIMEOUT_SECONDS"] == "9"
+
+
+@pytest.mark.parametrize("service", FUNCTIONS)
+def test_functions_hand_back_what_cannot_be_done_now(templates: Templates, service: str) -> None:
+    found = environment(function(templates("plain"), service))
+
+    assert float(found["EXTENTFLOW_RETRY_TIMEOUT_SECONDS"]) < 25  # the worker's margin
 
 
 def test_the_http_endpoint_hands_everything_to_the_receiver_in_payload_2(plain: Template) -> None:
