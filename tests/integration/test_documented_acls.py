@@ -1,0 +1,72 @@
+"""The ACLs that docs/deploy.md tells people to set are enough for all that a worker does."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from tests.contracts.sink import EXACTLY_ONCE, PROGRESS, lines, values_of
+from tests.support.secured import QUICK, Secured, secured_stack
+
+from extentflow.sink import JOBS_TOPIC
+from extentflow.sink.broker import KafkaBroker
+from extentflow.sink.reader import read_committed
+
+PAGE = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    with secured_stack(tmp_path_factory.mktemp("documented")) as opened:
+        yield opened
+
+
+def documented(user: str, topic: str) -> Iterator[AclBinding]:
+    """Yield what the page's table wants, for an application called as its user."""
+    kinds = {
+        "Topic": ResourceType.TOPIC,
+        "Group": ResourceType.GROUP,
+        "TransactionalId": ResourceType.TRANSACTIONAL_ID,
+    }
+    for kind, said, allowed in re.findall(r"^\| (\w+) \| (.+) \| (.+) \|$", PAGE, re.MULTILINE):
+        if kind not in kinds:
+            continue
+        pattern, names = ResourcePatternType.LITERAL, re.findall(r"`(.+)`", said) or [topic]
+        if said.startswith("prefix"):
+            pattern, names = ResourcePatternType.PREFIXED, [f"{user}."]
+        for word in re.findall(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*", allowed):
+            operation = AclOperation[re.sub("(?<!^)(?=[A-Z])", "_", word).upper()]
+            allow = (f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+            yield AclBinding(kinds[kind], names[0], pattern, *allow)
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_the_documented_acls_are_enough(secured: Secured, *, exactly_once: bool) -> None:
+    user, topic = f"documented-{exactly_once}", secured.topic(f"documented-{exactly_once}")
+    secured.user(user)
+    for created in secured.admin.create_acls(list(documented(user, topic))).values():
+        created.result(timeout=30)
+    broker = KafkaBroker(secured.settings(user), patience=replace(QUICK, topic_seconds=20))
+
+    secured.broker("app").ensure_progress_topic()
+    assert broker.cluster
+    broker.ensure_progress_topic()
+    broker.topics([topic])
+    fence = broker.fence(f"{user}.slot-1", replace(EXACTLY_ONCE, exactly_once=exactly_once))
+    assert fence.read() is None
+    fence.mark(PROGRESS)
+    sink = fence.open()
+    sink.send(lines(topic, b"a"))
+    sink.commit(PROGRESS)
+    sink.close()
+    news = broker.open_news()
+    news.send(lines(JOBS_TOPIC, b"ended", keys=pa.array([b"job"], pa.binary())))
+    news.commit(PROGRESS)
+    news.close()
+
+    (batch,) = read_committed(secured.settings("app"), topic, patience=QUICK)
+    assert values_of(batch) == [b"a"]
