@@ -1,10 +1,7 @@
-"""The way to Kafka: what functions are told, what they may do there.
+"""The way to Kafka: what functions may do there.
 
-Owns: MSK's names for rights and resources, client settings by kind of authentication. Refuses to
-know: what is sent; networks (`network`).
-
-    none   plain text                            scram  name and password from a secret
-    iam    a token that the function's role signs mtls  certificate and key from a secret
+Owns: MSK's names for rights and resources. Refuses to know: what is sent; networks (`network`), how
+functions prove who they are (`config`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,29 +11,6 @@ from infra.config import Auth, Cluster
 from infra.grants import Grant
 
 _MAKE = ("kafka-cluster:DescribeTopic", "kafka-cluster:CreateTopic")
-
-
-def client_settings(cluster: Cluster) -> dict[str, str]:
-    """Return worker settings by their keys; secrets are references, looked up by functions."""
-    found = {"bootstrap.servers": cluster.bootstrap_servers}
-    match cluster.auth:
-        case Auth.NONE:
-            pass
-        case Auth.IAM:
-            found["kafka.security.protocol"] = "SASL_SSL"
-            found["kafka.sasl.mechanism"] = "AWS_MSK_IAM"
-        case Auth.SCRAM:
-            found["kafka.security.protocol"] = "SASL_SSL"
-            found["kafka.sasl.mechanism"] = "SCRAM-SHA-512"
-            found["kafka.sasl.username"] = f"${{secretsmanager:{cluster.secret_arn}:username}}"
-            found["kafka.sasl.password"] = f"${{secretsmanager:{cluster.secret_arn}:password}}"
-        case Auth.MTLS:
-            found["kafka.security.protocol"] = "SSL"
-            found["kafka.ssl.certificate.pem"] = (
-                f"${{secretsmanager:{cluster.secret_arn}:certificate}}"
-            )
-            found["kafka.ssl.key.pem"] = f"${{secretsmanager:{cluster.secret_arn}:key}}"
-    return found
 
 
 def credentials(cluster: Cluster) -> Iterator[Grant]:

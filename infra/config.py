@@ -24,7 +24,11 @@ _SAID_BY_STACK = ("bootstrap.servers", "ledger.", "arrivals.", "extents.", "rece
 
 
 class Auth(StrEnum):
-    """How functions prove to the brokers who they are."""
+    """How functions prove to the brokers who they are.
+
+    none   plain text                             scram  name and password from a secret
+    iam    a token that the function's role signs mtls   certificate and key from a secret
+    """
 
     NONE = "none"
     IAM = "iam"
@@ -72,6 +76,29 @@ class Cluster:
         """The brokers' ports."""
         servers = self.bootstrap_servers.split(",")
         return tuple(sorted({int(server.rpartition(":")[2]) for server in servers}))
+
+    def client_settings(self) -> dict[str, str]:
+        """Return worker settings by their keys; secrets are references, looked up by functions."""
+        found = {"bootstrap.servers": self.bootstrap_servers}
+        match self.auth:
+            case Auth.NONE:
+                pass
+            case Auth.IAM:
+                found["kafka.security.protocol"] = "SASL_SSL"
+                found["kafka.sasl.mechanism"] = "AWS_MSK_IAM"
+            case Auth.SCRAM:
+                found["kafka.security.protocol"] = "SASL_SSL"
+                found["kafka.sasl.mechanism"] = "SCRAM-SHA-512"
+                found["kafka.sasl.username"] = self._kept("username")
+                found["kafka.sasl.password"] = self._kept("password")
+            case Auth.MTLS:
+                found["kafka.security.protocol"] = "SSL"
+                found["kafka.ssl.certificate.pem"] = self._kept("certificate")
+                found["kafka.ssl.key.pem"] = self._kept("key")
+        return found
+
+    def _kept(self, key: str) -> str:
+        return f"${{secretsmanager:{self.secret_arn}:{key}}}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +174,7 @@ class Stage:
         Raises:
             Misconfigured: the settings do not fit.
         """
-        config = {**self.settings, "bootstrap.servers": self.cluster.bootstrap_servers}
-        return WorkerSettings.from_map(config)
+        return WorkerSettings.from_map({**self.settings, **self.cluster.client_settings()})
 
     def check(self) -> None:
         """Raise Misconfigured with everything that is wrong with the stage."""

@@ -10,7 +10,6 @@ import aws_cdk as cdk
 from constructs import Construct
 
 from extentflow.settings import variable
-from infra import broker
 from infra.buckets import Buckets
 from infra.config import Stage
 from infra.connectors import Connectors
@@ -89,7 +88,7 @@ class ExtentflowStack(cdk.Stack):
         settings: Mapping[str, str | None] = {
             "retry.timeout.seconds": f"{RETRY_SECONDS}",
             **stage.settings,
-            **broker.client_settings(stage.cluster),
+            **stage.cluster.client_settings(),
             "ledger.table": self._ledger.table.table_name,
             "arrivals.queue.url": self._arrivals.queue.queue_url,
             "arrivals.dlq.url": self._arrivals.dead.queue_url,

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from aws_cdk.assertions import Template
-from infra.broker import client_settings
 from infra.config import Auth, Cluster, Stage
 from infra.secrets import referred
 from tests.infra.conftest import Templates
@@ -145,7 +144,7 @@ def test_without_references_no_secret_is_read(
 def test_functions_understand_what_they_are_told_of_the_brokers(auth: Auth) -> None:
     proofs = {"arn": CLUSTER_ARN, "secret_arn": SECRET_ARN}
     cluster = Cluster(bootstrap_servers="b-1.msk:9098", auth=auth, **proofs)
-    told = client_settings(cluster)
+    told = cluster.client_settings()
 
     read = load({variable(key): text for key, text in told.items()}, read_text=lambda _: None)
 
@@ -154,3 +153,12 @@ def test_functions_understand_what_they_are_told_of_the_brokers(auth: Auth) -> N
     }
     kept = {SECRET_ARN} if auth in {Auth.SCRAM, Auth.MTLS} else set()
     assert referred(told) == kept
+
+
+def test_what_is_no_secret_is_found_at_synthesis(bench: Bench) -> None:
+    cluster = Cluster(bootstrap_servers="b:9096", auth=Auth.SCRAM, secret_arn=KEY_ARN)
+
+    found = problems(bench, replace(PLAIN, cluster=cluster))
+
+    assert any("settings: kafka.sasl.password=" in problem for problem in found)
+    assert all("secretsmanager:name:key" in problem for problem in found)

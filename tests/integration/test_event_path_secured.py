@@ -7,7 +7,6 @@ from uuid import uuid4
 import boto3
 import pytest
 from confluent_kafka.admin._resource import ResourceType
-from infra.broker import client_settings
 from infra.config import Auth, Cluster
 from moto.server import ThreadedMotoServer
 from tests.support.delivery import Delivery, joined, numbered_lines
@@ -53,7 +52,7 @@ def secret_arn() -> Iterator[str]:
 def path(ground: Ground, secured: Secured, secret_arn: str) -> Iterator[EventPath]:
     """Functions that are told of the brokers what a stage with auth=scram tells them."""
     cluster = Cluster(bootstrap_servers=secured.servers, auth=Auth.SCRAM, secret_arn=secret_arn)
-    told = {**client_settings(cluster), "kafka.ssl.ca.location": str(secured.certificate)}
+    told = {**cluster.client_settings(), "kafka.ssl.ca.location": str(secured.certificate)}
     environment = {variable(key): value for key, value in told.items()}
     environment["AWS_ENDPOINT_URL_SECRETS_MANAGER"] = boto3.client(
         "secretsmanager"

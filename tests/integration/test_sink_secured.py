@@ -1,12 +1,14 @@
 """The sink on a broker with SCRAM, tokens, TLS and ACLs: what works, what each refusal says."""
 
+import json
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import boto3
 import pytest
 from confluent_kafka.admin._resource import ResourceType
+from infra.config import Auth, Cluster
 from moto.server import ThreadedMotoServer
 from tests.contracts.sink import EXACTLY_ONCE, PROGRESS, lines, values_of
 from tests.support.delivery import eventually
@@ -248,3 +250,25 @@ def test_a_password_that_is_rotated_under_a_warm_worker_fails_nothing(
 
     broker.fence("rotated.slot-1", EXACTLY_ONCE).close()
     server.close()
+
+
+@pytest.mark.usefixtures("progress_topic")
+def test_a_certificate_and_its_key_come_from_a_secret(
+    secured: Secured, secrets_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_SECRETS_MANAGER", secrets_server)
+    server = boto3.client("secretsmanager", endpoint_url=secrets_server)
+    held = json.dumps(asdict(secured.client))
+    arn = server.create_secret(Name="certified", SecretString=held)["ARN"]
+    server.close()
+    cluster = Cluster(bootstrap_servers=secured.mtls_servers, auth=Auth.MTLS, secret_arn=arn)
+    told = {**cluster.client_settings(), "kafka.ssl.ca.location": str(secured.certificate)}
+    topic = secured.topic("certified")
+    broker = Site(WorkerSettings.from_map(told)).broker
+
+    sink = broker.fence("app.slot-certified", EXACTLY_ONCE).open()
+    sink.send(lines(topic, b"a"))
+    sink.commit(PROGRESS)
+    sink.close()
+
+    assert broker.topics([topic])[0].partitions == 1
