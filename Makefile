@@ -66,7 +66,7 @@ deploy: setup $(DEPS) $(CDK) ## Deploy a stage of infra/stages.py with your AWS 
 $(CDK): package-lock.json | $(STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --silent && touch $@
 
-bench: setup ## Against Spark's own Kafka sink, alternating pairs (SCALE=1 PAIRS=5)
+bench: setup ## Against Spark's own Kafka sink, alternating pairs (SCALE=1 PAIRS=5); SUITE=memory, SUITE=small
 	@$(BIN)/python -m bench --suite $(SUITE) --scale $(SCALE) --pairs $(PAIRS)
 
 docs: setup ## Write the generated references
