@@ -26,17 +26,28 @@ from extentflow.ledger import ClaimMark
 from extentflow.model import JobState
 from extentflow_local.event_source.delivery import Delivery
 from extentflow_local.event_source.execution import Verdict
+from extentflow_local.stack import Stack
 
-# Two windows of a worker. Of the first, two chunks are committed each by itself, a third is small.
+# Two windows of a worker, three chunks in the first: two are committed together, the third waits in
+# an open transaction for the last window.
 LINES = numbered_lines(f"line-{'.' * 50}-", 150_000)
 BODY = joined(LINES)
-SETTINGS = {"transaction.max.bytes": "2MiB"}
+# No transaction ends by its time-out: whoever was in one is fenced, or is not.
+SETTINGS = {"transaction.max.bytes": "4MiB", "transaction.timeout.ms": "120000"}
+FENCED = "fenced by a newer instance"
 FEW = numbered_lines("few-", 2_000)
 
 
 @pytest.fixture(scope="module")
-def path(ground: Ground) -> Iterator[EventPath]:
-    with ground.open(settings=SETTINGS) as path:
+def ledger_way(stack: Stack) -> Iterator[FaultProxy]:
+    with FaultProxy(stack.endpoint("dynamodb")) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def path(ground: Ground, ledger_way: FaultProxy) -> Iterator[EventPath]:
+    way = {"EXTENTFLOW_LEDGER_ENDPOINT": ledger_way.endpoint}
+    with ground.open(settings=SETTINGS, environment=way) as path:
         yield path
 
 
@@ -66,13 +77,14 @@ def last_window_held(proxy: FaultProxy, size: int = len(BODY)) -> Iterator[threa
         told.set()
 
 
-def ended(path: EventPath, pid: int, verdict: Verdict) -> Delivery:
-    """Wait for the end of an invocation in a process, with that verdict."""
+def ended(path: EventPath, pid: int, verdict: Verdict, *, since: int = 0) -> Delivery:
+    """Wait for the end of an invocation in a process, with that verdict; return the first one."""
 
     def found(seen: list[Delivery]) -> list[Delivery]:
-        return [one for one in seen if one.outcome.pid == pid and one.outcome.verdict is verdict]
+        ours = (one for one in seen[since:] if one.outcome.pid == pid)
+        return [one for one in ours if one.outcome.verdict is verdict]
 
-    return found(path.seen.until(lambda seen: bool(found(seen))))[-1]
+    return found(path.seen.until(lambda seen: bool(found(seen))))[0]
 
 
 def seen_since(path: EventPath, before: int) -> list[Delivery]:
@@ -139,21 +151,29 @@ def test_before_its_deadline_a_worker_hands_back_and_a_continuation_goes_on(
     assert len(messages) == 1 + outcomes["HANDED_BACK"]
 
 
-def test_a_worker_frozen_past_its_lease_is_fenced_and_adds_nothing_when_thawed(
-    path: EventPath, s3_proxy: FaultProxy
+def test_a_worker_frozen_past_its_lease_is_fenced_by_kafka_and_adds_nothing_when_thawed(
+    path: EventPath, s3_proxy: FaultProxy, ledger_way: FaultProxy
 ) -> None:
     feed = held_feed(path, s3_proxy)
+    ledger_answers = threading.Event()
     with last_window_held(s3_proxy) as told:
         upload = feed.upload("lines.txt", BODY)
         eventually("a worker is in the midst of an extent", feed.midst)
-        pid = path.signal("worker", signal.SIGSTOP)
+        pid, since = path.signal("worker", signal.SIGSTOP), len(path.seen.deliveries)
         try:
             told.set()
             feed.await_state(upload, JobState.DONE)
             without_it = feed.delivery.values()
+            ledger_way.inject(Hold(ledger_answers), times=None)
+            before = len(path.output("worker"))
         finally:
             os.kill(pid, signal.SIGCONT)
-        thawed = ended(path, pid, Verdict.RETURNED)
+    # It cannot hear from the ledger that its lease is over.
+    try:
+        eventually("Kafka fences it", lambda: FENCED in path.output("worker")[before:])
+    finally:
+        ledger_answers.set()
+    thawed = ended(path, pid, Verdict.RETURNED, since=since)
 
     assert sorted(without_it) == sorted(LINES)
     assert feed.ending(LINES) == Ending(records=len(LINES))

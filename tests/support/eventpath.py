@@ -230,9 +230,12 @@ class EventPath:
 
     def log(self, function: str) -> list[dict[str, Any]]:
         """Return a function's log lines that are JSON."""
-        text = self.ground._place(self.name).log_of(function).read_text()
-        lines = (line for line in text.splitlines() if line.startswith("{"))
-        return [json.loads(line) for line in lines]
+        lines = self.output(function).splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def output(self, function: str) -> str:
+        """Return everything that a function's processes wrote."""
+        return self.ground._place(self.name).log_of(function).read_text()
 
 
 @dataclass
@@ -321,8 +324,5 @@ class Feed:
 
 
 def announcement(upload: Upload) -> str:
-    """Return what S3 sends for a new object, with its version where it has one."""
-    told = json.loads(notification(upload.version))
-    if upload.version.version_id is not None:
-        told["Records"][0]["s3"]["object"]["versionId"] = upload.version.version_id
-    return json.dumps(told)
+    """Return what S3 sends for a new object."""
+    return notification(upload.version)
