@@ -1,6 +1,7 @@
 """Secrets are asked for when they are needed, not for ever kept, and never told."""
 
 import json
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -145,6 +146,18 @@ def test_nobody_answers_or_there_is_nothing_to_ask_with(
 
     with pytest.raises(error, match=told):
         SecretsManager(open_client=open_client).read("app")
+
+
+def test_no_log_holds_a_secret_at_whatever_level(
+    server: "SecretsManagerClient", caplog: pytest.LogCaptureFixture
+) -> None:
+    server.create_secret(Name="app", SecretString=VALUE)
+
+    with caplog.at_level(logging.DEBUG):
+        SecretsManager().read("app")
+
+    assert "GetSecretValue" in caplog.text
+    assert VALUE not in caplog.text
 
 
 def test_a_failed_look_up_is_not_remembered(server: "SecretsManagerClient") -> None:

@@ -4,6 +4,7 @@ Owns: the clients, how long a secret is remembered, what a refusal means. Refuse
 secret holds; no message and no log line repeats any of it.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -15,6 +16,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from extentflow.aws.failures import NO_ANSWER, SERVER_ERROR, remedy
 from extentflow.clock import Clock
 from extentflow.errors import CredentialsUnavailable, Misconfigured
+
+# At DEBUG it writes every answer down, and with it what the secret holds.
+logging.getLogger("botocore.parsers").setLevel(logging.INFO)
 
 if TYPE_CHECKING:
     from mypy_boto3_secretsmanager import SecretsManagerClient
