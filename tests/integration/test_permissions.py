@@ -72,9 +72,10 @@ def play(scene: Scene) -> None:
         scene.tell(*told, replayed, *lost, broken, *gone)
         scene.await_state(DONE, [*told, *posted])
         scene.await_state(FAILED, [replayed, *lost, broken])
+        eventually("the paused connector's message waits", lambda: hidden(scene))
+        scene.resume()
         scene.reconcile(source, mended)
         scene.await_state(DONE, [*listed, *(job.version for job in neglected)])
-        scene.resume()
         scene.await_state(DONE, [waiting])
     assert scene.queue("ArrivalsDlqUrl").depth().waiting == 1
     scene.make_topic(scene.missing_topic)
@@ -84,6 +85,12 @@ def play(scene: Scene) -> None:
         assert scene.replay() == 1 + len(lost)
         eventually("ends were announced", lambda: announced_again(scene, [replayed, *lost]))
     assert [scene.state_of(one) for one in (replayed, *lost)] == [DONE, FAILED, FAILED]
+
+
+def hidden(scene: Scene) -> bool:
+    """Whether a worker said when a message comes back."""
+    calls = recorded(scene.calls, "worker")
+    return any(call.operation == "ChangeMessageVisibility" for call in calls)
 
 
 def mended(report: Report) -> bool:
