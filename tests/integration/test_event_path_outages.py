@@ -31,6 +31,9 @@ from extentflow_local.services.kafka import Kafka
 from extentflow_local.services.sqs import ElasticMq
 from extentflow_local.stack import Stack
 
+# A broker that comes back and hundreds of objects take their time on a busy machine.
+pytestmark = pytest.mark.timeout(600)
+
 ATTEMPTS = 3
 RECEIVES = ATTEMPTS + 1
 IMPATIENT = {"extent.attempts.max": str(ATTEMPTS), "retry.timeout.seconds": "0"}
