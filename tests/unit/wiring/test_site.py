@@ -14,7 +14,7 @@ from extentflow.settings import WorkerSettings
 from extentflow.sink.topics import TopicFacts
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
-from extentflow.wiring import Site, open_engine, open_worker
+from extentflow.wiring import Site, open_engine, open_worker, parse_connector
 
 LIMITS = {"small": 5_000, "large": 50_000}
 SETTINGS = WorkerSettings(bootstrap_servers="127.0.0.1:1", lease_seconds=3.0)
@@ -213,6 +213,38 @@ def test_trap_t29_the_client_is_limited_to_what_the_topic_takes(world: World) ->
     assert (client.topic, client.max_message_bytes) == ("records", 12_345)
     assert client.producer == {"linger.ms": "7"}
     assert not client.exactly_once
+
+
+def test_a_producers_secrets_are_looked_up_by_nobody_but_its_maker(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORDERS_PASSWORD", "hidden")
+    world.put(producer__sasl__password="${env:ORDERS_PASSWORD}")
+
+    client = world.site.client(world.extent(world.job()))
+
+    assert client.producer == {"sasl.password": "${env:ORDERS_PASSWORD}"}
+
+
+def test_a_store_with_other_secrets_has_another_client(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORDERS_SECRET", "first")
+    config = parse_connector(
+        {
+            "name": "s",
+            "topic": "records",
+            "aws.s3.bucket.name": "b",
+            "aws.access.key.id": "id",
+            "aws.secret.access.key": "${env:ORDERS_SECRET}",
+        }
+    )
+    before = world.site.store(config, 1)
+    assert world.site.store(config, 1) is before
+
+    monkeypatch.setenv("ORDERS_SECRET", "second")
+
+    assert world.site.store(config, 1) is not before
 
 
 @pytest.mark.parametrize(("queue", "batch_bytes"), [("small", 5_000), ("large", 12_345)])
