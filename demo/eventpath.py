@@ -38,13 +38,6 @@ PATIENCE_SECONDS = 300.0
 MOST_JOBS = 100_000
 # The queues of one run are its own, so that nothing has to outlive the server.
 SERVICES = (Kafka(), SeaweedS3(), DynamoDbLocal(), ElasticMq(durable=False))
-# What the template says of MSK and of AWS, and is otherwise here.
-ELSEWHERE = {
-    "EXTENTFLOW_KAFKA_SECURITY_PROTOCOL": None,
-    "EXTENTFLOW_KAFKA_SASL_MECHANISM": None,
-    "EXTENTFLOW_EVENT_BUS": None,
-    "EXTENTFLOW_RECEIVER_SECRET_ID": None,
-}
 
 
 class OverdueError(CommandError):

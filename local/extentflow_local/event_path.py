@@ -13,6 +13,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 import boto3
 
@@ -31,6 +32,7 @@ from extentflow_local.stack import Stack
 
 PREFIX = "EXTENTFLOW_"
 SECRET_ID = "EXTENTFLOW_RECEIVER_SECRET_ID"  # noqa: S105 - a variable's name
+_BUS = "EXTENTFLOW_EVENT_BUS"
 SECRET_PATH = "extentflow-local"  # noqa: S105 - of a server on the loopback interface
 # Who may post notifications unless told otherwise; of any endpoint's buckets.
 SOURCES = json.dumps(
@@ -39,11 +41,15 @@ SOURCES = json.dumps(
         {"secret_path": SECRET_PATH},
     ]
 )
-# What the template says of MSK; brokers here ask for nothing.
-_OPEN_BROKERS = {
-    "EXTENTFLOW_KAFKA_SECURITY_PROTOCOL": None,
-    "EXTENTFLOW_KAFKA_SASL_MECHANISM": None,
-}
+# What the template says of MSK and of AWS, and is otherwise on a stack of Kafka, S3, DynamoDB, SQS.
+ELSEWHERE: Mapping[str, None] = MappingProxyType(
+    {
+        "EXTENTFLOW_KAFKA_SECURITY_PROTOCOL": None,
+        "EXTENTFLOW_KAFKA_SASL_MECHANISM": None,
+        _BUS: None,
+        SECRET_ID: None,
+    }
+)
 _QUEUES = ("_QUEUE_URL", "_DLQ_URL")
 
 
@@ -80,8 +86,7 @@ class LocalEventPath:
             sqs=self.stack.endpoint("sqs"),
             prefix=self.prefix,
             environment={
-                **_OPEN_BROKERS,
-                **self._services(),
+                **self._elsewhere(),
                 **self.stack.environment(),
                 **self.environment,
             },
@@ -130,10 +135,11 @@ class LocalEventPath:
         ):
             yield source
 
-    def _services(self) -> dict[str, str | None]:
+    def _elsewhere(self) -> dict[str, str | None]:
         if "aws" not in self.stack.endpoints():
-            return {"EXTENTFLOW_EVENT_BUS": None, SECRET_ID: None}
-        return {SECRET_ID: f"{self.prefix}extentflow/sources"}
+            return {**ELSEWHERE}
+        ours = {name: value for name, value in ELSEWHERE.items() if name != _BUS}
+        return {**ours, SECRET_ID: f"{self.prefix}extentflow/sources"}
 
     def _declare_sources(self) -> None:
         """Keep the sources where the receiver looks for them."""

@@ -20,7 +20,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSRequest
 from botocore.config import Config
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
-from demo.eventpath import ELSEWHERE, PROJECT
+from demo.eventpath import PROJECT
 from tests.integration.faultproxy import Answer, FaultProxy, Hold, Request
 from tests.support.eventpath import Ending, Ground
 from tests.unit.arrivals.posting import FORM, GRID, KEY, SEGMENT, event, form, notification, record
@@ -28,6 +28,7 @@ from tests.unit.arrivals.posting import FORM, GRID, KEY, SEGMENT, event, form, n
 from extentflow.arrivals import messages
 from extentflow.arrivals.notifications import news_of
 from extentflow.model import JobState
+from extentflow_local.event_path import ELSEWHERE
 from extentflow_local.event_source.deployment import Queue
 from extentflow_local.event_source.http_events import HttpRequest, Matched, event_of
 from extentflow_local.event_source.names import Surroundings

@@ -21,7 +21,7 @@ from uuid import uuid4
 
 import boto3
 from botocore.exceptions import ClientError
-from demo.eventpath import ELSEWHERE, PROJECT, Upload, notification
+from demo.eventpath import PROJECT, Upload, notification
 from tests.integration.faultproxy import Answer, FaultProxy, Request
 from tests.support.delivery import LEASE_SECONDS, Delivery, eventually
 from tests.support.toys import Seen
@@ -31,6 +31,7 @@ from extentflow.model import Job, JobState, ObjectVersion, job_id
 from extentflow.queues import Depth
 from extentflow.queues.sqs import SqsQueue
 from extentflow.settings import WorkerSettings, load, variable
+from extentflow_local.event_path import ELSEWHERE
 from extentflow_local.event_source.deployment import Deployment, Queue
 from extentflow_local.event_source.names import Surroundings
 from extentflow_local.event_source.place import Place
