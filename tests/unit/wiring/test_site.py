@@ -234,7 +234,7 @@ def test_a_store_with_other_secrets_has_another_client(
         {
             "name": "s",
             "topic": "records",
-            "aws.s3.bucket.name": "b",
+            "aws.s3.bucket.name": "bucket",
             "aws.access.key.id": "id",
             "aws.secret.access.key": "${env:ORDERS_SECRET}",
         }
