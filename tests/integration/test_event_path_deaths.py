@@ -14,12 +14,20 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 from tests.integration.faultproxy import DropResponse, Fault, FaultProxy, Hold, Request, Reset
 from tests.support.delivery import eventually, joined, numbered_lines
-from tests.support.eventpath import Ending, EventPath, Feed, Ground, announcement
+from tests.support.eventpath import (
+    PATIENCE_SECONDS,
+    Ending,
+    EventPath,
+    Feed,
+    Ground,
+    announcement,
+)
 
 from extentflow.engines.dispatch import body_of
 from extentflow.ledger import ClaimMark
@@ -36,6 +44,8 @@ BODY = joined(LINES)
 SETTINGS = {"transaction.max.bytes": "4MiB", "transaction.timeout.ms": "120000"}
 FENCED = "fenced by a newer instance"
 FEW = numbered_lines("few-", 2_000)
+
+patiently = partial(eventually, seconds=PATIENCE_SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +118,7 @@ def test_a_worker_killed_in_the_middle_of_an_extent_costs_nothing_and_doubles_no
     feed = held_feed(path, s3_proxy)
     with last_window_held(s3_proxy):
         feed.upload("lines.txt", BODY)
-        eventually("a worker is in the midst of an extent", feed.midst)
+        patiently("a worker is in the midst of an extent", feed.midst)
 
         pid = path.signal("worker", signal.SIGKILL)
         ended(path, pid, Verdict.DIED)
@@ -125,7 +135,7 @@ def test_a_worker_killed_at_its_functions_deadline_is_made_up_for(
     with last_window_held(s3_proxy):
         before = len(hurried.seen.deliveries)
         feed.upload("lines.txt", BODY)
-        eventually(
+        patiently(
             "a worker was killed with a part of an extent committed",
             lambda: (
                 any(one.outcome.verdict is Verdict.TIMED_OUT for one in seen_since(hurried, before))
@@ -158,7 +168,7 @@ def test_a_worker_frozen_past_its_lease_is_fenced_by_kafka_and_adds_nothing_when
     ledger_answers = threading.Event()
     with last_window_held(s3_proxy) as told:
         upload = feed.upload("lines.txt", BODY)
-        eventually("a worker is in the midst of an extent", feed.midst)
+        patiently("a worker is in the midst of an extent", feed.midst)
         pid, since = path.signal("worker", signal.SIGSTOP), len(path.seen.deliveries)
         try:
             told.set()
@@ -170,7 +180,7 @@ def test_a_worker_frozen_past_its_lease_is_fenced_by_kafka_and_adds_nothing_when
             os.kill(pid, signal.SIGCONT)
     # It cannot hear from the ledger that its lease is over.
     try:
-        eventually("Kafka fences it", lambda: FENCED in path.output("worker")[before:])
+        patiently("Kafka fences it", lambda: FENCED in path.output("worker")[before:])
     finally:
         ledger_answers.set()
     thawed = ended(path, pid, Verdict.RETURNED, since=since)
@@ -191,14 +201,14 @@ def test_a_doubled_extent_message_waits_for_the_first_and_adds_nothing(
     feed = held_feed(path, s3_proxy)
     with last_window_held(s3_proxy):
         upload = feed.upload("lines.txt", BODY)
-        eventually("a worker is in the midst of an extent", feed.midst)
+        patiently("a worker is in the midst of an extent", feed.midst)
         job = feed.await_state(upload, JobState.RUNNING)
         (extent,) = feed.delivery.site.planner().extents(job)
         before = len(path.seen.deliveries)
 
         held = claim_of(feed)
         feed.send(path.deployment.queue_of("worker"), [body_of(extent)])
-        eventually(
+        patiently(
             "the double came back",
             lambda: any(
                 one.failed not in {(), (held.message,)} for one in seen_since(path, before)
@@ -218,7 +228,7 @@ def test_a_message_redelivered_while_its_worker_still_runs_adds_nothing(
         feed = held_feed(path, s3_proxy)
         with last_window_held(s3_proxy):
             feed.upload("lines.txt", BODY)
-            eventually(
+            patiently(
                 "its message comes back again and again",
                 lambda: sum(bool(one.failed) for one in seen_since(path, 0)) >= 3,
             )
@@ -297,7 +307,7 @@ def test_a_planner_killed_between_registering_and_sending_is_made_up_for(
     ended_pid: list[int] = []
     rule = path.proxy.inject(fault, when=strikes)
     feed.upload("lines.txt", joined(FEW))
-    rule.await_hits()
+    rule.await_hits(seconds=PATIENCE_SECONDS)
     ended(path, ended_pid[0], Verdict.DIED)
 
     assert [(job.state, job.plan.count) for job in seen] == [(JobState.PLANNING, 0)]
@@ -321,7 +331,7 @@ def test_an_object_replaced_between_planning_and_delivery_is_never_spliced(
     rule = s3_proxy.inject(Hold(told), when=lambda one: one.method == "GET")
 
     old = feed.upload("lines.txt", joined(FEW))
-    rule.await_hits()
+    rule.await_hits(seconds=PATIENCE_SECONDS)
     new = feed.upload("lines.txt", joined(newer))
     told.set()
     feed.await_state(new, JobState.DONE)
@@ -339,7 +349,7 @@ def test_an_object_replaced_in_the_midst_of_its_delivery_is_never_spliced(
     feed = held_feed(path, s3_proxy)
     with last_window_held(s3_proxy):
         old = feed.upload("lines.txt", BODY)
-        eventually("a worker is in the midst of an extent", feed.midst)
+        patiently("a worker is in the midst of an extent", feed.midst)
         new = feed.upload("lines.txt", joined(FEW))
         feed.await_state(new, JobState.DONE)
 
