@@ -16,6 +16,7 @@ know: what functions do with it; the library is asked for names, shapes and chec
     grants         one permission and its reason
     findings       findings of cdk-nag that are accepted
     broker         the way to Kafka
+    secrets        what settings and connectors refer to
     network        the ways out of a VPC
     layers         the library, and what it imports
     connectors     written at deployment, by provider/
