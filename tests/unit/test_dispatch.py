@@ -569,8 +569,9 @@ def test_a_row_that_cannot_be_cut_on_ends_its_job_instead_of_hanging(
     job = ordered(queued)
     fmt.error = error
 
-    queued.drain(queued.worker())
+    answers = queued.drain(queued.worker())
 
+    assert [answer.ended.state for answer in answers if answer.ended] == [state]
     assert (queued.now(job).state, queued.now(job).reason) == (state, str(error))
     assert queued.dead.messages == []
     fmt.error = None

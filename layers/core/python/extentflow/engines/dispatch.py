@@ -77,16 +77,18 @@ class Dispatch:
                 sent += self._send(page)
         return sent
 
-    def follow(self, job: Job, extent: Extent) -> None:
+    def follow(self, job: Job, extent: Extent) -> Job:
         """Send the extent after one that is DONE, where a job's extents keep their order.
 
         Nothing where the next one has a message already: its own, or one in the dead letter queue.
+        Return the job, which is over where its object cannot be cut again.
         """
         if not job.ordered or not job.state.open:
-            return
+            return job
         with self._cutting(job):
             following = self._following(job, extent)
             self._send([] if following is None else [following])
+        return self.planner.ledger.job(job.id) or job
 
     def _following(self, job: Job, extent: Extent) -> Extent | None:
         for later in islice(self.planner.extents(job), extent.ordinal + 1, None):

@@ -180,7 +180,7 @@ class QueueWorker:
             self.queue.send([message.body])
         job = self.ledger.job(extent.job)
         if receipt.outcome is Outcome.DONE and job is not None:
-            self.dispatch.follow(job, extent)
+            job = self.dispatch.follow(job, extent)
         superseded = job is not None and job.state is JobState.SUPERSEDED
         if receipt.outcome is Outcome.FAILED and not superseded:
             self._bury(message, receipt.reason)
