@@ -22,7 +22,7 @@ NO_ANSWER = (
     ResponseParserError,
 )
 _REMEDIES: dict[type[BotoCoreError], str] = {
-    NoRegionError: "no AWS region; set AWS_REGION or a profile's region",
+    NoRegionError: "no AWS region; set AWS_DEFAULT_REGION or a profile's region",
     NoCredentialsError: "no AWS credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or "
     "AWS_PROFILE, or give this machine a role",
 }
