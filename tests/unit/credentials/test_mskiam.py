@@ -52,7 +52,9 @@ def test_without_the_brokers_region_it_is_our_own(
 
 
 def test_without_any_region_somebody_has_to_say_one() -> None:
-    with pytest.raises(Misconfigured, match=r"cannot be signed; no AWS region; set AWS_DEFAULT_REGION"):
+    with pytest.raises(
+        Misconfigured, match=r"cannot be signed; no AWS region; set AWS_DEFAULT_REGION"
+    ):
         Signer()(None)
 
 
