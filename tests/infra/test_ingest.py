@@ -10,6 +10,7 @@ from tests.support.synthesis import FUNCTIONS, PLAIN, Bench, environment, functi
 
 from extentflow.errors import Misconfigured
 from extentflow.settings import load
+from extentflow.wiring.functions import HIDE_SECONDS
 
 DAY = 86_400
 QUEUE = "AWS::SQS::Queue"
@@ -38,7 +39,7 @@ def test_messages_are_kept_for_four_days_and_dead_ones_for_fourteen(
 
     assert queue["MessageRetentionPeriod"] == 4 * DAY
     assert dead["MessageRetentionPeriod"] == 14 * DAY
-    assert queue["VisibilityTimeout"] == 180
+    assert queue["VisibilityTimeout"] == HIDE_SECONDS == 180
     assert queue["RedrivePolicy"]["maxReceiveCount"] == 100
     assert queue["RedrivePolicy"]["deadLetterTargetArn"]["Fn::GetAtt"][0] == variable(
         plain, f"EXTENTFLOW_{kind}_DLQ_URL"
