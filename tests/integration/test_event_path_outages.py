@@ -19,7 +19,7 @@ from uuid import uuid4
 import psutil
 import pytest
 from demo.eventpath import Upload
-from tests.integration.faultproxy import Answer, Delay, FaultProxy, Request, Reset
+from tests.integration.faultproxy import Answer, Delay, Fault, FaultProxy, Request, Reset
 from tests.support.delivery import PROGRAM, eventually, joined, numbered_lines
 from tests.support.eventpath import Ending, EventPath, Feed, Ground
 
@@ -171,8 +171,9 @@ def test_a_worker_frozen_past_the_brokers_idle_limit_delivers_at_once(
 # -- replays ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("fault", [Delay(600), Reset()], ids=["arrives late", "never arrives"])
 def test_an_interrupted_replay_loses_and_doubles_nothing_of_the_pinned_version(
-    path: EventPath, versioned_bucket: str
+    path: EventPath, versioned_bucket: str, fault: Fault
 ) -> None:
     lines = wide_lines("pinned-", 600)
     feed = feed_without_topic(path, versioned_bucket)
@@ -183,7 +184,7 @@ def test_an_interrupted_replay_loses_and_doubles_nothing_of_the_pinned_version(
     looked = replayed(feed, "--dry-run")
     feed.delivery.make_topic(LATE)
     with FaultProxy(path.ground.queues.endpoint("sqs")) as way:
-        held = way.inject(Delay(600), when=is_call("SendMessageBatch"), skip=dead // 2)
+        held = way.inject(fault, when=is_call("SendMessageBatch"), times=None, skip=dead // 2)
         with replay(feed, way=way.endpoint) as process:
             held.await_hits()
             process.send_signal(signal.SIGINT)
