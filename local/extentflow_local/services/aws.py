@@ -3,7 +3,6 @@
 Owns: its command line and readiness. Refuses to know: secrets, buses.
 """
 
-import http.client
 import importlib.util
 import sys
 from collections.abc import Mapping
@@ -12,7 +11,8 @@ from pathlib import Path
 
 from extentflow_local.errors import ProgramMissing
 from extentflow_local.ports import HOST
-from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY, Toolbox
+from extentflow_local.services import Toolbox, awsjson
+from extentflow_local.services.awsjson import CREDENTIALS
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +41,9 @@ class MotoServer:
 
     def answers(self, ports: Mapping[str, int]) -> bool:
         """Whether secrets can be listed."""
-        scope = f"{ACCESS_KEY}/20250101/{REGION}/secretsmanager/aws4_request"
-        headers = {
-            "Content-Type": "application/x-amz-json-1.1",
-            "X-Amz-Target": "secretsmanager.ListSecrets",
-            # It tells services apart by the scope but does not check the signature.
-            "Authorization": f"AWS4-HMAC-SHA256 Credential={scope},SignedHeaders=host,Signature=0",
-        }
-        connection = http.client.HTTPConnection(HOST, ports["aws"], timeout=1)
-        try:
-            connection.request("POST", "/", body=b"{}", headers=headers)
-            return connection.getresponse().status == http.HTTPStatus.OK
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
+        return awsjson.answers(
+            ports["aws"], "secretsmanager.ListSecrets", service="secretsmanager", version="1.1"
+        )
 
     def leftovers(self, ports: Mapping[str, int]) -> tuple[Path, ...]:  # noqa: ARG002 - the port's
         """Nothing."""
@@ -70,8 +58,5 @@ class MotoServer:
         return {
             "AWS_ENDPOINT_URL_SECRETS_MANAGER": self.endpoint(ports),
             "AWS_ENDPOINT_URL_EVENTBRIDGE": self.endpoint(ports),
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
-            "AWS_REGION": REGION,
-            "AWS_DEFAULT_REGION": REGION,
+            **CREDENTIALS,
         }

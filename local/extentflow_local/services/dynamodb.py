@@ -3,14 +3,14 @@
 Owns: its command line and readiness. Refuses to know: tables.
 """
 
-import http.client
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from extentflow_local.ports import HOST
-from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY, Toolbox, java_command
+from extentflow_local.services import Toolbox, awsjson, java_command
+from extentflow_local.services.awsjson import CREDENTIALS
 
 _LAUNCHER = Path(__file__).with_name("LoopbackDynamoDb.java")
 
@@ -58,21 +58,9 @@ class DynamoDbLocal:
 
     def answers(self, ports: Mapping[str, int]) -> bool:
         """Whether tables can be listed."""
-        scope = f"{ACCESS_KEY}/20250101/{REGION}/dynamodb/aws4_request"
-        headers = {
-            "Content-Type": "application/x-amz-json-1.0",
-            "X-Amz-Target": "DynamoDB_20120810.ListTables",
-            # It reads the access key but does not check the signature.
-            "Authorization": f"AWS4-HMAC-SHA256 Credential={scope},SignedHeaders=host,Signature=0",
-        }
-        connection = http.client.HTTPConnection(HOST, ports["dynamodb"], timeout=1)
-        try:
-            connection.request("POST", "/", body=b"{}", headers=headers)
-            return connection.getresponse().status == http.HTTPStatus.OK
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
+        return awsjson.answers(
+            ports["dynamodb"], "DynamoDB_20120810.ListTables", service="dynamodb", version="1.0"
+        )
 
     def leftovers(self, ports: Mapping[str, int]) -> tuple[Path, ...]:  # noqa: ARG002 - the port's
         """Nothing."""
@@ -86,8 +74,5 @@ class DynamoDbLocal:
         """Address and credentials."""
         return {
             "EXTENTFLOW_LEDGER_ENDPOINT": self.endpoint(ports),
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
-            "AWS_REGION": REGION,
-            "AWS_DEFAULT_REGION": REGION,
+            **CREDENTIALS,
         }

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from extentflow_local.ports import HOST
-from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY, Toolbox
+from extentflow_local.services import ACCESS_KEY, SECRET_KEY, Toolbox
+from extentflow_local.services.awsjson import CREDENTIALS
 
 _IDENTITIES = {
     "identities": [
@@ -108,10 +109,7 @@ class SeaweedS3:
         return {
             "EXTENTFLOW_STACK_S3_ENDPOINT": self.endpoint(ports),
             "AWS_ENDPOINT_URL_S3": self.endpoint(ports),
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
-            "AWS_REGION": REGION,
-            "AWS_DEFAULT_REGION": REGION,
+            **CREDENTIALS,
         }
 
 

@@ -3,21 +3,13 @@
 Owns: its configuration and readiness. Refuses to know: queues.
 """
 
-import http.client
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from extentflow_local.ports import HOST
-from extentflow_local.services import (
-    ACCESS_KEY,
-    ACCOUNT,
-    REGION,
-    SECRET_KEY,
-    Toolbox,
-    java_command,
-)
+from extentflow_local.services import ACCOUNT, REGION, Toolbox, awsjson, java_command
+from extentflow_local.services.awsjson import CREDENTIALS
 
 _CONFIGURATION = """\
 include classpath("application.conf")
@@ -81,20 +73,7 @@ class ElasticMq:
 
     def answers(self, ports: Mapping[str, int]) -> bool:
         """Whether queues can be listed."""
-        headers = {
-            "Content-Type": "application/x-amz-json-1.0",
-            "X-Amz-Target": "AmazonSQS.ListQueues",
-        }
-        connection = http.client.HTTPConnection(HOST, ports["sqs"], timeout=1)
-        try:
-            connection.request("POST", "/", body=b"{}", headers=headers)
-            response = connection.getresponse()
-            body = response.read()
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
-        return response.status == http.HTTPStatus.OK and isinstance(json.loads(body), dict)
+        return awsjson.answers(ports["sqs"], "AmazonSQS.ListQueues", service="sqs", version="1.0")
 
     def leftovers(self, ports: Mapping[str, int]) -> tuple[Path, ...]:  # noqa: ARG002 - the port's
         """Nothing."""
@@ -108,8 +87,5 @@ class ElasticMq:
         """Address and credentials."""
         return {
             "AWS_ENDPOINT_URL_SQS": self.endpoint(ports),
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
-            "AWS_REGION": REGION,
-            "AWS_DEFAULT_REGION": REGION,
+            **CREDENTIALS,
         }

@@ -5,19 +5,18 @@ reason may be cut where the bus would not take the whole.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
 
 from extentflow.announcements import JobEvent
 from extentflow.aws.batches import BATCH_BYTES, Persistence, batches
-from extentflow.aws.failures import NO_ANSWER, SERVER_ERROR, remedy
+from extentflow.aws.failures import translated
 from extentflow.clock import Clock
 from extentflow.errors import BusUnavailable, Misconfigured
 
@@ -113,20 +112,8 @@ class EventBridgeAnnouncer:
         return Misconfigured(f"event bus {self.bus}: an event was refused, {code}: {message}")
 
 
-@contextmanager
-def _translated(bus: str) -> Iterator[None]:
-    try:
-        yield
-    except ClientError as exc:
-        code = exc.response["Error"].get("Code", "")
-        status = exc.response["ResponseMetadata"].get("HTTPStatusCode", 0)
-        if code in PASSING_CODES or status >= SERVER_ERROR:
-            raise BusUnavailable(f"event bus {bus}: {exc}") from exc
-        raise Misconfigured(f"event bus {bus}: {REMEDIES.get(code, 'refused')}; {exc}") from exc
-    except NO_ANSWER as exc:
-        raise BusUnavailable(f"event bus {bus}: {type(exc).__name__}: {exc}") from exc
-    except BotoCoreError as exc:
-        raise Misconfigured(f"event bus {bus}: {remedy(exc)}") from exc
+def _translated(bus: str) -> AbstractContextManager[None]:
+    return translated(f"event bus {bus}", BusUnavailable, passing=PASSING_CODES, remedies=REMEDIES)
 
 
 def _entry(bus: str, event: JobEvent) -> "PutEventsRequestEntryTypeDef":

@@ -5,15 +5,14 @@ secret holds; no message and no log line repeats any of it.
 """
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
 
-from extentflow.aws.failures import NO_ANSWER, SERVER_ERROR, remedy
+from extentflow.aws.failures import translated
 from extentflow.clock import Clock
 from extentflow.errors import CredentialsUnavailable, Misconfigured
 
@@ -100,21 +99,10 @@ class SecretsManager:
         return self._clients[region]
 
 
-@contextmanager
-def _translated(name: str) -> Iterator[None]:
-    try:
-        yield
-    except ClientError as exc:
-        code = exc.response["Error"].get("Code", "")
-        status = exc.response["ResponseMetadata"].get("HTTPStatusCode", 0)
-        if code in PASSING_CODES or status >= SERVER_ERROR:
-            raise CredentialsUnavailable(f"secret {name}: {exc}") from exc
-        what_to_do = REMEDIES.get(code, "check the credentials and the role's policy")
-        raise Misconfigured(f"secret {name}: {exc}; {what_to_do}") from exc
-    except NO_ANSWER as exc:
-        raise CredentialsUnavailable(f"secret {name}: {type(exc).__name__}: {exc}") from exc
-    except BotoCoreError as exc:
-        raise Misconfigured(f"secret {name}: {remedy(exc)}") from exc
+def _translated(name: str) -> AbstractContextManager[None]:
+    return translated(
+        f"secret {name}", CredentialsUnavailable, passing=PASSING_CODES, remedies=REMEDIES
+    )
 
 
 def _region(name: str) -> str | None:
