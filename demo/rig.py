@@ -49,8 +49,9 @@ class Rig:
 
     @property
     def kafka(self) -> Mapping[str, str]:
-        """Client settings of the stack's broker."""
-        return {"bootstrap.servers": self.environment["EXTENTFLOW_BOOTSTRAP_SERVERS"]}
+        """Client settings of the stack's broker; warnings are for people, no more than that."""
+        servers = self.environment["EXTENTFLOW_BOOTSTRAP_SERVERS"]
+        return {"bootstrap.servers": servers, "log_level": "4"}
 
     @property
     def s3_endpoint(self) -> str:
