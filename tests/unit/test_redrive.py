@@ -64,3 +64,31 @@ def test_an_interruption_loses_nothing_and_the_next_call_goes_on() -> None:
     redrive(dead, queue)
 
     assert (bodies(queue), bodies(dead)) == (["a", "b", "c"], [])
+
+
+def test_what_running_functions_give_up_again_meanwhile_is_left() -> None:
+    dead, queue = filled("a", "b"), filled()
+
+    def give_up_again(name: str) -> None:
+        if name == "receive" and len(queue.sent) < 10:
+            for message in queue.receive():
+                dead.send([message.body], reason="again")
+                queue.delete(message)
+
+    dead.on_call = give_up_again
+
+    found = redrive(dead, queue)
+
+    assert (queue.sent, found.left) == (["a", "b"], 2)
+    assert (bodies(dead), dead.depth().waiting) == (["a", "b"], 2)
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_of_messages_that_say_the_same_one_is_moved_and_none_is_lost(dry_run: bool) -> None:  # noqa: FBT001
+    dead, queue = filled("a", "a", "b"), filled()
+
+    found = redrive(dead, queue, dry_run=dry_run)
+
+    assert [message.body for message in found.moved] == ["a", "b"]
+    assert (queue.sent, bodies(dead)) == (([], ["a", "a", "b"]) if dry_run else (["a", "b"], ["a"]))
+    assert dead.depth().waiting == found.left

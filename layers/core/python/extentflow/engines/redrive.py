@@ -3,7 +3,9 @@
 Owns: which are taken, that none is lost on the way. Refuses to know: SQS, what a message is about.
 
 A message is sent first and deleted after, so that an interruption doubles at most one batch; the
-ledger absorbs that. What is not wanted becomes visible again at the end.
+ledger absorbs that. What is not wanted becomes visible again at the end, and so does what says the
+same as a message that was moved: functions that run meanwhile give the same work up again, and
+moving that, too, would never end.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,23 +36,23 @@ def redrive(
     """Move the wanted messages of `dead` to `queue`; `dry_run` only looks.
 
     Ends when the queue shows nothing more, or again what was seen already: messages that arrive
-    meanwhile are moved, too. Raises as `Queue`.
+    meanwhile are moved, too, but none whose body was moved before. Raises as `Queue`.
     """
-    moved: list[Message] = []
+    moved: dict[str, Message] = {}
     left: dict[str, Message] = {}
     try:
         for message in _every(dead, left):
-            if not wanted(message):
+            if message.body in moved or not wanted(message):
                 continue
             if not dry_run:
                 queue.send([message.body])
                 dead.delete(message)
                 del left[message.id]
-            moved.append(message)
+            moved[message.body] = message
     finally:
         for message in left.values():
             dead.delay(message, 0)
-    return Redriven(tuple(moved), len(left))
+    return Redriven(tuple(moved.values()), len(left))
 
 
 def _every(dead: Queue, seen: dict[str, Message]) -> Iterator[Message]:
