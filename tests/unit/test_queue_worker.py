@@ -5,7 +5,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import assume, given, settings
@@ -16,6 +16,7 @@ from tests.support.world import TOPIC, Bytewise, World, expected
 from extentflow.engines.dispatch import body_of
 from extentflow.engines.queue import PAUSED_RECEIVES
 from extentflow.errors import (
+    CredentialsUnavailable,
     LedgerUnavailable,
     Misconfigured,
     QueueUnavailable,
@@ -27,7 +28,7 @@ from extentflow.queues import Message
 from extentflow.runner import Limits
 from extentflow.sink import ClientSettings
 from extentflow.slots import SlotPolicy
-from extentflow.storage import RangeSource
+from extentflow.storage import ObjectStore, RangeSource
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
 
 LEASE_SECONDS = 3.0
@@ -587,7 +588,31 @@ def store_away(world: World) -> Callable[[], None]:
     return end
 
 
-AWAY = [table_away, table_refuses_writes, broker_away, partitions_away, store_away]
+class Locked:
+    """A store whose credentials cannot be looked up."""
+
+    def __getattr__(self, name: str) -> object:
+        raise CredentialsUnavailable(f"secret keys: throttled, asked for {name}")
+
+
+def secrets_away(world: World) -> Callable[[], None]:
+    there = world.store
+    world.store = cast("ObjectStore", Locked())
+
+    def end() -> None:
+        world.store = there
+
+    return end
+
+
+AWAY = [
+    table_away,
+    table_refuses_writes,
+    broker_away,
+    partitions_away,
+    store_away,
+    secrets_away,
+]
 
 
 @pytest.mark.parametrize("away", AWAY)

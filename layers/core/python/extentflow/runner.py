@@ -29,6 +29,7 @@ from extentflow.clock import Clock
 from extentflow.deadletters import DeadLetters, describe
 from extentflow.errors import (
     CorruptRecord,
+    CredentialsUnavailable,
     LedgerUnavailable,
     Misconfigured,
     ObjectChanged,
@@ -63,6 +64,12 @@ class Limits:
     attempts: int = 5
     retry_seconds: float = 120.0
     gives_up: bool = True
+
+
+# What an extent is handed back for: it is the object's side that is away, not the slot's.
+_HANDED_BACK = (StoreUnavailable, CredentialsUnavailable)
+# What keeps a claim from being settled, so that claiming anew counts an attempt.
+_OUTAGES = (SinkUnavailable, LedgerUnavailable, CredentialsUnavailable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +126,10 @@ class _Totals:
 
 @dataclass(slots=True)
 class _Tally:
-    """What this call did, over all its tries; `outage`: the last one met broker or table away."""
+    """What this call did, over all its tries.
+
+    `outage`: the last try met broker, table or secrets away.
+    """
 
     records: int = 0
     bad: int = 0
@@ -138,7 +148,8 @@ def run_extent(extent: Extent, work: Work, *, message: str = "") -> Receipt:
     Raises:
         SinkUnavailable, LedgerUnavailable, Fenced: still so after `limits.retry_seconds` without
             progress; the extent stays claimed until its lease ends and can be run again.
-        StoreUnavailable: the same where `limits.gives_up` is False; the extent is handed back.
+        StoreUnavailable, CredentialsUnavailable: the same where `limits.gives_up` is False; the
+            extent is handed back.
         Misconfigured, Conflict: the extent is as claimable as before.
     """
     tally = _Tally(started=work.clock.monotonic(), fetched_before=work.fetched_bytes())
@@ -149,7 +160,7 @@ def run_extent(extent: Extent, work: Work, *, message: str = "") -> Receipt:
             receipt = _try_extent(extent, work, message, tally, out_of_time=out_of_time)
             return _closing(receipt, work)
         except Retryable as exc:
-            if not isinstance(exc, StoreUnavailable):
+            if not isinstance(exc, _HANDED_BACK):
                 work.slots.drop()
                 if out_of_time or work.stopping():
                     raise
@@ -157,7 +168,7 @@ def run_extent(extent: Extent, work: Work, *, message: str = "") -> Receipt:
                 return _receipt(extent, work, tally, Outcome.HANDED_BACK, why=str(exc))
             elif out_of_time:
                 raise
-            tally.outage = isinstance(exc, SinkUnavailable | LedgerUnavailable)
+            tally.outage = isinstance(exc, _OUTAGES)
             log.warning("%s: %s; trying again", extent.uri, exc)
             tally.trouble = str(exc)
         if tally.moves > moves:
@@ -233,7 +244,7 @@ def _deliver_claimed(claim: Claim, work: Work, tally: _Tally, *, out_of_time: bo
         if tally.outage and item.attempts > 1:
             work.slots.commit(claim, **totals.committed())  # no records; attempts back to 0
         return _deliver(claim, work, totals, tally)
-    except StoreUnavailable as exc:
+    except _HANDED_BACK as exc:
         work.slots.sink.abort()
         if out_of_time and work.limits.gives_up:
             return _fail(
