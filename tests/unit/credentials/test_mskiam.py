@@ -1,6 +1,7 @@
 """Tokens for brokers are signed with the SDK's own credentials, for the brokers' region."""
 
 import base64
+import logging
 import time
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -77,3 +78,19 @@ def test_credentials_that_do_not_come_may_come_later(
 
     with pytest.raises(CredentialsUnavailable, match="a token for the brokers: "):
         Signer()("eu-west-1")
+
+
+def test_no_log_holds_what_a_token_is_made_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "bearer-of-rights")
+
+    with caplog.at_level(logging.DEBUG):
+        token, _ = Signer()("eu-west-1")
+        logging.getLogger("urllib3").debug("whoever writes no secret is heard")
+
+    _, said = opened(token)
+    assert said["X-Amz-Security-Token"] == ["bearer-of-rights"]
+    assert "whoever writes no secret is heard" in caplog.text
+    for secret in (said["X-Amz-Signature"][0], "bearer-of-rights", "hidden", token):
+        assert secret not in caplog.text

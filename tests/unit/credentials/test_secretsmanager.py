@@ -149,15 +149,20 @@ def test_nobody_answers_or_there_is_nothing_to_ask_with(
 
 
 def test_no_log_holds_a_secret_at_whatever_level(
-    server: "SecretsManagerClient", caplog: pytest.LogCaptureFixture
+    server: "SecretsManagerClient",
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "bearer-of-rights")
     server.create_secret(Name="app", SecretString=VALUE)
 
     with caplog.at_level(logging.DEBUG):
         SecretsManager().read("app")
+        logging.getLogger("urllib3").debug("whoever writes no secret is heard")
 
-    assert "GetSecretValue" in caplog.text
-    assert VALUE not in caplog.text
+    assert "whoever writes no secret is heard" in caplog.text
+    for secret in (VALUE, "bearer-of-rights", "Signature="):
+        assert secret not in caplog.text
 
 
 def test_a_failed_look_up_is_not_remembered(server: "SecretsManagerClient") -> None:

@@ -4,7 +4,6 @@ Owns: the clients, how long a secret is remembered, what a refusal means. Refuse
 secret holds; no message and no log line repeats any of it.
 """
 
-import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
@@ -15,9 +14,6 @@ from botocore.config import Config
 from extentflow.aws.failures import translated
 from extentflow.clock import Clock
 from extentflow.errors import CredentialsUnavailable, Misconfigured
-
-# At DEBUG it writes every answer down, and with it what the secret holds.
-logging.getLogger("botocore.parsers").setLevel(logging.INFO)
 
 if TYPE_CHECKING:
     from mypy_boto3_secretsmanager import SecretsManagerClient

@@ -26,6 +26,7 @@ from botocore.credentials import (
 from botocore.exceptions import NoCredentialsError
 from botocore.loaders import create_loader
 
+import extentflow.aws  # noqa: F401 - the SDK's log keeps no secrets
 from extentflow.storage import StoreOptions
 
 if TYPE_CHECKING:
