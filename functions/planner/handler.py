@@ -18,8 +18,9 @@ from aws_lambda_powertools.utilities.batch.types import PartialItemFailureRespon
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
+from extentflow.errors import ExtentflowError
 from extentflow.model import JobState
-from extentflow.reception import NotYet, Reception
+from extentflow.reception import NotYet, Received, Reception
 from extentflow.wiring import Site
 from extentflow.wiring.functions import Deadline, open_reception
 
@@ -60,8 +61,7 @@ def answer(record: SQSRecord) -> None:
     others = processor.success_messages or processor.fail_messages
     if others and deadline.seconds_left() < BEGIN_SECONDS:
         raise NotYet(f"message {record.message_id}: its batch has too little time left")
-    count = int(record.attributes.approximate_receive_count)
-    for received in reception().take(record.body, received=count):
+    for received in take(record):
         metrics.add_metric("UnmatchedArrivals", MetricUnit.Count, received.unmatched)
         for job in received.jobs:
             logger.set_correlation_id(job.id)
@@ -70,3 +70,15 @@ def answer(record: SQSRecord) -> None:
             # An arrival that comes again finds the job that somebody heard of already.
             failed = job.state is JobState.FAILED and not job.announced
             metrics.add_metric("FailedJobs", MetricUnit.Count, failed)
+
+
+def take(record: SQSRecord) -> list[Received]:
+    """Deal with one message; what keeps it from being over is told here, for nobody else does."""
+    count = int(record.attributes.approximate_receive_count)
+    try:
+        return reception().take(record.body, received=count)
+    except Exception as exc:
+        metrics.add_metric("MessagesReturned", MetricUnit.Count, 1)
+        foreseen = isinstance(exc, ExtentflowError)
+        logger.warning("message %s comes back: %r", record.message_id, exc, exc_info=not foreseen)
+        raise

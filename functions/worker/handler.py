@@ -67,7 +67,12 @@ def answer(record: SQSRecord) -> None:
         handle=record.receipt_handle,
         received=int(record.attributes.approximate_receive_count),
     )
-    found = worker().handle(message)
+    try:
+        found = worker().handle(message)
+    except Exception:  # told here, for nobody else does
+        metrics.add_metric("MessagesReturned", MetricUnit.Count, 1)
+        logger.exception("message %s comes back: unexpected error", message.id)
+        raise
     if found.receipt is not None:
         tell(found.receipt)
     failed = found.ended is not None and found.ended.state is JobState.FAILED

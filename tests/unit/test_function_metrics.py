@@ -12,7 +12,7 @@ import pytest
 
 from extentflow.engines.queue import Answer
 from extentflow.model import Job, JobState, ObjectVersion, Plan
-from extentflow.reception import Received
+from extentflow.reception import NotYet, Received
 
 FUNCTIONS = Path(__file__).parents[2] / "functions"
 CONTEXT = SimpleNamespace(
@@ -118,6 +118,42 @@ def test_the_planner_begins_no_further_message_when_its_batch_has_no_time_left(
 
     assert taken == ["a", "b"]
     assert [one["itemIdentifier"] for one in answer["batchItemFailures"]] == ["2", "3"]
+
+
+@pytest.mark.parametrize("error", [NotYet("the table is away"), TypeError("a defect")])
+def test_the_planner_tells_why_a_message_comes_back(
+    load: Load,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    planner = load("planner")
+    monkeypatch.setattr(planner, "reception", lambda: SimpleNamespace(take=raising(error)))
+
+    answer = planner.handler(messages("{}"), CONTEXT)
+
+    assert [one["itemIdentifier"] for one in answer["batchItemFailures"]] == ["0"]
+    assert str(error) in caplog.text
+
+
+def test_the_worker_tells_of_an_error_that_nobody_foresaw(
+    load: Load, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = load("worker")
+    failing = SimpleNamespace(handle=raising(TypeError("a defect")))
+    monkeypatch.setattr(worker, "worker", lambda: failing)
+
+    answer = worker.handler(messages("{}"), CONTEXT)
+
+    assert [one["itemIdentifier"] for one in answer["batchItemFailures"]] == ["0"]
+    assert "a defect" in caplog.text
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
 
 
 def messages(*bodies: str) -> dict[str, Any]:
