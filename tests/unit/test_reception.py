@@ -43,7 +43,7 @@ from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.planner import MAX_EXTENTS, PAGE_EXTENTS, Intake, Planner
 from extentflow.queues import Queue
-from extentflow.reception import NotYet, Received, Reception, wants
+from extentflow.reception import NotYet, Received, Reception, Unparsed, wants
 from extentflow.storage import RangeSource
 from extentflow.testing.queues import MemoryQueue
 from extentflow.testing.stores import MemoryStore
@@ -61,6 +61,7 @@ class Desk:
     states: dict[str, ConnectorState] = field(default_factory=dict)
     late: Callable[[], bool] = lambda: False
     errors: dict[str, Exception] = field(default_factory=dict)
+    unparsed: list[Unparsed] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.kept = MemoryQueue(self.queued.world.ticker.read)
@@ -103,7 +104,8 @@ class Desk:
 
     # -- Surroundings ---------------------------------------------------------------------------
 
-    def connectors(self) -> Iterator[tuple[ConnectorConfig, int]]:
+    def connectors(self) -> Iterator[tuple[ConnectorConfig, int] | Unparsed]:
+        yield from self.unparsed
         yield from self.connectors_
 
     def state(self, config: ConnectorConfig) -> ConnectorState:
@@ -363,6 +365,50 @@ def test_every_connector_that_wants_an_object_gets_a_job_of_its_own() -> None:
     assert [(job.connector, job.revision) for job in received.jobs] == [("small", 1), ("other", 7)]
     assert len({job.id for job in received.jobs}) == 2
     assert ordinals(desk.queued.queue.sent) == [0, 0, 1]
+
+
+AVRO = Misconfigured("connector avro, revision 1, cannot be read: input.format='avro'")
+
+
+@pytest.mark.parametrize("unparsed", [Unparsed(AVRO, "other"), Unparsed(AVRO, "bucket", "in/")])
+def test_a_connector_that_cannot_be_parsed_and_reads_elsewhere_is_only_logged(
+    unparsed: Unparsed, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = Desk(unparsed=[unparsed])
+
+    (received,) = desk.take(desk.put(b"abcd"))
+
+    assert [job.connector for job in received.jobs] == ["small"]
+    assert desk.kept.messages == []
+    assert "connector avro, revision 1, cannot be read" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "unparsed", [Unparsed(AVRO), Unparsed(AVRO, "bucket"), Unparsed(AVRO, "bucket", "ke")]
+)
+def test_what_a_connector_that_cannot_be_parsed_may_read_comes_again_for_it_alone(
+    unparsed: Unparsed,
+) -> None:
+    desk = Desk(unparsed=[unparsed])
+    body = desk.put(b"abcd")
+
+    with pytest.raises(NotYet, match="connector avro, revision 1, cannot be read"):
+        desk.take(body)
+
+    assert [job.connector for job in desk.jobs()] == ["small"]
+    assert desk.kept.messages == []
+    desk.unparsed.clear()
+    desk.take(body)
+    assert [job.connector for job in desk.jobs()] == ["small"]
+
+
+def test_an_object_of_a_connector_that_cannot_be_parsed_is_not_called_unwanted() -> None:
+    desk = Desk(connectors_=[], unparsed=[Unparsed(AVRO, "bucket")])
+
+    with pytest.raises(NotYet, match="connector avro"):
+        desk.take(desk.put(b"abcd"))
+
+    assert desk.kept.messages == []
 
 
 def test_an_object_that_no_connector_reads_is_kept_with_the_reason() -> None:

@@ -7,9 +7,11 @@ import pytest
 from tests.support.world import Ticker
 
 from extentflow.arrivals import Arrival, Dialect
+from extentflow.connectors import ConnectorConfig
 from extentflow.errors import Misconfigured, ObjectGone, UnsupportedFormat
 from extentflow.ledger import ConnectorState
 from extentflow.queues.sqs import SqsQueue
+from extentflow.reception import Unparsed
 from extentflow.settings import WorkerSettings
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
@@ -51,6 +53,11 @@ def site(settings: WorkerSettings = SETTINGS) -> Site:
 def put(made: Site, name: str, directory: Path, **changes: str) -> int:
     usual = {"name": name, "topic": "t", "endpoint.type": "localfile", "directory": str(directory)}
     return made.ledger.put_connector(name, {**usual, **changes}).revision
+
+
+def readable(made: Site) -> list[tuple[ConnectorConfig, int]]:
+    found = SiteSurroundings(made).connectors()
+    return [one for one in found if not isinstance(one, Unparsed)]
 
 
 def url_of(found: object) -> str:
@@ -129,12 +136,38 @@ def test_every_connector_is_seen_in_its_latest_revision(tmp_path: Path) -> None:
     put(made, "a", tmp_path, **{"input.format": "text"})
     put(made, "b", tmp_path)
 
-    found = list(SiteSurroundings(made).connectors())
+    found = readable(made)
 
     assert [(config.name, revision, config.format) for config, revision in found] == [
         ("a", 2, "text"),
         ("b", 1, None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("stored", "bucket", "prefix"),
+    [
+        ({"aws.s3.bucket.name": "shop", "aws.s3.prefix": "in/"}, "shop", "in/"),
+        ({"s3.bucket.name": " shop ", "directory": "in/"}, "shop", ""),
+        ({"endpoint.type": "LocalFile", "directory": "/data/"}, "/data", ""),
+        ({}, "", ""),
+    ],
+)
+def test_a_connector_that_cannot_be_parsed_keeps_no_other_from_being_seen(
+    tmp_path: Path, stored: dict[str, str], bucket: str, prefix: str
+) -> None:
+    made = site()
+    put(made, "c", tmp_path)
+    made.ledger.put_connector("b", {"name": "b", "topic": "t", "input.format": "avro", **stored})
+
+    unparsed, (config, revision) = SiteSurroundings(made).connectors()
+
+    assert (config.name, revision) == ("c", 1)
+    assert isinstance(unparsed, Unparsed)
+    assert (unparsed.bucket, unparsed.prefix) == (bucket, prefix)
+    assert str(unparsed.error).startswith(
+        "connector b, revision 1, cannot be read: input.format='avro'"
+    )
 
 
 def test_what_people_want_of_a_connector_is_asked_for_one_at_a_time(tmp_path: Path) -> None:
@@ -144,7 +177,7 @@ def test_what_people_want_of_a_connector_is_asked_for_one_at_a_time(tmp_path: Pa
     made.ledger.set_connector_state("b", ConnectorState.PAUSED)
     surroundings = SiteSurroundings(made)
 
-    states = {config.name: surroundings.state(config) for config, _ in surroundings.connectors()}
+    states = {config.name: surroundings.state(config) for config, _ in readable(made)}
 
     assert states == {"a": ConnectorState.RUNNING, "b": ConnectorState.PAUSED}
 
@@ -154,7 +187,7 @@ def test_an_object_is_looked_up_in_the_connectors_own_store(tmp_path: Path) -> N
     put(made, "a", tmp_path)
     (tmp_path / "x.csv").write_bytes(b"id\n1\n")
     surroundings = SiteSurroundings(made)
-    ((config, revision),) = surroundings.connectors()
+    ((config, revision),) = readable(made)
 
     version = surroundings.head(
         config, revision, Arrival(str(tmp_path), "x.csv", Dialect.LISTING, size=99)
@@ -175,7 +208,7 @@ def test_whoever_plans_makes_sure_of_the_topic_of_progress_once(tmp_path: Path) 
     put(made, "a", tmp_path)
     (tmp_path / "x.csv").write_bytes(b"id\n1\n")
     surroundings = SiteSurroundings(made)
-    ((config, revision),) = surroundings.connectors()
+    ((config, revision),) = readable(made)
     version = surroundings.head(config, revision, Arrival(str(tmp_path), "x.csv", Dialect.LISTING))
 
     for _ in range(2):

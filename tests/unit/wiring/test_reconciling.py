@@ -1,5 +1,6 @@
 """What the reconciler function gets: owners of its own, queues, territories of connectors."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from extentflow.storage.local import LocalStore
 from extentflow.storage.s3 import S3Store
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
+from extentflow.testing.queues import MemoryQueue
 from extentflow.wiring import Site
 from extentflow.wiring.functions import SiteSurroundings, open_reconciliation
 
@@ -81,6 +83,21 @@ def test_a_directory_is_listed_as_its_planner_pins_it(site: Site, tmp_path: Path
     assert territory.settles
     assert isinstance(found, ObjectVersion)
     assert found == territory.store.head(str(tmp_path), "a.csv")
+
+
+def test_a_connector_that_cannot_be_parsed_is_a_problem_and_holds_up_no_listing(
+    site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.csv").write_bytes(b"1")
+    put(site, "localfile", directory=str(tmp_path))
+    site.ledger.put_connector("b", {"name": "b", "topic": "t", "input.format": "avro"})
+    found = open_reconciliation(site)
+    dispatch = replace(found.dispatch, queue=MemoryQueue(site.clock.wall))
+
+    report = replace(found, dispatch=dispatch, announce=lambda _limit: 0).run()
+
+    assert (report.keys_listed, report.listings_finished, report.problems) == (1, ("c",), 1)
+    assert "connector b, revision 1, cannot be read: input.format='avro'" in caplog.text
 
 
 def test_a_territory_of_a_revision_that_is_not_there_is_misconfigured(site: Site) -> None:

@@ -48,11 +48,27 @@ _RUNNING = ConnectorState.RUNNING
 _AGAIN = (Retryable, Misconfigured, AccessDenied)
 
 
+@dataclass(frozen=True, slots=True)
+class Unparsed:
+    """A stored connector that this version of ours cannot parse, and where it seems to read.
+
+    `error` names it. `bucket` is empty where nothing says which.
+    """
+
+    error: Misconfigured
+    bucket: str = ""
+    prefix: str = ""
+
+    def may_read(self, arrival: Arrival) -> bool:
+        """Whether the object may be this connector's."""
+        return self.bucket in ("", arrival.bucket) and arrival.key.startswith(self.prefix)
+
+
 class Surroundings(Protocol):
     """What receiving needs of a process's outside world."""
 
-    def connectors(self) -> Iterator[tuple[ConnectorConfig, int]]:
-        """Yield every connector's latest revision."""
+    def connectors(self) -> Iterator[tuple[ConnectorConfig, int] | Unparsed]:
+        """Yield every connector's latest revision, also one that cannot be parsed."""
         ...
 
     def state(self, config: ConnectorConfig) -> ConnectorState:
@@ -162,10 +178,16 @@ class Reception:
             Misconfigured, AccessDenied: credentials or permissions; the same.
             Permanent: there is no way to a job; a person has to act.
         """
-        here = [one for one in self.surroundings.connectors() if lies_in(one[0], arrival)]
+        here: list[tuple[ConnectorConfig, int]] = []
         jobs: list[Job] = []
         waiting: list[str] = []
         errors: list[ExtentflowError] = []
+        for one in self.surroundings.connectors():
+            if isinstance(one, Unparsed):
+                log.warning("%s", one.error)
+                errors += [one.error] if one.may_read(arrival) else []
+            elif lies_in(one[0], arrival):
+                here.append(one)
         for config, revision in here:
             if not wants(config, arrival):
                 log.info("%s is no data to connector %s, by its name", arrival.uri, config.name)

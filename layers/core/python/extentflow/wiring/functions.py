@@ -13,15 +13,16 @@ from functools import partial
 
 from extentflow.arrivals import Arrival
 from extentflow.connectors import ConnectorConfig
+from extentflow.connectors.sources import LOCAL_FILE
 from extentflow.engines.dispatch import Dispatch
 from extentflow.engines.queue import QueueWorker
 from extentflow.errors import Misconfigured
-from extentflow.ledger import ConnectorState
+from extentflow.ledger import ConnectorState, ConnectorVersion
 from extentflow.model import ObjectVersion
 from extentflow.planner import Intake
 from extentflow.queues import Queue
 from extentflow.queues.sqs import SqsQueue
-from extentflow.reception import Reception
+from extentflow.reception import Reception, Unparsed
 from extentflow.reconciliation import Reconciliation, Territory
 from extentflow.settings import WorkerSettings, variable
 from extentflow.wiring.announcing import (
@@ -37,6 +38,8 @@ HIDE_SECONDS = 180.0
 QUEUES = ("arrivals_queue_url", "arrivals_dlq_url", "extents_queue_url", "extents_dlq_url")
 # Where files may be listed that somebody is still writing.
 SETTLING = frozenset({"localfile", "ontaps3"})
+# How people may have written a bucket's key in a connector that cannot be parsed.
+_BUCKETS = ("aws.s3.bucket.name", "s3.bucket.name")
 
 
 class Deadline:
@@ -142,10 +145,15 @@ class SiteSurroundings:
         self._site = site
         self._prepared = False
 
-    def connectors(self) -> Iterator[tuple[ConnectorConfig, int]]:
+    def connectors(self) -> Iterator[tuple[ConnectorConfig, int] | Unparsed]:
         """See `Surroundings`."""
         for stored in self._site.ledger.connectors():
-            yield self._site.config(stored.name, stored.revision), stored.revision
+            try:
+                config = self._config(stored.name, stored.revision)
+            except Misconfigured as exc:
+                yield _unparsed(stored, exc)
+            else:
+                yield config, stored.revision
 
     def state(self, config: ConnectorConfig) -> ConnectorState:
         """See `Surroundings`."""
@@ -168,10 +176,27 @@ class SiteSurroundings:
 
     def territory(self, connector: str, revision: int) -> Territory:
         """See `reconciliation.Surroundings`."""
-        config = self._site.config(connector, revision)
+        config = self._config(connector, revision)
         store = self._site.store(config, revision)
         return Territory(config, store, settles=config.endpoint_type in SETTLING)
 
     def cluster(self) -> str:
         """See `Surroundings`."""
         return self._site.broker.cluster
+
+    def _config(self, connector: str, revision: int) -> ConnectorConfig:
+        try:
+            return self._site.config(connector, revision)
+        except Misconfigured as exc:
+            which = f"connector {connector}, revision {revision}, cannot be read"
+            raise Misconfigured([f"{which}: {problem}" for problem in exc.problems]) from exc
+
+
+def _unparsed(stored: ConnectorVersion, error: Misconfigured) -> Unparsed:
+    """Say where a connector reads without parsing it, as far as it says so."""
+    config = stored.config
+    local = config.get("endpoint.type", "").strip().lower() == LOCAL_FILE
+    names = ("directory",) if local else _BUCKETS
+    found = next((config[name].strip() for name in names if name in config), "")
+    where = found.rstrip("/") or found
+    return Unparsed(error, where, config.get("aws.s3.prefix", ""))
