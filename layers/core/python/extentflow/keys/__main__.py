@@ -49,8 +49,8 @@ A **reference** is the whole value, one of
   another region.
 
 Workers look it up when they use it; what is stored and what travels to executors is the reference.
-A secret is remembered for five minutes. Let the old value work for so long after a rotation;
-only where brokers refuse it is the new one asked for at once. Functions need
+A secret is remembered for five minutes, and asked for anew where brokers or a store refuse it: what
+was begun with the old one is tried again with the new one. Functions need
 `secretsmanager:GetSecretValue` on the secret, and get it for what declared connectors name.
 """
 

@@ -3,7 +3,7 @@
 registry   built-in adapters by name        site     what a process has of the outside world
 options    connector settings -> options    worker   a site with a slot: `open_worker`
 checking   a connector, before it is stored engine   a site with workers: `open_engine`
-announcing who hears of ends of jobs
+announcing who hears of ends of jobs        rotation secrets that a store refuses
 """
 
 from extentflow.wiring.checking import check_connector

@@ -50,16 +50,19 @@ class References:
 
 
 def store_options(
-    config: ConnectorConfig, look_up: References, *, retry_seconds: float
+    config: ConnectorConfig, look_up: References, *, retry_seconds: float, anew: bool = False
 ) -> StoreOptions:
-    """Return how to reach the connector's object store, by its secrets as they are now."""
+    """Return how to reach the connector's object store, by its secrets as they are now.
+
+    With `anew` those that are remembered are asked for again.
+    """
     credentials = {
         "aws.access.key.id": config.access_key_id,
         "aws.secret.access.key": config.secret_access_key,
         "aws.sts.role.arn": config.role_arn,
         "aws.sts.role.external.id": config.role_external_id,
     }
-    found = look_up({name: value for name, value in credentials.items() if value})
+    found = look_up({name: value for name, value in credentials.items() if value}, anew=anew)
     return StoreOptions(
         endpoint=config.endpoint,
         region=config.region,

@@ -36,6 +36,7 @@ from extentflow.storage import ObjectStore, RangeSource, StoreOptions, open_stor
 from extentflow.storage.ranges import RangeReader
 from extentflow.wiring import options
 from extentflow.wiring.registry import parse_connector
+from extentflow.wiring.rotation import RotatedStore
 
 log = logging.getLogger(__name__)
 
@@ -131,8 +132,16 @@ class Site:
         return self._configs[name, revision]
 
     def topic_of(self, job: Job) -> str:
-        """Return the topic of a job's records."""
-        return self.config(job.connector, job.revision).topic_for(job.version)
+        """Return the topic of a job's records; its template where that makes no legal name.
+
+        Raises:
+            Misconfigured: the connector cannot be read.
+        """
+        config = self.config(job.connector, job.revision)
+        try:
+            return config.topic_for(job.version)
+        except Misconfigured:
+            return config.topic
 
     def revision(self, extent: Extent) -> int:
         """Return the connector revision that the extent's job pins."""
@@ -149,13 +158,24 @@ class Site:
 
     def store(self, config: ConnectorConfig, revision: int) -> ObjectStore:
         """Return the connector's object store; one client per process, revision and secrets."""
-        chosen = options.store_options(
-            config, self._references, retry_seconds=self.settings.retry_timeout_seconds
-        )
+        chosen = self._store_options(config)
         key = (config.name, revision, chosen)
         if key not in self._stores:
-            self._stores[key] = open_store(config.endpoint_type, chosen)
+            store = open_store(config.endpoint_type, chosen)
+            if config.secret_access_key:
+                store = RotatedStore(
+                    store, lambda: self._store_options(config, anew=True) != chosen
+                )
+            self._stores[key] = store
         return self._stores[key]
+
+    def _store_options(self, config: ConnectorConfig, *, anew: bool = False) -> StoreOptions:
+        return options.store_options(
+            config,
+            self._references,
+            retry_seconds=self.settings.retry_timeout_seconds,
+            anew=anew,
+        )
 
     def fetched_bytes(self) -> int:
         """Bytes that this process has read from its stores so far."""

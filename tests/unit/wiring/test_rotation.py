@@ -1,0 +1,108 @@
+"""A refused secret that was rotated is no reason to fail anything; any other one is."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from extentflow.connectors import ConnectorConfig
+from extentflow.credentials.secretsmanager import SecretsManager
+from extentflow.errors import AccessDenied, StoreUnavailable
+from extentflow.model import ObjectVersion
+from extentflow.settings import WorkerSettings
+from extentflow.storage import ObjectStore, StoreOptions
+from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
+from extentflow.wiring import Site, parse_connector, site
+from extentflow.wiring.options import References
+from extentflow.wiring.rotation import RotatedStore
+
+if TYPE_CHECKING:
+    from mypy_boto3_secretsmanager import SecretsManagerClient
+
+DENIED = [Fault("denied", operation) for operation in ("head", "read", "list")]
+CALLS: dict[str, Callable[[ObjectStore, ObjectVersion], object]] = {
+    "head": lambda store, version: store.head(version.bucket, version.key),
+    "read": lambda store, version: store.read(version, 0, 1),
+    "list": lambda store, version: list(store.list(version.bucket)),
+    "pages": lambda store, version: list(store.pages(version.bucket)),
+}
+
+
+@pytest.fixture
+def memory() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("rotated", [True, False], ids=["rotated", "as before"])
+def test_a_refusal_passes_only_where_the_secrets_are_others_now(
+    memory: MemoryStore,
+    name: str,
+    rotated: bool,  # noqa: FBT001
+) -> None:
+    version = memory.put("bucket", "key", b"abc")
+    store = RotatedStore(FaultyStore(memory, *DENIED), lambda: rotated)
+
+    with pytest.raises(StoreUnavailable if rotated else AccessDenied, match="refused, by script"):
+        CALLS[name](store, version)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_is_not_refused_is_answered_and_no_secret_asked_for(
+    memory: MemoryStore, name: str
+) -> None:
+    version = memory.put("bucket", "key", b"abc")
+
+    def never() -> bool:
+        raise AssertionError("nobody was refused")
+
+    store = RotatedStore(memory, never)
+
+    assert CALLS[name](store, version) == CALLS[name](memory, version)
+    assert store.fetched_bytes == memory.fetched_bytes
+
+
+def test_the_next_try_after_a_rotation_reads_with_the_new_secret(
+    memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = memory.put("bucket", "key", b"abc")
+
+    def opened(_kind: str, chosen: StoreOptions) -> ObjectStore:
+        return FaultyStore(memory, *(DENIED if chosen.secret_access_key == "first" else ()))
+
+    kept = Kept("first")
+    monkeypatch.setattr(site, "open_store", opened)
+    ours, config = Site(WorkerSettings(bootstrap_servers="127.0.0.1:1")), connector()
+    secrets = SecretsManager(open_client=lambda _region: cast("SecretsManagerClient", kept))
+    ours.__dict__.update(_references=References(secrets))
+    begun = ours.store(config, 1)
+    with pytest.raises(AccessDenied):
+        begun.read(version, 0, 3)
+
+    kept.secret = "second"
+
+    with pytest.raises(StoreUnavailable, match="the secrets were rotated since"):
+        begun.read(version, 0, 3)
+    assert ours.store(config, 1).read(version, 0, 3) == b"abc"
+
+
+class Kept:
+    """One secret, whichever is asked for."""
+
+    def __init__(self, secret: str) -> None:
+        self.secret = secret
+
+    def get_secret_value(self, **_asked: str) -> dict[str, str]:
+        return {"SecretString": self.secret}
+
+
+def connector() -> ConnectorConfig:
+    return parse_connector(
+        {
+            "name": "s",
+            "topic": "records",
+            "aws.s3.bucket.name": "bucket",
+            "aws.access.key.id": "id",
+            "aws.secret.access.key": "${secretsmanager:orders}",
+        }
+    )
