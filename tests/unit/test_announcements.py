@@ -249,7 +249,7 @@ def test_a_job_that_is_replayed_while_its_end_is_told_keeps_its_next_end_to_tell
     assert list(told.world.ledger.unannounced(10)) == [ended]
 
 
-def test_a_job_whose_connector_cannot_be_read_keeps_nobody_else_from_being_told(
+def test_a_job_whose_connector_cannot_be_read_is_told_without_a_topic(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     told = Told()
@@ -263,10 +263,27 @@ def test_a_job_whose_connector_cannot_be_read_keeps_nobody_else_from_being_told(
     with caplog.at_level(logging.WARNING):
         count = replace(told.announcements, topic=topic).sweep(10)
 
-    assert count == 1
-    assert told.now(readable).announced
-    assert not told.now(unreadable).announced
-    assert f"{unreadable.id} is not announced: no revision 1" in caplog.text
+    assert count == 2
+    assert {event.job: event.topic for event in told.second.events} == {
+        unreadable.id: "",
+        readable.id: TOPIC,
+    }
+    assert told.now(unreadable).announced
+    assert f"{unreadable.id} is announced without a topic: no revision 1" in caplog.text
+
+
+def test_jobs_without_a_topic_are_not_in_the_way_of_a_sweep() -> None:
+    told = Told()
+    jobs = told.ended(3)
+
+    def topic(_job: Job) -> str:
+        raise Misconfigured("the key makes no topic name")
+
+    announcements = replace(told.announcements, topic=topic)
+    counts = [announcements.sweep(2) for _ in range(3)]
+
+    assert counts == [2, 1, 0]
+    assert {event.job for event in told.second.events} == {job.id for job in jobs}
 
 
 # -- sweeping -------------------------------------------------------------------------------------

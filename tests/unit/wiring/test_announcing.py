@@ -7,7 +7,7 @@ import pytest
 from extentflow.announcers.eventbridge import EventBridgeAnnouncer
 from extentflow.announcers.kafka import KafkaAnnouncer
 from extentflow.engines.queue import QueueWorker
-from extentflow.errors import Retryable, SinkUnavailable
+from extentflow.errors import Misconfigured, Retryable, SinkUnavailable
 from extentflow.ledger import Ledger
 from extentflow.model import Job, JobState, ObjectVersion, Plan
 from extentflow.settings import WorkerSettings
@@ -55,6 +55,19 @@ def test_an_event_names_the_topic_that_the_jobs_revision_says() -> None:
     assert open_announcements(site(ledger=ledger)).topic(JOB) == "old.in.k"
 
 
+def test_an_event_names_the_template_where_the_key_makes_no_topic_of_it() -> None:
+    ledger = MemoryLedger()
+    ledger.put_connector("c", {"name": "c", "aws.s3.bucket.name": "shop", "topic": "in.{key}"})
+    job = replace(JOB, version=replace(JOB.version, key="my file.csv"))
+
+    assert open_announcements(site(ledger=ledger)).topic(job) == "in.{key}"
+
+
+def test_a_connector_that_is_gone_has_no_topic() -> None:
+    with pytest.raises(Misconfigured, match="no revision 1 of connector c"):
+        open_announcements(site()).topic(JOB)
+
+
 def test_a_sweep_without_anything_to_tell_needs_no_broker() -> None:
     assert sweep_announcements(site(), 10) == 0
 
@@ -90,12 +103,9 @@ def queue_worker(seconds_left: float) -> QueueWorker:
     )
 
 
-def test_a_queue_worker_announces_while_there_is_time_for_an_outage(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    queue_worker(ANNOUNCING_SECONDS).ended(JOB.in_state(JobState.DONE))
-
-    assert f"{JOB.id} is not announced: the ledger has no revision 1" in caplog.text
+def test_a_queue_worker_announces_while_there_is_time_for_an_outage() -> None:
+    with pytest.raises(SinkUnavailable):
+        queue_worker(ANNOUNCING_SECONDS).ended(JOB.in_state(JobState.DONE))
 
 
 def test_a_queue_worker_leaves_an_end_to_others_when_time_is_short() -> None:

@@ -12,7 +12,7 @@ one job the higher `reopened` is the later one.
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -33,8 +33,8 @@ PAGE_EVENTS = 50
 class JobEvent:
     """One end of one job, of schema version 1 (docs/events.md).
 
-    `records` and `bad` count what is committed, that of failed extents included. `ended` is in
-    seconds since the epoch.
+    `records` and `bad` count what is committed, that of failed extents included. `topic` is empty
+    where the connector cannot be read. `ended` is in seconds since the epoch.
     """
 
     job: str
@@ -101,7 +101,10 @@ class Announcer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Announcements:
-    """Tells ends of jobs to every announcer. `topic` returns the topic of a job's records."""
+    """Tells ends of jobs to every announcer. `topic` returns the topic of a job's records.
+
+    Where it raises Misconfigured, the end is told without a topic.
+    """
 
     ledger: Ledger
     announcers: Sequence[Announcer]
@@ -114,8 +117,7 @@ class Announcements:
     def announce(self, jobs: Iterable[Job]) -> int:
         """Announce the ends of final jobs, as the ledger has them; return how many were told.
 
-        Jobs that are open or announced are passed over. A job whose connector cannot be read any
-        more is logged and stays unannounced.
+        Jobs that are open or announced are passed over.
 
         Raises:
             Retryable, Misconfigured: an announcer or the ledger; what was not told to all stays
@@ -124,13 +126,12 @@ class Announcements:
         waiting = (job for job in jobs if not (job.state.open or job.announced))
         told = 0
         while page := list(islice(waiting, PAGE_EVENTS)):
-            events = dict(self._events(page))
-            if events:
-                for announcer in self.announcers:
-                    announcer.announce(list(events.values()))
-            for job in events:
+            events = [self._event(job) for job in page]
+            for announcer in self.announcers:
+                announcer.announce(events)
+            for job in page:
                 self.ledger.announced(job)
-            told += len(events)
+            told += len(page)
         return told
 
     def sweep(self, limit: int) -> int:
@@ -146,16 +147,14 @@ class Announcements:
         for announcer in self.announcers:
             announcer.close()
 
-    def _events(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, JobEvent]]:
-        for job in jobs:
-            try:
-                topic = self.topic(job)
-            except Misconfigured as exc:
-                log.warning("the end of job %s is not announced: %s", job.id, exc)
-            else:
-                yield job, self._event(job, topic)
+    def _topic(self, job: Job) -> str:
+        try:
+            return self.topic(job)
+        except Misconfigured as exc:  # an end that is not told would be in others' way for ever
+            log.warning("the end of job %s is announced without a topic: %s", job.id, exc)
+            return ""
 
-    def _event(self, job: Job, topic: str) -> JobEvent:
+    def _event(self, job: Job) -> JobEvent:
         totals = committed(self.ledger, job)
         return JobEvent(
             job=job.id,
@@ -168,7 +167,7 @@ class Announcements:
             failed=totals.failed,
             records=totals.records,
             bad=totals.bad,
-            topic=topic,
+            topic=self._topic(job),
             generation=job.generation,
             reopened=job.reopened,
             ended=job.ended,
