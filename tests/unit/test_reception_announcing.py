@@ -38,11 +38,18 @@ def test_a_job_that_goes_on_to_workers_is_not_announced() -> None:
     assert announcer.events == []
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (BusUnavailable("no bus answers"), "no bus answers"),
+        (ZeroDivisionError("oh"), "unexpected error"),
+    ],
+)
 def test_what_cannot_be_announced_never_makes_a_message_come_again(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, error: Exception, said: str
 ) -> None:
     def away(_jobs: Sequence[Job]) -> None:
-        raise BusUnavailable("no bus answers")
+        raise error
 
     desk = Desk()
     body = desk.put(b"")
@@ -50,4 +57,4 @@ def test_what_cannot_be_announced_never_makes_a_message_come_again(
     (received,) = replace(desk.reception(), announce=away).take(body)
 
     assert [job.state for job in received.jobs] == [JobState.DONE]
-    assert "ends of jobs are announced later: no bus answers" in caplog.text
+    assert f"ends of jobs are announced later: {said}" in caplog.text

@@ -167,6 +167,8 @@ class Reception:
             self.announce(jobs)
         except ExtentflowError as exc:
             log.warning("ends of jobs are announced later: %s", exc)
+        except Exception:  # what was kept for people must not be kept twice
+            log.exception("ends of jobs are announced later: unexpected error")
 
     def receive(self, arrival: Arrival) -> Received:
         """Register and start a job per connector that wants the object; harmless when repeated.
