@@ -30,6 +30,7 @@ from extentflow.engines.dispatch import Dispatch
 from extentflow.engines.queue import PAUSED_RECEIVES
 from extentflow.errors import (
     AccessDenied,
+    BucketGone,
     Conflict,
     CorruptObject,
     LedgerUnavailable,
@@ -553,6 +554,20 @@ def test_an_object_that_is_gone_makes_no_job() -> None:
 
     assert received == Received()
     assert desk.jobs() == []
+
+
+def test_an_object_whose_bucket_is_missing_is_kept_with_the_reason() -> None:
+    desk = Desk(
+        connectors_=[(ORDERS, 1), (SMALL, 1)],
+        errors={"orders": BucketGone("s3://bucket: no such bucket at https://grid")},
+    )
+
+    desk.take(desk.put(b"abcd"))
+
+    assert [job.connector for job in desk.jobs()] == ["small"]
+    (kept,) = desk.kept.messages
+    assert kept.reason.endswith("s3://bucket: no such bucket at https://grid")
+    assert json.loads(kept.body)["key"] == "key"
 
 
 def test_the_version_that_was_announced_is_the_one_that_is_pinned() -> None:

@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 from tests.unit.storage.conftest import OpenStore
 from tests.unit.storage.loopback import Loopback, Reply, Request, error
 
-from extentflow.errors import AccessDenied, Misconfigured, ObjectGone, Permanent
+from extentflow.errors import AccessDenied, BucketGone, Misconfigured, ObjectGone, Permanent
 from extentflow.model import ObjectVersion
 from extentflow.storage import StoreOptions
 from extentflow.storage.s3 import Limits, S3Store
@@ -84,7 +84,7 @@ def test_a_missing_key_is_named(store: S3Store, server: Loopback) -> None:
 def test_a_missing_bucket_is_named_although_head_cannot_say_so(
     store: S3Store, server: Loopback
 ) -> None:
-    with pytest.raises(ObjectGone, match=f"s3://nowhere: no such bucket at {server.url}"):
+    with pytest.raises(BucketGone, match=f"s3://nowhere: no such bucket at {server.url}"):
         store.head("nowhere", "key")
 
 

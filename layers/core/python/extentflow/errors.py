@@ -14,6 +14,7 @@ provider's errors in one place, with `raise ... from exc`.
     │   └── Fenced                somebody else owns our slot by now; acquire anew
     ├── Permanent                 retrying changes nothing; a person has to act
     │   ├── ObjectGone            the pinned version no longer exists
+    │   │   └── BucketGone        there is not even its bucket
     │   ├── ObjectChanged         the object was replaced since it was planned
     │   ├── AccessDenied          credentials are missing or lack a permission
     │   ├── CorruptObject         the bytes contradict their format
@@ -70,6 +71,10 @@ class Permanent(ExtentflowError):  # noqa: N818
 
 class ObjectGone(Permanent):
     """The pinned object version does not exist (any more)."""
+
+
+class BucketGone(ObjectGone):
+    """There is no such bucket; that says nothing about an object that was announced."""
 
 
 class ObjectChanged(Permanent):

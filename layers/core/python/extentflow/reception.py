@@ -27,6 +27,7 @@ from extentflow.connectors.names import hidden
 from extentflow.engines.queue import PAUSED_RECEIVES
 from extentflow.errors import (
     AccessDenied,
+    BucketGone,
     ExtentflowError,
     Misconfigured,
     ObjectGone,
@@ -210,6 +211,8 @@ class Reception:
     def _job(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> Job | None:
         try:
             version = self.surroundings.head(config, revision, arrival)
+        except BucketGone:  # no deletion: a name or an endpoint is wrong
+            raise
         except ObjectGone as exc:
             log.warning("%s was announced, and is gone: %s", arrival.uri, exc)
             return None

@@ -12,6 +12,7 @@ from http import HTTPStatus
 
 from extentflow.errors import (
     AccessDenied,
+    BucketGone,
     ExtentflowError,
     Misconfigured,
     ObjectGone,
@@ -127,9 +128,9 @@ class Refusal:
         )
 
 
-def bucket_gone(where: str, endpoint: str) -> ObjectGone:
+def bucket_gone(where: str, endpoint: str) -> BucketGone:
     """Return the error for a bucket that does not exist."""
-    return ObjectGone(
+    return BucketGone(
         f"{where}: no such bucket at {endpoint}; create it, or correct aws.s3.bucket.name"
     )
 
