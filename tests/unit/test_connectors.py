@@ -456,6 +456,8 @@ def test_a_converter_that_is_not_built_is_refused() -> None:
         ("topic", "bad topic", "' ' is no character of a topic name"),
         ("topic", "..", "no topic name"),
         ("topic", "{key", "'{' is no character"),
+        ("topic", "extentflow.jobs", "names that begin with extentflow. are extentflow's own"),
+        ("topic", "extentflow.{key}", "names that begin with extentflow. are extentflow's own"),
         ("topic", "x" * 250, "250 characters; a topic name has 249 at most"),
         ("aws.s3.bucket.name", "s3://lake", "write the bare name"),
         ("aws.s3.bucket.name", "lake/in", "write the bare name"),
@@ -736,6 +738,8 @@ def test_a_topic_is_made_from_its_template(
         ("{key}", "a b.csv", "' ' is no character of a topic name"),
         ("{key}", "x" * 250, "250 characters"),
         ("{key}", "..", "no topic name"),
+        ("{key}", "extentflow.jobs", "names that begin with extentflow. are extentflow's own"),
+        ("{key}", "extentflow/progress", "names that begin with extentflow. are extentflow's own"),
         ("o{extension}", "data", "the key has no extension"),
     ],
 )

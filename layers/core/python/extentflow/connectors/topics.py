@@ -1,8 +1,8 @@
 """Topic names and the templates they are made from.
 
-Owns: which names Kafka takes, and what the placeholders mean. Refuses to know: whether a topic
-exists. Slashes become dots, since keys are full of them; nothing else is ever replaced, a name that
-Kafka would not take is an error.
+Owns: which names Kafka takes, which are kept for our own topics, and what the placeholders mean.
+Refuses to know: whether a topic exists. Slashes become dots, since keys are full of them; nothing
+else is ever replaced, a name that Kafka would not take is an error.
 
     {bucket}     the bucket
     {prefix}     aws.s3.prefix, without slashes at its ends
@@ -17,17 +17,22 @@ from extentflow.keys import nearest, plain
 PLACEHOLDERS = ("bucket", "prefix", "key", "extension")
 MAX_TOPIC_CHARACTERS = 249
 
+# Our own topics (progress, jobs): a key must never lead to them, nor may anybody write there.
+RESERVED_PREFIX = "extentflow."
+
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _ILLEGAL = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def illegal(topic: str) -> str | None:
-    """Return why Kafka would not take `topic` as a name; None where it would."""
+    """Return why `topic` cannot be a name, for Kafka or for us; None where it can."""
     match = _ILLEGAL.search(topic)
     if match:
         return f"{match[0]!r} is no character of a topic name; use letters, digits, . _ -"
     if topic in {"", ".", ".."}:
         return "no topic name; write one with letters or digits"
+    if topic.startswith(RESERVED_PREFIX):
+        return f"names that begin with {RESERVED_PREFIX} are extentflow's own; choose another"
     if len(topic) > MAX_TOPIC_CHARACTERS:
         return f"{len(topic)} characters; a topic name has {MAX_TOPIC_CHARACTERS} at most"
     return None
