@@ -8,7 +8,7 @@ of uploads. Refuses to know: what functions do, who uploads, what is shown.
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -111,10 +111,12 @@ class LocalEventPath:
         uploads: bool = True,
         buckets: Collection[str] = (),
         observe: Observe = lambda _delivery: None,
+        unheard: Callable[[], object] = lambda: None,
     ) -> Iterator[EventSource]:
         """Run the functions; the ledger has to be there.
 
-        With `uploads` they hear of every upload to `buckets`, or to any bucket where none is named.
+        With `uploads` they hear of every upload to `buckets`, or to any bucket where none is named;
+        `unheard` is called when they hear of none any more.
 
         Raises:
             Misconfigured, LocalStackError: as `EventSource`.
@@ -131,7 +133,7 @@ class LocalEventPath:
         self._declare_sources()
         with (
             EventSource(self.deployment, place, observe=observe) as source,
-            self._notifying(buckets) if uploads else nullcontext(),
+            self._notifying(buckets, unheard) if uploads else nullcontext(),
         ):
             yield source
 
@@ -160,7 +162,7 @@ class LocalEventPath:
         client.close()
 
     @contextmanager
-    def _notifying(self, buckets: Collection[str]) -> Iterator[None]:
+    def _notifying(self, buckets: Collection[str], unheard: Callable[[], object]) -> Iterator[None]:
         weed = self.stack.toolbox.weed()
         (s3,) = (state for state in self.stack.state() if state.name == "s3")
         notifier = Notifier(
@@ -168,6 +170,7 @@ class LocalEventPath:
             to_queue(self.deployment.sqs, self.deployment.outputs["ArrivalsQueueUrl"]),
             self.directory / "uploads.log",
             buckets=buckets,
+            ended=unheard,
         )
         notifier.start()
         try:

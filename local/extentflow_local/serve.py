@@ -101,8 +101,11 @@ def serve(
         http_port=receiver_port or settings.ports["receiver"],
     )
     _initialise(path)
+    unheard = threading.Event()
     with path.run(
-        buckets=bucket or (), observe=lambda delivery: notes.print(_line(delivery))
+        buckets=bucket or (),
+        observe=lambda delivery: notes.print(_line(delivery)),
+        unheard=unheard.set,
     ) as source:
         _remember(path)
         url = source.url if path.deployment.routes else None
@@ -112,10 +115,16 @@ def serve(
             notes.print(f"uploads to {_listed(bucket)} at {stack.endpoint('s3')} are announced")
             _explain(path, url, notes, own=sources is None)
         with suppress(KeyboardInterrupt):
-            threading.Event().wait()
+            unheard.wait()
+        failed = unheard.is_set()
         for number in _STOPS:
             signal.signal(number, signal.SIG_IGN)
         notes.print(f"stopping; what runs has {GRACE_SECONDS:.0f} s to end")
+    if failed:
+        raise ServiceFailed(
+            "uploads could not be announced any more, as written above; run `extentflow serve`"
+            " again, the reconciler finds what was uploaded meanwhile"
+        )
 
 
 def queues_of(stack: Stack) -> dict[str, str]:

@@ -8,7 +8,8 @@ Owns: following the server's log of changes, sending. Refuses to know: changes, 
        +---- the server went away, or its log ended: again, a bit before that --+
 
 The log stays when nobody reads it: what is uploaded while the queue or this reader is away is told
-later. What was uploaded before the start is not told; the reconciler finds it.
+later. What was uploaded before the start is not told, nor a change that cannot be read; the
+reconciler finds both.
 """
 
 import logging
@@ -36,6 +37,7 @@ _NANOSECONDS = 1_000_000_000
 # The command that prints the log of changes of the last so many seconds, and then goes on.
 Follow = Callable[[int], Sequence[str]]
 Send = Callable[[str], object]
+_ODD = (AttributeError, LookupError, TypeError, ValueError)
 
 
 def to_queue(endpoint: str, url: str) -> Send:
@@ -55,7 +57,8 @@ class Notifier:
     """Follows and tells, from `start` to `stop`, on a thread of its own.
 
     `send` returns when the document is kept, and raises when it may not be. Without `buckets` it
-    tells of every bucket. What `follow` complains of goes to the file `output`.
+    tells of every bucket. What `follow` complains of goes to the file `output`. `ended` is called
+    when nothing is told any more, whatever the reason.
     """
 
     def __init__(
@@ -65,12 +68,14 @@ class Notifier:
         output: Path,
         *,
         buckets: Collection[str] = (),
+        ended: Callable[[], object] = lambda: None,
         clock: Clock = _CLOCK,
     ) -> None:
         self._follow = follow
         self._send = send
         self._output = output
         self._buckets = buckets
+        self._ended = ended
         self._clock = clock
         self._told_ns = 0
         self._stopping = threading.Event()
@@ -102,6 +107,12 @@ class Notifier:
         self._thread.join(seconds)
 
     def _run(self) -> None:
+        try:
+            self._tell_all()
+        finally:
+            self._ended()
+
+    def _tell_all(self) -> None:
         while (process := self._begin()) is not None:
             try:
                 for change in documents(process.stdout or ()):
@@ -135,7 +146,11 @@ class Notifier:
         moment_ns = int(str(change["tsNs"]))
         if moment_ns <= self._told_ns:
             return
-        upload = upload_of(change)
+        try:
+            upload = upload_of(change)
+        except _ODD as exc:
+            log.warning("a change that cannot be read (%r) is not told: %.500s", exc, change)
+            upload = None
         wanted = upload and (not self._buckets or upload.version.bucket in self._buckets)
         if upload is None or not wanted or self._sent(notification(upload)):
             self._told_ns = moment_ns

@@ -41,7 +41,11 @@ class Upload:
 
 
 def upload_of(change: Mapping[str, Any]) -> Upload | None:
-    """Return the upload that a change of a file is; None for every other change."""
+    """Return the upload that a change of a file is; None for every other change.
+
+    Raises:
+        AttributeError, LookupError, TypeError, ValueError: its form is none that is known here.
+    """
     old, new = change["eventNotification"]["oldEntry"], change["eventNotification"]["newEntry"]
     if new is None or new["isDirectory"] or (old is not None and _data(old) == _data(new)):
         return None

@@ -1,0 +1,91 @@
+"""What is told of a log of changes that holds something odd, and that the end is heard of."""
+
+import base64
+import json
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extentflow.arrivals.notifications import news_of
+from extentflow_local.event_source.notifier import Follow, Notifier
+
+PATIENCE_SECONDS = 30.0
+COUNT = "X-Seaweedfs-Multipart-Parts-Count"
+
+
+def change(number: int, *, md5: str | None = "YQ==", **changes: Any) -> dict[str, Any]:  # noqa: ANN401
+    """What the server says of a new file, after the start of any notifier of these tests."""
+    entry = {
+        "name": f"k{number}",
+        "isDirectory": False,
+        "chunks": [],
+        "content": "YQ==",
+        "extended": None,
+        "attributes": {"md5": md5, "fileSize": "1"},
+        **changes,
+    }
+    told = {"oldEntry": None, "newEntry": entry, "newParentPath": "/buckets/b"}
+    moment = time.time_ns() + 10**12 + number
+    return {"tsNs": str(moment), "eventNotification": told}
+
+
+def printing(folder: Path, *changes: dict[str, Any]) -> Follow:
+    """Return a command that prints a log and ends."""
+    log = folder / "log.json"
+    log.write_text("".join(f"{json.dumps(one, indent=2)}\n" for one in changes))
+    program = f"import pathlib; print(pathlib.Path({str(log)!r}).read_text(), end='')"
+    return lambda _seconds: [sys.executable, "-c", program]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        change(1, md5=None),
+        change(1, md5="a"),
+        change(1, extended={COUNT: base64.b64encode(b"many").decode()}),
+        change(1, extended=[1]),
+        {"tsNs": change(1)["tsNs"]},
+        {**change(1), "eventNotification": None},
+    ],
+    ids=["no digest", "half a digest", "parts", "marks", "nothing", "null"],
+)
+def test_a_change_that_cannot_be_read_is_left_out_and_the_next_one_told(
+    odd: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys: list[str] = []
+    told, ended = threading.Event(), threading.Event()
+
+    def send(document: str) -> None:
+        keys.extend(arrival.key for arrival in news_of(document).arrivals)
+        told.set()
+
+    follow = printing(tmp_path, odd, change(2))
+    notifier = Notifier(follow, send, tmp_path / "output", ended=ended.set)
+    notifier.start()
+
+    assert told.wait(PATIENCE_SECONDS)
+    assert not ended.is_set()
+    notifier.stop()
+    notifier.join(PATIENCE_SECONDS)
+    assert keys == ["k2"]
+    assert ended.is_set()
+    assert "a change that cannot be read" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_notifier_that_dies_says_so(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def follow(_seconds: int) -> Sequence[str]:
+        raise FileNotFoundError("no such program")
+
+    notifier = Notifier(follow, print, tmp_path / "output", ended=ended.set)
+    notifier.start()
+
+    assert ended.wait(PATIENCE_SECONDS)
+    notifier.join(PATIENCE_SECONDS)
