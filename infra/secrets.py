@@ -15,9 +15,19 @@ PROVIDER = "secretsmanager"
 
 
 def referred(config: Mapping[str, str]) -> frozenset[str]:
-    """Return names and ARNs of the secrets that a checked flat map refers to."""
-    found = map(Reference.parse, config.values())
+    """Return names and ARNs of the secrets that a checked flat map refers to.
+
+    Some keys take any text. What looks like a reference there, and is none, is that text.
+    """
+    found = map(_reference, config.values())
     return frozenset(one.path for one in found if one is not None and one.provider == PROVIDER)
+
+
+def _reference(text: str) -> Reference | None:
+    try:
+        return Reference.parse(text)
+    except ValueError:
+        return None
 
 
 def read(scope: Construct, names: Iterable[str], key_arns: Iterable[str]) -> Iterator[Grant]:

@@ -24,6 +24,7 @@ from tests.support.synthesis import (
 
 from extentflow.errors import Misconfigured
 from extentflow.settings import load, variable
+from extentflow.wiring import check_connector
 
 STORE_ARN = "arn:aws:secretsmanager:eu-central-1:111122223333:secret:grid-AbCdEf"
 FAR_ARN = "arn:aws:secretsmanager:us-east-1:111122223333:secret:far-AbCdEf"
@@ -130,6 +131,13 @@ def test_a_secret_of_another_region_needs_a_path_there(bench: Bench) -> None:
     assert problem.startswith(f"secretive.yaml: secret {FAR_ARN}: ")
     assert "leads to eu-central-1 only" in problem
     bench.stack(reaching(nat=True))
+
+
+def test_text_that_only_looks_like_a_reference_names_no_secret() -> None:
+    config = {**ORDERS, "input.format": "csv", "csv.null": "${x}"}
+    assert check_connector(config).csv_null == "${x}"
+
+    assert referred({**config, "ssl.key.pem": f"${{secretsmanager:{STORE_ARN}}}"}) == {STORE_ARN}
 
 
 @pytest.mark.parametrize("stage", ["plain", "vpc"])
