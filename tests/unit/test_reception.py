@@ -51,6 +51,7 @@ from extentflow.testing.stores import MemoryStore
 
 ORDERS = ConnectorConfig(name="orders", topic="orders", s3_bucket="bucket", format="text")
 SMALL = replace(ORDERS, name="small", extent_bytes=4)
+CONFLICT = Conflict("the job delivers to another Kafka cluster")
 
 
 @dataclass
@@ -481,11 +482,10 @@ def test_a_paused_connector_makes_the_message_come_again_and_loses_no_job() -> N
     assert desk.kept.messages == []
 
 
-def test_a_paused_connectors_message_goes_on_as_a_copy_before_its_receives_end_it() -> None:
+def test_a_paused_connectors_arrival_goes_on_as_a_copy_before_its_receives_end_it() -> None:
     desk = Desk(states={"small": ConnectorState.PAUSED})
-    unread = {"eventSource": "unheard"}
     desk.put(b"abcd")
-    body = json.dumps({"Records": [*json.loads(announced("key"))["Records"], unread]})
+    body = announced("key")
 
     with pytest.raises(NotYet):
         desk.reception().take(body, received=PAUSED_RECEIVES - 1)
@@ -493,10 +493,65 @@ def test_a_paused_connectors_message_goes_on_as_a_copy_before_its_receives_end_i
     desk.reception().take(body, received=PAUSED_RECEIVES)
 
     (copy,) = desk.arrivals.messages
-    assert (copy.body, desk.kept.messages, desk.jobs()) == (body, [], [])
+    assert (desk.kept.messages, desk.jobs()) == ([], [])
     desk.states.clear()
     desk.take(copy.body)
-    assert len(desk.jobs()) == len(desk.kept.messages) == 1
+    assert len(desk.jobs()) == 1
+
+
+def test_only_what_waits_for_a_paused_connector_goes_on_and_the_rest_is_kept_once() -> None:
+    waiting = replace(SMALL, prefix="key")
+    other = replace(SMALL, name="other", prefix="bad")
+    desk = Desk(
+        connectors_=[(waiting, 1), (other, 1)],
+        errors={"bad": CONFLICT},
+        states={"small": ConnectorState.PAUSED},
+    )
+    known = json.loads(announced("key", "bad", "unread"))["Records"]
+    body = json.dumps({"Records": [*known, {"eventSource": "unheard"}]})
+    desk.put(b"abcd")
+
+    desk.reception().take(body, received=PAUSED_RECEIVES)
+
+    assert [json.loads(copy.body)["key"] for copy in desk.arrivals.messages] == ["key"]
+    reasons = [message.reason for message in desk.kept.messages]
+    assert reasons[0].startswith("notification not understood")
+    assert reasons[1:] == [str(CONFLICT), "no connector reads s3://bucket/unread"]
+    (copy,) = desk.arrivals.messages
+    desk.states.clear()
+    desk.take(copy.body)
+    assert [job.version.key for job in desk.jobs()] == ["key"]
+    assert len(desk.kept.messages) == 3
+
+
+def test_an_error_that_nothing_helps_is_noted_while_another_connector_is_paused() -> None:
+    desk = Desk(
+        connectors_=[(ORDERS, 1), (SMALL, 1)],
+        errors={"orders": CONFLICT},
+        states={"small": ConnectorState.PAUSED},
+    )
+
+    desk.reception().take(desk.put(b"abcd"), received=PAUSED_RECEIVES)
+
+    (kept,) = desk.kept.messages
+    (copy,) = desk.arrivals.messages
+    assert (kept.reason, kept.body) == (str(CONFLICT), copy.body)
+    desk.states.clear()
+    desk.errors.clear()
+    desk.take(copy.body)
+    assert [job.connector for job in desk.jobs()] == ["orders", "small"]
+
+
+def test_every_connectors_error_is_in_the_reason() -> None:
+    desk = Desk(
+        connectors_=[(ORDERS, 1), (SMALL, 1)],
+        errors={"orders": CONFLICT, "small": CorruptObject("its footer is damaged")},
+    )
+
+    desk.take(desk.put(b"abcd"))
+
+    (kept,) = desk.kept.messages
+    assert kept.reason == f"{CONFLICT}; its footer is damaged"
 
 
 def test_only_a_pause_makes_copies() -> None:

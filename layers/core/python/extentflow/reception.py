@@ -16,7 +16,7 @@ then the message has to come again.
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -31,7 +31,6 @@ from extentflow.errors import (
     ExtentflowError,
     Misconfigured,
     ObjectGone,
-    Permanent,
     Retryable,
     UnsupportedFormat,
     reason,
@@ -103,6 +102,21 @@ class Received:
     unmatched: bool = False
 
 
+@dataclass(slots=True)
+class _Dealt:
+    """What a message came to: `kept` is documents with reasons, `again` what is not over.
+
+    `problems` say why something may not be over, whoever waits; `paused` who waits, and what else
+    is known of the same arrivals.
+    """
+
+    kept: list[tuple[str, str]]
+    found: list[Received] = field(default_factory=list)
+    again: list[Arrival] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    paused: list[str] = field(default_factory=list)
+
+
 class NotYet(Retryable):
     """A message was not dealt with completely; it has to come again, and goes on from there."""
 
@@ -112,8 +126,8 @@ class Reception:
     """Turns arrivals into jobs.
 
     `start` plans a job and sends its extents; `kept` holds for people what was not understood, and
-    what no connector wants. `arrivals` is where messages come from: a copy of one that waits for
-    days goes there. `announce` is given a message's jobs: some end when they are planned.
+    what no connector wants. `arrivals` is where messages come from: an arrival that waits for days
+    goes there again. `announce` is given a message's jobs: some end when they are planned.
     """
 
     surroundings: Surroundings
@@ -126,42 +140,50 @@ class Reception:
     def take(self, body: str, *, received: int = 1) -> list[Received]:
         """Deal with one message of the arrivals queue, of any dialect; harmless when repeated.
 
-        `received` counts its deliveries: before they can end it, it goes on as a copy where nothing
-        but a paused connector holds it back.
+        `received` counts its deliveries: before they can end it, those of its arrivals that only
+        wait for paused connectors go on as messages of their own, and the rest of it is over.
 
         Raises:
             NotYet: a connector is paused, time ran out while a job was planned, or something is
                 away; everything else in the message was dealt with.
-            QueueUnavailable, Misconfigured: a copy, or what is to be kept for people, could not be
-                sent.
+            QueueUnavailable, Misconfigured: what goes on, or what is to be kept for people, could
+                not be sent.
         """
         news = news_of(body)
         for ignored in (*news.ignored, *news.tests):
             log.info("nothing to do for %s", ignored)
-        kept = [(unread.document or body, str(unread)) for unread in news.unreadable]
-        found: list[Received] = []
-        problems: list[str] = []
+        dealt = _Dealt(kept=[(one.document or body, str(one)) for one in news.unreadable])
         for arrival in news.arrivals:
-            try:
-                found.append(self.receive(arrival))
-                if found[-1].unmatched:
-                    kept.append(_note(arrival, f"no connector reads {arrival.uri}"))
-            except _AGAIN as exc:
-                problems.append(str(exc))
-            except Permanent as exc:
-                kept.append(_note(arrival, reason(exc)))
-        problems += _unplanned(found)
-        paused = [f"connector {name} is PAUSED" for one in found for name in one.waiting]
-        if problems or (paused and received < PAUSED_RECEIVES):
-            raise NotYet("; ".join(problems + paused))
-        if paused:
-            self.arrivals.send([body])  # which keeps for people what is to be kept
-            return found
-        for document, why in kept:  # once, when the message is over
+            self._deal(arrival, dealt)
+        if dealt.problems or (dealt.paused and received < PAUSED_RECEIVES):
+            raise NotYet("; ".join(dealt.problems + dealt.paused))
+        # First, for only this may be repeated: what is kept is kept when the message is over.
+        if dealt.again:
+            self.arrivals.send([_body(arrival) for arrival in dealt.again])
+        for document, why in dealt.kept:
             log.warning("kept for people: %s", why)
             self.kept.send([document], reason=why)
-        self._tell([job for one in found for job in one.jobs])
-        return found
+        self._tell([job for one in dealt.found for job in one.jobs])
+        return dealt.found
+
+    def _deal(self, arrival: Arrival, dealt: _Dealt) -> None:
+        """Receive one arrival of a message, and note what is still to be done about it."""
+        try:
+            received, errors = self._each(arrival)
+        except ExtentflowError as exc:
+            received, errors = Received(), [exc]
+        problems = [str(error) for error in errors if isinstance(error, _AGAIN)]
+        problems += [f"job {job.id} is PLANNING" for job in received.jobs if _unplanned(job)]
+        final = [reason(error) for error in errors if not isinstance(error, _AGAIN)]
+        final += [f"no connector reads {arrival.uri}"] if received.unmatched else []
+        dealt.found.append(received)
+        dealt.problems += problems
+        if received.waiting:
+            dealt.paused += [f"connector {name} is PAUSED" for name in received.waiting] + final
+        if problems or received.waiting:
+            dealt.again.append(arrival)
+        if final and not problems:
+            dealt.kept.append((_body(arrival), "; ".join(final)))
 
     def _tell(self, jobs: Sequence[Job]) -> None:
         try:
@@ -181,6 +203,13 @@ class Reception:
             Misconfigured, AccessDenied: credentials or permissions; the same.
             Permanent: there is no way to a job; a person has to act.
         """
+        received, errors = self._each(arrival)
+        if errors:
+            raise _first(errors, again=bool(received.waiting))
+        return received
+
+    def _each(self, arrival: Arrival) -> tuple[Received, list[ExtentflowError]]:
+        """Do what `receive` does; return the connectors' errors beside what worked."""
         here: list[tuple[ConnectorConfig, int]] = []
         jobs: list[Job] = []
         waiting: list[str] = []
@@ -204,9 +233,8 @@ class Reception:
                 continue
             jobs += [] if job is None else [job]
             waiting += [config.name] if state is ConnectorState.PAUSED else []
-        if errors:
-            raise _first(errors, again=bool(waiting))
-        return Received(tuple(jobs), tuple(waiting), unmatched=not here)
+        unmatched = not (here or errors)
+        return Received(tuple(jobs), tuple(waiting), unmatched=unmatched), errors
 
     def _job(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> Job | None:
         try:
@@ -293,11 +321,10 @@ def _first(errors: Sequence[ExtentflowError], *, again: bool) -> ExtentflowError
     return NotYet(str(errors[0])) if again else errors[0]
 
 
-def _unplanned(found: Sequence[Received]) -> list[str]:
-    """Say which plans were cut short, although nothing went wrong."""
-    jobs = [job for one in found for job in one.jobs if job.state is JobState.PLANNING]
-    return [f"job {job.id} is PLANNING" for job in jobs]
+def _unplanned(job: Job) -> bool:
+    """Whether the plan was cut short, although nothing went wrong."""
+    return job.state is JobState.PLANNING
 
 
-def _note(arrival: Arrival, why: str) -> tuple[str, str]:
-    return json.dumps(arrival.to_message()), why
+def _body(arrival: Arrival) -> str:
+    return json.dumps(arrival.to_message())
