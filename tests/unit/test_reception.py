@@ -91,6 +91,7 @@ class Desk:
             start=lambda job: dispatch.start(job, late=self.late),
             kept=kept or self.kept,
             arrivals=self.arrivals,
+            late=self.late,
         )
 
     def take(self, body: str) -> list[Received]:
@@ -833,6 +834,110 @@ def test_a_planner_without_time_lets_the_message_come_again_and_goes_on() -> Non
 
     assert ordinals(desk.queued.queue.sent) == list(range(3 * PAGE_EXTENTS))
     assert [job.state for job in desk.jobs()] == [JobState.RUNNING]
+
+
+class Slow(Desk):
+    """A desk whose clock moves on by 20 s where the store of an object or connector is away."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.begin()
+
+    def begin(self) -> None:
+        end = self.world.ticker.now + 30
+        self.late = lambda: self.world.ticker.now > end
+
+    def head(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> ObjectVersion:
+        if "away" in arrival.key or "away" in config.name:
+            self.world.ticker.now += 20
+            raise StoreUnavailable(f"{arrival.uri}: no answer")
+        return super().head(config, revision, arrival)
+
+    def waiting(self) -> list[str]:
+        """Return the keys that went on by themselves."""
+        return [json.loads(message.body)["key"] for message in self.arrivals.messages]
+
+
+def test_what_there_is_no_time_for_goes_on_each_by_itself() -> None:
+    desk = Slow()
+    for key in ("good", "behind", "last"):
+        desk.put(b"abcd", key)
+    body = announced("good", "away1", "away2", "behind", "last")
+
+    desk.take(body)
+
+    assert [job.version.key for job in desk.jobs()] == ["good"]
+    assert desk.waiting() == ["away1", "away2", "behind", "last"]
+    for message in desk.arrivals.messages[2:]:
+        desk.take(message.body)
+    assert [job.version.key for job in desk.jobs()] == ["behind", "good", "last"]
+
+
+def test_the_only_arrival_is_always_begun_and_makes_no_copy() -> None:
+    desk = Slow()
+
+    for _ in range(3):
+        with pytest.raises(NotYet, match="no answer"):
+            desk.take(announced("away"))
+
+    assert desk.arrivals.messages == []
+
+
+def test_without_time_from_the_start_nothing_is_lost_and_something_is_done() -> None:
+    desk = Desk(late=lambda: True)
+    for number in range(4):
+        desk.put(b"abcd", f"k{number}")
+
+    desk.take(announced("k0", "k1", "k2", "k3"))
+    for message in desk.arrivals.messages:
+        desk.take(message.body)
+
+    assert [job.version.key for job in desk.jobs()] == ["k0", "k1", "k2", "k3"]
+    assert len(desk.arrivals.messages) == 3
+
+
+def test_a_message_that_is_split_is_over_with_everything_that_it_says() -> None:
+    waiting = replace(ORDERS, prefix="paused")
+    desk = Slow(connectors_=[(SMALL, 1), (waiting, 1)], states={"orders": ConnectorState.PAUSED})
+    for key in ("paused", "unseen"):
+        desk.put(b"abcd", key)
+    known = json.loads(announced("paused", "away1", "away2", "unseen"))["Records"]
+    body = json.dumps({"Records": [*known, {"eventSource": "unheard"}]})
+
+    desk.reception().take(body, received=PAUSED_RECEIVES)
+
+    assert desk.waiting() == ["paused", "away1", "away2", "unseen"]
+    (kept,) = desk.kept.messages
+    assert kept.reason.startswith("notification not understood")
+
+
+def test_what_goes_on_is_sent_before_anything_is_kept() -> None:
+    desk = Slow()
+    known = json.loads(announced("away1", "away2", "unseen"))["Records"]
+    body = json.dumps({"Records": [*known, {"eventSource": "unheard"}]})
+    desk.arrivals.away = 1
+
+    with pytest.raises(QueueUnavailable):
+        desk.take(body)
+
+    assert desk.kept.messages == []
+
+
+def test_connectors_whose_stores_are_away_starve_none_behind_them() -> None:
+    away = [(replace(SMALL, name=f"away{number}"), 1) for number in range(3)]
+    desk = Slow(connectors_=[*away, (ORDERS, 1)])
+    body = desk.put(b"abcd")
+    began = desk.world.ticker.now
+
+    with pytest.raises(NotYet, match="no time left for connector orders"):
+        desk.reception().take(body)
+    assert desk.world.ticker.now - began == 40
+    for received in range(2, 5):
+        desk.begin()
+        with pytest.raises(NotYet, match="no answer"):
+            desk.reception().take(body, received=received)
+
+    assert [job.connector for job in desk.jobs()] == ["orders"]
 
 
 # -- what is away ---------------------------------------------------------------------------------

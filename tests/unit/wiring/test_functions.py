@@ -87,6 +87,11 @@ def test_a_paused_connectors_arrivals_go_on_in_the_arrivals_queue() -> None:
     assert url_of(open_reception(site()).arrivals) == f"{QUEUES}/arrivals"
 
 
+def test_a_planner_without_time_begins_with_no_other_arrival() -> None:
+    assert open_reception(site(), late=lambda: True).late()
+    assert not open_reception(site()).late()
+
+
 # -- the worker -----------------------------------------------------------------------------------
 
 

@@ -10,7 +10,8 @@ dialects, queues, where connectors are stored.
                  └── only hidden names: over (no data)
 
 One object or connector that makes trouble holds up no other: everything else is dealt with first,
-then the message has to come again.
+then the message has to come again. Where time runs out, each arrival that is left goes on as a
+message of its own.
 """
 
 import json
@@ -121,13 +122,18 @@ class NotYet(Retryable):
     """A message was not dealt with completely; it has to come again, and goes on from there."""
 
 
+def _never() -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Reception:
     """Turns arrivals into jobs.
 
     `start` plans a job and sends its extents; `kept` holds for people what was not understood, and
     what no connector wants. `arrivals` is where messages come from: an arrival that waits for days
-    goes there again. `announce` is given a message's jobs: some end when they are planned.
+    goes there again. `announce` is given a message's jobs: some end when they are planned. `late`
+    says that there is no time to begin with another arrival or connector.
     """
 
     surroundings: Surroundings
@@ -136,15 +142,18 @@ class Reception:
     kept: Queue
     arrivals: Queue
     announce: Callable[[Sequence[Job]], object] = lambda _jobs: None
+    late: Callable[[], bool] = _never
 
     def take(self, body: str, *, received: int = 1) -> list[Received]:
         """Deal with one message of the arrivals queue, of any dialect; harmless when repeated.
 
         `received` counts its deliveries: before they can end it, those of its arrivals that only
-        wait for paused connectors go on as messages of their own, and the rest of it is over.
+        wait for paused connectors go on as messages of their own, and the rest of it is over. So do
+        those that there is no time for, and what would have come again: a message that began with
+        the same ones each time would never come to its end.
 
         Raises:
-            NotYet: a connector is paused, time ran out while a job was planned, or something is
+            NotYet: a connector is paused, time ran out for the only arrival, or something is
                 away; everything else in the message was dealt with.
             QueueUnavailable, Misconfigured: what goes on, or what is to be kept for people, could
                 not be sent.
@@ -153,23 +162,33 @@ class Reception:
         for ignored in (*news.ignored, *news.tests):
             log.info("nothing to do for %s", ignored)
         dealt = _Dealt(kept=[(one.document or body, str(one)) for one in news.unreadable])
-        for arrival in news.arrivals:
-            self._deal(arrival, dealt)
-        if dealt.problems or (dealt.paused and received < PAUSED_RECEIVES):
+        rest = self._deal_in_time(news.arrivals, dealt, turn=received - 1)
+        if not rest and (dealt.problems or (dealt.paused and received < PAUSED_RECEIVES)):
             raise NotYet("; ".join(dealt.problems + dealt.paused))
         # First, for only this may be repeated: what is kept is kept when the message is over.
-        if dealt.again:
-            self.arrivals.send([_body(arrival) for arrival in dealt.again])
+        if again := [*dealt.again, *rest]:
+            self.arrivals.send([_body(arrival) for arrival in again])
         for document, why in dealt.kept:
             log.warning("kept for people: %s", why)
             self.kept.send([document], reason=why)
         self._tell([job for one in dealt.found for job in one.jobs])
         return dealt.found
 
-    def _deal(self, arrival: Arrival, dealt: _Dealt) -> None:
+    def _deal_in_time(
+        self, arrivals: Sequence[Arrival], dealt: _Dealt, *, turn: int
+    ) -> Sequence[Arrival]:
+        """Deal with arrivals, the first in any case; return those that there is no time for."""
+        for number, arrival in enumerate(arrivals):
+            if number and self.late():
+                log.warning("%d arrivals go on by themselves: no time", len(arrivals) - number)
+                return arrivals[number:]
+            self._deal(arrival, dealt, turn)
+        return ()
+
+    def _deal(self, arrival: Arrival, dealt: _Dealt, turn: int) -> None:
         """Receive one arrival of a message, and note what is still to be done about it."""
         try:
-            received, errors = self._each(arrival)
+            received, errors = self._each(arrival, turn, self.late)
         except ExtentflowError as exc:
             received, errors = Received(), [exc]
         problems = [str(error) for error in errors if isinstance(error, _AGAIN)]
@@ -208,8 +227,14 @@ class Reception:
             raise _first(errors, again=bool(received.waiting))
         return received
 
-    def _each(self, arrival: Arrival) -> tuple[Received, list[ExtentflowError]]:
-        """Do what `receive` does; return the connectors' errors beside what worked."""
+    def _each(
+        self, arrival: Arrival, turn: int = 0, late: Callable[[], bool] = _never
+    ) -> tuple[Received, list[ExtentflowError]]:
+        """Do what `receive` does; return the connectors' errors beside what worked.
+
+        The connector that is asked first is another one every `turn`: a store that is away costs
+        time, and is in the way of no connector for ever.
+        """
         here: list[tuple[ConnectorConfig, int]] = []
         jobs: list[Job] = []
         waiting: list[str] = []
@@ -220,9 +245,13 @@ class Reception:
                 errors += [one.error] if one.may_read(arrival) else []
             elif lies_in(one[0], arrival):
                 here.append(one)
-        for config, revision in here:
+        first = turn % len(here) if here else 0
+        for number, (config, revision) in enumerate(here[first:] + here[:first]):
             if not wants(config, arrival):
                 log.info("%s is no data to connector %s, by its name", arrival.uri, config.name)
+                continue
+            if number and late():
+                errors.append(NotYet(f"{arrival.uri}: no time left for connector {config.name}"))
                 continue
             try:
                 state = self.surroundings.state(config)

@@ -86,7 +86,7 @@ def dispatch(site: Site) -> Dispatch:
 def open_reception(
     site: Site, *, late: Callable[[], bool] = lambda: False, kept: Queue | None = None
 ) -> Reception:
-    """Return the planner function's reception; `late` is asked between pages of extents."""
+    """Return the planner function's reception; `late` is asked between pages and arrivals."""
     sending = dispatch(site)
     return Reception(
         surroundings=SiteSurroundings(site),
@@ -95,6 +95,7 @@ def open_reception(
         kept=kept or queue(site.settings, "arrivals_dlq_url"),
         arrivals=queue(site.settings, "arrivals_queue_url"),
         announce=unless_late(late, open_announcements(site).announce),
+        late=late,
     )
 
 
