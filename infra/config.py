@@ -148,7 +148,8 @@ class Stage:
     `most_planners` bound how many run at once; `spark_cores` is how many slots Spark jobs may take
     beside them. `table` names a ledger that exists, for example a restored one. `event_bus` is a
     name or an ARN. `connectors` is a folder of the project. `secret_key_arns` are the KMS keys of
-    secrets that settings and connectors refer to, where they are not encrypted with AWS's own.
+    secrets that settings and connectors refer to, and of the receiver's, where they are not
+    encrypted with AWS's own.
     """
 
     name: str

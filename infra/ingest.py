@@ -74,6 +74,7 @@ class Ingest(Construct):
                     ("secretsmanager:GetSecretValue",),
                     (settings.secret_arn,),
                 ),
+                *secrets.decrypt(around.stage.secret_key_arns),
             ),
         )
         return Endpoint(

@@ -41,6 +41,11 @@ def read(scope: Construct, names: Iterable[str], key_arns: Iterable[str]) -> Ite
         ("secretsmanager:GetSecretValue",),
         tuple(arns),
     )
+    yield from decrypt(key_arns)
+
+
+def decrypt(key_arns: Iterable[str]) -> Iterator[Grant]:
+    """Yield leave to decrypt secrets with these keys; nothing where there are none."""
     if keys := tuple(key_arns):
         yield Grant(
             "DecryptSecrets", "secrets are encrypted with these keys", ("kms:Decrypt",), keys
