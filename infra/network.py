@@ -11,6 +11,7 @@ can be reached. Refuses to know: which functions there are, what they call (thei
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from aws_cdk import Stack, Token
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
@@ -62,7 +63,11 @@ class Network(Construct):
 
     def require_paths(self) -> None:
         """Raise Misconfigured unless every service that a placed function calls can be reached."""
-        found = [unreached(self.settings, function, grants) for function, grants in self._placed]
+        region = Stack.of(self).region
+        found = [
+            unreached(self.settings, function, grants, region=region)
+            for function, grants in self._placed
+        ]
         if problems := [problem for each in found for problem in each]:
             raise Misconfigured(problems)
 
@@ -97,8 +102,13 @@ class Network(Construct):
             )
 
 
-def unreached(settings: config.Network, function: str, grants: Iterable[Grant]) -> Iterator[str]:
-    """Yield every service that `function` calls and that no path leads to, with the way out."""
+def unreached(
+    settings: config.Network, function: str, grants: Iterable[Grant], *, region: str
+) -> Iterator[str]:
+    """Yield every service that `function` calls and that no path leads to, with the way out.
+
+    Endpoints lead to services of the VPC's own `region`.
+    """
     if settings.nat:
         return
     reached = {*settings.endpoints, *settings.existing_endpoints}
@@ -108,6 +118,19 @@ def unreached(settings: config.Network, function: str, grants: Iterable[Grant]) 
                 f"function {function} calls {service} ({grant.why}), and no path leads there from"
                 f" {settings.vpc_id}: {_remedy(service)}"
             )
+        for resource in grant.resources:
+            service, found = _place(resource)
+            if service in grant.services & reached and found not in {"", region}:
+                yield (
+                    f"function {function} calls {service} in {found} ({grant.why}: {resource}), and"
+                    f" the way from {settings.vpc_id} leads to {region} only; set network.nat"
+                )
+
+
+def _place(resource: str) -> tuple[str, str]:
+    """Return service and region of an ARN; the region is empty where it says none."""
+    service, region = f"{resource}::::".split(":")[2:4]
+    return service, "" if Token.is_unresolved(region) else region
 
 
 def _remedy(service: str) -> str:

@@ -23,6 +23,7 @@ from tests.support.synthesis import (
 from extentflow.errors import Misconfigured
 
 ENDPOINT = "AWS::EC2::VPCEndpoint"
+FAR_ARN = "arn:aws:secretsmanager:us-east-1:111122223333:secret:far-AbCdEf"
 ALL = ("s3", "dynamodb", "sqs", "events")
 
 
@@ -82,6 +83,33 @@ def test_credentials_in_a_secret_need_a_path_to_it(bench: Bench) -> None:
     assert len(found) == len(IN_VPC)
     assert all("calls secretsmanager" in problem for problem in found)
     bench.stack(replace(placed(endpoints=(*ALL, "secretsmanager")), cluster=cluster))
+
+
+@pytest.mark.parametrize(
+    ("changes", "service"),
+    [
+        ({"event_bus": "arn:aws:events:us-east-1:111122223333:event-bus/far"}, "events"),
+        (
+            {"cluster": Cluster(bootstrap_servers="b:9096", auth=Auth.SCRAM, secret_arn=FAR_ARN)},
+            "secretsmanager",
+        ),
+        (
+            {"settings": {"kafka.ssl.key.password": f"${{secretsmanager:{FAR_ARN}}}"}},
+            "secretsmanager",
+        ),
+    ],
+    ids=["bus", "brokers' secret", "settings' secret"],
+)
+def test_a_service_of_another_region_needs_a_path_there(
+    bench: Bench, changes: dict[str, Any], service: str
+) -> None:
+    found = problems(bench, replace(placed(endpoints=(*ALL, "secretsmanager")), **changes))
+
+    assert len(found) == len(IN_VPC)
+    for problem in found:
+        assert f" calls {service} in us-east-1 (" in problem
+        assert "leads to eu-central-1 only; set network.nat" in problem
+    bench.stack(replace(placed(nat=True), **changes))
 
 
 def test_an_endpoint_that_nobody_knows_is_refused(bench: Bench) -> None:
