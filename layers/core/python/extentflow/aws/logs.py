@@ -5,11 +5,11 @@ Owns: which of its loggers are silenced. Refuses to know: who reads a log, at wh
 
 import logging
 
-# At DEBUG they write down session tokens, signatures and answers: a request that can be sent again,
+# At DEBUG it writes down session tokens, signatures and answers: a request that can be sent again,
 # a token that can be put together again, a secret as it came.
 SDK = "botocore"
 
 
 def keep_secrets() -> None:
-    """Let the SDK write INFO and above only, however much others write."""
-    logging.getLogger(SDK).setLevel(logging.INFO)
+    """Let the SDK write warnings and errors only, however much others write."""
+    logging.getLogger(SDK).setLevel(logging.WARNING)
