@@ -2,11 +2,17 @@
 
 Called by CDK's provider framework, which answers CloudFormation. Harmless when repeated: the same
 configuration is the same revision. Jobs keep the revision that they began with.
+
+A connector that was there before the stack declared it stays when the stack no longer does, a
+deployment that is rolled back included; the resource's id says so, for CloudFormation brings it
+along.
 """
 
 from typing import Any
 
 from extentflow.wiring import Site, check_connector
+
+FOUND = ":found"  # no name of a connector has a colon
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:  # noqa: ARG001 - AWS's
@@ -14,9 +20,13 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:  # noqa: 
     config: dict[str, str] = event["ResourceProperties"]["config"]
     name = config["name"]
     ledger = Site.from_environment().ledger
+    given: str = event.get("PhysicalResourceId", "")
     if event["RequestType"] == "Delete":
-        ledger.delete_connector(name)
-        return {"PhysicalResourceId": name}
+        if not given.endswith(FOUND):
+            ledger.delete_connector(name)
+        return {"PhysicalResourceId": given}
     check_connector(config)
+    if given.removesuffix(FOUND) != name:
+        given = name if ledger.connector(name) is None else f"{name}{FOUND}"
     stored = ledger.put_connector(name, config)
-    return {"PhysicalResourceId": name, "Data": {"revision": str(stored.revision)}}
+    return {"PhysicalResourceId": given, "Data": {"revision": str(stored.revision)}}

@@ -113,8 +113,11 @@ def ledger(monkeypatch: pytest.MonkeyPatch) -> Iterator[DynamoLedger]:
         yield ledger
 
 
-def event(request: str, config: dict[str, str]) -> dict[str, Any]:
-    return {"RequestType": request, "ResourceProperties": {"ServiceToken": "x", "config": config}}
+def event(request: str, config: dict[str, str], physical: str | None = None) -> dict[str, Any]:
+    """What CDK's framework hands on; `physical` is what an earlier answer said."""
+    given = {} if physical is None else {"PhysicalResourceId": physical}
+    properties = {"ServiceToken": "x", "config": config}
+    return {"RequestType": request, "ResourceProperties": properties, **given}
 
 
 def test_deployment_stores_the_connector_and_says_its_revision(ledger: DynamoLedger) -> None:
@@ -131,9 +134,10 @@ def test_the_same_configuration_is_the_same_revision_and_another_is_the_next(
 ) -> None:
     handler(event("Create", ORDERS), None)
 
-    same = handler(event("Update", ORDERS), None)
-    other = handler(event("Update", {**ORDERS, "topic": "orders-2"}), None)
+    same = handler(event("Update", ORDERS, "orders"), None)
+    other = handler(event("Update", {**ORDERS, "topic": "orders-2"}, "orders"), None)
 
+    assert same["PhysicalResourceId"] == other["PhysicalResourceId"] == "orders"
     assert same["Data"] == {"revision": "1"}
     assert other["Data"] == {"revision": "2"}
     stored = ledger.connector("orders")
@@ -142,17 +146,39 @@ def test_the_same_configuration_is_the_same_revision_and_another_is_the_next(
 
 
 def test_a_connector_that_is_no_longer_declared_is_hidden(ledger: DynamoLedger) -> None:
-    handler(event("Create", ORDERS), None)
+    physical = handler(event("Create", ORDERS), None)["PhysicalResourceId"]
 
-    answer = handler(event("Delete", ORDERS), None)
+    answer = handler(event("Delete", ORDERS, physical), None)
 
     assert answer == {"PhysicalResourceId": "orders"}
     assert ledger.connector("orders") is None
     assert ledger.connector("orders", 1) is not None
 
 
+def test_a_connector_that_was_there_before_stays(ledger: DynamoLedger) -> None:
+    ledger.put_connector("orders", ORDERS)
+
+    created = handler(event("Create", ORDERS), None)["PhysicalResourceId"]
+    updated = handler(event("Update", ORDERS, created), None)["PhysicalResourceId"]
+    deleted = handler(event("Delete", ORDERS, updated), None)["PhysicalResourceId"]
+
+    assert created == updated == deleted != "orders"
+    assert ledger.connector("orders") is not None
+
+
+def test_a_connector_that_was_hidden_and_is_declared_again_is_the_stacks(
+    ledger: DynamoLedger,
+) -> None:
+    ledger.put_connector("orders", ORDERS)
+    ledger.delete_connector("orders")
+
+    answer = handler(event("Create", ORDERS), None)
+
+    assert answer["PhysicalResourceId"] == "orders"
+
+
 def test_hiding_a_connector_that_was_never_written_is_no_failure(ledger: DynamoLedger) -> None:
-    answer = handler(event("Delete", ORDERS), None)
+    answer = handler(event("Delete", ORDERS, "orders"), None)
 
     assert answer == {"PhysicalResourceId": "orders"}
     assert ledger.connector("orders") is None
