@@ -26,7 +26,8 @@ from extentflow.arrivals.request import Answer, Request
 from extentflow.clock import Clock
 from extentflow.errors import AccessDenied, ExtentflowError, Misconfigured
 
-log = logging.getLogger(__name__)
+# Not the module's: Powertools drops what loggers say whose names hold that of its function.
+log = logging.getLogger("extentflow.arrivals.requests")
 
 MAX_REQUEST_BYTES = 1 << 20
 
