@@ -406,11 +406,13 @@ def test_what_a_connector_that_cannot_be_parsed_may_read_comes_again_for_it_alon
 
 
 def test_an_object_of_a_connector_that_cannot_be_parsed_is_not_called_unwanted() -> None:
-    desk = Desk(connectors_=[], unparsed=[Unparsed(AVRO, "bucket")])
+    desk = Desk(connectors_=[], unparsed=[Unparsed(AVRO, "bucket")], late=lambda: True)
 
     with pytest.raises(NotYet, match="connector avro"):
         desk.take(desk.put(b"abcd"))
+    (received,) = desk.take(announced("key", "another"))
 
+    assert not received.unmatched
     assert desk.kept.messages == []
 
 
