@@ -89,6 +89,9 @@ class EventFunction(Construct):
             timeout=Duration.seconds(size.timeout_seconds),
             role=self.role,
             log_group=log,
+            # Lambda sets no level in plain text, and what the library says at INFO would be lost.
+            logging_format=lambda_.LoggingFormat.JSON,
+            application_log_level_v2=lambda_.ApplicationLogLevel.INFO,
             environment={
                 **common.environment,
                 "POWERTOOLS_SERVICE_NAME": name,

@@ -156,6 +156,14 @@ def test_functions_hand_back_what_cannot_be_done_now(templates: Templates, servi
     assert float(found["EXTENTFLOW_RETRY_TIMEOUT_SECONDS"]) < 25  # the worker's margin
 
 
+@pytest.mark.parametrize("service", FUNCTIONS)
+def test_what_the_library_says_at_info_is_written(templates: Templates, service: str) -> None:
+    said = function(templates("plain"), service)["LoggingConfig"]
+
+    assert (said["LogFormat"], said["ApplicationLogLevel"]) == ("JSON", "INFO")
+    assert "LogGroup" in said
+
+
 def test_the_http_endpoint_hands_everything_to_the_receiver_in_payload_2(plain: Template) -> None:
     plain.has_resource_properties(
         "AWS::ApiGatewayV2::Integration",
