@@ -12,6 +12,7 @@ deliver             prepares a delivery that takes its time
 ground              what event paths stand on, with the synthesised template; see eventpath
 """
 
+import signal
 import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -41,6 +42,13 @@ if TYPE_CHECKING:
 
 MakeTopic = Callable[..., str]
 Deliver = Callable[..., Delivery]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> None:
+    """A shell lets programs in its background ignore Ctrl-C, and what we start inherited that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
