@@ -3,12 +3,11 @@
 Owns: headers, credentials that no server checks. Refuses to know: any server.
 """
 
-import http.client
 import json
 from types import MappingProxyType
 
-from extentflow_local.ports import HOST
 from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY
+from extentflow_local.services.asking import ask
 
 CREDENTIALS = MappingProxyType(
     {
@@ -32,13 +31,5 @@ def answers(port: int, target: str, *, service: str, version: str) -> bool:
         # Who asks, and which service: nobody checks the signature.
         "Authorization": f"AWS4-HMAC-SHA256 Credential={scope},SignedHeaders=host,Signature=0",
     }
-    connection = http.client.HTTPConnection(HOST, port, timeout=1)
-    try:
-        connection.request("POST", "/", body=b"{}", headers=headers)
-        response = connection.getresponse()
-        body = response.read()
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-    return response.status == http.HTTPStatus.OK and isinstance(json.loads(body), dict)
+    body = ask(port, "POST", "/", body=b"{}", headers=headers)
+    return body is not None and isinstance(json.loads(body), dict)

@@ -3,7 +3,6 @@
 Owns: its flags, credentials, readiness. Refuses to know: buckets.
 """
 
-import http.client
 import json
 import os
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from extentflow_local.ports import HOST
 from extentflow_local.services import ACCESS_KEY, SECRET_KEY, Toolbox
+from extentflow_local.services.asking import ask
 from extentflow_local.services.awsjson import CREDENTIALS
 
 _IDENTITIES = {
@@ -87,9 +87,9 @@ class SeaweedS3:
 
     def answers(self, ports: Mapping[str, int]) -> bool:
         """Whether the gateway is healthy and a volume server stands ready to be written to."""
-        if _get(ports["s3"], "/healthz") is None:
+        if ask(ports["s3"], "GET", "/healthz") is None:
             return False
-        status = _get(ports["master"], "/dir/status")
+        status = ask(ports["master"], "GET", "/dir/status")
         return status is not None and json.loads(status)["Topology"]["Max"] > 0
 
     def leftovers(self, ports: Mapping[str, int]) -> tuple[Path, ...]:
@@ -125,16 +125,3 @@ def follow_command(weed: Path, ports: Mapping[str, int], seconds: int) -> list[s
         "-pathPrefix=/buckets/",
         f"-timeAgo={seconds}s",
     ]
-
-
-def _get(port: int, path: str) -> bytes | None:
-    connection = http.client.HTTPConnection(HOST, port, timeout=1)
-    try:
-        connection.request("GET", path)
-        response = connection.getresponse()
-        body = response.read()
-    except (OSError, http.client.HTTPException):
-        return None
-    finally:
-        connection.close()
-    return body if response.status == http.HTTPStatus.OK else None
