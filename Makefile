@@ -4,10 +4,13 @@ SCALE ?= 1
 PAIRS ?= 5
 SUITE ?= main
 STAGE ?= dev
+# Processes that share the tests of a suite; each starts servers of its own, so that two are plenty.
+PROCESSES ?= 2
 BIN := .venv/bin
 STAMP := .venv/.installed
 DEPS := build/layers/deps.json
 CDK := node_modules/.bin/cdk
+PYTEST := $(BIN)/pytest -q --numprocesses $(PROCESSES) --dist
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
@@ -41,16 +44,16 @@ lint: setup ## Ruff, mypy --strict, import contracts
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 
 unit: setup ## Tests without network: unit tests, laws
-	@$(BIN)/pytest -q tests/unit tests/laws
+	@$(PYTEST) load tests/unit tests/laws
 
 exhaustive: setup ## Every schedule and state of the protocol that `unit` leaves out, about a minute
-	@$(BIN)/pytest -q -m exhaustive tests/unit
+	@$(PYTEST) load -m exhaustive tests/unit
 
 integration: setup ## Tests on a real broker, S3 server and DynamoDB Local
-	@$(BIN)/pytest -q tests/integration
+	@$(PYTEST) loadfile tests/integration
 
 infra: setup $(DEPS) ## Tests of the deployed stack: assertions, cdk-nag, cfn-lint, layer size
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest -q tests/infra
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) loadfile tests/infra
 
 layers: $(DEPS) ## Build the layer of imported packages for Lambda on arm64 (needs the network)
 

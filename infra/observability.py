@@ -18,9 +18,11 @@ from infra.queues import WorkQueue
 
 FAILED_JOBS = "FailedJobs"
 STALLED_JOBS = "StalledJobs"
+RUN_ENDED = "ReconciliationProblems"  # written by every run that comes to its end, mostly as 0
 
 WAITED_MINUTES = 15
 PERIOD = Duration.minutes(5)
+SILENCE = Duration.hours(1)
 
 
 class Alarms(Construct):
@@ -43,6 +45,7 @@ class Alarms(Construct):
             FAILED_JOBS, ("planner", "worker", "reconciler"), "a job ended FAILED; see its reason"
         )
         self._counted(STALLED_JOBS, ("reconciler",), "a job makes no progress")
+        self._silent("reconciler", RUN_ENDED)
 
     def _waiting(self, name: str, queue: sqs.IQueue) -> None:
         self._alarm(
@@ -78,9 +81,29 @@ class Alarms(Construct):
         )
         self._alarm(metric, watched, meaning, threshold=0)
 
+    def _silent(self, service: str, metric: str) -> None:
+        """Watch that a function goes on writing a metric; here silence is the alarm."""
+        written = cloudwatch.Metric(
+            namespace=METRICS_NAMESPACE,
+            metric_name=metric,
+            dimensions_map={"service": service},
+            period=SILENCE,
+            statistic="SampleCount",
+        )
+        meaning = f"no run of the {service} came to its end within an hour"
+        self._alarm(f"{service.capitalize()}Silent", written, meaning, threshold=1, least=True)
+
     def _alarm(
-        self, alarm_id: str, metric: cloudwatch.IMetric, meaning: str, *, threshold: float
+        self,
+        alarm_id: str,
+        metric: cloudwatch.IMetric,
+        meaning: str,
+        *,
+        threshold: float,
+        least: bool = False,
     ) -> None:
+        """Make an alarm: above `threshold`, or where that is the `least`, below it."""
+        operator, missing = cloudwatch.ComparisonOperator, cloudwatch.TreatMissingData
         alarm = cloudwatch.Alarm(
             self,
             alarm_id,
@@ -88,8 +111,10 @@ class Alarms(Construct):
             metric=metric,
             threshold=threshold,
             evaluation_periods=1,
-            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
-            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+            comparison_operator=(
+                operator.LESS_THAN_THRESHOLD if least else operator.GREATER_THAN_THRESHOLD
+            ),
+            treat_missing_data=missing.BREACHING if least else missing.NOT_BREACHING,
         )
         if self._topic is not None:
             alarm.add_alarm_action(actions.SnsAction(self._topic))

@@ -54,10 +54,20 @@ def test_failed_and_stalled_jobs_are_counted_over_all_functions_that_tell(
         assert found["POWERTOOLS_METRICS_NAMESPACE"] == "extentflow"
 
 
-def test_every_alarm_rings_above_its_threshold_and_silence_is_no_alarm(
+def test_a_reconciler_that_does_not_run_or_raises_is_told(templates: Templates) -> None:
+    (alarm,) = (one for one in alarms(templates) if one["TreatMissingData"] == "breaching")
+
+    # What each run writes when it comes to its end: tests/unit/test_function_metrics.py.
+    assert alarm["MetricName"] == "ReconciliationProblems"
+    assert alarm["Dimensions"] == [{"Name": "service", "Value": "reconciler"}]
+    assert (alarm["Statistic"], alarm["Period"]) == ("SampleCount", 3600)
+    assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("LessThanThreshold", 1)
+
+
+def test_every_other_alarm_rings_above_its_threshold_and_silence_is_no_alarm(
     templates: Templates,
 ) -> None:
-    found = alarms(templates)
+    found = [one for one in alarms(templates) if one["TreatMissingData"] != "breaching"]
 
     assert len(found) == 6
     assert {one["ComparisonOperator"] for one in found} == {"GreaterThanThreshold"}

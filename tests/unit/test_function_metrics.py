@@ -13,6 +13,7 @@ import pytest
 from extentflow.engines.queue import Answer
 from extentflow.model import Job, JobState, ObjectVersion, Plan
 from extentflow.reception import NotYet, Received
+from extentflow.reconciliation import Report
 
 FUNCTIONS = Path(__file__).parents[2] / "functions"
 CONTEXT = SimpleNamespace(
@@ -98,6 +99,19 @@ def test_the_planner_counts_jobs_that_could_not_be_planned_until_they_are_announ
     planner.handler(messages("{}"), CONTEXT)
 
     assert counted(capsys)["FailedJobs"] == [failed]
+
+
+def test_a_run_of_the_reconciler_that_ends_well_writes_what_its_alarm_listens_for(
+    load: Load, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reconciler = load("reconciler")
+    monkeypatch.setattr(reconciler, "reconciliation", lambda: SimpleNamespace(run=Report))
+
+    reconciler.handler({}, CONTEXT)
+
+    found = counted(capsys)
+    assert found["ReconciliationProblems"] == [0]
+    assert found["service"] == "reconciler"
 
 
 def test_the_planner_begins_no_further_message_when_its_batch_has_no_time_left(

@@ -813,6 +813,22 @@ def test_trap_t09_an_object_that_cannot_be_planned_fails_only_its_own_job(
     assert good.state is JobState.RUNNING
 
 
+def test_a_defect_of_ours_holds_up_its_own_object_alone(caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk(errors={"bad": ZeroDivisionError("oh")})
+    desk.put(b"abcd", "bad")
+    desk.put(b"abcd", "good")
+    body = announced("bad", "good")
+
+    with pytest.raises(NotYet, match="connector small, s3://bucket/bad: unexpected ZeroDivision"):
+        desk.take(body)
+
+    assert [job.version.key for job in desk.jobs()] == ["good"]
+    assert "Traceback" in caplog.text
+    desk.errors.clear()
+    desk.take(body)
+    assert [job.version.key for job in desk.jobs()] == ["bad", "good"]
+
+
 def test_a_planning_failure_can_be_replayed() -> None:
     fmt = Damaged(CorruptObject("its footer is damaged"))
     desk = Desk(Queued(queue_world(format=fmt)))

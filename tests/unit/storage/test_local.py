@@ -13,6 +13,7 @@ from tests.unit.storage.conftest import HandTurnedClock
 
 from extentflow.errors import (
     AccessDenied,
+    BucketGone,
     ExtentflowError,
     Misconfigured,
     ObjectChanged,
@@ -198,11 +199,15 @@ def test_what_is_no_file_is_object_gone(
         store.head(version.bucket, key)
 
 
-def test_a_missing_bucket_is_object_gone(store: LocalStore, folder: Path) -> None:
-    with pytest.raises(ObjectGone, match="bucket/absent: No such file or directory"):
-        store.head(str(folder / "absent"), "key")
-    with pytest.raises(ObjectGone, match="bucket/absent: No such file or directory"):
-        list(store.list(str(folder / "absent")))
+@pytest.mark.parametrize("bucket", ["absent", "file"])
+def test_a_missing_directory_is_bucket_gone(store: LocalStore, folder: Path, bucket: str) -> None:
+    """A volume that is not mounted must not look like files that were deleted."""
+    (folder / "file").write_bytes(BODY)
+    where = str(folder / bucket)
+    with pytest.raises(BucketGone, match=f"{where}: (No such file or|Not a) directory; mount or"):
+        store.head(where, "key")
+    with pytest.raises(BucketGone, match=f"{where}: (No such file or|Not a) directory; mount or"):
+        list(store.list(where))
 
 
 def test_a_version_id_is_object_gone(store: LocalStore, version: ObjectVersion) -> None:

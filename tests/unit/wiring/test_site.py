@@ -124,6 +124,13 @@ def test_a_revision_that_is_gone_is_named(world: World) -> None:
         world.site.config("c", 7)
 
 
+def test_a_stored_connector_that_cannot_be_parsed_is_named(world: World) -> None:
+    world.put(input__format="avro")
+
+    with pytest.raises(Misconfigured, match="connector c, revision 1, cannot be read: input"):
+        world.site.connector("c")
+
+
 def test_an_extent_of_an_unknown_job_is_named(world: World) -> None:
     version = ObjectVersion("/data", "a.csv", None, "etag", 10)
 

@@ -260,6 +260,11 @@ class Reception:
                 log.warning("connector %s, %s: %s", config.name, arrival.uri, exc)
                 errors.append(exc)
                 continue
+            except Exception as exc:  # a defect of ours, in the way of this object alone
+                log.exception("connector %s, %s: unexpected error", config.name, arrival.uri)
+                what = f"unexpected {type(exc).__name__}: {exc}"
+                errors.append(NotYet(f"connector {config.name}, {arrival.uri}: {what}"))
+                continue
             jobs += [] if job is None else [job]
             waiting += [config.name] if state is ConnectorState.PAUSED else []
         unmatched = not (here or errors)

@@ -18,7 +18,13 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 
-from extentflow.errors import AccessDenied, Misconfigured, ObjectGone, StoreUnavailable
+from extentflow.errors import (
+    AccessDenied,
+    BucketGone,
+    Misconfigured,
+    ObjectGone,
+    StoreUnavailable,
+)
 from extentflow.model import ObjectVersion
 from extentflow.storage import Listed, Page, StoreOptions, pins
 from extentflow.storage.retry import Patience
@@ -163,9 +169,17 @@ def _root(bucket: str) -> Path:
             f"the bucket {bucket!r} is no absolute directory; endpoint.type=localfile needs one, "
             "as a path or as file:///path"
         )
-    root = Path(os.path.realpath(path, strict=True))
-    if not root.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+    try:
+        root = Path(os.path.realpath(path, strict=True))
+        if not root.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+    except OSError as exc:
+        if exc.errno not in _NOTHING_THERE:
+            raise
+        raise BucketGone(
+            f"s3://{bucket}: {exc.filename}: {exc.strerror}; mount or make that directory, "
+            "or correct the connector's"
+        ) from exc
     return root
 
 

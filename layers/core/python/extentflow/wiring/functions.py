@@ -150,7 +150,7 @@ class SiteSurroundings:
         """See `Surroundings`."""
         for stored in self._site.ledger.connectors():
             try:
-                config = self._config(stored.name, stored.revision)
+                config = self._site.config(stored.name, stored.revision)
             except Misconfigured as exc:
                 yield _unparsed(stored, exc)
             else:
@@ -177,20 +177,13 @@ class SiteSurroundings:
 
     def territory(self, connector: str, revision: int) -> Territory:
         """See `reconciliation.Surroundings`."""
-        config = self._config(connector, revision)
+        config = self._site.config(connector, revision)
         store = self._site.store(config, revision)
         return Territory(config, store, settles=config.endpoint_type in SETTLING)
 
     def cluster(self) -> str:
         """See `Surroundings`."""
         return self._site.broker.cluster
-
-    def _config(self, connector: str, revision: int) -> ConnectorConfig:
-        try:
-            return self._site.config(connector, revision)
-        except Misconfigured as exc:
-            which = f"connector {connector}, revision {revision}, cannot be read"
-            raise Misconfigured([f"{which}: {problem}" for problem in exc.problems]) from exc
 
 
 def _unparsed(stored: ConnectorVersion, error: Misconfigured) -> Unparsed:

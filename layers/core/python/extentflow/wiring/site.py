@@ -21,6 +21,7 @@ from extentflow.deadletters import DeadLetters
 from extentflow.errors import Misconfigured, Retryable
 from extentflow.formats import Format, open_format
 from extentflow.keys import nearest, read_if_present
+from extentflow.ledger import ConnectorVersion
 from extentflow.ledger.dynamodb import DynamoLedger
 from extentflow.ledger.dynamodb_calls import Patience as LedgerPatience
 from extentflow.model import Extent, Job, ObjectVersion
@@ -110,7 +111,7 @@ class Site:
         """Return a connector's latest revision.
 
         Raises:
-            Misconfigured: there is none.
+            Misconfigured: there is none, or this version of ours cannot read it.
         """
         stored = self.ledger.connector(name)
         if stored is None:
@@ -128,7 +129,7 @@ class Site:
                     f"the ledger has no revision {revision} of connector {name}, which a job "
                     "pins; restore the table, or run the object's address with --again"
                 )
-            self._configs[name, revision] = parse_connector(stored.config)
+            self._configs[name, revision] = _parsed(stored)
         return self._configs[name, revision]
 
     def topic_of(self, job: Job) -> str:
@@ -324,3 +325,12 @@ class Site:
         if not config.ordered:
             return -1
         return zlib.crc32(extent.version.key.encode()) % self.topic(topic).partitions
+
+
+def _parsed(stored: ConnectorVersion) -> ConnectorConfig:
+    """Return what a stored connector says; problems name it, for it may be one of many."""
+    try:
+        return parse_connector(stored.config)
+    except Misconfigured as exc:
+        which = f"connector {stored.name}, revision {stored.revision}, cannot be read"
+        raise Misconfigured([f"{which}: {problem}" for problem in exc.problems]) from exc
