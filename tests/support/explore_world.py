@@ -21,7 +21,7 @@ worth a visit.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -92,7 +92,7 @@ class Rehearsed(Pipeline):
 
     on_chunk: Callable[[], None] = lambda: None
 
-    def prepare(self, extent: Extent, position: int) -> Iterator[Prepared]:
+    def prepare(self, extent: Extent, position: int) -> Generator[Prepared, None, None]:
         place = max(position, extent.start)
         while place < extent.end:
             self.on_chunk()

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -19,7 +21,9 @@ from extentflow.errors import (
 from extentflow.formats import Chunk
 from extentflow.ledger import Claim
 from extentflow.model import Extent, ExtentState, JobState, Outcome
+from extentflow.overlap import overlapped
 from extentflow.runner import Limits, fail_extent, run_extent
+from extentflow.slots import Slots
 from extentflow.storage import RangeSource
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
@@ -364,6 +368,50 @@ def test_stopping_commits_hands_back_and_the_next_worker_goes_on_from_there() ->
     assert (stopped.outcome, stopped.position) == (Outcome.HANDED_BACK, 2)
     assert resumed.records == 6
     assert world.delivered() == expected(b"abcdefgh")
+
+
+def test_an_extent_begins_with_a_small_transaction_and_each_next_one_is_larger(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(format=Bytewise(chunk=1), limits=Limits(first_bytes=1, transaction_bytes=400))
+    (extent,) = world.extents(world.job(b"x" * 200, extent_bytes=1_000))
+    positions = [0]
+    commit = Slots.commit
+
+    def noted(self: Slots, claim: Claim, *, position: int, records: int, bad: int) -> None:
+        commit(self, claim, position=position, records=records, bad=bad)
+        positions.append(position)
+
+    monkeypatch.setattr(Slots, "commit", noted)
+
+    assert run_extent(extent, world.worker()).outcome is Outcome.DONE
+
+    spans = [end - start for start, end in pairwise(positions)]
+    assert spans[0] == 1
+    assert spans[:4] == sorted(set(spans[:4]))  # 1, 8, 64, 400 bytes
+    assert max(spans) <= max(spans[:4]) + 1  # and no further
+    assert world.delivered() == expected(b"x" * 200)
+
+
+@pytest.mark.parametrize("budget_bytes", [0, 100, 1_000_000])
+@pytest.mark.parametrize("fault", [None, StoreUnavailable("away"), CorruptRecord("too large")])
+def test_chunks_that_are_prepared_ahead_change_nothing(
+    fault: ExtentflowError | None, budget_bytes: int
+) -> None:
+    fmt = Bytewise(chunk=1) if fault is None else BreakingOnce(fault)
+    world = World(format=fmt, limits=Limits(transaction_bytes=1_000))
+    body = b"abcdefgh" * 10
+    extents = world.extents(world.job(body, extent_bytes=40))
+    ahead = replace(
+        world.worker(),
+        ahead=lambda chunks: overlapped(chunks, lambda one: one.payload_bytes, budget_bytes),
+    )
+
+    outcomes = [run_extent(extent, ahead).outcome for extent in extents]
+
+    failed = isinstance(fault, CorruptRecord)
+    assert outcomes == [Outcome.FAILED if failed else Outcome.DONE, Outcome.DONE]
+    assert world.delivered() == expected(body)[40 if failed else 0 :]
 
 
 def test_at_least_once_writes_the_position_after_the_flush() -> None:

@@ -5,7 +5,7 @@ transactions, slots, what happens to bad records (the runner decides), which for
 store is at work.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -54,7 +54,7 @@ class Pipeline:
     key: Callable[[pa.Schema], Converter] | None = None
     partition: int = -1
 
-    def prepare(self, extent: Extent, position: int) -> Iterator[Prepared]:
+    def prepare(self, extent: Extent, position: int) -> Generator[Prepared, None, None]:
         """Yield the extent's records from `position` on, converted. Raises as `Format.decode`."""
         converters: tuple[Converter, Converter | None] | None = None
         for chunk in self.format.decode(self.source, extent, position):

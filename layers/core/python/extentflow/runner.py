@@ -19,9 +19,8 @@ whoever saw that and claims again starts the count anew.
 from __future__ import annotations
 
 import logging
-import resource
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -41,6 +40,7 @@ from extentflow.errors import (
 )
 from extentflow.formats import BadRecord
 from extentflow.ledger import Claim, Ledger
+from extentflow.memory import peak_rss_bytes
 from extentflow.model import Extent, JobState, Outcome, Receipt
 from extentflow.pipeline import Pipeline, Prepared
 from extentflow.sink import ClientSettings, Refusal
@@ -50,16 +50,22 @@ log = logging.getLogger(__name__)
 
 BACK_OFF_SECONDS = 0.2
 MAX_BACK_OFF_SECONDS = 5.0
+TRANSACTION_GROWTH = 8
+
+Chunks = Generator[Prepared, None, None]
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds of one `run_extent` call; bytes of payload, seconds of wall time.
 
+    The first transaction after a claim has `first_bytes`, so that consumers see records early; each
+    one after it is larger, up to `transaction_bytes`.
     `gives_up`: a store that stays away fails the extent, because nobody comes again.
     """
 
     transaction_bytes: int = 64 << 20
+    first_bytes: int = 1 << 20
     transaction_seconds: float = 10.0
     attempts: int = 5
     retry_seconds: float = 120.0
@@ -78,7 +84,8 @@ class Work:
 
     `fetched_bytes` counts what this process has read from the store so far. `stopping` is asked
     between chunks: True commits and hands the extent back (a deadline, a signal).
-    `open` builds the pipeline late, so that its faults count as the extent's.
+    `open` builds the pipeline late, so that its faults count as the extent's. `ahead` may prepare
+    chunks before they are asked for.
     """
 
     open: Callable[[Extent], Pipeline]
@@ -89,6 +96,7 @@ class Work:
     limits: Limits
     clock: Clock
     random: Random
+    ahead: Callable[[Chunks], Chunks] = lambda chunks: chunks
     fetched_bytes: Callable[[], int] = lambda: 0
     stopping: Callable[[], bool] = lambda: False
 
@@ -266,19 +274,20 @@ def _deliver_claimed(claim: Claim, work: Work, tally: _Tally, *, out_of_time: bo
 def _deliver(claim: Claim, work: Work, totals: _Totals, tally: _Tally) -> Receipt:
     extent = claim.extent
     dead_letters = work.dead_letters(extent)
-    for prepared in work.open(extent).prepare(extent, totals.position):
-        if prepared.bad and dead_letters.topic is None:
-            _commit(claim, work, totals, tally)
-            raise CorruptRecord(describe(extent, prepared.bad[0], dead_letters.place))
-        _send(claim, prepared, work, totals, dead_letters)
-        elapsed = work.clock.monotonic() - totals.since
-        if (
-            totals.sent_bytes >= work.limits.transaction_bytes
-            or elapsed >= work.limits.transaction_seconds
-        ):
-            _commit(claim, work, totals, tally)
-        if work.stopping():
-            return _hand_back(claim, work, totals, tally)
+    most_bytes = min(work.limits.first_bytes, work.limits.transaction_bytes)
+    chunks = work.ahead(work.open(extent).prepare(extent, totals.position))
+    with closing(chunks):
+        for prepared in chunks:
+            if prepared.bad and dead_letters.topic is None:
+                _commit(claim, work, totals, tally)
+                raise CorruptRecord(describe(extent, prepared.bad[0], dead_letters.place))
+            _send(claim, prepared, work, totals, dead_letters)
+            elapsed = work.clock.monotonic() - totals.since
+            if totals.sent_bytes >= most_bytes or elapsed >= work.limits.transaction_seconds:
+                _commit(claim, work, totals, tally)
+                most_bytes = min(most_bytes * TRANSACTION_GROWTH, work.limits.transaction_bytes)
+            if work.stopping():
+                return _hand_back(claim, work, totals, tally)
     done = totals.next()
     work.slots.complete(claim, **done)
     _count(tally, totals)
@@ -370,9 +379,3 @@ def _receipt(
         reason=why,
         worker=work.slots.owner,
     )
-
-
-def peak_rss_bytes() -> int:
-    """Return this process's largest resident set so far (kernels differ in the unit)."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

@@ -49,6 +49,7 @@ class WorkerSettings:
     lease_seconds: float = 60.0
     extent_stall_seconds: float = 300.0
     extent_attempts_max: int = 5
+    extent_ahead_bytes: int = 16 << 20
     retry_timeout_seconds: float = 120.0
     transaction_max_bytes: int = 64 << 20
     transaction_max_seconds: float = 10.0
@@ -267,11 +268,18 @@ _WORK = Group(
             doc="How long one attempt waits for a store, a broker or a table that is away.",
         ),
         Key(
+            name="extent.ahead.bytes",
+            field="extent_ahead_bytes",
+            kind=SIZE,
+            default=16 << 20,
+            doc="Payload that a worker prepares while it sends and commits what came before.",
+        ),
+        Key(
             name="transaction.max.bytes",
             field="transaction_max_bytes",
             kind=SIZE,
             default=64 << 20,
-            doc="Payload after which a transaction is committed.",
+            doc="Payload after which a transaction is committed; an extent begins with less.",
         ),
         Key(
             name="transaction.max.seconds",

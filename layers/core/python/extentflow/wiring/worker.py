@@ -4,12 +4,14 @@ Owns: `open_worker`, the function that engines call in faraway processes. Refuse
 """
 
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
 from extentflow.engines import run_until_final
 from extentflow.keeper import Keeper
 from extentflow.model import Extent, Receipt
+from extentflow.overlap import overlapped
 from extentflow.runner import Limits, Work
 from extentflow.settings import WorkerSettings
 from extentflow.slots import Slots
@@ -56,6 +58,11 @@ def work_of(site: Site, slots: Slots) -> Work:
         ),
         clock=site.clock,
         random=site.random,
+        ahead=partial(
+            overlapped,
+            size_bytes=lambda prepared: prepared.payload_bytes,
+            budget_bytes=settings.extent_ahead_bytes,
+        ),
         fetched_bytes=site.fetched_bytes,
     )
 
