@@ -1,8 +1,7 @@
-"""Arrow columns into librdkafka's queue.
+"""Arrow columns into librdkafka's queue, one `produce()` per record.
 
 Owns: the walk over the arrays. Refuses to know: transactions, topics' limits, what records mean.
-Today one `produce()` per record; whole Arrow buffers can be handed over here later without a
-change elsewhere.
+The complete way: `native` hands over whole arrays, where that may be done and nothing is lacking.
 """
 
 from collections.abc import Callable, Iterable, Iterator
