@@ -87,19 +87,22 @@ def test_a_plan_takes_no_more_memory_for_more_extents() -> None:
 
 
 @pytest.mark.parametrize(
-    ("groups", "requests"),
+    ("groups", "pages", "requests"),
     [
-        pytest.param(10, 2, id="the footer lies in the tail"),
-        pytest.param(1_000, 3, id="the footer is longer than the tail"),
+        pytest.param(10, 2_000, 2, id="the footer lies in the tail"),
+        pytest.param(1_000, 2_000, 2, id="so it does in a huge object, whose tail is larger"),
+        pytest.param(1_000, 100, 3, id="the footer is longer than the tail"),
     ],
 )
-def test_a_plan_of_parquet_reads_the_footer_and_nothing_else(groups: int, requests: int) -> None:
-    content = ParquetRows(groups=groups, pages=2_000, columns=4)
+def test_a_plan_of_parquet_reads_the_footer_and_nothing_else(
+    groups: int, pages: int, requests: int
+) -> None:
+    content = ParquetRows(groups=groups, pages=pages, columns=4)
     store = SyntheticStore("bucket", {"key": content})
     ledger = MemoryLedger()
 
     job = plan(store, Parquet(FormatOptions()), ledger, Dropped())
 
     assert store.requests == requests
-    assert store.fetched_bytes < content.size / 10_000
-    assert (job.state, job.plan.count) == (JobState.RUNNING, groups)
+    assert store.fetched_bytes < content.size / 5_000
+    assert job.state is JobState.RUNNING

@@ -4,7 +4,7 @@ Owns: fetching, checking and caching footers. Refuses to know: types (parquet_ty
 extents.
 
     object   PAR1 | row group | row group | row group |        footer        | length | PAR1
-    tail                                            [ the last 64 KiB ...................... )
+    tail                                            [ 64 KiB, more of a huge object ........ )
     missing                             [ ......... ) only where the footer begins before the tail
 
 A footer carries no checksum of its own. It is refused where it contradicts itself; a flipped bit
@@ -27,11 +27,16 @@ from extentflow.formats.magic import HEAD_BYTES, refuse
 from extentflow.formats.parquet_types import require_exact
 from extentflow.model import ObjectVersion
 from extentflow.storage import RangeSource
+from extentflow.storage.pins import MAX_READ_BYTES
 
 __all__ = ["MAGIC", "Footer", "Footers", "RowGroup", "read_footer"]
 
 MAGIC = b"PAR1"
-TAIL_BYTES = 64 << 10
+LEAST_TAIL_BYTES = 64 << 10
+# A footer takes about 100 bytes per column chunk: of 16 columns and row groups of 128 MiB that is
+# 1/80,000 of the object. What is asked for in vain costs less than a second request.
+TAIL_SHARE = 1 << 16
+MOST_TAIL_BYTES = 16 << 20
 LARGEST_FOOTER_BYTES = 256 << 20
 _ENCRYPTED_MAGIC = b"PARE"
 _FRAME_BYTES = 8
@@ -123,7 +128,7 @@ class Footers:
 
 
 def read_footer(source: RangeSource) -> Footer:
-    """Fetch and check the footer: one request, two where it is longer than 64 KiB.
+    """Fetch and check the footer: one request, mostly two where it is longer than the tail.
 
     Raises:
         UnsupportedFormat: no Parquet, encrypted, or compressed by a codec that Arrow lacks.
@@ -132,7 +137,8 @@ def read_footer(source: RangeSource) -> Footer:
         ObjectChanged, ObjectGone, StoreUnavailable, AccessDenied: from the source.
     """
     version = source.version
-    tail = source.read(max(0, version.size - TAIL_BYTES), version.size)
+    wanted = max(LEAST_TAIL_BYTES, min(version.size // TAIL_SHARE, MOST_TAIL_BYTES))
+    tail = source.read(max(0, version.size - wanted), version.size)
     _require_magic(source, tail)
     length = int.from_bytes(tail[-_FRAME_BYTES:-4], "little")
     if length + _FRAME_BYTES + len(MAGIC) > version.size or length > LARGEST_FOOTER_BYTES:
@@ -164,7 +170,8 @@ def _whole(source: RangeSource, tail: bytes, length: int) -> bytes:
     start = source.version.size - length - _FRAME_BYTES
     reached = source.version.size - len(tail)
     if start < reached:
-        return b"".join([*source.stream(start, reached), tail])
+        window = min(reached - start, MAX_READ_BYTES)
+        return b"".join([*source.stream(start, reached, window_bytes=window), tail])
     return tail[start - reached :]
 
 
