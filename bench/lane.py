@@ -1,33 +1,56 @@
 """A competitor in a process of its own, warm between runs: one JSON line in, one JSON line out.
 
-Owns: the process and the conversation. Refuses to know: what is run.
+Owns: the process, the conversation, the CPU time of each run. Refuses to know: what is run.
 """
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
+
+from bench.cpu import cpu_seconds
+
+END_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The asking side. `module` is run with this interpreter and ends with its standard input."""
+    """The asking side. `module` is run with this interpreter and ends with its standard input.
+
+    As a context manager it ends with the context; where an error ends that, at once.
+    """
 
     process: subprocess.Popen[str]
 
     @classmethod
-    def start(cls, module: str, environment: Mapping[str, str]) -> "Lane":
+    def start(cls, module: str, environment: Mapping[str, str], *arguments: str) -> Self:
         """Start the module; it inherits standard error."""
-        command = [sys.executable, "-m", module]
+        command = [sys.executable, "-m", module, *arguments]
         process = subprocess.Popen(
             command, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         return cls(process)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self.process.terminate()
+        self.close()
+
     def ask(self, **request: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON values
-        """Run one request and return its answer.
+        """Run one request and return its answer; `cpu_seconds` is what the run took of that.
 
         Raises:
             RuntimeError: the process ended instead of answering.
@@ -42,14 +65,30 @@ class Lane:
                 return answer
         raise RuntimeError(f"the lane ended with {self.process.wait()}; its messages are above")
 
+    def interrupt(self) -> None:
+        """Ask the run under way to stop (SIGUSR1); a module that knows no stop ends."""
+        self.process.send_signal(signal.SIGUSR1)
+
     def close(self) -> None:
-        """End the process."""
+        """End the process: by the end of its input; by force where that takes too long."""
         if self.process.stdin is not None:
-            self.process.stdin.close()
-        self.process.wait(timeout=60)
+            with suppress(BrokenPipeError):  # it ended with a question unread
+                self.process.stdin.close()
+        try:
+            self.process.wait(timeout=END_SECONDS)
+        except BaseException:
+            self.process.kill()
+            self.process.wait()
+            raise
+        finally:
+            if self.process.stdout is not None:
+                self.process.stdout.close()
 
 
 def serve(run: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Be the answering side until standard input ends."""
     for line in sys.stdin:
-        print(json.dumps(run(json.loads(line))), flush=True)
+        before = cpu_seconds()
+        answer = run(json.loads(line))
+        answer["cpu_seconds"] = cpu_seconds() - before
+        print(json.dumps(answer), flush=True)

@@ -13,11 +13,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from demo.rig import Rig
-
+from bench.result import Result
+from bench.stand import Terms, start
 from bench.synthetic import Content, Lines, SyntheticStore
 from bench.synthetic_parquet import ParquetRows
 from extentflow import storage
@@ -42,30 +41,23 @@ NAME = "planning"
 TABLE = "extentflow-bench-planning"
 """Not the stack's own: what is planned here is never delivered."""
 
-Notify = Callable[[str], None]
 
-
-def measure(root: Path, scale: float, notify: Notify) -> dict[str, Any]:
-    """Plan every case, its size times `scale`; return the costs of each."""
-    rig = Rig.start(root, notify)
+def measure(terms: Terms) -> Result:
+    """Plan every case, its size times the scale."""
+    rig = start(terms)
     rig = replace(rig, environment={**rig.environment, "EXTENTFLOW_LEDGER_TABLE": TABLE})
     rig.extentflow("init", quiet=True)
     run = time.strftime("%Y%m%d-%H%M%S")
     cases = []
     for kind, size in CASES:
-        cases.append(_measured(kind, max(SMALL_BYTES, round(size * scale)), run, rig.environment))
-        notify(_line(cases[-1]))
-    return {
-        "case": "one arrival to a planned job: ledger writes and message bodies, nothing sent",
-        "objects": cases,
-    }
-
-
-def show(result: Mapping[str, Any], notify: Notify) -> None:
-    """Print a result."""
-    notify(result["case"])
-    for case in result["objects"]:
-        notify(_line(case))
+        scaled = max(SMALL_BYTES, round(size * terms.scale))
+        cases.append(_measured(kind, scaled, run, rig.environment))
+        terms.notify(_line(cases[-1]))
+    return Result(
+        case="one arrival to a planned job: ledger writes and message bodies, nothing sent",
+        scale=terms.scale,
+        figures={"objects": cases},
+    )
 
 
 def _measured(kind: str, size: int, run: str, environment: Mapping[str, str]) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""What both sides of every comparison have in common."""
+"""What all sides of every comparison have in common."""
+
+from extentflow.sink.settings import DEFAULTS
 
 CORES = 2
 
@@ -9,3 +11,6 @@ KAFKA_OPTIONS = {
     "acks": "all",
 }
 """As Java's client names them; ours has the same values by default, acks by design."""
+
+PRODUCER = {**DEFAULTS, "acks": "all", "enable.idempotence": "true"}
+"""The same for a producer of librdkafka: codec, linger, batches and queue are our own defaults."""

@@ -1,4 +1,4 @@
-"""`SUITE=small`: many small objects through the event path; how fast, and what each one costs.
+"""`SUITE=small-objects`: many small objects through the event path; at which rate and cost.
 
 Owns: the objects, the two measurements. Refuses to know: how the event path works.
 
@@ -8,10 +8,9 @@ Rate and costs are measured apart, because counting requests takes a part of thi
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from confluent_kafka import TopicPartition
@@ -22,6 +21,9 @@ from demo.eventrows import compare
 from demo.rig import CommandError
 
 from bench.counting import Counting
+from bench.pairs import Notify
+from bench.result import Result
+from bench.stand import Terms, temporary_topic
 from extentflow.model import ObjectVersion
 
 OBJECTS = 10_000
@@ -35,15 +37,17 @@ STALL_SECONDS = 180.0
 NEWS_SECONDS = 10.0
 OFFSETS_TOPIC = "__consumer_offsets"
 
-Notify = Callable[[str], None]
 
-
-def measure(root: Path, scale: float, notify: Notify) -> dict[str, Any]:
-    """Deliver the objects, then some more through a way that counts; return both results."""
-    objects = max(WARM_OBJECTS, round(OBJECTS * scale))
+def measure(terms: Terms) -> Result:
+    """Deliver the objects, then some more through a way that counts."""
+    notify = terms.notify
+    objects = max(WARM_OBJECTS, round(OBJECTS * terms.scale))
+    counted = min(COUNTED_OBJECTS, objects)
     run = time.strftime("%Y%m%d-%H%M%S")
-    with event_path(root, run, notify) as path:
-        load = Load(path, f"bench-small-{run}", notify)
+    with ExitStack() as stack:
+        path = stack.enter_context(event_path(terms.root, run, notify))
+        topic = stack.enter_context(temporary_topic(path.rig, f"bench-small-{run}"))
+        load = Load(path, topic, notify)
         load.deliver(WARM_OBJECTS)
         seconds, uploaded = load.deliver(objects)
         load.check()
@@ -51,27 +55,31 @@ def measure(root: Path, scale: float, notify: Notify) -> dict[str, Any]:
     with ExitStack() as stack:
         counting = stack.enter_context(Counting(ledger))
         around = {"EXTENTFLOW_LEDGER_ENDPOINT": counting.endpoint}
-        path = stack.enter_context(event_path(root, f"{run}-counted", notify, around=around))
-        load = Load(path, f"bench-small-{run}-counted", notify)
+        path = stack.enter_context(event_path(terms.root, f"{run}-counted", notify, around=around))
+        topic = stack.enter_context(temporary_topic(path.rig, f"bench-small-{run}-counted"))
+        load = Load(path, topic, notify)
         load.deliver(WARM_OBJECTS)
         before = _commits(path.rig.kafka)
         counting.take()
-        load.deliver(COUNTED_OBJECTS)
+        load.deliver(counted)
         counts = counting.take()
         commits = _commits(path.rig.kafka) - before
         load.check()
-    return {
-        "case": f"{objects} objects of {OBJECT_BYTES} bytes, {RECORDS} records each, event path",
-        "objects_per_second": round(objects / seconds, 1),
-        "seconds": round(seconds, 1),
-        "seconds_of_upload": round(uploaded, 1),
-        "kafka_transactions_per_object": round(commits / COUNTED_OBJECTS, 2),
-        **_per_object(counts),
-    }
+    return Result(
+        case=f"{objects} objects of {OBJECT_BYTES} bytes, {RECORDS} records each, event path",
+        scale=terms.scale,
+        figures={
+            "objects_per_second": round(objects / seconds, 1),
+            "seconds": round(seconds, 1),
+            "seconds_of_upload": round(uploaded, 1),
+            "kafka_transactions_per_object": round(commits / counted, 2),
+            **_per_object(counts, counted),
+        },
+    )
 
 
 class Load:
-    """A connector with a topic of its own, and everything that was uploaded for it."""
+    """A connector, called like its topic, and everything that was uploaded for it."""
 
     def __init__(self, path: EventPath, name: str, notify: Notify) -> None:
         self._path = path
@@ -80,7 +88,6 @@ class Load:
         self._objects = 0
         config = {"topic": name, "aws.s3.bucket.name": path.bucket, "aws.s3.prefix": f"{name}/"}
         path.rig.put_connector({"name": name, **config})
-        path.rig.create_topic(name)
 
     def deliver(self, objects: int) -> tuple[float, float]:
         """Upload objects, then notify of all; return how long delivery and upload took."""
@@ -148,18 +155,12 @@ class Load:
             time.sleep(0.2)
 
 
-def show(result: Mapping[str, Any], notify: Notify) -> None:
-    """Print a result."""
-    for name, value in result.items():
-        notify(f"{name.replace('_', ' ')}: {value}")
-
-
-def _per_object(counts: Counter[str]) -> dict[str, Any]:
+def _per_object(counts: Counter[str], objects: int) -> dict[str, Any]:
     items = counts.pop("items")
-    each = {name: round(count / COUNTED_OBJECTS, 2) for name, count in sorted(counts.items())}
+    each = {name: round(count / objects, 2) for name, count in sorted(counts.items())}
     return {
-        "ledger_requests_per_object": round(counts.total() / COUNTED_OBJECTS, 2),
-        "ledger_items_written_per_object": round(items / COUNTED_OBJECTS, 2),
+        "ledger_requests_per_object": round(counts.total() / objects, 2),
+        "ledger_items_written_per_object": round(items / objects, 2),
         "ledger_requests_by_operation": each,
     }
 

@@ -1,0 +1,116 @@
+"""The numbers to hold: what a figure has to be at least, or at most.
+
+Owns: the bars, by case and by the figure's place in the case's JSON. Refuses to know: how figures
+are measured. Bars are for two cores with the broker on the same machine, at scale 1.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A bound for the figure at `place` (member names, joined by dots); `says` what it means."""
+
+    place: str
+    says: str
+    least: float | None = None
+    most: float | None = None
+
+    def figure(self, result: Mapping[str, Any]) -> float | None:
+        """Return the figure; None where the case did not measure it."""
+        found: Any = result
+        for name in self.place.split("."):
+            found = found.get(name) if isinstance(found, Mapping) else None
+        return None if found is None else float(found)
+
+    def holds(self, figure: float) -> bool:
+        """Whether a figure is within the bound."""
+        if self.least is not None and figure < self.least:
+            return False
+        return self.most is None or figure <= self.most
+
+    def bound(self) -> str:
+        """Return the bound, as people read it."""
+        sign, limit = ("≥", self.least) if self.least is not None else ("≤", self.most)
+        return f"{sign} {shown(self.place, limit or 0)}"
+
+
+BARS: Mapping[str, tuple[Bar, ...]] = {
+    "spark-native": (
+        Bar(
+            "ratios.extentflow_to_spark_native",
+            "Parquet to JSON, exactly once, against Spark's own sink",
+            least=2.4,
+        ),
+        Bar("ratios.exactly_once_to_at_least_once", "exactly against at least once", least=0.95),
+    ),
+    "parquet-json": (
+        Bar(
+            "ratios.one_process_to_plain",
+            "Parquet to JSON, one process, against pyarrow and confluent-kafka",
+            least=1.6,
+        ),
+    ),
+    "lines": (
+        Bar(
+            "ratios.one_process_to_ceiling",
+            "lines of text, one process, against payloads in memory",
+            least=0.7,
+        ),
+    ),
+    "scaling": (
+        Bar(
+            "ratios.broker_cpu_two_to_one",
+            "CPU time per row, two processes against one",
+            most=1.15,
+        ),
+    ),
+    "memory": (
+        Bar(
+            "ratios.text_largest_to_smallest",
+            "peak memory, text, objects a hundred times as large",
+            most=1.1,
+        ),
+        Bar(
+            "ratios.parquet_largest_to_smallest",
+            "peak memory, Parquet, objects a hundred times as large",
+            most=1.1,
+        ),
+        Bar("ratios.row_groups_most_to_least", "peak memory over row-group sizes", most=1.1),
+        Bar("worker_peak_rss_bytes", "peak memory of any worker", most=400 * MIB),
+    ),
+    "first-record": (
+        Bar("lineitem_warm_seconds", "seconds to 1,280 records of lineitem, warm", most=1.0),
+        Bar(
+            "ratios.ten_times_as_large_to_one",
+            "the same for an object ten times as large",
+            most=1.5,
+        ),
+    ),
+}
+
+
+def judged(case: str, result: Mapping[str, Any]) -> Iterator[tuple[Bar, str]]:
+    """Yield the case's bars, and of each what was measured and whether that holds, in words."""
+    for bar in BARS.get(case, ()):
+        yield bar, judgement(bar, result)
+
+
+def judgement(bar: Bar, result: Mapping[str, Any]) -> str:
+    """Return a figure in words, and that it missed its bar; at a small scale it cannot."""
+    figure = bar.figure(result)
+    if figure is None:
+        return "not recorded yet"
+    told = shown(bar.place, figure)
+    if result["scale"] < 1:
+        return f"{told} with SCALE={result['scale']:g}"
+    return told if bar.holds(figure) else f"{told}, missed"
+
+
+def shown(place: str, figure: float) -> str:
+    """Return a figure as people read it."""
+    return f"{figure / MIB:.0f} MiB" if place.endswith("_bytes") else f"{figure:g}"

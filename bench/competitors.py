@@ -1,0 +1,80 @@
+"""Who runs against whom: laps of each competitor, to a topic of its own.
+
+Owns: what each lane is asked, and that every record arrived. Refuses to know: who is compared.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from demo.tpch import DataSet
+
+from bench.lane import Lane
+from bench.pairs import Lap
+from bench.stand import Stand
+
+Competitor = Callable[[], Lap]
+
+EXACTLY_ONCE: Mapping[str, str] = MappingProxyType({"delivery.guarantee": "exactly_once"})
+AT_LEAST_ONCE: Mapping[str, str] = MappingProxyType({"delivery.guarantee": "at_least_once"})
+TEXT: Mapping[str, str] = MappingProxyType({"input.format": "text"})
+
+
+def ours(
+    stand: Stand,
+    lane: Lane,
+    data: DataSet,
+    rows: int,
+    config: Mapping[str, str] = EXACTLY_ONCE,
+) -> Competitor:
+    """Return extentflow, reading the data set's object from the S3 server."""
+    topic = stand.topic()
+    ask = _asking(stand, lane, data, topic, config)
+
+    def lap() -> Lap:
+        with stand.filling(topic, rows):
+            answer = ask()
+        return _lap(rows, answer)
+
+    return lap
+
+
+def dropping(stand: Stand, lane: Lane, data: DataSet, rows: int) -> Competitor:
+    """Return extentflow on workers whose records go nowhere."""
+    ask = _asking(stand, lane, data, stand.topic(), EXACTLY_ONCE)
+    return lambda: _lap(rows, ask())
+
+
+def delivery(
+    stand: Stand, lane: Lane, data: DataSet, config: Mapping[str, str]
+) -> Callable[[], dict[str, Any]]:
+    """Return extentflow where only its own words count: what the lane says of each run."""
+    return _asking(stand, lane, data, stand.topic(), config)
+
+
+def local(stand: Stand, lane: Lane, data: DataSet, rows: int, **request: Any) -> Competitor:  # noqa: ANN401 - JSON values
+    """Return a competitor that reads the local file; `request` is what else its lane needs."""
+    topic = stand.topic()
+    bootstrap = stand.rig.kafka["bootstrap.servers"]
+
+    def lap() -> Lap:
+        with stand.filling(topic, rows):
+            answer = lane.ask(path=str(data.path), topic=topic, bootstrap=bootstrap, **request)
+        return _lap(rows, answer)
+
+    return lap
+
+
+def _asking(
+    stand: Stand, lane: Lane, data: DataSet, topic: str, config: Mapping[str, str]
+) -> Callable[[], dict[str, Any]]:
+    """Return runs of one connector, so that clients stay warm from one to the next."""
+    connector, key = stand.connector(topic, config), stand.upload(data.path)
+    return lambda: lane.ask(connector=connector, key=key)
+
+
+def _lap(rows: int, answer: Mapping[str, Any]) -> Lap:
+    if answer.get("records", rows) != rows:
+        raise RuntimeError(f"{answer['records']:,} records of {rows:,}")
+    peak = answer.get("worker_peak_rss_bytes", 0)
+    return Lap(rows, answer["seconds"], answer["cpu_seconds"], peak)

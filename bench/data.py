@@ -1,0 +1,43 @@
+"""Data sets that only benchmarks need, and how large the others are.
+
+Owns: TPC-H customer, sizes in bytes, counts of lines. Refuses to know: what is done with them.
+"""
+
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+
+from demo.tpch import DataSet
+
+LINEITEM_PARQUET_BYTES = 232_000_000
+ORDERS_CSV_BYTES = 174_000_000
+"""At scale 1, roughly."""
+
+COUNTED_BYTES = 8 << 20
+
+
+def customer(folder: Path, scale: float, kind: str) -> DataSet:
+    """Return TPC-H customer as `csv` or `parquet`, generated where it is missing."""
+    path = folder / f"customer-{scale:g}.{kind}"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh = folder / f".{path.name}.new"
+        shutil.rmtree(fresh, ignore_errors=True)
+        program = Path(sysconfig.get_path("scripts")) / "tpchgen-cli"
+        options = [kind, "-s", f"{scale:g}", "-T", "customer", "--output-dir", str(fresh)]
+        subprocess.run([str(program), *options], check=True, stdout=subprocess.DEVNULL)
+        (fresh / f"customer.{kind}").rename(path)
+        fresh.rmdir()
+    return DataSet("customer", path, ("c_custkey",))
+
+
+def scale_of(size: float, bytes_at_one: int) -> float:
+    """Return the scale at which a table has about `size` bytes; three digits, for file names."""
+    return float(f"{size / bytes_at_one:.3g}")
+
+
+def line_count(path: Path) -> int:
+    """Count a file's lines, each ended by a newline."""
+    with path.open("rb") as file:
+        return sum(piece.count(b"\n") for piece in iter(lambda: file.read(COUNTED_BYTES), b""))

@@ -1,0 +1,91 @@
+"""Workers whose records go nowhere: what delivery costs without a broker that works, too.
+
+Owns: the sink that counts records and drops them. Refuses to know: who works. Ownership and
+progress are real: fences, transactions and offsets are Kafka's, so that ledger and Kafka agree.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from extentflow.settings import WorkerSettings
+from extentflow.sink import ClientSettings, Fence, Progress, Records, Refusal, Sink
+from extentflow.sink.broker import KafkaBroker
+from extentflow.wiring import Site
+from extentflow.wiring.worker import SiteWorker
+
+
+@dataclass(slots=True)
+class DroppingSink:
+    """`Sink` that passes on progress alone. `records` is how many were dropped so far."""
+
+    sink: Sink
+    records: int = 0
+
+    def send(self, records: Records) -> Sequence[Refusal]:
+        """Count and drop, as if the client took all."""
+        self.records += len(records.values)
+        return ()
+
+    def commit(self, progress: Progress) -> None:
+        """Commit what is left: the progress."""
+        self.sink.commit(progress)
+
+    def abort(self) -> None:
+        """Discard, as `Sink.abort`."""
+        self.sink.abort()
+
+    def close(self) -> None:
+        """Let go, as `Sink.close`."""
+        self.sink.close()
+
+
+@dataclass(frozen=True, slots=True)
+class DroppingFence:
+    """`Fence` that opens a DroppingSink."""
+
+    fence: Fence
+
+    def read(self) -> Progress | None:
+        """See `Fence.read`."""
+        return self.fence.read()
+
+    def mark(self, progress: Progress) -> None:
+        """See `Fence.mark`."""
+        self.fence.mark(progress)
+
+    def open(self) -> Sink:
+        """See `Fence.open`."""
+        return DroppingSink(self.fence.open())
+
+    def close(self) -> None:
+        """See `Fence.close`."""
+        self.fence.close()
+
+
+class DroppingBroker(KafkaBroker):
+    """A KafkaBroker to which no record travels."""
+
+    def fence(self, identity: str, client: ClientSettings) -> Fence:  # type: ignore[override]
+        """Fence as ever; what comes of it drops records."""
+        return DroppingFence(super().fence(identity, client))
+
+
+class DroppingSite(Site):
+    """A Site on such a broker."""
+
+    @cached_property
+    def broker(self) -> KafkaBroker:
+        """The Kafka cluster of `bootstrap.servers`, for progress only."""
+        return DroppingBroker(
+            {"bootstrap.servers": self.settings.bootstrap_servers, **self.settings.kafka},
+            transaction_timeout_ms=self.settings.transaction_timeout_ms,
+        )
+
+
+def open_dropping_worker(settings: dict[str, str], owner: str) -> SiteWorker:
+    """Become such a worker, in the process that calls this (see `engines.WorkerSpec`)."""
+    pa.set_cpu_count(1)
+    return SiteWorker(DroppingSite(WorkerSettings.from_map(settings)), owner)

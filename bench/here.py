@@ -1,0 +1,55 @@
+"""An engine whose only worker is the process that it lives in: one process, all told.
+
+Owns: running extents one after the other, stopping between chunks. Refuses to know: what a worker
+does. Slot, producer and clients stay warm from run to run.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from uuid import uuid4
+
+import pyarrow as pa
+
+from extentflow.engines import Task, Watch, run_until_final
+from extentflow.keeper import Keeper
+from extentflow.wiring import Site
+from extentflow.wiring.worker import work_of
+
+
+class Here:
+    """An `engines.Engine` of one core. `close` keeps everything for the next run, `end` does not.
+
+    `stop` lets the run under way end; `begin` before the next one.
+    """
+
+    cores = 1
+
+    def __init__(self, site: Site) -> None:
+        pa.set_cpu_count(1)
+        self.stopped = False
+        self._slots = site.slots(f"bench-{uuid4().hex}")
+        self._renew_seconds = site.settings.lease_seconds / 3
+        self._work = replace(work_of(site, self._slots), stopping=lambda: self.stopped)
+
+    def begin(self) -> None:
+        """Forget that a run was stopped."""
+        self.stopped = False
+
+    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+        """See `Engine.run`."""
+        with Keeper(self._slots.renew, self._renew_seconds):
+            for extent in (extent for task in tasks for extent in task.extents):
+                if self.stopped:
+                    return
+                watch.see(run_until_final(extent, self._work))
+
+    def stop(self) -> None:
+        """See `Engine.stop`."""
+        self.stopped = True
+
+    def close(self) -> None:
+        """See `Engine.close`: the next run goes on with what there is."""
+
+    def end(self) -> None:
+        """Release slot and producer."""
+        self._slots.release()

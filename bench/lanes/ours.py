@@ -1,0 +1,115 @@
+"""extentflow in one warm driver, as `extentflow run` does it; the argument says on which engine.
+
+spark           Spark local[2], its Python workers
+here            this process does it all
+processes:N     N worker processes
+dropping:N      N worker processes whose records go nowhere
+"""
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from bench.dropping import open_dropping_worker
+from bench.here import Here
+from bench.lane import serve
+from bench.settings import CORES
+from extentflow.engines import Engine, Task, Watch, Worker, WorkerSpec
+from extentflow.engines.inline import InlineEngine
+from extentflow.ingest import Run
+from extentflow.model import Extent, Receipt
+from extentflow.wiring import Site, open_engine, open_worker
+
+OpenWorker = Callable[[dict[str, str], str], Worker]
+OPEN: dict[str, OpenWorker] = {"processes": open_worker, "dropping": open_dropping_worker}
+
+
+class _Unwatched:
+    """A watcher that looks away."""
+
+    def expect(self, extent: Extent) -> None:
+        """See `Watch`."""
+
+    def see(self, receipt: Receipt) -> None:
+        """See `Watch`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Warm:
+    """An engine of processes whose workers outlive a run."""
+
+    engine: InlineEngine
+
+    @property
+    def cores(self) -> int:
+        """See `Engine`."""
+        return self.engine.cores
+
+    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+        """See `Engine.run`."""
+        self.engine.run(tasks, watch)
+
+    def stop(self) -> None:
+        """See `Engine.stop`."""
+        self.engine.stop()
+
+    def close(self) -> None:
+        """See `Engine.close`: the next run goes on with these workers."""
+
+
+def main() -> None:
+    """Serve runs, one engine for all, so that workers and producers stay warm.
+
+    A request has `connector` and `key`; records are delivered again where they were before.
+    """
+    site = Site.from_environment()
+    with _engine(site, sys.argv[1]) as engine:
+        serve(lambda request: _run(site, engine, request))
+
+
+@contextmanager
+def _engine(site: Site, name: str) -> Iterator[Engine]:
+    kind, _, count = name.partition(":")
+    if kind == "spark":
+        yield open_engine(site, "spark", cores=CORES)
+    elif kind == "here":
+        here = Here(site)
+        signal.signal(signal.SIGUSR1, lambda *_: here.stop())
+        yield here
+        here.end()
+    else:
+        run = f"bench-{uuid4().hex[:12]}"
+        spec = WorkerSpec(open=OPEN[kind], settings=site.settings.to_map(), run=run)
+        engine = InlineEngine(spec, cores=int(count), evict=site.evict)
+        yield _Warm(engine)
+        engine.close()
+
+
+def _run(site: Site, engine: Engine, request: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(engine, Here):
+        engine.begin()
+    started = time.perf_counter()
+    config, revision = site.connector(request["connector"])
+    store = site.store(config, revision)
+    version = store.head(config.bucket, request["key"])
+    stopped = (lambda: engine.stopped) if isinstance(engine, Here) else (lambda: False)
+    run = Run("bench", engine, site.planner(), site.ledger, _Unwatched(), stopped)
+    intake = site.intake(config, revision, version, engine.cores)
+    report = run.ingest(iter([intake]), again=True)
+    if not report.ok and not report.stopped:
+        raise RuntimeError(f"the run failed: {report.errors or report.jobs}")
+    return {
+        "seconds": time.perf_counter() - started,
+        "records": report.records_this_run,
+        "bytes_read": report.bytes_read,
+        "worker_peak_rss_bytes": report.worker_peak_rss_bytes,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""The ceiling: payloads that stand ready in memory, through our own sink, exactly once.
+
+Nothing is read, decoded or converted while the clock runs; what is left is the Kafka client.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from functools import cache, partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+
+from bench.lane import serve
+from extentflow.converters import open_converter
+from extentflow.sink import ClientSettings, Progress, Records, Sink
+from extentflow.storage.ranges import WINDOW_BYTES
+from extentflow.wiring import Site
+
+BATCH_ROWS = 1 << 14
+NEVER = "\x01"  # no line has it
+
+
+@cache
+def payloads(path: str) -> Sequence[pa.Array]:
+    """Return the values of a whole file: a Parquet file's rows as JSON, else lines."""
+    return _json(path) if path.endswith(".parquet") else _lines(path)
+
+
+def main() -> None:
+    """Serve runs through one warm sink."""
+    site = Site.from_environment()
+    pa.set_cpu_count(1)
+    client = ClientSettings(max_message_bytes=1_048_588)
+    sink = site.broker.fence(f"bench-ceiling-{os.getpid()}", client).open()
+    serve(partial(_run, sink, site.settings.transaction_max_bytes))
+    sink.close()
+
+
+def _run(sink: Sink, transaction_bytes: int, request: dict[str, Any]) -> dict[str, Any]:
+    arrays = payloads(request["path"])
+    started = time.perf_counter()
+    waiting = records = 0
+    for values in arrays:
+        sink.send(Records(request["topic"], values))
+        records += len(values)
+        waiting += values.nbytes
+        if waiting >= transaction_bytes:
+            sink.commit(Progress(epoch=1, position=records))
+            waiting = 0
+    sink.commit(Progress(epoch=1, position=records, done=True))
+    return {"seconds": time.perf_counter() - started, "records": records}
+
+
+def _json(path: str) -> Sequence[pa.Array]:
+    with pq.ParquetFile(path) as file:
+        convert = open_converter("json", file.schema_arrow)
+        return [convert(batch) for batch in file.iter_batches(BATCH_ROWS)]
+
+
+def _lines(path: str) -> Sequence[pa.Array]:
+    """Return a file's lines, a window's at a time, as the one column of a CSV file without any."""
+    table = pc.read_csv(
+        path,
+        read_options=pc.ReadOptions(column_names=["value"], block_size=WINDOW_BYTES),
+        parse_options=pc.ParseOptions(delimiter=NEVER, quote_char=False),
+        convert_options=pc.ConvertOptions(column_types={"value": pa.binary()}),
+    )
+    chunks: list[pa.Array] = table.column(0).chunks
+    return chunks
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""`SUITE=lines`: one process, lines of text, exactly once; against payloads that stand ready.
+
+Owns: this comparison. Refuses to know: how competitors work.
+"""
+
+from demo import tpch
+
+from bench.competitors import TEXT, local, ours
+from bench.data import line_count
+from bench.lane import Lane
+from bench.pairs import alternate
+from bench.result import Result
+from bench.stand import Stand, Terms
+
+NAME = "lines"
+ORDERS_SCALE = 4  # about as many lines as lineitem has rows
+
+
+def measure(terms: Terms) -> Result:
+    """Alternate one process of ours, reading from S3, and the ceiling of our Kafka client."""
+    scale = ORDERS_SCALE * terms.scale
+    data = tpch.orders(terms.data, scale)
+    rows = line_count(data.path)
+    with (
+        Stand.open(terms, NAME) as stand,
+        Lane.start("bench.lanes.ours", stand.rig.environment, "here") as here,
+        Lane.start("bench.lanes.payloads", stand.rig.environment) as ceiling,
+    ):
+        laps = alternate(
+            {
+                "one_process": ours(stand, here, data, rows, TEXT),
+                "ceiling": local(stand, ceiling, data, rows),
+            },
+            terms.pairs,
+            terms.notify,
+        )
+    return Result(
+        case=f"orders CSV as lines of text, scale {scale:g}, one process, exactly once",
+        scale=terms.scale,
+        pairs=terms.pairs,
+        rows_per_second=laps.rates(),
+        ratios={"one_process_to_ceiling": laps.ratio("one_process", "ceiling")},
+        cpu_seconds_per_million_rows=laps.costs(),
+        worker_peak_rss_bytes=laps.peak_rss_bytes(["one_process"]),
+        figures={"rows_per_second_least_and_most": laps.spread()},
+    )

@@ -1,0 +1,50 @@
+"""`SUITE=parquet-json`: one process, Parquet to JSON, exactly once; against what users write.
+
+Owns: this comparison. Refuses to know: how competitors work.
+"""
+
+import pyarrow.parquet as pq
+from demo import tpch
+
+from bench.competitors import local, ours
+from bench.lane import Lane
+from bench.pairs import alternate
+from bench.result import Result
+from bench.stand import Stand, Terms
+
+NAME = "parquet-json"
+LINEITEM_SCALE = 0.5  # row dicts take their time
+
+
+def measure(terms: Terms) -> Result:
+    """Alternate one process of ours, reading from S3, and the two of `plain`, reading a file."""
+    scale = LINEITEM_SCALE * terms.scale
+    data = tpch.lineitem(terms.data, scale)
+    rows = pq.read_metadata(data.path).num_rows
+    with (
+        Stand.open(terms, NAME) as stand,
+        Lane.start("bench.lanes.ours", stand.rig.environment, "here") as here,
+        Lane.start("bench.lanes.plain", stand.rig.environment) as plain,
+    ):
+        laps = alternate(
+            {
+                "one_process": ours(stand, here, data, rows),
+                "plain": local(stand, plain, data, rows, writer="rows"),
+                "plain_columns": local(stand, plain, data, rows, writer="columns"),
+            },
+            terms.pairs,
+            terms.notify,
+        )
+    return Result(
+        case=f"lineitem Parquet, scale {scale:g}, JSON values, one process, exactly once",
+        scale=terms.scale,
+        pairs=terms.pairs,
+        rows_per_second=laps.rates(),
+        ratios={
+            "one_process_to_plain": laps.ratio("one_process", "plain"),
+            "one_process_to_plain_columns": laps.ratio("one_process", "plain_columns"),
+        },
+        cpu_seconds_per_million_rows=laps.costs(),
+        worker_peak_rss_bytes=laps.peak_rss_bytes(["one_process"]),
+        figures={"rows_per_second_least_and_most": laps.spread()},
+    )

@@ -1,0 +1,49 @@
+"""`SUITE=spark-native`: on Spark, against Spark's own sink, and exactly against at least once.
+
+Owns: this comparison. Refuses to know: how competitors work.
+"""
+
+import pyarrow.parquet as pq
+from demo import tpch
+
+from bench.competitors import AT_LEAST_ONCE, EXACTLY_ONCE, local, ours
+from bench.lane import Lane
+from bench.pairs import alternate
+from bench.result import Result
+from bench.settings import CORES
+from bench.stand import Stand, Terms
+
+NAME = "spark-native"
+
+
+def measure(terms: Terms) -> Result:
+    """Alternate Spark's own sink, exactly once and at least once, lineitem at `scale`."""
+    data = tpch.lineitem(terms.data, terms.scale)
+    rows = pq.read_metadata(data.path).num_rows
+    with (
+        Stand.open(terms, NAME) as stand,
+        Lane.start("bench.lanes.native", stand.rig.environment) as native,
+        Lane.start("bench.lanes.ours", stand.rig.environment, "spark") as spark,
+    ):
+        laps = alternate(
+            {
+                "spark_native": local(stand, native, data, rows),
+                "exactly_once": ours(stand, spark, data, rows, EXACTLY_ONCE),
+                "at_least_once": ours(stand, spark, data, rows, AT_LEAST_ONCE),
+            },
+            terms.pairs,
+            terms.notify,
+        )
+    return Result(
+        case=f"lineitem Parquet, scale {terms.scale:g}, JSON values, Spark local[{CORES}]",
+        scale=terms.scale,
+        pairs=terms.pairs,
+        rows_per_second=laps.rates(),
+        ratios={
+            "extentflow_to_spark_native": laps.ratio("exactly_once", "spark_native"),
+            "exactly_once_to_at_least_once": laps.ratio("exactly_once", "at_least_once"),
+        },
+        cpu_seconds_per_million_rows=laps.costs(),
+        worker_peak_rss_bytes=laps.peak_rss_bytes(["exactly_once", "at_least_once"]),
+        figures={"rows_per_second_least_and_most": laps.spread()},
+    )

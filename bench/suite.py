@@ -1,0 +1,165 @@
+"""The cases by name, and running some of them one after the other.
+
+Owns: which cases there are, where results go, that a broken case hides no other. Refuses to know:
+what a case measures.
+
+A case is a module with `measure(terms) -> Result`; adding one takes the module and a line here.
+"""
+
+import importlib
+import json
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from bench.machine import machine
+from bench.result import Result
+from bench.show import show
+from bench.stand import Terms
+
+ALL = "all"
+MAIN = "main"
+"""What `spark-native` was called; its file is still written under that name as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A named case. `share`: of the scale, where all run together; 0 leaves it out there."""
+
+    name: str
+    module: str
+    share: float
+    says: str
+
+    def measure(self, terms: Terms) -> Result:
+        """Run the case; its module is imported only now, because it may be the one that breaks."""
+        found: Result = importlib.import_module(self.module).measure(terms)
+        return found
+
+
+CASES: Mapping[str, Case] = {
+    case.name: case
+    for case in (
+        Case(
+            "spark-native",
+            "bench.spark_native",
+            1,
+            "extentflow on Spark against Spark's own Kafka sink, which is at least once only, and "
+            "exactly once against at least once.",
+        ),
+        Case(
+            "parquet-json",
+            "bench.parquet_json",
+            1,
+            "One process, exactly once, from S3, against one process that a competent user writes "
+            "with pyarrow and confluent-kafka, at least once, from a local file: `plain` makes "
+            "JSON of row dicts with orjson, `plain columns` in pyarrow's compute functions.",
+        ),
+        Case(
+            "lines",
+            "bench.lines",
+            1,
+            "One process, lines of text, exactly once, from S3, against `ceiling`: the same lines, "
+            "standing ready in memory, through the same Kafka client.",
+        ),
+        Case(
+            "scaling",
+            "bench.scaling",
+            1,
+            "One and two worker processes, to the broker, which shares their cores, and to a sink "
+            "that drops records.",
+        ),
+        Case(
+            "first-record",
+            "bench.first_record",
+            1,
+            "From the submission of an object to its 1,280th record, as a consumer of committed "
+            "records sees it: `warm` in a worker that ran before, `cold` from the start of "
+            "`extentflow run`.",
+        ),
+        Case(
+            "memory",
+            "bench.memory",
+            0.1,
+            "The peak memory of a Spark worker, fresh for each shape of object.",
+        ),
+        Case(
+            "planning",
+            "bench.planning",
+            1,
+            "One arrival becomes a job and its messages: requests, bytes fetched, seconds and "
+            "memory, for objects that no store holds.",
+        ),
+        Case(
+            "ceiling",
+            "bench.ceiling",
+            1,
+            "What the Kafka client takes where payloads stand ready in memory.",
+        ),
+        Case(
+            "plain",
+            "bench.plain",
+            1,
+            "The two programs that `parquet-json` compares with, against each other.",
+        ),
+        Case(
+            "small-objects",
+            "bench.small_objects",
+            0.2,
+            "Many small objects through queues and functions, and what each one costs.",
+        ),
+    )
+}
+ALIASES = {MAIN: "spark-native", "small": "small-objects"}
+
+
+def chosen(names: str) -> list[Case]:
+    """Return the cases of a comma-separated list of names, each once; `all` are those of a share.
+
+    Raises:
+        KeyError: there is no such case.
+    """
+    wanted = [ALIASES.get(name, name) for name in names.split(",") if name]
+    if ALL in wanted:
+        return [case for case in CASES.values() if case.share]
+    return [CASES[name] for name in dict.fromkeys(wanted)]
+
+
+def run(cases: Sequence[Case], terms: Terms, console: Console, folder: Path) -> list[str]:
+    """Run cases, show each result and write it to `folder`; return the names of those that broke.
+
+    Where there are several, each takes its share of the scale.
+    """
+    place = machine()
+    broken: list[str] = []
+    for case in cases:
+        console.rule(case.name)
+        share = case.share if len(cases) > 1 else 1.0
+        started = time.monotonic()
+        try:
+            result = case.measure(replace(terms, scale=terms.scale * share))
+        except Exception:  # noqa: BLE001 - one broken case does not hide the others
+            console.print(traceback.format_exc(), markup=False, highlight=False)
+            broken.append(case.name)
+            continue
+        found = result.to_json(place)
+        show(case.name, found, console)
+        paths = write(case.name, found, folder)
+        took = time.monotonic() - started
+        console.print(f"{case.name}: {took:.0f} s; {', '.join(map(str, paths))}", highlight=False)
+    return broken
+
+
+def write(name: str, found: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Write a result under the case's name, and under the one that it had before."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [name, *(old for old in (MAIN,) if ALIASES[old] == name)]
+    paths = [folder / f"{one}.json" for one in names]
+    for path in paths:
+        path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    return paths
