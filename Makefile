@@ -2,7 +2,7 @@
 PYTHON ?= python3
 SCALE ?= 1
 PAIRS ?= 5
-SUITE ?= main
+SUITE ?= all
 STAGE ?= dev
 # Processes that share the tests of a suite; each starts servers of its own, so that two are plenty.
 PROCESSES ?= 2
@@ -14,7 +14,7 @@ PYTEST := $(BIN)/pytest -q --numprocesses $(PROCESSES) --dist
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-events test lint unit exhaustive integration infra layers synth deploy bench docs lock clean
+.PHONY: help setup demo demo-events test lint unit exhaustive integration infra layers synth deploy bench bench-smoke bench-record docs lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -69,8 +69,14 @@ deploy: setup $(DEPS) $(CDK) ## Deploy a stage of infra/stages.py with your AWS 
 $(CDK): package-lock.json | $(STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --silent && touch $@
 
-bench: setup ## Against Spark's own Kafka sink, alternating pairs (SCALE=1 PAIRS=5); SUITE=memory, SUITE=small
+bench: setup ## What it delivers, and against what, in half an hour (SCALE=1 PAIRS=5); SUITE=name for one case
 	@$(BIN)/python -m bench --suite $(SUITE) --scale $(SCALE) --pairs $(PAIRS)
+
+bench-smoke: setup ## A few ratios at a small scale against the recorded ones, in three minutes
+	@$(BIN)/python -m bench.smoke
+
+bench-record: setup ## Keep what `bench` and `bench-smoke` found, and write docs/performance.md (SUITE=name)
+	@$(BIN)/python -m bench.report --record --suite $(SUITE)
 
 docs: setup ## Write the generated references
 	@$(BIN)/python -m extentflow.keys docs/configuration.md
