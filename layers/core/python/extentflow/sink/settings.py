@@ -20,7 +20,7 @@ DEFAULTS = {
     "batch.num.messages": "100000",
     # Both bound a worker's memory: a queued record costs its bytes and about 200 more.
     "queue.buffering.max.messages": "500000",
-    "queue.buffering.max.kbytes": "98304",
+    "queue.buffering.max.kbytes": "65536",
     "compression.type": "lz4",
     "partitioner": "murmur2_random",
 }
