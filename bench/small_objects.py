@@ -23,7 +23,7 @@ from demo.rig import CommandError
 from bench.counting import Counting
 from bench.pairs import Notify
 from bench.result import Result
-from bench.stand import Terms, temporary_topic
+from bench.stand import Terms, forget, temporary_topic
 from extentflow.model import ObjectVersion
 
 OBJECTS = 10_000
@@ -47,6 +47,7 @@ def measure(terms: Terms) -> Result:
     with ExitStack() as stack:
         path = stack.enter_context(event_path(terms.root, run, notify))
         topic = stack.enter_context(temporary_topic(path.rig, f"bench-small-{run}"))
+        stack.callback(forget, path.rig, [topic])
         load = Load(path, topic, notify)
         load.deliver(WARM_OBJECTS)
         seconds, uploaded = load.deliver(objects)
@@ -57,6 +58,7 @@ def measure(terms: Terms) -> Result:
         around = {"EXTENTFLOW_LEDGER_ENDPOINT": counting.endpoint}
         path = stack.enter_context(event_path(terms.root, f"{run}-counted", notify, around=around))
         topic = stack.enter_context(temporary_topic(path.rig, f"bench-small-{run}-counted"))
+        stack.callback(forget, path.rig, [topic])
         load = Load(path, topic, notify)
         load.deliver(WARM_OBJECTS)
         before = _commits(path.rig.kafka)

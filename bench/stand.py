@@ -4,7 +4,7 @@ Owns: these errands and tidying up after them. Refuses to know: what is measured
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -18,6 +18,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 from demo.rig import PARTITIONS, Rig
 
+from bench.lane import Lane
 from bench.pairs import Notify
 from extentflow_local.services.dynamodb import DynamoDbLocal
 from extentflow_local.services.kafka import Kafka
@@ -78,6 +79,12 @@ def temporary_topic(rig: Rig, name: str) -> Iterator[str]:
         rig.delete_topics([name])
 
 
+def forget(rig: Rig, connectors: Sequence[str]) -> None:
+    """Let go of connectors, so that nobody goes on with what they began."""
+    with Lane.start("bench.lanes.forget", rig.environment) as lane:
+        lane.ask(connectors=list(connectors))
+
+
 @dataclass(frozen=True, slots=True)
 class Stand:
     """One case's place on the running stack. `name` begins the names of all that it makes."""
@@ -86,6 +93,7 @@ class Stand:
     name: str
     _s3: "S3Client"
     _tidy: ExitStack
+    _connectors: list[str] = field(default_factory=list)
     _uploads: dict[Path, str] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=count)
 
@@ -103,7 +111,9 @@ class Stand:
         )
         with ExitStack() as tidy:
             tidy.callback(s3.close)
-            yield cls(rig, f"bench-{case}-{time.strftime('%Y%m%d-%H%M%S')}", s3, tidy)
+            stand = cls(rig, f"bench-{case}-{time.strftime('%Y%m%d-%H%M%S')}", s3, tidy)
+            tidy.callback(forget, rig, stand._connectors)
+            yield stand
 
     def fresh(self) -> str:
         """Return a name that nothing has yet."""
@@ -114,10 +124,11 @@ class Stand:
         return self._tidy.enter_context(temporary_topic(self.rig, self.fresh()))
 
     def connector(self, topic: str, config: Mapping[str, str]) -> str:
-        """Store a connector under a fresh name, which is returned."""
+        """Store a connector under a fresh name, which is returned. It goes with the case."""
         name = self.fresh()
         base = {"name": name, "topic": topic, "aws.s3.bucket.name": BUCKET}
         self.rig.put_connector({**base, **config})
+        self._connectors.append(name)
         return name
 
     def upload(self, path: Path) -> str:
