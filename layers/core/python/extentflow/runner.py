@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 BACK_OFF_SECONDS = 0.2
 MAX_BACK_OFF_SECONDS = 5.0
-TRANSACTION_GROWTH = 8
+TRANSACTION_GROWTH = 64
 
 Chunks = Generator[Prepared, None, None]
 
