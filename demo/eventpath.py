@@ -136,7 +136,7 @@ def event_path(
     """
     work = root / "var" / "demo" / "events"
     stack = Stack(root, services=SERVICES, notify=notify)
-    stack.up()
+    began = stack.up()
     local = LocalEventPath(
         stack=stack,
         project=Project(PROJECT),
@@ -158,8 +158,12 @@ def event_path(
     sqs = session.client("sqs", endpoint_url=stack.endpoint("sqs"))
     bucket = f"events-{run}"
     s3.create_bucket(Bucket=bucket)
-    with local.run(uploads=uploads, buckets=[bucket]):
-        yield EventPath(rig, local.deployment, bucket, s3, sqs)
+    try:
+        with local.run(uploads=uploads, buckets=[bucket]):
+            yield EventPath(rig, local.deployment, bucket, s3, sqs)
+    finally:
+        if began["sqs"] == "started":  # it forgets; `extentflow up` starts one that does not
+            stack.down(["sqs"])
 
 
 def synthesise(folder: Path) -> Path:

@@ -68,7 +68,11 @@ def declared(folder: Path, stage: Stage) -> tuple[Declared, ...]:
     """
     found: list[Declared] = []
     problems: list[str] = []
-    for path in sorted(path for pattern in PATTERNS for path in folder.glob(pattern)):
+    files = sorted(path for pattern in PATTERNS for path in folder.glob(pattern))
+    if not files:
+        what = "declares no connector (*.yaml)" if folder.is_dir() else "is no folder"
+        problems.append(f"{folder}: it {what}; a stage without one would deliver nothing")
+    for path in files:
         try:
             config = load(path)
             found.append(Declared(path.name, config, check_connector(config)))

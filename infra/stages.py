@@ -5,6 +5,7 @@ Owns: their values. Refuses to know: what they mean (`config`).
 
 from collections.abc import Mapping
 
+from extentflow.errors import Misconfigured
 from infra.config import Auth, Bucket, Cluster, Network, Receiver, Stage, Subnet
 
 _DEV = Stage(
@@ -46,3 +47,16 @@ _DEV = Stage(
 )
 
 STAGES: Mapping[str, Stage] = {stage.name: stage for stage in (_DEV,)}
+
+
+def chosen(name: str) -> Stage:
+    """Return the stage called `name`.
+
+    Raises:
+        Misconfigured: there is none.
+    """
+    if name not in STAGES:
+        raise Misconfigured(
+            f"there is no stage {name} in infra/stages.py; there is {', '.join(STAGES)}"
+        )
+    return STAGES[name]

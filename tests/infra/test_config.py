@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from infra.config import Auth, Bucket, Cluster, Stage
-from infra.stages import STAGES
+from infra.stages import STAGES, chosen
 from tests.support.synthesis import CLUSTER_ARN, EXISTING, IN_A_VPC, PLAIN
 
 from extentflow.errors import Misconfigured
@@ -20,6 +20,11 @@ def problems(stage: Stage) -> tuple[str, ...]:
 @pytest.mark.parametrize("stage", [PLAIN, IN_A_VPC, EXISTING, *STAGES.values()])
 def test_stages_that_work_are_accepted(stage: Stage) -> None:
     stage.check()
+
+
+def test_an_unknown_stage_is_told_with_those_there_are() -> None:
+    with pytest.raises(Misconfigured, match=r"no stage prod in infra/stages\.py; there is dev"):
+        chosen("prod")
 
 
 @pytest.mark.parametrize(

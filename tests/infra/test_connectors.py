@@ -1,6 +1,7 @@
 """Declared connectors are checked by the library at synthesis and written at deployment."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,19 @@ def test_every_problem_of_every_file_is_told_with_its_file(bench: Bench) -> None
     assert any(line.startswith("b.yaml: topic=") for line in told)
     assert any(line.startswith("b.yaml: aws.s3.bucket.name") for line in told)
     assert any("c.yaml:1: name: a list" in line for line in told)
+
+
+@pytest.mark.parametrize(
+    ("folder", "why"), [("connectors", "declares no connector"), ("conectors", "is no folder")]
+)
+def test_a_stage_without_connectors_is_refused(bench: Bench, folder: str, why: str) -> None:
+    for path in (bench.project.root / "connectors").glob("*.yaml"):
+        path.unlink()
+
+    with pytest.raises(Misconfigured, match=rf"{folder}: it {why}") as caught:
+        bench.stack(replace(PLAIN, connectors=folder))
+
+    assert len(caught.value.problems) == 1
 
 
 def test_producer_settings_are_checked_by_the_client(bench: Bench) -> None:

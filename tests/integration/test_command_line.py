@@ -349,6 +349,7 @@ def test_a_connectors_life(line: CommandLine) -> None:
     old = line.say("connectors", "show", name, "--revision", "1", "--json").json
     assert shown in listed
     assert (shown["revision"], shown["config"]["input.format"]) == (2, "text")
+    assert shown["state"] == "RUNNING"
     assert (old["revision"], "input.format" in old["config"]) == (1, False)
     assert "input.format=text\n" in line.say("connectors", "show", name).out
     table = line.say("connectors", "list").out
@@ -513,6 +514,26 @@ def test_an_error_is_one_line_and_debugging_shows_where(line: CommandLine) -> No
 
 
 # -- status ---------------------------------------------------------------------------------------
+
+
+def test_status_shows_the_jobs_also_where_a_queue_is_gone(
+    line: CommandLine, queues: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", queues.endpoint("sqs"))
+    line.delivery.put("lines.txt", joined(LINES))
+    line.put()
+    (job,) = run_here(line.delivery).jobs
+    gone = f"{queues.endpoint('sqs')}/000000000000/gone"
+
+    plain = line.say("status", *line.connector, arrivals_queue_url=gone)
+    told = line.say("status", *line.connector, "--json", arrivals_queue_url=gone)
+
+    assert job.job in plain.out
+    assert "error: arrivals.queue: " in plain.err
+    assert "there is no such queue" in plain.err
+    assert [one["job"] for one in told.json["jobs"]] == [job.job]
+    assert told.json["queues"] == {}
+    assert (plain.code, told.code) == (1, 1)
 
 
 def test_status_lists_jobs_and_shows_one_with_its_map_and_errors(alone: CommandLine) -> None:

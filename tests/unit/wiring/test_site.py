@@ -115,7 +115,7 @@ def test_a_deleted_connector_still_serves_the_jobs_that_pinned_it(world: World) 
     world.ledger.delete_connector("c")
 
     assert values(world, job) == [b'{"id":"1","v":"x"}', b'{"id":"2","v":"y"}']
-    with pytest.raises(Misconfigured):
+    with pytest.raises(Misconfigured, match="connector c was deleted; `extentflow connectors put"):
         world.site.connector("c")
 
 

@@ -13,7 +13,7 @@ from extentflow.cli import output
 from extentflow.cli.options import AsJson
 from extentflow.connectors import load
 from extentflow.errors import Misconfigured
-from extentflow.ledger import ConnectorVersion
+from extentflow.ledger import ConnectorState, ConnectorVersion
 from extentflow.wiring import Site, check_connector
 
 NOTHING_STARTED = 2
@@ -59,15 +59,22 @@ def put(file: File, *, as_json: AsJson = False) -> None:
 @app.command("list")
 def list_all(*, as_json: AsJson = False) -> None:
     """List the connectors."""
-    found = list(Site.from_environment().ledger.connectors())
+    ledger = Site.from_environment().ledger
+    found = [(one, ledger.connector_state(one.name)) for one in ledger.connectors()]
     if as_json:
-        output.print_json([_plain(version) for version in found])
+        output.print_json([_plain(version, state) for version, state in found])
         return
     rows = [
-        (version.name, version.revision, version.config.get("topic", ""), _source(version.config))
-        for version in found
+        (
+            version.name,
+            version.revision,
+            state,
+            version.config.get("topic", ""),
+            _source(version.config),
+        )
+        for version, state in found
     ]
-    output.print_table(("connector", "revision", "topic", "reads"), rows)
+    output.print_table(("connector", "revision", "state", "topic", "reads"), rows)
 
 
 @app.command()
@@ -80,13 +87,15 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a connector's configuration as it was stored (secrets are references)."""
-    found = Site.from_environment().ledger.connector(name, revision)
+    ledger = Site.from_environment().ledger
+    found = ledger.connector(name, revision)
     if found is None:
         raise _unknown(name, revision)
+    state = ledger.connector_state(name)
     if as_json:
-        output.print_json(_plain(found))
+        output.print_json(_plain(found, state))
         return
-    output.out.print(f"# {found.name}, revision {found.revision}", highlight=False)
+    output.out.print(f"# {found.name}, revision {found.revision}, {state}", highlight=False)
     for key, value in sorted(found.config.items()):
         output.out.print(f"{key}={value}", highlight=False, markup=False, soft_wrap=True)
 
@@ -107,8 +116,13 @@ def _unknown(name: str, revision: int | None) -> Misconfigured:
     return Misconfigured(f"there is no {which}; see `extentflow connectors list`")
 
 
-def _plain(version: ConnectorVersion) -> dict[str, object]:
-    return {"name": version.name, "revision": version.revision, "config": version.config}
+def _plain(version: ConnectorVersion, state: ConnectorState) -> dict[str, object]:
+    return {
+        "name": version.name,
+        "revision": version.revision,
+        "state": state,
+        "config": version.config,
+    }
 
 
 def _source(config: Mapping[str, str]) -> str:

@@ -3,7 +3,7 @@
 Owns: this command. Refuses to know: how jobs come about.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import nlargest
 from itertools import islice
 from typing import Annotated
@@ -14,10 +14,11 @@ from rich.text import Text
 from extentflow.cli import output
 from extentflow.cli.options import AsJson
 from extentflow.cli.runs import extents
-from extentflow.errors import Misconfigured
-from extentflow.ingest import known_job, report
+from extentflow.errors import ExtentflowError, Misconfigured
+from extentflow.ingest import JobReport, known_job, report
 from extentflow.ledger import ExtentItem
 from extentflow.model import ExtentState, Job, JobState
+from extentflow.queues import Depth
 from extentflow.wiring import Site
 from extentflow.wiring.functions import queues
 
@@ -54,14 +55,38 @@ def status(
     reports = [report(site.ledger, each) for each in found]
     if not found and connector is not None:
         site.connector(connector)  # an unknown name is a mistake
-    depths = {name: queue.depth() for name, queue in queues(site.settings)}
+    depths, silent = _depths(site)
     if as_json:
         output.print_json({"jobs": reports, "queues": depths})
-        return
+    else:
+        _show_depths(depths)
+        _show_jobs(found, reports)
+    for name, error in silent.items():
+        output.complain(f"{name}: {error}")
+    if silent:
+        raise typer.Exit(1)
+
+
+def _depths(site: Site) -> tuple[dict[str, Depth], dict[str, ExtentflowError]]:
+    """Return the queues' depths, and why some do not tell theirs: the jobs are shown anyway."""
+    depths: dict[str, Depth] = {}
+    silent: dict[str, ExtentflowError] = {}
+    for name, queue in queues(site.settings):
+        try:
+            depths[name] = queue.depth()
+        except ExtentflowError as exc:
+            silent[name] = exc
+    return depths, silent
+
+
+def _show_depths(depths: Mapping[str, Depth]) -> None:
     if depths:
         counts = [(name, one.waiting, one.hidden, one.delayed) for name, one in depths.items()]
         output.print_table(("queue", "waiting", "in work", "delayed"), counts)
-    if not found:
+
+
+def _show_jobs(jobs: Sequence[Job], reports: Sequence[JobReport]) -> None:
+    if not jobs:
         output.note("there are no such jobs; `extentflow run` begins them")
         return
     rows = [
@@ -75,7 +100,7 @@ def status(
             f"{r.records:,}",
             r.bad,
         )
-        for job, r in zip(found, reports, strict=True)
+        for job, r in zip(jobs, reports, strict=True)
     ]
     output.print_table(COLUMNS, rows)
 

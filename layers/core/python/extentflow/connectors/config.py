@@ -108,7 +108,7 @@ class ConnectorConfig:
         if name is None:
             raise UnsupportedFormat(
                 f"{self._uri(key)}: the extension tells no format; set input.format in connector"
-                f" {self.name}, or narrow its prefix"
+                f" {self.name}, narrow its prefix, or run a glob (s3://BUCKET/PREFIX*.csv)"
             )
         problem = unfit(name, value_converter=self.value_converter, message_key=self.message_key)
         if problem:

@@ -125,7 +125,10 @@ def store(endpoint_types: Collection[str]) -> Group:
                 kind=EXACT,
                 default="",
                 only=(_S3,),
-                doc="Keys that begin with it belong to the connector, nested ones too. Exact text.",
+                doc=(
+                    "Keys that begin with it belong to the connector, nested ones too. Exact text."
+                    " Left out are names that begin with `_` or `.` below it (`_SUCCESS`)."
+                ),
             ),
             Key(
                 name="directory",

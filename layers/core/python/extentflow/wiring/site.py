@@ -115,9 +115,11 @@ class Site:
         """
         stored = self.ledger.connector(name)
         if stored is None:
-            names = self.ledger.connector_names()
-            hint = nearest(name, names, "`extentflow connectors put FILE` stores one")
-            raise Misconfigured(f"there is no connector {name}; {hint}")
+            put = "`extentflow connectors put FILE` stores one"
+            names = list(self.ledger.connector_names())
+            if name in names:
+                raise Misconfigured(f"connector {name} was deleted; {put} anew")
+            raise Misconfigured(f"there is no connector {name}; {nearest(name, names, put)}")
         return self.config(name, stored.revision), stored.revision
 
     def config(self, name: str, revision: int) -> ConnectorConfig:
