@@ -36,12 +36,16 @@ from extentflow_local.event_source.delivery import Delivery
 from extentflow_local.event_source.execution import Verdict
 from extentflow_local.stack import Stack
 
-# Two windows of a worker, three chunks in the first: two are committed together, the third waits in
-# an open transaction for the last window.
+# Two windows of a worker, three chunks in the first: one is committed at once, as an extent's first
+# transaction is small; the other two wait in an open transaction for the last window.
 LINES = numbered_lines(f"line-{'.' * 50}-", 150_000)
 BODY = joined(LINES)
-# No transaction ends by its time-out: whoever was in one is fenced, or is not.
-SETTINGS = {"transaction.max.bytes": "4MiB", "transaction.timeout.ms": "120000"}
+# No transaction ends by time: whoever was in one is fenced, or is not.
+SETTINGS = {
+    "transaction.max.bytes": "8MiB",
+    "transaction.max.seconds": "60",
+    "transaction.timeout.ms": "120000",
+}
 FENCED = "fenced by a newer instance"
 FEW = numbered_lines("few-", 2_000)
 
