@@ -70,6 +70,4 @@ def work_of(site: Site, slots: Slots) -> Work:
 def open_worker(settings: dict[str, str], owner: str) -> SiteWorker:
     """Become a worker, in the process that calls this (see `engines.WorkerSpec`)."""
     pa.set_cpu_count(1)
-    # Arrow's own allocator keeps what it was given; the system's gives large buffers back.
-    pa.set_memory_pool(pa.system_memory_pool())
     return SiteWorker(Site(WorkerSettings.from_map(settings)), owner)
