@@ -12,8 +12,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from types import TracebackType
+from concurrent.futures import Future
 from typing import Generic, TypeVar
+
+from extentflow.transfer import Transfer
 
 T = TypeVar("T")
 
@@ -41,11 +43,7 @@ def overlapped(
 
 
 class _Ahead(Generic[T]):
-    """What was made and not taken yet.
-
-    A context manager around the making: whatever it raises is not handled here but changes
-    threads, and is raised to whoever takes the items.
-    """
+    """What was made and not taken yet; `_end` is how the making ended."""
 
     def __init__(
         self, items: Generator[T, None, None], size_bytes: Callable[[T], int], budget_bytes: int
@@ -56,16 +54,15 @@ class _Ahead(Generic[T]):
         self._changed = threading.Condition()
         self._made: deque[T] = deque()
         self._made_bytes = 0
-        self._over = False
         self._stopped = False
-        self._fault: BaseException | None = None
+        self._end: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="extentflow-ahead", daemon=True)
 
     def __iter__(self) -> Iterator[T]:
         self._thread.start()
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._made or self._over)
+                self._changed.wait_for(lambda: self._made or self._end.done())
                 if not self._made:
                     break
                 taken = [self._made.popleft()]
@@ -73,8 +70,7 @@ class _Ahead(Generic[T]):
                 self._changed.notify()
             # Popped, so that only the consumer holds the item while it works on it.
             yield taken.pop()
-        if self._fault is not None:
-            raise self._fault
+        self._end.result()
 
     def stop(self, linger_seconds: float) -> None:
         with self._changed:
@@ -87,11 +83,14 @@ class _Ahead(Generic[T]):
             self._thread.join(linger_seconds)
 
     def _run(self) -> None:
-        with self:
+        with Transfer(self._end):
             for item in self._items:
                 if not self._put(item):
                     break
             self._items.close()
+            self._end.set_result(None)
+        with self._changed:
+            self._changed.notify()
 
     def _put(self, item: T) -> bool:
         """Wait until the budget allows for an item; return whether anybody wants more."""
@@ -107,17 +106,3 @@ class _Ahead(Generic[T]):
                 self._made_bytes += size
                 self._changed.notify()
             return not self._stopped
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        with self._changed:
-            self._fault, self._over = fault, True
-            self._changed.notify()
-        return True

@@ -22,6 +22,7 @@ from types import TracebackType
 
 from extentflow.formats.parquet_blocks import Block, Chunks, cut, runs
 from extentflow.storage import RangeSource
+from extentflow.transfer import Transfer
 
 __all__ = ["Ahead", "RowGroupFile"]
 
@@ -36,23 +37,6 @@ class Walk:
     position: int
     end: int
     blocks: deque[Block]
-
-
-class _Fetch:
-    """A read whose outcome, whatever it is, belongs to a future."""
-
-    def __init__(self, outcome: Future[bytes]) -> None:
-        self._outcome = outcome
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, _: type[BaseException] | None, raised: BaseException | None, __: TracebackType | None
-    ) -> bool:
-        if raised is not None:
-            self._outcome.set_exception(raised)
-        return True
 
 
 class _Readers:
@@ -93,7 +77,7 @@ class _Readers:
         while (asked := self._asked.get()) is not None:
             outcome, start, end = asked
             if outcome.set_running_or_notify_cancel():
-                with _Fetch(outcome):
+                with Transfer(outcome):
                     outcome.set_result(self._source.read(start, end))
 
 

@@ -15,11 +15,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from types import TracebackType
 
 from extentflow.model import ObjectVersion
 from extentflow.storage import ObjectStore, RangeSource, pins
 from extentflow.storage.traffic import Traffic
+from extentflow.transfer import Transfer
 
 WINDOW_BYTES = 8 << 20
 TAIL_BYTES = 64 << 10
@@ -131,11 +131,7 @@ def tail(
 
 
 class _Window:
-    """One range being fetched on a thread of its own.
-
-    A context manager around the fetch: whatever it raises is not handled here but changes threads,
-    and is raised to whoever asks for the body.
-    """
+    """One range being fetched on a thread of its own."""
 
     def __init__(self, fetch: Callable[[], bytes], where: str) -> None:
         self._fetch = fetch
@@ -153,18 +149,5 @@ class _Window:
         self._thread.join(seconds)
 
     def _run(self) -> None:
-        with self:
+        with Transfer(self._outcome):
             self._outcome.set_result(self._fetch())
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        if fault is not None:
-            self._outcome.set_exception(fault)
-        return True
