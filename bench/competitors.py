@@ -1,17 +1,19 @@
 """Who runs against whom: laps of each competitor, to a topic of its own.
 
-Owns: what each lane is asked, and that every record arrived. Refuses to know: who is compared.
+Owns: what each lane is asked, that every record arrived, what is told of all their laps. Refuses to
+know: who is compared.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from demo.tpch import DataSet
 
 from bench.lane import Lane
-from bench.pairs import Lap
-from bench.stand import Stand
+from bench.pairs import Lap, Laps
+from bench.result import Result
+from bench.stand import Stand, Terms
 
 Competitor = Callable[[], Lap]
 
@@ -63,6 +65,22 @@ def local(stand: Stand, lane: Lane, data: DataSet, rows: int, **request: Any) ->
         return _lap(rows, answer)
 
     return lap
+
+
+def compared(
+    case: str, terms: Terms, laps: Laps, ratios: Mapping[str, float], workers: Sequence[str]
+) -> Result:
+    """Return what a comparison found; `workers` are the competitors whose memory is ours."""
+    return Result(
+        case=case,
+        scale=terms.scale,
+        pairs=terms.pairs,
+        rows_per_second=laps.rates(),
+        ratios=ratios,
+        cpu_seconds_per_million_rows=laps.costs(),
+        worker_peak_rss_bytes=laps.peak_rss_bytes(workers),
+        figures={"rows_per_second_least_and_most": laps.spread()},
+    )
 
 
 def _asking(

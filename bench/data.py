@@ -3,12 +3,9 @@
 Owns: TPC-H customer, sizes in bytes, counts of lines. Refuses to know: what is done with them.
 """
 
-import shutil
-import subprocess
-import sysconfig
 from pathlib import Path
 
-from demo.tpch import DataSet
+from demo.tpch import DataSet, generate
 
 LINEITEM_PARQUET_BYTES = 232_000_000
 ORDERS_CSV_BYTES = 174_000_000
@@ -19,16 +16,7 @@ COUNTED_BYTES = 8 << 20
 
 def customer(folder: Path, scale: float, kind: str) -> DataSet:
     """Return TPC-H customer as `csv` or `parquet`, generated where it is missing."""
-    path = folder / f"customer-{scale:g}.{kind}"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        fresh = folder / f".{path.name}.new"
-        shutil.rmtree(fresh, ignore_errors=True)
-        program = Path(sysconfig.get_path("scripts")) / "tpchgen-cli"
-        options = [kind, "-s", f"{scale:g}", "-T", "customer", "--output-dir", str(fresh)]
-        subprocess.run([str(program), *options], check=True, stdout=subprocess.DEVNULL)
-        (fresh / f"customer.{kind}").rename(path)
-        fresh.rmdir()
+    path = generate(folder / f"customer-{scale:g}.{kind}", kind, "customer", scale)
     return DataSet("customer", path, ("c_custkey",))
 
 

@@ -5,7 +5,7 @@ Owns: this comparison. Refuses to know: how competitors work.
 
 from demo import tpch
 
-from bench.competitors import TEXT, local, ours
+from bench.competitors import TEXT, compared, local, ours
 from bench.data import line_count
 from bench.lane import Lane
 from bench.pairs import alternate
@@ -34,13 +34,10 @@ def measure(terms: Terms) -> Result:
             terms.pairs,
             terms.notify,
         )
-    return Result(
-        case=f"orders CSV as lines of text, scale {scale:g}, one process, exactly once",
-        scale=terms.scale,
-        pairs=terms.pairs,
-        rows_per_second=laps.rates(),
+    return compared(
+        f"orders CSV as lines of text, scale {scale:g}, one process, exactly once",
+        terms,
+        laps,
         ratios={"one_process_to_ceiling": laps.ratio("one_process", "ceiling")},
-        cpu_seconds_per_million_rows=laps.costs(),
-        worker_peak_rss_bytes=laps.peak_rss_bytes(["one_process"]),
-        figures={"rows_per_second_least_and_most": laps.spread()},
+        workers=["one_process"],
     )

@@ -6,7 +6,7 @@ Owns: this comparison. Refuses to know: how competitors work.
 import pyarrow.parquet as pq
 from demo import tpch
 
-from bench.competitors import local, ours
+from bench.competitors import compared, local, ours
 from bench.lane import Lane
 from bench.pairs import alternate
 from bench.result import Result
@@ -35,16 +35,13 @@ def measure(terms: Terms) -> Result:
             terms.pairs,
             terms.notify,
         )
-    return Result(
-        case=f"lineitem Parquet, scale {scale:g}, JSON values, one process, exactly once",
-        scale=terms.scale,
-        pairs=terms.pairs,
-        rows_per_second=laps.rates(),
+    return compared(
+        f"lineitem Parquet, scale {scale:g}, JSON values, one process, exactly once",
+        terms,
+        laps,
         ratios={
             "one_process_to_plain": laps.ratio("one_process", "plain"),
             "one_process_to_plain_columns": laps.ratio("one_process", "plain_columns"),
         },
-        cpu_seconds_per_million_rows=laps.costs(),
-        worker_peak_rss_bytes=laps.peak_rss_bytes(["one_process"]),
-        figures={"rows_per_second_least_and_most": laps.spread()},
+        workers=["one_process"],
     )

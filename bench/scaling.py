@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pyarrow.parquet as pq
 from demo import tpch
 
-from bench.competitors import Competitor, dropping, ours
+from bench.competitors import Competitor, compared, dropping, ours
 from bench.lane import Lane
 from bench.pairs import alternate
 from bench.result import Result
@@ -33,11 +33,10 @@ def measure(terms: Terms) -> Result:
                 competitors[f"{sink}_{word}"] = run(stand, lanes.enter_context(lane), data, rows)
         laps = alternate(competitors, terms.pairs, terms.notify)
     two_to_one = {sink: (f"{sink}_two", f"{sink}_one") for sink in SINKS}
-    return Result(
-        case=f"lineitem Parquet, scale {terms.scale:g}, JSON values, one and two processes",
-        scale=terms.scale,
-        pairs=terms.pairs,
-        rows_per_second=laps.rates(),
+    return compared(
+        f"lineitem Parquet, scale {terms.scale:g}, JSON values, one and two processes",
+        terms,
+        laps,
         ratios={
             **{f"{sink}_two_to_one": laps.ratio(*pair) for sink, pair in two_to_one.items()},
             **{
@@ -45,7 +44,5 @@ def measure(terms: Terms) -> Result:
                 for sink, pair in two_to_one.items()
             },
         },
-        cpu_seconds_per_million_rows=laps.costs(),
-        worker_peak_rss_bytes=laps.peak_rss_bytes(list(competitors)),
-        figures={"rows_per_second_least_and_most": laps.spread()},
+        workers=list(competitors),
     )

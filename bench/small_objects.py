@@ -13,9 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import OffsetSpec
 from demo.eventpath import EventPath, event_path, notification
 from demo.eventrows import compare
 from demo.rig import CommandError
@@ -23,7 +20,7 @@ from demo.rig import CommandError
 from bench.counting import Counting
 from bench.pairs import Notify
 from bench.result import Result
-from bench.stand import Terms, forget, temporary_topic
+from bench.stand import Terms, end_of, forget, temporary_topic
 from extentflow.model import ObjectVersion
 
 OBJECTS = 10_000
@@ -169,12 +166,7 @@ def _per_object(counts: Counter[str], objects: int) -> dict[str, Any]:
 
 def _commits(kafka: Mapping[str, str]) -> int:
     """Return how many transactions with an offset were decided: the offset and its marker each."""
-    admin = AdminClient({**kafka})
-    partitions = admin.list_topics(OFFSETS_TOPIC).topics[OFFSETS_TOPIC].partitions
-    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    places = {TopicPartition(OFFSETS_TOPIC, n): latest for n in partitions}
-    found = admin.list_offsets(places)
-    return sum(int(each.result().offset) for each in found.values()) // 2
+    return end_of(kafka, OFFSETS_TOPIC) // 2
 
 
 def _body(numbers: range) -> bytes:

@@ -6,7 +6,7 @@ Owns: this comparison. Refuses to know: how competitors work.
 import pyarrow.parquet as pq
 from demo import tpch
 
-from bench.competitors import AT_LEAST_ONCE, EXACTLY_ONCE, local, ours
+from bench.competitors import AT_LEAST_ONCE, EXACTLY_ONCE, compared, local, ours
 from bench.lane import Lane
 from bench.pairs import alternate
 from bench.result import Result
@@ -34,16 +34,13 @@ def measure(terms: Terms) -> Result:
             terms.pairs,
             terms.notify,
         )
-    return Result(
-        case=f"lineitem Parquet, scale {terms.scale:g}, JSON values, Spark local[{CORES}]",
-        scale=terms.scale,
-        pairs=terms.pairs,
-        rows_per_second=laps.rates(),
+    return compared(
+        f"lineitem Parquet, scale {terms.scale:g}, JSON values, Spark local[{CORES}]",
+        terms,
+        laps,
         ratios={
             "extentflow_to_spark_native": laps.ratio("exactly_once", "spark_native"),
             "exactly_once_to_at_least_once": laps.ratio("exactly_once", "at_least_once"),
         },
-        cpu_seconds_per_million_rows=laps.costs(),
-        worker_peak_rss_bytes=laps.peak_rss_bytes(["exactly_once", "at_least_once"]),
-        figures={"rows_per_second_least_and_most": laps.spread()},
+        workers=["exactly_once", "at_least_once"],
     )

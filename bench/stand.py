@@ -11,12 +11,10 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import boto3
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
-from confluent_kafka.cimpl import NewTopic
-from demo.rig import PARTITIONS, Rig
+from demo.rig import Rig
 
 from bench.lane import Lane
 from bench.pairs import Notify
@@ -70,13 +68,20 @@ def start(terms: Terms) -> Rig:
 @contextmanager
 def temporary_topic(rig: Rig, name: str) -> Iterator[str]:
     """Create a topic that keeps little, and delete it afterwards."""
-    admin = AdminClient({**rig.kafka})  # has to live until the answer is there
-    topic = NewTopic(name, PARTITIONS, 1, config=TOPIC_CONFIG)
-    admin.create_topics([topic])[name].result()
+    rig.create_topic(name, TOPIC_CONFIG)
     try:
         yield name
     finally:
         rig.delete_topics([name])
+
+
+def end_of(kafka: Mapping[str, str], topic: str) -> int:
+    """Return the sum of a topic's end offsets, transactions' markers included."""
+    admin = AdminClient({**kafka})
+    partitions = admin.list_topics(topic).topics[topic].partitions
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    places = {TopicPartition(topic, number): latest for number in partitions}
+    return sum(int(each.result().offset) for each in admin.list_offsets(places).values())
 
 
 def forget(rig: Rig, connectors: Sequence[str]) -> None:
@@ -102,13 +107,7 @@ class Stand:
     def open(cls, terms: Terms, case: str) -> Iterator["Stand"]:
         """Start the stack (harmless when it runs); remove what the case made at the end."""
         rig = start(terms)
-        s3 = boto3.client(
-            "s3",
-            endpoint_url=rig.s3_endpoint,
-            aws_access_key_id=rig.environment["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=rig.environment["AWS_SECRET_ACCESS_KEY"],
-            region_name=rig.environment["AWS_REGION"],
-        )
+        s3 = rig.s3_client()
         with ExitStack() as tidy:
             tidy.callback(s3.close)
             stand = cls(rig, f"bench-{case}-{time.strftime('%Y%m%d-%H%M%S')}", s3, tidy)
@@ -158,14 +157,8 @@ class Stand:
         Raises:
             RuntimeError: it is not.
         """
-        before = self._end(topic)
+        before = end_of(self.rig.kafka, topic)
         yield
-        found = self._end(topic) - before
+        found = end_of(self.rig.kafka, topic) - before
         if found < rows:
             raise RuntimeError(f"{topic} was given {found:,} records of {rows:,}")
-
-    def _end(self, topic: str) -> int:
-        admin = AdminClient({**self.rig.kafka})
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        places = {TopicPartition(topic, number): latest for number in range(PARTITIONS)}
-        return sum(int(each.result().offset) for each in admin.list_offsets(places).values())

@@ -11,7 +11,8 @@ import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import boto3
 from boto3.s3.transfer import TransferConfig
@@ -20,8 +21,12 @@ from confluent_kafka.cimpl import NewTopic
 
 from extentflow_local.stack import Stack
 
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
 PARTITIONS = 8
 PART_BYTES = 16 << 20
+NO_CONFIG: Mapping[str, str] = MappingProxyType({})
 PROGRAM = Path(sysconfig.get_path("scripts")) / "extentflow"
 
 SERVICES = ("kafka", "s3", "dynamodb")
@@ -58,25 +63,30 @@ class Rig:
         """Where the stack's S3 server answers."""
         return self.environment["EXTENTFLOW_STACK_S3_ENDPOINT"]
 
-    def upload(self, path: Path, bucket: str, key: str) -> None:
-        """Upload a file in parts, creating the bucket where it is missing."""
-        s3 = boto3.client(
+    def s3_client(self) -> "S3Client":
+        """Return a client of the stack's S3 server, to be closed."""
+        return boto3.client(
             "s3",
             endpoint_url=self.s3_endpoint,
             aws_access_key_id=self.environment["AWS_ACCESS_KEY_ID"],
             aws_secret_access_key=self.environment["AWS_SECRET_ACCESS_KEY"],
             region_name=self.environment["AWS_REGION"],
         )
+
+    def upload(self, path: Path, bucket: str, key: str) -> None:
+        """Upload a file in parts, creating the bucket where it is missing."""
+        s3 = self.s3_client()
         if bucket not in {found["Name"] for found in s3.list_buckets()["Buckets"]}:
             s3.create_bucket(Bucket=bucket)
         parts = TransferConfig(multipart_chunksize=PART_BYTES, max_concurrency=2)
         s3.upload_file(str(path), bucket, key, Config=parts)
         s3.close()
 
-    def create_topic(self, name: str) -> None:
+    def create_topic(self, name: str, config: Mapping[str, str] = NO_CONFIG) -> None:
         """Create an empty topic."""
         admin = AdminClient({**self.kafka})  # has to live until the answer is there
-        admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result()
+        topic = NewTopic(name, PARTITIONS, 1, config=dict(config))
+        admin.create_topics([topic])[name].result()
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics and the room they take."""

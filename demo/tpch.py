@@ -8,7 +8,7 @@ import csv
 import shutil
 import subprocess
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -56,13 +56,13 @@ def lineitem(folder: Path, scale: float, *, row_group_bytes: int | None = None) 
     """Return TPC-H lineitem as Parquet, generated where it is missing."""
     name = f"lineitem-{scale:g}" + (f"-{row_group_bytes}" if row_group_bytes else "")
     options = ["--row-group-bytes", str(row_group_bytes)] if row_group_bytes else []
-    path = _generate(folder / f"{name}.parquet", "parquet", "lineitem", scale, options)
+    path = generate(folder / f"{name}.parquet", "parquet", "lineitem", scale, options)
     return DataSet("lineitem", path, ("l_orderkey", "l_linenumber"))
 
 
 def orders(folder: Path, scale: float) -> DataSet:
     """Return TPC-H orders as CSV, generated where it is missing."""
-    path = _generate(folder / f"orders-{scale:g}.csv", "csv", "orders", scale, [])
+    path = generate(folder / f"orders-{scale:g}.csv", "csv", "orders", scale)
     return DataSet("orders", path, ("o_orderkey",))
 
 
@@ -71,7 +71,8 @@ def truth(data: DataSet) -> Truth:
     return _parquet_truth(data) if data.path.suffix == ".parquet" else _csv_truth(data)
 
 
-def _generate(path: Path, kind: str, table: str, scale: float, options: list[str]) -> Path:
+def generate(path: Path, kind: str, table: str, scale: float, options: Sequence[str] = ()) -> Path:
+    """Return `path`, a TPC-H table as `csv` or `parquet`, generated where it is missing."""
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
