@@ -65,16 +65,7 @@ class Alarms(Construct):
 
     def _counted(self, metric: str, services: Sequence[str], meaning: str) -> None:
         """Watch a metric that several functions write, each under its own name."""
-        written = {
-            service: cloudwatch.Metric(
-                namespace=METRICS_NAMESPACE,
-                metric_name=metric,
-                dimensions_map={"service": service},
-                period=PERIOD,
-                statistic="Sum",
-            )
-            for service in services
-        }
+        written = {service: _written(service, metric, PERIOD, "Sum") for service in services}
         total = " + ".join(f"FILL({service}, 0)" for service in services)
         watched = cloudwatch.MathExpression(
             expression=total, using_metrics=dict(written), period=PERIOD, label=metric
@@ -83,13 +74,7 @@ class Alarms(Construct):
 
     def _silent(self, service: str, metric: str) -> None:
         """Watch that a function goes on writing a metric; here silence is the alarm."""
-        written = cloudwatch.Metric(
-            namespace=METRICS_NAMESPACE,
-            metric_name=metric,
-            dimensions_map={"service": service},
-            period=SILENCE,
-            statistic="SampleCount",
-        )
+        written = _written(service, metric, SILENCE, "SampleCount")
         meaning = f"no run of the {service} came to its end within an hour"
         self._alarm(f"{service.capitalize()}Silent", written, meaning, threshold=1, least=True)
 
@@ -119,3 +104,14 @@ class Alarms(Construct):
         if self._topic is not None:
             alarm.add_alarm_action(actions.SnsAction(self._topic))
             alarm.add_ok_action(actions.SnsAction(self._topic))
+
+
+def _written(service: str, metric: str, period: Duration, statistic: str) -> cloudwatch.Metric:
+    """Return a metric as a function writes it, under its own name."""
+    return cloudwatch.Metric(
+        namespace=METRICS_NAMESPACE,
+        metric_name=metric,
+        dimensions_map={"service": service},
+        period=period,
+        statistic=statistic,
+    )
