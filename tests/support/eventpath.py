@@ -55,6 +55,8 @@ SHORT = {
     "retry.timeout.seconds": "30",
 }
 HIDDEN_SECONDS = 4
+# The reconciler runs when a test calls it: what it finds by itself depends on how long others take.
+UNCALLED_SECONDS = 7 * 86_400.0
 HIDING = "AmazonSQS.ChangeMessageVisibility"
 
 Change = Callable[[Deployment], Deployment]
@@ -112,6 +114,7 @@ class Ground:
             )
             for function in ("planner", "worker"):
                 deployment = deployment.with_queue(function, visibility_seconds=most_hidden_seconds)
+            deployment = deployment.with_schedule("reconciler", every_seconds=UNCALLED_SECONDS)
             seen = Seen()
             source = EventSource(change(deployment), self._place(name), observe=seen)
             path = EventPath(name, self, source, proxy, seen, s3, sqs)
