@@ -119,7 +119,9 @@ def _stack(directory: Path | None, ports: dict[str, int], notes: Console) -> Sta
 
 
 def _table(stack: Stack) -> Table:
-    table = Table("service", "state", "endpoint", "pid", box=None, header_style="bold")
+    table = Table(box=None, header_style="bold")
+    for heading in ("service", "state", "endpoint", "pid"):
+        table.add_column(heading, no_wrap=True)
     table.add_column("log", overflow="fold")
     for state in stack.state():
         runs = "[green]running[/]" if state.pid else "[dim]stopped[/]"

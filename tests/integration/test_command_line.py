@@ -16,6 +16,7 @@ from tests.support.delivery import PROGRAM, Delivery, eventually, joined, number
 from tests.support.real import Crash, at, crash, run_here, take_over, the_job
 
 from extentflow.cli import app, run_command_line
+from extentflow.cli.runs import selected
 from extentflow.model import Job
 from extentflow.sink import ClientSettings, Progress
 from extentflow_local.stack import Stack
@@ -362,6 +363,54 @@ def test_a_connectors_life(line: CommandLine) -> None:
     assert line.say("connectors", "delete", name).code == 2
 
 
+def test_objects_that_two_connectors_deliver_to_one_topic_are_told_of(line: CommandLine) -> None:
+    line.put()
+    name = line.delivery.connector_name
+
+    nested = f"{line.delivery.prefix}in/"
+    inside = line.written(name=f"{name}-in", aws__s3__prefix=nested)
+    overlaps = line.say("connectors", "put", inside)
+    apart = line.say("connectors", "put", line.written(name=f"{name}-other", topic="other"))
+
+    assert (overlaps.code, apart.code) == (0, 0)
+    assert overlaps.err == (
+        f"note: connector {name} reads {line.delivery.address} into the same topic: what both read "
+        "is delivered twice\n"
+    )
+    assert apart.err == ""
+
+
+def test_what_people_want_of_a_connector_is_said_wherever_it_matters(line: CommandLine) -> None:
+    name = line.delivery.connector_name
+    line.delivery.put("x.txt", joined(LINES[:5]))
+    line.put()
+    config, revision = line.delivery.site.connector(name)
+    (version,) = selected(line.delivery.site, config, revision, None)
+    planner = line.delivery.site.planner()
+    job = planner.register(line.delivery.site.intake(config, revision, version, 1))
+
+    paused = line.say("pause", name)
+    refused = line.say("run", *line.connector)
+    shown = line.say("status", *line.connector)
+    examined = line.say("doctor", *line.connector)
+    stopped = line.say("stop", name)
+    nothing = line.say("stop", name, "--json").json
+    line.say("connectors", "delete", name)
+    deleted = line.say("pause", name)
+
+    assert paused.out == f"connector {name} is PAUSED\n"
+    way_out = f"connector {name} is PAUSED; `extentflow resume {name}` lets it go on"
+    assert refused.errors == [way_out]
+    assert shown.err == f"note: {way_out}\n"
+    assert f"connector: warning: {name}, revision 1, PAUSED; `extentflow resume {name}`" in (
+        examined.out
+    )
+    assert stopped.out == f"connector {name} is STOPPED\n1 open job cancelled\n"
+    assert [(one.id, str(one.state)) for one in line.jobs] == [(job.id, "CANCELLED")]
+    assert nothing == {"name": name, "state": "STOPPED", "cancelled": []}
+    assert deleted.out.startswith(f"connector {name} is PAUSED; it is deleted")
+
+
 # -- plans ----------------------------------------------------------------------------------------
 
 
@@ -386,7 +435,29 @@ def test_a_plan_shows_what_a_run_would_do_and_writes_nothing(
     assert plan["extents"][-1][1] == plan["bytes"]
     assert (plan["format"], plan["topic"]) == ("text", line.delivery.topic)
     assert plan["job"] in table.out
+    assert plan["state"] == "new"
     assert run_here(line.delivery).jobs[0].job == plan["job"]
+    (after,) = line.say("plan", *line.connector, "--json").json
+    assert (after["job"], after["state"]) == (plan["job"], "DONE")
+
+
+def test_odd_objects_are_named_together_and_hold_up_no_other(line: CommandLine) -> None:
+    odd = ["noextension", "other.xyz"]
+    for key in (*odd, "good.txt"):
+        line.delivery.put(key, joined(LINES[:5]))
+    line.put(input__format=None)
+
+    plan = line.say("plan", *line.connector)
+    said = line.say("run", *line.connector, "--engine", "inline", "--cores", "1", "--json")
+
+    assert (plan.code, len(plan.errors), "good.txt" in plan.out) == (1, 2, True)
+    assert all(key in error for key, error in zip(odd, sorted(plan.errors), strict=True))
+    assert said.code == 1
+    ends = {job["uri"].rpartition("/")[2]: job["state"] for job in said.json["jobs"]}
+    assert ends == {"good.txt": "DONE", "noextension": "FAILED", "other.xyz": "FAILED"}
+    assert line.delivery.values() == LINES[:5]
+    told = [text for text in said.err.splitlines() if text.startswith("error: ")]
+    assert ["set input.format" in text for text in told] == [True, True]
 
 
 def planned(line: CommandLine, *addresses: str) -> list[str]:
@@ -473,6 +544,18 @@ def test_a_job_that_fails_its_replay_and_its_second_chance(line: CommandLine) ->
     assert again.code == 0
     assert (again.json["jobs"][0]["records"], again.json["jobs"][0]["bad"]) == (20, 1)
     assert len(line.delivery.read(queue)) == 1
+
+
+def test_a_replay_of_what_is_done_says_so_and_starts_nothing(line: CommandLine) -> None:
+    line.delivery.put("x.txt", joined(LINES[:5]))
+    line.put()
+    (job,) = run_here(line.delivery).jobs
+
+    said = line.say("replay", job.job, "--master", "spark://127.0.0.1:1", "--json")
+
+    assert (said.code, said.json["ok"]) == (0, True)
+    assert f"job {job.job} is DONE, there is nothing to replay" in said.err
+    assert line.delivery.values() == LINES[:5]
 
 
 def test_a_replay_whose_progress_is_unknown_is_refused_in_one_line(alone: CommandLine) -> None:

@@ -6,7 +6,7 @@ Time is a counter that sleeping moves, so that leases end when a test says so.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -108,7 +108,12 @@ class World:
         assert isinstance(self.store, MemoryStore)
         return self.store.put("bucket", key, body)
 
-    def intake(self, version: ObjectVersion, extent_bytes: int = 4, **changes: bool) -> Intake:
+    def intake(
+        self,
+        version: ObjectVersion,
+        extent_bytes: int = 4,
+        **changes: Any,  # noqa: ANN401 - fields
+    ) -> Intake:
         return Intake(
             connector="c",
             revision=1,

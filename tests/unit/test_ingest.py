@@ -361,6 +361,33 @@ def test_a_run_that_breaks_and_cannot_ask_how_its_jobs_stand_still_reports() -> 
     assert (report.ok, report.broken, report.jobs) == (False, True, ())
 
 
+# -- objects that nobody can cut ------------------------------------------------------------------
+
+
+def test_an_object_that_nobody_reads_is_a_failed_job_among_the_others() -> None:
+    world = World()
+    run = driver(world, Here(until_final(world.worker())))
+    odd = world.intake(world.put(b"?", "odd.xyz"), unfit="the extension tells no format")
+
+    report = run.ingest(iter([odd, world.intake(world.put(b"abcd"))]))
+
+    assert [(job.state, job.reason) for job in report.jobs] == [
+        (JobState.FAILED, "the extension tells no format"),
+        (JobState.DONE, ""),
+    ]
+    assert (report.ok, report.records_this_run) == (False, 4)
+
+
+def test_an_object_that_nobody_reads_is_the_same_failed_job_run_after_run() -> None:
+    world = World()
+    odd = world.intake(world.put(b"?", "odd.xyz"), unfit="the extension tells no format")
+
+    first, second, third = (world.planner.admit(odd, again=again) for again in (False, False, True))
+
+    assert first == second == third
+    assert world.planner.newest(odd) == first
+
+
 # -- announcing -----------------------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """A worker's peak memory is its own, and told wherever it runs."""
 
+import ctypes
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from extentflow import memory
 from extentflow.memory import peak_rss_bytes
 
 MEBIBYTE = 1 << 20
@@ -42,3 +44,40 @@ def test_without_linuxs_figure_getrusage_tells(tmp_path: Path, text: str | None)
         status.write_text(text)
 
     assert peak_rss_bytes(status) > 10 * MEBIBYTE
+
+
+ARENAS = """
+import ctypes, sys, threading
+from extentflow.memory import bound_arenas
+bounded = bound_arenas() if sys.argv[1] == "bounded" else None
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+together = threading.Barrier(12)
+def take():
+    together.wait()
+    libc.malloc(4096)
+    together.wait()
+threads = [threading.Thread(target=take) for _ in range(12)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+libc.malloc_stats()
+print(bounded)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_stats"), reason="another C library")
+def test_threads_share_the_allocators_pools_once_these_are_bounded() -> None:
+    def arenas(how: str) -> int:
+        told = subprocess.run(
+            [sys.executable, "-c", ARENAS, how], capture_output=True, text=True, check=True
+        )
+        assert told.stdout.strip() == ("True" if how == "bounded" else "None")
+        return sum(line.startswith("Arena ") for line in told.stderr.splitlines())
+
+    assert arenas("as it is") > arenas("bounded") == memory.ARENAS
+
+
+def test_a_c_library_without_pools_has_none_to_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda _name: object())
+
+    assert memory.bound_arenas() is False

@@ -48,6 +48,7 @@ from extentflow.reception import NotYet, Received, Reception, Unparsed, wants
 from extentflow.storage import RangeSource
 from extentflow.testing.queues import MemoryQueue
 from extentflow.testing.stores import MemoryStore
+from extentflow.wiring import options
 
 ORDERS = ConnectorConfig(name="orders", topic="orders", s3_bucket="bucket", format="text")
 SMALL = replace(ORDERS, name="small", extent_bytes=4)
@@ -124,19 +125,7 @@ class Desk:
     def intake(
         self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
     ) -> Intake:
-        return Intake(
-            connector=config.name,
-            revision=revision,
-            version=version,
-            format=config.format_for(version.key),
-            cluster=self.cluster(),
-            ordered=config.ordered,
-            extent_bytes=config.extent_bytes,
-            cores=cores,
-        )
-
-    def cluster(self) -> str:
-        return self.world.broker.cluster
+        return options.intake(config, revision, version, self.world.broker.cluster, cores)
 
 
 def announced(*keys: str, bucket: str = "bucket") -> str:
@@ -425,6 +414,45 @@ def test_an_object_that_no_connector_reads_is_kept_with_the_reason() -> None:
     assert desk.jobs() == []
     (kept,) = desk.kept.messages
     assert kept.reason == "no connector reads s3://bucket/out/key"
+
+
+@pytest.mark.parametrize(
+    ("config", "arrival", "reason"),
+    [
+        (
+            replace(SMALL, endpoint="https://grid:10443"),
+            Arrival("bucket", "key", Dialect.LISTING, endpoint="https://grid:10444"),
+            "of https://grid:10444: connector small reads that name from https://grid:10443;",
+        ),
+        (
+            replace(SMALL, endpoint="https://grid:10443"),
+            Arrival("bucket", "key", Dialect.LISTING),
+            None,
+        ),
+        (
+            replace(SMALL, region="eu-north-1"),
+            Arrival("bucket", "key", Dialect.LISTING, region="eu-west-1"),
+            "of AWS region eu-west-1: connector small reads that name from AWS region eu-north-1;",
+        ),
+        (
+            SMALL,
+            Arrival("bucket", "key", Dialect.LISTING, endpoint="https://grid:10443"),
+            "of https://grid:10443: connector small reads that name from AWS;",
+        ),
+    ],
+)
+def test_a_connector_that_reads_the_name_from_elsewhere_is_named(
+    config: ConnectorConfig, arrival: Arrival, reason: str | None
+) -> None:
+    desk = Desk(connectors_=[(config, 1)])
+    desk.put(b"abcd")
+
+    desk.take(json.dumps(arrival.to_message()))
+
+    told = [one.reason for one in desk.kept.messages]
+    remedy = "correct its aws.s3.endpoint or aws.s3.region"
+    expected = reason and f"no connector reads s3://bucket/key {reason} {remedy}"
+    assert told == ([expected] if expected else [])
 
 
 def test_what_was_kept_is_all_that_a_replay_takes() -> None:

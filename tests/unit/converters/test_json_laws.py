@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import hypothesis.strategies as st
 import orjson
@@ -13,7 +13,10 @@ import pytest
 from hypothesis import given, settings
 from tests.unit.converters.arrow_cases import SCALARS, Case, any_case, nullable
 
-from extentflow.converters.json import json_converter
+from extentflow.converters.json import Scalar, json_converter
+from extentflow.converters.pieces import joined
+from extentflow.converters.sizes import OFFSET_LIMIT_BYTES
+from extentflow.converters.text import TextForm, text_form
 
 
 def strict(text: bytes) -> object:
@@ -50,6 +53,52 @@ def test_a_scalar_reads_back_as_its_value(case: Case, data: st.DataObject) -> No
     objects = written(batch)
 
     assert [{"v": nullable(case).expected(value)} for value in values] == objects
+
+
+BANDS = st.tuples(st.integers(-60, 60), st.integers(0, 12), st.integers(0, 80))
+NUMBERS = pa.schema(
+    {
+        "day": pa.date32(),
+        "count": pa.int64(),
+        "price": pa.decimal128(15, 2),
+        "nested": pa.struct({"day": pa.date32()}),
+        "list": pa.list_(pa.int16()),
+    }
+)
+
+
+@given(bands=st.lists(BANDS, min_size=1, max_size=6), data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_what_a_converter_keeps_from_a_batch_changes_no_later_one(
+    bands: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    kept = json_converter(NUMBERS)
+    for first, width, rows in bands:
+        near = st.none() | st.integers(first, first + width)
+        values = data.draw(st.lists(near, min_size=rows, max_size=rows))
+        batch = numbers(values)
+
+        assert kept(batch).equals(json_converter(NUMBERS)(batch))
+
+
+def test_texts_that_are_kept_have_their_own_lead() -> None:
+    number = Scalar.of(cast(TextForm, text_form(pa.int64())), OFFSET_LIMIT_BYTES)
+    column = pa.array([7] * 10)
+
+    for lead in ("a", "b", "a"):
+        rows = joined(number(column, lead), OFFSET_LIMIT_BYTES)
+        assert rows.to_pylist() == [f"{lead}7"] * 10
+
+
+def numbers(values: list[int | None]) -> pa.RecordBatch:
+    """Return a batch whose columns hold the same numbers, each in its way."""
+    count = pa.array(values, pa.int64())
+    days = count.cast(pa.int32()).cast(pa.date32())
+    cents = [value if value is None else Decimal(value).scaleb(-2) for value in values]
+    price = pa.array(cents, pa.decimal128(15, 2))
+    lists = pa.array([[value, value] for value in values], pa.list_(pa.int16()))
+    nested = pa.StructArray.from_arrays([days], names=["day"])
+    return pa.record_batch([days, count, price, nested, lists], schema=NUMBERS)
 
 
 @given(data=st.data(), cases=st.lists(any_case(), min_size=1, max_size=3))

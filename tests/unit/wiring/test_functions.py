@@ -8,7 +8,7 @@ from tests.support.world import Ticker
 
 from extentflow.arrivals import Arrival, Dialect
 from extentflow.connectors import ConnectorConfig
-from extentflow.errors import Misconfigured, ObjectGone, UnsupportedFormat
+from extentflow.errors import Misconfigured, ObjectGone
 from extentflow.ledger import ConnectorState
 from extentflow.queues.sqs import SqsQueue
 from extentflow.reception import Unparsed
@@ -204,8 +204,7 @@ def test_an_object_is_looked_up_in_the_connectors_own_store(tmp_path: Path) -> N
     intake = surroundings.intake(config, revision, version, 1)
     assert (intake.connector, intake.format, intake.cluster) == ("a", "csv", "memory")
     assert surroundings.cluster() == "memory"
-    with pytest.raises(UnsupportedFormat):
-        surroundings.intake(config, revision, replace(version, key="x.xyz"), 1)
+    assert surroundings.intake(config, revision, replace(version, key="x.xyz"), 1).unfit
 
 
 def test_whoever_plans_makes_sure_of_the_topic_of_progress_once(tmp_path: Path) -> None:

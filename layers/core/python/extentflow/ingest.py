@@ -140,12 +140,15 @@ class Run:
     announce: Callable[[Sequence[Job]], object] = lambda _jobs: None
 
     def ingest(self, intakes: Iterator[Intake], *, again: bool = False) -> RunReport:
-        """Register a job per intake and run them all; jobs that are final are only reported."""
+        """Register a job per intake and run them all; jobs that are final are only reported.
+
+        An object that nobody can cut is a FAILED job of the report.
+        """
         jobs: list[Job] = []
         for intake in intakes:
             if self.stopped():
                 return self._drive(jobs, left_out=True)
-            jobs.append(self.planner.register(intake, again=again))
+            jobs.append(self.planner.admit(intake, again=again))
         return self._drive(jobs)
 
     def replay(

@@ -20,6 +20,7 @@ from extentflow.errors import (
     Misconfigured,
     ObjectChanged,
     Permanent,
+    UnsupportedFormat,
     reason,
 )
 from extentflow.formats import Format
@@ -33,6 +34,7 @@ MAX_TEXT_EXTENTS = 10_000
 COLUMNAR_EXTENT_BYTES = 32 << 20
 MAX_EXTENTS = 1_000_000
 MAX_GENERATIONS = 10_000
+UNKNOWN_FORMAT = "unknown"
 PAGE_EXTENTS = 100
 
 
@@ -40,7 +42,8 @@ PAGE_EXTENTS = 100
 class Intake:
     """What a job is made of: a connector revision, an object version, where it goes.
 
-    `extent_bytes` None is `auto`; `cores` bounds the fewest extents from below.
+    `extent_bytes` None is `auto`; `cores` bounds the fewest extents from below. `unfit` says why no
+    job can deliver the object; its format is UNKNOWN_FORMAT then.
     """
 
     connector: str
@@ -51,6 +54,7 @@ class Intake:
     ordered: bool = False
     extent_bytes: int | None = None
     cores: int = 1
+    unfit: str = ""
 
 
 def target_bytes(fmt: Format, size: int, *, extent_bytes: int | None, cores: int) -> int:
@@ -98,6 +102,7 @@ class Planner:
         Raises:
             Conflict: the job is there already and belongs to another Kafka cluster.
             Misconfigured: a new job would have more than MAX_EXTENTS extents.
+            UnsupportedFormat: nothing reads the object as its connector says.
         """
         job = self._new(intake, self._generation(intake) if again else 0)
         if (problem := self._too_many(job)) and self.ledger.job(job.id) is None:
@@ -110,16 +115,35 @@ class Planner:
             return self.replay(found)
         return found
 
+    def admit(self, intake: Intake, *, again: bool = False) -> Job:
+        """Do what `register` does; an object that nobody can cut gets a FAILED job with the reason.
+
+        So one of many objects is in nobody's way, and is found again: by `status`, by a replay.
+
+        Raises:
+            Conflict: see `register`.
+        """
+        try:
+            return self.register(intake, again=again)
+        except (UnsupportedFormat, Misconfigured) as exc:
+            return self._refuse(intake, reason(exc))
+
     def dry_run(self, intake: Intake) -> tuple[Job, list[Extent]]:
         """Return the job and extents that `register` and `plan` would make; nothing is stored.
 
         Raises:
             Misconfigured: there would be more than MAX_EXTENTS.
+            UnsupportedFormat: see `register`.
         """
         job = self._new(intake, 0)
         if problem := self._too_many(job):
             raise Misconfigured(problem)
         return job, list(self.extents(job))
+
+    def newest(self, intake: Intake) -> Job | None:
+        """Return the job that `register` would find, as it stands."""
+        first = self.ledger.job(job_id(intake.connector, intake.version))
+        return first if first is None or first.state.open else self._newest(intake, first)
 
     def plan(
         self,
@@ -196,8 +220,8 @@ class Planner:
             self.ledger.reopen(job.id, item.ordinal, accept_duplicates=accept_duplicates)
         return self.ledger.job(job.id) or job
 
-    def refuse(self, intake: Intake, why: str) -> Job:
-        """Register an object that nobody can cut, as a FAILED job with the reason.
+    def _refuse(self, intake: Intake, why: str) -> Job:
+        """Register a FAILED job with the reason.
 
         A job that is under way, or that another revision of the connector began, is returned as it
         stands.
@@ -211,6 +235,8 @@ class Planner:
         return self.ledger.end(job.id, JobState.FAILED, why)
 
     def _new(self, intake: Intake, generation: int) -> Job:
+        if intake.unfit:
+            raise UnsupportedFormat(intake.unfit)
         job = self._draft(intake, generation)
         fmt, _ = self.open(job)
         target = target_bytes(

@@ -47,7 +47,9 @@ class Cluster(Protocol):
 
 
 def check(config: ConnectorConfig, cluster: Cluster, versions: Iterable[ObjectVersion]) -> None:
-    """Raise when a run over `versions` could not deliver one of them, or none.
+    """Raise when a run over `versions` could deliver none of them.
+
+    Of some that nothing can read, the run says so itself, and delivers the others.
 
     Raises:
         Misconfigured: every missing or unusable thing, one line each.
@@ -55,6 +57,8 @@ def check(config: ConnectorConfig, cluster: Cluster, versions: Iterable[ObjectVe
     """
     wanted: dict[str, None] = {}
     problems = list(_unusable(config, versions, wanted))
+    if wanted:
+        problems = []
     if len(problems) > SHOWN_OBJECTS:
         rest = len(problems) - SHOWN_OBJECTS
         problems = [*islice(problems, SHOWN_OBJECTS), f"and {rest} more objects like these"]

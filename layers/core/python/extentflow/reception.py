@@ -33,7 +33,6 @@ from extentflow.errors import (
     Misconfigured,
     ObjectGone,
     Retryable,
-    UnsupportedFormat,
     reason,
 )
 from extentflow.ledger import ConnectorState
@@ -43,7 +42,6 @@ from extentflow.queues import Queue
 
 log = logging.getLogger(__name__)
 
-UNKNOWN_FORMAT = "unknown"
 _RUNNING = ConnectorState.RUNNING
 # Mended from outside, for more than one object.
 _AGAIN = (Retryable, Misconfigured, AccessDenied)
@@ -83,11 +81,7 @@ class Surroundings(Protocol):
     def intake(
         self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
     ) -> Intake:
-        """Return what a job is made of. Raises UnsupportedFormat."""
-        ...
-
-    def cluster(self) -> str:
-        """Return the id of the Kafka cluster that jobs deliver to."""
+        """Return what a job is made of."""
         ...
 
 
@@ -95,12 +89,14 @@ class Surroundings(Protocol):
 class Received:
     """What an arrival came to: jobs, or why there is none.
 
-    `waiting` names connectors that are paused: the arrival has to come again.
+    `waiting` names connectors that are paused: the arrival has to come again. `elsewhere` are those
+    that read objects of that name from another endpoint or region than the arrival's.
     """
 
     jobs: tuple[Job, ...] = ()
     waiting: tuple[str, ...] = ()
     unmatched: bool = False
+    elsewhere: tuple[ConnectorConfig, ...] = ()
 
 
 @dataclass(slots=True)
@@ -194,7 +190,7 @@ class Reception:
         problems = [str(error) for error in errors if isinstance(error, _AGAIN)]
         problems += [f"job {job.id} is PLANNING" for job in received.jobs if _unplanned(job)]
         final = [reason(error) for error in errors if not isinstance(error, _AGAIN)]
-        final += [f"no connector reads {arrival.uri}"] if received.unmatched else []
+        final += [_unread(arrival, received.elsewhere)] if received.unmatched else []
         dealt.found.append(received)
         dealt.problems += problems
         if received.waiting:
@@ -239,12 +235,15 @@ class Reception:
         jobs: list[Job] = []
         waiting: list[str] = []
         errors: list[ExtentflowError] = []
+        elsewhere: list[ConnectorConfig] = []
         for one in self.surroundings.connectors():
             if isinstance(one, Unparsed):
                 log.warning("%s", one.error)
                 errors += [one.error] if one.may_read(arrival) else []
             elif lies_in(one[0], arrival):
                 here.append(one)
+            elif one[0].matches(arrival.bucket, arrival.key):
+                elsewhere.append(one[0])
         first = turn % len(here) if here else 0
         for number, (config, revision) in enumerate(here[first:] + here[:first]):
             if not wants(config, arrival):
@@ -268,7 +267,10 @@ class Reception:
             jobs += [] if job is None else [job]
             waiting += [config.name] if state is ConnectorState.PAUSED else []
         unmatched = not (here or errors)
-        return Received(tuple(jobs), tuple(waiting), unmatched=unmatched), errors
+        received = Received(
+            tuple(jobs), tuple(waiting), unmatched=unmatched, elsewhere=tuple(elsewhere)
+        )
+        return received, errors
 
     def _job(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> Job | None:
         try:
@@ -281,15 +283,8 @@ class Reception:
         if version.key.endswith("/") and not version.size:
             log.info("%s is a console's folder", version.uri)
             return None
-        try:
-            intake = self.surroundings.intake(config, revision, version, 1)
-        except UnsupportedFormat as exc:
-            return self.planner.refuse(self._unformatted(config, revision, version), reason(exc))
-        try:
-            job = self.planner.register(intake)
-        except (UnsupportedFormat, Misconfigured) as exc:
-            return self.planner.refuse(intake, reason(exc))
-        return self._started(job)
+        intake = self.surroundings.intake(config, revision, version, 1)
+        return self._started(self.planner.admit(intake))
 
     def _started(self, job: Job) -> Job:
         try:
@@ -302,19 +297,6 @@ class Reception:
             log.exception("%s: unexpected error", job.version.uri)
             what = f"{job.version.uri}: unexpected {type(exc).__name__}: {exc}"
             return self.planner.ledger.end(job.id, JobState.FAILED, what)
-
-    def _unformatted(
-        self, config: ConnectorConfig, revision: int, version: ObjectVersion
-    ) -> Intake:
-        return Intake(
-            connector=config.name,
-            revision=revision,
-            version=version,
-            format=UNKNOWN_FORMAT,
-            cluster=self.surroundings.cluster(),
-            ordered=config.ordered,
-            extent_bytes=config.extent_bytes,
-        )
 
 
 def wants(config: ConnectorConfig, arrival: Arrival) -> bool:
@@ -335,6 +317,23 @@ def lies_in(config: ConnectorConfig, arrival: Arrival) -> bool:
     if arrival.endpoint is not None:
         return False
     return arrival.region is None or config.region in (None, arrival.region)
+
+
+def _unread(arrival: Arrival, elsewhere: Sequence[ConnectorConfig]) -> str:
+    """Return that no connector reads an object, and what keeps those from it that nearly do."""
+    told = f"no connector reads {arrival.uri}"
+    if not elsewhere:
+        return told
+    theirs = ", ".join(
+        f"connector {one.name} reads that name from {_from(one.endpoint, one.region)}"
+        for one in elsewhere
+    )
+    came = _from(arrival.endpoint, arrival.region)
+    return f"{told} of {came}: {theirs}; correct its aws.s3.endpoint or aws.s3.region"
+
+
+def _from(endpoint: str | None, region: str | None) -> str:
+    return endpoint or (f"AWS region {region}" if region else "AWS")
 
 
 def _place(endpoint: str) -> tuple[str, int | None]:

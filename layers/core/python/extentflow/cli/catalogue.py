@@ -3,7 +3,7 @@
 Owns: these commands. Refuses to know: what a key means; `connectors` does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +11,10 @@ import typer
 
 from extentflow.cli import output
 from extentflow.cli.options import AsJson
-from extentflow.connectors import load
+from extentflow.connectors import ConnectorConfig, load
 from extentflow.errors import Misconfigured
 from extentflow.ledger import ConnectorState, ConnectorVersion
-from extentflow.wiring import Site, check_connector
+from extentflow.wiring import Site, check_connector, parse_connector
 
 NOTHING_STARTED = 2
 
@@ -47,12 +47,18 @@ def put(file: File, *, as_json: AsJson = False) -> None:
     """Store a connector; jobs already planned keep the revision that they began with."""
     raw = load(file)
     config = check_connector(raw)
-    stored = Site.from_environment().ledger.put_connector(config.name, raw)
+    ledger = Site.from_environment().ledger
+    stored = ledger.put_connector(config.name, raw)
     if as_json:
         output.print_json({"name": stored.name, "revision": stored.revision})
     else:
         output.out.print(
             f"connector {stored.name} stored as revision {stored.revision}", highlight=False
+        )
+    for other in _alike(config, ledger.connectors()):
+        output.note(
+            f"connector {other.name} reads {_source(other.config)} into the same topic: what both "
+            "read is delivered twice"
         )
 
 
@@ -109,6 +115,27 @@ def delete(name: Name, *, as_json: AsJson = False) -> None:
         output.print_json({"name": name, "deleted": True})
     else:
         output.out.print(f"connector {name} deleted", highlight=False)
+
+
+def _alike(
+    config: ConnectorConfig, stored: Iterable[ConnectorVersion]
+) -> Iterator[ConnectorVersion]:
+    """Yield other connectors that read some of the same objects into the same topic."""
+    for one in stored:
+        if one.name == config.name:
+            continue
+        try:
+            other = parse_connector(one.config)
+        except Misconfigured:  # of an older version of ours; whoever uses it is told
+            continue
+        nested = other.prefix.startswith(config.prefix) or config.prefix.startswith(other.prefix)
+        same = (other.topic, other.bucket, other.endpoint) == (
+            config.topic,
+            config.bucket,
+            config.endpoint,
+        )
+        if same and nested:
+            yield one
 
 
 def _unknown(name: str, revision: int | None) -> Misconfigured:

@@ -22,6 +22,7 @@ from extentflow.errors import (
     Misconfigured,
     Retryable,
 )
+from extentflow.ledger import ConnectorState
 from extentflow.preflight import Topic, dead_letters_refused, records_refused
 from extentflow.queues import Queue
 from extentflow.sink import ClientSettings, Progress
@@ -246,7 +247,12 @@ def _connector(site: Site, name: str, *, broker: bool) -> Iterator[Finding]:
     except Misconfigured as exc:
         yield trouble("connector", exc)
         return
-    yield Finding("connector", "ok", f"{name}, revision {revision}")
+    state = site.ledger.connector_state(name)
+    fact = f"{name}, revision {revision}"
+    if state is ConnectorState.RUNNING:
+        yield Finding("connector", "ok", fact)
+    else:
+        yield Finding("connector", "warning", f"{fact}, {state}", f"`extentflow resume {name}`")
     yield _try("objects", lambda: _first_object(site, config, revision))
     if not broker:
         return

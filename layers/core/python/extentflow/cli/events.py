@@ -58,6 +58,8 @@ def submit(
         output.print_json({"submitted": len(bodies)})
     else:
         output.out.print(f"{len(bodies)} submitted; `extentflow status` shows their jobs")
+    if connector is not None:
+        output.note_unless_running(connector, site.ledger.connector_state(connector))
 
 
 def _documents(event: Path) -> list[str]:
@@ -97,28 +99,47 @@ def _bucket_and_key(address: str) -> tuple[str, str]:
 
 def pause(connector: Name, *, as_json: AsJson = False) -> None:
     """Let a connector rest: nothing new is claimed, arrivals and extents wait in their queues."""
-    _want(connector, ConnectorState.PAUSED, as_json=as_json)
+    _change(connector, ConnectorState.PAUSED, as_json=as_json)
 
 
 def resume(connector: Name, *, as_json: AsJson = False) -> None:
     """Let a paused or stopped connector go on."""
-    _want(connector, ConnectorState.RUNNING, as_json=as_json)
+    _change(connector, ConnectorState.RUNNING, as_json=as_json)
 
 
 def stop(connector: Name, *, as_json: AsJson = False) -> None:
     """Cancel a connector's open jobs; what is committed stays, new arrivals are left alone."""
-    site = _want(connector, ConnectorState.STOPPED, as_json=as_json)
-    for state in (JobState.PLANNING, JobState.RUNNING):
-        for job in list(site.ledger.jobs(connector, state)):
-            site.ledger.end(job.id, JobState.CANCELLED, f"connector {connector} was stopped")
+    site = _want(connector, ConnectorState.STOPPED)
+    why = f"connector {connector} was stopped"
+    cancelled = [
+        site.ledger.end(job.id, JobState.CANCELLED, why).id
+        for state in (JobState.PLANNING, JobState.RUNNING)
+        for job in list(site.ledger.jobs(connector, state))
+    ]
+    if as_json:
+        state = ConnectorState.STOPPED
+        output.print_json({"name": connector, "state": state, "cancelled": cancelled})
+        return
+    _say(site, connector, ConnectorState.STOPPED)
+    output.out.print(f"{output.counted(len(cancelled), 'open job')} cancelled", highlight=False)
 
 
-def _want(connector: str, state: ConnectorState, *, as_json: bool) -> Site:
-    site = Site.from_environment()
-    if not site.ledger.set_connector_state(connector, state):
-        raise Misconfigured(f"there is no connector {connector}; see `extentflow connectors list`")
+def _change(connector: str, state: ConnectorState, *, as_json: bool) -> None:
+    site = _want(connector, state)
     if as_json:
         output.print_json({"name": connector, "state": state})
     else:
-        output.out.print(f"connector {connector} is {state}", highlight=False)
+        _say(site, connector, state)
+
+
+def _want(connector: str, state: ConnectorState) -> Site:
+    site = Site.from_environment()
+    if not site.ledger.set_connector_state(connector, state):
+        raise Misconfigured(f"there is no connector {connector}; see `extentflow connectors list`")
     return site
+
+
+def _say(site: Site, connector: str, state: ConnectorState) -> None:
+    deleted = site.ledger.connector(connector) is None
+    about = "; it is deleted: this is about jobs that it began before" if deleted else ""
+    output.out.print(f"connector {connector} is {state}{about}", highlight=False)

@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from extentflow.ledger import ConnectorState
+
 STATE_STYLES = {
     "DONE": "green",
     "RUNNING": "cyan",
@@ -73,6 +75,17 @@ def complain(message: str) -> None:
 def note(message: str) -> None:
     """Write what is worth knowing and no error, to standard error."""
     err.print(f"note: {message}", highlight=False, markup=False)
+
+
+def note_unless_running(connector: str, state: ConnectorState) -> None:
+    """Write that people paused or stopped a connector, and how it goes on."""
+    if state is not ConnectorState.RUNNING:
+        note(f"connector {connector} is {state}; `extentflow resume {connector}` lets it go on")
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number of things, such as `1 job` or `2 jobs`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def show_logs(*, debug: bool, stream: TextIO | None = None) -> None:

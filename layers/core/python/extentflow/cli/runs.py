@@ -5,7 +5,7 @@ Owns: these commands, signals, the report of a run. Refuses to know: how an engi
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Annotated, Any
 
@@ -18,8 +18,9 @@ from extentflow.cli.progress import RunProgress
 from extentflow.cli.redriving import redrive_all
 from extentflow.connectors import ConnectorConfig
 from extentflow.engines import Engine
-from extentflow.errors import Misconfigured
+from extentflow.errors import CorruptRecord, Misconfigured, Permanent
 from extentflow.ingest import JobReport, Run, RunReport, known_job
+from extentflow.ingest import report as report_of
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState, ObjectVersion
 from extentflow.planner import check_cluster
@@ -30,6 +31,7 @@ from extentflow.wiring.announcing import open_announcements
 INCOMPLETE = 1
 STOPPED = 130
 SHOWN_ERRORS = 8
+NEW = "new"
 
 Addresses = Annotated[
     list[str] | None,
@@ -76,34 +78,47 @@ def plan(
     cores: Cores = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show which objects would be read and how they would be cut; nothing is written."""
+    """Show which objects there are, what became of them, and how they would be cut.
+
+    Nothing is written.
+    """
     site = Site.from_environment()
     config, revision = site.connector(connector)
     planner = site.planner()
     plans: list[dict[str, Any]] = []
+    unfit: list[str] = []
     for version in selected(site, config, revision, addresses):
         intake = site.intake(config, revision, version, cores or os.cpu_count() or 1)
-        job, extents = planner.dry_run(intake)
+        try:
+            job, extents = planner.dry_run(intake)
+            topic = config.topic_for(version)
+        except (Misconfigured, Permanent, CorruptRecord) as exc:
+            unfit.append(str(exc))
+            continue
+        known = planner.newest(intake)
         plans.append(
             {
                 "object": version.uri,
                 "etag": version.etag,
                 "bytes": version.size,
                 "format": job.format,
-                "topic": config.topic_for(version),
-                "job": job.id,
+                "topic": topic,
+                "job": known.id if known else job.id,
+                "state": known.state if known else NEW,
                 "extent_bytes": job.plan.target_bytes,
                 "extents": [[extent.start, extent.end] for extent in extents],
             }
         )
     if as_json:
         output.print_json(plans)
-        return
-    rows = [
-        (p["object"], p["format"], output.size(p["bytes"]), len(p["extents"]), p["topic"], p["job"])
-        for p in plans
-    ]
-    output.print_table(("object", "format", "size", "extents", "topic", "job"), rows)
+    elif plans:
+        _show_plans(plans)
+    elif not unfit:
+        output.note(f"there is nothing to deliver below {_place(config)}")
+    for problem in unfit:
+        output.complain(problem)
+    if unfit:
+        raise typer.Exit(INCOMPLETE)
 
 
 def run(
@@ -166,6 +181,13 @@ def replay(
     if since is not None or dry_run:
         raise Misconfigured("--since and --dry-run go with --dlq")
     found = known_job(site.ledger, job or "")
+    if found.state is JobState.DONE:
+        output.note(
+            f"job {found.id} is DONE, there is nothing to replay; `extentflow run --again` "
+            "delivers its object a second time"
+        )
+        _show(RunReport(engine, jobs=(report_of(site.ledger, found),)), as_json=as_json)
+        return
     site.require_app()
     config = site.config(found.connector, found.revision)
     preflight.check(config, site.broker, [found.version])
@@ -177,6 +199,23 @@ def replay(
     if latest is not None:
         _note_older(report, latest.revision)
     _show(report, as_json=as_json)
+
+
+def _show_plans(plans: Sequence[Mapping[str, Any]]) -> None:
+    rows = [
+        (
+            one["object"],
+            one["format"],
+            output.size(one["bytes"]),
+            len(one["extents"]),
+            one["topic"],
+            one["job"],
+            one["state"],
+        )
+        for one in plans
+    ]
+    columns = ("object", "format", "size", "extents", "topic", "job", "state")
+    output.print_table(columns, rows)
 
 
 def selected(
@@ -313,8 +352,9 @@ def _note_older(report: RunReport, revision: int) -> None:
 
 
 def _remedy(report: JobReport) -> str:
-    what = f"{report.uri}: job {report.job} is {report.state}"
-    why = f"{what}: {report.reason}" if report.reason else what
+    what = f"job {report.job} is {report.state}"
+    reason = report.reason.removeprefix(f"{report.uri}: ")
+    why = f"{report.uri}: {what}{f': {reason}' if reason else ''}"
     if report.state == JobState.SUPERSEDED:
         return f"{why}; run the address again to deliver the new version"
     if report.state == JobState.FAILED:

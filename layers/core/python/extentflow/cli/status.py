@@ -25,6 +25,8 @@ from extentflow.wiring.functions import queues
 MAP_CELLS = 400
 SHOWN_ERRORS = 20
 COLUMNS = ("job", "begun", "connector", "object", "state", "extents", "records", "bad")
+NARROW_COLUMNS = ("job", "state", "extents", "records", "object")
+WIDE = 120
 MAP = {
     "DONE": ("█", "green"),
     "working": ("▓", "cyan"),
@@ -61,6 +63,8 @@ def status(
     else:
         _show_depths(depths)
         _show_jobs(found, reports)
+    if connector is not None and not as_json:
+        output.note_unless_running(connector, site.ledger.connector_state(connector))
     for name, error in silent.items():
         output.complain(f"{name}: {error}")
     if silent:
@@ -90,19 +94,22 @@ def _show_jobs(jobs: Sequence[Job], reports: Sequence[JobReport]) -> None:
         output.note("there are no such jobs; `extentflow run` begins them")
         return
     rows = [
-        (
-            r.job,
-            output.moment(job.created),
-            r.connector,
-            r.uri,
-            r.state,
-            extents(r),
-            f"{r.records:,}",
-            r.bad,
-        )
+        {
+            "job": r.job,
+            "begun": output.moment(job.created),
+            "connector": r.connector,
+            "object": r.uri,
+            "state": r.state,
+            "extents": extents(r),
+            "records": f"{r.records:,}",
+            "bad": r.bad,
+        }
         for job, r in zip(jobs, reports, strict=True)
     ]
-    output.print_table(COLUMNS, rows)
+    columns = COLUMNS if output.out.width >= WIDE else NARROW_COLUMNS
+    output.print_table(columns, [[row[column] for column in columns] for row in rows])
+    for r in islice((r for r in reports if r.reason), SHOWN_ERRORS):
+        output.note(f"{r.job}: {r.reason}")
 
 
 def _state(text: str | None) -> JobState | None:

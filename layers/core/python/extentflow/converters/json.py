@@ -6,6 +6,7 @@ text is made (text, utf8, codes, escape) or put together (nested, pieces).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -65,15 +66,21 @@ class Scalar:
 
     form: TextForm
     limit_bytes: int
+    dense: lookup.Dense | None
+
+    @classmethod
+    def of(cls, form: TextForm, limit_bytes: int) -> Self:
+        """Return a writer that looks values up where the form allows it."""
+        dense = lookup.Dense(form.ordinals, limit_bytes) if form.ordinals else None
+        return cls(form, limit_bytes, dense)
 
     def __call__(self, array: pa.Array, lead: str) -> Sequence[Piece]:
         """See Writer."""
         require(len(array) * self.form.width, self.limit_bytes)
-        table = lookup.dense(array, self.form.ordinals)
-        if table is None:
-            return (self._piece(array, lead),)
-        entry = self._piece(table.values, lead)
-        return (lookup.taken([entry], lead, table.indices, self.limit_bytes),)
+        found = self.dense and self.dense.piece(
+            array, lead, lambda values: self._piece(values, lead)
+        )
+        return (found or self._piece(array, lead),)
 
     def _piece(self, array: pa.Array, lead: str) -> Piece:
         text, form = self.form.render(array), self.form
@@ -136,7 +143,7 @@ def _writer(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
         return Bytes(limit_bytes)
     form = text_form(data_type)
     if form is not None:
-        scalar = Scalar(form, limit_bytes)
+        scalar = Scalar.of(form, limit_bytes)
         return Float(scalar) if pa.types.is_floating(data_type) else scalar
     for recognises, build in _BUILDERS:
         if recognises(data_type):

@@ -5,10 +5,10 @@ Owns: when a column's values are few enough, and taking them. Refuses to know: h
 Dictionary and run-end-encoded arrays come that way. A date or a price column often is that way: a
 batch of 65,536 ship dates has 2,500 different days, and taking a text is four times cheaper than
 making one. The table carries the constant text in front of the value, which saves the join half of
-its arguments.
+its arguments; it is kept from batch to batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,24 +26,67 @@ ROWS_PER_ENTRY = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """Values to be written once, and for each row the index of its value (or null)."""
+class _Table:
+    """The texts of all values from `first` to `last`, each behind `lead`."""
 
-    values: pa.Array
-    indices: pa.Array
+    lead: str
+    first: int
+    last: int
+    texts: pa.StringArray
+
+    def covers(self, lead: str, first: int, last: int) -> bool:
+        return lead == self.lead and self.first <= first and last <= self.last
 
 
-def dense(array: pa.Array, ordinals: Ordinals | None) -> Table | None:
-    """Return a table of all values between the least and the greatest, if they are few."""
-    if ordinals is None:
-        return None
-    numbers = ordinals.of(array)
-    extremes = pc.min_max(numbers).as_py()
-    first, last = extremes["min"], extremes["max"]
-    if first is None or (last - first) * ROWS_PER_ENTRY >= len(array):
-        return None
-    entries = pa.array(np.arange(first, last + 1, dtype=np.int64))
-    return Table(ordinals.values(entries), pc.subtract(numbers.cast(pa.int64()), first))
+class Dense:
+    """A column whose values may lie close together, batch after batch.
+
+    Its table is kept for the next batch, which mostly has the same values. Threads that share it
+    make tables of their own at worst.
+    """
+
+    def __init__(self, ordinals: Ordinals, limit_bytes: int) -> None:
+        self._ordinals = ordinals
+        self._limit_bytes = limit_bytes
+        self._table: _Table | None = None
+
+    def piece(self, array: pa.Array, lead: str, write: Callable[[pa.Array], Piece]) -> Piece | None:
+        """Return the column's text by way of a table, if its values are few enough for one.
+
+        `write` makes the text of values, with `lead` in front.
+
+        Raises:
+            OffsetOverflowError: the rows would take more than the limit.
+        """
+        numbers = self._ordinals.of(array)
+        extremes = pc.min_max(numbers).as_py()
+        first, last = extremes["min"], extremes["max"]
+        if first is None:
+            return None
+        table = self._table
+        if table is None or not table.covers(lead, first, last):
+            if not _are_few(first, last, len(array)):
+                return None
+            self._table = table = self._made(lead, *self._widened(lead, first, last, array), write)
+        indices = pc.subtract(numbers.cast(pa.int64()), table.first)
+        return Piece("", _taken(table.texts, lead, indices, self._limit_bytes))
+
+    def _widened(self, lead: str, first: int, last: int, array: pa.Array) -> tuple[int, int]:
+        """Return the bounds of a new table: those of the one before as well, if these are few."""
+        table = self._table
+        if table is None or table.lead != lead:
+            return first, last
+        least, most = min(first, table.first), max(last, table.last)
+        return (least, most) if _are_few(least, most, len(array)) else (first, last)
+
+    def _made(self, lead: str, first: int, last: int, write: Callable[[pa.Array], Piece]) -> _Table:
+        entries = pa.array(np.arange(first, last + 1, dtype=np.int64))
+        texts = joined([write(self._ordinals.values(entries))], self._limit_bytes)
+        return _Table(lead, first, last, texts)
+
+
+def _are_few(first: int, last: int, rows: int) -> bool:
+    return (last - first) * ROWS_PER_ENTRY < rows
 
 
 def taken(entries: Sequence[Piece], lead: str, indices: pa.Array, limit_bytes: int) -> Piece:
@@ -54,13 +97,16 @@ def taken(entries: Sequence[Piece], lead: str, indices: pa.Array, limit_bytes: i
     Raises:
         OffsetOverflowError: the rows would take more than `limit_bytes`.
     """
-    texts = joined(entries, limit_bytes)
+    return Piece("", _taken(joined(entries, limit_bytes), lead, indices, limit_bytes))
+
+
+def _taken(texts: pa.StringArray, lead: str, indices: pa.Array, limit_bytes: int) -> pa.StringArray:
     if indices.null_count:
         missing = len(texts)
         texts = pa.concat_arrays([texts, pa.array([lead + NULL], pa.string())])
         indices = pc.fill_null(indices.cast(pa.int64()), missing)
     _require(texts, indices, limit_bytes)
-    return Piece("", texts.take(indices))
+    return texts.take(indices)
 
 
 def _require(texts: pa.StringArray, indices: pa.Array, limit_bytes: int) -> None:

@@ -15,10 +15,12 @@ import pyarrow as pa
 from extentflow.connectors import ConnectorConfig, arrow_type
 from extentflow.converters import Converter, open_converter
 from extentflow.credentials.secretsmanager import SecretsManager
+from extentflow.errors import UnsupportedFormat, reason
 from extentflow.formats import FormatOptions
 from extentflow.keys import resolve
 from extentflow.ledger import dynamodb_calls as ledger
 from extentflow.model import ObjectVersion
+from extentflow.planner import UNKNOWN_FORMAT, Intake
 from extentflow.sink import patience as sink
 from extentflow.storage import StoreOptions
 
@@ -154,3 +156,25 @@ def _objectkey(key: bytes) -> Converter:
         return pa.repeat(pa.scalar(key, pa.binary()), batch.num_rows)
 
     return repeat
+
+
+def intake(
+    config: ConnectorConfig, revision: int, version: ObjectVersion, cluster: str, cores: int
+) -> Intake:
+    """Return what a job is made of that delivers an object version to a Kafka cluster."""
+    unfit = ""
+    try:
+        fmt = config.format_for(version.key)
+    except UnsupportedFormat as exc:
+        fmt, unfit = UNKNOWN_FORMAT, reason(exc)
+    return Intake(
+        connector=config.name,
+        revision=revision,
+        version=version,
+        format=fmt,
+        cluster=cluster,
+        ordered=config.ordered,
+        extent_bytes=config.extent_bytes,
+        cores=cores,
+        unfit=unfit,
+    )

@@ -208,16 +208,7 @@ class Site:
         self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
     ) -> Intake:
         """Return what a job for this object is made of."""
-        return Intake(
-            connector=config.name,
-            revision=revision,
-            version=version,
-            format=config.format_for(version.key),
-            cluster=self.broker.cluster,
-            ordered=config.ordered,
-            extent_bytes=config.extent_bytes,
-            cores=cores,
-        )
+        return options.intake(config, revision, version, self.broker.cluster, cores)
 
     # -- ownership ------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from extentflow.engines import run_until_final
 from extentflow.keeper import Keeper
+from extentflow.memory import bound_arenas
 from extentflow.model import Extent, Receipt
 from extentflow.overlap import overlapped
 from extentflow.runner import Limits, Work
@@ -70,4 +71,5 @@ def work_of(site: Site, slots: Slots) -> Work:
 def open_worker(settings: dict[str, str], owner: str) -> SiteWorker:
     """Become a worker, in the process that calls this (see `engines.WorkerSpec`)."""
     pa.set_cpu_count(1)
+    bound_arenas()
     return SiteWorker(Site(WorkerSettings.from_map(settings)), owner)
