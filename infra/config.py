@@ -17,6 +17,8 @@ LEAST_CONCURRENCY, MOST_CONCURRENCY = 2, 1_000
 # A slot is not free at once when its worker dies: its lease has to end first.
 SLOTS_IN_USE_PERCENT = 80
 
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_SERVERS = re.compile(r"\s*[^\s,]+:[0-9]+\s*(,\s*[^\s,]+:[0-9]+\s*)*")
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 _ARN = re.compile(r"arn:[a-z0-9-]+:[a-z0-9-]+:[a-z0-9-]*:[0-9]*:.+")
 # Said by the stack itself, so a stage cannot say it, too.
@@ -34,6 +36,16 @@ class Auth(StrEnum):
     IAM = "iam"
     SCRAM = "scram"
     MTLS = "mtls"
+
+
+# Where MSK's brokers listen: within their VPC, and, with public access, for everybody.
+MSK_PORTS: Mapping[Auth, tuple[int, int | None]] = {
+    Auth.NONE: (9092, None),
+    Auth.MTLS: (9094, 9194),
+    Auth.SCRAM: (9096, 9196),
+    Auth.IAM: (9098, 9198),
+}
+_MSK = re.compile(r".*\.kafka(?:-serverless)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?")
 
 
 class Announced(StrEnum):
@@ -74,8 +86,13 @@ class Cluster:
     @property
     def ports(self) -> tuple[int, ...]:
         """The brokers' ports."""
-        servers = self.bootstrap_servers.split(",")
-        return tuple(sorted({int(server.rpartition(":")[2]) for server in servers}))
+        return tuple(sorted({port for _, port in self.servers}))
+
+    @property
+    def servers(self) -> tuple[tuple[str, int], ...]:
+        """The brokers' hosts and ports."""
+        written = (server.strip().rpartition(":") for server in self.bootstrap_servers.split(","))
+        return tuple((host, int(port)) for host, _, port in written)
 
     def client_settings(self) -> dict[str, str]:
         """Return worker settings by their keys; secrets are references, looked up by functions."""
@@ -187,6 +204,7 @@ class Stage:
             yield "name: write a letter, then letters, digits and -, 31 characters at most"
         yield from _bucket_problems(self.buckets)
         yield from _cluster_problems(self.cluster)
+        yield from _server_problems(self.cluster, self.region, in_vpc=self.network is not None)
         yield from _network_problems(self.network)
         yield from self._arn_problems()
         yield from self._setting_problems()
@@ -233,6 +251,12 @@ def _bucket_problems(buckets: tuple[Bucket, ...]) -> Iterator[str]:
     names = [bucket.name for bucket in buckets]
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield f"buckets: {name} stands there more than once; keep one"
+    for name in names:
+        if not _BUCKET.fullmatch(name):
+            yield (
+                f"buckets: {name!r} is no bucket's name: write 3 to 63 lower-case letters,"
+                " digits, - and ."
+            )
 
 
 def _cluster_problems(cluster: Cluster) -> Iterator[str]:
@@ -240,6 +264,34 @@ def _cluster_problems(cluster: Cluster) -> Iterator[str]:
         yield "cluster.arn: auth=iam needs it, to say what functions may do there"
     if cluster.auth in {Auth.SCRAM, Auth.MTLS} and cluster.secret_arn is None:
         yield f"cluster.secret_arn: auth={cluster.auth} needs the secret with the credentials"
+
+
+def _server_problems(cluster: Cluster, region: str, *, in_vpc: bool) -> Iterator[str]:
+    """Yield why functions of `region` could not reach these brokers, as far as addresses tell."""
+    if not _SERVERS.fullmatch(cluster.bootstrap_servers):
+        return  # that is told with the settings
+    if cluster.arn is not None and _region(cluster.arn) not in {"", region}:
+        yield f"cluster.arn={cluster.arn}: the stage is in {region}; both have to be in one region"
+    inside, outside = MSK_PORTS[cluster.auth]
+    for host, port in cluster.servers:
+        if not _MSK.fullmatch(host):
+            continue
+        if port not in {inside, outside}:
+            public = f", or {outside} with public access" if outside else ""
+            yield (
+                f"cluster.bootstrap_servers: {host}:{port}: MSK's brokers listen for"
+                f" auth={cluster.auth} on {inside}{public}"
+            )
+        elif port == inside and not in_vpc:
+            yield (
+                f"cluster.bootstrap_servers: {host}:{port} is reached from its VPC only; set"
+                " network"
+            )
+
+
+def _region(arn: str) -> str:
+    """Return the region that an ARN names, if it does."""
+    return f"{arn}::::".split(":")[3]
 
 
 def _network_problems(network: Network | None) -> Iterator[str]:

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
 from extentflow.connectors import ConnectorConfig, load
@@ -18,6 +18,8 @@ from infra import secrets
 from infra.config import Network, Stage
 
 PATTERNS = ("*.yaml", "*.yml")
+OTHERS = ("*.properties", "*.json")  # what `connectors put` takes as well
+LAYER = PurePosixPath("/opt")  # where functions find the files of a layer
 LOCAL_FILE = "localfile"
 PRODUCER = "producer."
 
@@ -60,8 +62,8 @@ class Declared:
         )
 
 
-def declared(folder: Path, stage: Stage) -> tuple[Declared, ...]:
-    """Return the connectors below `folder`, by name.
+def declared(folder: Path, stage: Stage, *, layer: Path) -> tuple[Declared, ...]:
+    """Return the connectors below `folder`, by name; `layer` is what functions find below /opt.
 
     Raises:
         Misconfigured: every problem of every file at once.
@@ -78,7 +80,11 @@ def declared(folder: Path, stage: Stage) -> tuple[Declared, ...]:
             found.append(Declared(path.name, config, check_connector(config)))
         except Misconfigured as exc:
             problems += [_placed(path, problem) for problem in exc.problems]
-    problems += [f"{one.file}: {problem}" for one in found for problem in _unmet(one, stage)]
+    for path in sorted(path for pattern in OTHERS for path in folder.glob(pattern)):
+        problems.append(f"{path.name}: only {', '.join(PATTERNS)} are deployed; write it as YAML")
+    for one in found:
+        problems += [f"{one.file}: {problem}" for problem in _unmet(one, stage)]
+        problems += [f"{one.file}: {problem}" for problem in _unread(one.checked, layer)]
     problems += _twice(found)
     if problems:
         raise Misconfigured(problems)
@@ -113,6 +119,21 @@ def _unmet(one: Declared, stage: Stage) -> Iterator[str]:
     if stage.network is not None and not stage.network.nat:
         yield from _unreached(one.checked, stage.network, stage.region)
         yield from _too_far(one, stage.region)
+
+
+def _unread(config: ConnectorConfig, layer: Path) -> Iterator[str]:
+    """Yield why functions find no certificate authorities where the connector says."""
+    if config.ca_bundle is None:
+        return
+    path = PurePosixPath(config.ca_bundle)
+    wanted = layer / path.relative_to(LAYER) if path.is_relative_to(LAYER) else None
+    if wanted is None:
+        yield (
+            f"aws.s3.ca.bundle={path}: functions have no such file; put it into {layer} and write"
+            f" {LAYER / path.name}"
+        )
+    elif not wanted.is_file():
+        yield f"aws.s3.ca.bundle={path}: there is no {wanted}; put it there"
 
 
 def _unreached(config: ConnectorConfig, network: Network, region: str) -> Iterator[str]:

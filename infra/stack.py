@@ -35,7 +35,7 @@ class ExtentflowStack(cdk.Stack):
 
     def __init__(self, scope: Construct, *, stage: Stage, project: Project) -> None:
         stage.check()
-        connectors = declared(project.root / stage.connectors, stage)
+        connectors = declared(project.root / stage.connectors, stage, layer=project.core)
         super().__init__(
             scope,
             f"extentflow-{stage.name}",

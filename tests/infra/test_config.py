@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from infra.config import Auth, Bucket, Cluster, Stage
 from infra.stages import STAGES, chosen
-from tests.support.synthesis import CLUSTER_ARN, EXISTING, IN_A_VPC, PLAIN
+from tests.support.synthesis import CLUSTER_ARN, EXISTING, IN_A_VPC, PLAIN, SECRET_ARN
 
 from extentflow.errors import Misconfigured
 
@@ -86,6 +86,58 @@ def test_authentication_without_what_it_needs_is_refused(cluster: Cluster, told:
     (problem,) = problems(replace(PLAIN, cluster=cluster))
 
     assert told in problem
+
+
+MSK = "b-1.dev.abc123.c2.kafka.eu-central-1.amazonaws.com"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"auth": Auth.IAM, "arn": CLUSTER_ARN, "port": 9092}, "auth=iam on 9098, or 9198 with"),
+        ({"auth": Auth.NONE, "port": 9094}, "MSK's brokers listen for auth=none on 9092"),
+        ({"auth": Auth.IAM, "arn": CLUSTER_ARN, "port": 9098}, "from its VPC only; set network"),
+        (
+            {"auth": Auth.IAM, "arn": CLUSTER_ARN.replace("central", "west"), "port": 9198},
+            "the stage is in eu-central-1; both have to be in one region",
+        ),
+        ({"auth": Auth.IAM, "arn": CLUSTER_ARN, "port": 9198}, None),
+        ({"auth": Auth.MTLS, "secret_arn": SECRET_ARN, "port": 9194}, None),
+    ],
+)
+def test_brokers_of_msk_that_functions_could_not_reach_are_refused(
+    changes: dict[str, Any], told: str | None
+) -> None:
+    servers = f"{MSK}:{changes.pop('port')}"
+    stage = replace(PLAIN, cluster=Cluster(bootstrap_servers=servers, **changes))
+
+    if told is None:
+        stage.check()
+    else:
+        (problem,) = problems(stage)
+        assert told in problem
+
+
+def test_brokers_of_msk_are_reached_from_their_vpc() -> None:
+    cluster = Cluster(bootstrap_servers=f"{MSK}:9098", auth=Auth.IAM, arn=CLUSTER_ARN)
+
+    replace(IN_A_VPC, cluster=cluster).check()
+
+
+@pytest.mark.parametrize("servers", ["b", "b:", "a:9092,,b:9092", "PLAINTEXT://b:9092", ""])
+def test_servers_that_are_no_addresses_are_refused(servers: str) -> None:
+    cluster = Cluster(bootstrap_servers=servers, auth=Auth.NONE)
+
+    (problem,) = problems(replace(PLAIN, cluster=cluster))
+
+    assert "bootstrap.servers" in problem
+
+
+@pytest.mark.parametrize("name", ["Landing", "a", "land_ing", "-landing", "s3://landing"])
+def test_what_is_no_buckets_name_is_refused(name: str) -> None:
+    (problem,) = problems(replace(PLAIN, buckets=(Bucket(name=name),)))
+
+    assert f"{name!r} is no bucket's name" in problem
 
 
 def test_every_problem_is_told_at_once() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from aws_cdk.assertions import Template
 from infra.connectors import RESOURCE
+from infra.declared import declared
 from infra.project import Project
 from infra.provider.handler import handler
 from moto import mock_aws
@@ -73,6 +74,40 @@ def test_producer_settings_are_checked_by_the_client(bench: Bench) -> None:
     (problem,) = problems(bench)
 
     assert problem.startswith("orders.yaml: producer.linger.ms")
+
+
+@pytest.mark.parametrize("name", ["orders.properties", "more.json"])
+def test_a_connectors_file_that_would_not_be_deployed_is_told_of(bench: Bench, name: str) -> None:
+    bench.write(f"connectors/{name}", "name=more\n")
+
+    (problem,) = problems(bench)
+
+    assert problem.startswith(f"{name}: only *.yaml, *.yml are deployed")
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("/etc/grid-ca.pem", "functions have no such file; put it into {core} and write /opt/gr"),
+        ("/opt/grid-ca.pem", "there is no {core}/grid-ca.pem; put it there"),
+        ("/opt/there.pem", None),
+    ],
+)
+def test_certificate_authorities_that_functions_would_not_find_are_told_of(
+    bench: Bench, written: str, told: str | None
+) -> None:
+    core = bench.root / "core"
+    bench.write("core/there.pem", "")
+    grid = {"aws.s3.endpoint": "https://grid:10443", "aws.s3.ca.bundle": written}
+    bench.write("connectors/orders.yaml", yaml_of({**ORDERS, **grid}))
+
+    if told is None:
+        assert declared(bench.root / "connectors", PLAIN, layer=core)
+    else:
+        with pytest.raises(Misconfigured) as caught:
+            declared(bench.root / "connectors", PLAIN, layer=core)
+        (problem,) = caught.value.problems
+        assert told.format(core=core) in problem
 
 
 def test_two_files_cannot_declare_one_name(bench: Bench) -> None:
