@@ -123,10 +123,13 @@ class Stand:
         return self._tidy.enter_context(temporary_topic(self.rig, self.fresh()))
 
     def connector(self, topic: str, config: Mapping[str, str]) -> str:
-        """Store a connector under a fresh name, which is returned. It goes with the case."""
+        """Store a connector under a fresh name, which is returned. It goes with the case.
+
+        It reads from the S3 server, unless `config` says otherwise.
+        """
         name = self.fresh()
-        base = {"name": name, "topic": topic, "aws.s3.bucket.name": BUCKET}
-        self.rig.put_connector({**base, **config})
+        place = {} if "endpoint.type" in config else {"aws.s3.bucket.name": BUCKET}
+        self.rig.put_connector({"name": name, "topic": topic, **place, **config})
         self._connectors.append(name)
         return name
 

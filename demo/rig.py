@@ -95,11 +95,12 @@ class Rig:
             future.result()
 
     def put_connector(self, config: Mapping[str, str]) -> None:
-        """Store a connector that reads from the stack's S3 server."""
+        """Store a connector that reads from the stack's S3 server, unless it says otherwise."""
         folder = self.root / "var" / "connectors"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{config['name']}.json"
-        path.write_text(json.dumps({"aws.s3.endpoint": self.s3_endpoint, **config}, indent=2))
+        server = {} if "endpoint.type" in config else {"aws.s3.endpoint": self.s3_endpoint}
+        path.write_text(json.dumps({**server, **config}, indent=2))
         self.extentflow("connectors", "put", str(path), quiet=True)
 
     def extentflow(self, *arguments: str, quiet: bool = False) -> str:
