@@ -8,12 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from uuid import uuid4
 
-import pyarrow as pa
-
 from extentflow.engines import Task, Watch, run_until_final
 from extentflow.keeper import Keeper
 from extentflow.wiring import Site
-from extentflow.wiring.worker import work_of
+from extentflow.wiring.worker import prepare_process, work_of
 
 
 class Here:
@@ -25,7 +23,7 @@ class Here:
     cores = 1
 
     def __init__(self, site: Site) -> None:
-        pa.set_cpu_count(1)
+        prepare_process()
         self.stopped = False
         self._slots = site.slots(f"bench-{uuid4().hex}")
         self._renew_seconds = site.settings.lease_seconds / 3

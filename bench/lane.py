@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from bench.cpu import cpu_seconds
+from extentflow.memory import WORKER_ENVIRONMENT
 
 END_SECONDS = 60.0
 
@@ -29,10 +30,14 @@ class Lane:
 
     @classmethod
     def start(cls, module: str, environment: Mapping[str, str], *arguments: str) -> Self:
-        """Start the module; it inherits standard error."""
+        """Start the module; it inherits standard error, and begins as our workers do."""
         command = [sys.executable, "-m", module, *arguments]
         process = subprocess.Popen(
-            command, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            env={**WORKER_ENVIRONMENT, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         return cls(process)
 

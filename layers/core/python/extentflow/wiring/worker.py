@@ -68,8 +68,13 @@ def work_of(site: Site, slots: Slots) -> Work:
     )
 
 
-def open_worker(settings: dict[str, str], owner: str) -> SiteWorker:
-    """Become a worker, in the process that calls this (see `engines.WorkerSpec`)."""
+def prepare_process() -> None:
+    """Take one core and no more memory than that needs, in the process that calls this."""
     pa.set_cpu_count(1)
     bound_arenas()
+
+
+def open_worker(settings: dict[str, str], owner: str) -> SiteWorker:
+    """Become a worker, in the process that calls this (see `engines.WorkerSpec`)."""
+    prepare_process()
     return SiteWorker(Site(WorkerSettings.from_map(settings)), owner)
