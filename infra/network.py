@@ -9,7 +9,7 @@ can be reached. Refuses to know: which functions there are, what they call (thei
              ──NAT──> everything, with network.nat
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from aws_cdk import Stack, Token
 from aws_cdk import aws_ec2 as ec2
@@ -64,12 +64,12 @@ class Network(Construct):
     def require_paths(self) -> None:
         """Raise Misconfigured unless every service that a placed function calls can be reached."""
         region = Stack.of(self).region
-        found = [
-            unreached(self.settings, function, grants, region=region)
-            for function, grants in self._placed
-        ]
-        if problems := [problem for each in found for problem in each]:
-            raise Misconfigured(problems)
+        callers: dict[str, list[str]] = {}
+        for function, grants in self._placed:
+            for what in unreached(self.settings, grants, region=region):
+                callers.setdefault(what, []).append(function)
+        if callers:
+            raise Misconfigured([f"{_call(names)} {what}" for what, names in callers.items()])
 
     def _open_brokers(self, ports: Iterable[int]) -> None:
         """Let functions in at the brokers' own security group."""
@@ -102,10 +102,14 @@ class Network(Construct):
             )
 
 
-def unreached(
-    settings: config.Network, function: str, grants: Iterable[Grant], *, region: str
-) -> Iterator[str]:
-    """Yield every service that `function` calls and that no path leads to, with the way out.
+def _call(functions: Sequence[str]) -> str:
+    """Return the beginning of what these functions do, which is a call."""
+    one = len(functions) == 1
+    return f"function {functions[0]} calls" if one else f"functions {', '.join(functions)} call"
+
+
+def unreached(settings: config.Network, grants: Iterable[Grant], *, region: str) -> Iterator[str]:
+    """Yield every service that is called and that no path leads to, with the way out.
 
     Endpoints lead to services of the VPC's own `region`.
     """
@@ -115,14 +119,14 @@ def unreached(
     for grant in grants:
         for service in sorted(grant.services - reached):
             yield (
-                f"function {function} calls {service} ({grant.why}), and no path leads there from"
+                f"{service} ({grant.why}), and no path leads there from"
                 f" {settings.vpc_id}: {_remedy(service)}"
             )
         for resource in grant.resources:
             service, found = _place(resource)
             if service in grant.services & reached and found not in {"", region}:
                 yield (
-                    f"function {function} calls {service} in {found} ({grant.why}: {resource}), and"
+                    f"{service} in {found} ({grant.why}: {resource}), and"
                     f" the way from {settings.vpc_id} leads to {region} only; set network.nat"
                 )
 

@@ -546,6 +546,22 @@ def test_a_job_that_fails_its_replay_and_its_second_chance(line: CommandLine) ->
     assert len(line.delivery.read(queue)) == 1
 
 
+@pytest.mark.spark
+def test_a_master_where_spark_does_not_start_is_one_line(line: CommandLine) -> None:
+    line.delivery.put("x.txt", joined(LINES[:5]))
+    line.put()
+
+    said = line.run("run", *line.connector, "--master", "spark://127.0.0.1")
+
+    told = [text for text in said.err.splitlines() if text.startswith("error: ")]
+    assert said.code == 2
+    assert len(told) == 1
+    assert "Spark does not start on spark://127.0.0.1: " in told[0]
+    assert "Invalid master URL: spark://127.0.0.1" in told[0]
+    assert "Traceback" not in said.err
+    assert line.jobs == []
+
+
 def test_a_replay_of_what_is_done_says_so_and_starts_nothing(line: CommandLine) -> None:
     line.delivery.put("x.txt", joined(LINES[:5]))
     line.put()

@@ -28,9 +28,10 @@ from uuid import uuid4
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.accumulators import AccumulatorParam
+from pyspark.errors import PySparkException
 
 from extentflow.engines import Task, Watch, Worker, WorkerSpec
-from extentflow.errors import ExtentflowError, Permanent, Retryable
+from extentflow.errors import ExtentflowError, Misconfigured, Permanent, Retryable
 from extentflow.model import Receipt
 
 log = logging.getLogger(__name__)
@@ -79,11 +80,22 @@ def local_context(cores: int, extra: dict[str, str] | None = None) -> SparkConte
 
 
 def context(master: str | None, settings: dict[str, str]) -> SparkContext:
-    """Return the running context, or a new one; `master` None leaves it to spark-submit."""
+    """Return the running context, or a new one; `master` None leaves it to spark-submit.
+
+    Raises:
+        Misconfigured: Spark does not start there.
+    """
     conf = SparkConf().setAppName("extentflow").setAll(list(settings.items()))
     if master is not None:
         conf = conf.setMaster(master)
-    return SparkContext.getOrCreate(conf)
+    try:
+        return SparkContext.getOrCreate(conf)
+    except (Py4JError, PySparkException, OSError) as exc:
+        where = master or "the master that spark-submit was given"
+        raise Misconfigured(
+            f"Spark does not start on {where}: {_cause(exc)}; check the address, and that its "
+            "master runs and can be reached from here"
+        ) from exc
 
 
 def is_running() -> bool:
@@ -240,6 +252,12 @@ def _translated(exc: Exception) -> ExtentflowError:
         permanent = kind in {cls.__name__ for cls in Permanent.__subclasses__()}
         return Permanent(message) if permanent else SparkRunFailed(message)
     return SparkRunFailed(f"Spark gave up: {_told(text) or repr(exc)}")
+
+
+def _cause(exc: Exception) -> str:
+    """Return what Java says happened, without its trace."""
+    _, _, java = str(exc).partition("\n: ")
+    return (java or str(exc)).strip().partition("\n")[0] or type(exc).__name__
 
 
 def _told(text: str) -> str:
