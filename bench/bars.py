@@ -107,7 +107,7 @@ def judgement(bar: Bar, result: Mapping[str, Any]) -> str:
         return "not recorded yet"
     told = shown(bar.place, figure)
     if result["scale"] < 1:
-        return f"{told} with SCALE={result['scale']:g}"
+        return f"{told} with SCALE={result['scale']:g}, not judged"
     return told if bar.holds(figure) else f"{told}, missed"
 
 

@@ -45,7 +45,7 @@ make bench-smoke                          # ratios at a small scale against the 
 ```
 
 `SCALE` multiplies the amount of data, `PAIRS` are the laps that count. A case prints its tables and
-writes `var/bench/<name>.json`. Where all cases run together, `memory` and `small-objects` take less
+writes `var/bench/<name>.json`. Where all cases run together, some take less
 data than alone. Topics and objects are deleted after each case; the stack still runs, and
 `extentflow down` stops it. Objects of 100 GB are part of `make bench SUITE=memory SCALE=10`, which
 has them twice on the disk while it uploads them.

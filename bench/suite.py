@@ -55,7 +55,7 @@ CASES: Mapping[str, Case] = {
         Case(
             "parquet-json",
             "bench.parquet_json",
-            1,
+            0.5,
             "One process, exactly once, from S3, against one process that a competent user writes "
             "with pyarrow and confluent-kafka, at least once, from a local file: `plain` makes "
             "JSON of row dicts with orjson, `plain columns` in pyarrow's compute functions.",

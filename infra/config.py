@@ -45,7 +45,7 @@ MSK_PORTS: Mapping[Auth, tuple[int, int | None]] = {
     Auth.SCRAM: (9096, 9196),
     Auth.IAM: (9098, 9198),
 }
-_MSK = re.compile(r".*\.kafka(?:-serverless)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?")
+_MSK = re.compile(r".*\.kafka(?:-serverless)?\.[a-z0-9-]+\.amazonaws\.com(?:\.cn)?")
 
 
 class Announced(StrEnum):
@@ -204,7 +204,7 @@ class Stage:
             yield "name: write a letter, then letters, digits and -, 31 characters at most"
         yield from _bucket_problems(self.buckets)
         yield from _cluster_problems(self.cluster)
-        yield from _server_problems(self.cluster, self.region, in_vpc=self.network is not None)
+        yield from _server_problems(self.cluster, in_vpc=self.network is not None)
         yield from _network_problems(self.network)
         yield from self._arn_problems()
         yield from self._setting_problems()
@@ -251,7 +251,7 @@ def _bucket_problems(buckets: tuple[Bucket, ...]) -> Iterator[str]:
     names = [bucket.name for bucket in buckets]
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield f"buckets: {name} stands there more than once; keep one"
-    for name in names:
+    for name in (bucket.name for bucket in buckets if not bucket.exists):
         if not _BUCKET.fullmatch(name):
             yield (
                 f"buckets: {name!r} is no bucket's name: write 3 to 63 lower-case letters,"
@@ -266,17 +266,15 @@ def _cluster_problems(cluster: Cluster) -> Iterator[str]:
         yield f"cluster.secret_arn: auth={cluster.auth} needs the secret with the credentials"
 
 
-def _server_problems(cluster: Cluster, region: str, *, in_vpc: bool) -> Iterator[str]:
-    """Yield why functions of `region` could not reach these brokers, as far as addresses tell."""
+def _server_problems(cluster: Cluster, *, in_vpc: bool) -> Iterator[str]:
+    """Yield why functions could not reach these brokers, as far as MSK's own ports tell."""
     if not _SERVERS.fullmatch(cluster.bootstrap_servers):
         return  # that is told with the settings
-    if cluster.arn is not None and _region(cluster.arn) not in {"", region}:
-        yield f"cluster.arn={cluster.arn}: the stage is in {region}; both have to be in one region"
     inside, outside = MSK_PORTS[cluster.auth]
     for host, port in cluster.servers:
         if not _MSK.fullmatch(host):
             continue
-        if port not in {inside, outside}:
+        if port in _others(cluster.auth):
             public = f", or {outside} with public access" if outside else ""
             yield (
                 f"cluster.bootstrap_servers: {host}:{port}: MSK's brokers listen for"
@@ -289,9 +287,10 @@ def _server_problems(cluster: Cluster, region: str, *, in_vpc: bool) -> Iterator
             )
 
 
-def _region(arn: str) -> str:
-    """Return the region that an ARN names, if it does."""
-    return f"{arn}::::".split(":")[3]
+def _others(auth: Auth) -> set[int | None]:
+    """Return the ports at which MSK's brokers want another proof; TLS may go without one."""
+    own = {Auth.NONE, Auth.MTLS} if auth is Auth.NONE else {auth}
+    return {port for one in MSK_PORTS.keys() - own for port in MSK_PORTS[one]}
 
 
 def _network_problems(network: Network | None) -> Iterator[str]:

@@ -126,14 +126,8 @@ def _unread(config: ConnectorConfig, layer: Path) -> Iterator[str]:
     if config.ca_bundle is None:
         return
     path = PurePosixPath(config.ca_bundle)
-    wanted = layer / path.relative_to(LAYER) if path.is_relative_to(LAYER) else None
-    if wanted is None:
-        yield (
-            f"aws.s3.ca.bundle={path}: functions have no such file; put it into {layer} and write"
-            f" {LAYER / path.name}"
-        )
-    elif not wanted.is_file():
-        yield f"aws.s3.ca.bundle={path}: there is no {wanted}; put it there"
+    if path.parent == LAYER and not (layer / path.name).is_file():
+        yield f"aws.s3.ca.bundle={path}: there is no {layer / path.name}; put it there"
 
 
 def _unreached(config: ConnectorConfig, network: Network, region: str) -> Iterator[str]:

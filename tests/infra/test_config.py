@@ -95,12 +95,10 @@ MSK = "b-1.dev.abc123.c2.kafka.eu-central-1.amazonaws.com"
     ("changes", "told"),
     [
         ({"auth": Auth.IAM, "arn": CLUSTER_ARN, "port": 9092}, "auth=iam on 9098, or 9198 with"),
-        ({"auth": Auth.NONE, "port": 9094}, "MSK's brokers listen for auth=none on 9092"),
+        ({"auth": Auth.NONE, "port": 9098}, "MSK's brokers listen for auth=none on 9092"),
+        ({"auth": Auth.NONE, "port": 9094}, None),
+        ({"auth": Auth.IAM, "arn": CLUSTER_ARN, "port": 14_001}, None),
         ({"auth": Auth.IAM, "arn": CLUSTER_ARN, "port": 9098}, "from its VPC only; set network"),
-        (
-            {"auth": Auth.IAM, "arn": CLUSTER_ARN.replace("central", "west"), "port": 9198},
-            "the stage is in eu-central-1; both have to be in one region",
-        ),
         ({"auth": Auth.IAM, "arn": CLUSTER_ARN, "port": 9198}, None),
         ({"auth": Auth.MTLS, "secret_arn": SECRET_ARN, "port": 9194}, None),
     ],
@@ -138,6 +136,10 @@ def test_what_is_no_buckets_name_is_refused(name: str) -> None:
     (problem,) = problems(replace(PLAIN, buckets=(Bucket(name=name),)))
 
     assert f"{name!r} is no bucket's name" in problem
+
+
+def test_a_bucket_that_exists_may_have_any_name() -> None:
+    replace(PLAIN, buckets=(Bucket(name="My_Old_One", exists=True),)).check()
 
 
 def test_every_problem_is_told_at_once() -> None:

@@ -10,14 +10,18 @@ from tests.support.world import World, expected
 
 from extentflow.engines import Task, Watch
 from extentflow.errors import (
+    Conflict,
     LedgerUnavailable,
     Misconfigured,
     ProgressUnknown,
     SinkUnavailable,
 )
+from extentflow.formats import Format
 from extentflow.ingest import Run, RunReport, Tally, known_job, report
 from extentflow.model import Extent, Job, JobState, Outcome, Receipt
+from extentflow.planner import MAX_EXTENTS
 from extentflow.runner import run_extent
+from extentflow.storage import RangeSource
 
 RECEIPT = Receipt("job", 0, "s3://bucket/key[0-4)", Outcome.DONE, records=4, bytes_read=40)
 
@@ -378,14 +382,90 @@ def test_an_object_that_nobody_reads_is_a_failed_job_among_the_others() -> None:
     assert (report.ok, report.records_this_run) == (False, 4)
 
 
+UNFIT = "the extension tells no format"
+
+
 def test_an_object_that_nobody_reads_is_the_same_failed_job_run_after_run() -> None:
     world = World()
-    odd = world.intake(world.put(b"?", "odd.xyz"), unfit="the extension tells no format")
+    odd = world.intake(world.put(b"?", "odd.xyz"), unfit=UNFIT)
 
-    first, second, third = (world.planner.admit(odd, again=again) for again in (False, False, True))
+    first, second = world.planner.admit(odd), world.planner.admit(odd)
 
-    assert first == second == third
-    assert world.planner.newest(odd) == first
+    assert first == second == world.planner.newest(odd)
+    assert list(world.ledger.jobs()) == [first]
+
+
+def test_a_second_delivery_of_an_object_that_nobody_reads_any_more_fails() -> None:
+    world = World()
+    run = driver(world, Here(until_final(world.worker())))
+    version = world.put(b"abcd")
+    assert run.ingest(iter([world.intake(version)])).ok
+
+    report = run.ingest(iter([world.intake(version, unfit=UNFIT)]), again=True)
+
+    assert [(job.state, job.reason) for job in report.jobs] == [(JobState.FAILED, UNFIT)]
+    assert not report.ok
+
+
+def test_a_second_delivery_of_too_many_extents_fails() -> None:
+    world = World()
+    version = world.put(b"abcd")
+    first = world.planner.register(world.intake(version))
+    world.ledger.end(first.id, JobState.CANCELLED, "enough")
+    huge = replace(version, size=MAX_EXTENTS + 1)
+
+    refused = world.planner.admit(world.intake(huge, extent_bytes=1), again=True)
+
+    assert (refused.id == first.id, refused.state) == (False, JobState.FAILED)
+    assert "a job has at most 1,000,000" in refused.reason
+
+
+def test_a_refusal_is_the_clusters_own() -> None:
+    world = World()
+    version = world.put(b"abcd")
+    world.planner.register(world.intake(version))
+
+    with pytest.raises(Conflict, match="delivers to Kafka cluster"):
+        world.planner.admit(replace(world.intake(version, unfit=UNFIT), cluster="another"))
+
+
+def test_an_object_that_was_refused_is_delivered_once_its_connector_reads_it() -> None:
+    world = World()
+    run = driver(world, Here(until_final(world.worker())))
+    version = world.put(b"abcd", "odd.xyz")
+    refused = world.intake(version, unfit=UNFIT)
+    run.ingest(iter([refused]))
+    still = run.ingest(iter([replace(refused, revision=2, unfit="still none")]))
+
+    mended = run.ingest(iter([replace(world.intake(version), revision=3)]))
+    later = run.ingest(iter([replace(world.intake(version), revision=4)]))
+
+    assert [job.reason for job in still.jobs] == ["still none"]
+    assert (mended.ok, mended.records_this_run) == (True, 4)
+    assert (later.ok, later.records_this_run) == (True, 0)
+
+
+def test_a_superseded_object_that_nobody_reads_any_more_fails() -> None:
+    world = World()
+    version = world.put(b"abcd")
+    first = world.planner.register(world.intake(version))
+    world.ledger.end(first.id, JobState.SUPERSEDED, "replaced")
+
+    refused = world.planner.admit(world.intake(version, unfit=UNFIT))
+
+    assert (refused.id, refused.state, refused.reason) == (first.id, JobState.FAILED, UNFIT)
+
+
+def test_what_is_mended_from_outside_fails_no_object() -> None:
+    def unreadable(_job: Job) -> tuple[Format, RangeSource]:
+        raise Misconfigured("secret s: AccessDenied")
+
+    world = World()
+    job = world.planner.register(world.intake(world.put(b"abcd")))
+
+    with pytest.raises(Misconfigured, match="secret s"):
+        replace(world.planner, open=unreadable).admit(world.intake(job.version))
+    assert world.ledger.job(job.id) == job
 
 
 # -- announcing -----------------------------------------------------------------------------------

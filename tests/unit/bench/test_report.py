@@ -42,7 +42,7 @@ def test_a_bar_is_for_scale_1_and_judges_no_smaller_one() -> None:
 
     text = page({"lines": {**result(ratios=ratios), "scale": 0.1}})
 
-    assert "| ≥ 0.7 | 0.1 with SCALE=0.1 | `lines` |" in text
+    assert "| ≥ 0.7 | 0.1 with SCALE=0.1, not judged | `lines` |" in text
 
 
 def test_a_bar_whose_case_is_not_recorded_says_so() -> None:

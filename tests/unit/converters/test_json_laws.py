@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any, cast
 
 import hypothesis.strategies as st
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -79,6 +80,16 @@ def test_what_a_converter_keeps_from_a_batch_changes_no_later_one(
         batch = numbers(values)
 
         assert kept(batch).equals(json_converter(NUMBERS)(batch))
+
+
+def test_decimals_beyond_what_their_type_says_are_written_as_they_are_stored() -> None:
+    stored = np.array([[5, 0]] * 8 + [[5, 1], [-5, -1], [-5, 0]], dtype=np.int64)
+    column = pa.Array.from_buffers(pa.decimal128(10, 2), len(stored), [None, pa.py_buffer(stored)])
+    batch = pa.record_batch({"v": column})
+
+    rows = json_converter(batch.schema)(batch).to_pylist()
+
+    assert rows == [b'{"v":%s}' % text.encode() for text in column.cast(pa.string()).to_pylist()]
 
 
 def test_texts_that_are_kept_have_their_own_lead() -> None:

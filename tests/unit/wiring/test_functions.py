@@ -10,6 +10,7 @@ from extentflow.arrivals import Arrival, Dialect
 from extentflow.connectors import ConnectorConfig
 from extentflow.errors import Misconfigured, ObjectGone
 from extentflow.ledger import ConnectorState
+from extentflow.model import ObjectVersion
 from extentflow.queues.sqs import SqsQueue
 from extentflow.reception import Unparsed
 from extentflow.settings import WorkerSettings
@@ -205,6 +206,29 @@ def test_an_object_is_looked_up_in_the_connectors_own_store(tmp_path: Path) -> N
     assert (intake.connector, intake.format, intake.cluster) == ("a", "csv", "memory")
     assert surroundings.cluster() == "memory"
     assert surroundings.intake(config, revision, replace(version, key="x.xyz"), 1).unfit
+
+
+@pytest.mark.parametrize(
+    ("key", "changes", "why"),
+    [
+        ("x.xyz", {}, "the extension tells no format"),
+        ("x y.csv", {"topic": "t-{key}"}, "x y.csv"),
+        ("x.parquet.gz", {"input.format": "parquet"}, "gzip around parquet is not read"),
+        ("x.csv", {}, ""),
+    ],
+)
+def test_what_no_job_can_deliver_is_said_where_jobs_are_made(
+    tmp_path: Path, key: str, changes: dict[str, str], why: str
+) -> None:
+    made = site()
+    put(made, "a", tmp_path, **changes)
+    ((config, revision),) = readable(made)
+    version = ObjectVersion(str(tmp_path), key, None, "etag", 1)
+
+    intake = SiteSurroundings(made).intake(config, revision, version, 1)
+
+    assert why in intake.unfit
+    assert bool(intake.unfit) == bool(why)
 
 
 def test_whoever_plans_makes_sure_of_the_topic_of_progress_once(tmp_path: Path) -> None:

@@ -128,6 +128,10 @@ class Misconfigured(ExtentflowError):  # noqa: N818
         super().__init__("\n".join(self.problems))
 
 
+class TooManyExtents(Misconfigured):
+    """`extent.bytes` would cut this object into more extents than a job may have."""
+
+
 def reason(error: ExtentflowError) -> str:
     """Return the reason that a ledger keeps: one line, its kind first where people search it."""
     text = " ".join(str(error).split())

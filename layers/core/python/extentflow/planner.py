@@ -20,6 +20,7 @@ from extentflow.errors import (
     Misconfigured,
     ObjectChanged,
     Permanent,
+    TooManyExtents,
     UnsupportedFormat,
     reason,
 )
@@ -43,7 +44,7 @@ class Intake:
     """What a job is made of: a connector revision, an object version, where it goes.
 
     `extent_bytes` None is `auto`; `cores` bounds the fewest extents from below. `unfit` says why no
-    job can deliver the object; its format is UNKNOWN_FORMAT then.
+    job can deliver the object; UNKNOWN_FORMAT is among the reasons.
     """
 
     connector: str
@@ -97,22 +98,21 @@ class Planner:
 
         Of several generations the newest counts. A job that was SUPERSEDED (object A, then B, then
         A again) is resumed, because its version is the current one now. `again` registers the next
-        generation: a full second delivery; one that was begun and interrupted goes on.
+        generation: a full second delivery; one that was begun and interrupted goes on. One that
+        failed before anything of it was planned is followed by the next under another revision of
+        the connector.
 
         Raises:
             Conflict: the job is there already and belongs to another Kafka cluster.
-            Misconfigured: a new job would have more than MAX_EXTENTS extents.
+            TooManyExtents: a new job would have more than MAX_EXTENTS extents.
             UnsupportedFormat: nothing reads the object as its connector says.
         """
         job = self._new(intake, self._generation(intake) if again else 0)
         if (problem := self._too_many(job)) and self.ledger.job(job.id) is None:
-            raise Misconfigured(problem)
-        found = self.ledger.register(job)
-        if not again and not found.state.open:
-            found = self._newest(intake, found)
-        check_cluster(found, intake.cluster)
-        if found.state is JobState.SUPERSEDED:
-            return self.replay(found)
+            raise TooManyExtents(problem)
+        found = self._registered(intake, job, again=again)
+        if not again and _never_begun(found) and found.revision != intake.revision:
+            return self.register(intake, again=True)
         return found
 
     def admit(self, intake: Intake, *, again: bool = False) -> Job:
@@ -125,19 +125,19 @@ class Planner:
         """
         try:
             return self.register(intake, again=again)
-        except (UnsupportedFormat, Misconfigured) as exc:
-            return self._refuse(intake, reason(exc))
+        except (UnsupportedFormat, TooManyExtents) as exc:
+            return self._refuse(intake, reason(exc), again=again)
 
     def dry_run(self, intake: Intake) -> tuple[Job, list[Extent]]:
         """Return the job and extents that `register` and `plan` would make; nothing is stored.
 
         Raises:
-            Misconfigured: there would be more than MAX_EXTENTS.
+            TooManyExtents: there would be more than MAX_EXTENTS.
             UnsupportedFormat: see `register`.
         """
         job = self._new(intake, 0)
         if problem := self._too_many(job):
-            raise Misconfigured(problem)
+            raise TooManyExtents(problem)
         return job, list(self.extents(job))
 
     def newest(self, intake: Intake) -> Job | None:
@@ -220,19 +220,29 @@ class Planner:
             self.ledger.reopen(job.id, item.ordinal, accept_duplicates=accept_duplicates)
         return self.ledger.job(job.id) or job
 
-    def _refuse(self, intake: Intake, why: str) -> Job:
+    def _refuse(self, intake: Intake, why: str, *, again: bool) -> Job:
         """Register a FAILED job with the reason.
 
         A job that is under way, or that another revision of the connector began, is returned as it
         stands.
         """
         target = Plan(target_bytes=intake.extent_bytes or TEXT_EXTENT_BYTES)
-        job = self._draft(intake, 0).with_plan(target)
-        found = self.ledger.register(job)
+        job = self._draft(intake, self._generation(intake) if again else 0).with_plan(target)
+        found = self._registered(intake, job, again=again)
+        if not again and _never_begun(found) and found.revision != intake.revision:
+            return self._refuse(intake, why, again=True)
         same = (found.revision, found.format) == (job.revision, job.format)
         if not same or found.state is not JobState.PLANNING:
             return found
-        return self.ledger.end(job.id, JobState.FAILED, why)
+        return self.ledger.end(found.id, JobState.FAILED, why)
+
+    def _registered(self, intake: Intake, job: Job, *, again: bool) -> Job:
+        """Return a new job, or the newest one there is of its object; SUPERSEDED ones go on."""
+        found = self.ledger.register(job)
+        if not again and not found.state.open:
+            found = self._newest(intake, found)
+        check_cluster(found, intake.cluster)
+        return self.replay(found) if found.state is JobState.SUPERSEDED else found
 
     def _new(self, intake: Intake, generation: int) -> Job:
         if intake.unfit:
@@ -290,6 +300,11 @@ class Planner:
             if found is None or (generation > 0 and found.state.open):
                 return generation
         raise Conflict(f"{intake.version.uri} has {MAX_GENERATIONS} generations already")
+
+
+def _never_begun(job: Job) -> bool:
+    """Whether a job failed before there was a single extent of it."""
+    return job.state is JobState.FAILED and not job.plan.count
 
 
 def _pages(extents: Iterable[Extent]) -> Iterator[list[Extent]]:

@@ -111,11 +111,12 @@ def stop(connector: Name, *, as_json: AsJson = False) -> None:
     """Cancel a connector's open jobs; what is committed stays, new arrivals are left alone."""
     site = _want(connector, ConnectorState.STOPPED)
     why = f"connector {connector} was stopped"
-    cancelled = [
-        site.ledger.end(job.id, JobState.CANCELLED, why).id
+    ended = [
+        site.ledger.end(job.id, JobState.CANCELLED, why)
         for state in (JobState.PLANNING, JobState.RUNNING)
         for job in list(site.ledger.jobs(connector, state))
     ]
+    cancelled = [job.id for job in ended if job.state is JobState.CANCELLED]
     if as_json:
         state = ConnectorState.STOPPED
         output.print_json({"name": connector, "state": state, "cancelled": cancelled})

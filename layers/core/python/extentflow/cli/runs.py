@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -78,9 +79,9 @@ def plan(
     cores: Cores = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show which objects there are, what became of them, and how they would be cut.
+    """Show which objects there are, what became of them, and how the connector cuts them now.
 
-    Nothing is written.
+    Nothing is written. A job that is there keeps the plan of the revision that it began with.
     """
     site = Site.from_environment()
     config, revision = site.connector(connector)
@@ -105,6 +106,7 @@ def plan(
                 "topic": topic,
                 "job": known.id if known else job.id,
                 "state": known.state if known else NEW,
+                "revision": known.revision if known else revision,
                 "extent_bytes": job.plan.target_bytes,
                 "extents": [[extent.start, extent.end] for extent in extents],
             }
@@ -181,12 +183,13 @@ def replay(
     if since is not None or dry_run:
         raise Misconfigured("--since and --dry-run go with --dlq")
     found = known_job(site.ledger, job or "")
-    if found.state is JobState.DONE:
+    if found.state is JobState.DONE and extent is None:
         output.note(
             f"job {found.id} is DONE, there is nothing to replay; `extentflow run --again` "
             "delivers its object a second time"
         )
-        _show(RunReport(engine, jobs=(report_of(site.ledger, found),)), as_json=as_json)
+        done = replace(report_of(site.ledger, found), delivered_before=True)
+        _show(RunReport(engine, jobs=(done,)), as_json=as_json)
         return
     site.require_app()
     config = site.config(found.connector, found.revision)
@@ -211,10 +214,11 @@ def _show_plans(plans: Sequence[Mapping[str, Any]]) -> None:
             one["topic"],
             one["job"],
             one["state"],
+            one["revision"],
         )
         for one in plans
     ]
-    columns = ("object", "format", "size", "extents", "topic", "job", "state")
+    columns = ("object", "format", "size", "extents", "topic", "job", "state", "revision")
     output.print_table(columns, rows)
 
 

@@ -25,7 +25,7 @@ from extentflow.wiring.functions import queues
 MAP_CELLS = 400
 SHOWN_ERRORS = 20
 COLUMNS = ("job", "begun", "connector", "object", "state", "extents", "records", "bad")
-NARROW_COLUMNS = ("job", "state", "extents", "records", "object")
+NARROW_COLUMNS = ("job", "state", "extents", "records", "bad", "object")
 WIDE = 120
 MAP = {
     "DONE": ("█", "green"),

@@ -59,6 +59,8 @@ class Dense:
             OffsetOverflowError: the rows would take more than the limit.
         """
         numbers = self._ordinals.of(array)
+        if numbers is None:
+            return None
         extremes = pc.min_max(numbers).as_py()
         first, last = extremes["min"], extremes["max"]
         if first is None:

@@ -22,10 +22,11 @@ INT64_DIGITS = 18
 class Ordinals:
     """How the values of a type are counted: neighbouring values have neighbouring integers.
 
-    `of` maps an array to integers, `values` maps int64 back to an array of the type.
+    `of` maps an array to integers, None where it holds what cannot be counted so. `values` maps
+    int64 back to an array of the type.
     """
 
-    of: Callable[[pa.Array], pa.Array]
+    of: Callable[[pa.Array], pa.Array | None]
     values: Callable[[pa.Array], pa.Array]
 
 
@@ -85,9 +86,15 @@ def _decimal(data_type: pa.DataType) -> TextForm:
     return TextForm(digits.decimal, width, number=True, ordinals=ordinals)
 
 
-def _low_words(array: pa.Decimal128Array) -> pa.Int64Array:
-    words = np.ascontiguousarray(fixed_width(array, np.dtype((np.int64, 2)))[:, 0])
-    return pa.array(words, mask=None if array.null_count == 0 else ~validity(array))
+def _low_words(array: pa.Decimal128Array) -> pa.Int64Array | None:
+    """Return the values as 64-bit words; None where one does not fit, whatever its type says."""
+    words = fixed_width(array, np.dtype((np.int64, 2)))
+    low, high = np.ascontiguousarray(words[:, 0]), words[:, 1]
+    nulls = None if array.null_count == 0 else ~validity(array)
+    wide = high != low >> 63
+    if (wide if nulls is None else wide & ~nulls).any():
+        return None
+    return pa.array(low, mask=nulls)
 
 
 def _from_words(words: pa.Int64Array, data_type: pa.DataType) -> pa.Decimal128Array:

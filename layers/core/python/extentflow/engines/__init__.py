@@ -50,7 +50,7 @@ class WorkerSpec:
 
     `open(settings, owner)` is a module-level function that returns a worker; `owner` begins with
     `run`, so that the run's driver can take over what its workers leave behind. The process begins
-    with `environment`, where a person set nothing else.
+    with `environment`, where the driver's own says nothing else.
     """
 
     open: Callable[[dict[str, str], str], "Worker"]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from extentflow.connectors import ConnectorConfig, arrow_type
 from extentflow.converters import Converter, open_converter
 from extentflow.credentials.secretsmanager import SecretsManager
-from extentflow.errors import UnsupportedFormat, reason
+from extentflow.errors import Misconfigured, UnsupportedFormat, reason
 from extentflow.formats import FormatOptions
 from extentflow.keys import resolve
 from extentflow.ledger import dynamodb_calls as ledger
@@ -162,11 +162,13 @@ def intake(
     config: ConnectorConfig, revision: int, version: ObjectVersion, cluster: str, cores: int
 ) -> Intake:
     """Return what a job is made of that delivers an object version to a Kafka cluster."""
-    unfit = ""
+    fmt, unfit = UNKNOWN_FORMAT, ""
     try:
         fmt = config.format_for(version.key)
-    except UnsupportedFormat as exc:
-        fmt, unfit = UNKNOWN_FORMAT, reason(exc)
+        config.compression_for(version.key)
+        config.topic_for(version)
+    except (UnsupportedFormat, Misconfigured) as exc:
+        unfit = reason(exc)
     return Intake(
         connector=config.name,
         revision=revision,
