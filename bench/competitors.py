@@ -31,14 +31,7 @@ def ours(
 ) -> Competitor:
     """Return extentflow, reading the data set's object from the S3 server."""
     topic = stand.topic()
-    ask = _asking(stand, lane, data, topic, config)
-
-    def lap() -> Lap:
-        with stand.filling(topic, rows):
-            answer = ask()
-        return _lap(rows, answer)
-
-    return lap
+    return _filling(stand, topic, rows, _asking(stand, lane, data, topic, config))
 
 
 def from_file(
@@ -48,13 +41,7 @@ def from_file(
     topic = stand.topic()
     place = {"endpoint.type": "localfile", "directory": str(data.path.parent)}
     connector = stand.connector(topic, {**config, **place})
-
-    def lap() -> Lap:
-        with stand.filling(topic, rows):
-            answer = lane.ask(connector=connector, key=data.path.name)
-        return _lap(rows, answer)
-
-    return lap
+    return _filling(stand, topic, rows, lambda: lane.ask(connector=connector, key=data.path.name))
 
 
 def dropping(stand: Stand, lane: Lane, data: DataSet, rows: int) -> Competitor:
@@ -74,13 +61,12 @@ def local(stand: Stand, lane: Lane, data: DataSet, rows: int, **request: Any) ->
     """Return a competitor that reads the local file; `request` is what else its lane needs."""
     topic = stand.topic()
     bootstrap = stand.rig.kafka["bootstrap.servers"]
-
-    def lap() -> Lap:
-        with stand.filling(topic, rows):
-            answer = lane.ask(path=str(data.path), topic=topic, bootstrap=bootstrap, **request)
-        return _lap(rows, answer)
-
-    return lap
+    return _filling(
+        stand,
+        topic,
+        rows,
+        lambda: lane.ask(path=str(data.path), topic=topic, bootstrap=bootstrap, **request),
+    )
 
 
 def compared(
@@ -105,6 +91,17 @@ def _asking(
     """Return runs of one connector, so that clients stay warm from one to the next."""
     connector, key = stand.connector(topic, config), stand.upload(data.path)
     return lambda: lane.ask(connector=connector, key=key)
+
+
+def _filling(stand: Stand, topic: str, rows: int, ask: Callable[[], dict[str, Any]]) -> Competitor:
+    """Return laps that ask, and that end with the topic's records there."""
+
+    def lap() -> Lap:
+        with stand.filling(topic, rows):
+            answer = ask()
+        return _lap(rows, answer)
+
+    return lap
 
 
 def _lap(rows: int, answer: Mapping[str, Any]) -> Lap:

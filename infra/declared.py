@@ -70,7 +70,7 @@ def declared(folder: Path, stage: Stage, *, layer: Path) -> tuple[Declared, ...]
     """
     found: list[Declared] = []
     problems: list[str] = []
-    files = sorted(path for pattern in PATTERNS for path in folder.glob(pattern))
+    files = _files(folder, PATTERNS)
     if not files:
         what = "declares no connector (*.yaml)" if folder.is_dir() else "is no folder"
         problems.append(f"{folder}: it {what}; a stage without one would deliver nothing")
@@ -80,7 +80,7 @@ def declared(folder: Path, stage: Stage, *, layer: Path) -> tuple[Declared, ...]
             found.append(Declared(path.name, config, check_connector(config)))
         except Misconfigured as exc:
             problems += [_placed(path, problem) for problem in exc.problems]
-    for path in sorted(path for pattern in OTHERS for path in folder.glob(pattern)):
+    for path in _files(folder, OTHERS):
         problems.append(f"{path.name}: only {', '.join(PATTERNS)} are deployed; write it as YAML")
     for one in found:
         problems += [f"{one.file}: {problem}" for problem in _unmet(one, stage)]
@@ -89,6 +89,10 @@ def declared(folder: Path, stage: Stage, *, layer: Path) -> tuple[Declared, ...]
     if problems:
         raise Misconfigured(problems)
     return tuple(sorted(found, key=lambda one: one.name))
+
+
+def _files(folder: Path, patterns: Sequence[str]) -> list[Path]:
+    return sorted(path for pattern in patterns for path in folder.glob(pattern))
 
 
 def _placed(path: Path, problem: str) -> str:

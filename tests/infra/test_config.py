@@ -106,8 +106,9 @@ MSK = "b-1.dev.abc123.c2.kafka.eu-central-1.amazonaws.com"
 def test_brokers_of_msk_that_functions_could_not_reach_are_refused(
     changes: dict[str, Any], told: str | None
 ) -> None:
-    servers = f"{MSK}:{changes.pop('port')}"
-    stage = replace(PLAIN, cluster=Cluster(bootstrap_servers=servers, **changes))
+    proof = {key: value for key, value in changes.items() if key != "port"}
+    cluster = Cluster(bootstrap_servers=f"{MSK}:{changes['port']}", **proof)
+    stage = replace(PLAIN, cluster=cluster)
 
     if told is None:
         stage.check()

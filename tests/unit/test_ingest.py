@@ -368,21 +368,21 @@ def test_a_run_that_breaks_and_cannot_ask_how_its_jobs_stand_still_reports() -> 
 # -- objects that nobody can cut ------------------------------------------------------------------
 
 
+UNFIT = "the extension tells no format"
+
+
 def test_an_object_that_nobody_reads_is_a_failed_job_among_the_others() -> None:
     world = World()
     run = driver(world, Here(until_final(world.worker())))
-    odd = world.intake(world.put(b"?", "odd.xyz"), unfit="the extension tells no format")
+    odd = world.intake(world.put(b"?", "odd.xyz"), unfit=UNFIT)
 
     report = run.ingest(iter([odd, world.intake(world.put(b"abcd"))]))
 
     assert [(job.state, job.reason) for job in report.jobs] == [
-        (JobState.FAILED, "the extension tells no format"),
+        (JobState.FAILED, UNFIT),
         (JobState.DONE, ""),
     ]
     assert (report.ok, report.records_this_run) == (False, 4)
-
-
-UNFIT = "the extension tells no format"
 
 
 def test_an_object_that_nobody_reads_is_the_same_failed_job_run_after_run() -> None:

@@ -107,13 +107,7 @@ class Planner:
             TooManyExtents: a new job would have more than MAX_EXTENTS extents.
             UnsupportedFormat: nothing reads the object as its connector says.
         """
-        job = self._new(intake, self._generation(intake) if again else 0)
-        if (problem := self._too_many(job)) and self.ledger.job(job.id) is None:
-            raise TooManyExtents(problem)
-        found = self._registered(intake, job, again=again)
-        if not again and _never_begun(found) and found.revision != intake.revision:
-            return self.register(intake, again=True)
-        return found
+        return self._registered(intake, lambda number: self._fit(intake, number), again=again)
 
     def admit(self, intake: Intake, *, again: bool = False) -> Job:
         """Do what `register` does; an object that nobody can cut gets a FAILED job with the reason.
@@ -143,7 +137,7 @@ class Planner:
     def newest(self, intake: Intake) -> Job | None:
         """Return the job that `register` would find, as it stands."""
         first = self.ledger.job(job_id(intake.connector, intake.version))
-        return first if first is None or first.state.open else self._newest(intake, first)
+        return first and self._newest(intake, first)
 
     def plan(
         self,
@@ -226,23 +220,36 @@ class Planner:
         A job that is under way, or that another revision of the connector began, is returned as it
         stands.
         """
-        target = Plan(target_bytes=intake.extent_bytes or TEXT_EXTENT_BYTES)
-        job = self._draft(intake, self._generation(intake) if again else 0).with_plan(target)
-        found = self._registered(intake, job, again=again)
-        if not again and _never_begun(found) and found.revision != intake.revision:
-            return self._refuse(intake, why, again=True)
-        same = (found.revision, found.format) == (job.revision, job.format)
+        plan = Plan(target_bytes=intake.extent_bytes or TEXT_EXTENT_BYTES)
+        found = self._registered(
+            intake, lambda number: self._draft(intake, number).with_plan(plan), again=again
+        )
+        same = (found.revision, found.format) == (intake.revision, intake.format)
         if not same or found.state is not JobState.PLANNING:
             return found
         return self.ledger.end(found.id, JobState.FAILED, why)
 
-    def _registered(self, intake: Intake, job: Job, *, again: bool) -> Job:
-        """Return a new job, or the newest one there is of its object; SUPERSEDED ones go on."""
-        found = self.ledger.register(job)
-        if not again and not found.state.open:
+    def _registered(self, intake: Intake, make: Callable[[int], Job], *, again: bool) -> Job:
+        """Register the job that `make` returns for a generation; return the object's newest.
+
+        See `register`: SUPERSEDED ones go on, and what never began is followed by the next.
+        """
+        found = self.ledger.register(make(self._generation(intake) if again else 0))
+        if not again:
             found = self._newest(intake, found)
         check_cluster(found, intake.cluster)
-        return self.replay(found) if found.state is JobState.SUPERSEDED else found
+        if found.state is JobState.SUPERSEDED:
+            return self.replay(found)
+        if not again and _never_begun(found) and found.revision != intake.revision:
+            return self._registered(intake, make, again=True)
+        return found
+
+    def _fit(self, intake: Intake, generation: int) -> Job:
+        """Return a job that is not too large to be new."""
+        job = self._new(intake, generation)
+        if (problem := self._too_many(job)) and self.ledger.job(job.id) is None:
+            raise TooManyExtents(problem)
+        return job
 
     def _new(self, intake: Intake, generation: int) -> Job:
         if intake.unfit:
@@ -286,7 +293,9 @@ class Planner:
         )
 
     def _newest(self, intake: Intake, found: Job) -> Job:
-        """Return the newest generation of a job whose first one is final."""
+        """Return the newest generation of an object's job; an open one has no later one."""
+        if found.state.open:
+            return found
         while later := self.ledger.job(
             job_id(intake.connector, intake.version, found.generation + 1)
         ):

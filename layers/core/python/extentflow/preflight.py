@@ -110,9 +110,7 @@ def _unusable(
     """Yield what is wrong with objects by their names; note the topics of the others."""
     for version in versions:
         try:
-            config.format_for(version.key)
-            config.compression_for(version.key)
-            wanted[config.topic_for(version)] = None
+            wanted[config.route(version)] = None
         except (Misconfigured, UnsupportedFormat) as exc:
             yield str(exc)
 

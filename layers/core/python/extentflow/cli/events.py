@@ -13,7 +13,7 @@ from extentflow.arrivals import Arrival, Dialect
 from extentflow.arrivals.notifications import news_of
 from extentflow.cli import output
 from extentflow.cli.options import AsJson
-from extentflow.cli.runs import selected
+from extentflow.cli.runs import rests, selected
 from extentflow.errors import Misconfigured
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
@@ -58,8 +58,8 @@ def submit(
         output.print_json({"submitted": len(bodies)})
     else:
         output.out.print(f"{len(bodies)} submitted; `extentflow status` shows their jobs")
-    if connector is not None:
-        output.note_unless_running(connector, site.ledger.connector_state(connector))
+    if connector is not None and (resting := rests(site, connector)):
+        output.note(resting)
 
 
 def _documents(event: Path) -> list[str]:

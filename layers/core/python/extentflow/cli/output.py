@@ -9,7 +9,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any, TextIO
 
@@ -17,8 +17,6 @@ from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-
-from extentflow.ledger import ConnectorState
 
 STATE_STYLES = {
     "DONE": "green",
@@ -67,6 +65,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     out.print(table)
 
 
+def print_records(columns: Sequence[str], records: Iterable[Mapping[str, object]]) -> None:
+    """Write the named members of records as a table."""
+    print_table(columns, ([record[column] for column in columns] for record in records))
+
+
 def complain(message: str) -> None:
     """Write an error to standard error, one line per problem."""
     err.print(f"[red]error:[/red] {escape(' '.join(message.splitlines()))}", highlight=False)
@@ -75,12 +78,6 @@ def complain(message: str) -> None:
 def note(message: str) -> None:
     """Write what is worth knowing and no error, to standard error."""
     err.print(f"note: {message}", highlight=False, markup=False)
-
-
-def note_unless_running(connector: str, state: ConnectorState) -> None:
-    """Write that people paused or stopped a connector, and how it goes on."""
-    if state is not ConnectorState.RUNNING:
-        note(f"connector {connector} is {state}; `extentflow resume {connector}` lets it go on")
 
 
 def counted(number: int, what: str) -> str:

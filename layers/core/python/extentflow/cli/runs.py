@@ -92,7 +92,6 @@ def plan(
         intake = site.intake(config, revision, version, cores or os.cpu_count() or 1)
         try:
             job, extents = planner.dry_run(intake)
-            topic = config.topic_for(version)
         except (Misconfigured, Permanent, CorruptRecord) as exc:
             unfit.append(str(exc))
             continue
@@ -103,7 +102,7 @@ def plan(
                 "etag": version.etag,
                 "bytes": version.size,
                 "format": job.format,
-                "topic": topic,
+                "topic": config.topic_for(version),
                 "job": known.id if known else job.id,
                 "state": known.state if known else NEW,
                 "revision": known.revision if known else revision,
@@ -205,21 +204,11 @@ def replay(
 
 
 def _show_plans(plans: Sequence[Mapping[str, Any]]) -> None:
-    rows = [
-        (
-            one["object"],
-            one["format"],
-            output.size(one["bytes"]),
-            len(one["extents"]),
-            one["topic"],
-            one["job"],
-            one["state"],
-            one["revision"],
-        )
-        for one in plans
-    ]
     columns = ("object", "format", "size", "extents", "topic", "job", "state", "revision")
-    output.print_table(columns, rows)
+    shown = (
+        {**one, "size": output.size(one["bytes"]), "extents": len(one["extents"])} for one in plans
+    )
+    output.print_records(columns, shown)
 
 
 def selected(
@@ -245,11 +234,16 @@ def selected(
 
 def require_running(site: Site, connector: str) -> None:
     """Raise where a person paused or stopped the connector."""
+    if resting := rests(site, connector):
+        raise Misconfigured(resting)
+
+
+def rests(site: Site, connector: str) -> str | None:
+    """Return that a person paused or stopped the connector, and how it goes on."""
     state = site.ledger.connector_state(connector)
-    if state is not ConnectorState.RUNNING:
-        raise Misconfigured(
-            f"connector {connector} is {state}; `extentflow resume {connector}` lets it go on"
-        )
+    if state is ConnectorState.RUNNING:
+        return None
+    return f"connector {connector} is {state}; `extentflow resume {connector}` lets it go on"
 
 
 @contextmanager

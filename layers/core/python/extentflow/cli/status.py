@@ -13,7 +13,7 @@ from rich.text import Text
 
 from extentflow.cli import output
 from extentflow.cli.options import AsJson
-from extentflow.cli.runs import extents
+from extentflow.cli.runs import extents, rests
 from extentflow.errors import ExtentflowError, Misconfigured
 from extentflow.ingest import JobReport, known_job, report
 from extentflow.ledger import ExtentItem
@@ -63,8 +63,8 @@ def status(
     else:
         _show_depths(depths)
         _show_jobs(found, reports)
-    if connector is not None and not as_json:
-        output.note_unless_running(connector, site.ledger.connector_state(connector))
+    if connector is not None and not as_json and (resting := rests(site, connector)):
+        output.note(resting)
     for name, error in silent.items():
         output.complain(f"{name}: {error}")
     if silent:
@@ -107,7 +107,7 @@ def _show_jobs(jobs: Sequence[Job], reports: Sequence[JobReport]) -> None:
         for job, r in zip(jobs, reports, strict=True)
     ]
     columns = COLUMNS if output.out.width >= WIDE else NARROW_COLUMNS
-    output.print_table(columns, [[row[column] for column in columns] for row in rows])
+    output.print_records(columns, rows)
     for r in islice((r for r in reports if r.reason), SHOWN_ERRORS):
         output.note(f"{r.job}: {r.reason}")
 

@@ -166,6 +166,17 @@ class ConnectorConfig:
             )
         return topic
 
+    def route(self, version: ObjectVersion) -> str:
+        """Return the topic of an object whose name says that jobs can deliver it.
+
+        Raises:
+            UnsupportedFormat: as `format_for` and `compression_for`.
+            Misconfigured: as `topic_for`.
+        """
+        self.format_for(version.key)
+        self.compression_for(version.key)
+        return self.topic_for(version)
+
     def fixed_placeholders(self) -> dict[str, str]:
         """Return the placeholders of `topic` that are the same for every object."""
         return {"bucket": self.bucket, "prefix": self.prefix}

@@ -165,8 +165,7 @@ def intake(
     fmt, unfit = UNKNOWN_FORMAT, ""
     try:
         fmt = config.format_for(version.key)
-        config.compression_for(version.key)
-        config.topic_for(version)
+        config.route(version)
     except (UnsupportedFormat, Misconfigured) as exc:
         unfit = reason(exc)
     return Intake(
