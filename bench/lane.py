@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from bench.cpu import cpu_seconds
-from extentflow.memory import WORKER_ENVIRONMENT
 
 END_SECONDS = 60.0
 
@@ -30,11 +29,11 @@ class Lane:
 
     @classmethod
     def start(cls, module: str, environment: Mapping[str, str], *arguments: str) -> Self:
-        """Start the module; it inherits standard error, and begins as our workers do."""
+        """Start the module; it inherits standard error."""
         command = [sys.executable, "-m", module, *arguments]
         process = subprocess.Popen(
             command,
-            env={**WORKER_ENVIRONMENT, **environment},
+            env={**environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -22,7 +22,6 @@ from bench.settings import CORES
 from extentflow.engines import Engine, Task, Watch, Worker, WorkerSpec
 from extentflow.engines.inline import InlineEngine
 from extentflow.ingest import Run
-from extentflow.memory import WORKER_ENVIRONMENT
 from extentflow.model import Extent, Receipt
 from extentflow.wiring import Site, open_engine, open_worker
 
@@ -85,7 +84,7 @@ def _engine(site: Site, name: str) -> Iterator[Engine]:
         here.end()
     else:
         run = f"bench-{uuid4().hex[:12]}"
-        spec = WorkerSpec(OPEN[kind], site.settings.to_map(), run, WORKER_ENVIRONMENT)
+        spec = WorkerSpec(OPEN[kind], site.settings.to_map(), run)
         engine = InlineEngine(spec, cores=int(count), evict=site.evict)
         yield _Warm(engine)
         engine.close()

@@ -24,6 +24,7 @@ from extentflow.model import JobState, Outcome, Receipt
 from extentflow.queues import Message
 from extentflow.wiring import Site
 from extentflow.wiring.functions import Deadline, open_queue_worker
+from extentflow.wiring.worker import prepare_process
 
 # Commits what was sent and hands the extent back: a slow broker has this long.
 MARGIN_SECONDS = 25.0
@@ -41,6 +42,7 @@ class ComesBack(Exception):  # noqa: N818 - an outcome
 @cache
 def worker() -> QueueWorker:
     """Become a worker; its name is made at first use, never part of a snapshot."""
+    prepare_process()
     return open_queue_worker(
         Site.from_environment(),
         f"lambda-{uuid4().hex}",

@@ -4,9 +4,6 @@ import csv
 import gzip
 import io
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from tests.support import workers
 from tests.support.delivery import Counted, Delivery, Seen, joined, numbered_lines, parsed
-from tests.support.here import Noted
 
-from extentflow.engines import Engine, Task, WorkerSpec
-from extentflow.engines.inline import InlineEngine
+from extentflow.engines import Engine
 from extentflow.ingest import RunReport
 from extentflow.wiring import open_engine
 from extentflow_local.stack import Stack
@@ -259,62 +253,3 @@ def test_small_extents_share_tasks(delivery: Delivery) -> None:
     assert job.extents > 40
     assert len(engine.tasks) < job.extents / 4
     assert sorted(delivery.values()) == sorted(LINES)
-
-
-# -- the workers' processes -----------------------------------------------------------------------
-
-
-EXPECTED = {"TEST_FREE": "ours", "TEST_TAKEN": "theirs"}
-
-ON_SPARK = """
-import json, os
-from tests.support import workers
-from tests.support.here import Noted
-from extentflow.engines import Task, WorkerSpec, spark
-from extentflow.model import Receipt, Outcome
-
-class Environment:
-    def __init__(self, settings, owner):
-        self.names = settings
-    def run(self, extent):
-        told = json.dumps({name: os.environ.get(name) for name in self.names})
-        return Receipt(extent.job, extent.ordinal, extent.uri, Outcome.DONE, reason=told)
-
-ours = {"TEST_FREE": "ours", "TEST_TAKEN": "ours"}
-sc = spark.local_context(1)
-engine = spark.SparkEngine(
-    WorkerSpec(Environment, ours, "run", ours), sc, most=1, evict=lambda run: 0
-)
-watch = Noted()
-engine.run([Task((workers.extent(),))], watch)
-engine.close()
-print(watch.receipts[0].reason)
-sc.stop()
-"""
-
-
-def test_inline_workers_begin_with_their_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TEST_TAKEN", "theirs")
-    monkeypatch.setenv("TEST_FREE", "")
-    monkeypatch.delenv("TEST_FREE")  # so that it goes when the test is over
-    ours = {"TEST_FREE": "ours", "TEST_TAKEN": "ours"}
-    spec = WorkerSpec(workers.tells_environment, ours, "run", ours)
-    engine, watch = InlineEngine(spec, cores=1, evict=lambda _owner: 0), Noted()
-
-    engine.run([Task((workers.extent(),))], watch)
-    engine.close()
-
-    assert json.loads(watch.receipts[0].reason) == EXPECTED
-
-
-@pytest.mark.spark
-def test_spark_workers_begin_with_their_environment() -> None:
-    told = subprocess.run(
-        [sys.executable, "-c", ON_SPARK],
-        env={**os.environ, "TEST_TAKEN": "theirs"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-
-    assert json.loads(told.stdout) == EXPECTED

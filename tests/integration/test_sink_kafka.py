@@ -133,6 +133,35 @@ class TestKafkaBrokerRecordByRecord(SinkContract):
         return KafkaCluster(bootstrap_servers, admin, find_library=lambda: None)
 
 
+def test_arrays_without_keys_reach_every_partition_each_record_once(cluster: KafkaCluster) -> None:
+    topic = cluster.topic(3)
+    values = [b"%d" % number for number in range(30_000)]
+
+    with closing(cluster.broker.fence(cluster.identity(), EXACTLY_ONCE).open()) as sink:
+        for start in range(0, len(values), 10_000):
+            sink.send(lines(topic, *values[start : start + 10_000]))
+        sink.commit(PROGRESS)
+    delivered = cluster.read_committed(topic)
+
+    assert sorted(record.value or b"" for record in delivered) == sorted(values)
+    assert {record.partition for record in delivered} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("partitioner", ["consistent", "murmur2", "fnv1a"])
+def test_a_partitioner_that_keeps_records_without_keys_together_is_obeyed(
+    cluster: KafkaCluster, partitioner: str
+) -> None:
+    topic = cluster.topic(3)
+    client = ClientSettings({"partitioner": partitioner})
+
+    with closing(cluster.broker.fence(cluster.identity(), client).open()) as sink:
+        for _ in range(20):
+            sink.send(lines(topic, b"x"))
+        sink.commit(PROGRESS)
+
+    assert len({record.partition for record in cluster.read_committed(topic)}) == 1
+
+
 def test_whole_arrays_are_queued_here() -> None:
     """Otherwise the tests above prove the same thing twice."""
     assert trusted_library() is not None

@@ -4,11 +4,9 @@ Owns: functions that a process far away can find by their names. Refuses to know
 in-process one, what is right. `WorkerSpec.settings` carry the paths; nobody polls anything.
 """
 
-import json
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from tests.support.here import Noted
@@ -87,19 +85,6 @@ def _end_late(worker: Scripted, extent: Extent) -> Receipt:
     worker.wait()
     Path(worker.settings["go on"]).read_text(encoding="ascii")
     return receipt(extent, Outcome(worker.settings["outcome"]), worker.owner, records=3)
-
-
-# -- tells its environment ------------------------------------------------------------------------
-
-
-def tells_environment(settings: Settings, owner: str) -> Scripted:
-    """Gives as its reason what the variables that `settings` name are in its process, as JSON."""
-    return Scripted(settings, owner, _tell_environment)
-
-
-def _tell_environment(worker: Scripted, extent: Extent) -> Receipt:
-    told = json.dumps({name: os.environ.get(name) for name in worker.settings})
-    return replace(receipt(extent, Outcome.DONE, worker.owner), reason=told)
 
 
 # -- does not listen ------------------------------------------------------------------------------

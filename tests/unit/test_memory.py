@@ -48,8 +48,8 @@ def test_without_linuxs_figure_getrusage_tells(tmp_path: Path, text: str | None)
 
 ARENAS = """
 import ctypes, sys, threading
-from extentflow.memory import bound_arenas
-bounded = bound_arenas() if sys.argv[1] == "bounded" else None
+from extentflow.memory import tune_allocator
+bounded = tune_allocator() if sys.argv[1] == "bounded" else None
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 together = threading.Barrier(12)
@@ -77,7 +77,36 @@ def test_threads_share_the_allocators_pools_once_these_are_bounded() -> None:
     assert arenas("as it is") > arenas("bounded") == memory.ARENAS
 
 
+REUSE = """
+import resource, sys
+import numpy as np
+from extentflow.memory import tune_allocator
+if sys.argv[1] == "tuned": assert tune_allocator()
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+np.ones(24 << 20, np.uint8)
+before = faults()
+for _ in range(10): np.ones(24 << 20, np.uint8)
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_stats"), reason="another C library")
+def test_columns_that_come_and_go_take_the_same_pages_once_the_allocator_is_tuned() -> None:
+    def faults(how: str) -> int:
+        # Without huge pages, of which the kernel gives some and others not.
+        told = subprocess.run(
+            [sys.executable, "-c", REUSE, how],
+            env={"NUMPY_MADVISE_HUGEPAGE": "0"},
+            stdout=subprocess.PIPE,
+            check=True,
+        ).stdout
+        return int(told)
+
+    assert faults("tuned") * 10 < faults("as it is")
+
+
 def test_a_c_library_without_pools_has_none_to_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: object())
 
-    assert memory.bound_arenas() is False
+    assert memory.tune_allocator() is False

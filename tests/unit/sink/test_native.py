@@ -11,7 +11,15 @@ from confluent_kafka import KafkaException, Producer
 
 from extentflow.sink import Records
 from extentflow.sink.layout import explain, prove
-from extentflow.sink.native import MESSAGE, Library, _messages, enqueue_arrays
+from extentflow.sink.native import (
+    COPY,
+    EACH_ITS_PARTITION,
+    MESSAGE,
+    SLICE_ROWS,
+    Library,
+    _messages,
+    enqueue_arrays,
+)
 
 
 def read_back(address: int, size: int) -> bytes | None:
@@ -56,6 +64,7 @@ class Scripted:
     rooms: list[int]
     taken: list[bytes] = field(default_factory=list)
     error: int = -184
+    asked: list[tuple[int, int]] = field(default_factory=list)
 
     def handle(self, _producer: Producer) -> int:
         return 1
@@ -66,8 +75,9 @@ class Scripted:
     def topic_destroy(self, _topic: int) -> None: ...
 
     def produce_batch(
-        self, _topic: int, _partition: int, _flags: int, address: int, count: int
+        self, _topic: int, partition: int, flags: int, address: int, count: int
     ) -> int:
+        self.asked.append((partition, flags))
         memory: Any = (ctypes.c_char * (count * MESSAGE.itemsize)).from_address(address)
         view = np.frombuffer(memory, MESSAGE)
         room, good = self.rooms.pop(0), 0
@@ -109,6 +119,27 @@ def test_what_a_full_queue_refused_is_offered_again_in_order() -> None:
 
     assert (library.taken, refused) == ([b"a", b"b", b"c", b"d"], [])
     assert producer.waits == [0.1, 0.1, 0.1, 0]
+
+
+def test_a_slice_stays_with_its_partition_also_where_it_is_offered_again() -> None:
+    library, producer = Scripted(rooms=[SLICE_ROWS - 1, 0, 1, SLICE_ROWS]), Polled()
+    records = Records("t", pa.array([b"a"] * SLICE_ROWS * 2, pa.binary()))
+
+    enqueue_arrays(library, producer, records, lambda: None, iter([3, 0]))  # type: ignore[arg-type]
+
+    assert library.asked == [(3, COPY), (3, COPY), (3, COPY), (0, COPY)]
+
+
+@pytest.mark.parametrize(
+    ("partition", "asked"), [(-1, (-1, COPY | EACH_ITS_PARTITION)), (2, (2, COPY))]
+)
+def test_without_turns_records_go_where_they_say(partition: int, asked: tuple[int, int]) -> None:
+    library, producer = Scripted(rooms=[1]), Polled()
+    records = Records("t", pa.array([b"a"], pa.binary()), partition=partition)
+
+    enqueue_arrays(library, producer, records, lambda: None)  # type: ignore[arg-type]
+
+    assert library.asked == [asked]
 
 
 def test_too_large_records_are_told_by_their_own_index_and_size() -> None:

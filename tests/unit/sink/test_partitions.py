@@ -74,3 +74,26 @@ def test_a_partition_that_does_not_exist_ends_nothing() -> None:
         known.check(records(partition=4))
 
     known.check(records())
+
+
+def test_every_partition_has_its_turn_topic_by_topic() -> None:
+    known = topics(ScriptedProducer())
+    for topic in ("orders", "returns"):
+        known.check(records(topic))
+
+    orders, returns = known.turns("orders"), known.turns("returns")
+
+    found = [next(orders) for _ in range(6)]
+    assert found == [(found[0] + number) % 4 for number in range(6)]
+    assert {next(returns) for _ in range(4)} == {0, 1, 2, 3}
+    assert next(known.turns("orders")) == (found[-1] + 1) % 4
+
+
+def test_producers_begin_with_different_partitions() -> None:
+    first = set()
+    for _ in range(100):
+        known = topics(ScriptedProducer())
+        known.check(records())
+        first.add(next(known.turns("orders")))
+
+    assert first == {0, 1, 2, 3}

@@ -9,6 +9,7 @@ from extentflow.sink.settings import (
     client_settings,
     idempotent_settings,
     problems,
+    spreads,
     transactional_settings,
 )
 
@@ -44,6 +45,25 @@ def test_transactions_need_identity_acknowledgements_and_bounds() -> None:
     assert settings["transaction.timeout.ms"] == settings["message.timeout.ms"] == "30000"
     assert settings["partitioner"] == "murmur2_random"
     assert settings["metadata.recovery.strategy"] == "none"
+
+
+@pytest.mark.parametrize(
+    "producer",
+    [
+        {"partitioner": "murmur2"},
+        {"partitioner": "consistent"},
+        {"partitioner": "fnv1a"},
+        {"sticky.partitioning.linger.ms": "0"},
+    ],
+    ids=str,
+)
+def test_whoever_says_where_records_without_keys_go_is_obeyed(producer: dict[str, str]) -> None:
+    assert not spreads(transactional(producer))
+
+
+@pytest.mark.parametrize("partitioner", [None, "random", "consistent_random", "fnv1a_random"])
+def test_records_without_keys_go_anywhere_otherwise(partitioner: str | None) -> None:
+    assert spreads(transactional({"partitioner": partitioner} if partitioner else None))
 
 
 def test_librdkafka_accepts_what_it_is_told() -> None:

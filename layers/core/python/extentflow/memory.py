@@ -1,4 +1,4 @@
-"""How much memory this process takes: its peak, and a bound on what its allocator keeps.
+"""How much memory this process takes: its peak, and what its C allocator keeps of freed memory.
 
 Owns: how operating systems are asked, and in which unit they answer. Refuses to know: who is
 measured, and why.
@@ -8,16 +8,14 @@ import ctypes
 import re
 import resource
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
-WORKER_ENVIRONMENT: Mapping[str, str] = {"MIMALLOC_PURGE_DELAY": "1"}
-"""What a worker's process has to begin with. Arrow's allocator reads how many milliseconds it waits
-before it gives pages back that are free; where it is ten (and a hundred for large ones), a worker
-keeps as much as it uses, and is no faster for it."""
-
 ARENAS = 2
-_M_ARENA_MAX = -8  # malloc.h of glibc
+LARGEST_POOLED_BYTES = 32 << 20  # the most that glibc takes
+MOST_KEPT_BYTES = 64 << 20
+
+# malloc.h of glibc
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _HIGH_WATER = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 
@@ -37,15 +35,25 @@ def peak_rss_bytes(status: Path = Path("/proc/self/status")) -> int:
     return peak if sys.platform == "darwin" else peak << 10
 
 
-def bound_arenas(count: int = ARENAS) -> bool:
-    """Let this process's C allocator keep at most `count` pools of freed memory; return if it does.
+def tune_allocator() -> bool:
+    """Let this process's C allocator use freed memory again, and keep little of it; return if so.
 
-    glibc gives threads pools of their own, eight per core, and none takes what another one keeps
-    free: what one thread allocates and another frees, as records on their way to a broker, piles up
-    over a long run. Other C libraries have no such call, and no such pools.
+    It then suits columns of a few MiB that come and go with every batch: what is smaller than
+    LARGEST_POOLED_BYTES comes from a pool instead of fresh pages, which the kernel would have to
+    clear one by one, and a pool gives back what exceeds MOST_KEPT_BYTES at its end.
+
+    There are ARENAS pools. By itself glibc gives threads pools of their own, eight per core, and
+    none takes what another one keeps free: what one thread allocates and another frees, as records
+    on their way to a broker, piles up over a long run. Other C libraries have no such call, and no
+    such pools.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return False
-    return bool(mallopt(_M_ARENA_MAX, count))
+    wanted = {
+        _M_ARENA_MAX: ARENAS,
+        _M_MMAP_THRESHOLD: LARGEST_POOLED_BYTES,
+        _M_TRIM_THRESHOLD: MOST_KEPT_BYTES,
+    }
+    return all(mallopt(option, value) for option, value in wanted.items())

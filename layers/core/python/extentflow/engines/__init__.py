@@ -8,8 +8,8 @@ processes, queues, adapters.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
@@ -49,14 +49,12 @@ class WorkerSpec:
     """How a process far away becomes a worker; everything in it can be pickled.
 
     `open(settings, owner)` is a module-level function that returns a worker; `owner` begins with
-    `run`, so that the run's driver can take over what its workers leave behind. The process begins
-    with `environment`, where the driver's own says nothing else.
+    `run`, so that the run's driver can take over what its workers leave behind.
     """
 
     open: Callable[[dict[str, str], str], "Worker"]
     settings: dict[str, str]
     run: str
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class Worker(Protocol):

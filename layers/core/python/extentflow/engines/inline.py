@@ -122,8 +122,6 @@ class InlineEngine:
         process = multiprocessing.get_context("spawn").Process(
             target=_main, args=(self._spec, owner, theirs), name="extentflow-worker"
         )
-        for name, text in self._spec.environment.items():
-            os.environ.setdefault(name, text)  # there is no other way to a spawned process
         with _interrupt_held_back():
             process.start()
         theirs.close()

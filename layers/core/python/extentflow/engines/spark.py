@@ -128,8 +128,6 @@ class SparkEngine:
         self._idle = threading.Event()
         self._idle.set()
         self._whole = True
-        for name, text in spec.environment.items():
-            sc.environment.setdefault(name, os.environ.get(name, text))
 
     @property
     def cores(self) -> int:

@@ -23,7 +23,7 @@ from extentflow.storage import RangeSource
 __all__ = ["GroupReader", "Rows", "Undecodable"]
 
 BUFFER_BYTES = 64 << 10
-BATCH_BYTES = 8 << 20
+BATCH_BYTES = 4 << 20
 _FIRST_ROWS = 256
 _GROWTH = 16
 _VERDICTS = (

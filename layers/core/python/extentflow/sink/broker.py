@@ -21,6 +21,7 @@ from extentflow.sink.progress import read_progress
 from extentflow.sink.settings import (
     client_settings,
     idempotent_settings,
+    spreads,
     transactional_settings,
 )
 from extentflow.sink.topics import (
@@ -144,7 +145,15 @@ class KafkaBroker:
             idempotent = idempotent_settings(kafka, client, delivery_timeout_ms=timeout_ms)
             plain = functools.partial(self._client, idempotent, subject)
         asking = identified(client_settings(kafka, client.producer), self._sign)
-        return KafkaFence(owner, identity, asking, plain, self._patience, arrays=self._arrays)
+        return KafkaFence(
+            owner,
+            identity,
+            asking,
+            plain,
+            self._patience,
+            arrays=self._arrays,
+            spreads=spreads(settings),
+        )
 
     def open_news(self) -> Sink:
         """Return a sink for job events, which belongs to no slot and is flushed by its commit.
@@ -208,9 +217,11 @@ class KafkaFence:
         patience: Patience,
         *,
         arrays: Arrays | None = None,
+        spreads: bool = False,
     ) -> None:
         self._client = client
         self._arrays = arrays
+        self._spreads = spreads
         self._identity = identity
         self._settings = settings
         self._plain = plain
@@ -231,7 +242,9 @@ class KafkaFence:
         self._opened = True
         if self._plain is None:
             topics = KnownTopics(self._client, self._patience)
-            return TransactionalSink(self._client, self._transactions, topics, self._arrays)
+            return TransactionalSink(
+                self._client, self._transactions, topics, self._arrays, spreads=self._spreads
+            )
         self._client.close()
         return FlushingSink(self._plain, self._patience)
 

