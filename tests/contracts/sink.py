@@ -398,6 +398,16 @@ class SinkContract:
 
         assert [r.partition for r in cluster.read_committed(topic)] == [0, 0]
 
+    def test_an_explicit_partition_is_kept_without_keys(self, cluster: ClusterUnderTest) -> None:
+        topic = cluster.topic(3)
+
+        with self.opened(cluster, cluster.identity()) as sink:
+            for _ in range(5):
+                sink.send(lines(topic, b"a", b"b", partition=1))
+            sink.commit(PROGRESS)
+
+        assert [r.partition for r in cluster.read_committed(topic)] == [1] * 10
+
     def test_a_partition_that_does_not_exist_is_named(self, cluster: ClusterUnderTest) -> None:
         topic = cluster.topic(2)
 

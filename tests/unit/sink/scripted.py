@@ -56,7 +56,10 @@ MUST_ABORT = error("INVALID_PRODUCER_ID_MAPPING", abort=True)
 class ScriptedProducer:
     """Records every call; `answers[name]` are raised one after the other, None succeeds."""
 
-    def __init__(self, **answers: Sequence[Answer]) -> None:
+    def __init__(
+        self, leaders: Mapping[int, int] | None = None, **answers: Sequence[Answer]
+    ) -> None:
+        self.leaders = dict.fromkeys(range(4), 1) if leaders is None else leaders
         self.calls: list[str] = []
         self.sent: list[tuple[Any, ...]] = []
         self.offsets: list[tuple[Any, ...]] = []
@@ -105,10 +108,11 @@ class ScriptedProducer:
         return self.waiting.pop(0) if self.waiting else 0
 
     def list_topics(self, topic: str, _: float) -> "_Metadata":
-        """Tell `topic_errors` one after the other, then a topic of four partitions."""
+        """Tell `topic_errors` one after the other, then a topic with `leaders`."""
         self._answer("list_topics")
         code = self.topic_errors.pop(0) if self.topic_errors else None
-        return _Metadata({topic: _Topic(error(code).args[0] if code else None)})
+        partitions = {number: _Partition(leader) for number, leader in self.leaders.items()}
+        return _Metadata({topic: _Topic(error(code).args[0] if code else None, partitions)})
 
     def purge(self, **what: bool) -> None:
         self.purged.append(what)
@@ -133,9 +137,14 @@ class ScriptedProducer:
 
 
 @dataclass
+class _Partition:
+    leader: int
+
+
+@dataclass
 class _Topic:
     error: KafkaError | None
-    partitions: range = range(4)
+    partitions: Mapping[int, _Partition]
 
 
 @dataclass

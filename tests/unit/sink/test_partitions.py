@@ -6,7 +6,7 @@ from tests.unit.sink.scripted import ScriptedProducer, error, patience
 
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.sink import Records
-from extentflow.sink.partitions import KnownTopics
+from extentflow.sink.partitions import REFRESH_SECONDS, KnownTopics, Turns
 
 
 def records(topic: str = "orders", partition: int = -1) -> Records:
@@ -76,24 +76,70 @@ def test_a_partition_that_does_not_exist_ends_nothing() -> None:
     known.check(records())
 
 
-def test_every_partition_has_its_turn_topic_by_topic() -> None:
-    known = topics(ScriptedProducer())
-    for topic in ("orders", "returns"):
-        known.check(records(topic))
+def test_records_are_dealt_evenly_whatever_they_come_in() -> None:
+    turns, dealt = Turns(range(4)), dict.fromkeys(range(4), 0)
 
-    orders, returns = known.turns("orders"), known.turns("returns")
+    for _ in range(100):
+        for size in (8_192, 1_808):  # a chunk's slices; dealt in turn, every other one is short
+            dealt[turns.take(size)] += size
 
-    found = [next(orders) for _ in range(6)]
-    assert found == [(found[0] + number) % 4 for number in range(6)]
-    assert {next(returns) for _ in range(4)} == {0, 1, 2, 3}
-    assert next(known.turns("orders")) == (found[-1] + 1) % 4
+    assert max(dealt.values()) - min(dealt.values()) <= 8_192
+    assert sum(dealt.values()) == 1_000_000
 
 
 def test_producers_begin_with_different_partitions() -> None:
-    first = set()
-    for _ in range(100):
-        known = topics(ScriptedProducer())
-        known.check(records())
-        first.add(next(known.turns("orders")))
+    assert {Turns(range(4)).take(1) for _ in range(100)} == {0, 1, 2, 3}
 
-    assert first == {0, 1, 2, 3}
+
+def test_a_partition_without_a_leader_is_dealt_nothing() -> None:
+    producer = ScriptedProducer(leaders={0: 1, 1: -1, 2: 1})
+    known = topics(producer)
+
+    known.check(records())
+
+    assert {known.turns("orders").take(1) for _ in range(6)} == {0, 2}
+
+
+def test_where_none_has_a_leader_any_may_find_one() -> None:
+    known = topics(ScriptedProducer(leaders={0: -1, 1: -1}))
+
+    known.check(records())
+
+    assert {known.turns("orders").take(1) for _ in range(6)} == {0, 1}
+
+
+def test_partitions_that_were_added_are_found_by_a_producer_that_lives_on() -> None:
+    producer, now = ScriptedProducer(leaders={0: 1}), [0.0]
+    known = KnownTopics(producer.client(), patience(), now=lambda: now[0])
+    known.check(records())
+    before = known.turns("orders")
+    producer.leaders = {0: 1, 1: 1}
+
+    now[0] = REFRESH_SECONDS - 1
+    known.check(records())
+    assert known.turns("orders") is before
+    now[0] = REFRESH_SECONDS
+    known.check(records(partition=1))
+
+    assert {known.turns("orders").take(1) for _ in range(4)} == {0, 1}
+
+
+def test_turns_go_on_where_nothing_was_added() -> None:
+    now = [0.0]
+    known = KnownTopics(ScriptedProducer().client(), patience(), now=lambda: now[0])
+    known.check(records())
+    before = known.turns("orders")
+
+    now[0] = REFRESH_SECONDS
+    known.check(records())
+
+    assert known.turns("orders") is before
+
+
+def test_a_topic_whose_partitions_are_still_to_come_is_asked_for_again() -> None:
+    producer = ScriptedProducer(leaders={})
+
+    with pytest.raises(SinkUnavailable, match="topic orders"):
+        topics(producer).check(records())
+
+    assert producer.calls.count("list_topics") > 1

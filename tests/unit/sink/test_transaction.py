@@ -90,7 +90,7 @@ def test_a_required_abort_that_fails_hides_nothing() -> None:
 )
 @pytest.mark.parametrize("name", ["_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"])
 def test_a_fence_ends_the_producer(call: str, name: str) -> None:
-    producer = ScriptedProducer(**{call: [error(name, fatal=True)]})
+    producer = ScriptedProducer(None, **{call: [error(name, fatal=True)]})
     slot = transactions(producer)
 
     with pytest.raises(Fenced):

@@ -44,7 +44,7 @@ class Pipeline:
     """How one object's extents become records of `topic`.
 
     `value` and `key` build a converter for a schema; `key` None sends null keys. `partition` -1
-    leaves the choice to the client's partitioner.
+    leaves the choice to the sink.
     """
 
     source: RangeSource

@@ -30,7 +30,7 @@ class Records:
 
     `values` and `keys` are binary arrays of equal length (a null is a Kafka null); `headers`, when
     given, has one entry per record; `partition` -1 leaves the choice to the client's
-    Java-compatible partitioner.
+    Java-compatible partitioner; without keys, and unless a setting says more, to the sink.
     """
 
     topic: str

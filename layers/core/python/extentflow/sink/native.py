@@ -27,6 +27,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from extentflow.sink import Records, Refusal
+from extentflow.sink.partitions import Turns
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -95,11 +96,11 @@ def enqueue_arrays(
     producer: Producer,
     records: Records,
     check: Callable[[], None],
-    turns: Iterator[int] | None = None,
+    turns: Turns | None = None,
 ) -> list[Refusal]:
     """Queue `records` in order, as `enqueue.enqueue` does; they have no headers.
 
-    `turns` are the partitions of one slice after the other, where the records name none.
+    `turns` deals slices of them to partitions, where the records name none.
 
     Raises:
         KafkaException: anything but a full queue or a too large record.
@@ -109,7 +110,7 @@ def enqueue_arrays(
         for start in range(0, len(records.values), SLICE_ROWS):
             rest = _messages(records, start)
             first = start
-            partition = records.partition if turns is None else next(turns)
+            partition = records.partition if turns is None else turns.take(len(rest))
             while len(rest):
                 taken, too_large = _offer(library, topic, partition, rest)
                 refused += [_refusal(first, index, rest[index]) for index in too_large]

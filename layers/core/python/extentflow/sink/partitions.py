@@ -1,13 +1,14 @@
-"""The partitions of topics, asked for once per topic and producer.
+"""The partitions of topics, as far as one producer has to know them.
 
-Owns: the question and its bound; whose turn it is where a record may go to any of them. Without the
-question a mistyped topic would show only when the first record's delivery times out. Refuses to
+Owns: asking for them, with a bound; where the next records go that may go to any of them. Without
+the question a mistyped topic would show only when the first record's delivery times out. Refuses to
 know: which partition a key belongs to (librdkafka does).
 """
 
-import secrets
-from collections.abc import Iterator
-from itertools import count
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -17,15 +18,47 @@ from extentflow.sink.patience import Patience
 from extentflow.sink.producer import Client
 from extentflow.sink.translate import error_of, hopeless, translate
 
+# librdkafka's own interval: partitions that are added later are found by a producer that lives on.
+REFRESH_SECONDS = 300.0
+
+
+class Turns:
+    """Deals records to partitions: the next ones go where fewest went so far.
+
+    Where that is undecided, chance decides, so that producers with few records do not all choose
+    the same partition.
+    """
+
+    def __init__(self, partitions: Sequence[int]) -> None:
+        self._dealt = dict.fromkeys(random.sample(partitions, len(partitions)), 0)
+
+    def take(self, records: int) -> int:
+        """Return the partition of the next so many records."""
+        partition = min(self._dealt, key=self._dealt.__getitem__)
+        self._dealt[partition] += records
+        return partition
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was found out about a topic, and when. `open` are the partitions that have a leader."""
+
+    partitions: int
+    open: Sequence[int]
+    turns: Turns
+    asked: float
+
 
 class KnownTopics:
-    """The topics that one producer has met."""
+    """The topics that one producer has met; they are asked for anew every few minutes."""
 
-    def __init__(self, client: Client, patience: Patience) -> None:
+    def __init__(
+        self, client: Client, patience: Patience, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self._client = client
         self._patience = patience
-        self._partitions: dict[str, int] = {}
-        self._turns: dict[str, Iterator[int]] = {}
+        self._now = now
+        self._known: dict[str, _Known] = {}
 
     def check(self, records: Records) -> None:
         """Raise when the records' topic or partition does not exist.
@@ -34,28 +67,30 @@ class KnownTopics:
             SinkUnavailable: no such topic (the message says so), or no answer.
             Misconfigured: no such partition, or no permission.
         """
-        if records.topic not in self._partitions:
-            with self._client.calling() as producer:
-                self._partitions[records.topic] = self._ask(producer, records.topic)
-        partitions = self._partitions[records.topic]
-        if records.partition >= partitions:
+        known = self._known.get(records.topic)
+        if known is None or self._now() - known.asked >= REFRESH_SECONDS:
+            known = self._known[records.topic] = self._found(records.topic, known)
+        if records.partition >= known.partitions:
             raise Misconfigured(
-                f"topic {records.topic} has {partitions} partitions, "
+                f"topic {records.topic} has {known.partitions} partitions, "
                 f"partition {records.partition} was asked for"
             )
 
-    def turns(self, topic: str) -> Iterator[int]:
-        """Return the partitions of a topic that was checked, one after the other, without end.
+    def turns(self, topic: str) -> Turns:
+        """Return who deals a checked topic's records to its partitions, as long as it lasts."""
+        return self._known[topic].turns
 
-        They begin anywhere, so that producers with few records do not all choose the same ones.
-        """
-        if topic not in self._turns:
-            partitions = self._partitions[topic]
-            first = secrets.randbelow(partitions)
-            self._turns[topic] = (number % partitions for number in count(first))
-        return self._turns[topic]
+    def _found(self, topic: str, before: _Known | None) -> _Known:
+        with self._client.calling() as producer:
+            leaders = self._ask(producer, topic)
+        # One that has no leader would hold back the whole transaction, until it fails.
+        available = [number for number, leader in leaders.items() if leader >= 0] or list(leaders)
+        same = before is not None and before.open == available
+        turns = before.turns if before is not None and same else Turns(available)
+        return _Known(len(leaders), available, turns, self._now())
 
-    def _ask(self, producer: Producer, topic: str) -> int:
+    def _ask(self, producer: Producer, topic: str) -> dict[int, int]:
+        """Return the leader of each partition, -1 where there is none."""
         last: KafkaError | None = None
         for remaining in self._patience.attempts(self._patience.topic_seconds):
             try:
@@ -64,9 +99,9 @@ class KnownTopics:
                 last = last or error_of(exc)  # an earlier answer says more than a time-out
                 continue
             last = found.error
-            if last is None:
-                return len(found.partitions)
-            if hopeless(last):
+            if last is None and found.partitions:
+                return {number: each.leader for number, each in sorted(found.partitions.items())}
+            if last is not None and hopeless(last):
                 raise translate(last, f"topic {topic}")
         if last is not None and last.name() == "UNKNOWN_TOPIC_OR_PART":
             raise SinkUnavailable(f"topic {topic} does not exist; create it")

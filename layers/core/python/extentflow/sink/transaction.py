@@ -21,7 +21,7 @@ from extentflow.sink import Progress, Records, Refusal
 from extentflow.sink.bounded import bounded
 from extentflow.sink.enqueue import enqueue, require_equal_lengths
 from extentflow.sink.native import Library, enqueue_arrays
-from extentflow.sink.partitions import KnownTopics
+from extentflow.sink.partitions import KnownTopics, Turns
 from extentflow.sink.patience import Patience
 from extentflow.sink.producer import Client
 from extentflow.sink.progress import group_metadata, offset_of
@@ -205,7 +205,7 @@ class TransactionalSink:
                 return enqueue_arrays(self._arrays.library, producer, records, check, turns)
             return enqueue(producer, records, check)
 
-    def _turns(self, records: Records) -> Iterator[int] | None:
+    def _turns(self, records: Records) -> Turns | None:
         if self._spreads and records.keys is None and records.partition < 0:
             return self._topics.turns(records.topic)
         return None

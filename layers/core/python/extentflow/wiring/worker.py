@@ -72,7 +72,7 @@ def prepare_process() -> None:
     """Take one core and no more memory than that needs, in the process that calls this.
 
     Arrow's own allocator either keeps as much as it uses, or gives pages back so soon that clearing
-    new ones takes a quarter of a worker's time; it stays only where the C allocator is another one.
+    new ones takes a quarter of a worker's time; it stays where the C allocator is not glibc's.
     """
     pa.set_cpu_count(1)
     if tune_allocator():
