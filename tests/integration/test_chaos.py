@@ -1,15 +1,15 @@
 """A minute of chaos: kills, freezes, a broker that restarts, a store that lies, runs in duplicate.
 
 Two users run the same objects at the same time, one in process and one on Spark, and run again (or
-replay) what did not end well. CHAOS_SEED repeats an order of events; the verdict never depends on
-it, nor on their timing.
+replay) what did not end well. The one on Spark queues whole arrays, the other one record by record.
+CHAOS_SEED repeats an order of events; the verdict never depends on it, nor on their timing.
 """
 
 import io
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,7 +38,9 @@ from tests.integration.faultproxy import (
 )
 from tests.support.delivery import LEASE_SECONDS, Delivery, eventually, joined
 
+from extentflow import settings
 from extentflow.model import JobState
+from extentflow.settings import variable
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ PATIENCE_SECONDS = 120
 # Past the lease, the grace that others grant it, and the second in which they look again.
 FREEZE_SECONDS = LEASE_SECONDS * 1.25 + 2
 INCOMPLETE = 1
+ONE_BY_ONE = {variable("sink.enqueue"): settings.ONE_BY_ONE}
 
 
 @dataclass
@@ -105,6 +108,7 @@ class User:
     between: Callable[[], None] = lambda: None
     codes: list[int] = field(default_factory=list)
     pid: int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def go(self) -> None:
         while not (self.over.is_set() and self.codes and self.codes[-1] == 0):
@@ -122,7 +126,9 @@ class User:
         # A file, because workers that survive their driver hold on to a pipe.
         with (
             log.open("w") as output,
-            self.delivery.start(self.engine, *arguments, output=output) as process,
+            self.delivery.start(
+                self.engine, *arguments, output=output, environment=self.environment
+            ) as process,
         ):
             self.pid = process.pid
             self.codes.append(process.wait(timeout=RUN_SECONDS))
@@ -301,7 +307,7 @@ def test_a_minute_of_chaos_neither_loses_nor_doubles_a_record(
     for _ in range(6):
         source.feed()
     users = {
-        "inline": User(delivery, "inline", over, tmp_path, source.feed),
+        "inline": User(delivery, "inline", over, tmp_path, source.feed, environment=ONE_BY_ONE),
         "spark": User(delivery, "spark", over, tmp_path),
     }
     chaos = Chaos(delivery, stack, network, users, Random(seed))

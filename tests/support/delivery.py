@@ -202,13 +202,20 @@ class Delivery:
         return [store.head(config.bucket, key) for key in keys]
 
     def start(
-        self, engine: str, *arguments: str, output: int | IO[str] = subprocess.PIPE
+        self,
+        engine: str,
+        *arguments: str,
+        output: int | IO[str] = subprocess.PIPE,
+        environment: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[str]:
-        """Start `extentflow run` (or `arguments`) as shells do: in a process group of its own."""
+        """Start `extentflow run` (or `arguments`) as shells do: in a process group of its own.
+
+        `environment` goes over what every `extentflow` process is given.
+        """
         words = arguments or ("run", self.address, "--connector", self.connector_name)
         process = subprocess.Popen(
             [str(PROGRAM), *words, "--json", "--engine", engine, "--cores", "2"],
-            env=self.environment,
+            env={**self.environment, **(environment or {})},
             stdout=output,
             stderr=output,
             text=True,

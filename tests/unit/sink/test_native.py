@@ -56,6 +56,7 @@ def test_the_proof_holds_here() -> None:
     prove()
 
     assert explain() == "whole arrays"
+    assert explain(wanted=False) == "one record after the other: sink.enqueue=records"
 
 
 @dataclass

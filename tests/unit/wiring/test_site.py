@@ -4,6 +4,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from extentflow.sink.topics import TopicFacts
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.wiring import Site, open_engine, open_worker, parse_connector
+from extentflow.wiring import site as site_module
 
 LIMITS = {"small": 5_000, "large": 50_000}
 SETTINGS = WorkerSettings(bootstrap_servers="127.0.0.1:1", lease_seconds=3.0)
@@ -330,3 +332,16 @@ def test_a_worker_is_made_without_asking_anybody() -> None:
 
     worker.stop()
     worker.close()
+
+
+@pytest.mark.parametrize(("enqueue", "found"), [("arrays", True), ("records", False)])
+def test_whoever_wants_records_queued_one_by_one_gets_no_library(
+    monkeypatch: pytest.MonkeyPatch, enqueue: str, *, found: bool
+) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(site_module, "KafkaBroker", lambda *_, **named: given.update(named))
+    monkeypatch.setattr(site_module, "trusted_library", lambda: "a library")
+
+    _ = Site(replace(SETTINGS, sink_enqueue=enqueue)).broker
+
+    assert given["find_library"]() == ("a library" if found else None)

@@ -18,7 +18,7 @@ from extentflow.keys.kafka import (
     REFUSED_CLIENT_PROPERTIES,
     SECRET_PROPERTIES,
 )
-from extentflow.keys.kinds import SERVERS, SIZE, TEXT, URL, matching, seconds, whole
+from extentflow.keys.kinds import SERVERS, SIZE, TEXT, URL, choice, matching, seconds, whole
 
 PREFIX = "EXTENTFLOW_"
 CONFIG_VARIABLE = "EXTENTFLOW_CONFIG"
@@ -26,6 +26,8 @@ DEFAULT_FILES = ("extentflow.yaml", "extentflow.properties")
 # The local stack's, read by extentflow_local only.
 FOREIGN_VARIABLES = ("EXTENTFLOW_IVY_SETTINGS", CONFIG_VARIABLE)
 FOREIGN_PREFIXES = ("EXTENTFLOW_LOCAL_", "EXTENTFLOW_STACK_")
+
+ARRAYS, ONE_BY_ONE = "arrays", "records"
 
 _MAX_SLOTS = 10_000
 _BROKER_TRANSACTION_LIMIT_MS = 900_000
@@ -50,6 +52,7 @@ class WorkerSettings:
     extent_stall_seconds: float = 300.0
     extent_attempts_max: int = 5
     extent_ahead_bytes: int = 16 << 20
+    sink_enqueue: str = ARRAYS
     retry_timeout_seconds: float = 120.0
     transaction_max_bytes: int = 64 << 20
     transaction_max_seconds: float = 10.0
@@ -273,6 +276,17 @@ _WORK = Group(
             kind=SIZE,
             default=16 << 20,
             doc="Payload that a worker prepares while it sends and commits what came before.",
+        ),
+        Key(
+            name="sink.enqueue",
+            field="sink_enqueue",
+            kind=choice({ARRAYS, ONE_BY_ONE}),
+            default=ARRAYS,
+            doc=(
+                "`arrays`: whole arrays are queued in librdkafka, where a child process proved that"
+                " they may be. `records`: one record after the other, which takes about twice the"
+                " time."
+            ),
         ),
         Key(
             name="transaction.max.bytes",

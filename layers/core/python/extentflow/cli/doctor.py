@@ -25,6 +25,7 @@ from extentflow.errors import (
 from extentflow.ledger import ConnectorState
 from extentflow.preflight import Topic, dead_letters_refused, records_refused
 from extentflow.queues import Queue
+from extentflow.settings import ARRAYS
 from extentflow.sink import ClientSettings, Progress
 from extentflow.sink.layout import explain
 from extentflow.wiring import Site
@@ -120,7 +121,8 @@ def _examine(site: Site, connector: str | None) -> Iterator[Finding]:
     if broker.verdict == "ok":
         yield _try("progress topic", lambda: _progress_topic(site))
         yield _try("transactions", lambda: _transaction(site))
-        yield Finding("records", "ok", f"queued as {explain()}")
+        wanted = site.settings.sink_enqueue == ARRAYS
+        yield Finding("records", "ok", f"queued as {explain(wanted=wanted)}")
     if broker.verdict == "ok" and table.verdict != "problem":
         yield slots(site)
         yield retention(site)

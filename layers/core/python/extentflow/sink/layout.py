@@ -44,9 +44,12 @@ def trusted_library() -> Library | None:
     return Library()
 
 
-def explain() -> str:
-    """Return which way records are queued here, and why; for `doctor`."""
-    why = _untrusted()
+def explain(*, wanted: bool = True) -> str:
+    """Return which way records are queued here, and why; for `doctor`.
+
+    `wanted`: whether arrays are queued where they may be.
+    """
+    why = _untrusted() if wanted else "sink.enqueue=records"
     return "whole arrays" if why is None else f"one record after the other: {why}"
 
 

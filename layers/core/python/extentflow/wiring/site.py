@@ -27,9 +27,11 @@ from extentflow.ledger.dynamodb_calls import Patience as LedgerPatience
 from extentflow.model import Extent, Job, ObjectVersion
 from extentflow.pipeline import Pipeline
 from extentflow.planner import Intake, Planner
-from extentflow.settings import WorkerSettings
+from extentflow.settings import ARRAYS, WorkerSettings
 from extentflow.sink import ClientSettings, Sink
 from extentflow.sink.broker import KafkaBroker
+from extentflow.sink.layout import trusted_library
+from extentflow.sink.native import Library
 from extentflow.sink.patience import Patience as SinkPatience
 from extentflow.sink.topics import TopicFacts
 from extentflow.slots import SlotPolicy, Slots, require_app
@@ -93,7 +95,11 @@ class Site:
             patience=patience,
             look_up=self._references,
             sign=self._sign,
+            find_library=self._library,
         )
+
+    def _library(self) -> Library | None:
+        return trusted_library() if self.settings.sink_enqueue == ARRAYS else None
 
     def open_news(self) -> Sink:
         """Return a sink for job events, of no slot, that does not wait for long."""
