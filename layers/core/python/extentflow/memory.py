@@ -10,7 +10,7 @@ import resource
 import sys
 from pathlib import Path
 
-ARENAS = 2
+ARENAS = 1
 LARGEST_POOLED_BYTES = 32 << 20  # the most that glibc takes
 MOST_KEPT_BYTES = 64 << 20
 
@@ -36,17 +36,17 @@ def peak_rss_bytes(status: Path = Path("/proc/self/status")) -> int:
 
 
 def tune_allocator() -> bool:
-    """Let this process's C allocator use freed memory again, from few pools; return if it took it.
+    """Let this process's C allocator use freed memory again, from one pool; return if it took it.
 
     It then suits columns of a few MiB that come and go with every batch: what is smaller than
-    LARGEST_POOLED_BYTES comes from a pool instead of fresh pages, which the kernel would have to
-    clear one by one, and a pool gives back what is free at its end beyond MOST_KEPT_BYTES; what
+    LARGEST_POOLED_BYTES comes from the pool instead of fresh pages, which the kernel would have to
+    clear one by one, and the pool gives back what is free at its end beyond MOST_KEPT_BYTES; what
     something small behind it holds back, it keeps for the next batches.
 
-    There are ARENAS pools. By itself glibc gives threads pools of their own, eight per core, and
-    none takes what another one keeps free: what one thread allocates and another frees, as records
-    on their way to a broker, piles up over a long run. To be called before there are many threads:
-    pools that exist already stay. Other C libraries have no such call, and no such pools.
+    By itself glibc gives threads pools of their own, eight per core, and none takes what another
+    one keeps free: what one thread allocates and another frees, as records on their way to a broker,
+    piles up over a long run. To be called before there are many threads: pools that exist already
+    stay. Other C libraries have no such call, and no such pools.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
