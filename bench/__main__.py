@@ -13,6 +13,7 @@ from rich.console import Console
 
 from bench.stand import Terms
 from bench.suite import ALIASES, ALL, CASES, chosen, run
+from extentflow.keys import nearest
 
 ROOT = Path.cwd()
 
@@ -46,8 +47,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--suite", default=ALL, help=f"of {', '.join(names)}; several with commas")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.suite.split(",") if name not in names]
-    if unknown or arguments.pairs < 1:
-        parser.error(f"--suite takes {', '.join(names)}; --pairs 1 or more")
+    if unknown:
+        known = ", ".join([ALL, *CASES])
+        parser.error(
+            f"SUITE={','.join(unknown)}: {nearest(unknown[0], [ALL, *CASES], f'give {known}')}"
+        )
+    if arguments.pairs < 1:
+        parser.error(f"PAIRS={arguments.pairs}: give 1 or more")
+    if arguments.scale <= 0:
+        parser.error(f"SCALE={arguments.scale:g}: give more than 0")
     return arguments
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from demo.rig import CommandError
 from rich.console import Console
 
 from bench.machine import machine
@@ -145,6 +146,10 @@ def run(cases: Sequence[Case], terms: Terms, console: Console, folder: Path) -> 
         started = time.monotonic()
         try:
             result = case.measure(replace(terms, scale=terms.scale * share))
+        except CommandError as exc:  # it says why by itself
+            console.print(str(exc), markup=False, highlight=False)
+            broken.append(case.name)
+            continue
         except Exception:  # noqa: BLE001 - one broken case does not hide the others
             console.print(traceback.format_exc(), markup=False, highlight=False)
             broken.append(case.name)

@@ -44,9 +44,9 @@ def tune_allocator() -> bool:
     something small behind it holds back, it keeps for the next batches.
 
     By itself glibc gives threads pools of their own, eight per core, and none takes what another
-    one keeps free: what one thread allocates and another frees, as records on their way to a broker,
-    piles up over a long run. To be called before there are many threads: pools that exist already
-    stay. Other C libraries have no such call, and no such pools.
+    one keeps free: what one thread allocates and another frees, as records on their way to a
+    broker, piles up over a long run. To be called before there are many threads: pools that exist
+    already stay. Other C libraries have no such call, and no such pools.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -122,7 +122,7 @@ def _examine(site: Site, connector: str | None) -> Iterator[Finding]:
         yield _try("progress topic", lambda: _progress_topic(site))
         yield _try("transactions", lambda: _transaction(site))
         wanted = site.settings.sink_enqueue == ARRAYS
-        yield Finding("records", "ok", f"queued as {explain(wanted=wanted)}")
+        yield Finding("records", "ok", f"exactly once: queued as {explain(wanted=wanted)}")
     if broker.verdict == "ok" and table.verdict != "problem":
         yield slots(site)
         yield retention(site)
