@@ -9,6 +9,7 @@ from typing import Protocol
 
 from extentflow.connectors import ConnectorConfig
 from extentflow.errors import Misconfigured, UnsupportedFormat
+from extentflow.ledger import ConnectorState, Ledger
 from extentflow.model import ObjectVersion
 from extentflow.sink.settings import too_narrow
 
@@ -44,6 +45,20 @@ class Cluster(Protocol):
     def topics(self, names: Sequence[str]) -> Sequence[Topic]:
         """Return facts of topics, in that order."""
         ...
+
+
+def require_running(ledger: Ledger, connector: str) -> None:
+    """Raise where a person paused or stopped the connector."""
+    if resting := rests(ledger, connector):
+        raise Misconfigured(resting)
+
+
+def rests(ledger: Ledger, connector: str) -> str | None:
+    """Return that a person paused or stopped the connector, and how it goes on."""
+    state = ledger.connector_state(connector)
+    if state is ConnectorState.RUNNING:
+        return None
+    return f"connector {connector} is {state}; `extentflow resume {connector}` lets it go on"
 
 
 def check(config: ConnectorConfig, cluster: Cluster, versions: Iterable[ObjectVersion]) -> None:

@@ -13,7 +13,7 @@ Below a prefix, and where a glob does not spell them out, names that begin with 
 out, as Hadoop, Hive and Spark do: _SUCCESS markers, checksums, what a job has not finished writing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -97,6 +97,25 @@ def select(
         f"no object matches {territory.uri(pattern)}; "
         "check the address, or list the bucket with your S3 client"
     )
+
+
+def select_all(
+    store: ObjectStore,
+    territory: Territory,
+    addresses: Iterable[str],
+    leave_out: Callable[[str], None] = lambda _key: None,
+) -> Iterator[ObjectVersion]:
+    """Yield what all addresses mean, each object once; without addresses the whole territory.
+
+    Raises as `Territory.key` and `select`.
+    """
+    patterns = [territory.key(address) for address in addresses] or [territory.prefix]
+    seen: set[ObjectVersion] = set()
+    for pattern in patterns:
+        for version in select(store, territory, pattern, leave_out):
+            if version not in seen:
+                seen.add(version)
+                yield version
 
 
 def _meanings(

@@ -13,10 +13,11 @@ from extentflow.arrivals import Arrival, Dialect
 from extentflow.arrivals.notifications import news_of
 from extentflow.cli import output
 from extentflow.cli.options import AsJson
-from extentflow.cli.runs import rests, selected
+from extentflow.cli.runs import selected
 from extentflow.errors import Misconfigured
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
+from extentflow.preflight import rests
 from extentflow.wiring import Site
 from extentflow.wiring.functions import queue
 
@@ -58,7 +59,7 @@ def submit(
         output.print_json({"submitted": len(bodies)})
     else:
         output.out.print(f"{len(bodies)} submitted; `extentflow status` shows their jobs")
-    if connector is not None and (resting := rests(site, connector)):
+    if connector is not None and (resting := rests(site.ledger, connector)):
         output.note(resting)
 
 

@@ -22,10 +22,9 @@ from extentflow.engines import Engine
 from extentflow.errors import CorruptRecord, Misconfigured, Permanent
 from extentflow.ingest import JobReport, Run, RunReport, known_job
 from extentflow.ingest import report as report_of
-from extentflow.ledger import ConnectorState
 from extentflow.model import JobState, ObjectVersion
 from extentflow.planner import check_cluster
-from extentflow.selection import Territory, select
+from extentflow.selection import Territory, select_all
 from extentflow.wiring import Site, open_engine
 from extentflow.wiring.announcing import open_announcements
 
@@ -135,7 +134,7 @@ def run(
     """Deliver objects into Kafka; exit code 0 only when every job is DONE."""
     site = Site.from_environment()
     config, revision = site.connector(connector)
-    require_running(site, connector)
+    preflight.require_running(site.ledger, connector)
     site.require_app()
     versions = list(selected(site, config, revision, addresses))
     preflight.check(config, site.broker, versions)
@@ -215,35 +214,14 @@ def selected(
     site: Site, config: ConnectorConfig, revision: int, addresses: list[str] | None
 ) -> Iterator[ObjectVersion]:
     """Yield the pinned objects that the addresses mean, each once."""
-    store = site.store(config, revision)
     territory = Territory(config.name, config.bucket, config.prefix)
-    patterns = [territory.key(address) for address in addresses or []] or [config.prefix]
-    seen: set[ObjectVersion] = set()
     hidden: set[str] = set()
-    for pattern in patterns:
-        for version in select(store, territory, pattern, hidden.add):
-            if version not in seen:
-                seen.add(version)
-                yield version
+    yield from select_all(site.store(config, revision), territory, addresses or (), hidden.add)
     if hidden:
         output.note(
             f"{len(hidden)} objects are left out because a name begins with _ or . (for example "
             f"{territory.uri(min(hidden))}); give an object's own address to deliver it"
         )
-
-
-def require_running(site: Site, connector: str) -> None:
-    """Raise where a person paused or stopped the connector."""
-    if resting := rests(site, connector):
-        raise Misconfigured(resting)
-
-
-def rests(site: Site, connector: str) -> str | None:
-    """Return that a person paused or stopped the connector, and how it goes on."""
-    state = site.ledger.connector_state(connector)
-    if state is ConnectorState.RUNNING:
-        return None
-    return f"connector {connector} is {state}; `extentflow resume {connector}` lets it go on"
 
 
 @contextmanager

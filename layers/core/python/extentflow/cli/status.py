@@ -13,11 +13,12 @@ from rich.text import Text
 
 from extentflow.cli import output
 from extentflow.cli.options import AsJson
-from extentflow.cli.runs import extents, rests
+from extentflow.cli.runs import extents
 from extentflow.errors import ExtentflowError, Misconfigured
 from extentflow.ingest import JobReport, known_job, report
 from extentflow.ledger import ExtentItem
 from extentflow.model import ExtentState, Job, JobState
+from extentflow.preflight import rests
 from extentflow.queues import Depth
 from extentflow.wiring import Site
 from extentflow.wiring.functions import queues
@@ -63,7 +64,7 @@ def status(
     else:
         _show_depths(depths)
         _show_jobs(found, reports)
-    if connector is not None and not as_json and (resting := rests(site, connector)):
+    if connector is not None and not as_json and (resting := rests(site.ledger, connector)):
         output.note(resting)
     for name, error in silent.items():
         output.complain(f"{name}: {error}")

@@ -222,13 +222,13 @@ def _follow(receipts: object, over: threading.Event, watch: Watch) -> None:
 
 def _run_partition(spec: WorkerSpec, receipts: object, tasks: Iterator[Task]) -> None:
     """Run on an executor, in a Python worker: every extent of every task, one after the other."""
-    worker = _this_worker(spec)
+    worker = this_worker(spec)
     for task in tasks:
         for extent in task.extents:
             receipts.add([worker.run(extent)])  # type: ignore[attr-defined]
 
 
-def _this_worker(spec: WorkerSpec) -> Worker:
+def this_worker(spec: WorkerSpec) -> Worker:
     """Return the worker of this Python process, made at first use and kept for later tasks."""
     global _worker  # noqa: PLW0603 - the process is the scope: Spark reuses it from task to task
     pid = os.getpid()

@@ -1,0 +1,42 @@
+"""extentflow as a data source of Spark 4: delivering objects is reading their receipts.
+
+    from extentflow.spark import register
+
+    register(spark)
+    receipts = spark.read.format("extentflow").option("connector", "orders").load("s3://shop/in/")
+    receipts.groupBy("state").sum("records").show()
+
+Every query on `receipts` plans the objects on the driver, delivers on the executors what is not
+delivered yet, and returns a row per extent. What is DONE is only reported: an action that is
+executed twice, a task that Spark repeats or runs twice, delivers nothing twice. Rows of the objects
+never pass through the JVM; only receipts do. `source` lists options, `receipts` columns.
+
+Owns: making the source known to a session. Refuses to know: planning, delivering.
+"""
+
+from pyspark.sql import SparkSession
+
+from extentflow.errors import Misconfigured
+
+__all__ = ["register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("extentflow")` known to a session; once more is harmless.
+
+    Executors need extentflow as well: installed there, or by `--py-files`, `spark.sparkContext
+    .addPyFile`.
+
+    Raises:
+        Misconfigured: Spark before 4.0, which has no data sources in Python.
+    """
+    try:
+        from extentflow.spark.source import ExtentflowSource  # noqa: PLC0415 - Spark 3.5 lacks it
+    except ModuleNotFoundError as exc:
+        if not (exc.name or "").startswith("pyspark"):
+            raise
+        raise Misconfigured(
+            f"Spark {spark.version} has no data sources in Python, which came with 4.0; deliver "
+            "with `extentflow run` or jobs/spark_ingest.py"
+        ) from exc
+    spark.dataSource.register(ExtentflowSource)

@@ -1,0 +1,216 @@
+"""`spark.read.format("extentflow")`: reading receipts delivers, exactly once."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from tests.integration.faultproxy import Delay, FaultProxy
+from tests.support.delivery import Delivery, eventually, joined, numbered_lines
+
+from extentflow.engines import spark as engine
+from extentflow.ledger import ConnectorState
+from extentflow.spark import register
+from extentflow_local.stack import Stack
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+pytestmark = [
+    pytest.mark.spark,
+    # PySpark leaves the socket that `collect` reads rows from to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+LINES = numbered_lines("line-", 30_000)
+OTHERS = numbered_lines("other-", 500)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    context = engine.local_context(2)
+    session = SparkSession(context)
+    register(session)
+    register(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
+    delivery = Delivery(stack, s3, bucket, unique)
+    delivery.put("lines.txt", joined(LINES))
+    delivery.put("others.txt", joined(OTHERS))
+    delivery.connector({"extent.bytes": "64KiB"})
+    return delivery
+
+
+def receipts(spark: SparkSession, delivery: Delivery, **options: Any) -> DataFrame:  # noqa: ANN401
+    reader = spark.read.format("extentflow").option("connector", delivery.connector_name)
+    return reader.options(**delivery.settings.to_map(), **options).load(delivery.address)
+
+
+def test_reading_delivers_every_record_once_and_returns_a_row_per_extent(
+    spark: SparkSession, delivery: Delivery
+) -> None:
+    rows = receipts(spark, delivery).collect()
+
+    assert sorted(delivery.values()) == sorted(LINES + OTHERS)
+    assert {row.state for row in rows} == {"DONE"}
+    assert len(rows) == sum(job.plan.count for job in delivery.jobs()) > 4
+    assert sum(row.records for row in rows) == len(LINES) + len(OTHERS)
+    assert {row.object for row in rows} == {job.version.uri for job in delivery.jobs()}
+    assert all(row.position > 0 and row.bytes > 0 and row.seconds > 0 for row in rows)
+    sizes = {job.version.uri: job.version.size for job in delivery.jobs()}
+    for uri, size in sizes.items():
+        ends = sorted((row.start, row.end) for row in rows if row.object == uri)
+        assert [end for _, end in ends[:-1]] == [start for start, _ in ends[1:]]
+        assert (ends[0][0], ends[-1][1]) == (0, size)
+    assert {job.state for job in delivery.jobs()} == {"DONE"}
+
+
+def test_a_second_action_says_the_same_and_delivers_nothing(
+    spark: SparkSession, delivery: Delivery
+) -> None:
+    read = receipts(spark, delivery)
+    columns = ("job", "extent", "start", "end", "position", "records", "bad", "state", "reason")
+    first = {tuple(row[name] for name in columns) for row in read.collect()}
+
+    again = read.collect()
+
+    assert {tuple(row[name] for name in columns) for row in again} == first
+    assert {row.bytes for row in again} == {0}
+    assert read.count() == len(first)
+    anew = receipts(spark, delivery).collect()
+    assert {tuple(row[name] for name in columns) for row in anew} == first
+    assert {(row.bytes, row.seconds) for row in anew} == {(0, 0.0)}
+    assert len(delivery.values()) == len(LINES) + len(OTHERS)
+
+
+def test_explaining_a_query_plans_and_delivers_nothing(
+    spark: SparkSession, delivery: Delivery
+) -> None:
+    read = receipts(spark, delivery)
+    assert delivery.jobs() == []
+
+    read.explain()
+
+    assert delivery.values() == []
+    assert read.count() > 4
+    assert len(delivery.values()) == len(LINES) + len(OTHERS)
+
+
+def test_what_failed_fails_the_action_and_is_resumed_by_the_next(
+    spark: SparkSession, delivery: Delivery
+) -> None:
+    large = b"x" * 40_000
+    delivery.put("large.txt", joined([b"small", large]))
+    max_message_bytes(delivery, 30_000)
+
+    with pytest.raises(PySparkException, match=r"large\.txt: FAILED: .*too large"):
+        receipts(spark, delivery).collect()
+    rows = receipts(spark, delivery, mode="PERMISSIVE", replay="false").collect()
+    (failed,) = [row for row in rows if row.state != "DONE"]
+    assert failed.object.endswith("large.txt")
+    assert "too large" in failed.reason
+
+    max_message_bytes(delivery, 1_000_000)
+    rows = receipts(spark, delivery).collect()
+
+    assert {row.state for row in rows} == {"DONE"}
+    assert sorted(delivery.values()) == sorted([*LINES, *OTHERS, b"small", large])
+
+
+def test_an_object_that_nobody_can_cut_is_a_row_of_its_own(
+    spark: SparkSession, delivery: Delivery
+) -> None:
+    delivery.put("odd.parquet", b"no parquet at all, although its name says so")
+
+    rows = receipts(spark, delivery, mode="PERMISSIVE").collect()
+
+    (odd,) = [row for row in rows if row.object.endswith("odd.parquet")]
+    assert (odd.state, odd.extent, odd.records) == ("FAILED", None, 0)
+    assert odd.reason
+    assert sorted(delivery.values()) == sorted(LINES + OTHERS)
+
+
+def test_killed_python_workers_lose_and_double_nothing(
+    spark: SparkSession, delivery: Delivery, s3_proxy: FaultProxy
+) -> None:
+    delivery.connector({"aws.s3.endpoint": s3_proxy.endpoint, "extent.bytes": "64KiB"})
+    s3_proxy.inject(Delay(0.3), when=lambda request: request.method == "GET", times=None)
+
+    with ThreadPoolExecutor(1) as pool:
+        action = pool.submit(receipts(spark, delivery).collect)
+        eventually("extents are under way", delivery.claims)
+        assert kill_python_workers() > 0
+        rows = action.result(timeout=120)
+
+    assert sorted(delivery.values()) == sorted(LINES + OTHERS)
+    assert {row.state for row in rows} == {"DONE"}
+    assert sum(row.records for row in rows) == len(LINES) + len(OTHERS)
+
+
+def test_two_actions_at_once_share_the_work(spark: SparkSession, delivery: Delivery) -> None:
+    together = threading.Barrier(2)
+
+    def act(_: int) -> int:
+        together.wait()
+        return sum(row.records for row in receipts(spark, delivery).collect())
+
+    with ThreadPoolExecutor(2) as pool:
+        told = list(pool.map(act, range(2)))
+
+    assert told == [len(LINES) + len(OTHERS)] * 2
+    assert sorted(delivery.values()) == sorted(LINES + OTHERS)
+
+
+def test_mistakes_are_told_in_our_words(spark: SparkSession, delivery: Delivery) -> None:
+    def read(**options: str) -> DataFrame:
+        known = delivery.settings.to_map()
+        return spark.read.format("extentflow").options(**known, **options).load()
+
+    with pytest.raises(PySparkException, match="there is no connector nobodys"):
+        read(connector="nobodys").collect()
+    with pytest.raises(PySparkException, match="option connector is missing"):
+        read().collect()
+
+
+def test_a_connector_that_rests_delivers_nothing(spark: SparkSession, delivery: Delivery) -> None:
+    delivery.site.ledger.set_connector_state(delivery.connector_name, ConnectorState.PAUSED)
+
+    with pytest.raises(PySparkException, match="is PAUSED; `extentflow resume"):
+        receipts(spark, delivery).collect()
+
+    assert delivery.jobs() == []
+
+
+def max_message_bytes(delivery: Delivery, size: int) -> None:
+    admin = AdminClient({"bootstrap.servers": delivery.settings.bootstrap_servers})
+    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
+    topic = ConfigResource(ResourceType.TOPIC, delivery.topic, incremental_configs=[entry])
+    for future in admin.incremental_alter_configs([topic]).values():
+        future.result(timeout=30)
+
+
+def kill_python_workers() -> int:
+    """End the processes in which Spark's tasks run; their daemon starts others."""
+    killed = 0
+    for process in psutil.Process().children(recursive=True):
+        try:
+            parent = process.parent()
+            if parent and "pyspark.daemon" in parent.cmdline():
+                process.send_signal(signal.SIGKILL)
+                killed += 1
+        except psutil.NoSuchProcess:
+            continue
+    return killed
