@@ -118,6 +118,7 @@ def test_what_failed_fails_the_action_and_is_resumed_by_the_next(
 
     with pytest.raises(PySparkException, match=r"large\.txt: FAILED: .*too large"):
         receipts(spark, delivery).collect()
+    assert set(delivery.values()) >= {*LINES, *OTHERS}
     rows = receipts(spark, delivery, mode="PERMISSIVE", replay="false").collect()
     (failed,) = [row for row in rows if row.state != "DONE"]
     assert failed.object.endswith("large.txt")
@@ -135,6 +136,9 @@ def test_an_object_that_nobody_can_cut_is_a_row_of_its_own(
 ) -> None:
     delivery.put("odd.parquet", b"no parquet at all, although its name says so")
 
+    with pytest.raises(PySparkException, match=r"odd\.parquet: FAILED"):
+        receipts(spark, delivery).collect()
+    assert sorted(delivery.values()) == sorted(LINES + OTHERS)
     rows = receipts(spark, delivery, mode="PERMISSIVE").collect()
 
     (odd,) = [row for row in rows if row.object.endswith("odd.parquet")]
@@ -172,6 +176,30 @@ def test_two_actions_at_once_share_the_work(spark: SparkSession, delivery: Deliv
 
     assert told == [len(LINES) + len(OTHERS)] * 2
     assert sorted(delivery.values()) == sorted(LINES + OTHERS)
+
+
+def test_where_there_is_nothing_there_are_no_rows(
+    spark: SparkSession, delivery: Delivery, s3: "S3Client"
+) -> None:
+    for label in ("lines.txt", "others.txt"):
+        s3.delete_object(Bucket=delivery.bucket, Key=f"{delivery.prefix}{label}")
+
+    assert receipts(spark, delivery).collect() == []
+    delivery.put("empty.txt", b"")
+    assert receipts(spark, delivery).collect() == []
+    assert [job.state for job in delivery.jobs()] == ["DONE"]
+
+
+def test_a_schema_of_somebodys_own_is_refused_before_anything_is_delivered(
+    spark: SparkSession, delivery: Delivery
+) -> None:
+    read = spark.read.format("extentflow").option("connector", delivery.connector_name)
+    own = read.options(**delivery.settings.to_map()).schema("state string, job string")
+
+    with pytest.raises(PySparkException, match="receipts have columns of their own"):
+        own.load(delivery.address).collect()
+
+    assert delivery.values() == []
 
 
 def test_mistakes_are_told_in_our_words(spark: SparkSession, delivery: Delivery) -> None:

@@ -151,14 +151,16 @@ def pack(extents: Iterable[Extent], ordered: Callable[[str], bool], cores: int) 
     tasks: list[Task] = []
     sequences: dict[str, list[Extent]] = {}
     shared: list[Extent] = []
+    shared_bytes = 0
     for extent in extents:
         if ordered(extent.job):
             sequences.setdefault(extent.job, []).append(extent)
             continue
         shared.append(extent)
-        if Task(tuple(shared)).size >= small:
+        shared_bytes += extent.end - extent.start
+        if shared_bytes >= small:
             tasks.append(Task(tuple(shared)))
-            shared = []
+            shared, shared_bytes = [], 0
     tasks += [Task(tuple(sequence)) for sequence in sequences.values()]
     if shared:
         tasks.append(Task(tuple(shared)))

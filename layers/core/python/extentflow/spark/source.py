@@ -5,8 +5,8 @@ Owns: reading options. Refuses to know: planning, delivering.
     connector      required: the connector's name
     path           objects, as `load` is given them: s3://bucket/key, prefix/ or glob; all of the
                    connector's where there is none
-    mode           FAILFAST (default): what cannot be delivered fails the action when everything
-                   else is delivered. PERMISSIVE: it is a row with its state and reason
+    mode           FAILFAST (default): what cannot be delivered fails the action, after everything
+                   else was delivered. PERMISSIVE: it is a row with its state and reason
     replay         true (default): extents that FAILED before are tried again, from where they
                    stopped. false: they count as failed at once
     parallelism    tasks that may run at once (default: cores of the machine that plans); bounds
@@ -30,7 +30,7 @@ from extentflow.errors import Misconfigured
 from extentflow.keys import read_if_present
 from extentflow.settings import WorkerSettings
 from extentflow.spark.batch import BatchReader
-from extentflow.spark.receipts import COLUMNS
+from extentflow.spark.receipts import COLUMNS, is_ours
 
 FAIL_FAST, PERMISSIVE = "FAILFAST", "PERMISSIVE"
 TRUTHS = {"true": True, "false": False}
@@ -68,8 +68,8 @@ class ReadOptions:
         cores = rest.pop("parallelism", str(os.cpu_count() or 1))
         if not cores.isdigit() or not int(cores):
             problems.append(f"option parallelism={cores}: it is a number of tasks, 1 or more")
-        addresses = _addresses(rest)
         try:
+            addresses = _addresses(rest)
             settings = _settings(rest, environ)
         except Misconfigured as exc:
             problems += exc.problems
@@ -81,7 +81,11 @@ class ReadOptions:
 def _addresses(options: dict[str, str]) -> tuple[str, ...]:
     """Take and return what `load` was given: one path, or a list of them as JSON."""
     one, several = options.pop("path", None), options.pop("paths", None)
-    return (*((one,) if one else ()), *(json.loads(several) if several else ()))
+    try:
+        listed = json.loads(several) if several else ()
+    except ValueError:
+        raise Misconfigured(f"option paths={several}: give addresses to `load`") from None
+    return (*((one,) if one else ()), *listed)
 
 
 def _settings(options: Mapping[str, str], environ: Mapping[str, str]) -> WorkerSettings:
@@ -92,7 +96,8 @@ def _settings(options: Mapping[str, str], environ: Mapping[str, str]) -> WorkerS
 class ExtentflowSource(DataSource):
     """Registered by `extentflow.spark.register`; see there.
 
-    Spark makes it in a Python process beside the driver's JVM, whenever a query is analysed.
+    Spark makes it in a Python process beside the driver's JVM, once per `load`; its reader for
+    every scan that is planned, so that wrong options are told by the first action.
     """
 
     @classmethod
@@ -100,10 +105,16 @@ class ExtentflowSource(DataSource):
         """The name for `format`."""
         return "extentflow"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         """The columns of receipts."""
         return COLUMNS
 
-    def reader(self, schema: StructType) -> BatchReader:  # noqa: ARG002 - it is ours
-        """Return the reader of a batch query."""
+    def reader(self, schema: StructType) -> BatchReader:
+        """Return the reader of a batch query.
+
+        Raises:
+            Misconfigured: the options are wrong, or somebody gave a schema that is not ours.
+        """
+        if not is_ours(schema):
+            raise Misconfigured("receipts have columns of their own: leave out .schema(...)")
         return BatchReader(ReadOptions.read(self.options))

@@ -1,0 +1,139 @@
+"""A query's plan: objects become jobs, jobs become what is pending and what is known.
+
+Owns: looking at each job once, and what becomes of one that cannot be cut. Refuses to know: Spark.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from extentflow import preflight
+from extentflow.engines import Task, pack
+from extentflow.errors import (
+    CorruptRecord,
+    ObjectChanged,
+    Permanent,
+    ProgressUnknown,
+    StoreUnavailable,
+    reason,
+)
+from extentflow.ledger import ExtentItem
+from extentflow.model import Extent, ExtentState, Job, JobState
+from extentflow.selection import Territory, select_all
+from extentflow.spark import receipts
+from extentflow.spark.receipts import Row
+from extentflow.wiring import Site
+
+if TYPE_CHECKING:
+    from extentflow.spark.source import ReadOptions
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Tasks to run, at most `most` at once, the rows of what is final, and every job's id."""
+
+    tasks: Sequence[Task]
+    most: int
+    rows: Sequence[Row]
+    jobs: Sequence[str]
+
+
+@dataclass(slots=True)
+class _Found:
+    """What jobs were found to have; each is looked at once, for others work on them meanwhile."""
+
+    pending: list[Extent] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    ordered: dict[str, bool] = field(default_factory=dict)
+
+
+def plan(options: ReadOptions) -> Plan:
+    """Register and cut jobs for what the options name; nothing is delivered.
+
+    Raises:
+        Misconfigured: something is missing, all of it at once; or the connector rests.
+        StoreUnavailable, SinkUnavailable, LedgerUnavailable: listing or registering did not work.
+    """
+    site = Site(options.settings)
+    found = _Found()
+    for job in _jobs(site, options):
+        _look(site, _standing(site, job, replay=options.replay), found)
+    config, _ = site.connector(options.connector)
+    slots = options.settings.exactly_once_slots
+    return Plan(
+        tasks=pack(found.pending, found.ordered.__getitem__, options.parallelism),
+        most=min(config.max_tasks or slots, slots),
+        rows=found.rows,
+        jobs=list(found.ordered),
+    )
+
+
+def _jobs(site: Site, options: ReadOptions) -> Iterator[Job]:
+    """Yield a job per object, new or as it stands."""
+    config, revision = site.connector(options.connector)
+    preflight.require_running(site.ledger, config.name)
+    site.require_app()
+    territory = Territory(config.name, config.bucket, config.prefix)
+    versions = list(select_all(site.store(config, revision), territory, options.addresses))
+    preflight.check(config, site.broker, versions)
+    planner = site.planner()
+    for version in versions:
+        yield planner.admit(site.intake(config, revision, version, options.parallelism))
+
+
+def _standing(site: Site, job: Job, *, replay: bool) -> Job:
+    """Return a job that is planned and closed as far as it goes; what FAILED is pending again."""
+    try:
+        job = _planned(site, job)
+        if replay and (job.state is JobState.FAILED or (job.state.open and _failed(site, job))):
+            return _planned(site, site.planner().replay(job))
+    except StoreUnavailable as exc:
+        log.warning("%s is not planned yet: %s", job.version.uri, exc)
+    except ProgressUnknown as exc:
+        log.warning("%s is not replayed: %s", job.version.uri, exc)
+    return job
+
+
+def _planned(site: Site, job: Job) -> Job:
+    job = site.planner().plan(job)
+    return site.ledger.close(job.id) if job.state is JobState.RUNNING else job
+
+
+def _failed(site: Site, job: Job) -> bool:
+    return any(item.state is ExtentState.FAILED for item in site.ledger.extents(job.id))
+
+
+def _look(site: Site, job: Job, found: _Found) -> None:
+    """Note a job's pending extents and the rows of the others."""
+    final = {item.ordinal: item for item in site.ledger.extents(job.id) if item.state.final}
+    pending, why = _pending(site, job, final)
+    job = site.ledger.job(job.id) or job  # it may have ended while it was cut
+    found.ordered[job.id] = job.ordered
+    found.pending += pending
+    found.rows += [receipts.known(job, item) for item in final.values()]
+    complete = job.state is JobState.DONE  # an empty object has neither extents nor a row
+    if not pending and not final and not complete:
+        found.rows.append(receipts.whole(job, why))
+
+
+def _pending(site: Site, job: Job, final: dict[int, ExtentItem]) -> tuple[list[Extent], str]:
+    """Return the extents that are not final, or why they are not known."""
+    if job.state is not JobState.RUNNING:
+        return [], "its store was away" if job.state is JobState.PLANNING else ""
+    try:
+        extents = site.planner().extents(job)
+        return [extent for extent in extents if extent.ordinal not in final], ""
+    except ObjectChanged as exc:
+        site.ledger.end(job.id, JobState.SUPERSEDED, reason(exc))
+        return [], reason(exc)
+    except (Permanent, CorruptRecord) as exc:
+        site.ledger.end(job.id, JobState.FAILED, reason(exc))
+        return [], reason(exc)
+    except StoreUnavailable as exc:
+        log.warning("%s cannot be cut now: %s", job.version.uri, exc)
+        return [], reason(exc)

@@ -1,0 +1,93 @@
+"""What executors do for the data source: run extents, tell how the ledger has them, close jobs.
+
+Owns: rows out of runs; that a job is over before its query is. Refuses to know: partitions, modes.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+
+from extentflow.errors import (
+    Conflict,
+    CorruptRecord,
+    ExtentflowError,
+    Permanent,
+    StoreUnavailable,
+    reason,
+)
+from extentflow.model import Extent, ExtentState, Job, JobState
+from extentflow.settings import WorkerSettings
+from extentflow.spark import receipts
+from extentflow.spark.receipts import Row
+from extentflow.wiring import Site
+from extentflow.wiring.announcing import open_announcements
+from extentflow.wiring.worker import SiteWorker, prepare_process
+
+log = logging.getLogger(__name__)
+
+
+class ReportingWorker(SiteWorker):
+    """A worker that also tells how the ledger has what it ran."""
+
+    def __init__(self, site: Site, owner: str) -> None:
+        super().__init__(site, owner)
+        self._site = site
+
+    def deliver(self, extent: Extent) -> Row:
+        """Run an extent until it is final, or its job is; return its row."""
+        while True:
+            receipt = self.run(extent)
+            item = self._site.ledger.extent(extent.job, extent.ordinal)
+            if item.state.final:
+                return receipts.delivered(extent, receipt, item, None)
+            job = self._site.ledger.job(extent.job)
+            if job is None or not job.state.open:
+                return receipts.delivered(extent, receipt, item, job)
+            log.info("%s was reopened while it was run; running it again", extent.uri)
+
+    def finish(self, jobs: Iterable[str]) -> list[Row]:
+        """Run what is left of jobs, close and announce them; return the rows of what is not DONE.
+
+        Extents that others hold are waited for, so that all of it is over when this returns.
+        """
+        ended = [self._finished(job) for job in jobs]
+        self._announce([job for job, _ in ended])
+        return [row for job, why in ended for row in self._unfit(job, why)]
+
+    def _finished(self, job_id: str) -> tuple[Job, str]:
+        """Return a job that is over, or why it cannot be."""
+        ledger, planner, why = self._site.ledger, self._site.planner(), ""
+        job = ledger.job(job_id)
+        if job is None:
+            raise Conflict(f"the ledger has no job {job_id} any more, which this query began")
+        if not job.state.open:
+            return job, ""
+        try:
+            job = planner.plan(job)
+            for extent in planner.pending(job) if job.state is JobState.RUNNING else ():
+                self.run(extent)
+        except (Permanent, CorruptRecord, StoreUnavailable) as exc:
+            why = reason(exc)
+            log.warning("job %s cannot be finished: %s", job_id, why)
+        return ledger.close(job.id), why
+
+    def _unfit(self, job: Job, why: str) -> Iterable[Row]:
+        if job.state is JobState.DONE:
+            return ()
+        items = self._site.ledger.extents(job.id)
+        failed = [receipts.known(job, item) for item in items if item.state is ExtentState.FAILED]
+        return failed or [receipts.whole(job, why)]
+
+    def _announce(self, ended: Sequence[Job]) -> None:
+        over = [job for job in ended if not job.state.open]
+        try:
+            with closing(open_announcements(self._site)) as announcements:
+                announcements.announce(over)
+        except ExtentflowError as exc:
+            log.warning("not every job's end was announced; the next query does it: %s", exc)
+
+
+def open_reporting_worker(settings: dict[str, str], owner: str) -> ReportingWorker:
+    """Become such a worker, in the process that calls this (see `engines.WorkerSpec`)."""
+    prepare_process()
+    return ReportingWorker(Site(WorkerSettings.from_map(settings)), owner)
