@@ -28,9 +28,9 @@ from extentflow.engines import Task, WorkerSpec
 from extentflow.engines.spark import this_worker
 from extentflow.errors import Permanent
 from extentflow.spark import receipts
+from extentflow.spark.executor import ReportingWorker, open_reporting_worker
 from extentflow.spark.planning import plan
 from extentflow.spark.receipts import Row
-from extentflow.spark.worker import ReportingWorker, open_reporting_worker
 
 if TYPE_CHECKING:
     from extentflow.spark.source import ReadOptions
