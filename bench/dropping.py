@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import pyarrow as pa
-
 from extentflow.settings import WorkerSettings
 from extentflow.sink import ClientSettings, Fence, Progress, Records, Refusal, Sink
 from extentflow.sink.broker import KafkaBroker
 from extentflow.wiring import Site
-from extentflow.wiring.worker import SiteWorker
+from extentflow.wiring.worker import SiteWorker, prepare_process
 
 
 @dataclass(slots=True)
@@ -87,5 +85,5 @@ class DroppingSite(Site):
 
 def open_dropping_worker(settings: dict[str, str], owner: str) -> SiteWorker:
     """Become such a worker, in the process that calls this (see `engines.WorkerSpec`)."""
-    pa.set_cpu_count(1)
+    prepare_process()
     return SiteWorker(DroppingSite(WorkerSettings.from_map(settings)), owner)

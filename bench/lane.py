@@ -33,7 +33,7 @@ class Lane:
         command = [sys.executable, "-m", module, *arguments]
         process = subprocess.Popen(
             command,
-            env={**environment},
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -146,12 +146,10 @@ def run(cases: Sequence[Case], terms: Terms, console: Console, folder: Path) -> 
         started = time.monotonic()
         try:
             result = case.measure(replace(terms, scale=terms.scale * share))
-        except CommandError as exc:  # it says why by itself
-            console.print(str(exc), markup=False, highlight=False)
-            broken.append(case.name)
-            continue
-        except Exception:  # noqa: BLE001 - one broken case does not hide the others
-            console.print(traceback.format_exc(), markup=False, highlight=False)
+        except Exception as exc:  # noqa: BLE001 - one broken case does not hide the others
+            # A command says why by itself.
+            told = str(exc) if isinstance(exc, CommandError) else traceback.format_exc()
+            console.print(told, markup=False, highlight=False)
             broken.append(case.name)
             continue
         found = result.to_json(place)

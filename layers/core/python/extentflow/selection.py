@@ -16,7 +16,9 @@ out, as Hadoop, Hive and Spark do: _SUCCESS markers, checksums, what a job has n
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Self
 
+from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.names import hidden
 from extentflow.errors import Misconfigured, ObjectGone
 from extentflow.model import ObjectVersion
@@ -32,6 +34,11 @@ class Territory:
     connector: str
     bucket: str
     prefix: str = ""
+
+    @classmethod
+    def of(cls, config: ConnectorConfig) -> Self:
+        """Return a connector's territory."""
+        return cls(config.name, config.bucket, config.prefix)
 
     def key(self, address: str) -> str:
         """Return the key (or key pattern) that `address` names in this territory.

@@ -214,7 +214,7 @@ def selected(
     site: Site, config: ConnectorConfig, revision: int, addresses: list[str] | None
 ) -> Iterator[ObjectVersion]:
     """Yield the pinned objects that the addresses mean, each once."""
-    territory = Territory(config.name, config.bucket, config.prefix)
+    territory = Territory.of(config)
     hidden: set[str] = set()
     yield from select_all(site.store(config, revision), territory, addresses or (), hidden.add)
     if hidden:
@@ -307,7 +307,7 @@ def _show_table(report: RunReport) -> None:
 
 
 def _place(config: ConnectorConfig) -> str:
-    return Territory(config.name, config.bucket, config.prefix).uri(config.prefix)
+    return Territory.of(config).uri(config.prefix)
 
 
 def extents(job: JobReport) -> str:

@@ -85,8 +85,7 @@ class KnownTopics:
             leaders = self._ask(producer, topic)
         # One that has no leader would hold back the whole transaction, until it fails.
         available = [number for number, leader in leaders.items() if leader >= 0] or list(leaders)
-        same = before is not None and before.open == available
-        turns = before.turns if before is not None and same else Turns(available)
+        turns = before.turns if before and before.open == available else Turns(available)
         return _Known(len(leaders), available, turns, self._now())
 
     def _ask(self, producer: Producer, topic: str) -> dict[int, int]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -75,7 +74,8 @@ class BatchReader(DataSourceReader):
         share = max(1, min(found.most, len(found.tasks)))
         # In turn, so that each partition begins with one of the largest.
         pending = [Pending(tuple(found.tasks[first::share])) for first in range(share)]
-        known = [Known(page) for page in _pages(iter(found.rows))]
+        pages = range(0, len(found.rows), KNOWN_ROWS)
+        known = [Known(tuple(found.rows[first : first + KNOWN_ROWS])) for first in pages]
         return [*(one for one in pending if one.tasks), *known, Last(tuple(found.jobs))]
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
@@ -106,11 +106,6 @@ class BatchReader(DataSourceReader):
         if not isinstance(worker, ReportingWorker):
             raise TypeError(f"another worker than this source's: {worker!r}")
         return worker
-
-
-def _pages(rows: Iterator[Row]) -> Iterator[tuple[Row, ...]]:
-    while page := tuple(islice(rows, KNOWN_ROWS)):
-        yield page
 
 
 def _told(unfit: Sequence[Row]) -> str:

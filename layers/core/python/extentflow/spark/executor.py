@@ -75,14 +75,14 @@ class ReportingWorker(SiteWorker):
         if job.state is JobState.DONE:
             return ()
         items = self._site.ledger.extents(job.id)
-        failed = [receipts.known(job, item) for item in items if item.state is ExtentState.FAILED]
-        return failed or [receipts.whole(job, why)]
+        failed = (item for item in items if item.state is ExtentState.FAILED)
+        rows = [receipts.known(job.id, job.version.uri, item) for item in failed]
+        return rows or [receipts.whole(job, why)]
 
     def _announce(self, ended: Sequence[Job]) -> None:
-        over = [job for job in ended if not job.state.open]
         try:
             with closing(open_announcements(self._site)) as announcements:
-                announcements.announce(over)
+                announcements.announce(ended)
         except ExtentflowError as exc:
             log.warning("not every job's end was announced; the next query does it: %s", exc)
 

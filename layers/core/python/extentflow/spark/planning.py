@@ -6,11 +6,12 @@ Owns: looking at each job once, and what becomes of one that cannot be cut. Refu
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from extentflow import preflight
+from extentflow.connectors import ConnectorConfig
 from extentflow.engines import Task, pack
 from extentflow.errors import (
     CorruptRecord,
@@ -60,10 +61,10 @@ def plan(options: ReadOptions) -> Plan:
         StoreUnavailable, SinkUnavailable, LedgerUnavailable: listing or registering did not work.
     """
     site = Site(options.settings)
+    config, revision = site.connector(options.connector)
     found = _Found()
-    for job in _jobs(site, options):
-        _look(site, _standing(site, job, replay=options.replay), found)
-    config, _ = site.connector(options.connector)
+    for job in _jobs(site, options, config, revision):
+        _look(site, *_standing(site, job, replay=options.replay), found)
     slots = options.settings.exactly_once_slots
     return Plan(
         tasks=pack(found.pending, found.ordered.__getitem__, options.parallelism),
@@ -73,12 +74,13 @@ def plan(options: ReadOptions) -> Plan:
     )
 
 
-def _jobs(site: Site, options: ReadOptions) -> Iterator[Job]:
+def _jobs(
+    site: Site, options: ReadOptions, config: ConnectorConfig, revision: int
+) -> Iterator[Job]:
     """Yield a job per object, new or as it stands."""
-    config, revision = site.connector(options.connector)
     preflight.require_running(site.ledger, config.name)
     site.require_app()
-    territory = Territory(config.name, config.bucket, config.prefix)
+    territory = Territory.of(config)
     versions = list(select_all(site.store(config, revision), territory, options.addresses))
     preflight.check(config, site.broker, versions)
     planner = site.planner()
@@ -86,17 +88,24 @@ def _jobs(site: Site, options: ReadOptions) -> Iterator[Job]:
         yield planner.admit(site.intake(config, revision, version, options.parallelism))
 
 
-def _standing(site: Site, job: Job, *, replay: bool) -> Job:
-    """Return a job that is planned and closed as far as it goes; what FAILED is pending again."""
+def _standing(site: Site, job: Job, *, replay: bool) -> tuple[Job, list[ExtentItem]]:
+    """Return a job that is planned and closed as far as it goes, and its final extents.
+
+    What FAILED is pending again.
+    """
+    final: list[ExtentItem] | None = None
     try:
         job = _planned(site, job)
-        if replay and (job.state is JobState.FAILED or (job.state.open and _failed(site, job))):
-            return _planned(site, site.planner().replay(job))
+        final = _final(site, job)
+        failed = any(item.state is ExtentState.FAILED for item in final)
+        if replay and (job.state is JobState.FAILED or (job.state.open and failed)):
+            final = None
+            job = _planned(site, site.planner().replay(job))
     except StoreUnavailable as exc:
         log.warning("%s is not planned yet: %s", job.version.uri, exc)
     except ProgressUnknown as exc:
         log.warning("%s is not replayed: %s", job.version.uri, exc)
-    return job
+    return job, _final(site, job) if final is None else final
 
 
 def _planned(site: Site, job: Job) -> Job:
@@ -104,36 +113,35 @@ def _planned(site: Site, job: Job) -> Job:
     return site.ledger.close(job.id) if job.state is JobState.RUNNING else job
 
 
-def _failed(site: Site, job: Job) -> bool:
-    return any(item.state is ExtentState.FAILED for item in site.ledger.extents(job.id))
+def _final(site: Site, job: Job) -> list[ExtentItem]:
+    return [item for item in site.ledger.extents(job.id) if item.state.final]
 
 
-def _look(site: Site, job: Job, found: _Found) -> None:
+def _look(site: Site, job: Job, final: Sequence[ExtentItem], found: _Found) -> None:
     """Note a job's pending extents and the rows of the others."""
-    final = {item.ordinal: item for item in site.ledger.extents(job.id) if item.state.final}
-    pending, why = _pending(site, job, final)
-    job = site.ledger.job(job.id) or job  # it may have ended while it was cut
+    job, pending, why = _pending(site, job, {item.ordinal for item in final})
     found.ordered[job.id] = job.ordered
     found.pending += pending
-    found.rows += [receipts.known(job, item) for item in final.values()]
+    found.rows += [receipts.known(job.id, job.version.uri, item) for item in final]
     complete = job.state is JobState.DONE  # an empty object has neither extents nor a row
     if not pending and not final and not complete:
         found.rows.append(receipts.whole(job, why))
 
 
-def _pending(site: Site, job: Job, final: dict[int, ExtentItem]) -> tuple[list[Extent], str]:
-    """Return the extents that are not final, or why they are not known."""
+def _pending(site: Site, job: Job, final: Collection[int]) -> tuple[Job, list[Extent], str]:
+    """Return a job with the extents that are not final, or why they are not known.
+
+    One that cannot be cut has ended.
+    """
     if job.state is not JobState.RUNNING:
-        return [], "its store was away" if job.state is JobState.PLANNING else ""
+        return job, [], "its store was away" if job.state is JobState.PLANNING else ""
     try:
         extents = site.planner().extents(job)
-        return [extent for extent in extents if extent.ordinal not in final], ""
+        return job, [extent for extent in extents if extent.ordinal not in final], ""
     except ObjectChanged as exc:
-        site.ledger.end(job.id, JobState.SUPERSEDED, reason(exc))
-        return [], reason(exc)
+        return site.ledger.end(job.id, JobState.SUPERSEDED, reason(exc)), [], reason(exc)
     except (Permanent, CorruptRecord) as exc:
-        site.ledger.end(job.id, JobState.FAILED, reason(exc))
-        return [], reason(exc)
+        return site.ledger.end(job.id, JobState.FAILED, reason(exc)), [], reason(exc)
     except StoreUnavailable as exc:
         log.warning("%s cannot be cut now: %s", job.version.uri, exc)
-        return [], reason(exc)
+        return job, [], reason(exc)

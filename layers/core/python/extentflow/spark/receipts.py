@@ -17,6 +17,8 @@ Owns: columns. Refuses to know: who delivers, when.
     reason     string   why it is not DONE
 """
 
+from typing import NamedTuple
+
 from pyspark.sql.types import (
     DataType,
     DoubleType,
@@ -30,40 +32,68 @@ from pyspark.sql.types import (
 from extentflow.ledger import ExtentItem
 from extentflow.model import Extent, ExtentState, Job, Receipt
 
-Row = tuple[
-    str, str, int | None, int | None, int | None, int, int, int, int, float, str, str | None
-]
 
-_TYPES: dict[str, DataType] = {
-    "job": StringType(),
-    "object": StringType(),
-    "extent": IntegerType(),
-    "start": LongType(),
-    "end": LongType(),
-    "position": LongType(),
-    "records": LongType(),
-    "bad": LongType(),
-    "bytes": LongType(),
-    "seconds": DoubleType(),
-    "state": StringType(),
-    "reason": StringType(),
-}
-COLUMNS = StructType([StructField(name, kind) for name, kind in _TYPES.items()])
+class Row(NamedTuple):
+    """One receipt; Spark matches its members to COLUMNS by place."""
+
+    job: str
+    object: str
+    extent: int | None
+    start: int | None
+    end: int | None
+    position: int
+    records: int
+    bad: int
+    bytes: int
+    seconds: float
+    state: str
+    reason: str | None
+
+
+_TEXT, _WHOLE = StringType(), LongType()
+_TYPES: tuple[DataType, ...] = (
+    *(_TEXT, _TEXT, IntegerType()),
+    *(_WHOLE, _WHOLE, _WHOLE, _WHOLE, _WHOLE, _WHOLE, DoubleType()),
+    *(_TEXT, _TEXT),
+)
+COLUMNS = StructType(
+    [StructField(name, kind) for name, kind in zip(Row._fields, _TYPES, strict=True)]
+)
 
 
 def is_ours(schema: StructType) -> bool:
     """Return whether a schema has our columns, in our order; rows are matched by place."""
-    return [(field.name, field.dataType) for field in schema] == list(_TYPES.items())
+    return [(field.name, field.dataType) for field in schema] == [
+        (field.name, field.dataType) for field in COLUMNS
+    ]
 
 
 def is_done(row: Row) -> bool:
     """Return whether a row's extent is DONE."""
-    return row[-2] == ExtentState.DONE.value
+    return row.state == ExtentState.DONE.value
 
 
 def told(row: Row) -> str:
     """Return in words what is not DONE."""
-    return f"{row[1]}: {row[-2]}: {row[-1] or 'no reason is known'}"
+    return f"{row.object}: {row.state}: {row.reason or 'no reason is known'}"
+
+
+def known(job: str, uri: str, item: ExtentItem) -> Row:
+    """Return the row of an extent as the ledger has it."""
+    return Row(
+        job,
+        uri,
+        item.ordinal,
+        item.start,
+        item.end,
+        item.position,
+        item.records,
+        item.bad,
+        bytes=0,
+        seconds=0.0,
+        state=item.state.value,
+        reason=item.error or None,
+    )
 
 
 def delivered(extent: Extent, receipt: Receipt, item: ExtentItem, job: Job | None) -> Row:
@@ -71,41 +101,18 @@ def delivered(extent: Extent, receipt: Receipt, item: ExtentItem, job: Job | Non
 
     `item` is how the ledger has it now, `job` the job that ended before the extent did.
     """
-    return (
-        extent.job,
-        extent.version.uri,
-        extent.ordinal,
-        extent.start,
-        extent.end,
-        item.position,
-        item.records,
-        item.bad,
-        receipt.bytes_read,
-        receipt.seconds,
-        job.state.value if job is not None else item.state.value,
-        receipt.reason or item.error or None,
-    )
-
-
-def known(job: Job, item: ExtentItem) -> Row:
-    """Return the row of an extent that was final before."""
-    return (
-        job.id,
-        job.version.uri,
-        item.ordinal,
-        item.start,
-        item.end,
-        item.position,
-        item.records,
-        item.bad,
-        0,
-        0.0,
-        item.state.value,
-        item.error or None,
+    row = known(extent.job, extent.version.uri, item)
+    return row._replace(
+        start=extent.start,
+        end=extent.end,
+        bytes=receipt.bytes_read,
+        seconds=receipt.seconds,
+        state=row.state if job is None else job.state.value,
+        reason=receipt.reason or row.reason,
     )
 
 
 def whole(job: Job, why: str = "") -> Row:
     """Return the one row of a job that has no extents, or whose extents could not be found out."""
     reason = why or job.reason or None
-    return (job.id, job.version.uri, None, None, None, 0, 0, 0, 0, 0.0, job.state.value, reason)
+    return Row(job.id, job.version.uri, None, None, None, 0, 0, 0, 0, 0.0, job.state.value, reason)
