@@ -99,9 +99,11 @@ class Dropped:
         self.body_bytes += sum(map(len, bodies))
         self.largest_page = max(self.largest_page, len(bodies))
 
-    def receive(self, *, wait_seconds: float = 0.0, hide_seconds: float = 30.0) -> list[Message]:
+    def receive(
+        self, *, wait_seconds: float = 0.0, hide_seconds: float = 30.0, most: int = 10
+    ) -> list[Message]:
         """See `Queue.receive`."""
-        _ = wait_seconds, hide_seconds
+        _ = wait_seconds, hide_seconds, most
         return []
 
     def delete(self, message: Message) -> None:

@@ -9,8 +9,8 @@ from tests.infra.conftest import Templates
 from tests.support.synthesis import FUNCTIONS, PLAIN, Bench, environment, function, of_type
 
 from extentflow.errors import Misconfigured
-from extentflow.settings import load
-from extentflow.wiring.functions import HIDE_SECONDS
+from extentflow.settings import WorkerSettings, load
+from extentflow.wiring.functions import HIDDEN_LEASES
 
 DAY = 86_400
 QUEUE = "AWS::SQS::Queue"
@@ -39,7 +39,8 @@ def test_messages_are_kept_for_four_days_and_dead_ones_for_fourteen(
 
     assert queue["MessageRetentionPeriod"] == 4 * DAY
     assert dead["MessageRetentionPeriod"] == 14 * DAY
-    assert queue["VisibilityTimeout"] == HIDE_SECONDS == 180
+    lease = WorkerSettings(bootstrap_servers="any:1").lease_seconds
+    assert queue["VisibilityTimeout"] == HIDDEN_LEASES * lease == 180
     assert queue["RedrivePolicy"]["maxReceiveCount"] == 100
     assert queue["RedrivePolicy"]["deadLetterTargetArn"]["Fn::GetAtt"][0] == variable(
         plain, f"EXTENTFLOW_{kind}_DLQ_URL"

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 FUNCTION = Path(__file__).parents[2] / "functions" / "reconciler"
-QUEUES = ("arrivals_queue_url", "arrivals_dlq_url", "extents_queue_url", "extents_dlq_url")
 LINES = numbered_lines("line-", 20_000)
 
 
@@ -54,9 +53,7 @@ def queued(
 ) -> Delivery:
     """Give a delivery queues of its own, and a connector without any event source."""
     monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", queues.endpoint("sqs"))
-    for field in QUEUES:
-        name = f"{delivery.name}-{field.replace('_', '-')}"
-        delivery.changes[field] = sqs.create_queue(QueueName=name)["QueueUrl"]
+    delivery.make_queues(sqs)
     delivery.connector({"extent.bytes": "64KiB"})
     return delivery
 

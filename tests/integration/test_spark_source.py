@@ -1,12 +1,10 @@
 """`spark.read.format("extentflow")`: reading receipts delivers, exactly once."""
 
-import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
@@ -15,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from tests.integration.faultproxy import Delay, FaultProxy
 from tests.support.delivery import Delivery, eventually, joined, numbered_lines
+from tests.support.spark import kill_python_workers
 
 from extentflow.engines import spark as engine
 from extentflow.ledger import ConnectorState
@@ -228,17 +227,3 @@ def max_message_bytes(delivery: Delivery, size: int) -> None:
     topic = ConfigResource(ResourceType.TOPIC, delivery.topic, incremental_configs=[entry])
     for future in admin.incremental_alter_configs([topic]).values():
         future.result(timeout=30)
-
-
-def kill_python_workers() -> int:
-    """End the processes in which Spark's tasks run; their daemon starts others."""
-    killed = 0
-    for process in psutil.Process().children(recursive=True):
-        try:
-            parent = process.parent()
-            if parent and "pyspark.daemon" in parent.cmdline():
-                process.send_signal(signal.SIGKILL)
-                killed += 1
-        except psutil.NoSuchProcess:
-            continue
-    return killed

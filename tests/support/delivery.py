@@ -29,10 +29,12 @@ from extentflow.model import Extent, Job, ObjectVersion, Receipt
 from extentflow.settings import WorkerSettings, variable
 from extentflow.sink.reader import Delivered, read_committed
 from extentflow.wiring import Site, open_engine, parse_connector
+from extentflow.wiring.functions import QUEUES
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sqs import SQSClient
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "extentflow"
 LEASE_SECONDS = 3.0
@@ -153,6 +155,12 @@ class Delivery:
         created = admin.create_topics([NewTopic(name, partitions, 1)])[name]
         created.result(timeout=30)
         return name
+
+    def make_queues(self, sqs: "SQSClient") -> None:
+        """Make queues of its own, before its settings are first looked at."""
+        for setting in QUEUES:
+            name = f"{self.name}-{setting.replace('_', '-')}"
+            self.changes[setting] = sqs.create_queue(QueueName=name)["QueueUrl"]
 
     def put(self, label: str, body: bytes) -> str:
         """Store an object; return its key."""

@@ -3,7 +3,7 @@
 import pytest
 
 from extentflow.errors import Misconfigured
-from extentflow.spark.source import ReadOptions
+from extentflow.spark.options import ReadOptions
 
 ENVIRON = {"EXTENTFLOW_BOOTSTRAP_SERVERS": "env:9092", "EXTENTFLOW_APP_ID": "shop"}
 

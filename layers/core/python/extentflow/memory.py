@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 ARENAS = 1
-LARGEST_POOLED_BYTES = 32 << 20  # the most that glibc takes
+LARGEST_POOLED_BYTES = 4 << 20
 MOST_KEPT_BYTES = 64 << 20
 
 # malloc.h of glibc

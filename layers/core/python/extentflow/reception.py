@@ -123,90 +123,12 @@ def _never() -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Reception:
-    """Turns arrivals into jobs.
-
-    `start` plans a job and sends its extents; `kept` holds for people what was not understood, and
-    what no connector wants. `arrivals` is where messages come from: an arrival that waits for days
-    goes there again. `announce` is given a message's jobs: some end when they are planned. `late`
-    says that there is no time to begin with another arrival or connector.
-    """
+class Admission:
+    """Turns an arrival into jobs. `start` plans one, and sends its extents where that is done."""
 
     surroundings: Surroundings
     planner: Planner
     start: Callable[[Job], Job]
-    kept: Queue
-    arrivals: Queue
-    announce: Callable[[Sequence[Job]], object] = lambda _jobs: None
-    late: Callable[[], bool] = _never
-
-    def take(self, body: str, *, received: int = 1) -> list[Received]:
-        """Deal with one message of the arrivals queue, of any dialect; harmless when repeated.
-
-        `received` counts its deliveries: before they can end it, those of its arrivals that only
-        wait for paused connectors go on as messages of their own, and the rest of it is over. So do
-        those that there is no time for, and what would have come again: a message that began with
-        the same ones each time would never come to its end.
-
-        Raises:
-            NotYet: a connector is paused, time ran out for the only arrival, or something is
-                away; everything else in the message was dealt with.
-            QueueUnavailable, Misconfigured: what goes on, or what is to be kept for people, could
-                not be sent.
-        """
-        news = news_of(body)
-        for ignored in (*news.ignored, *news.tests):
-            log.info("nothing to do for %s", ignored)
-        dealt = _Dealt(kept=[(one.document or body, str(one)) for one in news.unreadable])
-        rest = self._deal_in_time(news.arrivals, dealt, turn=received - 1)
-        if not rest and (dealt.problems or (dealt.paused and received < PAUSED_RECEIVES)):
-            raise NotYet("; ".join(dealt.problems + dealt.paused))
-        # First, for only this may be repeated: what is kept is kept when the message is over.
-        if again := [*dealt.again, *rest]:
-            self.arrivals.send([_body(arrival) for arrival in again])
-        for document, why in dealt.kept:
-            log.warning("kept for people: %s", why)
-            self.kept.send([document], reason=why)
-        self._tell([job for one in dealt.found for job in one.jobs])
-        return dealt.found
-
-    def _deal_in_time(
-        self, arrivals: Sequence[Arrival], dealt: _Dealt, *, turn: int
-    ) -> Sequence[Arrival]:
-        """Deal with arrivals, the first in any case; return those that there is no time for."""
-        for number, arrival in enumerate(arrivals):
-            if number and self.late():
-                log.warning("%d arrivals go on by themselves: no time", len(arrivals) - number)
-                return arrivals[number:]
-            self._deal(arrival, dealt, turn)
-        return ()
-
-    def _deal(self, arrival: Arrival, dealt: _Dealt, turn: int) -> None:
-        """Receive one arrival of a message, and note what is still to be done about it."""
-        try:
-            received, errors = self._each(arrival, turn, self.late)
-        except ExtentflowError as exc:
-            received, errors = Received(), [exc]
-        problems = [str(error) for error in errors if isinstance(error, _AGAIN)]
-        problems += [f"job {job.id} is PLANNING" for job in received.jobs if _unplanned(job)]
-        final = [reason(error) for error in errors if not isinstance(error, _AGAIN)]
-        final += [_unread(arrival, received.elsewhere)] if received.unmatched else []
-        dealt.found.append(received)
-        dealt.problems += problems
-        if received.waiting:
-            dealt.paused += [f"connector {name} is PAUSED" for name in received.waiting] + final
-        if problems or received.waiting:
-            dealt.again.append(arrival)
-        if final and not problems:
-            dealt.kept.append((_body(arrival), "; ".join(final)))
-
-    def _tell(self, jobs: Sequence[Job]) -> None:
-        try:
-            self.announce(jobs)
-        except ExtentflowError as exc:
-            log.warning("ends of jobs are announced later: %s", exc)
-        except Exception:  # what was kept for people must not be kept twice
-            log.exception("ends of jobs are announced later: unexpected error")
 
     def receive(self, arrival: Arrival) -> Received:
         """Register and start a job per connector that wants the object; harmless when repeated.
@@ -297,6 +219,90 @@ class Reception:
             log.exception("%s: unexpected error", job.version.uri)
             what = f"{job.version.uri}: unexpected {type(exc).__name__}: {exc}"
             return self.planner.ledger.end(job.id, JobState.FAILED, what)
+
+
+@dataclass(frozen=True, slots=True)
+class Reception(Admission):
+    """Turns messages of arrivals into jobs.
+
+    `kept` holds for people what was not understood, and what no connector wants. `arrivals` is
+    where messages come from: an arrival that waits for days goes there again. `announce` is given a
+    message's jobs: some end when they are planned. `late` says that there is no time to begin with
+    another arrival or connector.
+    """
+
+    kept: Queue
+    arrivals: Queue
+    announce: Callable[[Sequence[Job]], object] = lambda _jobs: None
+    late: Callable[[], bool] = _never
+
+    def take(self, body: str, *, received: int = 1) -> list[Received]:
+        """Deal with one message of the arrivals queue, of any dialect; harmless when repeated.
+
+        `received` counts its deliveries: before they can end it, those of its arrivals that only
+        wait for paused connectors go on as messages of their own, and the rest of it is over. So do
+        those that there is no time for, and what would have come again: a message that began with
+        the same ones each time would never come to its end.
+
+        Raises:
+            NotYet: a connector is paused, time ran out for the only arrival, or something is
+                away; everything else in the message was dealt with.
+            QueueUnavailable, Misconfigured: what goes on, or what is to be kept for people, could
+                not be sent.
+        """
+        news = news_of(body)
+        for ignored in (*news.ignored, *news.tests):
+            log.info("nothing to do for %s", ignored)
+        dealt = _Dealt(kept=[(one.document or body, str(one)) for one in news.unreadable])
+        rest = self._deal_in_time(news.arrivals, dealt, turn=received - 1)
+        if not rest and (dealt.problems or (dealt.paused and received < PAUSED_RECEIVES)):
+            raise NotYet("; ".join(dealt.problems + dealt.paused))
+        # First, for only this may be repeated: what is kept is kept when the message is over.
+        if again := [*dealt.again, *rest]:
+            self.arrivals.send([_body(arrival) for arrival in again])
+        for document, why in dealt.kept:
+            log.warning("kept for people: %s", why)
+            self.kept.send([document], reason=why)
+        self._tell([job for one in dealt.found for job in one.jobs])
+        return dealt.found
+
+    def _deal_in_time(
+        self, arrivals: Sequence[Arrival], dealt: _Dealt, *, turn: int
+    ) -> Sequence[Arrival]:
+        """Deal with arrivals, the first in any case; return those that there is no time for."""
+        for number, arrival in enumerate(arrivals):
+            if number and self.late():
+                log.warning("%d arrivals go on by themselves: no time", len(arrivals) - number)
+                return arrivals[number:]
+            self._deal(arrival, dealt, turn)
+        return ()
+
+    def _deal(self, arrival: Arrival, dealt: _Dealt, turn: int) -> None:
+        """Receive one arrival of a message, and note what is still to be done about it."""
+        try:
+            received, errors = self._each(arrival, turn, self.late)
+        except ExtentflowError as exc:
+            received, errors = Received(), [exc]
+        problems = [str(error) for error in errors if isinstance(error, _AGAIN)]
+        problems += [f"job {job.id} is PLANNING" for job in received.jobs if _unplanned(job)]
+        final = [reason(error) for error in errors if not isinstance(error, _AGAIN)]
+        final += [_unread(arrival, received.elsewhere)] if received.unmatched else []
+        dealt.found.append(received)
+        dealt.problems += problems
+        if received.waiting:
+            dealt.paused += [f"connector {name} is PAUSED" for name in received.waiting] + final
+        if problems or received.waiting:
+            dealt.again.append(arrival)
+        if final and not problems:
+            dealt.kept.append((_body(arrival), "; ".join(final)))
+
+    def _tell(self, jobs: Sequence[Job]) -> None:
+        try:
+            self.announce(jobs)
+        except ExtentflowError as exc:
+            log.warning("ends of jobs are announced later: %s", exc)
+        except Exception:  # what was kept for people must not be kept twice
+            log.exception("ends of jobs are announced later: unexpected error")
 
 
 def wants(config: ConnectorConfig, arrival: Arrival) -> bool:

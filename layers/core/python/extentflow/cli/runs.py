@@ -4,8 +4,7 @@ Owns: these commands, signals, the report of a run. Refuses to know: how an engi
 """
 
 import os
-import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Annotated, Any
@@ -17,6 +16,7 @@ from extentflow.cli import output
 from extentflow.cli.options import AsJson, Cores, EngineName, Master
 from extentflow.cli.progress import RunProgress
 from extentflow.cli.redriving import redrive_all
+from extentflow.cli.signals import signals_stop
 from extentflow.connectors import ConnectorConfig
 from extentflow.engines import Engine
 from extentflow.errors import CorruptRecord, Misconfigured, Permanent
@@ -229,7 +229,7 @@ def _driver(site: Site, name: str, engine: Engine) -> Iterator[Run]:
     """Yield a run on an engine: signals stop it, its progress is shown, ends of jobs are told."""
     with (
         closing(open_announcements(site)) as announcements,
-        _signals_stop(engine) as stopped,
+        signals_stop(engine.stop) as stopped,
         RunProgress(output.err) as progress,
     ):
         yield Run(
@@ -241,31 +241,6 @@ def _driver(site: Site, name: str, engine: Engine) -> Iterator[Run]:
             stopped,
             announcements.announce,
         )
-
-
-@contextmanager
-def _signals_stop(engine: Engine) -> Iterator[Callable[[], bool]]:
-    """Let SIGINT and SIGTERM stop an engine; yield the question whether one did.
-
-    A second signal ends the process at once.
-    """
-    stopped = False
-
-    def on_signal(_number: int, _frame: object) -> None:
-        nonlocal stopped
-        stopped = True
-        for number in before:
-            signal.signal(number, signal.SIG_DFL)
-        output.err.print("stopping: committing or aborting what is under way")
-        engine.stop()
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, on_signal) for number in numbers}
-    try:
-        yield lambda: stopped
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _show(report: RunReport, *, as_json: bool) -> None:

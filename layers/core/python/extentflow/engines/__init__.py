@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from extentflow.errors import (
     ExtentflowError,
@@ -44,20 +44,31 @@ class Task:
         return sum(extent.end - extent.start for extent in self.extents)
 
 
+class Resident(Protocol):
+    """What stays in a process for as long as it lives."""
+
+    def close(self) -> None:
+        """Release slot and clients."""
+        ...
+
+
+R_co = TypeVar("R_co", bound=Resident, covariant=True)
+
+
 @dataclass(frozen=True, slots=True)
-class WorkerSpec:
+class WorkerSpec(Generic[R_co]):
     """How a process far away becomes a worker; everything in it can be pickled.
 
     `open(settings, owner)` is a module-level function that returns a worker; `owner` begins with
     `run`, so that the run's driver can take over what its workers leave behind.
     """
 
-    open: Callable[[dict[str, str], str], "Worker"]
+    open: Callable[[dict[str, str], str], R_co]
     settings: dict[str, str]
     run: str
 
 
-class Worker(Protocol):
+class Worker(Resident, Protocol):
     """One process that runs extents; producer, slot, clients and footers live as long as it."""
 
     def run(self, extent: Extent) -> Receipt:
@@ -66,10 +77,6 @@ class Worker(Protocol):
 
     def stop(self) -> None:
         """Ask the extent in work to commit and hand back at the next chunk."""
-        ...
-
-    def close(self) -> None:
-        """Release slot and clients."""
         ...
 
 

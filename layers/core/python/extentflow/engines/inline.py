@@ -54,7 +54,9 @@ class _Member:
 class InlineEngine:
     """Runs tasks on `cores` processes. `evict(owner)` settles the slot of a dead worker."""
 
-    def __init__(self, spec: WorkerSpec, *, cores: int, evict: Callable[[str], int]) -> None:
+    def __init__(
+        self, spec: WorkerSpec[Worker], *, cores: int, evict: Callable[[str], int]
+    ) -> None:
         self._spec = spec
         self._cores = max(1, cores)
         self._evict = evict
@@ -174,7 +176,7 @@ class InlineEngine:
             queue.appendleft(Task(tuple(member.todo)))
 
 
-def _main(spec: WorkerSpec, owner: str, pipe: Connection) -> None:
+def _main(spec: WorkerSpec[Worker], owner: str, pipe: Connection) -> None:
     """Be a worker process until the pipe says None or closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

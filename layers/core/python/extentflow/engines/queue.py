@@ -107,7 +107,7 @@ class QueueWorker:
             return Answer(self._delay(message))
 
     def _handle(self, message: Message) -> Answer:
-        extent = _read(message.body)
+        extent = read_extent(message.body)
         if extent is None:
             return self._bury(message, "not an extent of schema version 1; it was not read")
         try:
@@ -213,7 +213,8 @@ class QueueWorker:
         return bound * (0.5 + self.random.random() / 2)
 
 
-def _read(body: str) -> Extent | None:
+def read_extent(body: str) -> Extent | None:
+    """Return the extent that a message asks for; None where it asks for none that could be."""
     try:
         extent = Extent.from_message(json.loads(body))
     except (ValueError, KeyError, TypeError, RecursionError) as exc:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.resources import as_file, files
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from py4j.protocol import Py4JError
@@ -30,11 +31,13 @@ from pyspark import SparkConf, SparkContext
 from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
 
-from extentflow.engines import Task, Watch, Worker, WorkerSpec
+from extentflow.engines import Resident, Task, Watch, Worker, WorkerSpec
 from extentflow.errors import ExtentflowError, Misconfigured, Permanent, Retryable
 from extentflow.model import Receipt
 
 log = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Resident)
 
 TASK_FAILURES = 4
 POLL_SECONDS = 0.5
@@ -50,7 +53,7 @@ QUIET = {
 }
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
-_worker: tuple[int, WorkerSpec, Worker] | None = None
+_worker: tuple[int, WorkerSpec[Any], Any] | None = None
 
 
 class SparkRunFailed(Retryable):
@@ -112,7 +115,7 @@ class SparkEngine:
 
     def __init__(
         self,
-        spec: WorkerSpec,
+        spec: WorkerSpec[Worker],
         sc: SparkContext,
         *,
         most: int,
@@ -220,7 +223,7 @@ def _follow(receipts: object, over: threading.Event, watch: Watch) -> None:
         seen = count
 
 
-def _run_partition(spec: WorkerSpec, receipts: object, tasks: Iterator[Task]) -> None:
+def _run_partition(spec: WorkerSpec[Worker], receipts: object, tasks: Iterator[Task]) -> None:
     """Run on an executor, in a Python worker: every extent of every task, one after the other."""
     worker = this_worker(spec)
     for task in tasks:
@@ -228,17 +231,19 @@ def _run_partition(spec: WorkerSpec, receipts: object, tasks: Iterator[Task]) ->
             receipts.add([worker.run(extent)])  # type: ignore[attr-defined]
 
 
-def this_worker(spec: WorkerSpec) -> Worker:
+def this_worker(spec: WorkerSpec[R]) -> R:
     """Return the worker of this Python process, made at first use and kept for later tasks."""
     global _worker  # noqa: PLW0603 - the process is the scope: Spark reuses it from task to task
     pid = os.getpid()
     if _worker is not None:
         if _worker[:2] == (pid, spec):
-            return _worker[2]
+            known: R = _worker[2]
+            return known
         if _worker[0] == pid:
             _worker[2].close()
-    _worker = (pid, spec, spec.open(spec.settings, f"{spec.run}/{uuid4().hex}"))
-    return _worker[2]
+    opened = spec.open(spec.settings, f"{spec.run}/{uuid4().hex}")
+    _worker = (pid, spec, opened)
+    return opened
 
 
 def _translated(exc: Exception) -> ExtentflowError:

@@ -36,6 +36,9 @@ class Depth:
     delayed: int = 0
 
 
+BATCH_MESSAGES = 10
+
+
 class Queue(Protocol):
     """One queue. Every method may raise QueueUnavailable; Misconfigured where it is missing."""
 
@@ -43,8 +46,17 @@ class Queue(Protocol):
         """Return when every message was accepted; a repeated call may send some of them twice."""
         ...
 
-    def receive(self, *, wait_seconds: float = 0.0, hide_seconds: float = 30.0) -> list[Message]:
-        """Return up to ten messages, hidden from others for `hide_seconds`; none when none came."""
+    def receive(
+        self,
+        *,
+        wait_seconds: float = 0.0,
+        hide_seconds: float = 30.0,
+        most: int = BATCH_MESSAGES,
+    ) -> list[Message]:
+        """Return up to `most` messages, ten at most, hidden from others for `hide_seconds`.
+
+        None when none came.
+        """
         ...
 
     def delete(self, message: Message) -> None:

@@ -15,10 +15,10 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from extentflow.aws.batches import BATCH_BYTES, BATCH_ENTRIES, Persistence, batches
+from extentflow.aws.batches import BATCH_BYTES, Persistence, batches
 from extentflow.clock import Clock
 from extentflow.errors import Misconfigured, QueueUnavailable
-from extentflow.queues import Depth, Message
+from extentflow.queues import BATCH_MESSAGES, Depth, Message
 from extentflow.queues.sqs_refusals import PASSING_CODES, STALE_CODES, code, translated
 
 if TYPE_CHECKING:
@@ -79,12 +79,18 @@ class SqsQueue:
             if left := self._persistence.send(batch, self._send):
                 raise QueueUnavailable(f"{self.url}: {len(left)} messages were not accepted")
 
-    def receive(self, *, wait_seconds: float = 0.0, hide_seconds: float = 30.0) -> list[Message]:
+    def receive(
+        self,
+        *,
+        wait_seconds: float = 0.0,
+        hide_seconds: float = 30.0,
+        most: int = BATCH_MESSAGES,
+    ) -> list[Message]:
         """Poll once, as `Queue.receive`."""
         with translated(self.url, "receiving"):
             answer = self._client.receive_message(
                 QueueUrl=self.url,
-                MaxNumberOfMessages=BATCH_ENTRIES,
+                MaxNumberOfMessages=most,
                 WaitTimeSeconds=min(LONGEST_POLL_SECONDS, math.ceil(wait_seconds)),
                 VisibilityTimeout=_whole(hide_seconds, LONGEST_HIDE_SECONDS),
                 MessageSystemAttributeNames=["ApproximateReceiveCount", "SentTimestamp"],

@@ -9,7 +9,10 @@
 Every query on `receipts` plans the objects on the driver, delivers on the executors what is not
 delivered yet, and returns a row per extent. What is DONE is only reported: an action that is
 executed twice, a task that Spark repeats or runs twice, delivers nothing twice. Rows of the objects
-never pass through the JVM; only receipts do. `source` lists options, `receipts` columns.
+never pass through the JVM; only receipts do. `options` lists options, `receipts` columns.
+
+`spark.readStream.format("extentflow").load()` does so continuously: it drains the extents queue, or
+looks after connectors where there is no queue (`streaming`). Its checkpoint holds no progress.
 
 Owns: making the source known to a session. Refuses to know: planning, delivering.
 """

@@ -32,7 +32,7 @@ from extentflow.spark.planning import plan
 from extentflow.spark.receipts import Row
 
 if TYPE_CHECKING:
-    from extentflow.spark.source import ReadOptions
+    from extentflow.spark.options import ReadOptions
 
 KNOWN_ROWS = 4_096
 SHOWN = 3
@@ -102,10 +102,7 @@ class BatchReader(DataSourceReader):
         return (row for row in rows if self._options.permissive or receipts.is_done(row))
 
     def _worker(self) -> ReportingWorker:
-        worker = this_worker(self._spec)
-        if not isinstance(worker, ReportingWorker):
-            raise TypeError(f"another worker than this source's: {worker!r}")
-        return worker
+        return this_worker(self._spec)
 
 
 def _told(unfit: Sequence[Row]) -> str:

@@ -1,4 +1,4 @@
-"""What executors do for the data source: run extents, tell how the ledger has them, close jobs.
+"""What executors do for a batch query: run extents, tell how the ledger has them, close jobs.
 
 Owns: rows out of runs; that a job is over before its query is. Refuses to know: partitions, modes.
 """
@@ -15,7 +15,8 @@ from extentflow.errors import (
     StoreUnavailable,
     reason,
 )
-from extentflow.model import Extent, ExtentState, Job, JobState
+from extentflow.ledger import Ledger
+from extentflow.model import Extent, ExtentState, Job, JobState, Receipt
 from extentflow.settings import WorkerSettings
 from extentflow.spark import receipts
 from extentflow.spark.receipts import Row
@@ -35,15 +36,9 @@ class ReportingWorker(SiteWorker):
 
     def deliver(self, extent: Extent) -> Row:
         """Run an extent until it is final, or its job is; return its row."""
-        while True:
-            receipt = self.run(extent)
-            item = self._site.ledger.extent(extent.job, extent.ordinal)
-            if item.state.final:
-                return receipts.delivered(extent, receipt, item, None)
-            job = self._site.ledger.job(extent.job)
-            if job is None or not job.state.open:
-                return receipts.delivered(extent, receipt, item, job)
+        while (row := ended_as(self._site.ledger, extent, self.run(extent))) is None:
             log.info("%s was reopened while it was run; running it again", extent.uri)
+        return row
 
     def finish(self, jobs: Iterable[str]) -> list[Row]:
         """Run what is left of jobs, close and announce them; return the rows of what is not DONE.
@@ -85,6 +80,17 @@ class ReportingWorker(SiteWorker):
                 announcements.announce(ended)
         except ExtentflowError as exc:
             log.warning("not every job's end was announced; the next query does it: %s", exc)
+
+
+def ended_as(ledger: Ledger, extent: Extent, receipt: Receipt) -> Row | None:
+    """Return the row of an extent that was run; None while neither it nor its job is over."""
+    item = ledger.extent(extent.job, extent.ordinal)
+    if item.state.final:
+        return receipts.delivered(extent, receipt, item, None)
+    job = ledger.job(extent.job)
+    if job is None or not job.state.open:
+        return receipts.delivered(extent, receipt, item, job)
+    return None
 
 
 def open_reporting_worker(settings: dict[str, str], owner: str) -> ReportingWorker:

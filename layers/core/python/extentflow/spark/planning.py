@@ -29,7 +29,7 @@ from extentflow.spark.receipts import Row
 from extentflow.wiring import Site
 
 if TYPE_CHECKING:
-    from extentflow.spark.source import ReadOptions
+    from extentflow.spark.options import ReadOptions
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from extentflow.errors import QueueUnavailable
-from extentflow.queues import Depth, Message
-
-BATCH_MESSAGES = 10
+from extentflow.queues import BATCH_MESSAGES, Depth, Message
 
 
 @dataclass(slots=True)
@@ -54,18 +52,24 @@ class MemoryQueue:
                 self._kept[number] = _Kept(message, self._clock())
                 self.sent.append(body)
 
-    def receive(self, *, wait_seconds: float = 0.0, hide_seconds: float = 30.0) -> list[Message]:
+    def receive(
+        self,
+        *,
+        wait_seconds: float = 0.0,
+        hide_seconds: float = 30.0,
+        most: int = BATCH_MESSAGES,
+    ) -> list[Message]:
         """See `Queue.receive`; never waits."""
         _ = wait_seconds
         with self._call("receive"):
             now = self._clock()
             found = [kept for kept in self._kept.values() if kept.visible_at <= now]
-            for kept in found[:BATCH_MESSAGES]:
+            for kept in found[:most]:
                 received = kept.message.received + 1
                 handle = f"{kept.message.id}/{received}"
                 kept.message = replace(kept.message, received=received, handle=handle)
                 kept.visible_at = now + hide_seconds
-            return [kept.message for kept in found[:BATCH_MESSAGES]]
+            return [kept.message for kept in found[:most]]
 
     def delete(self, message: Message) -> None:
         """See `Queue.delete`; a delivery that is over deletes nothing."""

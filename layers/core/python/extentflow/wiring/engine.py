@@ -7,7 +7,7 @@ import os
 import shutil
 from uuid import uuid4
 
-from extentflow.engines import Engine, WorkerSpec
+from extentflow.engines import Engine, Worker, WorkerSpec
 from extentflow.engines.inline import InlineEngine
 from extentflow.errors import Misconfigured
 from extentflow.wiring.site import Site
@@ -61,7 +61,9 @@ def _require_java() -> None:
         )
 
 
-def _spark(site: Site, spec: WorkerSpec, cores: int, master: str | None, most: int) -> Engine:
+def _spark(
+    site: Site, spec: WorkerSpec[Worker], cores: int, master: str | None, most: int
+) -> Engine:
     try:
         from extentflow.engines import spark  # noqa: PLC0415 - only Spark users need pyspark
     except ModuleNotFoundError as exc:

@@ -22,7 +22,7 @@ from extentflow.model import ObjectVersion
 from extentflow.planner import Intake
 from extentflow.queues import Queue
 from extentflow.queues.sqs import SqsQueue
-from extentflow.reception import Reception, Unparsed
+from extentflow.reception import Admission, Reception, Unparsed
 from extentflow.reconciliation import Reconciliation, Territory
 from extentflow.settings import WorkerSettings, variable
 from extentflow.wiring.announcing import (
@@ -34,7 +34,8 @@ from extentflow.wiring.announcing import (
 from extentflow.wiring.site import Site
 from extentflow.wiring.worker import work_of
 
-HIDE_SECONDS = 180.0
+HIDDEN_LEASES = 3
+"""A message of the dead is seen again when the next owner of their slot is about to be."""
 QUEUES = ("arrivals_queue_url", "arrivals_dlq_url", "extents_queue_url", "extents_dlq_url")
 # Where files may be listed that somebody is still writing.
 SETTLING = frozenset({"localfile", "ontaps3"})
@@ -99,6 +100,12 @@ def open_reception(
     )
 
 
+def open_admission(site: Site) -> Admission:
+    """Return what makes jobs of objects where nobody sends extents: they are cut, and wait."""
+    planner = site.planner()
+    return Admission(surroundings=SiteSurroundings(site), planner=planner, start=planner.plan)
+
+
 def open_queue_worker(
     site: Site, owner: str, *, seconds_left: Callable[[], float], margin_seconds: float
 ) -> QueueWorker:
@@ -117,7 +124,7 @@ def open_queue_worker(
         dead=queue(site.settings, "extents_dlq_url"),
         ledger=site.ledger,
         random=site.random,
-        hide_seconds=HIDE_SECONDS,
+        hide_seconds=HIDDEN_LEASES * site.settings.lease_seconds,
         renew_seconds=site.settings.lease_seconds / 3,
         ended=unless_late(
             lambda: seconds_left() < ANNOUNCING_SECONDS, open_announcements(site).announce_ended

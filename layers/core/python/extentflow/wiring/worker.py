@@ -26,7 +26,7 @@ class SiteWorker:
         self._stopping = False
         self._slots = site.slots(owner)
         self._renew_seconds = site.settings.lease_seconds / 3
-        self._work = replace(work_of(site, self._slots), stopping=lambda: self._stopping)
+        self._work = replace(work_of(site, self._slots), stopping=self.stopping)
 
     def run(self, extent: Extent) -> Receipt:
         """See `engines.Worker`."""
@@ -36,6 +36,10 @@ class SiteWorker:
     def stop(self) -> None:
         """See `engines.Worker`."""
         self._stopping = True
+
+    def stopping(self) -> bool:
+        """Whether the extent in work shall commit and be handed back; asked at every chunk."""
+        return self._stopping
 
     def close(self) -> None:
         """See `engines.Worker`."""

@@ -1,0 +1,139 @@
+"""The standing query's command line: what drains the queue, or looks after connectors, on Spark.
+
+Owns: this one command line, its lines of progress. Refuses to know: how a query works.
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+from uuid import uuid4
+
+import typer
+
+from extentflow.cli import output, run_command_line
+from extentflow.cli.options import AsJson, Cores, Master
+from extentflow.cli.signals import signals_stop
+from extentflow.errors import Misconfigured
+from extentflow.spark.options import StreamOptions
+from extentflow.spark.query import Service, Terms, Triggered, session
+from extentflow.wiring import Site
+
+Work = Annotated[
+    str,
+    typer.Option(
+        "--work",
+        help="queue: drain the extents queue. listing: find objects and open jobs. auto: the queue "
+        "where extents.queue.url is set.",
+    ),
+]
+OneConnector = Annotated[
+    str | None,
+    typer.Option("--connector", "-c", help="With --work listing: look after this one only."),
+]
+Every = Annotated[
+    float, typer.Option("--every", min=0, help="Seconds from one trigger's begin to the next's.")
+]
+Once = Annotated[
+    bool, typer.Option("--once", help="Deliver what is waiting, then end (trigger availableNow).")
+]
+Most = Annotated[
+    int | None, typer.Option("--max-extents-per-trigger", min=1, help="Default: 1024.")
+]
+Checkpoint = Annotated[
+    str | None,
+    typer.Option(
+        help="Where Spark notes its batches; holds no progress, may be deleted (default: a "
+        "temporary folder)."
+    ),
+]
+Receipts = Annotated[
+    str, typer.Option("--receipts", help="Spark format to write receipts in, such as parquet.")
+]
+ReceiptsOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--receipts-option", help="An option of that format, as path=s3a://shop/receipts."
+    ),
+]
+
+
+def stream(
+    *,
+    work: Work = "auto",
+    connector: OneConnector = None,
+    every: Every = 1.0,
+    once: Once = False,
+    max_extents: Most = None,
+    cores: Cores = None,
+    master: Master = None,
+    checkpoint: Checkpoint = None,
+    receipts: Receipts = "noop",
+    receipts_option: ReceiptsOptions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Deliver continuously, as a fleet of Spark tasks; SIGTERM ends it within five seconds."""
+    run = f"stream-{uuid4().hex[:12]}"
+    given = {
+        "work": work,
+        "connector": connector,
+        "max.extents.per.trigger": max_extents,
+        "parallelism": cores,
+    }
+    options = {name: str(value) for name, value in given.items() if value is not None}
+    sink_options = _pairs(receipts_option or [])
+    settings = StreamOptions.read({**options, "run": run}).settings
+    with session(master, cores) as spark, _folder(checkpoint) as folder:
+        options.setdefault("parallelism", str(spark.sparkContext.defaultParallelism))
+        terms = Terms(
+            run=run,
+            checkpoint=folder,
+            every_seconds=None if once else every,
+            options=options,
+            sink=receipts,
+            sink_options=sink_options,
+        )
+        service = Service(spark, Site(settings), terms)
+        with signals_stop(service.stop):
+            service.run(_print_json if as_json else _print)
+
+
+@contextmanager
+def _folder(checkpoint: str | None) -> Iterator[str]:
+    if checkpoint is not None:
+        yield checkpoint
+        return
+    with tempfile.TemporaryDirectory(prefix="extentflow-checkpoint-") as folder:
+        yield Path(folder).as_uri()
+
+
+def _pairs(words: list[str]) -> dict[str, str]:
+    pairs = dict(word.partition("=")[::2] for word in words)
+    if "" in pairs or not all("=" in word for word in words):
+        raise Misconfigured("--receipts-option is written as name=value")
+    return pairs
+
+
+def _print(triggered: Triggered) -> None:
+    failed = f", {triggered.failed} failed" if triggered.failed else ""
+    output.out.print(
+        f"trigger {triggered.batch}: {triggered.extents} extents{failed}, "
+        f"{triggered.records:,} records in {output.duration(triggered.seconds)}; "
+        f"{triggered.waiting:,} were waiting, {triggered.hidden:,} in work",
+        highlight=False,
+    )
+
+
+def _print_json(triggered: Triggered) -> None:
+    sys.stdout.write(json.dumps(triggered.to_json()) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Run and exit."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(stream)
+    sys.exit(run_command_line(app))

@@ -1,0 +1,250 @@
+"""Options of the data source: what may be written, and every mistake at once.
+
+Owns: the tables of options, what is a worker setting instead. Refuses to know: what they do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from extentflow import settings as worker_settings
+from extentflow.errors import Misconfigured
+from extentflow.keys import Group, Key, Table, read_if_present
+from extentflow.keys.kinds import BOOLEAN, TEXT, choice, matching, or_word, seconds, whole
+from extentflow.settings import WorkerSettings
+
+FAIL_FAST, PERMISSIVE = "FAILFAST", "PERMISSIVE"
+QUEUE, LISTING = "queue", "listing"
+AUTO = "auto"
+PATHS = ("path", "paths")
+
+_PARALLELISM = Key(
+    name="parallelism",
+    field="parallelism",
+    kind=whole(1),
+    shown="the driver's cores",
+    doc=(
+        "Tasks that may run at once; give the cluster's cores. Bounds the fewest extents of an"
+        " object that has no job yet."
+    ),
+)
+
+BATCH = Table(
+    groups=(
+        Group(
+            "Reading",
+            (
+                Key(
+                    name="connector",
+                    field="connector",
+                    kind=TEXT,
+                    required=True,
+                    doc="the connector's name.",
+                ),
+                Key(
+                    name="mode",
+                    field="mode",
+                    kind=choice({FAIL_FAST, PERMISSIVE}),
+                    default=FAIL_FAST,
+                    doc=(
+                        "FAILFAST: what cannot be delivered fails the action, after everything"
+                        " else was delivered. PERMISSIVE: it is a row with `state` and `reason`."
+                    ),
+                ),
+                Key(
+                    name="replay",
+                    field="replay",
+                    kind=BOOLEAN,
+                    default=True,
+                    doc="Extents that FAILED before are tried again, from where they stopped.",
+                ),
+                _PARALLELISM,
+            ),
+        ),
+    )
+)
+
+STREAM = Table(
+    groups=(
+        Group(
+            "Streaming",
+            (
+                Key(
+                    name="connector",
+                    field="connector",
+                    kind=TEXT,
+                    shown="all",
+                    doc="With work=listing: the one connector to look after.",
+                ),
+                Key(
+                    name="work",
+                    field="work",
+                    kind=or_word(AUTO, choice({QUEUE, LISTING})),
+                    shown=AUTO,
+                    doc=(
+                        "`queue`: messages of the extents queue, whoever sends them. `listing`:"
+                        " objects without a job, found by listing, and open jobs. `auto`: the queue"
+                        " where `extents.queue.url` is set."
+                    ),
+                ),
+                Key(
+                    name="max.extents.per.trigger",
+                    field="most_extents",
+                    kind=whole(1),
+                    default=1_024,
+                    doc="The most extents that one trigger takes on.",
+                ),
+                Key(
+                    name="max.seconds.per.trigger",
+                    field="most_seconds",
+                    kind=seconds(1),
+                    default=60.0,
+                    doc=(
+                        "With work=queue: how long a trigger's tasks begin with further extents;"
+                        " those under way are finished."
+                    ),
+                ),
+                Key(
+                    name="listing.interval.seconds",
+                    field="listing_seconds",
+                    kind=seconds(0),
+                    default=60.0,
+                    doc="With work=listing: how long after a look in vain the next one comes.",
+                ),
+                _PARALLELISM,
+                Key(
+                    name="run",
+                    field="run",
+                    kind=matching(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", "write letters, digits, _ -"),
+                    required=True,
+                    doc="Begins the names of the query's workers; `stop` is told the same.",
+                ),
+            ),
+        ),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What one read was asked for; `settings` are those of every worker."""
+
+    connector: str
+    addresses: tuple[str, ...]
+    permissive: bool
+    replay: bool
+    parallelism: int
+    settings: WorkerSettings
+
+    @classmethod
+    def read(cls, options: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> Self:
+        """Return what options and environment say.
+
+        Raises:
+            Misconfigured: every problem at once.
+        """
+        ours, addresses, settings = _read(BATCH, options, environ)
+        return cls(
+            connector=ours["connector"],
+            addresses=addresses,
+            permissive=ours["mode"] == PERMISSIVE,
+            replay=ours["replay"],
+            parallelism=ours["parallelism"] or os.cpu_count() or 1,
+            settings=settings,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """What a streaming query was asked for; `connector` None: all of them. Times in seconds."""
+
+    connector: str | None
+    listing: bool
+    most_extents: int
+    most_seconds: float
+    listing_seconds: float
+    parallelism: int
+    run: str
+    settings: WorkerSettings
+
+    @classmethod
+    def read(cls, options: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> Self:
+        """Return what options and environment say.
+
+        Raises:
+            Misconfigured: every problem at once.
+        """
+        ours, addresses, settings = _read(STREAM, options, environ)
+        listing = ours["work"] == LISTING or (
+            ours["work"] is None and settings.extents_queue_url is None
+        )
+        problems = [
+            f"{name} is not set, which work={QUEUE} needs; give the queue's URL, or work={LISTING}"
+            for name in ("extents.queue.url", "extents.dlq.url")
+            if not listing and not getattr(settings, name.replace(".", "_"))
+        ]
+        if addresses:
+            problems.append(
+                "a stream has no path: `load()` without one; connectors say what they read"
+            )
+        if not listing and ours["connector"] is not None:
+            problems.append(
+                f"option connector goes with work={LISTING}: the queue holds every connector's "
+                "extents, and none of them may be left lying"
+            )
+        if problems:
+            raise Misconfigured(problems)
+        return cls(
+            connector=ours["connector"],
+            listing=listing,
+            most_extents=ours["most_extents"],
+            most_seconds=ours["most_seconds"],
+            listing_seconds=ours["listing_seconds"],
+            parallelism=ours["parallelism"] or os.cpu_count() or 1,
+            run=ours["run"],
+            settings=settings,
+        )
+
+
+def _read(
+    table: Table, options: Mapping[str, str], environ: Mapping[str, str]
+) -> tuple[dict[str, Any], tuple[str, ...], WorkerSettings]:
+    """Return our options by field, the addresses, and the settings of workers.
+
+    Spark writes names in any case. What is none of ours is a worker setting.
+    """
+    given = {name.lower(): text for name, text in options.items()}
+    names = table.names()
+    ours = {name: text for name, text in given.items() if name in names}
+    rest = {name: text for name, text in given.items() if name not in (*names, *PATHS)}
+    reading = table.read(ours, labels={name: f"option {name}" for name in names})
+    problems = list(reading.problems)
+    addresses: tuple[str, ...] = ()
+    settings = None
+    try:
+        addresses = _addresses(given)
+    except ValueError:
+        problems.append(f"option paths={given['paths']}: give addresses to `load`")
+    try:
+        settings = _settings(rest, environ)
+    except Misconfigured as exc:
+        problems += exc.problems
+    if problems or settings is None:
+        raise Misconfigured(problems)
+    return reading.values, addresses, settings
+
+
+def _addresses(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what `load` was given: one path, or a list of them as JSON. Raises ValueError."""
+    one, several = (options.get(name) for name in PATHS)
+    listed = json.loads(several) if several else ()
+    return (*((one,) if one else ()), *listed)
+
+
+def _settings(options: Mapping[str, str], environ: Mapping[str, str]) -> WorkerSettings:
+    given = {worker_settings.variable(key): text for key, text in options.items()}
+    return worker_settings.load({**environ, **given}, read_text=read_if_present)

@@ -1,0 +1,232 @@
+"""A streaming query as a service: started, told about, stopped within seconds.
+
+Owns: triggers, progress in our words, the order in which things end. Refuses to know: how work is
+found and done, command lines, signals.
+
+    asked to stop ── workers commit and hand back ── query ends ── slots settled and freed
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.streaming.query import StreamingQuery
+
+from extentflow.engines import spark as engine
+from extentflow.errors import ExtentflowError, Retryable
+from extentflow.spark import register
+from extentflow.spark.stopping import ask_to_stop
+from extentflow.wiring import Site
+
+log = logging.getLogger(__name__)
+
+OBSERVED = "extentflow"
+# spark-submit sets it.
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+# Of the five seconds that a stop may take; ending the query and freeing slots needs the rest.
+HAND_BACK_SECONDS = 2.5
+POLL_SECONDS = 0.1
+WATCH_SECONDS = 0.5
+
+
+class QueryFailed(Retryable):
+    """Spark ended the query; the message is its cause. What was begun is resumed by the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a query is started with. `every_seconds` None: once, until nothing is waiting.
+
+    `options` are the data source's, `run` among them; `sink` and `sink_options` say where receipts
+    go. `checkpoint` holds no progress of ours, but Spark wants one.
+    """
+
+    run: str
+    checkpoint: str
+    every_seconds: float | None
+    options: Mapping[str, str] = field(default_factory=dict)
+    sink: str = "noop"
+    sink_options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Triggered:
+    """What one trigger came to, in extents, records, bytes and seconds; and what was waiting."""
+
+    batch: int
+    extents: int
+    failed: int
+    records: int
+    bad: int
+    bytes_read: int
+    seconds: float
+    records_per_second: float
+    waiting: int
+    hidden: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return asdict(self)
+
+
+@contextmanager
+def session(master: str | None, cores: int | None) -> Iterator[SparkSession]:
+    """Yield a session: spark-submit's, one on `master`, or one with `cores` on this machine.
+
+    Raises:
+        Misconfigured: Spark does not start there.
+    """
+    if master is None and SUBMITTED not in os.environ:
+        context = engine.local_context(cores or os.cpu_count() or 1)
+    else:
+        context = engine.context(master, {})
+    found = SparkSession(context)
+    try:
+        yield found
+    finally:
+        with suppress(Py4JError, OSError):  # the JVM got the signal, too, and is gone
+            context.setLogLevel("OFF")  # what tasks say when their executor goes away
+            found.stop()
+
+
+class Service:
+    """One query, or several after each other, from start to stop."""
+
+    def __init__(self, spark: SparkSession, site: Site, terms: Terms) -> None:
+        register(spark)
+        self._spark = spark
+        self._site = site
+        self._terms = terms
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """Let `run` return within five seconds; from any thread, or a signal handler."""
+        self._stopping.set()
+
+    def run(self, tell: Callable[[Triggered], None]) -> None:
+        """Deliver until `stop`, or until nothing is waiting; `tell` hears of every trigger.
+
+        Raises:
+            QueryFailed: Spark ended the query.
+        """
+        try:
+            if self._terms.every_seconds is not None:
+                self._follow(self._start(), tell)
+                return
+            while not self._stopping.is_set() and self._follow(self._start(), tell):
+                pass
+        finally:
+            self._free_slots()
+
+    def _free_slots(self) -> None:
+        """Settle and free what workers leave; that must not hide why the query ended."""
+        try:
+            self._site.evict(self._terms.run)
+        except ExtentflowError as exc:
+            log.warning("slots stay leased until their leases end: %s", exc)
+
+    def _start(self) -> StreamingQuery:
+        terms = self._terms
+        receipts = self._spark.readStream.format("extentflow").options(
+            **terms.options, run=terms.run
+        )
+        writer = (
+            _observed(receipts.load())
+            .writeStream.queryName(terms.run)
+            .format(terms.sink)
+            .options(**{"checkpointLocation": terms.checkpoint, **terms.sink_options})
+        )
+        if terms.every_seconds is None:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(
+                processingTime=f"{round(terms.every_seconds * 1000)} milliseconds"
+            )
+        return writer.start()
+
+    def _follow(self, query: StreamingQuery, tell: Callable[[Triggered], None]) -> int:
+        """Tell of a query's triggers until it ends; return how many extents came to their end."""
+        ended, last, over = 0, -1, False
+        try:
+            while not over:
+                over = self._stopping.wait(WATCH_SECONDS) or not query.isActive
+                if self._stopping.is_set():
+                    self._end(query)
+                for found in _triggers(query, last):
+                    last = found.batch
+                    ended += found.extents
+                    tell(found)
+            if not self._stopping.is_set() and (failure := query.exception()) is not None:
+                raise QueryFailed(_cause(failure)) from failure
+        except (Py4JError, OSError) as exc:
+            if not self._stopping.is_set():
+                raise QueryFailed(f"the driver's JVM is gone: {exc}") from exc
+            log.debug("the JVM got the signal, too, and ended before the query did: %s", exc)
+        return ended
+
+    def _end(self, query: StreamingQuery) -> None:
+        """Let workers hand back what they hold, and end the query, whether they did or not."""
+        try:
+            ask_to_stop(self._site.ledger, self._terms.run)
+        except ExtentflowError as exc:
+            log.warning("workers are stopped without asking them: %s", exc)
+        until = time.monotonic() + HAND_BACK_SECONDS
+        while query.status["isTriggerActive"] and time.monotonic() < until:
+            time.sleep(POLL_SECONDS)
+        with suppress(StreamingQueryException):  # it is over: how does not matter any more
+            query.stop()
+
+
+def _observed(receipts: DataFrame) -> DataFrame:
+    """Return receipts that Spark sums up for every trigger."""
+    done = sql.col("state") == "DONE"
+    return receipts.observe(
+        OBSERVED,
+        sql.count(sql.lit(1)).alias("extents"),
+        sql.count(sql.when(~done, 1)).alias("failed"),
+        *(
+            sql.coalesce(sql.sum(name), sql.lit(0)).alias(name)
+            for name in ("records", "bad", "bytes")
+        ),
+    )
+
+
+def _triggers(query: StreamingQuery, last: int) -> Iterator[Triggered]:
+    """Yield the triggers after batch `last` that did something."""
+    for progress in query.recentProgress:
+        sums = progress.observedMetrics.get(OBSERVED)
+        if progress.batchId <= last or sums is None:
+            continue
+        offset = json.loads(progress.json)["sources"][0]["endOffset"]  # its member is no JSON
+        seconds = progress.durationMs.get("triggerExecution", 0) / 1000
+        yield Triggered(
+            batch=progress.batchId,
+            extents=sums["extents"],
+            failed=sums["failed"],
+            records=sums["records"],
+            bad=sums["bad"],
+            bytes_read=sums["bytes"],
+            seconds=seconds,
+            records_per_second=round(sums["records"] / max(seconds, 1e-3), 1),
+            waiting=offset.get("waiting", 0),
+            hidden=offset.get("hidden", 0),
+        )
+
+
+def _cause(exc: StreamingQueryException) -> str:
+    """Return the line of a failed query that says most."""
+    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
+    python = [line for line in lines if line.startswith("extentflow.errors.")]
+    return python[-1].partition(": ")[2] if python else (lines[0] if lines else repr(exc))

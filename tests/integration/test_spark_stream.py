@@ -1,0 +1,308 @@
+"""`spark.readStream.format("extentflow")`: a standing query delivers what arrives, exactly once."""
+
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from tests.integration.faultproxy import Delay, FaultProxy
+from tests.support.delivery import Delivery, eventually, joined, numbered_lines
+from tests.support.spark import kill_python_workers
+
+from extentflow.arrivals import Arrival, Dialect
+from extentflow.engines import spark as engine
+from extentflow.ledger import ConnectorState
+from extentflow.model import JobState
+from extentflow.spark.query import QueryFailed, Service, Terms, Triggered
+from extentflow.wiring import Site
+from extentflow.wiring.functions import open_reception, queue
+from extentflow_local.stack import Stack
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sqs import SQSClient
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+LINES = numbered_lines("line-", 30_000)
+OTHERS = numbered_lines("other-", 500)
+EVERY_SECONDS = 0.5
+
+
+@pytest.fixture(scope="module")
+def spark(queues: Stack) -> Iterator[SparkSession]:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("AWS_ENDPOINT_URL_SQS", queues.endpoint("sqs"))
+        session = SparkSession(engine.local_context(2))
+        yield session
+        session.stop()
+
+
+@pytest.fixture
+def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
+    return Delivery(stack, s3, bucket, unique)
+
+
+@pytest.fixture
+def queued(delivery: Delivery, spark: SparkSession, sqs: "SQSClient") -> Delivery:
+    """A delivery with queues; its connector is there, and nothing else runs."""
+    assert spark is not None  # the queues' endpoint is in the environment
+    delivery.make_queues(sqs)
+    delivery.connector({"extent.bytes": "64KiB"})
+    return delivery
+
+
+class Running:
+    """A service in a thread, as its own process would run it."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        delivery: Delivery,
+        folder: Path,
+        **terms: Any,  # noqa: ANN401
+    ) -> None:
+        self.triggers: list[Triggered] = []
+        self.error: BaseException | None = None
+        options = {
+            **delivery.settings.to_map(),
+            "parallelism": "2",
+            "listing.interval.seconds": "0",
+            **terms.pop("options", {}),
+        }
+        whole = Terms(
+            **{
+                "run": f"stream-{delivery.name}-{time.monotonic_ns()}",
+                "checkpoint": (folder / "checkpoint").as_uri(),
+                "every_seconds": EVERY_SECONDS,
+                "options": options,
+                "sink": "parquet",
+                "sink_options": {"path": (folder / "receipts").as_uri()},
+                **terms,
+            }
+        )
+        self.service = Service(spark, Site(delivery.settings), whole)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> float:
+        """Stop it; return how many seconds that took."""
+        began = time.monotonic()
+        self.service.stop()
+        self.join()
+        return time.monotonic() - began
+
+    def join(self) -> None:
+        self._thread.join(timeout=120)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self.service.run(self.triggers.append)
+        except BaseException as exc:  # noqa: BLE001 - for the test to look at
+            self.error = exc
+
+
+def arrive(delivery: Delivery, label: str, body: bytes) -> None:
+    """Put an object and plan it, as the planner function does."""
+    key = delivery.put(label, body)
+    open_reception(Site(delivery.settings)).receive(
+        Arrival(bucket=delivery.bucket, key=key, dialect=Dialect.COMMAND)
+    )
+
+
+def all_done(delivery: Delivery, count: int) -> Callable[[], bool]:
+    def look() -> bool:
+        jobs = delivery.jobs()
+        return len(jobs) == count and all(job.state is JobState.DONE for job in jobs)
+
+    return look
+
+
+def receipts(spark: SparkSession, folder: Path) -> list[Any]:
+    return spark.read.parquet((folder / "receipts").as_uri()).collect()
+
+
+def test_a_query_drains_the_queue_and_tells_of_every_extent(
+    spark: SparkSession, queued: Delivery, tmp_path: Path
+) -> None:
+    arrive(queued, "lines.txt", joined(LINES))
+
+    with Running(spark, queued, tmp_path) as running:
+        eventually("the first is done", all_done(queued, 1))
+        arrive(queued, "others.txt", joined(OTHERS))
+        eventually("both are done", all_done(queued, 2))
+        eventually("it is told", lambda: sum(t.records for t in running.triggers) == 30_500)
+
+    assert running.error is None
+    assert sorted(queued.values()) == sorted(LINES + OTHERS)
+    rows = receipts(spark, tmp_path)
+    assert {row.state for row in rows} == {"DONE"}
+    assert len(rows) == sum(job.plan.count for job in queued.jobs())
+    assert sum(row.records for row in rows) == len(LINES) + len(OTHERS)
+    assert max(trigger.waiting for trigger in running.triggers) > 0
+    assert queued.leftovers() == []
+    assert queued.live() == []
+
+
+def test_once_delivers_what_waits_and_ends(
+    spark: SparkSession, queued: Delivery, tmp_path: Path
+) -> None:
+    arrive(queued, "lines.txt", joined(LINES))
+    arrive(queued, "others.txt", joined(OTHERS))
+
+    with Running(
+        spark, queued, tmp_path, every_seconds=None, options={"max.extents.per.trigger": "3"}
+    ) as running:
+        running.join()
+
+    assert running.error is None
+    assert sorted(queued.values()) == sorted(LINES + OTHERS)
+    assert max(trigger.extents for trigger in running.triggers) <= 3
+    assert {job.state for job in queued.jobs()} == {"DONE"}
+
+
+def test_a_deleted_checkpoint_loses_and_doubles_nothing(
+    spark: SparkSession, queued: Delivery, tmp_path: Path
+) -> None:
+    arrive(queued, "lines.txt", joined(LINES))
+    with Running(spark, queued, tmp_path):
+        eventually("a part is done", lambda: any(item.state.final for item in queued.items()))
+    shutil.rmtree(tmp_path / "checkpoint")
+    arrive(queued, "others.txt", joined(OTHERS))
+
+    with Running(spark, queued, tmp_path / "second") as running:
+        eventually("both are done", all_done(queued, 2))
+
+    assert running.error is None
+    assert sorted(queued.values()) == sorted(LINES + OTHERS)
+
+
+def test_a_stop_hands_back_within_seconds_and_the_next_start_goes_on(
+    spark: SparkSession, queued: Delivery, tmp_path: Path, s3_proxy: FaultProxy
+) -> None:
+    queued.connector({"extent.bytes": "64KiB", "aws.s3.endpoint": s3_proxy.endpoint})
+    arrive(queued, "lines.txt", joined(LINES))
+    slow = s3_proxy.inject(Delay(1.0), when=lambda request: request.method == "GET", times=None)
+    with Running(spark, queued, tmp_path) as running:
+        eventually("extents are in work", lambda: len(queued.claims()) == 2)
+        seconds = running.stop()
+    depth = queue(queued.settings, "extents_queue_url").depth()
+    s3_proxy.clear()
+
+    assert slow.hits > 0
+    sys.stdout.write(f"stopped within {seconds:.2f} s\n")  # it depends on the machine
+    assert running.error is None
+    assert queued.leftovers() == []
+    assert depth.hidden == 0  # handed back: nobody waits until messages are seen again
+    with Running(spark, queued, tmp_path) as again:
+        eventually("it is done", all_done(queued, 1))
+    assert again.error is None
+    assert sorted(queued.values()) == sorted(LINES)
+
+
+def test_killed_python_workers_lose_and_double_nothing(
+    spark: SparkSession, queued: Delivery, tmp_path: Path, s3_proxy: FaultProxy
+) -> None:
+    queued.connector({"extent.bytes": "64KiB", "aws.s3.endpoint": s3_proxy.endpoint})
+    arrive(queued, "lines.txt", joined(LINES))
+    s3_proxy.inject(Delay(0.3), when=lambda request: request.method == "GET", times=None)
+    with Running(spark, queued, tmp_path) as running:
+        eventually("extents are in work", lambda: len(queued.claims()) == 2)
+        killed = kill_python_workers()
+        eventually("it is done", all_done(queued, 1), seconds=120)
+
+    assert killed > 0
+    assert running.error is None
+    assert sorted(queued.values()) == sorted(LINES)
+    assert queued.leftovers() == []
+
+
+def test_without_a_queue_connectors_are_looked_after(
+    spark: SparkSession, delivery: Delivery, tmp_path: Path
+) -> None:
+    delivery.connector({"extent.bytes": "64KiB"})
+    delivery.put("lines.txt", joined(LINES))
+
+    with Running(spark, delivery, tmp_path) as running:
+        eventually("the first is done", all_done(delivery, 1))
+        delivery.put("others.txt", joined(OTHERS))
+        eventually("both are done", all_done(delivery, 2))
+
+    assert running.error is None
+    assert sorted(delivery.values()) == sorted(LINES + OTHERS)
+    assert delivery.leftovers() == []
+    rows = receipts(spark, tmp_path)
+    assert {row.state for row in rows} == {"DONE"}
+    assert sum(row.records for row in rows) == len(LINES) + len(OTHERS)
+
+
+def test_without_a_queue_a_stopped_query_is_gone_on_with_by_the_next(
+    spark: SparkSession, delivery: Delivery, tmp_path: Path, s3_proxy: FaultProxy
+) -> None:
+    delivery.connector({"extent.bytes": "64KiB", "aws.s3.endpoint": s3_proxy.endpoint})
+    delivery.put("lines.txt", joined(LINES))
+    s3_proxy.inject(Delay(1.0), when=lambda request: request.method == "GET", times=None)
+    with Running(spark, delivery, tmp_path) as running:
+        eventually("extents are in work", lambda: len(delivery.claims()) == 2)
+        seconds = running.stop()
+    s3_proxy.clear()
+
+    sys.stdout.write(f"stopped within {seconds:.2f} s\n")
+    assert delivery.leftovers() == []
+    with Running(spark, delivery, tmp_path, every_seconds=None) as again:
+        again.join()
+    assert (running.error, again.error) == (None, None)
+    assert sorted(delivery.values()) == sorted(LINES)
+
+
+def test_paused_connectors_and_odd_objects_hold_up_nobody(
+    spark: SparkSession, delivery: Delivery, tmp_path: Path
+) -> None:
+    delivery.connector({"extent.bytes": "64KiB"})
+    delivery.put("odd.parquet", b"no parquet at all, although its name says so")
+    delivery.put("others.txt", joined(OTHERS))
+    delivery.site.ledger.set_connector_state(delivery.connector_name, ConnectorState.PAUSED)
+
+    with Running(spark, delivery, tmp_path) as running:
+        time.sleep(2)
+        untouched = delivery.jobs()
+        delivery.site.ledger.set_connector_state(delivery.connector_name, ConnectorState.RUNNING)
+        eventually("both are over", lambda: states(delivery) == ["DONE", "FAILED"])
+
+    assert untouched == []
+    assert running.error is None
+    assert sorted(delivery.values()) == sorted(OTHERS)
+
+
+def test_wrong_options_are_all_told_when_the_query_starts(
+    spark: SparkSession, delivery: Delivery, tmp_path: Path
+) -> None:
+    delivery.connector({})
+    options = {"work": "queue", "max.extents.per.trigger": "0"}
+
+    with Running(spark, delivery, tmp_path, options=options) as running:
+        running.join()
+
+    assert isinstance(running.error, QueryFailed | PySparkException)
+    assert "max.extents.per.trigger='0': write a whole number" in str(running.error)
+
+
+def states(delivery: Delivery) -> list[str]:
+    return sorted(job.state.value for job in delivery.jobs())
