@@ -208,7 +208,7 @@ def test_mistakes_are_told_in_our_words(spark: SparkSession, delivery: Delivery)
 
     with pytest.raises(PySparkException, match="there is no connector nobodys"):
         read(connector="nobodys").collect()
-    with pytest.raises(PySparkException, match="option connector is missing"):
+    with pytest.raises(PySparkException, match="option connector: missing"):
         read().collect()
 
 

@@ -146,7 +146,7 @@ class Table:
                 _take_member(reading, label, text, family, name)
             else:
                 reading.problems.append(f"{label}: {self._stranger(name)}")
-        self._check_presence(reading)
+        self._check_presence(reading, labels)
         self._check_applicability(reading)
         return reading
 
@@ -178,12 +178,14 @@ class Table:
             return self.foreign[name]
         return f"no such key; {nearest(name, self.names())}"
 
-    def _check_presence(self, reading: Reading) -> None:
+    def _check_presence(self, reading: Reading, labels: Mapping[str, str]) -> None:
         for key in self:
             if key.required and key.name not in reading.spelled:
                 reading.failed.add(key.name)
                 summary = key.doc.partition(".")[0]
-                reading.problems.append(f"{key.name}: missing; write {summary}")
+                reading.problems.append(
+                    f"{labels.get(key.name, key.name)}: missing; write {summary}"
+                )
 
     def _check_applicability(self, reading: Reading) -> None:
         by_name = {key.name: key for key in self}

@@ -43,7 +43,7 @@ BATCH = Table(
                     field="connector",
                     kind=TEXT,
                     required=True,
-                    doc="the connector's name.",
+                    doc='the connector\'s name, as .option("connector", "orders").',
                 ),
                 Key(
                     name="mode",

@@ -3,7 +3,7 @@
 import pytest
 
 from extentflow.errors import Misconfigured
-from extentflow.spark.options import ReadOptions
+from extentflow.spark.options import ReadOptions, StreamOptions
 
 ENVIRON = {"EXTENTFLOW_BOOTSTRAP_SERVERS": "env:9092", "EXTENTFLOW_APP_ID": "shop"}
 
@@ -60,11 +60,58 @@ def test_every_mistake_is_told_at_once() -> None:
 
     told = "\n".join(caught.value.problems)
     for part in (
-        "option connector is missing",
-        "mode=SLOPPY: it is FAILFAST or PERMISSIVE",
-        "replay is true or false",
-        "parallelism=0",
+        "option connector: missing; write the connector's name",
+        "option mode='sloppy': write one of FAILFAST, PERMISSIVE",
+        "option replay='maybe': write true or false",
+        "option parallelism='0': write a whole number",
         "bootstrap.servers",
         "EXTENTFLOW_LEASE_SECOND: no such setting",
+    ):
+        assert part in told
+
+
+QUEUES = {"extents.queue.url": "http://sqs/extents", "extents.dlq.url": "http://sqs/dead"}
+
+
+def stream(**options: str) -> StreamOptions:
+    given = {name.replace("__", "."): text for name, text in options.items()}
+    return StreamOptions.read({"run": "r", **given}, ENVIRON)
+
+
+@pytest.mark.parametrize(
+    ("options", "listing"),
+    [
+        ({}, True),
+        (QUEUES, False),
+        ({**QUEUES, "work": "auto"}, False),
+        ({**QUEUES, "work": "listing"}, True),
+        ({**QUEUES, "work": "QUEUE"}, False),
+    ],
+)
+def test_a_stream_drains_the_queue_where_there_is_one(
+    options: dict[str, str],
+    listing: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    assert stream(**options).listing is listing
+
+
+def test_a_stream_has_bounds_without_being_told() -> None:
+    found = stream()
+
+    assert (found.connector, found.run) == (None, "r")
+    assert (found.most_extents, found.most_seconds, found.listing_seconds) == (1_024, 60.0, 60.0)
+    assert found.parallelism >= 1
+
+
+def test_every_mistake_about_a_stream_is_told_at_once() -> None:
+    with pytest.raises(Misconfigured) as caught:
+        stream(work="queue", connector="orders", path="s3://shop/")
+
+    told = "\n".join(caught.value.problems)
+    for part in (
+        "extents.queue.url is not set, which work=queue needs",
+        "extents.dlq.url is not set",
+        "a stream has no path",
+        "option connector goes with work=listing",
     ):
         assert part in told
