@@ -25,6 +25,7 @@ NAME = "memory"
 GIGABYTE = 10**9
 MEGABYTE = 10**6
 SIZES = (0.1 * GIGABYTE, 1 * GIGABYTE, 10 * GIGABYTE)
+CSV_SIZES = SIZES[:2]
 ROW_GROUPS = (7 * MEGABYTE, 128 * MEGABYTE, 512 * MEGABYTE)
 ROW_GROUPS_IN = 2 * GIGABYTE
 """Row groups are sized before compression, the object after it: enough of the largest ones."""
@@ -43,12 +44,15 @@ class Shape:
 
 
 def shapes(terms: Terms) -> Iterator[Shape]:
-    """Yield text and Parquet by size, and Parquet by size of its row groups."""
+    """Yield text, CSV and Parquet by size, and Parquet by size of its row groups."""
     for size in (size * terms.scale for size in SIZES):
         scale = scale_of(size, ORDERS_CSV_BYTES)
         yield Shape(
             "text", f"text, {_gb(size)}", partial(tpch.orders, terms.data, scale), config=TEXT
         )
+    for size in (size * terms.scale for size in CSV_SIZES):
+        scale = scale_of(size, ORDERS_CSV_BYTES)
+        yield Shape("csv", f"CSV to JSON, {_gb(size)}", partial(tpch.orders, terms.data, scale))
     for size in (size * terms.scale for size in SIZES):
         scale = scale_of(size, LINEITEM_PARQUET_BYTES)
         yield Shape("parquet", f"Parquet, {_gb(size)}", partial(tpch.lineitem, terms.data, scale))
@@ -76,6 +80,7 @@ def measure(terms: Terms) -> Result:
         scale=terms.scale,
         ratios={
             "text_largest_to_smallest": _ratio(families["text"], -1, 0),
+            "csv_largest_to_smallest": _ratio(families["csv"], -1, 0),
             "parquet_largest_to_smallest": _ratio(families["parquet"], -1, 0),
             "row_groups_most_to_least": _ratio(sorted(families["row_groups"]), -1, 0),
         },
