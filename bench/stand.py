@@ -152,6 +152,8 @@ class Stand:
     def remove(self, key: str) -> None:
         """Delete an object; harmless when it is gone."""
         self._s3.delete_object(Bucket=BUCKET, Key=key)
+        for path in [path for path, found in self._uploads.items() if found == key]:
+            del self._uploads[path]
 
     @contextmanager
     def filling(self, topic: str, rows: int) -> Iterator[None]:

@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from tests.integration.faultproxy import Delay, FaultProxy
 from tests.support.delivery import Delivery, eventually, joined, numbered_lines
+from tests.support.eventpath import Ending, Ground
 from tests.support.spark import kill_python_workers
 
 from extentflow.arrivals import Arrival, Dialect
@@ -302,6 +303,29 @@ def test_wrong_options_are_all_told_when_the_query_starts(
 
     assert isinstance(running.error, QueryFailed | PySparkException)
     assert "max.extents.per.trigger='0': write a whole number" in str(running.error)
+
+
+def test_functions_and_a_query_share_a_queue(
+    spark: SparkSession, ground: Ground, tmp_path: Path, s3_proxy: FaultProxy
+) -> None:
+    lines = numbered_lines("shared-", 40_000)
+    with ground.open() as path:
+        feed = path.feed(extent_bytes="16KiB", aws_s3_endpoint=s3_proxy.endpoint)
+        s3_proxy.inject(Delay(0.5), when=lambda request: request.method == "GET", times=None)
+        with Running(spark, feed.delivery, tmp_path) as running:
+            upload = feed.upload("lines.txt", joined(lines))
+            feed.await_state(upload, JobState.DONE)
+            ending = feed.ending(lines)
+            eventually("Spark told of its share", lambda: running.triggers)
+        by_spark = sum(trigger.records for trigger in running.triggers)
+        by_functions = sum(
+            receipt["records"] for receipt in feed.receipts() if "records" in receipt
+        )
+
+    assert running.error is None
+    assert ending == Ending(len(lines))
+    assert by_spark + by_functions == len(lines)
+    assert min(by_spark, by_functions) > 0
 
 
 def states(delivery: Delivery) -> list[str]:

@@ -4,9 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import sysconfig
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -14,8 +11,15 @@ from typing import IO, TYPE_CHECKING, Any
 import pytest
 from tests.integration.faultproxy import Answer, Delay, FaultProxy
 from tests.support.delivery import Delivery, eventually, joined, numbered_lines
+from tests.support.submitting import (
+    PACKAGES,
+    ROOT,
+    Submitter,
+    clean_python,
+    library_zip,
+    surroundings,
+)
 
-from extentflow_local.programs import spark_home
 from extentflow_local.spark_cluster import SparkCluster
 from extentflow_local.stack import Stack
 
@@ -24,10 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).parents[2]
 JOB = ROOT / "jobs" / "spark_ingest.py"
-LIBRARY = ROOT / "layers" / "core" / "python" / "extentflow"
-PACKAGES = sysconfig.get_path("purelib")
 LINES = numbered_lines("line-", 60_000)
 EXTENT_BYTES = 96 << 10
 LAST_EXTENT = len(joined(LINES)) // EXTENT_BYTES
@@ -49,33 +50,17 @@ sc.stop()
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    """The library as `--py-files` wants it."""
-    path = tmp_path / "extentflow.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        for file in sorted(LIBRARY.rglob("*")):
-            if file.is_file() and "__pycache__" not in file.parts:
-                archive.write(file, file.relative_to(LIBRARY.parent))
-    return path
+    return library_zip(tmp_path)
 
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    """An interpreter with our requirements but without our library: `-S` reads no .pth files."""
-    path = tmp_path / "python"
-    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
-    path.chmod(0o755)
-    return path
+    return clean_python(tmp_path)
 
 
 @pytest.fixture
 def environment(python: Path) -> dict[str, str]:
-    return {
-        **os.environ,
-        "PYTHONPATH": PACKAGES,
-        "PYSPARK_PYTHON": str(python),
-        "SPARK_HOME": str(spark_home()),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
+    return surroundings(python)
 
 
 @pytest.fixture
@@ -109,9 +94,6 @@ def submit(
     events = library.parent / "events"
     events.mkdir()
     conf = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": events.as_uri(),
         "spark.eventLog.compress": "false",
@@ -120,19 +102,12 @@ def submit(
         "spark.speculation.interval": "100ms",
         "spark.speculation.quantile": "0.1",
         "spark.speculation.multiplier": "0.1",
-        "spark.executorEnv.PYTHONPATH": PACKAGES,
-        **{f"spark.executorEnv.{name}": os.environ[name] for name in os.environ if "AWS" in name},
     }
-    words = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
-    program = [str(spark_home() / "bin" / "spark-submit"), "--master", cluster.master_url]
-    ours = [str(JOB), "--connector", delivery.connector_name, "--json", delivery.address]
-    return subprocess.Popen(
-        [*program, *words, "--py-files", str(library), *ours],
-        env={**delivery.environment, **environment},
-        stdout=output,
-        stderr=output,
-        text=True,
+    submitter = Submitter(
+        cluster.master_url, library, {**delivery.environment, **environment}, conf
     )
+    ours = ("--connector", delivery.connector_name, "--json", delivery.address)
+    return submitter.submit(JOB, *ours, output=output)
 
 
 def test_a_submitted_job_survives_speculation_and_the_loss_of_an_executor(

@@ -140,6 +140,11 @@ class Deployment:
         )
         return replace(self, mappings=tuple(changed))
 
+    def without_mapping(self, function: str) -> Self:
+        """Return the same without anybody who brings a function its messages."""
+        kept = tuple(one for one in self.mappings if one.function != function)
+        return replace(self, mappings=kept)
+
     def with_schedule(self, function: str, **changes: Any) -> Self:  # noqa: ANN401 - fields of it
         """Return the same with the schedule of a function changed, such as `every_seconds`."""
         changed = (

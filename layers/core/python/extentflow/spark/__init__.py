@@ -20,6 +20,7 @@ Owns: making the source known to a session. Refuses to know: planning, deliverin
 from pyspark.sql import SparkSession
 
 from extentflow.errors import Misconfigured
+from extentflow.spark.includes import share_with_streams
 
 __all__ = ["register"]
 
@@ -42,4 +43,5 @@ def register(spark: SparkSession) -> None:
             f"Spark {spark.version} has no data sources in Python, which came with 4.0; deliver "
             "with `extentflow run` or jobs/spark_ingest.py"
         ) from exc
+    share_with_streams(spark.sparkContext)
     spark.dataSource.register(ExtentflowSource)

@@ -1,0 +1,183 @@
+"""The data source and the standing query on a standalone cluster, the library in a zip."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from tests.integration.faultproxy import Delay, FaultProxy
+from tests.support.delivery import Delivery, eventually, joined, numbered_lines
+from tests.support.submitting import ROOT, Submitter, clean_python, library_zip, surroundings
+
+from extentflow.arrivals import Arrival, Dialect
+from extentflow.model import JobState
+from extentflow.wiring import Site
+from extentflow.wiring.functions import open_reception
+from extentflow_local.spark_cluster import SparkCluster
+from extentflow_local.stack import Stack
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sqs import SQSClient
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+JOB = ROOT / "jobs" / "spark_stream.py"
+LINES = numbered_lines("line-", 60_000)
+CONFIG = {"extent.bytes": str(48 << 10)}
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.1",
+    "spark.speculation.multiplier": "0.1",
+}
+BATCH = """
+import sys
+from pyspark.sql import SparkSession
+from extentflow.spark import register
+
+spark = SparkSession.builder.getOrCreate()
+register(spark)
+source = spark.read.format("extentflow").options(connector=sys.argv[1], parallelism="2")
+rows = source.load(sys.argv[2]).collect()
+print("told:", sum(row.records for row in rows), sorted({row.state for row in rows}))
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
+    with SparkCluster(tmp_path / "spark") as running:
+        yield running
+
+
+@pytest.fixture
+def delivery(
+    stack: Stack,
+    s3: "S3Client",
+    bucket: str,
+    unique: str,
+    s3_proxy: FaultProxy,
+    *,
+    queues: Stack,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Delivery:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", queues.endpoint("sqs"))
+    delivery = Delivery(stack, s3, bucket, unique, {"retry_timeout_seconds": 120.0})
+    s3_proxy.inject(Delay(0.5), when=lambda request: request.method == "GET", times=None)
+    return delivery
+
+
+@pytest.fixture
+def submitter(
+    delivery: Delivery, cluster: SparkCluster, sqs: "SQSClient", tmp_path: Path
+) -> Submitter:
+    delivery.make_queues(sqs)
+    environment = {**delivery.environment, **surroundings(clean_python(tmp_path))}
+    return Submitter(cluster.master_url, library_zip(tmp_path), environment, SPECULATION)
+
+
+def test_a_query_survives_the_loss_of_a_machine_and_of_its_driver(
+    delivery: Delivery,
+    cluster: SparkCluster,
+    submitter: Submitter,
+    s3_proxy: FaultProxy,
+    tmp_path: Path,
+) -> None:
+    delivery.connector({**CONFIG, "aws.s3.endpoint": s3_proxy.endpoint})
+    arrive(delivery, "lines.txt", joined(LINES))
+    words = ("--every", "0.5", "--json", "--checkpoint", (tmp_path / "checkpoint").as_uri())
+
+    with submitted(submitter, JOB, *words, log=tmp_path / "first.log") as first:
+        await_("extents are under way", delivery.under_way, first)
+        cluster.kill_worker(0)
+        before = final(delivery)
+        await_("the other one goes on", lambda: final(delivery) > before, first)
+        cluster.start_worker(0, "127.0.0.1")
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
+    left = [job.state for job in delivery.jobs()]
+    with submitted(submitter, JOB, *words, log=tmp_path / "second.log") as second:
+        await_("a second one is at work", lambda: final(delivery) > before + 1, second)
+        s3_proxy.clear()
+        done = lambda: delivery.jobs()[0].state is JobState.DONE  # noqa: E731
+        await_("the job is done", done, second)
+        driver_of(second).send_signal(signal.SIGTERM)
+        code = second.wait(timeout=60)
+
+    assert left == [JobState.RUNNING]
+    assert code == 0, (tmp_path / "second.log").read_text()
+    assert delivery.leftovers() == []
+    assert delivery.live() == []
+    assert sorted(delivery.values()) == sorted(LINES)
+
+
+def test_a_batch_query_survives_speculation_and_the_loss_of_an_executor(
+    delivery: Delivery,
+    cluster: SparkCluster,
+    submitter: Submitter,
+    s3_proxy: FaultProxy,
+    tmp_path: Path,
+) -> None:
+    delivery.connector({**CONFIG, "aws.s3.endpoint": s3_proxy.endpoint})
+    delivery.put("lines.txt", joined(LINES))
+    program = tmp_path / "batch.py"
+    program.write_text(BATCH)
+    log = tmp_path / "batch.log"
+
+    words = (delivery.connector_name, delivery.address)
+    with submitted(submitter, program, *words, log=log) as process:
+        await_("extents are under way", delivery.under_way, process)
+        os.kill(cluster.executor_pids()[0], signal.SIGKILL)
+        s3_proxy.clear()
+        code = process.wait(timeout=180)
+
+    assert code == 0, log.read_text()
+    assert f"told: {len(LINES)} ['DONE']" in log.read_text()
+    assert delivery.leftovers() == []
+    assert sorted(delivery.values()) == sorted(LINES)
+
+
+@contextmanager
+def submitted(
+    submitter: Submitter, program: Path, *words: str, log: Path
+) -> Iterator["subprocess.Popen[str]"]:
+    """Yield a running submission; nothing of it is left behind."""
+    with log.open("w") as output:
+        process = submitter.submit(program, *words, output=output)
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def driver_of(process: "subprocess.Popen[str]") -> psutil.Process:
+    """Return the Python process that spark-submit runs the program in."""
+    (found,) = (
+        child
+        for child in psutil.Process(process.pid).children(recursive=True)
+        if JOB.name in " ".join(child.cmdline()) and "java" not in child.name()
+    )
+    return found
+
+
+def arrive(delivery: Delivery, label: str, body: bytes) -> None:
+    """Put an object and plan it, as the planner function does."""
+    key = delivery.put(label, body)
+    open_reception(Site(delivery.settings)).receive(
+        Arrival(bucket=delivery.bucket, key=key, dialect=Dialect.COMMAND)
+    )
+
+
+def final(delivery: Delivery) -> int:
+    return sum(item.state.final for item in delivery.items())
+
+
+def await_(what: str, holds: Callable[[], object], process: "subprocess.Popen[str]") -> None:
+    eventually(what, holds, seconds=120, process=process)
