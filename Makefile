@@ -14,10 +14,10 @@ PYTEST := $(BIN)/pytest -q --numprocesses $(PROCESSES) --dist
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-events test lint unit exhaustive integration infra layers synth deploy bench bench-smoke bench-record docs lock clean
+.PHONY: help setup demo demo-events demo-spark-stream test lint unit exhaustive integration infra layers synth deploy bench bench-smoke bench-record docs lock clean
 
 help: ## Show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 setup: $(STAMP) ## Create .venv with every pinned, hash-checked requirement
 
@@ -34,6 +34,9 @@ demo: setup ## Start the stack, stream TPC-H data through Spark into Kafka, veri
 
 demo-events: setup ## Uploads through the event path: deliver, fail, mend, replay, verify every record (SCALE=1)
 	@$(BIN)/python -m demo.events --scale $(SCALE)
+
+demo-spark-stream: setup ## Uploads through a standing query on a Spark cluster that loses a machine (SCALE=1)
+	@$(BIN)/python -m demo.spark_stream --scale $(SCALE)
 
 test: setup ## Lint, types, import contracts, unit, laws, infra, integration
 	@started=$$SECONDS; \

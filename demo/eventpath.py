@@ -128,11 +128,13 @@ def event_path(
     *,
     around: Mapping[str, str] = MappingProxyType({}),
     uploads: bool = False,
+    workers: bool = True,
 ) -> Iterator[EventPath]:
     """Start stack and event path; the latter is stopped at the end, process by process.
 
     Functions and commands have `around` in their environment, over what the stack says. With
-    `uploads` the S3 server announces them.
+    `uploads` the S3 server announces them. Without `workers` no function takes extents off their
+    queue.
     """
     work = root / "var" / "demo" / "events"
     stack = Stack(root, services=SERVICES, notify=notify)
@@ -145,6 +147,7 @@ def event_path(
         prefix=f"events-{run}-",
         environment=around,
         processes=PROCESSES,
+        change=lambda found: found if workers else found.without_mapping("worker"),
     )
     rig = Rig(root, {**os.environ, **stack.environment(), **around, **local.settings})
     rig.extentflow("init", quiet=True)

@@ -8,8 +8,6 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ from demo.eventrows import (
     as_json_lines,
     compare,
 )
+from demo.feeds import Feed, Numbers
 from demo.rig import CommandError
 from extentflow.errors import ExtentflowError
 from extentflow_local.errors import LocalStackError
@@ -35,64 +34,6 @@ OBJECTS = 20
 ROWS = 5_000
 ENDED = ("DONE", "FAILED", "SUPERSEDED", "CANCELLED")
 console = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
-
-Encode = Callable[[range], bytes]
-
-
-@dataclass
-class Feed:
-    """A connector with a topic of its own, and what was uploaded for it."""
-
-    path: EventPath
-    name: str
-    suffix: str
-    expected: list[range] = field(default_factory=list)
-    tolerated: list[range] = field(default_factory=list)
-    uploads: list[Upload] = field(default_factory=list)
-
-    def declare(self, **config: str) -> None:
-        """Store the connector; its topic is made apart."""
-        self.path.rig.put_connector(
-            {
-                "name": self.name,
-                "topic": self.name,
-                "aws.s3.bucket.name": self.path.bucket,
-                "aws.s3.prefix": f"{self.name}/",
-                **config,
-            }
-        )
-
-    def create_topic(self) -> None:
-        """Create its topic."""
-        self.path.rig.create_topic(self.name)
-
-    def upload(self, numbers: range, encode: Encode, *, label: str = "") -> Upload:
-        """Upload an object of rows that have to arrive."""
-        self.expected.append(numbers)
-        return self._put(numbers, encode, label)
-
-    def upload_corrupt(self, numbers: range, encode: Encode, *, label: str) -> Upload:
-        """Upload an object that cannot be read to its end."""
-        self.tolerated.append(numbers)
-        return self._put(numbers, encode, label)
-
-    def _put(self, numbers: range, encode: Encode, label: str) -> Upload:
-        key = f"{self.name}/{label or numbers.start}.{self.suffix}"
-        self.uploads.append(self.path.upload(key, encode(numbers), self.name))
-        return self.uploads[-1]
-
-
-@dataclass
-class Numbers:
-    """Hands out rows: no number twice."""
-
-    rows: int
-    taken: int = 0
-
-    def take(self) -> range:
-        """Return the next object's rows."""
-        self.taken += self.rows
-        return range(self.taken - self.rows, self.taken)
 
 
 def main() -> int:

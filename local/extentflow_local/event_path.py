@@ -60,7 +60,7 @@ class LocalEventPath:
     `prefix` begins the names of everything that the template declares. Functions have `environment`
     over what stack and template say; None takes a variable away. `sources` are declared as for the
     receiver's secret. Without Secrets Manager and EventBridge in the stack there is neither a
-    receiver that lets anybody in nor a bus.
+    receiver that lets anybody in nor a bus. `change` is made to what the template deploys.
 
     Raises:
         Misconfigured: the sources are not declared well.
@@ -75,6 +75,7 @@ class LocalEventPath:
     sources: str = SOURCES
     processes: int = 2
     http_port: int = 0
+    change: Callable[[Deployment], Deployment] = lambda deployment: deployment
 
     def __post_init__(self) -> None:
         declared(self.sources)
@@ -91,7 +92,7 @@ class LocalEventPath:
                 **self.environment,
             },
         )
-        return read_template(self.template, around)
+        return self.change(read_template(self.template, around))
 
     @property
     def settings(self) -> dict[str, str]:

@@ -2,23 +2,22 @@
 
 import os
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 from tests.integration.faultproxy import Delay, FaultProxy
 from tests.support.delivery import Delivery, eventually, joined, numbered_lines
-from tests.support.submitting import ROOT, Submitter, clean_python, library_zip, surroundings
+from tests.support.submitting import LAYER, ROOT, clean_python, surroundings
 
 from extentflow.arrivals import Arrival, Dialect
 from extentflow.model import JobState
 from extentflow.wiring import Site
 from extentflow.wiring.functions import open_reception
 from extentflow_local.spark_cluster import SparkCluster
+from extentflow_local.spark_submit import Submission, Submitter, library_zip
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 JOB = ROOT / "jobs" / "spark_stream.py"
-LINES = numbered_lines("line-", 60_000)
+LINES = numbered_lines("line-", 40_000)
 CONFIG = {"extent.bytes": str(48 << 10)}
 SPECULATION = {
     "spark.speculation": "true",
@@ -78,7 +77,7 @@ def submitter(
 ) -> Submitter:
     delivery.make_queues(sqs)
     environment = {**delivery.environment, **surroundings(clean_python(tmp_path))}
-    return Submitter(cluster.master_url, library_zip(tmp_path), environment, SPECULATION)
+    return Submitter(cluster.master_url, library_zip(LAYER, tmp_path), environment, SPECULATION)
 
 
 def test_a_query_survives_the_loss_of_a_machine_and_of_its_driver(
@@ -98,16 +97,18 @@ def test_a_query_survives_the_loss_of_a_machine_and_of_its_driver(
         before = final(delivery)
         await_("the other one goes on", lambda: final(delivery) > before, first)
         cluster.start_worker(0, "127.0.0.1")
-        os.killpg(first.pid, signal.SIGKILL)
-        first.wait()
+        os.killpg(first.process.pid, signal.SIGKILL)
+        first.process.wait()
     left = [job.state for job in delivery.jobs()]
     with submitted(submitter, JOB, *words, log=tmp_path / "second.log") as second:
         await_("a second one is at work", lambda: final(delivery) > before + 1, second)
         s3_proxy.clear()
         done = lambda: delivery.jobs()[0].state is JobState.DONE  # noqa: E731
         await_("the job is done", done, second)
-        driver_of(second).send_signal(signal.SIGTERM)
-        code = second.wait(timeout=60)
+        driver = second.driver()
+        assert driver is not None
+        driver.send_signal(signal.SIGTERM)
+        code = second.process.wait(timeout=60)
 
     assert left == [JobState.RUNNING]
     assert code == 0, (tmp_path / "second.log").read_text()
@@ -130,11 +131,11 @@ def test_a_batch_query_survives_speculation_and_the_loss_of_an_executor(
     log = tmp_path / "batch.log"
 
     words = (delivery.connector_name, delivery.address)
-    with submitted(submitter, program, *words, log=log) as process:
-        await_("extents are under way", delivery.under_way, process)
+    with submitted(submitter, program, *words, log=log) as submission:
+        await_("extents are under way", delivery.under_way, submission)
         os.kill(cluster.executor_pids()[0], signal.SIGKILL)
         s3_proxy.clear()
-        code = process.wait(timeout=180)
+        code = submission.process.wait(timeout=180)
 
     assert code == 0, log.read_text()
     assert f"told: {len(LINES)} ['DONE']" in log.read_text()
@@ -143,28 +144,16 @@ def test_a_batch_query_survives_speculation_and_the_loss_of_an_executor(
 
 
 @contextmanager
-def submitted(
-    submitter: Submitter, program: Path, *words: str, log: Path
-) -> Iterator["subprocess.Popen[str]"]:
+def submitted(submitter: Submitter, program: Path, *words: str, log: Path) -> Iterator[Submission]:
     """Yield a running submission; nothing of it is left behind."""
     with log.open("w") as output:
-        process = submitter.submit(program, *words, output=output)
+        found = submitter.submit(program, *words, output=output)
         try:
-            yield process
+            yield found
         finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-
-
-def driver_of(process: "subprocess.Popen[str]") -> psutil.Process:
-    """Return the Python process that spark-submit runs the program in."""
-    (found,) = (
-        child
-        for child in psutil.Process(process.pid).children(recursive=True)
-        if JOB.name in " ".join(child.cmdline()) and "java" not in child.name()
-    )
-    return found
+            if found.process.poll() is None:
+                os.killpg(found.process.pid, signal.SIGKILL)
+                found.process.wait()
 
 
 def arrive(delivery: Delivery, label: str, body: bytes) -> None:
@@ -179,5 +168,5 @@ def final(delivery: Delivery) -> int:
     return sum(item.state.final for item in delivery.items())
 
 
-def await_(what: str, holds: Callable[[], object], process: "subprocess.Popen[str]") -> None:
-    eventually(what, holds, seconds=120, process=process)
+def await_(what: str, holds: Callable[[], object], submission: Submission) -> None:
+    eventually(what, holds, seconds=120, process=submission.process)

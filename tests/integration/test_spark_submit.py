@@ -11,16 +11,10 @@ from typing import IO, TYPE_CHECKING, Any
 import pytest
 from tests.integration.faultproxy import Answer, Delay, FaultProxy
 from tests.support.delivery import Delivery, eventually, joined, numbered_lines
-from tests.support.submitting import (
-    PACKAGES,
-    ROOT,
-    Submitter,
-    clean_python,
-    library_zip,
-    surroundings,
-)
+from tests.support.submitting import LAYER, PACKAGES, ROOT, clean_python, surroundings
 
 from extentflow_local.spark_cluster import SparkCluster
+from extentflow_local.spark_submit import Submitter, library_zip
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:
@@ -50,7 +44,7 @@ sc.stop()
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    return library_zip(tmp_path)
+    return library_zip(LAYER, tmp_path)
 
 
 @pytest.fixture
@@ -107,7 +101,7 @@ def submit(
         cluster.master_url, library, {**delivery.environment, **environment}, conf
     )
     ours = ("--connector", delivery.connector_name, "--json", delivery.address)
-    return submitter.submit(JOB, *ours, output=output)
+    return submitter.submit(JOB, *ours, output=output).process
 
 
 def test_a_submitted_job_survives_speculation_and_the_loss_of_an_executor(

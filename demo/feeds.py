@@ -1,0 +1,67 @@
+"""A connector with a topic of its own, and numbered rows that are uploaded for it, no number twice.
+
+Owns: which rows have to arrive. Refuses to know: who delivers them, what is judged.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from demo.eventpath import EventPath, Upload
+
+Encode = Callable[[range], bytes]
+
+
+@dataclass
+class Feed:
+    """A connector with a topic of its own, and what was uploaded for it."""
+
+    path: EventPath
+    name: str
+    suffix: str
+    expected: list[range] = field(default_factory=list)
+    tolerated: list[range] = field(default_factory=list)
+    uploads: list[Upload] = field(default_factory=list)
+
+    def declare(self, **config: str) -> None:
+        """Store the connector; its topic is made apart."""
+        self.path.rig.put_connector(
+            {
+                "name": self.name,
+                "topic": self.name,
+                "aws.s3.bucket.name": self.path.bucket,
+                "aws.s3.prefix": f"{self.name}/",
+                **config,
+            }
+        )
+
+    def create_topic(self) -> None:
+        """Create its topic."""
+        self.path.rig.create_topic(self.name)
+
+    def upload(self, numbers: range, encode: Encode, *, label: str = "") -> Upload:
+        """Upload an object of rows that have to arrive."""
+        self.expected.append(numbers)
+        return self._put(numbers, encode, label)
+
+    def upload_corrupt(self, numbers: range, encode: Encode, *, label: str) -> Upload:
+        """Upload an object that cannot be read to its end."""
+        self.tolerated.append(numbers)
+        return self._put(numbers, encode, label)
+
+    def _put(self, numbers: range, encode: Encode, label: str) -> Upload:
+        key = f"{self.name}/{label or numbers.start}.{self.suffix}"
+        self.uploads.append(self.path.upload(key, encode(numbers), self.name))
+        return self.uploads[-1]
+
+
+@dataclass
+class Numbers:
+    """Hands out rows: no number twice."""
+
+    rows: int
+    taken: int = 0
+
+    def take(self) -> range:
+        """Return the next object's rows."""
+        self.taken += self.rows
+        return range(self.taken - self.rows, self.taken)

@@ -1,0 +1,203 @@
+"""`make demo-spark-stream`: uploads become records through a standing query on a Spark cluster.
+
+Owns: the story that is told, its summary. Refuses to know: how anything in it is done.
+
+    S3 server ──> notifier ──> planner function ──> extents queue ──> Spark query ──> Kafka
+                                                    one of its two machines is lost midway
+"""
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from demo.eventpath import PROJECT, EventPath, await_that, event_path
+from demo.eventrows import Found, as_csv, as_json_lines, compare
+from demo.feeds import Feed, Numbers
+from demo.rig import CommandError
+from extentflow.errors import ExtentflowError
+from extentflow_local.errors import LocalStackError
+from extentflow_local.project import Project
+from extentflow_local.spark_cluster import SparkCluster
+from extentflow_local.spark_submit import Submission, Submitter, library_zip
+
+ROOT = Path.cwd()
+OBJECTS = 24
+ROWS = 50_000
+EXTENT = "512KiB"
+JOB = PROJECT / "jobs" / "spark_stream.py"
+STOP_SECONDS = 60.0
+console = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A submitted query; `log` holds Spark's messages, and a line of JSON per trigger."""
+
+    submission: Submission
+    log: Path
+
+    def triggers(self) -> list[dict[str, Any]]:
+        """Return what it told so far."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        return [json.loads(line) for line in lines if line.startswith('{"batch"')]
+
+    def stop(self) -> float:
+        """Ask it to stop; return how many seconds that took.
+
+        Raises:
+            CommandError: it had ended before, or did not end well.
+        """
+        driver = self.submission.driver()
+        if driver is None:
+            raise CommandError(f"the query has ended by itself; {self.log} says why")
+        began = time.monotonic()
+        driver.send_signal(signal.SIGTERM)
+        driver.wait(STOP_SECONDS)
+        seconds = time.monotonic() - began
+        code = self.submission.process.wait(STOP_SECONDS)
+        if code != 0:
+            raise CommandError(f"the query ended with {code}; {self.log} says why")
+        return seconds
+
+
+def main() -> int:
+    """Run the demo; 0 only when every row arrived once."""
+    objects = max(4, round(OBJECTS * _arguments().scale))
+    started = time.monotonic()
+    run = time.strftime("%Y%m%d-%H%M%S")
+    work = ROOT / "var" / "demo" / "spark-stream" / run
+    work.mkdir(parents=True)
+    console.rule("stack, template, planner")
+    with event_path(ROOT, run, console.print, uploads=True, workers=False) as path:
+        feeds = [
+            Feed(path, f"stream-lines-{run}", "jsonl"),
+            Feed(path, f"stream-rows-{run}", "csv"),
+        ]
+        for feed in feeds:
+            feed.declare(**{"extent.bytes": EXTENT})
+            feed.create_topic()
+        console.rule("a Spark cluster of two machines, and the query")
+        with SparkCluster(work / "cluster") as cluster, _query(path, cluster, work) as query:
+            summary = _tell(path, cluster, query, feeds, objects)
+        console.rule("reading the topics back with read_committed")
+        found = [compare(path.rig.kafka, one.name, one.expected, []) for one in feeds]
+    summary |= {
+        "records": sum(one.records for one in found),
+        "duplicates": sum(one.duplicates for one in found),
+        "missing": sum(one.missing for one in found),
+        "foreign": sum(one.foreign for one in found),
+    }
+    file = ROOT / "var" / "demo" / "spark-stream.json"
+    file.write_text(json.dumps(summary, indent=2) + "\n")
+    _show(found, summary)
+    ok = not any(summary[name] for name in ("duplicates", "missing", "foreign", "dead_letters"))
+    word = "every record exactly once" if ok else "[red]something is wrong, see above[/red]"
+    seconds = time.monotonic() - started
+    console.print(f"make demo-spark-stream: {word}; {seconds:.0f} s; {file.relative_to(ROOT)}")
+    console.print("the stack still runs; `.venv/bin/extentflow down` (or `make clean`) stops it")
+    return 0 if ok else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make demo-spark-stream", description=__doc__)
+    parser.add_argument("--scale", type=float, default=1.0, help=f"times {OBJECTS} objects")
+    return parser.parse_args()
+
+
+@contextmanager
+def _query(path: EventPath, cluster: SparkCluster, work: Path) -> Iterator[Query]:
+    """Yield the query, submitted as any user would; nothing of it is left behind."""
+    environment = {**path.rig.environment, "PYSPARK_PYTHON": sys.executable}
+    submitter = Submitter(
+        cluster.master_url, library_zip(Project(PROJECT).layer, work), environment
+    )
+    log = work / "driver.log"
+    console.print(f"spark-submit writes its log to {log.relative_to(ROOT)}")
+    with log.open("w") as output:
+        submission = submitter.submit(JOB, "--every", "1", "--json", output=output)
+        try:
+            yield Query(submission, log)
+        finally:
+            if submission.process.poll() is None:
+                driver = submission.driver()
+                if driver is not None:
+                    driver.kill()
+                submission.process.kill()
+                submission.process.wait()
+
+
+def _tell(
+    path: EventPath, cluster: SparkCluster, query: Query, feeds: list[Feed], objects: int
+) -> dict[str, Any]:
+    """Upload, lose a machine midway, get it back; return what can be counted on the way."""
+    lines, rows = feeds
+    numbers = Numbers(ROWS)
+    first = lines.upload(numbers.take(), as_json_lines)
+    path.await_jobs([first], ["DONE"])  # Spark has started
+    began = time.monotonic()
+    for number in range(objects - 1):
+        if number % 2:
+            lines.upload(numbers.take(), as_json_lines)
+        else:
+            rows.upload(numbers.take(), as_csv)
+    uploads = [*lines.uploads, *rows.uploads]
+    await_that("a third of the objects is done", lambda: _done(path) >= objects // 3)
+    before = _done(path)
+    cluster.kill_worker(0)
+    console.print(f"killed one of two Spark machines; {before} of {objects} objects were done")
+    await_that("the other one goes on", lambda: _done(path) > before)
+    cluster.start_worker(0, "127.0.0.1")
+    path.await_jobs(uploads, ["DONE"])
+    seconds = time.monotonic() - began
+    await_that("it is told", lambda: any(one["extents"] for one in query.triggers()))
+    stopped = query.stop()
+    triggers = query.triggers()
+    return {
+        "uploaded": len(uploads),
+        "jobs_done": _done(path),
+        "workers_killed": 1,
+        "done_before_the_kill": before,
+        "triggers": len(triggers),
+        "extents_told": sum(one["extents"] for one in triggers),
+        "seconds": round(seconds, 1),
+        "seconds_to_stop": round(stopped, 2),
+        "dead_letters": path.in_dead_letter_queues(),
+    }
+
+
+def _done(path: EventPath) -> int:
+    return sum(job["state"] == "DONE" for job in path.jobs().values())
+
+
+def _show(found: list[Found], summary: dict[str, Any]) -> None:
+    table = Table("topic", "rows", "records", "duplicates", "missing")
+    for one in found:
+        counts = (one.expected, one.records, one.duplicates, one.missing)
+        table.add_row(one.topic, *(f"{count:,}" for count in counts))
+    console.print(table)
+    console.print(
+        f"{summary['uploaded']} objects, one machine of two killed after "
+        f"{summary['done_before_the_kill']}; {summary['triggers']} triggers; stopped within "
+        f"{summary['seconds_to_stop']} s; dead letters {summary['dead_letters']}",
+        highlight=False,
+    )
+
+
+if __name__ == "__main__":
+    try:
+        code = main()
+    except (CommandError, ExtentflowError, LocalStackError, subprocess.SubprocessError) as exc:
+        console.print(f"[red]make demo-spark-stream: {exc}[/red]", markup=True, highlight=False)
+        code = 1
+    sys.exit(code)

@@ -1,0 +1,91 @@
+"""`spark-submit` to a cluster on this machine, with the library in a zip.
+
+Owns: the zip, the command, what executors find in their environment. Refuses to know: what is
+submitted, which cluster that is.
+"""
+
+import subprocess
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from extentflow_local.ports import HOST
+from extentflow_local.programs import spark_home
+
+PACKAGE = "extentflow"
+
+
+def library_zip(layer: Path, folder: Path) -> Path:
+    """Write the library below `layer` as `--py-files` wants it; return where."""
+    path = folder / f"{PACKAGE}.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted((layer / PACKAGE).rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                archive.write(file, file.relative_to(layer))
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Submitter:
+    """Submits programs to `master`. Drivers get `environment`; executors its AWS_* and PYTHONPATH.
+
+    `conf` goes over what a machine of its own needs.
+    """
+
+    master: str
+    library: Path
+    environment: Mapping[str, str]
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+    def submit(self, program: Path, *words: str, output: IO[str] | int) -> "Submission":
+        """Start `spark-submit` with a program and its arguments, in a process group of its own."""
+        shared = {
+            name: value
+            for name, value in self.environment.items()
+            if name.startswith("AWS_") or name == "PYTHONPATH"
+        }
+        conf = {
+            "spark.driver.host": HOST,
+            "spark.driver.bindAddress": HOST,
+            "spark.ui.enabled": "false",
+            **{f"spark.executorEnv.{name}": value for name, value in shared.items()},
+            **self.conf,
+        }
+        process = subprocess.Popen(
+            [
+                str(spark_home() / "bin" / "spark-submit"),
+                *("--master", self.master, "--py-files", str(self.library)),
+                *(word for key, value in conf.items() for word in ("--conf", f"{key}={value}")),
+                *(str(program), *words),
+            ],
+            env={"SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": HOST, **self.environment},
+            stdout=output,
+            stderr=output,
+            text=True,
+            start_new_session=True,
+        )
+        return Submission(process, program)
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A program that was submitted: spark-submit's JVM, and the Python process below it."""
+
+    process: "subprocess.Popen[str]"
+    program: Path
+
+    def driver(self) -> psutil.Process | None:
+        """Return the Python process that runs the program; None while, or when, there is none."""
+        try:
+            below = psutil.Process(self.process.pid).children(recursive=True)
+            return next((one for one in below if self._is_driver(one)), None)
+        except psutil.NoSuchProcess:
+            return None
+
+    def _is_driver(self, found: psutil.Process) -> bool:
+        words = found.cmdline()
+        return str(self.program) in words and not words[0].endswith("java")
