@@ -33,8 +33,8 @@ from extentflow_local.spark_submit import Submission, Submitter, library_zip
 
 ROOT = Path.cwd()
 OBJECTS = 24
-ROWS = 50_000
-EXTENT = "512KiB"
+ROWS = 200_000
+EXTENT = "2MiB"
 JOB = PROJECT / "jobs" / "spark_stream.py"
 STOP_SECONDS = 60.0
 console = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
@@ -152,7 +152,7 @@ def _tell(
         else:
             rows.upload(numbers.take(), as_csv)
     uploads = [*lines.uploads, *rows.uploads]
-    await_that("a third of the objects is done", lambda: _done(path) >= objects // 3)
+    await_that("a quarter of the objects is done", lambda: _done(path) >= objects // 4)
     before = _done(path)
     cluster.kill_worker(0)
     console.print(f"killed one of two Spark machines; {before} of {objects} objects were done")
