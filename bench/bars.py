@@ -48,6 +48,9 @@ BARS: Mapping[str, tuple[Bar, ...]] = {
         ),
         Bar("ratios.exactly_once_to_at_least_once", "exactly against at least once", least=0.95),
     ),
+    "data-source": (
+        Bar("ratios.data_source_to_run", "the data source against `extentflow run`", least=0.95),
+    ),
     "parquet-json": (
         Bar(
             "ratios.one_process_to_plain",

@@ -34,6 +34,17 @@ def ours(
     return _filling(stand, topic, rows, _asking(stand, lane, data, topic, config))
 
 
+def reading(stand: Stand, lane: Lane, data: DataSet, rows: int) -> Competitor:
+    """Return extentflow's data source, which reads an object that nobody has delivered, each lap.
+
+    Reading one again would deliver nothing.
+    """
+    topic = stand.topic()
+    connector, key = stand.connector(topic, EXACTLY_ONCE), stand.upload(data.path)
+    ask = lambda: lane.ask(connector=connector, key=stand.copy(key))  # noqa: E731
+    return _filling(stand, topic, rows, ask)
+
+
 def from_file(
     stand: Stand, lane: Lane, data: DataSet, rows: int, config: Mapping[str, str]
 ) -> Competitor:

@@ -54,6 +54,12 @@ CASES: Mapping[str, Case] = {
             "exactly once against at least once.",
         ),
         Case(
+            "data-source",
+            "bench.data_source",
+            0,
+            "Reading Spark's data source against `extentflow run --engine spark`; only by its name.",
+        ),
+        Case(
             "parquet-json",
             "bench.parquet_json",
             0.5,

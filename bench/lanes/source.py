@@ -1,0 +1,36 @@
+"""extentflow's data source in one warm session, as a notebook uses it, on Spark local[2]."""
+
+import time
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from bench.lane import serve
+from bench.settings import CORES
+from extentflow.engines.spark import local_context
+from extentflow.spark import register
+from extentflow.wiring import Site
+
+
+def main() -> None:
+    """Serve reads of one object each, which nobody has delivered for this connector before."""
+    site = Site.from_environment()
+    spark = SparkSession(local_context(CORES))
+    register(spark)
+    serve(lambda request: _read(spark, site, request))
+
+
+def _read(spark: SparkSession, site: Site, request: dict[str, Any]) -> dict[str, Any]:
+    config, _ = site.connector(request["connector"])
+    started = time.perf_counter()
+    source = spark.read.format("extentflow").option("connector", config.name)
+    rows = source.load(f"s3://{config.bucket}/{request['key']}").collect()
+    return {
+        "seconds": time.perf_counter() - started,
+        "records": sum(row.records for row in rows),
+        "bytes_read": sum(row.bytes for row in rows),
+    }
+
+
+if __name__ == "__main__":
+    main()
