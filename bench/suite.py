@@ -57,7 +57,7 @@ CASES: Mapping[str, Case] = {
             "data-source",
             "bench.data_source",
             0,
-            "Reading Spark's data source against `extentflow run --engine spark`; only by its name.",
+            "Reading Spark's data source against `extentflow run`, on Spark; only by its name.",
         ),
         Case(
             "parquet-json",
