@@ -5,13 +5,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from tests.integration.faultproxy import Delay, FaultProxy
+from tests.integration.faultproxy import Answer, Delay, FaultProxy, Reset
 from tests.support.delivery import Delivery, eventually, joined, numbered_lines
 from tests.support.eventpath import Ending, Ground
 from tests.support.spark import kill_python_workers
@@ -21,6 +22,7 @@ from extentflow.engines import spark as engine
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
 from extentflow.spark.query import QueryFailed, Service, Terms, Triggered
+from extentflow.spark.stopping import ask_to_stop
 from extentflow.wiring import Site
 from extentflow.wiring.functions import open_reception, queue
 from extentflow_local.stack import Stack
@@ -188,10 +190,13 @@ def test_a_deleted_checkpoint_loses_and_doubles_nothing(
     shutil.rmtree(tmp_path / "checkpoint")
     arrive(queued, "others.txt", joined(OTHERS))
 
-    with Running(spark, queued, tmp_path / "second") as running:
+    with Running(spark, queued, tmp_path) as running:
         eventually("both are done", all_done(queued, 2))
 
     assert running.error is None
+    told = [(row.job, row.extent) for row in receipts(spark, tmp_path)]
+    assert len(told) == len(set(told))
+    assert {job.id for job in queued.jobs()} == {job for job, _ in told}
     assert sorted(queued.values()) == sorted(LINES + OTHERS)
 
 
@@ -290,6 +295,80 @@ def test_paused_connectors_and_odd_objects_hold_up_nobody(
     assert untouched == []
     assert running.error is None
     assert sorted(delivery.values()) == sorted(OTHERS)
+
+
+def test_a_store_away_for_long_fails_nothing(
+    spark: SparkSession, delivery: Delivery, tmp_path: Path, s3_proxy: FaultProxy
+) -> None:
+    delivery.changes["retry_timeout_seconds"] = 0.5
+    delivery.connector({"extent.bytes": "64KiB", "aws.s3.endpoint": s3_proxy.endpoint})
+    delivery.put("lines.txt", joined(LINES))
+    away = s3_proxy.inject(Answer(503), when=lambda one: bool(one.byte_range), times=None)
+
+    with Running(spark, delivery, tmp_path) as running:
+        eventually("many were tried in vain", lambda: away.hits > 30)
+        before = states(delivery)
+        s3_proxy.clear()
+        eventually("it is done", all_done(delivery, 1))
+
+    assert before == ["RUNNING"]
+    assert running.error is None
+    assert sorted(delivery.values()) == sorted(LINES)
+
+
+def test_a_table_away_for_long_ends_no_query(
+    spark: SparkSession, queued: Delivery, tmp_path: Path, dynamodb_proxy: FaultProxy
+) -> None:
+    settings = replace(
+        queued.settings, ledger_endpoint=dynamodb_proxy.endpoint, retry_timeout_seconds=1.0
+    )
+    arrive(queued, "lines.txt", joined(LINES))
+    with Running(spark, queued, tmp_path, options=settings.to_map()) as running:
+        eventually("a part is done", lambda: any(item.state.final for item in queued.items()))
+        away = dynamodb_proxy.inject(Reset(), times=None)
+        eventually("it was asked in vain", lambda: away.hits > 50)
+        dynamodb_proxy.clear()
+        eventually("it is done", all_done(queued, 1), seconds=120)
+
+    assert running.error is None
+    assert sorted(queued.values()) == sorted(LINES)
+
+
+def test_a_connector_without_a_topic_fails_its_own_jobs_only(
+    spark: SparkSession, delivery: Delivery, tmp_path: Path
+) -> None:
+    delivery.connector({"extent.bytes": "64KiB"})
+    broken = Delivery(
+        delivery.stack,
+        delivery.s3,
+        delivery.bucket,
+        f"broken-{delivery.name}",
+        {"ledger_table": delivery.settings.ledger_table},
+    )
+    broken.topic = f"missing-{delivery.name}"
+    broken.connector({})
+    broken.put("others.txt", joined(OTHERS))
+    delivery.put("lines.txt", joined(LINES))
+
+    with Running(spark, delivery, tmp_path) as running:
+        eventually("both are over", lambda: states(delivery) == ["DONE", "FAILED"])
+
+    assert running.error is None
+    assert sorted(delivery.values()) == sorted(LINES)
+    (failed,) = [row for row in receipts(spark, tmp_path) if row.state == "FAILED"]
+    assert broken.topic in failed.reason
+
+
+def test_a_run_that_was_stopped_is_never_taken_for_another(
+    spark: SparkSession, delivery: Delivery, tmp_path: Path
+) -> None:
+    delivery.connector({})
+    ask_to_stop(delivery.site.ledger, "nightly")
+
+    with Running(spark, delivery, tmp_path, run="nightly") as running:
+        running.join()
+
+    assert "run nightly was stopped before" in str(running.error)
 
 
 def test_wrong_options_are_all_told_when_the_query_starts(

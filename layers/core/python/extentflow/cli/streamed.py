@@ -8,13 +8,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 from uuid import uuid4
 
 import typer
 
-from extentflow.cli import output, run_command_line
+from extentflow.cli import INCOMPLETE, STOPPED, output, run_command_line
 from extentflow.cli.options import AsJson, Cores, Master
 from extentflow.cli.signals import signals_stop
 from extentflow.errors import Misconfigured
@@ -75,7 +76,10 @@ def stream(
     receipts_option: ReceiptsOptions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Deliver continuously, as a fleet of Spark tasks; SIGTERM ends it within five seconds."""
+    """Deliver continuously, as a fleet of Spark tasks; SIGTERM ends it within five seconds.
+
+    Exit code 0 when it was stopped; with --once when nothing FAILED.
+    """
     run = f"stream-{uuid4().hex[:12]}"
     given = {
         "work": work,
@@ -97,8 +101,13 @@ def stream(
             sink_options=sink_options,
         )
         service = Service(spark, Site(settings), terms)
-        with signals_stop(service.stop):
-            service.run(_print_json if as_json else _print)
+        told: list[Triggered] = []
+        with signals_stop(service.stop) as stopped:
+            service.run(partial(_tell, told, as_json=as_json))
+    if once and stopped():
+        raise typer.Exit(STOPPED)
+    if once and any(one.failed for one in told):
+        raise typer.Exit(INCOMPLETE)
 
 
 @contextmanager
@@ -115,6 +124,12 @@ def _pairs(words: list[str]) -> dict[str, str]:
     if "" in pairs or not all("=" in word for word in words):
         raise Misconfigured("--receipts-option is written as name=value")
     return pairs
+
+
+def _tell(told: list[Triggered], triggered: Triggered, *, as_json: bool) -> None:
+    if triggered.failed:
+        told.append(triggered)
+    (_print_json if as_json else _print)(triggered)
 
 
 def _print(triggered: Triggered) -> None:

@@ -241,6 +241,7 @@ def this_worker(spec: WorkerSpec[R]) -> R:
             return known
         if _worker[0] == pid:
             _worker[2].close()
+        _worker = None  # a closed one is nobody's, whatever happens to the next
     opened = spec.open(spec.settings, f"{spec.run}/{uuid4().hex}")
     _worker = (pid, spec, opened)
     return opened

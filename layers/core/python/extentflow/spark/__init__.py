@@ -17,6 +17,9 @@ looks after connectors where there is no queue (`streaming`). Its checkpoint hol
 Owns: making the source known to a session. Refuses to know: planning, delivering.
 """
 
+from contextlib import suppress
+
+from pyspark.errors import PySparkAttributeError
 from pyspark.sql import SparkSession
 
 from extentflow.errors import Misconfigured
@@ -43,5 +46,6 @@ def register(spark: SparkSession) -> None:
             f"Spark {spark.version} has no data sources in Python, which came with 4.0; deliver "
             "with `extentflow run` or jobs/spark_ingest.py"
         ) from exc
-    share_with_streams(spark.sparkContext)
+    with suppress(PySparkAttributeError):  # Spark Connect has none, and ships files by itself
+        share_with_streams(spark.sparkContext)
     spark.dataSource.register(ExtentflowSource)

@@ -5,12 +5,24 @@ Owns: rows out of messages, stopping soon. Refuses to know: triggers, partitions
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from math import inf
 
 from extentflow.engines.draining import Drain
 from extentflow.engines.queue import read_extent
-from extentflow.model import Extent
+from extentflow.errors import (
+    ExtentflowError,
+    LedgerUnavailable,
+    Misconfigured,
+    SinkUnavailable,
+    reason,
+)
+from extentflow.keeper import Keeper
+from extentflow.ledger import Ledger
+from extentflow.model import Extent, Receipt
+from extentflow.runner import fail_extent, run_extent
 from extentflow.settings import WorkerSettings
 from extentflow.spark.executor import ended_as
 from extentflow.spark.receipts import Row
@@ -18,6 +30,8 @@ from extentflow.spark.stopping import Stop
 from extentflow.wiring import Site
 from extentflow.wiring.functions import open_queue_worker
 from extentflow.wiring.worker import SiteWorker, prepare_process
+
+log = logging.getLogger(__name__)
 
 
 class DrainingWorker:
@@ -32,14 +46,11 @@ class DrainingWorker:
         self._drain = Drain(self._worker, site.clock.monotonic, stop)
 
     def drained(self, *, most: int, seconds: float) -> Iterator[Row]:
-        """Yield a row per extent that came to its end here. Raises as `Drain.answers`."""
+        """Yield a row per extent that came to its end here. What is away ends this early."""
         for message, answer in self._drain.answers(most=most, seconds=seconds):
             extent = read_extent(message.body)
-            if extent is None or answer.receipt is None:
-                continue
-            row = ended_as(self._ledger, extent, answer.receipt)
-            if row is not None:
-                yield row
+            if extent is not None and answer.receipt is not None:
+                yield from _told(self._ledger, extent, answer.receipt)
 
     def close(self) -> None:
         """See `engines.Resident`."""
@@ -47,25 +58,62 @@ class DrainingWorker:
 
 
 class StandingWorker(SiteWorker):
-    """A worker that runs what a trigger found, until somebody asks its query to stop."""
+    """A worker that runs what a trigger found, until somebody asks its query to stop.
+
+    Nothing that is away, wrong or in other hands is waited for: the next look finds it again.
+    """
 
     def __init__(self, site: Site, owner: str) -> None:
         super().__init__(site, owner)
         self._ledger = site.ledger
+        self._monotonic = site.clock.monotonic
         self._asked: Callable[[], bool] = _stop_of(site, owner)
+        self._work = replace(self._work, limits=replace(self._work.limits, gives_up=False))
 
     def stopping(self) -> bool:
         """See `SiteWorker.stopping`."""
         return super().stopping() or self._asked()
 
-    def delivered(self, extents: Iterable[Extent]) -> Iterator[Row]:
-        """Yield a row per extent that came to its end here; the others are pending as before."""
+    def delivered(self, extents: Iterable[Extent], *, seconds: float) -> Iterator[Row]:
+        """Yield a row per extent that came to its end here; none is begun after `seconds`."""
+        until = self._monotonic() + seconds
         for extent in extents:
-            if self.stopping():
+            if self.stopping() or self._monotonic() >= until:
                 return
-            row = ended_as(self._ledger, extent, self.run(extent))
-            if row is not None:
-                yield row
+            try:
+                receipt = self.run(extent)
+            except (SinkUnavailable, LedgerUnavailable) as exc:  # for the others, too
+                log.warning("nothing is begun now: %s", exc)
+                return
+            except ExtentflowError as exc:
+                log.warning("%s stays pending: %s", extent.uri, exc)
+                continue
+            yield from _told(self._ledger, extent, receipt)
+
+    def run(self, extent: Extent) -> Receipt:
+        """Run an extent once; what concerns more than its data fails it, as functions do."""
+        with Keeper(self._slots.renew, self._renew_seconds):
+            try:
+                return run_extent(extent, self._work)
+            except Misconfigured as exc:
+                return fail_extent(extent, self._work, reason(exc))
+            except ExtentflowError:
+                raise
+            except Exception as exc:
+                log.exception("%s: unexpected error", extent.uri)
+                what = f"{extent.uri}: unexpected {type(exc).__name__}: {exc}"
+                return fail_extent(extent, self._work, what)
+
+
+def _told(ledger: Ledger, extent: Extent, receipt: Receipt) -> Iterator[Row]:
+    """Yield the row of an extent that is over; where the ledger is away, it goes untold."""
+    try:
+        row = ended_as(ledger, extent, receipt)
+    except ExtentflowError as exc:
+        log.warning("%s: its end is not told: %s", extent.uri, exc)
+        return
+    if row is not None:
+        yield row
 
 
 def _stop_of(site: Site, owner: str) -> Stop:

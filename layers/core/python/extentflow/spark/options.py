@@ -104,8 +104,8 @@ STREAM = Table(
                     kind=seconds(1),
                     default=60.0,
                     doc=(
-                        "With work=queue: how long a trigger's tasks begin with further extents;"
-                        " those under way are finished."
+                        "How long a trigger's tasks begin with further extents; those under way are"
+                        " finished."
                     ),
                 ),
                 Key(
@@ -113,7 +113,7 @@ STREAM = Table(
                     field="listing_seconds",
                     kind=seconds(0),
                     default=60.0,
-                    doc="With work=listing: how long after a look in vain the next one comes.",
+                    doc="With work=listing: how long all is left alone after it was listed.",
                 ),
                 _PARALLELISM,
                 Key(
@@ -121,7 +121,7 @@ STREAM = Table(
                     field="run",
                     kind=matching(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", "write letters, digits, _ -"),
                     required=True,
-                    doc="Begins the names of the query's workers; `stop` is told the same.",
+                    doc="Begins the names of the query's workers; another one for every start.",
                 ),
             ),
         ),

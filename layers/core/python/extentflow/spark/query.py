@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -33,6 +34,10 @@ from extentflow.wiring import Site
 log = logging.getLogger(__name__)
 
 OBSERVED = "extentflow"
+# Spark's sink that runs queries and keeps nothing.
+NOWHERE = "noop"
+# What waits may be in other hands, paused, or known to the queue a little late.
+VAIN_QUERIES = 3
 # spark-submit sets it.
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
 # Of the five seconds that a stop may take; ending the query and freeing slots needs the rest.
@@ -49,15 +54,15 @@ class QueryFailed(Retryable):
 class Terms:
     """What a query is started with. `every_seconds` None: once, until nothing is waiting.
 
-    `options` are the data source's, `run` among them; `sink` and `sink_options` say where receipts
-    go. `checkpoint` holds no progress of ours, but Spark wants one.
+    `run` is another one for every start. `options` are the data source's; `sink` and `sink_options`
+    say where receipts go, in append mode. `checkpoint` holds no progress, but Spark wants one.
     """
 
     run: str
     checkpoint: str
     every_seconds: float | None
     options: Mapping[str, str] = field(default_factory=dict)
-    sink: str = "noop"
+    sink: str = NOWHERE
     sink_options: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -124,18 +129,32 @@ class Service:
         try:
             if self._terms.every_seconds is not None:
                 self._follow(self._start(), tell)
-                return
-            while not self._stopping.is_set() and self._follow(self._start(), tell):
-                pass
+            else:
+                self._until_nothing_waits(tell)
         finally:
+            self._ask_workers_to_stop()  # whatever ended the query, some may live on for seconds
             self._free_slots()
+
+    def _until_nothing_waits(self, tell: Callable[[Triggered], None]) -> None:
+        """Start queries, one after the other; what waits in vain for several of them stays."""
+        vain = 0
+        while vain < VAIN_QUERIES and not self._stopping.is_set():
+            ended = self._follow(self._start(), tell)
+            vain = 0 if ended else vain + 1
+            self._stopping.wait(0 if ended else WATCH_SECONDS)
 
     def _free_slots(self) -> None:
         """Settle and free what workers leave; that must not hide why the query ended."""
         try:
-            self._site.evict(self._terms.run)
+            self._site.evict(f"{self._terms.run}/")
         except ExtentflowError as exc:
             log.warning("slots stay leased until their leases end: %s", exc)
+
+    def _ask_workers_to_stop(self) -> None:
+        try:
+            ask_to_stop(self._site.brief_ledger, self._terms.run)
+        except ExtentflowError as exc:
+            log.warning("workers are stopped without asking them: %s", exc)
 
     def _start(self) -> StreamingQuery:
         terms = self._terms
@@ -145,16 +164,17 @@ class Service:
         writer = (
             _observed(receipts.load())
             .writeStream.queryName(terms.run)
-            .format(terms.sink)
-            .options(**{"checkpointLocation": terms.checkpoint, **terms.sink_options})
+            .option("checkpointLocation", terms.checkpoint)
         )
-        if terms.every_seconds is None:
-            writer = writer.trigger(availableNow=True)
+        if terms.sink == NOWHERE:
+            writer = writer.format(NOWHERE)
         else:
-            writer = writer.trigger(
-                processingTime=f"{round(terms.every_seconds * 1000)} milliseconds"
-            )
-        return writer.start()
+            # Spark's file sink skips the batches of a new checkpoint, and delivers nothing.
+            writer = writer.foreachBatch(partial(_append, terms.sink, dict(terms.sink_options)))
+        if terms.every_seconds is None:
+            return writer.trigger(availableNow=True).start()
+        interval = f"{round(terms.every_seconds * 1000)} milliseconds"
+        return writer.trigger(processingTime=interval).start()
 
     def _follow(self, query: StreamingQuery, tell: Callable[[Triggered], None]) -> int:
         """Tell of a query's triggers until it ends; return how many extents came to their end."""
@@ -178,15 +198,17 @@ class Service:
 
     def _end(self, query: StreamingQuery) -> None:
         """Let workers hand back what they hold, and end the query, whether they did or not."""
-        try:
-            ask_to_stop(self._site.ledger, self._terms.run)
-        except ExtentflowError as exc:
-            log.warning("workers are stopped without asking them: %s", exc)
+        self._ask_workers_to_stop()
         until = time.monotonic() + HAND_BACK_SECONDS
         while query.status["isTriggerActive"] and time.monotonic() < until:
             time.sleep(POLL_SECONDS)
         with suppress(StreamingQueryException):  # it is over: how does not matter any more
             query.stop()
+
+
+def _append(sink: str, options: Mapping[str, str], receipts: DataFrame, _batch: int) -> None:
+    """Write one trigger's receipts, as any batch is written."""
+    receipts.write.format(sink).mode("append").options(**options).save()
 
 
 def _observed(receipts: DataFrame) -> DataFrame:
@@ -205,6 +227,9 @@ def _observed(receipts: DataFrame) -> DataFrame:
 
 def _triggers(query: StreamingQuery, last: int) -> Iterator[Triggered]:
     """Yield the triggers after batch `last` that did something."""
+    newest = query.lastProgress
+    if newest is None or newest.batchId <= last:
+        return  # all of them cost a second
     for progress in query.recentProgress:
         sums = progress.observedMetrics.get(OBSERVED)
         if progress.batchId <= last or sums is None:

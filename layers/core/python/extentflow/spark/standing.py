@@ -12,129 +12,161 @@ Truth is the ledger's. Nothing is remembered from look to look but how far listi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
-from extentflow.errors import (
-    CorruptRecord,
-    ExtentflowError,
-    Misconfigured,
-    ObjectChanged,
-    Permanent,
-    Retryable,
-    StoreUnavailable,
-    reason,
-)
+from extentflow.errors import CorruptRecord, ObjectChanged, Permanent, reason
 from extentflow.ledger import ConnectorState
 from extentflow.model import Extent, Job, JobState
-from extentflow.reconciliation import Territory
 from extentflow.reconciliation.listing import Discovery
+from extentflow.reconciliation.report import Report, tried
 from extentflow.wiring import Site
 from extentflow.wiring.announcing import sweep_announcements
 from extentflow.wiring.functions import SiteSurroundings, open_admission
 
 log = logging.getLogger(__name__)
 
+LISTING_SECONDS = 30.0
 ENDS_AT_ONCE = 100
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Found:
-    """Extents to run, with what packing them asks for."""
+    """A connector's extents to run, what packing them asks for, and the most tasks at once."""
 
-    extents: list[Extent] = field(default_factory=list)
-    ordered: dict[str, bool] = field(default_factory=dict)
+    extents: Sequence[Extent]
+    ordered: Mapping[str, bool]
+    most_tasks: int | None
 
 
 class Standing:
-    """Looks for work, over and over. `connector` None looks after all that are RUNNING."""
+    """Looks for work, over and over. `connector` None looks after all that are RUNNING.
+
+    A look takes on `most` extents at most. Listing goes on for `LISTING_SECONDS` per look, from
+    where the last one stopped, and rests for `rest_seconds` when all is listed.
+    """
 
     def __init__(
-        self, site: Site, *, connector: str | None, most: int, stopping: Callable[[], bool]
+        self,
+        site: Site,
+        *,
+        connector: str | None,
+        most: int,
+        rest_seconds: float,
+        stopping: Callable[[], bool],
     ) -> None:
         self._site = site
         self._connector = connector
         self._most = most
+        self._rest_seconds = rest_seconds
         self._stopping = stopping
         self._surroundings = SiteSurroundings(site)
-        self._admission = open_admission(site)
+        self._list_at = float("-inf")
 
-    def look(self) -> Found:
-        """Return what there is to do, at most so many extents.
+    def look(self) -> list[Found]:
+        """Return what there is to do.
 
         One connector or job that makes trouble is told in the log and holds up no other.
 
         Raises:
-            LedgerUnavailable, SinkUnavailable: nothing can be found out.
+            LedgerUnavailable: nothing can be found out.
             Misconfigured: there is no such connector.
         """
-        self._tidy_up()
-        found = Found()
-        for name, revision in self._connectors():
-            if self._site.ledger.connector_state(name) is ConnectorState.RUNNING:
-                self._list(name, revision)
-                self._collect(name, found)
+        tried("slots and ends that nobody looked after", self._tidy_up)
+        names = self._names()
+        self._site.random.shuffle(names)  # the first may have enough for everybody
+        self._list_all(names)
+        found: list[Found] = []
+        for name in names:
+            tried(f"connector {name}", partial(self._collect, name, found))
         return found
 
-    def _connectors(self) -> Iterator[tuple[str, int]]:
-        if self._connector is not None:
-            yield self._connector, self._site.connector(self._connector)[1]
-            return
-        for stored in self._site.ledger.connectors():
-            yield stored.name, stored.revision
+    def _names(self) -> list[str]:
+        if self._connector is None:
+            return list(self._site.ledger.connector_names())
+        self._site.connector(self._connector)
+        return [self._connector]
 
-    def _tidy_up(self) -> None:
+    def _tidy_up(self) -> Report:
         """Do what is left undone by workers and drivers that are gone."""
         slots = self._site.slots(f"standing-{self._site.random.getrandbits(64):016x}")
         for slot in slots.sweep():
             log.info("slot %d was left by %s, and is free again", slot.number, slot.owner)
-        try:
-            while sweep_announcements(self._site, ENDS_AT_ONCE) == ENDS_AT_ONCE:
-                pass
-        except (Retryable, Misconfigured) as exc:
-            log.warning("ends of jobs are announced later: %s", exc)
+        return Report(ends_announced=sweep_announcements(self._site, ENDS_AT_ONCE))
 
-    def _list(self, name: str, revision: int) -> None:
-        """Make jobs of objects that have none."""
-        discovery = Discovery(
-            ledger=self._site.ledger,
-            receive=self._admission.receive,
-            late=self._stopping,
-            since=self._site.clock.wall(),
-        )
-        try:
-            territory: Territory = self._surroundings.territory(name, revision)
-            for step in discovery.look(territory):
-                log.debug("connector %s: %s", name, step)
-        except ExtentflowError as exc:
-            log.warning("connector %s is not listed to its end now: %s", name, exc)
+    # -- objects without a job ------------------------------------------------------------------
 
-    def _collect(self, name: str, found: Found) -> None:
-        """Add pending extents of a connector's open jobs, the newest job last."""
+    def _list_all(self, names: Sequence[str]) -> None:
+        monotonic = self._site.clock.monotonic
+        began = monotonic()
+        if began < self._list_at:
+            return
+
+        def late() -> bool:
+            return self._stopping() or monotonic() - began > LISTING_SECONDS
+
+        for name in names:
+            tried(f"listing for connector {name}", partial(self._list, name, late))
+        if not late():
+            self._list_at = monotonic() + self._rest_seconds
+
+    def _list(self, name: str, late: Callable[[], bool]) -> Report:
+        """Make jobs of a connector's objects that have none."""
+        ledger = self._site.ledger
+        stored = ledger.connector(name)
+        if stored is None or ledger.connector_state(name) is not ConnectorState.RUNNING:
+            return Report()
+        admission = open_admission(self._site, name)
+        discovery = Discovery(ledger, admission.receive, late, self._site.clock.wall())
+        report = Report()
+        for step in discovery.look(self._surroundings.territory(name, stored.revision)):
+            report += step
+        return report
+
+    # -- open jobs ------------------------------------------------------------------------------
+
+    def _collect(self, name: str, found: list[Found]) -> Report:
+        """Add what a connector's open jobs have left; those of a stopped one end."""
         ledger, cluster = self._site.ledger, self._site.broker.cluster
-        states = (JobState.PLANNING, JobState.RUNNING)
-        jobs = [job for state in states for job in ledger.jobs(name, state)]
-        for job in sorted(jobs, key=lambda one: one.created):
-            room = self._most - len(found.extents)
-            if not room or self._stopping():
-                return
-            if job.cluster == cluster:
-                found.ordered[job.id] = job.ordered
-                found.extents += islice(self._pending(job), room)
+        state = ledger.connector_state(name)
+        room = self._most - sum(len(one.extents) for one in found)
+        extents: list[Extent] = []
+        ordered: dict[str, bool] = {}
+        for job in self._open(name):
+            if self._stopping():
+                break
+            if state is ConnectorState.STOPPED:
+                ledger.end(job.id, JobState.CANCELLED, f"connector {name} was stopped")
+            elif job.cluster == cluster:
+                wanted = room - len(extents) if state is ConnectorState.RUNNING else 0
+                ordered[job.id] = job.ordered
+                what = f"job {job.id} of {job.version.uri}"
+                tried(what, partial(self._add, job, wanted, extents))
+        if extents:
+            most_tasks = self._site.config(name, self._site.revision(extents[0])).max_tasks
+            found.append(Found(extents, ordered, most_tasks))
+        return Report()
 
-    def _pending(self, listed: Job) -> Iterator[Extent]:
-        """Yield what is left of a job; one of which nothing is left, or can be, ends here."""
+    def _open(self, name: str) -> list[Job]:
+        """Return a connector's open jobs, the oldest first."""
+        states = (JobState.PLANNING, JobState.RUNNING)
+        jobs = [job for state in states for job in self._site.ledger.jobs(name, state)]
+        return sorted(jobs, key=lambda one: one.created)
+
+    def _add(self, listed: Job, wanted: int, extents: list[Extent]) -> Report:
+        """Plan a job and close it as far as it goes; add what is left, `wanted` at most."""
         site = self._site
         job = site.ledger.job(listed.id) or listed
         try:
-            job = site.planner().plan(job)
+            if wanted:
+                job = site.planner().plan(job)
             job = site.ledger.close(job.id) if job.state is JobState.RUNNING else job
-            if job.state is JobState.RUNNING:
-                yield from site.planner().pending(job)
+            if wanted and job.state is JobState.RUNNING:
+                extents += islice(site.planner().pending(job), wanted)
         except ObjectChanged as exc:
             site.ledger.end(job.id, JobState.SUPERSEDED, reason(exc))
         except (Permanent, CorruptRecord) as exc:
             site.ledger.end(job.id, JobState.FAILED, reason(exc))
-        except (StoreUnavailable, Misconfigured) as exc:
-            log.warning("job %s of %s waits: %s", job.id, job.version.uri, exc)
+        return Report()

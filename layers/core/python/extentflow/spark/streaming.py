@@ -23,7 +23,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from extentflow.engines import Task, WorkerSpec, pack
 from extentflow.engines.spark import this_worker
-from extentflow.errors import Retryable
+from extentflow.errors import ExtentflowError, Misconfigured, Retryable
 from extentflow.queues import Depth
 from extentflow.spark.fleet import open_draining_worker, open_standing_worker
 from extentflow.spark.options import StreamOptions
@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
 # How long a process that only looks waits for what is away.
 RETRY_SECONDS = 20.0
+FEW_SECONDS = 5.0
 
 Offset = dict[str, int]
 NOTHING: Offset = {"look": 0}
@@ -54,9 +55,10 @@ class Drained(InputPartition):
 
 @dataclass
 class Standings(InputPartition):
-    """Extents that a look found."""
+    """Extents that a look found, begun within so many seconds."""
 
     tasks: tuple[Task, ...]
+    seconds: float
 
 
 class _Looks:
@@ -77,13 +79,15 @@ class _Looks:
 
         Raises:
             ExtentflowError: the first look fails; later ones are told in the log and repeated.
+            Misconfigured: a run of that name was stopped before.
         """
+        self._require_fresh()
         now = self.site.clock.monotonic()
         if now < self._next or self.stop():
             return self._last
         try:
             facts = self.look()
-        except Retryable as exc:
+        except ExtentflowError as exc:
             if not self._looked:
                 raise
             log.warning("it is not known what there is to do: %s", exc)
@@ -95,6 +99,17 @@ class _Looks:
             number = max(self._last["look"] + 1, int(self.site.clock.wall() * 1000))
             self._last = {"look": number, **facts}
         return self._last
+
+    def resume(self, offset: Offset) -> None:
+        """Go on behind what a checkpoint remembers."""
+        if offset.get("look", 0) > self._last["look"]:
+            self._last = offset
+
+    def _require_fresh(self) -> None:
+        if not self._looked and self.stop():
+            raise Misconfigured(
+                f"run {self.options.run} was stopped before; give every start another name, or none"
+            )
 
     @property
     def rest_seconds(self) -> float:
@@ -110,13 +125,17 @@ class _Looks:
         raise NotImplementedError
 
     def free_slots(self) -> int:
-        """Return how many workers of ours can have a slot."""
+        """Return how many workers of ours can have a slot; all of them where nobody knows."""
         ledger, run = self.site.ledger, f"{self.options.run}/"
-        now = ledger.now()
-        taken = sum(
-            slot.until > now and not slot.owner.startswith(run)
-            for slot in ledger.slots(self.site.broker.cluster)
-        )
+        try:
+            now = ledger.now()
+            taken = sum(
+                slot.until > now and not slot.owner.startswith(run)
+                for slot in ledger.slots(self.site.broker.cluster)
+            )
+        except Retryable as exc:
+            log.warning("it is not known how many slots are free: %s", exc)
+            taken = 0
         return max(1, self.options.settings.exactly_once_slots - taken)
 
 
@@ -131,11 +150,19 @@ class _QueueLooks(_Looks):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self.options
-        waiting = self._queue.depth().waiting
+        most = min(options.parallelism, options.most_extents, self.free_slots())
         # What is known of a queue is approximate, so that one task looks in any case.
-        tasks = min(options.parallelism, options.most_extents, self.free_slots(), max(1, waiting))
-        shares = _dealt(options.most_extents, tasks)
-        return [Drained(share, options.most_seconds) for share in shares]
+        tasks = min(most, max(1, self._waiting()))
+        # The fewer, the sooner they make room for a trigger that has more to do.
+        seconds = options.most_seconds if tasks == most else min(FEW_SECONDS, options.most_seconds)
+        return [Drained(share, seconds) for share in _dealt(options.most_extents, tasks)]
+
+    def _waiting(self) -> int:
+        try:
+            return self._queue.depth().waiting
+        except Retryable as exc:
+            log.warning("it is not known how much waits: %s", exc)
+            return 0
 
 
 class _ListingLooks(_Looks):
@@ -145,29 +172,39 @@ class _ListingLooks(_Looks):
             self.site,
             connector=options.connector,
             most=options.most_extents,
+            rest_seconds=options.listing_seconds,
             stopping=self.stop,
         )
-        self._found: Found | None = None
+        self._found: list[Found] | None = None
         self._prepared = False
-
-    @property
-    def rest_seconds(self) -> float:
-        return max(LOOK_SECONDS, self.options.listing_seconds)
 
     def look(self) -> Offset | None:
         if not self._prepared:
             self.site.require_app()
             self._prepared = True
         self._found = self._standing.look()
-        return {"waiting": len(self._found.extents)} if self._found.extents else None
+        waiting = sum(len(one.extents) for one in self._found)
+        return {"waiting": waiting} if waiting else None
 
     def partitions(self) -> Sequence[InputPartition]:
         # Spark asks without a look before where it repeats the last trigger of a run that died.
-        found, self._found = self._found or self._standing.look(), None
-        cores = min(self.options.parallelism, self.free_slots())
-        tasks = pack(found.extents, found.ordered.__getitem__, cores)
-        shares = (tuple(tasks[first::cores]) for first in range(cores))
-        return [Standings(share) for share in shares if share]
+        found, self._found = self._look_again() if self._found is None else self._found, None
+        free = min(self.options.parallelism, self.free_slots())
+        return [share for one in found for share in self._shares(one, free)]
+
+    def _look_again(self) -> list[Found]:
+        try:
+            return self._standing.look()
+        except ExtentflowError as exc:
+            log.warning("it is not known what there is to do: %s", exc)
+            return []
+
+    def _shares(self, found: Found, free: int) -> Iterator[Standings]:
+        """Yield a connector's tasks in as many parts as may run at once."""
+        most = min(free, found.most_tasks or free)
+        tasks = pack(found.extents, found.ordered.__getitem__, most)
+        for first in range(min(most, len(tasks))):
+            yield Standings(tuple(tasks[first::most]), self.options.most_seconds)
 
 
 class StreamReader(DataSourceStreamReader):
@@ -189,7 +226,10 @@ class StreamReader(DataSourceStreamReader):
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> Sequence[InputPartition]:
         """Return tasks for what there is now, whatever the offsets were; none without news."""
-        return self._here().partitions() if start != end else []
+        if start == end:  # a checkpoint's, when the query starts
+            self._here().resume(dict(end))
+            return []
+        return self._here().partitions()
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
         """Yield a row per extent that came to its end; what is not over is found again."""
@@ -199,7 +239,8 @@ class StreamReader(DataSourceStreamReader):
             yield from fleet.drained(most=partition.most, seconds=partition.seconds)
         elif isinstance(partition, Standings):
             worker = this_worker(WorkerSpec(open_standing_worker, settings, run))
-            yield from worker.delivered(one for task in partition.tasks for one in task.extents)
+            extents = (one for task in partition.tasks for one in task.extents)
+            yield from worker.delivered(extents, seconds=partition.seconds)
         else:
             raise TypeError(f"Spark did not plan this partition: {partition!r}")
 

@@ -100,10 +100,15 @@ def open_reception(
     )
 
 
-def open_admission(site: Site) -> Admission:
-    """Return what makes jobs of objects where nobody sends extents: they are cut, and wait."""
+def open_admission(site: Site, connector: str) -> Admission:
+    """Return what makes jobs for one connector where nobody sends extents: they are cut, and wait.
+
+    Other connectors may be looked after by somebody who has to send theirs.
+    """
     planner = site.planner()
-    return Admission(surroundings=SiteSurroundings(site), planner=planner, start=planner.plan)
+    return Admission(
+        surroundings=SiteSurroundings(site, connector), planner=planner, start=planner.plan
+    )
 
 
 def open_queue_worker(
@@ -147,15 +152,21 @@ def open_reconciliation(site: Site, *, late: Callable[[], bool] = lambda: False)
 
 
 class SiteSurroundings:
-    """`reception.Surroundings` and `reconciliation.Surroundings` over a site."""
+    """`reception.Surroundings` and `reconciliation.Surroundings` over a site.
 
-    def __init__(self, site: Site) -> None:
+    `only` names the one connector that anything is received for; None: all of them.
+    """
+
+    def __init__(self, site: Site, only: str | None = None) -> None:
         self._site = site
+        self._only = only
         self._prepared = False
 
     def connectors(self) -> Iterator[tuple[ConnectorConfig, int] | Unparsed]:
         """See `Surroundings`."""
         for stored in self._site.ledger.connectors():
+            if self._only not in (None, stored.name):
+                continue
             try:
                 config = self._site.config(stored.name, stored.revision)
             except Misconfigured as exc:

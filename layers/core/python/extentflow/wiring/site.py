@@ -257,11 +257,16 @@ class Site:
             return 0
 
     @cached_property
+    def brief_ledger(self) -> DynamoLedger:
+        """The ledger for whoever cannot wait for long."""
+        return self._open_ledger(options.brief_ledger_patience())
+
+    @cached_property
     def _evictor(self) -> Slots:
         """Ownership for `evict`, over clients that do not wait for long."""
         settings = self.settings
         return Slots(
-            ledger=self._open_ledger(options.brief_ledger_patience()),
+            ledger=self.brief_ledger,
             broker=self._open_broker(options.brief_sink_patience()),
             policy=SlotPolicy(settings.exactly_once_slots, settings.lease_seconds),
             app_id=settings.app_id,
