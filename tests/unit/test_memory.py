@@ -87,7 +87,7 @@ def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 np.ones(1 << 20, np.uint8)
 before = faults()
-for size in (24, 1, 8, 24, 3, 24): np.ones(size << 20, np.uint8)
+for size in (3, 1, 2, 3, 1, 3) * 4: np.ones(size << 20, np.uint8)
 print(faults() - before)
 """
 

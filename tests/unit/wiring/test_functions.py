@@ -127,7 +127,7 @@ def test_a_worker_leaves_what_is_away_to_the_message_and_renews_with_the_lease()
 
     assert not worker.work.limits.gives_up
     assert worker.renew_seconds == 10
-    assert worker.hide_seconds == 180
+    assert worker.hide_seconds == 90
     assert url_of(worker.queue) == f"{QUEUES}/extents"
     assert url_of(worker.dead) == f"{QUEUES}/extents-dead"
     assert url_of(worker.dispatch.queue) == f"{QUEUES}/extents"

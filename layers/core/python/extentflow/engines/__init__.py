@@ -15,6 +15,7 @@ from typing import Generic, Protocol, TypeVar
 
 from extentflow.errors import (
     ExtentflowError,
+    Misconfigured,
     ObjectChanged,
     Permanent,
     StoreUnavailable,
@@ -137,6 +138,23 @@ def run_until_final(extent: Extent, work: Work) -> Receipt:
             return receipt
         log.info("%s is busy: %s", extent.uri, receipt.reason)
         _wait(work, receipt.retry_after_seconds)
+
+
+def run_or_fail(extent: Extent, work: Work, *, message: str = "") -> Receipt:
+    """Run an extent once, as `run_extent`; what concerns more than its data fails it.
+
+    For whoever has nobody to tell: settings that are wrong, and defects of ours.
+    """
+    try:
+        return run_extent(extent, work, message=message)
+    except Misconfigured as exc:
+        return fail_extent(extent, work, reason(exc))
+    except ExtentflowError:
+        raise
+    except Exception as exc:
+        log.exception("%s: unexpected error", extent.uri)
+        what = f"{extent.uri}: unexpected {type(exc).__name__}: {exc}"
+        return fail_extent(extent, work, what)
 
 
 def _wait(work: Work, seconds: float) -> None:

@@ -30,8 +30,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 
+from extentflow.engines import run_or_fail
 from extentflow.engines.dispatch import Dispatch
-from extentflow.errors import ExtentflowError, Misconfigured, Permanent, ProgressUnknown, reason
+from extentflow.errors import ExtentflowError, Permanent, ProgressUnknown, reason
 from extentflow.keeper import Keeper
 from extentflow.ledger import ConnectorState, Ledger
 from extentflow.model import (
@@ -44,7 +45,7 @@ from extentflow.model import (
     Receipt,
 )
 from extentflow.queues import Message, Queue
-from extentflow.runner import Work, fail_extent, run_extent
+from extentflow.runner import Work
 
 log = logging.getLogger(__name__)
 
@@ -162,16 +163,7 @@ class QueueWorker:
                 log.warning("%s: lease or message was not renewed: %s", extent.uri, exc)
 
         with Keeper(renew, self.renew_seconds):
-            try:
-                return run_extent(extent, self.work, message=message.id)
-            except Misconfigured as exc:
-                return fail_extent(extent, self.work, reason(exc))
-            except ExtentflowError:
-                raise
-            except Exception as exc:
-                log.exception("%s: unexpected error", extent.uri)
-                what = f"{extent.uri}: unexpected {type(exc).__name__}: {exc}"
-                return fail_extent(extent, self.work, what)
+            return run_or_fail(extent, self.work, message=message.id)
 
     def _after(self, extent: Extent, message: Message, receipt: Receipt) -> Answer:
         if receipt.outcome is Outcome.BUSY:

@@ -10,19 +10,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import inf
 
+from extentflow.engines import run_or_fail
 from extentflow.engines.draining import Drain
 from extentflow.engines.queue import read_extent
 from extentflow.errors import (
     ExtentflowError,
     LedgerUnavailable,
-    Misconfigured,
     SinkUnavailable,
-    reason,
 )
 from extentflow.keeper import Keeper
 from extentflow.ledger import Ledger
 from extentflow.model import Extent, Receipt
-from extentflow.runner import fail_extent, run_extent
 from extentflow.settings import WorkerSettings
 from extentflow.spark.executor import ended_as
 from extentflow.spark.receipts import Row
@@ -91,18 +89,9 @@ class StandingWorker(SiteWorker):
             yield from _told(self._ledger, extent, receipt)
 
     def run(self, extent: Extent) -> Receipt:
-        """Run an extent once; what concerns more than its data fails it, as functions do."""
+        """Run an extent once, as functions do (see `run_or_fail`)."""
         with Keeper(self._slots.renew, self._renew_seconds):
-            try:
-                return run_extent(extent, self._work)
-            except Misconfigured as exc:
-                return fail_extent(extent, self._work, reason(exc))
-            except ExtentflowError:
-                raise
-            except Exception as exc:
-                log.exception("%s: unexpected error", extent.uri)
-                what = f"{extent.uri}: unexpected {type(exc).__name__}: {exc}"
-                return fail_extent(extent, self._work, what)
+            return run_or_fail(extent, self._work)
 
 
 def _told(ledger: Ledger, extent: Extent, receipt: Receipt) -> Iterator[Row]:
