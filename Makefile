@@ -60,7 +60,7 @@ infra: setup $(DEPS) ## Tests of the deployed stack: assertions, cdk-nag, cfn-li
 
 layers: $(DEPS) ## Build the layer of imported packages for Lambda on arm64 (needs the network)
 
-$(DEPS): requirements/lambda.txt layers/deps/recipe.py | $(STAMP)
+$(DEPS): requirements/lambda.txt layers/deps/recipe.py layers/wheels.py | $(STAMP)
 	@$(BIN)/python -m layers.deps.recipe
 
 synth: setup ## Write the CloudFormation template to build/cdk.out (STAGE=dev)
