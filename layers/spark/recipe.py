@@ -6,10 +6,10 @@ its Python are the release's own (docs/decisions/0010-emr-brings-the-interpreter
 
     requirements/emr.txt ──wheels.put──> build/spark/<machine>/site-packages
     layers/core/python ──┐             └──────────────────────────────────┐
-    jobs/ ───────────────┴──────────────────────> build/spark/<machine>/extentflow-spark.tar.gz
+    jobs/ ───────────────┴──────────────────────> build/spark/<machine>/extentflow-spark.tgz
                                                   build/spark/<machine>/archive.json   written last
 
-    environment/site-packages/   packages, extentflow      spark.archives=...tar.gz#environment
+    environment/site-packages/   packages, extentflow      spark.archives=s3://...tgz#environment
     environment/jobs/            the entry points
 
 Run as `python -m layers.spark.recipe` (`make spark-archive`).
@@ -61,7 +61,8 @@ class Built:
 
 def archive(machine: Machine = MACHINE) -> Path:
     """Return where the archive stands, below the project."""
-    return FOLDER / machine.tag / "extentflow-spark.tar.gz"
+    # Spark unpacks by the name, and an asset's name in S3 ends in what follows the last dot.
+    return FOLDER / machine.tag / "extentflow-spark.tgz"
 
 
 def stamp(machine: Machine = MACHINE) -> Path:

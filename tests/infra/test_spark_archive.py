@@ -169,7 +169,7 @@ def _digest(path: Path) -> str:
 
 
 def test_the_same_files_give_the_same_bytes(project: Path) -> None:
-    first, second = project / "1.tar.gz", project / "2.tar.gz"
+    first, second = project / "1.tgz", project / "2.tgz"
 
     size = recipe.pack(project, project / "pack", first)
     for file in project.rglob("*.py"):
