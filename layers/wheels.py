@@ -24,7 +24,7 @@ _MACHINE_AT = slice(18, 20)
 _ARROW = re.compile(rb"(?<=\0)lib(?:arrow|parquet)\w*\.so\.\d+(?=\0)")
 
 # botocore describes every service of AWS; a client needs its own service's description.
-SERVICES = ("dynamodb", "events", "s3", "secretsmanager", "sqs", "sts")
+SERVICES = ("dynamodb", "emr-serverless", "events", "s3", "secretsmanager", "sqs", "sts")
 
 # What nobody imports, by path below the folder. Anything that a library which stays is linked to
 # has to stay, too; `unmet` finds out.

@@ -21,7 +21,7 @@ from tests.support.synthesis import FUNCTIONS, PLAIN, QUICK, Bench, of_type
 
 ROOT = Project().root
 LAYER = "AWS::Lambda::LayerVersion"
-CALLED = ("dynamodb", "events", "s3", "secretsmanager", "sqs", "sts")
+CALLED = ("dynamodb", "emr-serverless", "events", "s3", "secretsmanager", "sqs", "sts")
 
 
 # -- what was built -----------------------------------------------------------------------------
