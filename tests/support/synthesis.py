@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import aws_cdk as cdk
-from aws_cdk.assertions import Template
+from aws_cdk.assertions import Annotations, Match, Template
 from cdk_nag import AwsSolutionsChecks
 from infra.config import Announced, Auth, Bucket, Cluster, Network, Receiver, Stage, Subnet
 from infra.config_spark import Spark
@@ -151,6 +151,23 @@ def checked_app(outdir: Path) -> cdk.App:
     checks = AwsSolutionsChecks(app, write_suppressions_to_cloud_formation=True)
     cdk.Validations.of(app).add_plugins(checks)
     return app
+
+
+def refused(stack: ExtentflowStack, what: str, command: str) -> bool:
+    """Whether CloudFormation refuses a stack as long as `what` is not built, and says how it is.
+
+    Raises:
+        KeyError: there is no such rule.
+        RuntimeError: synthesis did not warn of it.
+    """
+    template = Template.from_stack(stack).to_json()
+    (rule,) = template["Rules"][f"{what}IsBuilt"]["Assertions"]
+    Annotations.from_stack(stack).has_warning("*", Match.string_like_regexp(command))
+    return (
+        rule["Assert"] == {"Fn::Equals": [{"Ref": what}, "built"]}
+        and f"run `{command}`" in rule["AssertDescription"]
+        and template["Parameters"][what]["Default"] != "built"
+    )
 
 
 def of_type(template: Template, kind: str) -> dict[str, dict[str, Any]]:
