@@ -9,12 +9,14 @@ PROCESSES ?= 2
 BIN := .venv/bin
 STAMP := .venv/.installed
 DEPS := build/layers/deps.json
+ARCHIVE := build/spark/aarch64/archive.json
+LIBRARY := $(shell find layers/core/python/extentflow jobs -type f -not -path '*/__pycache__/*')
 CDK := node_modules/.bin/cdk
 PYTEST := $(BIN)/pytest -q --numprocesses $(PROCESSES) --dist
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-events demo-spark-stream test lint unit exhaustive integration infra layers synth deploy bench bench-smoke bench-record docs lock clean
+.PHONY: help setup demo demo-events demo-spark-stream test lint unit exhaustive integration infra layers spark-archive synth deploy bench bench-smoke bench-record docs lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -55,18 +57,23 @@ exhaustive: setup ## Every schedule and state of the protocol that `unit` leaves
 integration: setup ## Tests on a real broker, S3 server and DynamoDB Local
 	@$(PYTEST) loadfile tests/integration
 
-infra: setup $(DEPS) ## Tests of the deployed stack: assertions, cdk-nag, cfn-lint, layer size
+infra: setup $(DEPS) $(ARCHIVE) ## Tests of the deployed stack: assertions, cdk-nag, cfn-lint, sizes
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) loadfile tests/infra
 
 layers: $(DEPS) ## Build the layer of imported packages for Lambda on arm64 (needs the network)
 
-$(DEPS): requirements/lambda.txt layers/deps/recipe.py | $(STAMP)
+$(DEPS): requirements/lambda.txt layers/deps/recipe.py layers/wheels.py | $(STAMP)
 	@$(BIN)/python -m layers.deps.recipe
+
+spark-archive: $(ARCHIVE) ## Build the archive of Spark jobs for EMR Serverless on arm64 (needs the network)
+
+$(ARCHIVE): requirements/emr.txt layers/spark/recipe.py layers/wheels.py $(LIBRARY) | $(STAMP)
+	@$(BIN)/python -m layers.spark.recipe
 
 synth: setup ## Write the CloudFormation template to build/cdk.out (STAGE=dev)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" CDK_CONTEXT_JSON='{"stage":"$(STAGE)"}' $(BIN)/python app.py
 
-deploy: setup $(DEPS) $(CDK) ## Deploy a stage of infra/stages.py with your AWS credentials (STAGE=dev)
+deploy: setup $(DEPS) $(ARCHIVE) $(CDK) ## Deploy a stage of infra/stages.py with your AWS credentials (STAGE=dev)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(CDK) deploy --context stage=$(STAGE)
 
 $(CDK): package-lock.json | $(STAMP)
@@ -88,6 +95,7 @@ lock: setup ## Pin the requirements anew, with hashes
 	@$(BIN)/uv --version >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet uv
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11 requirements/dev.in -o requirements/dev.txt
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.13 --python-platform aarch64-manylinux_2_28 requirements/lambda.in -o requirements/lambda.txt
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --python-platform aarch64-manylinux_2_28 requirements/emr.in -o requirements/emr.txt
 
 clean: ## Stop the stack and remove everything generated, caches of components apart
 	@if [ -x $(BIN)/extentflow ]; then $(BIN)/extentflow down; fi

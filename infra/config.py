@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from extentflow.errors import Misconfigured
 from extentflow.settings import WorkerSettings
+from infra.config_spark import Spark
 
 # What AWS allows for one SQS event source.
 LEAST_CONCURRENCY, MOST_CONCURRENCY = 2, 1_000
@@ -22,7 +23,15 @@ _SERVERS = re.compile(r"\s*[^\s,]+:[0-9]+\s*(,\s*[^\s,]+:[0-9]+\s*)*")
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 _ARN = re.compile(r"arn:[a-z0-9-]+:[a-z0-9-]+:[a-z0-9-]*:[0-9]*:.+")
 # Said by the stack itself, so a stage cannot say it, too.
-_SAID_BY_STACK = ("bootstrap.servers", "ledger.", "arrivals.", "extents.", "receiver.", "event.bus")
+_SAID_BY_STACK = (
+    "bootstrap.servers",
+    "ledger.",
+    "arrivals.",
+    "extents.",
+    "receiver.",
+    "event.bus",
+    "spark.",
+)
 
 
 class Auth(StrEnum):
@@ -163,10 +172,10 @@ class Stage:
 
     `settings` are worker settings by their keys (docs/configuration.md). `most_workers` and
     `most_planners` bound how many run at once; `spark_cores` is how many slots Spark jobs may take
-    beside them. `table` names a ledger that exists, for example a restored one. `event_bus` is a
-    name or an ARN. `connectors` is a folder of the project. `secret_key_arns` are the KMS keys of
-    secrets that settings and connectors refer to, and of the receiver's, where they are not
-    encrypted with AWS's own.
+    beside them, wherever they run. `table` names a ledger that exists, for example a restored one.
+    `event_bus` is a name or an ARN. `connectors` is a folder of the project. `secret_key_arns` are
+    the KMS keys of secrets that settings and connectors refer to, and of the receiver's, where they
+    are not encrypted with AWS's own.
     """
 
     name: str
@@ -176,6 +185,7 @@ class Stage:
     account: str | None = None
     network: Network | None = None
     receiver: Receiver | None = None
+    spark: Spark | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     most_workers: int = 100
     most_planners: int = 5
@@ -208,6 +218,8 @@ class Stage:
         yield from _network_problems(self.network)
         yield from self._arn_problems()
         yield from self._setting_problems()
+        if self.spark is not None:
+            yield from self.spark.problems(in_vpc=self.network is not None, slots=self.spark_cores)
 
     def _arn_problems(self) -> Iterator[str]:
         given = {

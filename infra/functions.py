@@ -16,7 +16,7 @@ from constructs import Construct
 
 from extentflow.errors import Misconfigured
 from infra.findings import explain
-from infra.grants import Grant, policy, wildcards
+from infra.grants import Grant, role
 from infra.layers import ARCHITECTURE, NOT_CODE, RUNTIME
 from infra.network import Network
 
@@ -75,7 +75,13 @@ class EventFunction(Construct):
         if network is not None:
             network.place(name, own)
         log = logs.LogGroup(self, "Log", retention=LOGS_KEPT, removal_policy=RemovalPolicy.DESTROY)
-        self.role = self._role(description, (*own, write(log), *_stand(network)))
+        self.role = role(
+            self,
+            description=description,
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            grants=(*own, write(log), *_stand(network)),
+            policy_name="Function",
+        )
         self.function = lambda_.Function(
             self,
             "Function",
@@ -108,18 +114,6 @@ class EventFunction(Construct):
             "AwsSolutions-L1",
             "Python 3.13 is what the layer's packages are built for; both move together",
         )
-
-    def _role(self, description: str, grants: Sequence[Grant]) -> iam.Role:
-        role = iam.Role(
-            self,
-            "Role",
-            description=description,
-            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            inline_policies={"Function": policy(grants)},
-        )
-        for resource, reason in wildcards(grants):
-            explain(role, f"AwsSolutions-IAM5[Resource::{resource}]", reason)
-        return role
 
 
 def write(log: logs.LogGroup) -> Grant:

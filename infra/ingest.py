@@ -4,11 +4,14 @@ Owns: sizes, permissions and event sources of receiver, planner, worker and reco
 know: what they do inside; how a function is made (`functions`).
 
     store ──HTTP──> receiver ──> arrivals ──ten──> planner ──> extents ──one──> worker ──> Kafka
-    bucket ──────────────────────┘                               ^
-    every 5 minutes ──> reconciler ──────────────────────────────┘
+    bucket ──────────────────────┘             │                 ^
+    every 5 minutes ──> reconciler ────────────┼─────────────────┘
+                            ^                  v
+                            └─ a run ended ─ Spark, where a stage has it
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from aws_cdk import Duration
 from aws_cdk import aws_events as events
@@ -17,10 +20,12 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from infra import broker, buckets, queues, secrets
-from infra.functions import EventFunction, Size
+from extentflow.settings import variable
+from infra import broker, buckets, queues, rights, secrets
+from infra.functions import Common, EventFunction, Size
 from infra.grants import Grant
 from infra.receiver import Endpoint
+from infra.spark import SparkApplication
 from infra.surroundings import Surroundings
 
 ARRIVALS_BATCH = 10
@@ -36,9 +41,17 @@ RECONCILER = Size(memory_mib=1024, timeout_seconds=170)
 class Ingest(Construct):
     """Receiver (where a stage has one), planner, worker, reconciler."""
 
-    def __init__(self, scope: Construct, construct_id: str, *, around: Surroundings) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        around: Surroundings,
+        spark: SparkApplication | None,
+    ) -> None:
         super().__init__(scope, construct_id)
         self._around = around
+        self._spark = spark
         stage = around.stage
         self.planner = self._planner()
         self.worker = self._worker()
@@ -52,6 +65,19 @@ class Ingest(Construct):
             description="Lists what was not announced, resumes what stands still",
             schedule=events.Schedule.rate(RECONCILED_EVERY),
             # The next round repeats what this one missed.
+            targets=[targets.LambdaFunction(self.reconciler.function, retry_attempts=0)],
+        )
+        if spark is not None:
+            self._hear_of_runs(spark)
+
+    def _hear_of_runs(self, spark: SparkApplication) -> None:
+        """Wake the reconciler when a run ended; it judges by the ledger alone."""
+        events.Rule(
+            self,
+            "RunEnded",
+            description="Runs of Spark that came to an end, well or not",
+            event_pattern=spark.ended,
+            # The next round finds what this event would have told.
             targets=[targets.LambdaFunction(self.reconciler.function, retry_attempts=0)],
         )
 
@@ -103,9 +129,11 @@ class Ingest(Construct):
                 *buckets.read(self, around.stage.buckets),
                 *broker.describe(around.stage.cluster),
                 *broker.prepare(around.stage.cluster),
-                *self._tell(),
-                *self._look_up(producer=False),
+                *rights.tell(around),
+                *rights.look_up(self, around, producer=False),
+                *(self._spark.start() if self._spark else ()),
             ),
+            self._spark.settings() if self._spark else {},
         )
 
     def _worker(self) -> EventFunction:
@@ -126,8 +154,8 @@ class Ingest(Construct):
                 *buckets.read(self, around.stage.buckets),
                 *broker.describe(cluster),
                 *broker.deliver(cluster, app_id=app_id, topics=topics),
-                *self._tell(),
-                *self._look_up(producer=True),
+                *rights.tell(around),
+                *rights.look_up(self, around, producer=True),
             ),
         )
 
@@ -147,53 +175,33 @@ class Ingest(Construct):
                 *broker.describe(cluster),
                 *broker.prepare(cluster),
                 *broker.own_slots(cluster, app_id=around.stage.worker_settings().app_id),
-                *self._tell(),
-                *self._look_up(producer=False),
+                *rights.tell(around),
+                *rights.look_up(self, around, producer=False),
             ),
         )
 
     def _in_network(
-        self, name: str, description: str, size: Size, grants: Iterable[Grant]
+        self,
+        name: str,
+        description: str,
+        size: Size,
+        grants: Iterable[Grant],
+        settings: Mapping[str, str] = MappingProxyType({}),
     ) -> EventFunction:
+        """Return a function that stands with the brokers; `settings` are known to it alone."""
         around = self._around
+        own = {variable(key): value for key, value in settings.items()}
+        environment = {**around.common.environment, **own}
         return EventFunction(
             self,
             name.title(),
             code=around.project.functions / name,
             description=description,
             size=size,
-            common=around.common,
-            grants=(*grants, *broker.credentials(around.stage.cluster), *self._assume()),
+            common=Common(layers=around.common.layers, environment=environment),
+            grants=(*grants, *rights.enter(around)),
             network=around.network,
         )
-
-    def _tell(self) -> Iterator[Grant]:
-        """Yield leave to tell that a job ended; whoever ends it tells."""
-        yield Grant(
-            "TellEventBus",
-            "every job's end is told on the event bus",
-            ("events:PutEvents",),
-            (self._around.event_bus_arn,),
-        )
-        yield from broker.tell_of_jobs(self._around.stage.cluster)
-
-    def _look_up(self, *, producer: bool) -> Iterator[Grant]:
-        """Yield leave to look up what references lead to, a producer's for who makes one."""
-        around = self._around
-        found = [one.secrets(producer=producer) for one in around.connectors]
-        names = secrets.referred(around.stage.settings).union(*found)
-        yield from secrets.read(self, names, around.stage.secret_key_arns)
-
-    def _assume(self) -> Iterator[Grant]:
-        connectors = self._around.connectors
-        roles = sorted({one.checked.role_arn for one in connectors if one.checked.role_arn})
-        if roles:
-            yield Grant(
-                "AssumeRoles",
-                "connectors read other accounts' buckets with these roles",
-                ("sts:AssumeRole",),
-                tuple(roles),
-            )
 
 
 def _feed(function: EventFunction, queue: sqs.IQueue, batch: int, concurrency: int) -> None:

@@ -7,18 +7,17 @@ what is in them (`layers/deps/recipe.py`). Synthesis only refers to what `make l
     missing, or of old pins   a placeholder, a warning, and a rule by which CloudFormation refuses
 """
 
-from aws_cdk import Annotations, CfnParameter, CfnRule, CfnRuleAssertion, Fn, Stack
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 from layers.deps import recipe
 
+from infra.missing import refuse_deployment
 from infra.project import Project
 
 RUNTIME = lambda_.Runtime.PYTHON_3_13
 ARCHITECTURE = lambda_.Architecture.ARM_64
 NOT_CODE = ["**/__pycache__", "**/*.pyc", "**/*.egg-info"]
 
-BUILT = "built"
 REMEDY = "the layer of imported packages is missing or was built from other pins; run `make layers`"
 
 
@@ -29,7 +28,7 @@ class Layers(Construct):
         super().__init__(scope, construct_id)
         found = recipe.built(project.root)
         if found is None:
-            refuse_deployment(self)
+            refuse_deployment(self, "DepsLayer", REMEDY)
         deps = project.root / recipe.LAYER if found else project.placeholder
         self.all = [
             self._layer("Core", "extentflow itself", project.core),
@@ -45,22 +44,3 @@ class Layers(Construct):
             compatible_runtimes=[RUNTIME],
             compatible_architectures=[ARCHITECTURE],
         )
-
-
-def refuse_deployment(scope: Construct) -> None:
-    """Let synthesis warn and CloudFormation refuse the stack, at its first look at the template."""
-    Annotations.of(scope).add_warning_v2("extentflow:DepsLayerMissing", REMEDY)
-    stack = Stack.of(scope)
-    parameter = CfnParameter(
-        stack, "DepsLayer", default="missing", description="Set by synthesis; not to be given."
-    )
-    CfnRule(
-        stack,
-        "DepsLayerIsBuilt",
-        assertions=[
-            CfnRuleAssertion(
-                assert_=Fn.condition_equals(parameter.value_as_string, BUILT),
-                assert_description=REMEDY,
-            )
-        ],
-    )

@@ -4,6 +4,7 @@ Owns: the functions' security group, endpoints, the check that every service tha
 can be reached. Refuses to know: which functions there are, what they call (their grants say it).
 
     function ──security group──> brokers                       their ports, from their group
+    and Spark (its own)
              ──gateway endpoint──> S3, DynamoDB                free of charge
              ──interface endpoint──> SQS, Secrets Manager ...  billed by the hour and zone
              ──NAT──> everything, with network.nat
@@ -19,7 +20,8 @@ from extentflow.errors import Misconfigured
 from infra import config
 from infra.grants import Grant
 
-HTTPS = ec2.Port.tcp(443)
+HTTPS_PORT = 443
+HTTPS = ec2.Port.tcp(HTTPS_PORT)
 
 GATEWAYS: Mapping[str, ec2.GatewayVpcEndpointAwsService] = {
     "s3": ec2.GatewayVpcEndpointAwsService.S3,
@@ -30,6 +32,8 @@ INTERFACES: Mapping[str, ec2.InterfaceVpcEndpointAwsService] = {
     "secretsmanager": ec2.InterfaceVpcEndpointAwsService.SECRETS_MANAGER,
     "sts": ec2.InterfaceVpcEndpointAwsService.STS,
     "events": ec2.InterfaceVpcEndpointAwsService.EVENTBRIDGE,
+    "logs": ec2.InterfaceVpcEndpointAwsService.CLOUDWATCH_LOGS,
+    "emr-serverless": ec2.InterfaceVpcEndpointAwsService.EMR_SERVERLESS,
 }
 
 
@@ -54,11 +58,34 @@ class Network(Construct):
         self.security_group = ec2.SecurityGroup(
             self, "Functions", vpc=self.vpc, description="Functions of extentflow"
         )
-        self._open_brokers(ports)
-        self._make_endpoints()
+        self._brokers = ec2.SecurityGroup.from_security_group_id(
+            self, "Brokers", settings.cluster_security_group_id
+        )
+        self._broker_ports = tuple(ports)
+        self._let_in(self.security_group, "Functions of extentflow")
+        self._doors = self._make_endpoints()
+
+    def admit(
+        self, scope: Construct, description: str, *, ports: Iterable[int]
+    ) -> ec2.SecurityGroup:
+        """Return a security group, made in `scope`, from which brokers and endpoints are reached.
+
+        Apart from the brokers, it reaches `ports` only.
+        """
+        made = ec2.SecurityGroup(
+            scope, "Group", vpc=self.vpc, description=description, allow_all_outbound=False
+        )
+        self._let_in(made, description)
+        for port in self._broker_ports:
+            made.add_egress_rule(self._brokers, ec2.Port.tcp(port), "Brokers")
+        for port in sorted(ports):
+            made.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(port), "Stores and services")
+        if self._doors is not None:
+            self._doors.add_ingress_rule(made, HTTPS, description)
+        return made
 
     def place(self, function: str, grants: Iterable[Grant]) -> None:
-        """Remember a function that stands here, and what it may call."""
+        """Remember a function, or the Spark jobs, that stand here, and what they may call."""
         self._placed.append((function, tuple(grants)))
 
     def require_paths(self) -> None:
@@ -71,23 +98,19 @@ class Network(Construct):
         if callers:
             raise Misconfigured([f"{_call(names)} {what}" for what, names in callers.items()])
 
-    def _open_brokers(self, ports: Iterable[int]) -> None:
-        """Let functions in at the brokers' own security group."""
-        brokers = ec2.SecurityGroup.from_security_group_id(
-            self, "Brokers", self.settings.cluster_security_group_id
-        )
-        for port in ports:
-            brokers.add_ingress_rule(
-                self.security_group, ec2.Port.tcp(port), "Functions of extentflow"
-            )
+    def _let_in(self, group: ec2.ISecurityGroup, description: str) -> None:
+        """Let a group in at the brokers' own security group."""
+        for port in self._broker_ports:
+            self._brokers.add_ingress_rule(group, ec2.Port.tcp(port), description)
 
-    def _make_endpoints(self) -> None:
+    def _make_endpoints(self) -> ec2.SecurityGroup | None:
+        """Make the stage's endpoints; return the group that opens interface endpoints."""
         wanted = self.settings.endpoints
         for service in sorted(GATEWAYS.keys() & {*wanted}):
             self.vpc.add_gateway_endpoint(_title(service), service=GATEWAYS[service])
         interfaces = sorted(INTERFACES.keys() & {*wanted})
         if not interfaces:
-            return
+            return None
         doors = ec2.SecurityGroup(
             self,
             "Endpoints",
@@ -100,6 +123,7 @@ class Network(Construct):
             self.vpc.add_interface_endpoint(
                 _title(service), service=INTERFACES[service], security_groups=[doors], open=False
             )
+        return doors
 
 
 def _call(functions: Sequence[str]) -> str:
@@ -156,4 +180,4 @@ def _existing(scope: Construct, settings: config.Network) -> ec2.IVpc:
 
 
 def _title(service: str) -> str:
-    return f"{service.title()}Endpoint"
+    return f"{service.title().replace('-', '')}Endpoint"

@@ -21,6 +21,7 @@ from infra.network import Network
 from infra.observability import Alarms
 from infra.project import Project
 from infra.queues import WorkQueue
+from infra.spark import SparkApplication
 from infra.state import Ledger
 from infra.surroundings import Surroundings
 
@@ -48,7 +49,8 @@ class ExtentflowStack(cdk.Stack):
         self._ledger = Ledger(self, "Ledger", existing=stage.table)
         Buckets(self, "Buckets", buckets=stage.buckets, arrivals=self._arrivals)
         around = self._surroundings(project, connectors)
-        self._ingest = Ingest(self, "Ingest", around=around)
+        self._spark = SparkApplication(self, "Spark", around=around) if stage.spark else None
+        self._ingest = Ingest(self, "Ingest", around=around, spark=self._spark)
         Connectors(self, "Connectors", around=around)
         if around.network is not None:
             around.network.require_paths()
@@ -110,5 +112,7 @@ class ExtentflowStack(cdk.Stack):
         }
         if self._ingest.endpoint is not None:
             outputs["ReceiverUrl"] = self._ingest.endpoint.url
+        if self._spark is not None:
+            outputs["SparkApplicationId"] = self._spark.application.attr_application_id
         for name, value in outputs.items():
             cdk.CfnOutput(self, name, value=value)

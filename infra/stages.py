@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from extentflow.errors import Misconfigured
 from infra.config import Auth, Bucket, Cluster, Network, Receiver, Stage, Subnet
+from infra.config_spark import Spark
 
 _DEV = Stage(
     name="dev",
@@ -38,7 +39,10 @@ _DEV = Stage(
             ),
         ),
         cluster_security_group_id="sg-0a1b2c3d4e5f60718",
+        endpoints=("s3", "dynamodb", "sqs", "events", "logs", "emr-serverless"),
     ),
+    spark=Spark(),
+    spark_cores=64,
     receiver=Receiver(
         secret_arn=(  # noqa: S106 - the secret's name, not the secret
             "arn:aws:secretsmanager:eu-central-1:111122223333:secret:extentflow/dev/sources-AbCdEf"

@@ -41,13 +41,19 @@ SOURCES = json.dumps(
         {"secret_path": SECRET_PATH},
     ]
 )
-# What the template says of MSK and of AWS, and is otherwise on a stack of Kafka, S3, DynamoDB, SQS.
+# What the template says of MSK and of AWS, and is otherwise on a stack of Kafka, S3, DynamoDB, SQS;
+# nothing starts Spark there.
 ELSEWHERE: Mapping[str, None] = MappingProxyType(
     {
         "EXTENTFLOW_KAFKA_SECURITY_PROTOCOL": None,
         "EXTENTFLOW_KAFKA_SASL_MECHANISM": None,
         _BUS: None,
         SECRET_ID: None,
+        "EXTENTFLOW_SPARK_APPLICATION_ID": None,
+        "EXTENTFLOW_SPARK_JOB_ROLE_ARN": None,
+        "EXTENTFLOW_SPARK_ENTRY_POINT": None,
+        "EXTENTFLOW_SPARK_ARCHIVE": None,
+        "EXTENTFLOW_SPARK_THRESHOLD_BYTES": None,
     }
 )
 _QUEUES = ("_QUEUE_URL", "_DLQ_URL")

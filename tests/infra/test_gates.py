@@ -18,10 +18,10 @@ ROOT = Project().root
 
 # Findings that are meant to be, and nothing else; the reasons stand beside the constructs.
 ACCEPTED = {
-    "AwsSolutions-APIG4": {"plain", "vpc"},
-    "AwsSolutions-IAM5": {"plain", "vpc", "existing"},
-    "AwsSolutions-L1": {"plain", "vpc", "existing"},
-    "AwsSolutions-S1": {"plain", "vpc", "existing"},
+    "AwsSolutions-APIG4": {"plain", "vpc", "spark"},
+    "AwsSolutions-IAM5": {"plain", "vpc", "spark", "existing"},
+    "AwsSolutions-L1": {"plain", "vpc", "spark", "existing"},
+    "AwsSolutions-S1": {"plain", "vpc", "spark", "existing"},
 }
 # A dependency that CDK writes although a reference implies it.
 REDUNDANT_DEPENDENCY = "W3005"

@@ -119,7 +119,7 @@ def test_an_endpoint_that_nobody_knows_is_refused(bench: Bench) -> None:
     (problem,) = problems(bench, placed(endpoints=(*ALL, "dynamo")))
 
     assert "network.endpoints: dynamo" in problem
-    assert "known are dynamodb, events" in problem
+    assert "known are dynamodb, emr-serverless, events" in problem
 
 
 def test_an_endpoint_is_made_or_there_never_both(bench: Bench) -> None:

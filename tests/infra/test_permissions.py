@@ -71,7 +71,7 @@ def test_a_function_may_do_exactly_this(
     assert actions(templates("plain"), service) == allowed
 
 
-@pytest.mark.parametrize("stage", ["plain", "vpc", "existing"])
+@pytest.mark.parametrize("stage", ["plain", "vpc", "spark", "existing"])
 def test_no_action_is_a_wildcard(templates: Templates, stage: str) -> None:
     found = _statements_of_all_roles(templates(stage))
 
@@ -79,7 +79,7 @@ def test_no_action_is_a_wildcard(templates: Templates, stage: str) -> None:
     assert not [each for each in found if "*" in str(each["Action"])]
 
 
-@pytest.mark.parametrize("stage", ["plain", "vpc", "existing"])
+@pytest.mark.parametrize("stage", ["plain", "vpc", "spark", "existing"])
 def test_only_network_interfaces_have_no_name(templates: Templates, stage: str) -> None:
     found = _statements_of_all_roles(templates(stage))
 
@@ -90,12 +90,12 @@ def test_only_network_interfaces_have_no_name(templates: Templates, stage: str) 
         assert all(action.startswith("ec2:") for action in each["Action"])
 
 
-@pytest.mark.parametrize("stage", ["plain", "vpc", "existing"])
+@pytest.mark.parametrize("stage", ["plain", "vpc", "spark", "existing"])
 def test_every_permission_has_a_name(templates: Templates, stage: str) -> None:
     assert all(each.get("Sid") for each in _statements_of_all_roles(templates(stage)))
 
 
-@pytest.mark.parametrize("stage", ["plain", "vpc", "existing"])
+@pytest.mark.parametrize("stage", ["plain", "vpc", "spark", "existing"])
 def test_no_role_takes_over_policies_of_aws(templates: Templates, stage: str) -> None:
     roles = of_type(templates(stage), "AWS::IAM::Role").values()
 

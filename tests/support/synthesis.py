@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import aws_cdk as cdk
-from aws_cdk.assertions import Template
+from aws_cdk.assertions import Annotations, Match, Template
 from cdk_nag import AwsSolutionsChecks
 from infra.config import Announced, Auth, Bucket, Cluster, Network, Receiver, Stage, Subnet
+from infra.config_spark import Spark
 from infra.project import Project
 from infra.stack import ExtentflowStack
 from layers.deps import recipe
+from layers.spark import recipe as archive_recipe
 
 FUNCTIONS = ("planner", "receiver", "reconciler", "worker")
 IN_VPC = ("planner", "reconciler", "worker")
@@ -65,7 +67,18 @@ IN_A_VPC = replace(
     ),
 )
 
-# Everything that the other two leave out.
+assert IN_A_VPC.network is not None
+ON_SPARK = replace(
+    IN_A_VPC,
+    name="spark",
+    spark=Spark(),
+    spark_cores=64,
+    network=replace(
+        IN_A_VPC.network, endpoints=("s3", "dynamodb", "sqs", "events", "logs", "emr-serverless")
+    ),
+)
+
+# Everything that the others leave out.
 EXISTING = replace(
     PLAIN,
     name="existing",
@@ -85,7 +98,7 @@ EXISTING = replace(
     alarm_topic_arn=ALARMS_ARN,
 )
 
-STAGES = {stage.name: stage for stage in (PLAIN, IN_A_VPC, EXISTING)}
+STAGES = {stage.name: stage for stage in (PLAIN, IN_A_VPC, ON_SPARK, EXISTING)}
 
 
 @dataclass(frozen=True)
@@ -104,6 +117,12 @@ class Bench:
         bench.write(str(recipe.LAYER / "python" / "boto3.py"), "")
         made = {"fingerprint": recipe.fingerprint(root), "unzipped_bytes": 1}
         bench.write(str(recipe.STAMP), json.dumps(made))
+        bench.write("jobs/spark_ingest.py", "")
+        bench.write(str(archive_recipe.LOCK), "boto3==1\n")
+        bench.write(str(archive_recipe.archive()), "")
+        packed = {"fingerprint": archive_recipe.fingerprint(root)}
+        sizes = {"packed_bytes": 1, "unpacked_bytes": 1}
+        bench.write(str(archive_recipe.stamp()), json.dumps(packed | sizes))
         return bench
 
     def write(self, path: str, text: str) -> None:
@@ -134,6 +153,23 @@ def checked_app(outdir: Path) -> cdk.App:
     return app
 
 
+def refused(stack: ExtentflowStack, what: str, command: str) -> bool:
+    """Whether CloudFormation refuses a stack as long as `what` is not built, and says how it is.
+
+    Raises:
+        KeyError: there is no such rule.
+        RuntimeError: synthesis did not warn of it.
+    """
+    template = Template.from_stack(stack).to_json()
+    (rule,) = template["Rules"][f"{what}IsBuilt"]["Assertions"]
+    Annotations.from_stack(stack).has_warning("*", Match.string_like_regexp(command))
+    return (
+        rule["Assert"] == {"Fn::Equals": [{"Ref": what}, "built"]}
+        and f"run `{command}`" in rule["AssertDescription"]
+        and template["Parameters"][what]["Default"] != "built"
+    )
+
+
 def of_type(template: Template, kind: str) -> dict[str, dict[str, Any]]:
     """Return the properties of the resources of one type, by logical id."""
     found = template.find_resources(kind)
@@ -156,7 +192,12 @@ def environment(properties: Mapping[str, Any]) -> dict[str, Any]:
 def statements(template: Template, service: str) -> Iterator[dict[str, Any]]:
     """Yield what a function's role allows, with actions and resources as lists."""
     role = function(template, service)["Role"]["Fn::GetAtt"][0]
-    for policy in of_type(template, "AWS::IAM::Role")[role]["Policies"]:
+    yield from allowed(of_type(template, "AWS::IAM::Role")[role])
+
+
+def allowed(role: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield what a role allows, with actions and resources as lists."""
+    for policy in role["Policies"]:
         for statement in policy["PolicyDocument"]["Statement"]:
             listed = {key: _list(statement[key]) for key in ("Action", "Resource")}
             yield {**statement, **listed}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import typer
 from infra.config import Bucket, Cluster, Network, Receiver, Stage
+from infra.config_spark import Spark
 
 from extentflow.arrivals.sources import declared
 from extentflow.cli import app
@@ -145,7 +146,7 @@ def test_every_setting_of_a_stage_is_explained() -> None:
     text = section(EVENT_PATH[0], "A stage's settings")
 
     assert set(first_cells(text)) == {field.name for field in fields(Stage)}
-    for kind in (Bucket, Cluster, Network, Receiver):
+    for kind in (Bucket, Cluster, Network, Receiver, Spark):
         (given,) = re.findall(rf"`{kind.__name__}\(([^)]+)\)`", text)
         assert given.split(", ") == [field.name for field in fields(kind)]
 

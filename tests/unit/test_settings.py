@@ -57,6 +57,11 @@ def test_every_setting_comes_from_its_variable() -> None:
         "EXTENTFLOW_EXTENTS_DLQ_URL": "http://127.0.0.1:19324/1/extents-dlq",
         "EXTENTFLOW_RECEIVER_SECRET_ID": "grid",
         "EXTENTFLOW_EVENT_BUS": "default",
+        "EXTENTFLOW_SPARK_APPLICATION_ID": "00f1cbsc6anuij25",
+        "EXTENTFLOW_SPARK_JOB_ROLE_ARN": "arn:aws:iam::111122223333:role/spark",
+        "EXTENTFLOW_SPARK_ENTRY_POINT": "s3://code/spark_ingest.py",
+        "EXTENTFLOW_SPARK_ARCHIVE": "s3://code/spark.tar.gz",
+        "EXTENTFLOW_SPARK_THRESHOLD_BYTES": "1GiB",
         "EXTENTFLOW_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
         "EXTENTFLOW_KAFKA_SASL_PASSWORD": "${env:PASSWORD}",
         "EXTENTFLOW_KAFKA_LOG_LEVEL": "3",
@@ -86,6 +91,11 @@ def test_every_setting_comes_from_its_variable() -> None:
         extents_dlq_url="http://127.0.0.1:19324/1/extents-dlq",
         receiver_secret_id="grid",
         event_bus="default",
+        spark_application_id="00f1cbsc6anuij25",
+        spark_job_role_arn="arn:aws:iam::111122223333:role/spark",
+        spark_entry_point="s3://code/spark_ingest.py",
+        spark_archive="s3://code/spark.tar.gz",
+        spark_threshold_bytes=1 << 30,
         kafka={
             "security.protocol": "SASL_SSL",
             "sasl.password": "${env:PASSWORD}",
@@ -117,6 +127,11 @@ def test_every_setting_is_in_that_test() -> None:
         "EXTENTFLOW_EXTENTS_DLQ_URL",
         "EXTENTFLOW_RECEIVER_SECRET_ID",
         "EXTENTFLOW_EVENT_BUS",
+        "EXTENTFLOW_SPARK_APPLICATION_ID",
+        "EXTENTFLOW_SPARK_JOB_ROLE_ARN",
+        "EXTENTFLOW_SPARK_ENTRY_POINT",
+        "EXTENTFLOW_SPARK_ARCHIVE",
+        "EXTENTFLOW_SPARK_THRESHOLD_BYTES",
     }
 
 
@@ -276,6 +291,20 @@ def test_a_healthy_extent_must_not_count_as_stalled() -> None:
 )
 def test_variables_of_the_local_stack_and_of_others_are_left_alone(name: str) -> None:
     assert load({**BROKERS, name: "x"}, read_text=files()).app_id == "extentflow"
+
+
+def test_settings_of_spark_belong_together() -> None:
+    found = problems({**BROKERS, "EXTENTFLOW_SPARK_APPLICATION_ID": "00f1cbsc6anuij25"})
+
+    (problem,) = found
+    assert problem.startswith("spark.job.role.arn, spark.entry.point, spark.archive: missing")
+    assert problem.endswith("set all four or none")
+
+
+def test_an_archive_that_spark_would_not_unpack_is_refused() -> None:
+    (problem, *_) = problems({**BROKERS, "EXTENTFLOW_SPARK_ARCHIVE": "s3://code/spark.gz"})
+
+    assert "EXTENTFLOW_SPARK_ARCHIVE='s3://code/spark.gz': write s3://bucket/key.tgz" in problem
 
 
 # -- travelling ----------------------------------------

@@ -10,6 +10,7 @@ provider's errors in one place, with `raise ... from exc`.
     │   ├── LedgerUnavailable     table: away, throttled, or the outcome of a write is unknown
     │   ├── QueueUnavailable      queue: away or throttled; messages may have been sent
     │   ├── BusUnavailable        event bus: away or throttled; events may have been put
+    │   ├── RunsUnavailable       Spark: away or throttled; the run may have begun
     │   ├── CredentialsUnavailable  secrets or the role's own credentials: away or throttled
     │   └── Fenced                somebody else owns our slot by now; acquire anew
     ├── Permanent                 retrying changes nothing; a person has to act
@@ -55,6 +56,10 @@ class QueueUnavailable(Retryable):
 
 class BusUnavailable(Retryable):
     """The event bus is away or throttled; what was being put may have arrived."""
+
+
+class RunsUnavailable(Retryable):
+    """What starts Spark runs is away or throttled; the run that was asked for may have begun."""
 
 
 class CredentialsUnavailable(Retryable):

@@ -29,6 +29,8 @@ FOREIGN_PREFIXES = ("EXTENTFLOW_LOCAL_", "EXTENTFLOW_STACK_")
 
 ARRAYS, ONE_BY_ONE = "arrays", "records"
 
+SPARK_THRESHOLD_BYTES = 20 << 30
+
 _MAX_SLOTS = 10_000
 _BROKER_TRANSACTION_LIMIT_MS = 900_000
 
@@ -63,6 +65,11 @@ class WorkerSettings:
     extents_dlq_url: str | None = None
     receiver_secret_id: str | None = None
     event_bus: str | None = None
+    spark_application_id: str | None = None
+    spark_job_role_arn: str | None = None
+    spark_entry_point: str | None = None
+    spark_archive: str | None = None
+    spark_threshold_bytes: int = SPARK_THRESHOLD_BYTES
     kafka: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def to_map(self) -> dict[str, str]:
@@ -175,9 +182,26 @@ def _move_before_stall(settings: WorkerSettings) -> str | None:
     )
 
 
+def _whole_application(settings: WorkerSettings) -> str | None:
+    said = {
+        "spark.application.id": settings.spark_application_id,
+        "spark.job.role.arn": settings.spark_job_role_arn,
+        "spark.entry.point": settings.spark_entry_point,
+        "spark.archive": settings.spark_archive,
+    }
+    missing = [name for name, value in said.items() if value is None]
+    if len(missing) in {0, len(said)}:
+        return None
+    return f"{', '.join(missing)}: missing beside the others of Spark; set all four or none"
+
+
 RULES: tuple[Rule[WorkerSettings], ...] = (
     Rule(("transaction.max.seconds", "transaction.timeout.ms"), _commit_before_timeout),
     Rule(("transaction.max.seconds", "extent.stall.seconds"), _move_before_stall),
+    Rule(
+        ("spark.application.id", "spark.job.role.arn", "spark.entry.point", "spark.archive"),
+        _whole_application,
+    ),
 )
 
 _OWNERSHIP = Group(
@@ -373,4 +397,50 @@ _EVENTS = Group(
     ),
 )
 
-TABLE = Table(groups=(_OWNERSHIP, _WORK, _EVENTS), families=(_KAFKA,))
+_SPARK = Group(
+    "Spark on EMR Serverless",
+    (
+        Key(
+            name="spark.application.id",
+            field="spark_application_id",
+            kind=matching(r"[0-9a-z]{1,64}", "write the id of an EMR Serverless application"),
+            shown="none",
+            doc="The EMR Serverless application of Spark runs. With it go the next three.",
+        ),
+        Key(
+            name="spark.job.role.arn",
+            field="spark_job_role_arn",
+            kind=matching(
+                r"arn:aws[a-z-]*:iam::[0-9]{12}:role/\S+", "write the complete ARN of a role"
+            ),
+            shown="none",
+            doc="The role that runs have.",
+        ),
+        Key(
+            name="spark.entry.point",
+            field="spark_entry_point",
+            kind=matching(r"s3://[^/\s]+/\S+\.py", "write s3://bucket/key.py"),
+            shown="none",
+            doc="Where `jobs/spark_ingest.py` stands in S3.",
+        ),
+        Key(
+            name="spark.archive",
+            field="spark_archive",
+            kind=matching(
+                r"s3://[^/\s]+/\S+\.(tgz|tar\.gz)",
+                "write s3://bucket/key.tgz; Spark unpacks what is called so",
+            ),
+            shown="none",
+            doc="Where the archive that `make spark-archive` builds stands in S3.",
+        ),
+        Key(
+            name="spark.threshold.bytes",
+            field="spark_threshold_bytes",
+            kind=SIZE,
+            default=SPARK_THRESHOLD_BYTES,
+            doc="An object of more bytes goes to Spark, where there is an application.",
+        ),
+    ),
+)
+
+TABLE = Table(groups=(_OWNERSHIP, _WORK, _EVENTS, _SPARK), families=(_KAFKA,))

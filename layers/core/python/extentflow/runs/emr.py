@@ -1,0 +1,141 @@
+"""Runs on EMR Serverless.
+
+Owns: the client, the request, how Spark is told of the archive and its Python. Refuses to know:
+what is in the archive (layers/spark/recipe.py), when a run is wanted.
+
+    StartJobRun   token         a repeated call starts nothing
+                  sparkSubmit   the entry point in S3, and its arguments
+                  properties    the archive, unpacked as ./environment in every process's folder;
+                                Python and its path, for driver and executors; settings and region
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
+
+import boto3
+from botocore.config import Config
+
+from extentflow.aws.failures import translated
+from extentflow.errors import RunsUnavailable
+from extentflow.runs import Run
+
+# Amazon Linux has it beside its default.
+PYTHON = "python3.11"
+UNPACKED = "environment"
+PYTHONPATH = f"./{UNPACKED}/site-packages"
+
+_DRIVER, _EXECUTOR = "spark.emr-serverless.driverEnv", "spark.executorEnv"
+_NAME_LENGTH = 256
+
+PASSING_CODES = frozenset(
+    {
+        "InternalServerException",
+        "ServiceQuotaExceededException",
+        "ServiceUnavailable",
+        "ThrottlingException",
+        "TooManyRequestsException",
+    }
+)
+REMEDIES = {
+    "AccessDeniedException": (
+        "allow emr-serverless:StartJobRun on the application, and iam:PassRole on the job role"
+    ),
+    "ConflictException": "look at the application's state; it starts no run in this one",
+    "ResourceNotFoundException": "there is no such application; correct spark.application.id",
+    "ValidationException": "correct the settings of Spark",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """An application of EMR Serverless, and what runs on it are started with.
+
+    `entry_point` and `archive` are addresses in S3. `environment` are variables of the driver;
+    `region` is the driver's and the executors'.
+    """
+
+    id: str
+    job_role_arn: str
+    entry_point: str
+    archive: str
+    region: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+class Client(Protocol):
+    """What is asked of boto3's client."""
+
+    def start_job_run(self, **request: Any) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
+        """See StartJobRun in the API reference of EMR Serverless."""
+        ...
+
+
+class EmrRuns:
+    """`Runs` over one application; connects when first used."""
+
+    def __init__(self, application: Application, client: Client | None = None) -> None:
+        self.application = application
+        self._client = client
+
+    def start(self, run: Run) -> str:
+        """See `Runs.start`."""
+        with self._translated():
+            if self._client is None:
+                self._client = connect(self.application.region)
+            answer = self._client.start_job_run(**request(self.application, run))
+        return str(answer["jobRunId"])
+
+    def _translated(self) -> AbstractContextManager[None]:
+        return translated(
+            f"EMR Serverless application {self.application.id}",
+            RunsUnavailable,
+            passing=PASSING_CODES,
+            remedies=REMEDIES,
+        )
+
+
+def connect(region: str | None) -> Client:
+    """Return a client; the endpoint comes from the SDK's own settings, as does a region of None."""
+    config = Config(
+        retries={"total_max_attempts": 3, "mode": "standard"}, connect_timeout=2, read_timeout=10
+    )
+    # A session of its own: boto3's shared one must not be set up from two threads at once.
+    made = boto3.session.Session().client("emr-serverless", region_name=region, config=config)
+    return cast("Client", made)
+
+
+def request(application: Application, run: Run) -> dict[str, Any]:
+    """Return what StartJobRun is called with."""
+    return {
+        "applicationId": application.id,
+        "clientToken": run.token,
+        "executionRoleArn": application.job_role_arn,
+        "executionTimeoutMinutes": run.timeout_minutes,
+        "name": f"extentflow {run.job} {run.number}"[:_NAME_LENGTH],
+        "jobDriver": {
+            "sparkSubmit": {
+                "entryPoint": application.entry_point,
+                "entryPointArguments": list(run.arguments),
+            }
+        },
+        "configurationOverrides": {
+            "applicationConfiguration": [
+                {"classification": "spark-defaults", "properties": properties(application)}
+            ]
+        },
+    }
+
+
+def properties(application: Application) -> dict[str, str]:
+    """Return Spark's properties; a map, where a command line would want values quoted."""
+    shared = {"PYSPARK_PYTHON": PYTHON, "PYTHONPATH": PYTHONPATH}
+    if application.region is not None:
+        shared["AWS_DEFAULT_REGION"] = application.region
+    driver = {**application.environment, **shared, "PYSPARK_DRIVER_PYTHON": PYTHON}
+    return {
+        "spark.archives": f"{application.archive}#{UNPACKED}",
+        **{f"{_DRIVER}.{name}": value for name, value in driver.items()},
+        **{f"{_EXECUTOR}.{name}": value for name, value in shared.items()},
+    }

@@ -1,0 +1,489 @@
+"""Spark in the stack: one application that costs nothing when idle, one role, its code, its way."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aws_cdk.assertions import Template
+from infra.config import Stage
+from infra.config_spark import Spark
+from layers.spark import recipe
+from tests.infra.conftest import Templates
+from tests.support.synthesis import (
+    CLUSTER_ARN,
+    EXISTING,
+    IN_A_VPC,
+    ON_SPARK,
+    PLAIN,
+    Bench,
+    actions,
+    allowed,
+    environment,
+    function,
+    of_type,
+    refused,
+    statements,
+    yaml_of,
+)
+
+from extentflow.errors import Misconfigured
+from extentflow_local.event_path import ELSEWHERE
+from extentflow_local.event_source.names import Surroundings
+from extentflow_local.event_source.template import read_document
+
+APPLICATION = "AWS::EMRServerless::Application"
+GROUP = "AWS::EC2::SecurityGroup"
+SERVICE = "emr-serverless.amazonaws.com"
+LEDGER = {"dynamodb:GetItem", "dynamodb:Query", "dynamodb:UpdateItem"}
+OBJECTS = {"s3:GetObject", "s3:GetObjectVersion", "s3:ListBucket"}
+LOG = {"logs:CreateLogStream", "logs:PutLogEvents"}
+KAFKA = {
+    "kafka-cluster:AlterGroup",
+    "kafka-cluster:AlterTransactionalId",
+    "kafka-cluster:Connect",
+    "kafka-cluster:CreateTopic",
+    "kafka-cluster:DescribeCluster",
+    "kafka-cluster:DescribeGroup",
+    "kafka-cluster:DescribeTopic",
+    "kafka-cluster:DescribeTopicDynamicConfiguration",
+    "kafka-cluster:DescribeTransactionalId",
+    "kafka-cluster:ReadData",
+    "kafka-cluster:WriteData",
+    "kafka-cluster:WriteDataIdempotently",
+}
+
+
+def only(template: Template, kind: str) -> tuple[str, dict[str, Any]]:
+    """Return logical id and properties of the one resource of that kind."""
+    ((name, properties),) = of_type(template, kind).items()
+    return name, properties
+
+
+def job_role(template: Template) -> tuple[str, dict[str, Any]]:
+    """Return logical id and properties of the role that runs have."""
+    for name, role in of_type(template, "AWS::IAM::Role").items():
+        (trusted,) = role["AssumeRolePolicyDocument"]["Statement"]
+        if trusted["Principal"] == {"Service": SERVICE}:
+            return name, role
+    raise LookupError("no role of Spark jobs")
+
+
+def group(template: Template) -> tuple[str, dict[str, Any]]:
+    """Return logical id and properties of the application's security group."""
+    ((asked,),) = [
+        application["NetworkConfiguration"]["SecurityGroupIds"]
+        for application in of_type(template, APPLICATION).values()
+    ]
+    name = asked["Fn::GetAtt"][0]
+    return name, of_type(template, GROUP)[name]
+
+
+def problems(stage: Stage) -> tuple[str, ...]:
+    with pytest.raises(Misconfigured) as caught:
+        stage.check()
+    return caught.value.problems
+
+
+def sized(**changes: Any) -> Stage:  # noqa: ANN401 - fields of Spark
+    return replace(ON_SPARK, spark=replace(Spark(), **changes))
+
+
+# -- the application ------------------------------------------------------------------------------
+
+
+def test_the_application_is_bounded_keeps_no_capacity_and_stops_by_itself(
+    templates: Templates,
+) -> None:
+    _, application = only(templates("spark"), APPLICATION)
+
+    assert application["Type"] == "SPARK"
+    assert application["ReleaseLabel"] == "emr-spark-8.0.0"
+    assert application["Architecture"] == "ARM64"
+    assert application["MaximumCapacity"] == {
+        "Cpu": "64 vCPU",
+        "Memory": "256 GB",
+        "Disk": "320 GB",
+    }
+    assert "InitialCapacity" not in application
+    assert application["AutoStartConfiguration"] == {"Enabled": True}
+    assert application["AutoStopConfiguration"] == {"Enabled": True, "IdleTimeoutMinutes": 15}
+
+
+def test_capacity_and_release_are_the_stages(bench: Bench) -> None:
+    image = "111122223333.dkr.ecr.eu-central-1.amazonaws.com/spark:1"
+    asked = replace(
+        Spark(), release_label="emr-7.12.0", image_uri=image, most_vcpu=8, most_memory_gb=32
+    )
+
+    _, application = only(bench.template(replace(ON_SPARK, spark=asked)), APPLICATION)
+
+    assert application["MaximumCapacity"] == {"Cpu": "8 vCPU", "Memory": "32 GB", "Disk": "320 GB"}
+    assert application["ReleaseLabel"] == "emr-7.12.0"
+    assert application["ImageConfiguration"] == {"ImageUri": image}
+
+
+def test_driver_and_executors_write_one_log_that_ends(templates: Templates) -> None:
+    template = templates("spark")
+    _, application = only(template, APPLICATION)
+
+    log = application["MonitoringConfiguration"]["CloudWatchLoggingConfiguration"]
+
+    assert log["Enabled"] is True
+    kept = of_type(template, "AWS::Logs::LogGroup")[log["LogGroupName"]["Ref"]]
+    assert kept["RetentionInDays"] == 30
+    assert {one["Key"]: set(one["Value"]) for one in log["LogTypeMap"]} == {
+        "SPARK_DRIVER": {"STDOUT", "STDERR"},
+        "SPARK_EXECUTOR": {"STDOUT", "STDERR"},
+    }
+
+
+def test_the_archive_is_for_the_applications_machine(templates: Templates) -> None:
+    _, application = only(templates("spark"), APPLICATION)
+
+    assert application["Architecture"].lower() == recipe.MACHINE.shown
+
+
+# -- the network ----------------------------------------------------------------------------------
+
+
+def test_runs_stand_in_the_brokers_subnets_with_a_group_of_their_own(templates: Templates) -> None:
+    template = templates("spark")
+    _, application = only(template, APPLICATION)
+    functions = function(template, "worker")["VpcConfig"]
+
+    assert application["NetworkConfiguration"]["SubnetIds"] == functions["SubnetIds"]
+    assert functions["SecurityGroupIds"] != application["NetworkConfiguration"]["SecurityGroupIds"]
+
+
+def test_runs_reach_brokers_and_https_and_nothing_reaches_them(templates: Templates) -> None:
+    template = templates("spark")
+    name, own = group(template)
+
+    (out,) = own["SecurityGroupEgress"]
+    (to_brokers,) = of_type(template, "AWS::EC2::SecurityGroupEgress").values()
+
+    assert (out["IpProtocol"], out["FromPort"], out["ToPort"]) == ("tcp", 443, 443)
+    assert to_brokers["GroupId"] == {"Fn::GetAtt": [name, "GroupId"]}
+    assert to_brokers["DestinationSecurityGroupId"] == "sg-0a1b2c3d"
+    assert (to_brokers["FromPort"], to_brokers["ToPort"]) == (9098, 9098)
+    assert "SecurityGroupIngress" not in own
+
+
+def test_brokers_and_endpoints_let_runs_in_as_they_do_functions(templates: Templates) -> None:
+    template = templates("spark")
+    functions = function(template, "worker")["VpcConfig"]["SecurityGroupIds"]
+    peers = [*functions, {"Fn::GetAtt": [group(template)[0], "GroupId"]}]
+
+    let_in = [*of_type(template, "AWS::EC2::SecurityGroupIngress").values()]
+    for doors in of_type(template, GROUP).values():
+        let_in += doors.get("SecurityGroupIngress", [])
+
+    for port in (9098, 443):
+        found = [rule["SourceSecurityGroupId"] for rule in let_in if rule["FromPort"] == port]
+        assert len(found) == 2
+        assert all(peer in found for peer in peers)
+
+
+def test_a_store_with_a_port_of_its_own_is_reached_there(bench: Bench) -> None:
+    grid = {
+        "name": "grid",
+        "topic": "grid",
+        "endpoint.type": "storagegrids3",
+        "aws.s3.bucket.name": "measurements",
+        "aws.s3.endpoint": "https://grid.example:10443",
+    }
+    bench.write("connectors/grid.yaml", yaml_of(grid))
+    assert ON_SPARK.network is not None
+    stage = replace(ON_SPARK, network=replace(ON_SPARK.network, reaches=("grid.example",)))
+
+    _, own = group(bench.template(stage))
+
+    assert [rule["FromPort"] for rule in own["SecurityGroupEgress"]] == [443, 10443]
+
+
+@pytest.mark.parametrize(
+    ("missing", "caller"), [("logs", "function spark"), ("emr-serverless", "function planner")]
+)
+def test_a_service_that_spark_adds_needs_a_path(bench: Bench, missing: str, caller: str) -> None:
+    assert ON_SPARK.network is not None
+    kept = tuple(service for service in ON_SPARK.network.endpoints if service != missing)
+
+    with pytest.raises(Misconfigured) as caught:
+        bench.stack(replace(ON_SPARK, network=replace(ON_SPARK.network, endpoints=kept)))
+
+    for problem in caught.value.problems:
+        assert problem.startswith(f"{caller} calls {missing} (")
+        assert f"add {missing} to network.endpoints" in problem
+
+
+# -- who may do what ------------------------------------------------------------------------------
+
+
+def test_a_run_may_do_exactly_this(templates: Templates) -> None:
+    _, role = job_role(templates("spark"))
+
+    assert {action for each in allowed(role) for action in each["Action"]} == (
+        LEDGER
+        | {"dynamodb:BatchGetItem", "dynamodb:ConditionCheckItem", "events:PutEvents"}
+        | OBJECTS
+        | {"s3:GetBucketVersioning", "s3:ListBucketVersions"}
+        | KAFKA
+        | LOG
+        | {"logs:DescribeLogGroups", "logs:DescribeLogStreams"}
+    )
+
+
+def test_a_run_writes_and_reads_what_workers_do(templates: Templates) -> None:
+    template = templates("spark")
+    _, role = job_role(template)
+    runs = {each["Sid"]: each for each in allowed(role)}
+    shared = {"ReadObjects", "ListObjects", "WorkOnLedger", "ClaimExtents", "WriteRecords"}
+
+    workers = {each["Sid"]: each for each in statements(template, "worker")}
+
+    for sid in shared | {"OwnSlots", "KeepProgress", "TellOfJobs", "TellEventBus"}:
+        assert runs[sid] == workers[sid]
+    assert not [action for each in runs.values() for action in each["Action"] if "sqs" in action]
+
+
+def test_runs_read_secrets_and_keys_and_assume_roles_as_workers_do(bench: Bench) -> None:
+    reader = "arn:aws:iam::444455556666:role/reader"
+    bench.write(
+        "connectors/theirs.yaml",
+        f"name: theirs\ntopic: theirs\naws.s3.bucket.name: theirs\naws.sts.role.arn: {reader}\n",
+    )
+    assert ON_SPARK.network is not None
+    network = replace(ON_SPARK.network, nat=True)
+    stage = replace(EXISTING, network=network, spark=Spark(), spark_cores=64)
+    template = bench.template(stage)
+    _, role = job_role(template)
+    sids = {"ReadBrokerCredentials", "DecryptBrokerCredentials", "DecryptObjects", "AssumeRoles"}
+
+    runs = {each["Sid"]: each for each in allowed(role)}
+
+    workers = {each["Sid"]: each for each in statements(template, "worker")}
+    assert {sid: runs[sid] for sid in sids} == {sid: workers[sid] for sid in sids}
+
+
+def test_wildcards_of_the_job_role_are_these(templates: Templates) -> None:
+    _, role = job_role(templates("spark"))
+
+    found = {each["Sid"] for each in allowed(role) if "*" in str(each["Resource"])}
+
+    assert found == {"FetchCode", "FindLog", "OwnSlots", "ReadObjects"}
+
+
+def test_only_runs_of_this_application_take_the_role_on(templates: Templates) -> None:
+    template = templates("spark")
+    name, _ = only(template, APPLICATION)
+    _, role = job_role(template)
+
+    (trusted,) = role["AssumeRolePolicyDocument"]["Statement"]
+
+    assert trusted["Condition"] == {
+        "StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}},
+        "ArnEquals": {"aws:SourceArn": {"Fn::GetAtt": [name, "Arn"]}},
+    }
+
+
+def test_the_planner_starts_runs_here_and_passes_this_role_to_emr_only(
+    templates: Templates,
+) -> None:
+    template = templates("spark")
+    application, _ = only(template, APPLICATION)
+    role, _ = job_role(template)
+    found = {each["Sid"]: each for each in statements(template, "planner")}
+
+    start, give = found["StartRuns"], found["PassJobRole"]
+
+    assert start["Action"] == ["emr-serverless:StartJobRun"]
+    assert start["Resource"] == [{"Fn::GetAtt": [application, "Arn"]}]
+    assert give["Action"] == ["iam:PassRole"]
+    assert give["Resource"] == [{"Fn::GetAtt": [role, "Arn"]}]
+    assert give["Condition"] == {"StringEquals": {"iam:PassedToService": SERVICE}}
+
+
+@pytest.mark.parametrize("service", ["receiver", "worker", "reconciler", "provider"])
+def test_nobody_else_starts_runs_or_hears_of_them(templates: Templates, service: str) -> None:
+    template = templates("spark")
+    variables = environment(function(template, service))
+
+    assert not actions(template, service) & {"emr-serverless:StartJobRun", "iam:PassRole"}
+    assert not [name for name in variables if name.startswith("EXTENTFLOW_SPARK_")]
+
+
+# -- what starts runs, and what they tell ---------------------------------------------------------
+
+
+def test_the_planner_knows_application_role_and_code(templates: Templates) -> None:
+    template = templates("spark")
+    application, _ = only(template, APPLICATION)
+    role, _ = job_role(template)
+
+    variables = environment(function(template, "planner"))
+
+    assert variables["EXTENTFLOW_SPARK_APPLICATION_ID"] == {
+        "Fn::GetAtt": [application, "ApplicationId"]
+    }
+    assert variables["EXTENTFLOW_SPARK_JOB_ROLE_ARN"] == {"Fn::GetAtt": [role, "Arn"]}
+    assert variables["EXTENTFLOW_SPARK_ENTRY_POINT"]["Fn::Sub"].startswith("s3://cdk-")
+    assert variables["EXTENTFLOW_SPARK_ENTRY_POINT"]["Fn::Sub"].endswith(".py")
+    assert variables["EXTENTFLOW_SPARK_ARCHIVE"]["Fn::Sub"].endswith(".tgz")
+    assert variables["EXTENTFLOW_SPARK_THRESHOLD_BYTES"] == str(20 << 30)
+
+
+def test_runs_that_ended_wake_the_reconciler(templates: Templates) -> None:
+    template = templates("spark")
+    application, _ = only(template, APPLICATION)
+    rules = of_type(template, "AWS::Events::Rule").values()
+
+    (rule,) = [
+        one for one in rules if one.get("EventPattern", {}).get("source") == ["aws.emr-serverless"]
+    ]
+
+    assert rule["EventPattern"]["detail-type"] == ["EMR Serverless Job Run State Change"]
+    assert rule["EventPattern"]["detail"] == {
+        "applicationId": [{"Fn::GetAtt": [application, "ApplicationId"]}],
+        "state": ["SUCCESS", "FAILED", "CANCELLED"],
+    }
+    (target,) = rule["Targets"]
+    woken = of_type(template, "AWS::Lambda::Function")[target["Arn"]["Fn::GetAtt"][0]]
+    assert environment(woken)["POWERTOOLS_SERVICE_NAME"] == "reconciler"
+
+
+def test_the_application_is_an_output(templates: Templates) -> None:
+    template = templates("spark")
+    application, _ = only(template, APPLICATION)
+
+    template.has_output(
+        "SparkApplicationId", {"Value": {"Fn::GetAtt": [application, "ApplicationId"]}}
+    )
+
+
+def test_on_one_machine_the_functions_run_without_spark(templates: Templates) -> None:
+    around = Surroundings(sqs="http://127.0.0.1:1", environment=ELSEWHERE)
+
+    deployment = read_document(templates("spark").to_json(), around)
+
+    planner = deployment.functions["planner"].environment
+    assert not [name for name in planner if name.startswith("EXTENTFLOW_SPARK_")]
+    assert [one.function for one in deployment.schedules] == ["reconciler"]
+
+
+# -- without it -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stage", ["plain", "vpc", "existing"])
+def test_a_stage_without_spark_has_nothing_of_it(templates: Templates, stage: str) -> None:
+    template = templates(stage)
+
+    template.resource_count_is(APPLICATION, 0)
+    text = str(template.to_json())
+    for word in ("emr-serverless", "EMRServerless", "PassRole", "EXTENTFLOW_SPARK", "JobsArchive"):
+        assert word not in text
+
+
+# -- a stack without the archive ------------------------------------------------------------------
+
+
+def _without_archive(bench: Bench) -> None:
+    (bench.root / recipe.stamp()).unlink()
+
+
+def _with_older_pins(bench: Bench) -> None:
+    bench.write(str(recipe.LOCK), "boto3==2\n")
+
+
+def _with_older_code(bench: Bench) -> None:
+    bench.write(str(recipe.LIBRARY / "model.py"), "")
+
+
+def _with_half_an_archive(bench: Bench) -> None:
+    (bench.root / recipe.archive()).unlink()
+
+
+@pytest.mark.parametrize(
+    "spoil", [_without_archive, _with_older_pins, _with_older_code, _with_half_an_archive]
+)
+def test_a_stack_without_todays_archive_is_synthesised_and_refused_by_cloudformation(
+    bench: Bench, spoil: Callable[[Bench], None]
+) -> None:
+    spoil(bench)
+
+    assert refused(bench.stack(ON_SPARK), "JobsArchive", "make spark-archive")
+
+
+def test_a_stack_with_the_archive_is_not_refused(templates: Templates) -> None:
+    template = templates("spark").to_json()
+
+    assert "JobsArchiveIsBuilt" not in template["Rules"]
+    assert "JobsArchive" not in template["Parameters"]
+
+
+# -- settings that cannot work --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", ["emr-spark-8.0.0", "emr-spark-8.1.2", "emr-spark-9.0.0"])
+def test_releases_with_spark_4_and_our_python_are_accepted(label: str) -> None:
+    sized(release_label=label).check()
+
+
+@pytest.mark.parametrize(
+    "label", ["emr-6.15.0", "emr-7.0.0", "emr-7.13.0", "emr-spark-8.0-preview", "latest"]
+)
+def test_other_releases_are_refused_with_the_way_out(label: str) -> None:
+    (problem,) = problems(sized(release_label=label))
+
+    assert f"spark.release_label={label}" in problem
+    assert "Python 3.11" in problem
+    assert "take emr-spark-8.0.0" in problem
+    assert "set spark.image_uri to an image of your own" in problem
+
+
+def test_an_image_of_ones_own_may_be_of_any_release() -> None:
+    sized(release_label="emr-7.12.0", image_uri="registry/spark:1").check()
+
+
+def test_the_releases_python_is_the_archives() -> None:
+    (problem,) = problems(sized(release_label="emr-7.13.0"))
+
+    assert f"python{recipe.PYTHON}" in problem
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"most_vcpu": 7}, "spark.most_vcpu=7: driver and executor take 4 each"),
+        ({"most_memory_gb": 31}, "spark.most_memory_gb=31: driver and executor take 16 each"),
+        ({"most_disk_gb": 39}, "spark.most_disk_gb=39: driver and executor take 20 each"),
+        ({"threshold_bytes": 0}, "spark.threshold_bytes=0: write 1 or more"),
+        ({"most_vcpu": 65}, "spark_cores=64 counts them; raise the latter"),
+    ],
+)
+def test_a_size_that_cannot_work_is_refused(changes: dict[str, int], told: str) -> None:
+    (problem,) = problems(sized(**changes))
+
+    assert told in problem
+
+
+def test_spark_needs_a_network() -> None:
+    (problem,) = problems(replace(PLAIN, spark=Spark(), spark_cores=64))
+
+    assert "reaches brokers from a VPC only; set network" in problem
+
+
+def test_what_the_stack_says_of_spark_cannot_be_set() -> None:
+    (problem,) = problems(replace(IN_A_VPC, settings={"spark.threshold.bytes": "1GiB"}))
+
+    assert "settings: spark.threshold.bytes: the stack says that itself" in problem
+
+
+def test_topics_and_slots_of_runs_are_the_clusters(templates: Templates) -> None:
+    _, role = job_role(templates("spark"))
+    below = CLUSTER_ARN.partition(":cluster/")
+
+    found = {each["Sid"]: each["Resource"] for each in allowed(role)}
+
+    assert found["WriteRecords"] == [f"{below[0]}:topic/{below[2]}/orders"]
+    assert found["OwnSlots"][0] == f"{below[0]}:transactional-id/{below[2]}/extentflow.*"
