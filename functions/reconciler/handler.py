@@ -1,6 +1,7 @@
 """Reconciler: run by a schedule, mends what events, messages, planners and workers left undone.
 
-What it does not get done in time, the next run goes on with.
+What it does not get done in time, the next run goes on with. It also hears of runs of Spark that
+ended.
 """
 
 from functools import cache
@@ -10,13 +11,15 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
+from extentflow.engines.routing import Routing
 from extentflow.reconciliation import Reconciliation, Report
 from extentflow.wiring import Site
 from extentflow.wiring.announcing import ANNOUNCING_SECONDS
-from extentflow.wiring.functions import Deadline, open_reconciliation
+from extentflow.wiring.functions import Deadline, open_reconciliation, open_routing
 
 # Enough for the step at hand; announcing to somebody who is away takes longest.
 MARGIN_SECONDS = ANNOUNCING_SECONDS + 5.0
+RUNS = "aws.emr-serverless"
 
 logger = Logger()
 metrics = Metrics()
@@ -31,14 +34,30 @@ def reconciliation() -> Reconciliation:
     )
 
 
+@cache
+def routing() -> Routing:
+    """Return what knows the job of a run."""
+    return open_routing(Site.from_environment())
+
+
 @logger.inject_lambda_context
 @metrics.log_metrics
-def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:  # noqa: ARG001 - AWS's
-    """Do one run; return what it did."""
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+    """Do one run; return what it did. An event that a run of Spark ended is about that one only."""
     deadline.start(context.get_remaining_time_in_millis() / 1000)
+    if event.get("source") == RUNS:
+        return run_ended(event["detail"]["jobRunId"])
     report = reconciliation().run()
     tell(report)
     return report.to_log()
+
+
+def run_ended(run: str) -> dict[str, Any]:
+    """Send what a run of Spark left undone to the queue."""
+    sent = routing().ended(run)
+    logger.info("run ended", extra={"run": run, "messages_resent": sent})
+    metrics.add_metric("MessagesResent", MetricUnit.Count, sent)
+    return {"run": run, "messages_resent": sent}
 
 
 def tell(report: Report) -> None:

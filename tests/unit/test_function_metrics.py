@@ -101,6 +101,24 @@ def test_the_planner_counts_jobs_that_could_not_be_planned_until_they_are_announ
     assert counted(capsys)["FailedJobs"] == [failed]
 
 
+def test_a_run_of_spark_that_ended_is_looked_after_and_nothing_else(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reconciler = load("reconciler")
+    asked: list[str] = []
+
+    def ended(run: str) -> int:
+        asked.append(run)
+        return 3
+
+    monkeypatch.setattr(reconciler, "routing", lambda: SimpleNamespace(ended=ended))
+    event = {"source": "aws.emr-serverless", "detail": {"jobRunId": "r1", "state": "FAILED"}}
+
+    answer = reconciler.handler(event, CONTEXT)
+
+    assert (asked, answer) == (["r1"], {"run": "r1", "messages_resent": 3})
+
+
 def test_a_run_of_the_reconciler_that_ends_well_writes_what_its_alarm_listens_for(
     load: Load, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.sources import LOCAL_FILE
 from extentflow.engines.dispatch import Dispatch
 from extentflow.engines.queue import QueueWorker
+from extentflow.engines.routing import Routing
 from extentflow.errors import Misconfigured
 from extentflow.ledger import ConnectorState, ConnectorVersion
 from extentflow.model import ObjectVersion
@@ -24,6 +25,7 @@ from extentflow.queues import Queue
 from extentflow.queues.sqs import SqsQueue
 from extentflow.reception import Admission, Reception, Unparsed
 from extentflow.reconciliation import Reconciliation, Territory
+from extentflow.runs.emr import Application, EmrRuns
 from extentflow.settings import WorkerSettings, variable
 from extentflow.wiring.announcing import (
     ANNOUNCING_SECONDS,
@@ -37,6 +39,8 @@ from extentflow.wiring.worker import work_of
 HIDDEN_LEASES = 3
 """A message of the dead is seen again when the next owner of their slot is about to be."""
 QUEUES = ("arrivals_queue_url", "arrivals_dlq_url", "extents_queue_url", "extents_dlq_url")
+# What a run has no use for, and its role no right to.
+NOT_FOR_RUNS = ("spark.", "arrivals.", "extents.", "receiver.")
 # Where files may be listed that somebody is still writing.
 SETTLING = frozenset({"localfile", "ontaps3"})
 # How people may have written a bucket's key in a connector that cannot be parsed.
@@ -84,15 +88,41 @@ def dispatch(site: Site) -> Dispatch:
     return Dispatch(site.planner(), queue(site.settings, "extents_queue_url"))
 
 
+def open_routing(site: Site) -> Routing:
+    """Return what sends new jobs to functions or to Spark, and hears of runs that ended."""
+    return Routing(dispatch(site), _runs(site), site.settings.spark_threshold_bytes)
+
+
+def _runs(site: Site) -> EmrRuns | None:
+    """Return what starts runs; None where the settings name no application."""
+    settings = site.settings
+    if settings.spark_application_id is None:
+        return None
+    given = {
+        variable(name): text
+        for name, text in settings.to_map().items()
+        if not name.startswith(NOT_FOR_RUNS)
+    }
+    application = Application(
+        id=settings.spark_application_id,
+        job_role_arn=settings.spark_job_role_arn or "",  # the rules of settings ask for all four
+        entry_point=settings.spark_entry_point or "",
+        archive=settings.spark_archive or "",
+        region=os.environ.get("AWS_REGION"),
+        environment=given,
+    )
+    return EmrRuns(application)
+
+
 def open_reception(
     site: Site, *, late: Callable[[], bool] = lambda: False, kept: Queue | None = None
 ) -> Reception:
     """Return the planner function's reception; `late` is asked between pages and arrivals."""
-    sending = dispatch(site)
+    routing = open_routing(site)
     return Reception(
         surroundings=SiteSurroundings(site),
-        planner=sending.planner,
-        start=lambda job: sending.start(job, late=late),
+        planner=routing.dispatch.planner,
+        start=lambda job: routing.start(job, late=late),
         kept=kept or queue(site.settings, "arrivals_dlq_url"),
         arrivals=queue(site.settings, "arrivals_queue_url"),
         announce=unless_late(late, open_announcements(site).announce),
