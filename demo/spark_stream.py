@@ -26,7 +26,11 @@ from demo.eventrows import Found, as_csv, as_json_lines, compare
 from demo.feeds import Feed, Numbers
 from demo.rig import CommandError
 from extentflow.errors import ExtentflowError
+from extentflow.model import JobState
+from extentflow.settings import load
+from extentflow.wiring import Site
 from extentflow_local.errors import LocalStackError
+from extentflow_local.ports import HOST
 from extentflow_local.project import Project
 from extentflow_local.spark_cluster import SparkCluster
 from extentflow_local.spark_submit import Submission, Submitter, library_zip
@@ -89,7 +93,7 @@ def main() -> int:
             feed.create_topic()
         console.rule("a Spark cluster of two machines, and the query")
         with SparkCluster(work / "cluster") as cluster, _query(path, cluster, work) as query:
-            summary = _tell(path, cluster, query, feeds, objects)
+            summary = _Story(path, cluster, query, feeds).tell(objects)
         console.rule("reading the topics back with read_committed")
         found = [compare(path.rig.kafka, one.name, one.expected, []) for one in feeds]
     summary |= {
@@ -137,47 +141,65 @@ def _query(path: EventPath, cluster: SparkCluster, work: Path) -> Iterator[Query
                 submission.process.wait()
 
 
-def _tell(
-    path: EventPath, cluster: SparkCluster, query: Query, feeds: list[Feed], objects: int
-) -> dict[str, Any]:
-    """Upload, lose a machine midway, get it back; return what can be counted on the way."""
-    lines, rows = feeds
-    numbers = Numbers(ROWS)
-    first = lines.upload(numbers.take(), as_json_lines)
-    path.await_jobs([first], ["DONE"])  # Spark has started
-    began = time.monotonic()
-    for number in range(objects - 1):
-        if number % 2:
-            lines.upload(numbers.take(), as_json_lines)
-        else:
-            rows.upload(numbers.take(), as_csv)
-    uploads = [*lines.uploads, *rows.uploads]
-    await_that("a quarter of the objects is done", lambda: _done(path) >= objects // 4)
-    before = _done(path)
-    cluster.kill_worker(0)
-    console.print(f"killed one of two Spark machines; {before} of {objects} objects were done")
-    await_that("the other one goes on", lambda: _done(path) > before)
-    cluster.start_worker(0, "127.0.0.1")
-    path.await_jobs(uploads, ["DONE"])
-    seconds = time.monotonic() - began
-    await_that("it is told", lambda: any(one["extents"] for one in query.triggers()))
-    stopped = query.stop()
-    triggers = query.triggers()
-    return {
-        "uploaded": len(uploads),
-        "jobs_done": _done(path),
-        "workers_killed": 1,
-        "done_before_the_kill": before,
-        "triggers": len(triggers),
-        "extents_told": sum(one["extents"] for one in triggers),
-        "seconds": round(seconds, 1),
-        "seconds_to_stop": round(stopped, 2),
-        "dead_letters": path.in_dead_letter_queues(),
-    }
+class _Story:
+    """What happens to uploads while a machine is lost and comes back."""
 
+    def __init__(
+        self, path: EventPath, cluster: SparkCluster, query: Query, feeds: list[Feed]
+    ) -> None:
+        self._path = path
+        self._cluster = cluster
+        self._query = query
+        self._feeds = feeds
+        settings = load(path.rig.environment, read_text=lambda _: None)
+        self._ledger = Site(settings).ledger
 
-def _done(path: EventPath) -> int:
-    return sum(job["state"] == "DONE" for job in path.jobs().values())
+    def tell(self, objects: int) -> dict[str, Any]:
+        """Upload, lose a machine midway, get it back; return what can be counted on the way."""
+        lines, rows = self._feeds
+        numbers = Numbers(ROWS)
+        lines.upload(numbers.take(), as_json_lines)
+        self._await("the query has started, and delivered a first object", 1)
+        began = time.monotonic()
+        for number in range(objects - 1):
+            if number % 2:
+                lines.upload(numbers.take(), as_json_lines)
+            else:
+                rows.upload(numbers.take(), as_csv)
+        self._await("a quarter of the objects is delivered", objects // 4)
+        self._cluster.kill_worker(0)
+        before = self._done()
+        console.print(f"killed one of two Spark machines; {before} of {objects} objects were done")
+        self._await("the machine that is left goes on", min(before + 1, objects))
+        self._cluster.start_worker(0, HOST)
+        self._await("all objects are delivered", objects)
+        seconds = time.monotonic() - began
+        await_that("the query told of it", lambda: any(self._told()))
+        stopped = self._query.stop()
+        return {
+            "uploaded": sum(len(one.uploads) for one in self._feeds),
+            "jobs_done": self._done(),
+            "workers_killed": 1,
+            "done_before_the_kill": before,
+            "triggers": len(self._query.triggers()),
+            "extents_told": sum(self._told()),
+            "seconds": round(seconds, 1),
+            "seconds_to_stop": round(stopped, 2),
+            "dead_letters": self._path.in_dead_letter_queues(),
+        }
+
+    def _await(self, what: str, done: int) -> None:
+        try:
+            await_that(what, lambda: self._done() >= done)
+        except CommandError as exc:
+            raise CommandError(f"{exc}; {self._done()} are; {self._query.log} says more") from exc
+
+    def _done(self) -> int:
+        """Count objects that are delivered; by the ledger, for a command would take seconds."""
+        return sum(1 for feed in self._feeds for _ in self._ledger.jobs(feed.name, JobState.DONE))
+
+    def _told(self) -> list[int]:
+        return [one["extents"] for one in self._query.triggers()]
 
 
 def _show(found: list[Found], summary: dict[str, Any]) -> None:

@@ -20,8 +20,11 @@ from extentflow.cli.options import AsJson, Cores, Master
 from extentflow.cli.signals import signals_stop
 from extentflow.errors import Misconfigured
 from extentflow.spark.options import StreamOptions
-from extentflow.spark.query import Service, Terms, Triggered, session
+from extentflow.spark.query import NOWHERE, Service, Terms, Triggered, session
 from extentflow.wiring import Site
+
+# Formats of Spark that write files somewhere.
+FILES = frozenset({"avro", "csv", "json", "orc", "parquet", "text"})
 
 Work = Annotated[
     str,
@@ -52,7 +55,7 @@ Checkpoint = Annotated[
     ),
 ]
 Receipts = Annotated[
-    str, typer.Option("--receipts", help="Spark format to write receipts in, such as parquet.")
+    str, typer.Option("--receipts", help="Spark format to keep receipts in, such as parquet.")
 ]
 ReceiptsOptions = Annotated[
     list[str] | None,
@@ -72,7 +75,7 @@ def stream(
     cores: Cores = None,
     master: Master = None,
     checkpoint: Checkpoint = None,
-    receipts: Receipts = "noop",
+    receipts: Receipts = NOWHERE,
     receipts_option: ReceiptsOptions = None,
     as_json: AsJson = False,
 ) -> None:
@@ -88,8 +91,9 @@ def stream(
         "parallelism": cores,
     }
     options = {name: str(value) for name, value in given.items() if value is not None}
-    sink_options = _pairs(receipts_option or [])
-    settings = StreamOptions.read({**options, "run": run}).settings
+    sink_options = _sink_options(receipts, receipts_option or [])
+    site = Site(StreamOptions.read({**options, "run": run}).settings)
+    _require_known(site, connector)  # before Spark takes its time to start
     with session(master, cores) as spark, _folder(checkpoint) as folder:
         options.setdefault("parallelism", str(spark.sparkContext.defaultParallelism))
         terms = Terms(
@@ -100,7 +104,7 @@ def stream(
             sink=receipts,
             sink_options=sink_options,
         )
-        service = Service(spark, Site(settings), terms)
+        service = Service(spark, site, terms)
         told: list[Triggered] = []
         with signals_stop(service.stop) as stopped:
             service.run(partial(_tell, told, as_json=as_json))
@@ -119,10 +123,21 @@ def _folder(checkpoint: str | None) -> Iterator[str]:
         yield Path(folder).as_uri()
 
 
-def _pairs(words: list[str]) -> dict[str, str]:
+def _require_known(site: Site, connector: str | None) -> None:
+    """Find out that the table is there, ours, and knows the connector."""
+    site.require_app()
+    if connector is not None:
+        site.connector(connector)
+
+
+def _sink_options(receipts: str, words: list[str]) -> dict[str, str]:
     pairs = dict(word.partition("=")[::2] for word in words)
     if "" in pairs or not all("=" in word for word in words):
         raise Misconfigured("--receipts-option is written as name=value")
+    if pairs and receipts == NOWHERE:
+        raise Misconfigured("--receipts-option goes with --receipts FORMAT, such as parquet")
+    if receipts in FILES and "path" not in pairs:
+        raise Misconfigured(f"--receipts {receipts} needs --receipts-option path=FOLDER")
     return pairs
 
 
@@ -134,6 +149,8 @@ def _tell(told: list[Triggered], triggered: Triggered, *, as_json: bool) -> None
 
 def _print(triggered: Triggered) -> None:
     failed = f", {triggered.failed} failed" if triggered.failed else ""
+    if triggered.reason:
+        output.complain(f"{triggered.reason}; `extentflow status` shows which jobs failed")
     output.out.print(
         f"trigger {triggered.batch}: {triggered.extents} extents{failed}, "
         f"{triggered.records:,} records in {output.duration(triggered.seconds)}; "

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -68,7 +69,10 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Triggered:
-    """What one trigger came to, in extents, records, bytes and seconds; and what was waiting."""
+    """What one trigger came to, in extents, records, bytes and seconds; and what was waiting.
+
+    `reason` says of one extent that is not DONE why.
+    """
 
     batch: int
     extents: int
@@ -80,6 +84,7 @@ class Triggered:
     records_per_second: float
     waiting: int
     hidden: int
+    reason: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON-ready values."""
@@ -222,6 +227,7 @@ def _observed(receipts: DataFrame) -> DataFrame:
             sql.coalesce(sql.sum(name), sql.lit(0)).alias(name)
             for name in ("records", "bad", "bytes")
         ),
+        sql.first(sql.when(~done, sql.col("reason")), ignorenulls=True).alias("reason"),
     )
 
 
@@ -247,11 +253,12 @@ def _triggers(query: StreamingQuery, last: int) -> Iterator[Triggered]:
             records_per_second=round(sums["records"] / max(seconds, 1e-3), 1),
             waiting=offset.get("waiting", 0),
             hidden=offset.get("hidden", 0),
+            reason=sums["reason"],
         )
 
 
 def _cause(exc: StreamingQueryException) -> str:
     """Return the line of a failed query that says most."""
+    python = re.findall(r"(?:extentflow|pyspark)\.errors\.[\w.]+: (.+)", str(exc))
     lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
-    python = [line for line in lines if line.startswith("extentflow.errors.")]
-    return python[-1].partition(": ")[2] if python else (lines[0] if lines else repr(exc))
+    return str(python[-1]) if python else (lines[0] if lines else repr(exc))
