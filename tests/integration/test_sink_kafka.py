@@ -27,6 +27,7 @@ from tests.contracts.sink import (
     lines,
     values_of,
 )
+from tests.support.delivery import is_stable
 
 from extentflow.errors import Fenced, Misconfigured, ProgressUnknown, SinkUnavailable
 from extentflow.sink import PROGRESS_TOPIC, ClientSettings, Progress
@@ -38,6 +39,7 @@ from extentflow.sink.progress import group_metadata
 from extentflow.sink.reader import Delivered, read_committed
 from extentflow_local.stack import Stack
 
+MARKED_SECONDS = 3.0
 QUICK = Patience(
     request_seconds=10,
     topic_seconds=1,
@@ -93,6 +95,9 @@ class KafkaCluster:
         return f"{self.prefix}.ledger.slot-{next(self.numbers)}"
 
     def read_committed(self, topic: str) -> list[Delivered]:
+        until = time.monotonic() + MARKED_SECONDS
+        while not is_stable(self.admin, topic) and time.monotonic() < until:
+            time.sleep(0.02)  # unless a test keeps a transaction open
         batches = read_committed(self.kafka, topic, idle_seconds=20, patience=QUICK)
         return sorted(itertools.chain.from_iterable(batches), key=lambda one: one[:2])
 

@@ -1,5 +1,6 @@
 """`spark.read.format("extentflow")`: reading receipts delivers, exactly once."""
 
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -75,6 +76,13 @@ def test_reading_delivers_every_record_once_and_returns_a_row_per_extent(
         assert [end for _, end in ends[:-1]] == [start for start, _ in ends[1:]]
         assert (ends[0][0], ends[-1][1]) == (0, size)
     assert {job.state for job in delivery.jobs()} == {"DONE"}
+
+
+def test_a_session_leaves_nothing_in_the_environment_of_what_is_started_later(
+    spark: SparkSession,
+) -> None:
+    assert spark.sparkContext.pythonExec
+    assert not {"PYSPARK_PYTHON", "SPARK_LOCAL_IP", "SPARK_SUBMIT_OPTS"} & os.environ.keys()
 
 
 def test_a_second_action_says_the_same_and_delivers_nothing(

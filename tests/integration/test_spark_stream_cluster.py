@@ -3,14 +3,13 @@
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.integration.faultproxy import Delay, FaultProxy
 from tests.support.delivery import Delivery, eventually, joined, numbered_lines
-from tests.support.submitting import LAYER, ROOT, clean_python, surroundings
+from tests.support.submitting import LAYER, ROOT, clean_python, submitted, surroundings
 
 from extentflow.arrivals import Arrival, Dialect
 from extentflow.model import JobState
@@ -141,19 +140,6 @@ def test_a_batch_query_survives_speculation_and_the_loss_of_an_executor(
     assert f"told: {len(LINES)} ['DONE']" in log.read_text()
     assert delivery.leftovers() == []
     assert sorted(delivery.values()) == sorted(LINES)
-
-
-@contextmanager
-def submitted(submitter: Submitter, program: Path, *words: str, log: Path) -> Iterator[Submission]:
-    """Yield a running submission; nothing of it is left behind."""
-    with log.open("w") as output:
-        found = submitter.submit(program, *words, output=output)
-        try:
-            yield found
-        finally:
-            if found.process.poll() is None:
-                os.killpg(found.process.pid, signal.SIGKILL)
-                found.process.wait()
 
 
 def arrive(delivery: Delivery, label: str, body: bytes) -> None:

@@ -6,12 +6,12 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.faultproxy import Answer, Delay, FaultProxy
 from tests.support.delivery import Delivery, eventually, joined, numbered_lines
-from tests.support.submitting import LAYER, PACKAGES, ROOT, clean_python, surroundings
+from tests.support.submitting import LAYER, PACKAGES, ROOT, clean_python, submitted, surroundings
 
 from extentflow_local.spark_cluster import SparkCluster
 from extentflow_local.spark_submit import Submitter, library_zip
@@ -78,13 +78,13 @@ def delivery(
     return delivery
 
 
-def submit(
+@pytest.fixture
+def submitter(
     delivery: Delivery,
     cluster: SparkCluster,
     library: Path,
     environment: dict[str, str],
-    output: IO[str],
-) -> subprocess.Popen[str]:
+) -> Submitter:
     events = library.parent / "events"
     events.mkdir()
     conf = {
@@ -92,34 +92,26 @@ def submit(
         "spark.eventLog.dir": events.as_uri(),
         "spark.eventLog.compress": "false",
         "spark.eventLog.rolling.enabled": "false",
+        "spark.log.level": "INFO",  # the test reads when tasks are started
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
         "spark.speculation.quantile": "0.1",
         "spark.speculation.multiplier": "0.1",
     }
-    submitter = Submitter(
-        cluster.master_url, library, {**delivery.environment, **environment}, conf
-    )
-    ours = ("--connector", delivery.connector_name, "--json", delivery.address)
-    return submitter.submit(JOB, *ours, output=output).process
+    return Submitter(cluster.master_url, library, {**delivery.environment, **environment}, conf)
 
 
 def test_a_submitted_job_survives_speculation_and_the_loss_of_an_executor(
-    delivery: Delivery,
-    cluster: SparkCluster,
-    library: Path,
-    environment: dict[str, str],
-    s3_proxy: FaultProxy,
+    delivery: Delivery, cluster: SparkCluster, submitter: Submitter, s3_proxy: FaultProxy
 ) -> None:
-    log = library.parent / "driver.log"
+    log = submitter.library.parent / "driver.log"
 
     def started(attempt: int) -> bool:
         return f"Starting task {LAST_EXTENT}.{attempt} in stage" in log.read_text()
 
-    with (
-        log.open("w") as output,
-        submit(delivery, cluster, library, environment, output) as process,
-    ):
+    ours = ("--connector", delivery.connector_name, "--json", delivery.address)
+    with submitted(submitter, JOB, *ours, log=log) as submission:
+        process = submission.process
         await_("an extent is under way", delivery.under_way, process)
         os.kill(cluster.executor_pids()[0], signal.SIGKILL)
         await_("the last extent's turn", lambda: started(0), process)
@@ -127,7 +119,7 @@ def test_a_submitted_job_survives_speculation_and_the_loss_of_an_executor(
         await_("the slots of both", lambda: len(delivery.live()) > 1, process)
         s3_proxy.clear()
         code = process.wait(timeout=180)
-    events = task_events(library.parent / "events")
+    events = task_events(log.parent / "events")
 
     assert code == 0, log.read_text()
     assert '"ok": true' in log.read_text()

@@ -1,12 +1,18 @@
 """A driver that finds our requirements, but our library only in what it was submitted with.
 
-Owns: such an interpreter and its environment. Refuses to know: what is submitted.
+Owns: such an interpreter and its environment; what is submitted ends with its test. Refuses to know:
+what that is.
 """
 
 import os
+import signal
 import sys
 import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from extentflow_local.spark_submit import Submission, Submitter
 
 ROOT = Path(__file__).parents[2]
 LAYER = ROOT / "layers" / "core" / "python"
@@ -24,3 +30,16 @@ def clean_python(folder: Path) -> Path:
 def surroundings(python: Path) -> dict[str, str]:
     """Return what drivers find in their environment."""
     return {**os.environ, "PYTHONPATH": PACKAGES, "PYSPARK_PYTHON": str(python)}
+
+
+@contextmanager
+def submitted(submitter: Submitter, program: Path, *words: str, log: Path) -> Iterator[Submission]:
+    """Yield a running submission; nothing of it is left behind."""
+    with log.open("w") as output:
+        found = submitter.submit(program, *words, output=output)
+        try:
+            yield found
+        finally:
+            if found.process.poll() is None:
+                os.killpg(found.process.pid, signal.SIGKILL)
+                found.process.wait()

@@ -19,8 +19,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.resources import as_file, files
 from typing import Any, TypeVar
@@ -73,13 +73,31 @@ class _Receipts(AccumulatorParam[list[Receipt]]):
 
 def local_context(cores: int, extra: dict[str, str] | None = None) -> SparkContext:
     """Return a context on this machine; `local[N,4]` so that a dead Python worker is retried."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     settings = {**QUIET, **LOOPBACK, **(extra or {})}
     # Out of a zipped library it is a file only as long as the JVM needs to read it.
     with as_file(files("extentflow.engines") / "log4j2.properties") as log4j:
-        os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Dlog4j2.configurationFile={log4j.as_uri()}")
-        return context(f"local[{cores},{TASK_FAILURES}]", settings)
+        ours = {
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_SUBMIT_OPTS": f"-Dlog4j2.configurationFile={log4j.as_uri()}",
+        }
+        with _environment(ours):
+            return context(f"local[{cores},{TASK_FAILURES}]", settings)
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables that nobody has set, as long as the JVM needs to start.
+
+    What else this process starts, another Spark perhaps, has none of them.
+    """
+    missing = {name: text for name, text in variables.items() if name not in os.environ}
+    os.environ.update(missing)
+    try:
+        yield
+    finally:
+        for name in missing:
+            os.environ.pop(name, None)
 
 
 def context(master: str | None, settings: dict[str, str]) -> SparkContext:
