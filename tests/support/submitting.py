@@ -1,7 +1,7 @@
 """A driver that finds our requirements, but our library only in what it was submitted with.
 
-Owns: such an interpreter and its environment; what is submitted ends with its test. Refuses to know:
-what that is.
+Owns: such an interpreter and its environment; that what is submitted ends with its test. Refuses to
+know: what that is.
 """
 
 import os
