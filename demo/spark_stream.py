@@ -91,6 +91,8 @@ def main() -> int:
         for feed in feeds:
             feed.declare(**{"extent.bytes": EXTENT})
             feed.create_topic()
+        console.rule(f"{objects} objects, which the planner cuts and nobody delivers yet")
+        _upload(feeds, objects)
         console.rule("a Spark cluster of two machines, and the query")
         with SparkCluster(work / "cluster") as cluster, _query(path, cluster, work) as query:
             summary = _Story(path, cluster, query, feeds).tell(objects)
@@ -117,6 +119,16 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo-spark-stream", description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help=f"times {OBJECTS} objects")
     return parser.parse_args()
+
+
+def _upload(feeds: list[Feed], objects: int) -> None:
+    lines, rows = feeds
+    numbers = Numbers(ROWS)
+    for number in range(objects):
+        if number % 2:
+            rows.upload(numbers.take(), as_csv)
+        else:
+            lines.upload(numbers.take(), as_json_lines)
 
 
 @contextmanager
@@ -155,17 +167,9 @@ class _Story:
         self._ledger = Site.from_environment().ledger
 
     def tell(self, objects: int) -> dict[str, Any]:
-        """Upload, lose a machine midway, get it back; return what can be counted on the way."""
-        lines, rows = self._feeds
-        numbers = Numbers(ROWS)
-        lines.upload(numbers.take(), as_json_lines)
+        """Lose a machine midway, get it back; return what can be counted on the way."""
         self._await("the query has started, and delivered a first object", 1)
         began = time.monotonic()
-        for number in range(objects - 1):
-            if number % 2:
-                lines.upload(numbers.take(), as_json_lines)
-            else:
-                rows.upload(numbers.take(), as_csv)
         self._await("a quarter of the objects is delivered", objects // 4)
         self._cluster.kill_worker(0)
         before = self._done()
