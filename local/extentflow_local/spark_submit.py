@@ -82,10 +82,13 @@ class Submission:
         """Return the Python process that runs the program; None while, or when, there is none."""
         try:
             below = psutil.Process(self.process.pid).children(recursive=True)
-            return next((one for one in below if self._is_driver(one)), None)
         except psutil.NoSuchProcess:
             return None
+        return next((one for one in below if self._is_driver(one)), None)
 
     def _is_driver(self, found: psutil.Process) -> bool:
-        words = found.cmdline()
+        try:
+            words = found.cmdline()
+        except psutil.Error:  # another one of them, which has ended meanwhile
+            return False
         return str(self.program) in words and not words[0].endswith("java")
