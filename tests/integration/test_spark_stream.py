@@ -17,14 +17,13 @@ from tests.support.delivery import Delivery, eventually, joined, numbered_lines
 from tests.support.eventpath import Ending, Ground
 from tests.support.spark import kill_python_workers
 
-from extentflow.arrivals import Arrival, Dialect
 from extentflow.engines import spark as engine
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
 from extentflow.spark.query import QueryFailed, Service, Terms, Triggered
 from extentflow.spark.stopping import ask_to_stop
 from extentflow.wiring import Site
-from extentflow.wiring.functions import open_reception, queue
+from extentflow.wiring.functions import queue
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:
@@ -122,14 +121,6 @@ class Running:
             self.error = exc
 
 
-def arrive(delivery: Delivery, label: str, body: bytes) -> None:
-    """Put an object and plan it, as the planner function does."""
-    key = delivery.put(label, body)
-    open_reception(Site(delivery.settings)).receive(
-        Arrival(bucket=delivery.bucket, key=key, dialect=Dialect.COMMAND)
-    )
-
-
 def all_done(delivery: Delivery, count: int) -> Callable[[], bool]:
     def look() -> bool:
         jobs = delivery.jobs()
@@ -145,11 +136,11 @@ def receipts(spark: SparkSession, folder: Path) -> list[Any]:
 def test_a_query_drains_the_queue_and_tells_of_every_extent(
     spark: SparkSession, queued: Delivery, tmp_path: Path
 ) -> None:
-    arrive(queued, "lines.txt", joined(LINES))
+    queued.arrive("lines.txt", joined(LINES))
 
     with Running(spark, queued, tmp_path) as running:
         eventually("the first is done", all_done(queued, 1))
-        arrive(queued, "others.txt", joined(OTHERS))
+        queued.arrive("others.txt", joined(OTHERS))
         eventually("both are done", all_done(queued, 2))
         eventually("it is told", lambda: sum(t.records for t in running.triggers) == 30_500)
 
@@ -167,8 +158,8 @@ def test_a_query_drains_the_queue_and_tells_of_every_extent(
 def test_once_delivers_what_waits_and_ends(
     spark: SparkSession, queued: Delivery, tmp_path: Path
 ) -> None:
-    arrive(queued, "lines.txt", joined(LINES))
-    arrive(queued, "others.txt", joined(OTHERS))
+    queued.arrive("lines.txt", joined(LINES))
+    queued.arrive("others.txt", joined(OTHERS))
 
     with Running(
         spark, queued, tmp_path, every_seconds=None, options={"max.extents.per.trigger": "3"}
@@ -184,11 +175,11 @@ def test_once_delivers_what_waits_and_ends(
 def test_a_deleted_checkpoint_loses_and_doubles_nothing(
     spark: SparkSession, queued: Delivery, tmp_path: Path
 ) -> None:
-    arrive(queued, "lines.txt", joined(LINES))
+    queued.arrive("lines.txt", joined(LINES))
     with Running(spark, queued, tmp_path):
         eventually("a part is done", lambda: any(item.state.final for item in queued.items()))
     shutil.rmtree(tmp_path / "checkpoint")
-    arrive(queued, "others.txt", joined(OTHERS))
+    queued.arrive("others.txt", joined(OTHERS))
 
     with Running(spark, queued, tmp_path) as running:
         eventually("both are done", all_done(queued, 2))
@@ -204,7 +195,7 @@ def test_a_stop_hands_back_within_seconds_and_the_next_start_goes_on(
     spark: SparkSession, queued: Delivery, tmp_path: Path, s3_proxy: FaultProxy
 ) -> None:
     queued.connector({"extent.bytes": "64KiB", "aws.s3.endpoint": s3_proxy.endpoint})
-    arrive(queued, "lines.txt", joined(LINES))
+    queued.arrive("lines.txt", joined(LINES))
     slow = s3_proxy.inject(Delay(1.0), when=lambda request: request.method == "GET", times=None)
     with Running(spark, queued, tmp_path) as running:
         eventually("extents are in work", lambda: len(queued.claims()) == 2)
@@ -227,7 +218,7 @@ def test_killed_python_workers_lose_and_double_nothing(
     spark: SparkSession, queued: Delivery, tmp_path: Path, s3_proxy: FaultProxy
 ) -> None:
     queued.connector({"extent.bytes": "64KiB", "aws.s3.endpoint": s3_proxy.endpoint})
-    arrive(queued, "lines.txt", joined(LINES))
+    queued.arrive("lines.txt", joined(LINES))
     s3_proxy.inject(Delay(0.3), when=lambda request: request.method == "GET", times=None)
     with Running(spark, queued, tmp_path) as running:
         eventually("extents are in work", lambda: len(queued.claims()) == 2)
@@ -322,7 +313,7 @@ def test_a_table_away_for_long_ends_no_query(
     settings = replace(
         queued.settings, ledger_endpoint=dynamodb_proxy.endpoint, retry_timeout_seconds=1.0
     )
-    arrive(queued, "lines.txt", joined(LINES))
+    queued.arrive("lines.txt", joined(LINES))
     with Running(spark, queued, tmp_path, options=settings.to_map()) as running:
         eventually("a part is done", lambda: any(item.state.final for item in queued.items()))
         away = dynamodb_proxy.inject(Reset(), times=None)

@@ -11,10 +11,7 @@ from tests.integration.faultproxy import Delay, FaultProxy
 from tests.support.delivery import Delivery, eventually, joined, numbered_lines
 from tests.support.submitting import LAYER, ROOT, clean_python, submitted, surroundings
 
-from extentflow.arrivals import Arrival, Dialect
 from extentflow.model import JobState
-from extentflow.wiring import Site
-from extentflow.wiring.functions import open_reception
 from extentflow_local.spark_cluster import SparkCluster
 from extentflow_local.spark_submit import Submission, Submitter, library_zip
 from extentflow_local.stack import Stack
@@ -87,7 +84,7 @@ def test_a_query_survives_the_loss_of_a_machine_and_of_its_driver(
     tmp_path: Path,
 ) -> None:
     delivery.connector({**CONFIG, "aws.s3.endpoint": s3_proxy.endpoint})
-    arrive(delivery, "lines.txt", joined(LINES))
+    delivery.arrive("lines.txt", joined(LINES))
     words = ("--every", "0.5", "--json", "--checkpoint", (tmp_path / "checkpoint").as_uri())
 
     with submitted(submitter, JOB, *words, log=tmp_path / "first.log") as first:
@@ -140,14 +137,6 @@ def test_a_batch_query_survives_speculation_and_the_loss_of_an_executor(
     assert f"told: {len(LINES)} ['DONE']" in log.read_text()
     assert delivery.leftovers() == []
     assert sorted(delivery.values()) == sorted(LINES)
-
-
-def arrive(delivery: Delivery, label: str, body: bytes) -> None:
-    """Put an object and plan it, as the planner function does."""
-    key = delivery.put(label, body)
-    open_reception(Site(delivery.settings)).receive(
-        Arrival(bucket=delivery.bucket, key=key, dialect=Dialect.COMMAND)
-    )
 
 
 def final(delivery: Delivery) -> int:

@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
+from extentflow.arrivals import Arrival, Dialect
 from extentflow.engines import Engine, Task, Watch
 from extentflow.ingest import Run, RunReport
 from extentflow.ledger import ExtentItem, SlotItem
@@ -29,7 +30,7 @@ from extentflow.model import Extent, Job, ObjectVersion, Receipt
 from extentflow.settings import WorkerSettings, variable
 from extentflow.sink.reader import Delivered, read_committed
 from extentflow.wiring import Site, open_engine, parse_connector
-from extentflow.wiring.functions import QUEUES
+from extentflow.wiring.functions import QUEUES, open_reception
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:
@@ -167,6 +168,13 @@ class Delivery:
         key = f"{self.prefix}{label}"
         self.s3.put_object(Bucket=self.bucket, Key=key, Body=body)
         return key
+
+    def arrive(self, label: str, body: bytes) -> None:
+        """Store an object and plan it, as the planner function does."""
+        key = self.put(label, body)
+        open_reception(Site(self.settings)).receive(
+            Arrival(bucket=self.bucket, key=key, dialect=Dialect.COMMAND)
+        )
 
     def connector(self, config: Mapping[str, str]) -> None:
         """Store the connector: from the prefix (or a directory) to the topic."""

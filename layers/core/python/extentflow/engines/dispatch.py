@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from extentflow.errors import CorruptRecord, ObjectChanged, Permanent, Retryable, reason
+from extentflow.ledger import Ledger
 from extentflow.model import Extent, ExtentState, Job, JobState
 from extentflow.planner import PAGE_EXTENTS, Planner
 from extentflow.queues import Queue
@@ -68,7 +69,7 @@ class Dispatch:
         if job.state is not JobState.RUNNING:
             return 0
         sent = 0
-        with self._cutting(job):
+        with cutting(self.planner.ledger, job):
             pending = self.planner.pending(job)
             wanted = (one for one in pending if below is None or one.ordinal < below)
             for page in _pages(islice(wanted, 1) if job.ordered else wanted):
@@ -85,7 +86,7 @@ class Dispatch:
         """
         if not job.ordered or not job.state.open:
             return job
-        with self._cutting(job):
+        with cutting(self.planner.ledger, job):
             following = self._following(job, extent)
             self._send([] if following is None else [following])
         return self.planner.ledger.job(job.id) or job
@@ -99,21 +100,22 @@ class Dispatch:
             return None if item.state is ExtentState.FAILED or in_work else later
         return None
 
-    @contextmanager
-    def _cutting(self, job: Job) -> Iterator[None]:
-        """End a job whose object cannot be cut any more; nobody would send its other extents."""
-        try:
-            yield
-        except ObjectChanged as exc:
-            self.planner.ledger.end(job.id, JobState.SUPERSEDED, reason(exc))
-        except (Permanent, CorruptRecord) as exc:
-            self.planner.ledger.end(job.id, JobState.FAILED, reason(exc))
-
     def _send(self, extents: Iterable[Extent]) -> int:
         bodies = [body_of(extent) for extent in extents]
         if bodies:
             self.queue.send(bodies)
         return len(bodies)
+
+
+@contextmanager
+def cutting(ledger: Ledger, job: Job) -> Iterator[None]:
+    """End a job whose object cannot be cut any more; nobody would deliver its other extents."""
+    try:
+        yield
+    except ObjectChanged as exc:
+        ledger.end(job.id, JobState.SUPERSEDED, reason(exc))
+    except (Permanent, CorruptRecord) as exc:
+        ledger.end(job.id, JobState.FAILED, reason(exc))
 
 
 def _pages(extents: Iterator[Extent]) -> Iterator[list[Extent]]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
-from extentflow.errors import CorruptRecord, ObjectChanged, Permanent, reason
+from extentflow.engines.dispatch import cutting
 from extentflow.ledger import ConnectorState
 from extentflow.model import Extent, Job, JobState
 from extentflow.reconciliation.listing import Discovery
@@ -159,14 +159,10 @@ class Standing:
         """Plan a job and close it as far as it goes; add what is left, `wanted` at most."""
         site = self._site
         job = site.ledger.job(listed.id) or listed
-        try:
+        with cutting(site.ledger, job):
             if wanted:
                 job = site.planner().plan(job)
             job = site.ledger.close(job.id) if job.state is JobState.RUNNING else job
             if wanted and job.state is JobState.RUNNING:
                 extents += islice(site.planner().pending(job), wanted)
-        except ObjectChanged as exc:
-            site.ledger.end(job.id, JobState.SUPERSEDED, reason(exc))
-        except (Permanent, CorruptRecord) as exc:
-            site.ledger.end(job.id, JobState.FAILED, reason(exc))
         return Report()
