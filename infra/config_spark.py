@@ -8,13 +8,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from extentflow.settings import SPARK_THRESHOLD_BYTES
+from extentflow.settings import SPARK_THRESHOLD_BYTES, SPARK_TIMEOUT_MINUTES
 
 # The first line of releases with Spark 4, and the Python of the archive, which they have to bring.
 LEAST_LINE, PYTHON = 8, "3.11"
 RELEASE = "emr-spark-8.0.0"
 # What EMR Serverless gives a driver and each executor unless a run says otherwise.
 PROCESS = {"most_vcpu": 4, "most_memory_gb": 16, "most_disk_gb": 20}
+
+LEAST_MINUTES, MOST_MINUTES = 5, 20_160
 
 _RELEASE = re.compile(r"emr-spark-([0-9]+)\.[0-9]+\.[0-9]+")
 
@@ -25,7 +27,7 @@ class Spark:
 
     `release_label` decides Spark and Python. `image_uri` names an image of your own, made of that
     release, for arm64, with `python3.11` on its path. `most_...` bound all runs together. An object
-    of more than `threshold_bytes` goes to Spark.
+    of more than `threshold_bytes` goes to Spark. A run is ended after `timeout_minutes`.
     """
 
     release_label: str = RELEASE
@@ -34,6 +36,7 @@ class Spark:
     most_memory_gb: int = 256
     most_disk_gb: int = 320
     threshold_bytes: int = SPARK_THRESHOLD_BYTES
+    timeout_minutes: int = SPARK_TIMEOUT_MINUTES
 
     def problems(self, *, in_vpc: bool, slots: int) -> Iterator[str]:
         """Yield what is wrong with it in a stage with so many slots for Spark."""
@@ -56,6 +59,11 @@ class Spark:
                 yield f"spark.{name}={most}: driver and executor take {least} each; raise it"
         if self.threshold_bytes < 1:
             yield f"spark.threshold_bytes={self.threshold_bytes}: write 1 or more"
+        if not LEAST_MINUTES <= self.timeout_minutes <= MOST_MINUTES:
+            yield (
+                f"spark.timeout_minutes={self.timeout_minutes}: write {LEAST_MINUTES} to"
+                f" {MOST_MINUTES}"
+            )
 
     def _fits(self) -> bool:
         found = _RELEASE.fullmatch(self.release_label)

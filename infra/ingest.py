@@ -71,7 +71,7 @@ class Ingest(Construct):
             self._hear_of_runs(spark)
 
     def _hear_of_runs(self, spark: SparkApplication) -> None:
-        """Wake the reconciler when a run ended; it judges by the ledger alone."""
+        """Wake the reconciler when a run ended; what is left it judges by the ledger."""
         events.Rule(
             self,
             "RunEnded",
@@ -177,7 +177,9 @@ class Ingest(Construct):
                 *broker.own_slots(cluster, app_id=around.stage.worker_settings().app_id),
                 *rights.tell(around),
                 *rights.look_up(self, around, producer=False),
+                *((*self._spark.start(), self._spark.look()) if self._spark else ()),
             ),
+            self._spark.settings() if self._spark else {},
         )
 
     def _in_network(

@@ -60,6 +60,7 @@ class SparkApplication(Construct):
         if wanted is None or network is None:
             raise TypeError("a stage without spark and network has no application")
         self._threshold_bytes = wanted.threshold_bytes
+        self._timeout_minutes = wanted.timeout_minutes
         self._entry_point, self._archive = self._code(around.project)
         self._log = logs.LogGroup(
             self, "Log", retention=LOGS_KEPT, removal_policy=RemovalPolicy.DESTROY
@@ -93,6 +94,7 @@ class SparkApplication(Construct):
             "spark.entry.point": self._entry_point.s3_object_url,
             "spark.archive": self._archive.s3_object_url,
             "spark.threshold.bytes": f"{self._threshold_bytes}",
+            "spark.timeout.minutes": f"{self._timeout_minutes}",
         }
 
     def start(self) -> Iterator[Grant]:
@@ -110,6 +112,25 @@ class SparkApplication(Construct):
             (self.role.role_arn,),
             conditions={"StringEquals": {"iam:PassedToService": SERVICE}},
         )
+
+    def look(self) -> Grant:
+        """Return leave to ask where runs stand."""
+        return Grant(
+            "LookAtRuns",
+            "what a run has is left to it, until it ends",
+            ("emr-serverless:GetJobRun",),
+            (f"{self.application.attr_arn}/jobruns/*",),
+            wildcard="runs have no names before they begin",
+        )
+
+    def outputs(self) -> Mapping[str, str]:
+        """Return what the command line has to know to start runs itself."""
+        return {
+            "SparkApplicationId": self.application.attr_application_id,
+            "SparkJobRoleArn": self.role.role_arn,
+            "SparkEntryPoint": self._entry_point.s3_object_url,
+            "SparkArchive": self._archive.s3_object_url,
+        }
 
     def _code(self, project: Project) -> tuple[assets.Asset, assets.Asset]:
         """Return the entry point and the archive, or a placeholder of one that is not built."""

@@ -113,6 +113,6 @@ class ExtentflowStack(cdk.Stack):
         if self._ingest.endpoint is not None:
             outputs["ReceiverUrl"] = self._ingest.endpoint.url
         if self._spark is not None:
-            outputs["SparkApplicationId"] = self._spark.application.attr_application_id
+            outputs |= self._spark.outputs()
         for name, value in outputs.items():
             cdk.CfnOutput(self, name, value=value)

@@ -13,6 +13,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from extentflow.engines.routing import Routing
 from extentflow.reconciliation import Reconciliation, Report
+from extentflow.runs import RunState
 from extentflow.wiring import Site
 from extentflow.wiring.announcing import ANNOUNCING_SECONDS
 from extentflow.wiring.functions import Deadline, open_reconciliation, open_routing
@@ -27,17 +28,21 @@ deadline = Deadline()
 
 
 @cache
+def site() -> Site:
+    """Return what this environment has of the outside world."""
+    return Site.from_environment()
+
+
+@cache
 def reconciliation() -> Reconciliation:
     """Return the environment's reconciliation."""
-    return open_reconciliation(
-        Site.from_environment(), late=lambda: deadline.seconds_left() < MARGIN_SECONDS
-    )
+    return open_reconciliation(site(), late=lambda: deadline.seconds_left() < MARGIN_SECONDS)
 
 
 @cache
 def routing() -> Routing:
     """Return what knows the job of a run."""
-    return open_routing(Site.from_environment())
+    return open_routing(site())
 
 
 @logger.inject_lambda_context
@@ -46,16 +51,16 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Do one run; return what it did. An event that a run of Spark ended is about that one only."""
     deadline.start(context.get_remaining_time_in_millis() / 1000)
     if event.get("source") == RUNS:
-        return run_ended(event["detail"]["jobRunId"])
+        return run_ended(event["detail"]["jobRunId"], RunState(event["detail"]["state"]))
     report = reconciliation().run()
     tell(report)
     return report.to_log()
 
 
-def run_ended(run: str) -> dict[str, Any]:
-    """Send what a run of Spark left undone to the queue."""
-    sent = routing().ended(run)
-    logger.info("run ended", extra={"run": run, "messages_resent": sent})
+def run_ended(run: str, state: RunState) -> dict[str, Any]:
+    """Send what a run of Spark left undone to the queue, or start the next one of a backfill."""
+    sent = routing().ended(run, state)
+    logger.info("run ended", extra={"run": run, "state": state, "messages_resent": sent})
     metrics.add_metric("MessagesResent", MetricUnit.Count, sent)
     return {"run": run, "messages_resent": sent}
 

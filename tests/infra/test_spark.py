@@ -287,13 +287,14 @@ def test_only_runs_of_this_application_take_the_role_on(templates: Templates) ->
     }
 
 
-def test_the_planner_starts_runs_here_and_passes_this_role_to_emr_only(
-    templates: Templates,
+@pytest.mark.parametrize("service", ["planner", "reconciler"])
+def test_who_starts_runs_starts_them_here_and_passes_this_role_to_emr_only(
+    templates: Templates, service: str
 ) -> None:
     template = templates("spark")
     application, _ = only(template, APPLICATION)
     role, _ = job_role(template)
-    found = {each["Sid"]: each for each in statements(template, "planner")}
+    found = {each["Sid"]: each for each in statements(template, service)}
 
     start, give = found["StartRuns"], found["PassJobRole"]
 
@@ -304,7 +305,20 @@ def test_the_planner_starts_runs_here_and_passes_this_role_to_emr_only(
     assert give["Condition"] == {"StringEquals": {"iam:PassedToService": SERVICE}}
 
 
-@pytest.mark.parametrize("service", ["receiver", "worker", "reconciler", "provider"])
+def test_the_reconciler_asks_where_runs_of_this_application_stand(templates: Templates) -> None:
+    template = templates("spark")
+    application, _ = only(template, APPLICATION)
+    found = {each["Sid"]: each for each in statements(template, "reconciler")}
+
+    look = found["LookAtRuns"]
+
+    assert look["Action"] == ["emr-serverless:GetJobRun"]
+    (resource,) = look["Resource"]
+    assert resource["Fn::Join"][1] == [{"Fn::GetAtt": [application, "Arn"]}, "/jobruns/*"]
+    assert "LookAtRuns" not in {each["Sid"] for each in statements(template, "planner")}
+
+
+@pytest.mark.parametrize("service", ["receiver", "worker", "provider"])
 def test_nobody_else_starts_runs_or_hears_of_them(templates: Templates, service: str) -> None:
     template = templates("spark")
     variables = environment(function(template, service))
@@ -316,12 +330,15 @@ def test_nobody_else_starts_runs_or_hears_of_them(templates: Templates, service:
 # -- what starts runs, and what they tell ---------------------------------------------------------
 
 
-def test_the_planner_knows_application_role_and_code(templates: Templates) -> None:
+@pytest.mark.parametrize("service", ["planner", "reconciler"])
+def test_who_starts_runs_knows_application_role_and_code(
+    templates: Templates, service: str
+) -> None:
     template = templates("spark")
     application, _ = only(template, APPLICATION)
     role, _ = job_role(template)
 
-    variables = environment(function(template, "planner"))
+    variables = environment(function(template, service))
 
     assert variables["EXTENTFLOW_SPARK_APPLICATION_ID"] == {
         "Fn::GetAtt": [application, "ApplicationId"]
@@ -331,6 +348,7 @@ def test_the_planner_knows_application_role_and_code(templates: Templates) -> No
     assert variables["EXTENTFLOW_SPARK_ENTRY_POINT"]["Fn::Sub"].endswith(".py")
     assert variables["EXTENTFLOW_SPARK_ARCHIVE"]["Fn::Sub"].endswith(".tgz")
     assert variables["EXTENTFLOW_SPARK_THRESHOLD_BYTES"] == str(20 << 30)
+    assert variables["EXTENTFLOW_SPARK_TIMEOUT_MINUTES"] == "720"
 
 
 def test_runs_that_ended_wake_the_reconciler(templates: Templates) -> None:
@@ -352,13 +370,19 @@ def test_runs_that_ended_wake_the_reconciler(templates: Templates) -> None:
     assert environment(woken)["POWERTOOLS_SERVICE_NAME"] == "reconciler"
 
 
-def test_the_application_is_an_output(templates: Templates) -> None:
+def test_what_the_command_line_needs_to_start_runs_are_outputs(templates: Templates) -> None:
     template = templates("spark")
     application, _ = only(template, APPLICATION)
+    role, _ = job_role(template)
+    planner = environment(function(template, "planner"))
 
-    template.has_output(
-        "SparkApplicationId", {"Value": {"Fn::GetAtt": [application, "ApplicationId"]}}
-    )
+    for name, value in {
+        "SparkApplicationId": {"Fn::GetAtt": [application, "ApplicationId"]},
+        "SparkJobRoleArn": {"Fn::GetAtt": [role, "Arn"]},
+        "SparkEntryPoint": planner["EXTENTFLOW_SPARK_ENTRY_POINT"],
+        "SparkArchive": planner["EXTENTFLOW_SPARK_ARCHIVE"],
+    }.items():
+        template.has_output(name, {"Value": value})
 
 
 def test_on_one_machine_the_functions_run_without_spark(templates: Templates) -> None:
@@ -458,6 +482,8 @@ def test_the_releases_python_is_the_archives() -> None:
         ({"most_memory_gb": 31}, "spark.most_memory_gb=31: driver and executor take 16 each"),
         ({"most_disk_gb": 39}, "spark.most_disk_gb=39: driver and executor take 20 each"),
         ({"threshold_bytes": 0}, "spark.threshold_bytes=0: write 1 or more"),
+        ({"timeout_minutes": 4}, "spark.timeout_minutes=4: write 5 to 20160"),
+        ({"timeout_minutes": 20_161}, "spark.timeout_minutes=20161: write 5 to 20160"),
         ({"most_vcpu": 65}, "spark_cores=64 counts them; raise the latter"),
     ],
 )

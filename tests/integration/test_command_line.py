@@ -250,6 +250,7 @@ def test_compacted_topics_are_refused_before_a_record_without_a_key_is(
         (["run"], {"ledger_table": "no-such-table"}, "table no-such-table"),
         (["run", "--engine", "lambda"], {}, "--engine lambda"),
         (["run", "--engine", "inline", "--master", "local"], {}, "--master goes with"),
+        (["run", "--engine", "emr"], {}, "EXTENTFLOW_SPARK_APPLICATION_ID"),
         (["run"], {"lease_seconds": "soon"}, "EXTENTFLOW_LEASE_SECONDS"),
     ],
     ids=str,

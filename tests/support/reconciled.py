@@ -14,12 +14,14 @@ from extentflow.announcements import Announcements
 from extentflow.arrivals import Arrival
 from extentflow.connectors import ConnectorConfig
 from extentflow.engines.dispatch import Dispatch
+from extentflow.engines.started import Hold
 from extentflow.formats import Format
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.planner import Intake, Planner
 from extentflow.reception import Received, Reception
 from extentflow.reconciliation import Patience, Reconciliation, Report, Territory
+from extentflow.reconciliation.jobs import held_by_nobody
 from extentflow.slots import SlotPolicy
 from extentflow.storage import ObjectStore, RangeSource
 from extentflow.storage.ranges import RangeReader
@@ -58,6 +60,7 @@ class Reconciled:
     settling: frozenset[str] = frozenset()
     broken: dict[str, Exception] = field(default_factory=dict)
     patience: Patience = PATIENCE
+    hold: Callable[[Job], Hold] = held_by_nobody
 
     def __post_init__(self) -> None:
         self.configs: dict[str, ConnectorConfig] = {}
@@ -131,6 +134,7 @@ class Reconciled:
             random=Random(self.runs),
             late=late,
             patience=self.patience,
+            hold=self.hold,
         ).run()
 
     def run_for(self, seconds: float) -> Report:

@@ -278,7 +278,7 @@ def test_trap_t23_an_unknown_key_without_a_near_one_points_to_the_reference() ->
 
 @pytest.mark.parametrize(
     "name",
-    ["character.set", "headers.source", "engine", "csv.multiline", "file.name.template", "files"],
+    ["character.set", "headers.source", "csv.multiline", "file.name.template", "files"],
 )
 def test_trap_t23_a_key_that_does_nothing_yet_is_unknown(name: str) -> None:
     (problem,) = problems({**ORDERS, name: "x"})

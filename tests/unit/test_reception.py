@@ -24,6 +24,8 @@ from tests.unit.arrivals.posting import (
 )
 
 from extentflow.arrivals import Arrival, Dialect
+from extentflow.arrivals.backfill import MOST_ADDRESSES, Backfill
+from extentflow.arrivals.messages import wrapped
 from extentflow.arrivals.sources import Proof
 from extentflow.connectors import ConnectorConfig
 from extentflow.engines.dispatch import Dispatch
@@ -35,8 +37,10 @@ from extentflow.errors import (
     CorruptObject,
     LedgerUnavailable,
     Misconfigured,
+    NotOffered,
     ObjectGone,
     QueueUnavailable,
+    RunsUnavailable,
     StoreUnavailable,
 )
 from extentflow.formats import Format
@@ -69,6 +73,7 @@ class Desk:
     def __post_init__(self) -> None:
         self.kept = MemoryQueue(self.queued.world.ticker.read)
         self.arrivals = MemoryQueue(self.queued.world.ticker.read)
+        self.backfilled: list[Backfill] = []
         self.revisions = {(config.name, revision): config for config, revision in self.connectors_}
 
     @property
@@ -93,7 +98,14 @@ class Desk:
             kept=kept or self.kept,
             arrivals=self.arrivals,
             late=self.late,
+            backfill=self.backfill,
         )
+
+    def backfill(self, wanted: Backfill) -> None:
+        """Take a backfill, or fail as the test wants it."""
+        if (error := self.errors.get(wanted.id)) is not None:
+            raise error
+        self.backfilled.append(wanted)
 
     def take(self, body: str) -> list[Received]:
         return self.reception().take(body)
@@ -1179,3 +1191,100 @@ def test_an_arrival_without_any_certainty_is_looked_up(error: Exception | None) 
     (received,) = desk.take(json.dumps(arrival.to_message()))
 
     assert [job.version.size for job in received.jobs] == ([] if error else [4])
+
+
+# -- backfills ------------------------------------------------------------------------------------
+
+WANTED = Backfill("b1", "small", ("s3://bucket/in/",))
+ASKED = json.dumps(WANTED.to_message())
+
+
+def test_a_backfill_goes_to_whoever_runs_it_and_makes_no_job_here() -> None:
+    desk = Desk()
+
+    assert desk.take(ASKED) == []
+
+    assert desk.backfilled == [WANTED]
+    assert (desk.kept.messages, desk.arrivals.messages, desk.jobs()) == ([], [], [])
+
+
+@pytest.mark.parametrize("error", [RunsUnavailable("away"), Misconfigured("no permission")])
+def test_a_backfill_that_cannot_be_started_now_comes_again(error: Exception) -> None:
+    desk = Desk(errors={"b1": error})
+
+    with pytest.raises(NotYet, match=f"backfill b1: {error}"):
+        desk.take(ASKED)
+
+    assert (desk.backfilled, desk.kept.messages) == ([], [])
+
+
+def test_a_backfill_that_nobody_can_run_is_kept_with_the_reason() -> None:
+    desk = Desk(errors={"b1": NotOffered("there is no Spark")})
+
+    desk.take(ASKED)
+
+    (kept,) = desk.kept.messages
+    assert (json.loads(kept.body), kept.reason) == (WANTED.to_message(), "there is no Spark")
+
+
+def test_a_backfill_waits_for_a_paused_connector_and_goes_on_as_a_copy() -> None:
+    desk = Desk(states={"small": ConnectorState.PAUSED})
+
+    with pytest.raises(NotYet, match="connector small is PAUSED"):
+        desk.take(ASKED)
+    desk.reception().take(ASKED, received=PAUSED_RECEIVES)
+
+    (copy,) = desk.arrivals.messages
+    desk.states.clear()
+    desk.take(copy.body)
+    assert desk.backfilled == [WANTED]
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (WANTED, "connector small is STOPPED"),
+        (replace(WANTED, connector="other"), "connector other is not there"),
+    ],
+)
+def test_a_backfill_of_no_connector_that_runs_is_kept(asked: Backfill, why: str) -> None:
+    desk = Desk(states={"small": ConnectorState.STOPPED})
+
+    desk.take(json.dumps(asked.to_message()))
+
+    (kept,) = desk.kept.messages
+    assert why in kept.reason
+    assert desk.backfilled == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"v": 2},
+        {"id": ""},
+        {"connector": None},
+        {"addresses": "s3://bucket/"},
+        {"addresses": [1]},
+        {"addresses": ["--again"]},
+        {"addresses": ["s3://bucket/"] * (MOST_ADDRESSES + 1)},
+    ],
+)
+def test_what_is_no_backfill_is_kept_as_it_came(changes: dict[str, object]) -> None:
+    desk = Desk()
+    body = json.dumps(WANTED.to_message() | changes)
+
+    desk.take(body)
+
+    (kept,) = desk.kept.messages
+    assert kept.body == body
+    assert desk.backfilled == []
+
+
+def test_nobody_who_posts_notifications_starts_a_backfill() -> None:
+    desk = Desk()
+
+    desk.take(wrapped(ASKED.encode(), None))
+    desk.take(json.dumps({"Type": "Notification", "Message": ASKED}))
+
+    assert desk.backfilled == []
+    assert len(desk.kept.messages) == 2

@@ -62,6 +62,7 @@ def test_every_setting_comes_from_its_variable() -> None:
         "EXTENTFLOW_SPARK_ENTRY_POINT": "s3://code/spark_ingest.py",
         "EXTENTFLOW_SPARK_ARCHIVE": "s3://code/spark.tar.gz",
         "EXTENTFLOW_SPARK_THRESHOLD_BYTES": "1GiB",
+        "EXTENTFLOW_SPARK_TIMEOUT_MINUTES": "60",
         "EXTENTFLOW_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
         "EXTENTFLOW_KAFKA_SASL_PASSWORD": "${env:PASSWORD}",
         "EXTENTFLOW_KAFKA_LOG_LEVEL": "3",
@@ -96,6 +97,7 @@ def test_every_setting_comes_from_its_variable() -> None:
         spark_entry_point="s3://code/spark_ingest.py",
         spark_archive="s3://code/spark.tar.gz",
         spark_threshold_bytes=1 << 30,
+        spark_timeout_minutes=60,
         kafka={
             "security.protocol": "SASL_SSL",
             "sasl.password": "${env:PASSWORD}",
@@ -132,6 +134,7 @@ def test_every_setting_is_in_that_test() -> None:
         "EXTENTFLOW_SPARK_ENTRY_POINT",
         "EXTENTFLOW_SPARK_ARCHIVE",
         "EXTENTFLOW_SPARK_THRESHOLD_BYTES",
+        "EXTENTFLOW_SPARK_TIMEOUT_MINUTES",
     }
 
 

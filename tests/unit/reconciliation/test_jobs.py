@@ -8,6 +8,7 @@ from tests.support.queued import ordinals
 from tests.support.reconciled import EVERY_SECONDS, PATIENCE, Reconciled
 from tests.support.world import expected
 
+from extentflow.engines.started import Hold
 from extentflow.errors import LedgerUnavailable, ObjectGone, QueueUnavailable
 from extentflow.formats import Format
 from extentflow.ledger import Claim, ConnectorState
@@ -314,6 +315,30 @@ def test_a_job_that_stands_still_is_told_in_every_run_until_it_moves(house: Reco
 
     assert stalled == [1] * 5
     assert house.run_for(EVERY_SECONDS).jobs_stalled == 0
+
+
+@pytest.mark.parametrize(("hold", "told"), [(Hold.OWN, 1), (Hold.SHARED, 0)])
+def test_what_a_run_of_spark_has_is_left_to_it(hold: Hold, told: int) -> None:
+    house = Reconciled(hold=lambda _job: hold)
+    house.sent("key", BODY)
+    house.lose_messages()
+
+    report = house.run_for(2 * STALL_SECONDS)
+
+    assert report.messages_resent == 0
+    assert bool(report.jobs_stalled) == bool(told)
+
+
+def test_what_a_run_left_whose_end_nobody_told_is_sent_at_once_and_only_once_so_soon() -> None:
+    house = Reconciled(hold=lambda _job: Hold.GONE)
+    house.sent("key", BODY)
+    house.lose_messages()
+
+    soon = house.run_for(3 * EVERY_SECONDS)
+    house.lose_messages()
+    then = house.run_for(STALL_SECONDS)
+
+    assert (soon.messages_resent, then.messages_resent) == (3, 0)
 
 
 def test_failed_extents_are_never_sent_again_for_that_would_be_a_replay(house: Reconciled) -> None:

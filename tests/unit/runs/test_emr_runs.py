@@ -9,7 +9,7 @@ from botocore.stub import Stubber
 from layers.spark import recipe
 
 from extentflow.errors import Misconfigured, RunsUnavailable
-from extentflow.runs import Run, emr
+from extentflow.runs import Run, RunState, RunStatus, emr
 from extentflow.runs.emr import Application, EmrRuns
 
 APPLICATION = Application(
@@ -20,7 +20,12 @@ APPLICATION = Application(
     region="eu-central-1",
     environment={"EXTENTFLOW_APP_ID": "extentflow"},
 )
-RUN = Run(job="0123abcd", number=1, arguments=("-c", "orders", "s3://shop/in/big.parquet"))
+RUN = Run(
+    subject="0123abcd",
+    number=1,
+    arguments=("-c", "orders", "s3://shop/in/big.parquet"),
+    timeout_minutes=720,
+)
 ANSWER = {
     "applicationId": APPLICATION.id,
     "jobRunId": "00flfo8g80vlko17",
@@ -52,7 +57,9 @@ def test_one_start_has_one_token_whatever_its_arguments() -> None:
     assert RUN.token.isalnum()
 
 
-@pytest.mark.parametrize("other", [{"job": "0123abce"}, {"number": 2}, {"job": "0123abcd/1"}])
+@pytest.mark.parametrize(
+    "other", [{"subject": "0123abce"}, {"number": 2}, {"subject": "0123abcd/1"}]
+)
 def test_another_job_or_number_is_another_start(other: dict[str, Any]) -> None:
     assert replace(RUN, **other).token != RUN.token
 
@@ -155,3 +162,85 @@ def test_a_service_that_does_not_answer_is_worth_another_try(
 
     with pytest.raises(RunsUnavailable, match="EndpointConnectionError"):
         EmrRuns(APPLICATION).start(RUN)
+
+
+# -- where a run stands ---------------------------------------------------------------------------
+
+RUN_ID = "00flfo8g80vlko17"
+ABOUT = {"applicationId": APPLICATION.id, "jobRunId": RUN_ID}
+
+
+def described(state: str, details: str = "-") -> dict[str, Any]:
+    """What GetJobRun answers, with all that its model demands."""
+    return {
+        "jobRun": {
+            **ABOUT,
+            "arn": f"{ANSWER['arn']}/jobruns/{RUN_ID}",
+            "createdBy": "arn:aws:iam::111122223333:role/planner",
+            "createdAt": 1_700_000_000,
+            "updatedAt": 1_700_000_001,
+            "executionRole": APPLICATION.job_role_arn,
+            "state": state,
+            "stateDetails": details,
+            "releaseLabel": "emr-spark-8.0.0",
+            "jobDriver": {"sparkSubmit": {"entryPoint": APPLICATION.entry_point}},
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("SUBMITTED", RunState.WAITING),
+        ("PENDING", RunState.WAITING),
+        ("SCHEDULED", RunState.WAITING),
+        ("QUEUED", RunState.WAITING),
+        ("RUNNING", RunState.RUNNING),
+        ("CANCELLING", RunState.RUNNING),
+        ("SUCCESS", RunState.SUCCESS),
+        ("FAILED", RunState.FAILED),
+        ("CANCELLED", RunState.CANCELLED),
+    ],
+)
+def test_every_state_of_the_service_is_understood(said: str, meant: RunState) -> None:
+    stubbed = client()
+
+    with Stubber(stubbed) as stubber:
+        stubber.add_response("get_job_run", described(said, "why"), ABOUT)
+        found = runs(stubbed).look(RUN_ID)
+
+    assert found == RunStatus(meant, "why")
+
+
+def test_the_states_are_all_that_the_service_has() -> None:
+    shape = client().meta.service_model.shape_for("JobRunState")
+
+    assert set(emr.STATES) <= set(shape.enum)
+    assert {state for state in shape.enum if state not in emr.STATES} == {
+        "SUBMITTED",
+        "PENDING",
+        "SCHEDULED",
+        "QUEUED",
+    }
+
+
+def test_a_run_is_cancelled_and_one_that_ended_meanwhile_is_let_be() -> None:
+    stubbed = client()
+
+    with Stubber(stubbed) as stubber:
+        stubber.add_response("cancel_job_run", ABOUT, ABOUT)
+        runs(stubbed).cancel(RUN_ID)
+        stubber.add_client_error("cancel_job_run", "ValidationException", "it ended", 400)
+        stubber.add_response("get_job_run", described("SUCCESS"), ABOUT)
+        runs(stubbed).cancel(RUN_ID)
+        stubber.assert_no_pending_responses()
+
+
+def test_a_run_that_cannot_be_cancelled_says_so() -> None:
+    stubbed = client()
+
+    with Stubber(stubbed) as stubber:
+        stubber.add_client_error("cancel_job_run", "ValidationException", "not now", 400)
+        stubber.add_response("get_job_run", described("RUNNING"), ABOUT)
+        with pytest.raises(Misconfigured, match="not now"):
+            runs(stubbed).cancel(RUN_ID)

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from extentflow.errors import RunsUnavailable
-from extentflow.runs import Run
+from extentflow.errors import Misconfigured, RunsUnavailable
+from extentflow.runs import Run, RunState, RunStatus
 from extentflow.testing.runs import MemoryRuns
 
-RUN = Run(job="0123abcd", number=1, arguments=("-c", "orders"))
+RUN = Run(subject="0123abcd", number=1, arguments=("-c", "orders"), timeout_minutes=720)
 
 
 def test_a_repeated_start_is_the_run_that_began() -> None:
@@ -31,3 +31,21 @@ def test_a_start_that_failed_may_be_repeated_whether_it_began_or_not(*, unclear:
     assert len(runs.started) == unclear
     runs.start(RUN)
     assert list(runs.started.values()) == [RUN]
+
+
+def test_a_run_waits_until_it_is_cancelled_and_one_that_ended_stays_as_it_is() -> None:
+    runs = MemoryRuns()
+    first, second = runs.start(RUN), runs.start(replace(RUN, number=2))
+    runs.states[second] = RunStatus(RunState.SUCCESS)
+
+    before = runs.look(first).state
+    runs.cancel(first)
+    runs.cancel(second)
+
+    assert before is RunState.WAITING
+    assert [runs.look(one).state for one in (first, second)] == ["CANCELLED", "SUCCESS"]
+
+
+def test_nothing_is_known_of_a_run_that_was_never_started() -> None:
+    with pytest.raises(Misconfigured, match="there is no run r1"):
+        MemoryRuns().look("r1")

@@ -293,7 +293,7 @@ def test_tolerated_bad_records_go_to_the_queue(world: World) -> None:
 
 
 def test_an_unknown_engine_is_named_with_those_there_are() -> None:
-    with pytest.raises(Misconfigured, match=r"--engine lambda: .* use spark or inline"):
+    with pytest.raises(Misconfigured, match=r"--engine lambda: .* use spark, inline or emr"):
         open_engine(Site(SETTINGS), "lambda")
 
 

@@ -62,6 +62,10 @@ class RunsUnavailable(Retryable):
     """What starts Spark runs is away or throttled; the run that was asked for may have begun."""
 
 
+class RunFailed(Retryable):
+    """A run of Spark elsewhere ended before everything was delivered."""
+
+
 class CredentialsUnavailable(Retryable):
     """What proves who we are could not be had: secrets, or credentials to sign a token with."""
 
@@ -92,6 +96,10 @@ class AccessDenied(Permanent):
 
 class CorruptObject(Permanent):
     """The bytes contradict their format: bad footer, truncation, checksum."""
+
+
+class NotOffered(Permanent):
+    """What is asked for is no part of this deployment."""
 
 
 class UnsupportedFormat(Permanent):

@@ -162,6 +162,10 @@ class Run:
         replayed = self.planner.replay(job, ordinal=ordinal, accept_duplicates=accept_duplicates)
         return self._drive([replayed])
 
+    def go_on(self, job: Job) -> RunReport:
+        """Run what a job has left; one that is over is only reported."""
+        return self._drive([job])
+
     def _drive(self, jobs: Sequence[Job], *, left_out: bool = False) -> RunReport:
         """Run jobs and report them.
 

@@ -22,6 +22,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from extentflow.arrivals import Arrival
+from extentflow.arrivals.backfill import Backfill
 from extentflow.arrivals.notifications import news_of
 from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.names import hidden
@@ -31,6 +32,7 @@ from extentflow.errors import (
     BucketGone,
     ExtentflowError,
     Misconfigured,
+    NotOffered,
     ObjectGone,
     Retryable,
     reason,
@@ -101,7 +103,7 @@ class Received:
 
 @dataclass(slots=True)
 class _Dealt:
-    """What a message came to: `kept` is documents with reasons, `again` what is not over.
+    """What a message came to: `kept` is documents with reasons, `again` bodies of what is not over.
 
     `problems` say why something may not be over, whoever waits; `paused` who waits, and what else
     is known of the same arrivals.
@@ -109,7 +111,7 @@ class _Dealt:
 
     kept: list[tuple[str, str]]
     found: list[Received] = field(default_factory=list)
-    again: list[Arrival] = field(default_factory=list)
+    again: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     paused: list[str] = field(default_factory=list)
 
@@ -120,6 +122,10 @@ class NotYet(Retryable):
 
 def _never() -> bool:
     return False
+
+
+def _not_offered(wanted: Backfill) -> None:
+    raise NotOffered(f"backfill {wanted.id}: nobody runs it here")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,13 +234,14 @@ class Reception(Admission):
     `kept` holds for people what was not understood, and what no connector wants. `arrivals` is
     where messages come from: an arrival that waits for days goes there again. `announce` is given a
     message's jobs: some end when they are planned. `late` says that there is no time to begin with
-    another arrival or connector.
+    another arrival or connector. `backfill` starts what delivers many objects at once.
     """
 
     kept: Queue
     arrivals: Queue
     announce: Callable[[Sequence[Job]], object] = lambda _jobs: None
     late: Callable[[], bool] = _never
+    backfill: Callable[[Backfill], object] = _not_offered
 
     def take(self, body: str, *, received: int = 1) -> list[Received]:
         """Deal with one message of the arrivals queue, of any dialect; harmless when repeated.
@@ -254,12 +261,14 @@ class Reception(Admission):
         for ignored in (*news.ignored, *news.tests):
             log.info("nothing to do for %s", ignored)
         dealt = _Dealt(kept=[(one.document or body, str(one)) for one in news.unreadable])
+        for wanted in news.backfills:
+            self._deal_backfill(wanted, dealt)
         rest = self._deal_in_time(news.arrivals, dealt, turn=received - 1)
         if not rest and (dealt.problems or (dealt.paused and received < PAUSED_RECEIVES)):
             raise NotYet("; ".join(dealt.problems + dealt.paused))
         # First, for only this may be repeated: what is kept is kept when the message is over.
-        if again := [*dealt.again, *rest]:
-            self.arrivals.send([_body(arrival) for arrival in again])
+        if again := [*dealt.again, *(_body(arrival) for arrival in rest)]:
+            self.arrivals.send(again)
         for document, why in dealt.kept:
             log.warning("kept for people: %s", why)
             self.kept.send([document], reason=why)
@@ -292,9 +301,35 @@ class Reception(Admission):
         if received.waiting:
             dealt.paused += [f"connector {name} is PAUSED" for name in received.waiting] + final
         if problems or received.waiting:
-            dealt.again.append(arrival)
+            dealt.again.append(_body(arrival))
         if final and not problems:
             dealt.kept.append((_body(arrival), "; ".join(final)))
+
+    def _deal_backfill(self, wanted: Backfill, dealt: _Dealt) -> None:
+        """Give a backfill to whoever runs it, unless its connector rests."""
+        body = json.dumps(wanted.to_message())
+        try:
+            state = self._state_of(wanted.connector)
+            if state is _RUNNING:
+                self.backfill(wanted)
+            elif state is ConnectorState.PAUSED:
+                dealt.paused.append(f"connector {wanted.connector} is PAUSED")
+                dealt.again.append(body)
+            else:
+                what = "is STOPPED" if state else "is not there"
+                dealt.kept.append((body, f"backfill: connector {wanted.connector} {what}"))
+        except _AGAIN as exc:
+            dealt.problems.append(f"backfill {wanted.id}: {exc}")
+            dealt.again.append(body)
+        except ExtentflowError as exc:
+            dealt.kept.append((body, reason(exc)))
+
+    def _state_of(self, connector: str) -> ConnectorState | None:
+        """Return what people want of a connector; None where there is none of that name."""
+        for one in self.surroundings.connectors():
+            if not isinstance(one, Unparsed) and one[0].name == connector:
+                return self.surroundings.state(one[0])
+        return None
 
     def _tell(self, jobs: Sequence[Job]) -> None:
         try:

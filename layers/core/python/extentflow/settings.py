@@ -30,6 +30,8 @@ FOREIGN_PREFIXES = ("EXTENTFLOW_LOCAL_", "EXTENTFLOW_STACK_")
 ARRAYS, ONE_BY_ONE = "arrays", "records"
 
 SPARK_THRESHOLD_BYTES = 20 << 30
+# As long as EMR Serverless lets a run go on unless it is told otherwise.
+SPARK_TIMEOUT_MINUTES = 720
 
 _MAX_SLOTS = 10_000
 _BROKER_TRANSACTION_LIMIT_MS = 900_000
@@ -70,6 +72,7 @@ class WorkerSettings:
     spark_entry_point: str | None = None
     spark_archive: str | None = None
     spark_threshold_bytes: int = SPARK_THRESHOLD_BYTES
+    spark_timeout_minutes: int = SPARK_TIMEOUT_MINUTES
     kafka: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def to_map(self) -> dict[str, str]:
@@ -438,7 +441,17 @@ _SPARK = Group(
             field="spark_threshold_bytes",
             kind=SIZE,
             default=SPARK_THRESHOLD_BYTES,
-            doc="An object of more bytes goes to Spark, where there is an application.",
+            doc=(
+                "An object of more bytes goes to Spark, where there is an application and its"
+                " connector's `engine` is auto."
+            ),
+        ),
+        Key(
+            name="spark.timeout.minutes",
+            field="spark_timeout_minutes",
+            kind=whole(5, 20_160),
+            default=SPARK_TIMEOUT_MINUTES,
+            doc="How long a run may take; then it is ended, and what it left goes to functions.",
         ),
     ),
 )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from itertools import chain
 
 from extentflow.arrivals import Arrival
+from extentflow.arrivals.backfill import Backfill
 from extentflow.errors import Permanent
 
 EXCERPT_CHARACTERS = 200
@@ -42,13 +43,15 @@ class News:
     """Everything that one document said; nothing of it is missing here.
 
     `ignored` holds the names of events that announce no new object, `tests` who tried whether we
-    are there (a bucket, a topic). Whoever acts on `arrivals` must keep `unreadable`.
+    are there (a bucket, a topic). Whoever acts on `arrivals` must keep `unreadable`. `backfills`
+    come from our own command line alone.
     """
 
     arrivals: tuple[Arrival, ...] = ()
     ignored: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
     unreadable: tuple[Unreadable, ...] = ()
+    backfills: tuple[Backfill, ...] = ()
 
     @classmethod
     def merged(cls, parts: Iterable[News]) -> News:

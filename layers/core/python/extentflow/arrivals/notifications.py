@@ -7,10 +7,11 @@ of each dialect, where the document comes from, what is done about it.
     EventBridge  source aws.s3         SNS envelope    Type Notification ─> Message
     test event   s3:TestEvent          receiver        source http ─> body
     HTTP event   requestContext.http ─> body           Publish form ─> Message
-    our own      source arrival
+    our own      source arrival        our own, unwrapped only   source backfill
 
 Each wrapping may hold any other. What no line explains is `Unreadable`, entry by entry: one odd
-entry does not hold up its neighbours.
+entry does not hold up its neighbours. A backfill is a person's with leave to write to the queue;
+nobody who posts notifications can wrap one.
 """
 
 import logging
@@ -19,6 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from extentflow.arrivals import Arrival, documents, eventbridge, messages, records, sns_api
+from extentflow.arrivals.backfill import Backfill
 from extentflow.arrivals.news import News, Unreadable
 from extentflow.arrivals.request import Request
 
@@ -34,8 +36,22 @@ def news_of(body: str) -> News:
     raises: what is not understood is in `News.unreadable`. Never empty: a document that announces
     nothing is a test of whoever sent it.
     """
-    news = _news(body, MAX_WRAPPINGS)
+    news = _backfill_of(body) or _news(body, MAX_WRAPPINGS)
     return replace(news, unreadable=tuple(_sendable(one) for one in news.unreadable))
+
+
+def _backfill_of(body: str) -> News | None:
+    """Return the news of a body that is a backfill; None for any other."""
+    try:
+        document = documents.load(body)
+    except ValueError:
+        return None
+    if not isinstance(document, dict) or document.get("source") != Backfill.MESSAGE_SOURCE:
+        return None
+    try:
+        return News(backfills=(Backfill.from_message(document),))
+    except ValueError as exc:
+        return News(unreadable=(Unreadable(str(exc), body),))
 
 
 def _sendable(unread: Unreadable) -> Unreadable:

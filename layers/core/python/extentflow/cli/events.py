@@ -4,20 +4,26 @@ Owns: these commands. Refuses to know: what the functions make of them.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
+from uuid import uuid4
 
 import typer
 
 from extentflow.arrivals import Arrival, Dialect
+from extentflow.arrivals.backfill import MOST_ADDRESSES, Backfill
 from extentflow.arrivals.notifications import news_of
 from extentflow.cli import output
 from extentflow.cli.options import AsJson
 from extentflow.cli.runs import selected
+from extentflow.connectors import ConnectorConfig
+from extentflow.connectors.config import AUTO, ENGINES, LAMBDA, SPARK
 from extentflow.errors import Misconfigured
 from extentflow.ledger import ConnectorState
-from extentflow.model import JobState
+from extentflow.model import JobState, ObjectVersion
 from extentflow.preflight import rests
+from extentflow.queues import Queue
 from extentflow.wiring import Site
 from extentflow.wiring.functions import queue
 
@@ -25,6 +31,15 @@ Name = Annotated[str, typer.Argument(help="The connector's name.")]
 Addresses = Annotated[
     list[str] | None,
     typer.Argument(help="s3://bucket/key; with --connector also a prefix/ or a glob."),
+]
+Engine = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        help="With --connector. lambda: announce each object. spark: one run of Spark for all. "
+        "auto: Spark for more than spark.threshold.bytes in sum, where spark.application.id is set "
+        "here and the connector's engine allows it.",
+    ),
 ]
 
 
@@ -46,21 +61,74 @@ def submit(
             "--event", exists=True, dir_okay=False, help="A notification, as it was sent."
         ),
     ] = None,
+    engine: Engine = AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Announce objects to the planner, as a notification would."""
+    """Announce objects to the planner, as a notification would; or give all to one run of Spark."""
     if (event is None) == (not addresses and connector is None):
         raise Misconfigured("give addresses, or --connector, or a notification with --event")
+    if engine not in ENGINES:
+        raise Misconfigured(f"--engine {engine}: write {', '.join(ENGINES)}")
+    if engine == SPARK and connector is None:
+        raise Misconfigured("--engine spark goes with --connector")
     site = Site.from_environment()
     arrivals = queue(site.settings, "arrivals_queue_url")
-    bodies = _documents(event) if event else _announcements(site, addresses, connector)
+    if connector is None:
+        named = [_bucket_and_key(address) for address in addresses or ()]
+        bodies = _documents(event) if event else [_body(*one) for one in named]
+        _send(arrivals, bodies, as_json=as_json)
+        return
+    config, revision = site.connector(connector)
+    versions = list(selected(site, config, revision, addresses))
+    if versions and _by_one_run(site, config, versions, engine):
+        backfill = _backfill(connector, addresses or ())
+        arrivals.send([json.dumps(backfill.to_message(), separators=(",", ":"))])
+        _tell_backfill(backfill, len(versions), as_json=as_json)
+    else:
+        bodies = [_body(one.bucket, one.key, one.version_id) for one in versions]
+        _send(arrivals, bodies, as_json=as_json)
+    if resting := rests(site.ledger, connector):
+        output.note(resting)
+
+
+def _send(arrivals: Queue, bodies: Sequence[str], *, as_json: bool) -> None:
     arrivals.send(bodies)
     if as_json:
         output.print_json({"submitted": len(bodies)})
     else:
         output.out.print(f"{len(bodies)} submitted; `extentflow status` shows their jobs")
-    if connector is not None and (resting := rests(site.ledger, connector)):
-        output.note(resting)
+
+
+def _by_one_run(
+    site: Site, config: ConnectorConfig, versions: Sequence[ObjectVersion], engine: str
+) -> bool:
+    """Whether all objects go to one run of Spark."""
+    if engine != AUTO:
+        return engine == SPARK
+    if site.settings.spark_application_id is None or config.engine == LAMBDA or len(versions) == 1:
+        return False
+    total = sum(version.size for version in versions)
+    return config.engine == SPARK or total > site.settings.spark_threshold_bytes
+
+
+def _backfill(connector: str, addresses: Sequence[str]) -> Backfill:
+    if len(addresses) > MOST_ADDRESSES:
+        raise Misconfigured(
+            f"{len(addresses)} addresses are more than one run takes ({MOST_ADDRESSES}); give a "
+            "prefix or a glob"
+        )
+    return Backfill(uuid4().hex, connector, tuple(addresses))
+
+
+def _tell_backfill(backfill: Backfill, objects: int, *, as_json: bool) -> None:
+    if as_json:
+        output.print_json({"submitted": objects, "backfill": backfill.id})
+        return
+    output.out.print(
+        f"{output.counted(objects, 'object')} submitted as backfill {backfill.id}: one run of "
+        "Spark delivers them; `extentflow status` shows their jobs",
+        highlight=False,
+    )
 
 
 def _documents(event: Path) -> list[str]:
@@ -73,14 +141,6 @@ def _documents(event: Path) -> list[str]:
     if problems:
         raise Misconfigured(problems)
     return [document]
-
-
-def _announcements(site: Site, addresses: list[str] | None, connector: str | None) -> list[str]:
-    if connector is None:
-        return [_body(*_bucket_and_key(address)) for address in addresses or []]
-    config, revision = site.connector(connector)
-    versions = selected(site, config, revision, addresses)
-    return [_body(one.bucket, one.key, one.version_id) for one in versions]
 
 
 def _body(bucket: str, key: str, version_id: str | None = None) -> str:

@@ -10,7 +10,11 @@ Cores = Annotated[
     typer.Option("--cores", min=1, help="Workers at once on this machine (default: its cores)."),
 ]
 EngineName = Annotated[
-    str, typer.Option("--engine", help="spark (default) or inline: processes without Spark.")
+    str,
+    typer.Option(
+        "--engine",
+        help="spark (default), inline: processes without Spark, or emr: a run on EMR Serverless.",
+    ),
 ]
 Master = Annotated[
     str | None,

@@ -12,17 +12,19 @@ from typing import Annotated, Any
 import typer
 
 from extentflow import preflight
+from extentflow.arrivals.backfill import MOST_ADDRESSES
 from extentflow.cli import output
 from extentflow.cli.options import AsJson, Cores, EngineName, Master
 from extentflow.cli.progress import RunProgress
 from extentflow.cli.redriving import redrive_all
 from extentflow.cli.signals import signals_stop
 from extentflow.connectors import ConnectorConfig
+from extentflow.connectors.sources import LOCAL_FILE
 from extentflow.engines import Engine
 from extentflow.errors import CorruptRecord, Misconfigured, Permanent
 from extentflow.ingest import JobReport, Run, RunReport, known_job
 from extentflow.ingest import report as report_of
-from extentflow.model import JobState, ObjectVersion
+from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.planner import check_cluster
 from extentflow.selection import Territory, select_all
 from extentflow.wiring import Site, open_engine
@@ -32,6 +34,7 @@ INCOMPLETE = 1
 STOPPED = 130
 SHOWN_ERRORS = 8
 NEW = "new"
+REMOTE = "emr"
 
 Addresses = Annotated[
     list[str] | None,
@@ -135,6 +138,8 @@ def run(
     site = Site.from_environment()
     config, revision = site.connector(connector)
     preflight.require_running(site.ledger, connector)
+    if engine == REMOTE:
+        _require_reachable(config, addresses)
     site.require_app()
     versions = list(selected(site, config, revision, addresses))
     preflight.check(config, site.broker, versions)
@@ -142,7 +147,15 @@ def run(
         output.note(f"there is nothing to deliver below {_place(config)}")
         _show(RunReport(engine), as_json=as_json)
         return
-    chosen = open_engine(site, engine, cores=cores, master=master, max_tasks=config.max_tasks)
+    chosen = open_engine(
+        site,
+        engine,
+        cores=cores,
+        master=master,
+        max_tasks=config.max_tasks,
+        arguments=("--connector", connector, "--json", *(addresses or ())),
+        say=output.note,
+    )
     intakes = (site.intake(config, revision, version, chosen.cores) for version in versions)
     with _driver(site, engine, chosen) as driver:
         report = driver.ingest(intakes, again=again)
@@ -189,17 +202,59 @@ def replay(
         done = replace(report_of(site.ledger, found), delivered_before=True)
         _show(RunReport(engine, jobs=(done,)), as_json=as_json)
         return
-    site.require_app()
-    config = site.config(found.connector, found.revision)
-    preflight.check(config, site.broker, [found.version])
-    check_cluster(found, site.broker.cluster)
-    chosen = open_engine(site, engine, cores=cores, master=master, max_tasks=config.max_tasks)
+    chosen = _engine_for(site, found, engine, cores=cores, master=master)
     with _driver(site, engine, chosen) as driver:
         report = driver.replay(found, ordinal=extent, accept_duplicates=accept_duplicates)
     latest = site.ledger.connector(found.connector)
     if latest is not None:
         _note_older(report, latest.revision)
     _show(report, as_json=as_json)
+
+
+def go_on(job: str, *, engine: str, master: str | None, as_json: bool) -> None:
+    """Deliver what a job has left; one that is over is only shown."""
+    site = Site.from_environment()
+    found = known_job(site.ledger, job)
+    preflight.require_running(site.ledger, found.connector)
+    chosen = _engine_for(site, found, engine, cores=None, master=master)
+    with _driver(site, engine, chosen) as driver:
+        report = driver.go_on(found)
+    _show(report, as_json=as_json)
+
+
+def _engine_for(
+    site: Site, job: Job, engine: str, *, cores: int | None, master: str | None
+) -> Engine:
+    """Return an engine for what a job has left, when everything is there that it needs."""
+    site.require_app()
+    config = site.config(job.connector, job.revision)
+    if engine == REMOTE:
+        _require_reachable(config, None)
+    preflight.check(config, site.broker, [job.version])
+    check_cluster(job, site.broker.cluster)
+    return open_engine(
+        site,
+        engine,
+        cores=cores,
+        master=master,
+        max_tasks=config.max_tasks,
+        arguments=("--job", job.id, "--json"),
+        say=output.note,
+    )
+
+
+def _require_reachable(config: ConnectorConfig, addresses: Sequence[str] | None) -> None:
+    """Raise where a run elsewhere could not do what is asked for."""
+    if config.endpoint_type == LOCAL_FILE:
+        raise Misconfigured(
+            f"connector {config.name} reads files of this machine, and a run of --engine emr is on "
+            "another one; use --engine spark"
+        )
+    if len(addresses or ()) > MOST_ADDRESSES:
+        raise Misconfigured(
+            f"{len(addresses or ())} addresses are more than --engine emr takes "
+            f"({MOST_ADDRESSES}); give a prefix or a glob"
+        )
 
 
 def _show_plans(plans: Sequence[Mapping[str, Any]]) -> None:
@@ -274,9 +329,11 @@ def _show_table(report: RunReport) -> None:
     ]
     output.print_table(("job", "object", "state", "extents", "records", "bad"), rows)
     rate = report.records_this_run / max(report.seconds, 1e-9)
+    peak = report.worker_peak_rss_bytes  # 0: nobody here knows
+    memory = f", worker memory at most {output.size(peak)}" if peak else ""
     output.err.print(
         f"{report.records_this_run:,} records in {output.duration(report.seconds)} "
-        f"({rate:,.0f}/s), worker memory at most {output.size(report.worker_peak_rss_bytes)}",
+        f"({rate:,.0f}/s){memory}",
         highlight=False,
     )
 

@@ -4,23 +4,41 @@ Owns: this one command line. Refuses to know: anything that `runs` already does.
 """
 
 import sys
+from typing import Annotated
 
 import typer
 
 from extentflow.cli import run_command_line
 from extentflow.cli.options import AsJson
-from extentflow.cli.runs import Addresses, Again, ConnectorName, run
+from extentflow.cli.runs import Addresses, Again, go_on, run
+from extentflow.errors import Misconfigured
 from extentflow.wiring.engine import SUBMITTED
+
+_Connector = Annotated[
+    str | None, typer.Option("--connector", "-c", help="The connector to use; or give --job.")
+]
+_JobId = Annotated[
+    str | None,
+    typer.Option("--job", help="Deliver what this job has left, instead of finding objects."),
+]
 
 
 def ingest(
     addresses: Addresses = None,
     *,
-    connector: ConnectorName,
+    connector: _Connector = None,
+    job: _JobId = None,
     again: Again = False,
     as_json: AsJson = False,
 ) -> None:
     """Deliver objects into Kafka on the executors of the submitted application."""
+    if job is not None:
+        if addresses or connector or again:
+            raise Misconfigured("--job goes without addresses, --connector and --again")
+        go_on(job, engine="spark", master=SUBMITTED, as_json=as_json)
+        return
+    if connector is None:
+        raise Misconfigured("give --connector, or --job")
     run(
         addresses,
         connector=connector,

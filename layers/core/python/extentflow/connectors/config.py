@@ -30,6 +30,8 @@ VALUE_CONVERTERS: Mapping[str, tuple[str, ...]] = {
     "jsonl": ("json", "string", "bytes"),
     "parquet": ("json", "string", "bytes"),
 }
+# Who delivers objects that are announced; the default first.
+AUTO, LAMBDA, SPARK = ENGINES = ("auto", "lambda", "spark")
 WITHOUT_COLUMNS = frozenset({"text"})
 COMPRESSED_INSIDE = frozenset({"parquet"})
 
@@ -75,6 +77,7 @@ class ConnectorConfig:
     errors_tolerance: str = "none"
     dead_letter_topic: str | None = None
     dead_letter_headers: bool = True
+    engine: str = AUTO
     max_tasks: int | None = None
     producer: Mapping[str, str] = field(default_factory=dict, hash=False)
 

@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from extentflow.connectors import topics
 from extentflow.connectors.columns import MESSAGE_KEY, SCHEMA, MessageKey
+from extentflow.connectors.config import AUTO, ENGINES
 from extentflow.keys import Alias, Group, Key, Only
 from extentflow.keys.kinds import (
     BOOLEAN,
@@ -219,6 +220,17 @@ def delivery() -> Group:
                 default=True,
                 only=(_TOLERANT,),
                 doc="Whether dead letters carry object, version, extent, place and reason.",
+            ),
+            Key(
+                name="engine",
+                field="engine",
+                kind=choice(ENGINES),
+                default=AUTO,
+                doc=(
+                    "Who delivers objects that are announced. `lambda`: functions. `spark`: a run"
+                    " of EMR Serverless for each. `auto`: Spark for those of more than"
+                    " `spark.threshold.bytes`. Functions also get what no run can be had for."
+                ),
             ),
             Key(
                 name="tasks.max",

@@ -21,9 +21,11 @@ from typing import Protocol
 
 from extentflow.arrivals import Arrival
 from extentflow.engines.dispatch import Dispatch
+from extentflow.engines.started import Hold
 from extentflow.ledger import ConnectorState, Ledger
+from extentflow.model import Job
 from extentflow.reception import Received
-from extentflow.reconciliation.jobs import JobWatch, Patience, is_empty
+from extentflow.reconciliation.jobs import JobWatch, Patience, held_by_nobody, is_empty
 from extentflow.reconciliation.listing import Discovery, Territory
 from extentflow.reconciliation.report import Report, in_turns
 from extentflow.slots import Slots
@@ -51,7 +53,8 @@ class Reconciliation:
 
     `receive` makes jobs of an arrival (see `Reception.receive`). `announce` tells of so many ends
     of jobs at most, and returns of how many it did (see `Announcements.sweep`). `random` draws who
-    begins, so that with little time nobody always comes last.
+    begins, so that with little time nobody always comes last. `hold` says which run of Spark has a
+    job.
     """
 
     surroundings: Surroundings
@@ -63,6 +66,7 @@ class Reconciliation:
     random: Random
     late: Callable[[], bool] = lambda: False
     patience: Patience = field(default_factory=Patience)
+    hold: Callable[[Job], Hold] = held_by_nobody
 
     def run(self) -> Report:
         """Do what time allows, a step of each part in turn; one that fails is told and counted."""
@@ -94,6 +98,7 @@ class Reconciliation:
             late=self.late,
             cluster=self.surroundings.cluster(),
             empty_queue=empty_queue,
+            hold=self.hold,
         )
         names = list(self.ledger.connector_names())
         self.random.shuffle(names)

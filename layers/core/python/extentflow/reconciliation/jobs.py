@@ -8,6 +8,7 @@ sent (`Dispatch`), when it is asked.
     RUNNING    nothing left by its counters                     closed
                counters or claims moved since the last look     left alone
                nothing moved for a while                        what is not final is sent again
+               a run of Spark has it                            left alone, until the run ends
 
 A job's watch mark holds what it looked like and since when. Messages may just be waiting: while the
 queue holds any, much more patience is called for than with an empty one, which proves that messages
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from extentflow.engines.dispatch import Dispatch
+from extentflow.engines.started import Hold
 from extentflow.errors import ExtentflowError
 from extentflow.ledger import ConnectorState, Ledger, rules
 from extentflow.model import Job, JobState
@@ -86,6 +88,11 @@ class _Mark:
         }
 
 
+def held_by_nobody(_job: Job) -> Hold:
+    """Say that no run of Spark has a job, for there is no Spark."""
+    return Hold.NOBODY
+
+
 @dataclass(frozen=True, slots=True)
 class JobWatch:
     """Looks after open jobs during one run. `empty_queue`: no message waits, hides or is delayed.
@@ -99,6 +106,7 @@ class JobWatch:
     late: Callable[[], bool]
     cluster: str
     empty_queue: bool
+    hold: Callable[[Job], Hold] = held_by_nobody
 
     def look(self, connector: str) -> Iterator[Report]:
         """Look after a connector's jobs, one at a time, going on where the last run had to stop."""
@@ -182,9 +190,14 @@ class JobWatch:
 
     def _standing_still(self, job: Job, mark: _Mark) -> Report:
         now = self.ledger.now()
+        hold = self.hold(job)
+        if hold is Hold.SHARED:  # it may wait for others; the run's own time limit ends that
+            return NOTHING
         stalled = Report(jobs_stalled=int(now - mark.since >= self.patience.stall_seconds))
         bearable = self.patience.until_resent(mark.resent, empty_queue=self.empty_queue)
-        if now - max(mark.since, mark.resent_at) < bearable:
+        if hold is Hold.GONE and not mark.resent:  # nobody told us that the run ended
+            bearable = 0.0
+        if hold is Hold.OWN or now - max(mark.since, mark.resent_at) < bearable:
             return stalled
         # Remembered first: a run that is killed while it sends must not begin anew every time.
         again = _Mark(mark.seen, mark.claims, mark.since, mark.resent + 1, now)

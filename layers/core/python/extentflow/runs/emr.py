@@ -1,12 +1,14 @@
 """Runs on EMR Serverless.
 
-Owns: the client, the request, how Spark is told of the archive and its Python. Refuses to know:
-what is in the archive (layers/spark/recipe.py), when a run is wanted.
+Owns: the client, the requests, how Spark is told of the archive and its Python, what the service's
+states mean. Refuses to know: what is in the archive (layers/spark/recipe.py), when a run is wanted.
 
     StartJobRun   token         a repeated call starts nothing
                   sparkSubmit   the entry point in S3, and its arguments
                   properties    the archive, unpacked as ./environment in every process's folder;
                                 Python and its path, for driver and executors; settings and region
+    GetJobRun     state, and what the service says about it
+    CancelJobRun
 """
 
 from collections.abc import Mapping
@@ -16,10 +18,11 @@ from typing import Any, Protocol, cast
 
 import boto3
 from botocore.config import Config
+from botocore.exceptions import ClientError
 
 from extentflow.aws.failures import translated
 from extentflow.errors import RunsUnavailable
-from extentflow.runs import Run
+from extentflow.runs import Run, RunState, RunStatus
 
 # Amazon Linux has it beside its default.
 PYTHON = "python3.11"
@@ -40,11 +43,23 @@ PASSING_CODES = frozenset(
 )
 REMEDIES = {
     "AccessDeniedException": (
-        "allow emr-serverless:StartJobRun on the application, and iam:PassRole on the job role"
+        "allow emr-serverless:StartJobRun on the application, GetJobRun and CancelJobRun on its "
+        "runs, and iam:PassRole on the job role"
     ),
     "ConflictException": "look at the application's state; it starts no run in this one",
-    "ResourceNotFoundException": "there is no such application; correct spark.application.id",
+    "ResourceNotFoundException": (
+        "there is no such application, or no such run of it; correct spark.application.id"
+    ),
     "ValidationException": "correct the settings of Spark",
+}
+
+# A state that is not known here is none of an end.
+STATES = {
+    "RUNNING": RunState.RUNNING,
+    "CANCELLING": RunState.RUNNING,
+    "SUCCESS": RunState.SUCCESS,
+    "FAILED": RunState.FAILED,
+    "CANCELLED": RunState.CANCELLED,
 }
 
 
@@ -71,6 +86,14 @@ class Client(Protocol):
         """See StartJobRun in the API reference of EMR Serverless."""
         ...
 
+    def get_job_run(self, **request: Any) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
+        """See GetJobRun."""
+        ...
+
+    def cancel_job_run(self, **request: Any) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
+        """See CancelJobRun."""
+        ...
+
 
 class EmrRuns:
     """`Runs` over one application; connects when first used."""
@@ -82,10 +105,36 @@ class EmrRuns:
     def start(self, run: Run) -> str:
         """See `Runs.start`."""
         with self._translated():
-            if self._client is None:
-                self._client = connect(self.application.region)
-            answer = self._client.start_job_run(**request(self.application, run))
+            answer = self._connected().start_job_run(**request(self.application, run))
         return str(answer["jobRunId"])
+
+    def look(self, run_id: str) -> RunStatus:
+        """See `Runs.look`."""
+        with self._translated():
+            answer = self._connected().get_job_run(**self._about(run_id))
+        found = answer["jobRun"]
+        state = STATES.get(found["state"], RunState.WAITING)
+        return RunStatus(state, str(found.get("stateDetails", "")))
+
+    def cancel(self, run_id: str) -> None:
+        """See `Runs.cancel`."""
+        with self._translated():
+            try:
+                self._connected().cancel_job_run(**self._about(run_id))
+            except ClientError as exc:
+                # What the service says of a run that ended meanwhile.
+                if exc.response["Error"].get("Code") != "ValidationException":
+                    raise
+                if not self.look(run_id).state.ended:
+                    raise
+
+    def _about(self, run_id: str) -> dict[str, str]:
+        return {"applicationId": self.application.id, "jobRunId": run_id}
+
+    def _connected(self) -> Client:
+        if self._client is None:
+            self._client = connect(self.application.region)
+        return self._client
 
     def _translated(self) -> AbstractContextManager[None]:
         return translated(
@@ -113,7 +162,7 @@ def request(application: Application, run: Run) -> dict[str, Any]:
         "clientToken": run.token,
         "executionRoleArn": application.job_role_arn,
         "executionTimeoutMinutes": run.timeout_minutes,
-        "name": f"extentflow {run.job} {run.number}"[:_NAME_LENGTH],
+        "name": f"extentflow {run.subject} {run.number}"[:_NAME_LENGTH],
         "jobDriver": {
             "sparkSubmit": {
                 "entryPoint": application.entry_point,

@@ -1,28 +1,47 @@
 """MemoryRuns: the Runs contract in memory.
 
-Owns: which runs were started. Refuses to know: what they do.
+Owns: which runs were started, where a test says that they stand. Refuses to know: what they do.
 """
 
-from extentflow.errors import RunsUnavailable
-from extentflow.runs import Run
+from extentflow.errors import Misconfigured, RunsUnavailable
+from extentflow.runs import Run, RunState, RunStatus
 
 
 class MemoryRuns:
     """`Runs`; `away` counts calls that are still to fail, `started` has what began, by token.
 
-    A call that fails has begun its run where `unclear`, as one whose answer is lost.
+    A start that fails has begun its run where `unclear`, as one whose answer is lost. `states` says
+    where runs stand, by id: WAITING when they begin, CANCELLED when they are cancelled.
     """
 
     def __init__(self, *, unclear: bool = False) -> None:
         self.away = 0
         self.unclear = unclear
         self.started: dict[str, Run] = {}
+        self.states: dict[str, RunStatus] = {}
 
     def start(self, run: Run) -> str:
         """See `Runs.start`."""
         if not self.away or self.unclear:
             self.started.setdefault(run.token, run)
+        self._pass()
+        run_id = f"{list(self.started).index(run.token):016x}"
+        self.states.setdefault(run_id, RunStatus(RunState.WAITING))
+        return run_id
+
+    def look(self, run_id: str) -> RunStatus:
+        """See `Runs.look`."""
+        self._pass()
+        if run_id not in self.states:
+            raise Misconfigured(f"there is no run {run_id}")
+        return self.states[run_id]
+
+    def cancel(self, run_id: str) -> None:
+        """See `Runs.cancel`."""
+        if not self.look(run_id).state.ended:
+            self.states[run_id] = RunStatus(RunState.CANCELLED)
+
+    def _pass(self) -> None:
         if self.away:
             self.away -= 1
             raise RunsUnavailable("what starts runs is away, as the test wants it")
-        return f"{list(self.started).index(run.token):016x}"

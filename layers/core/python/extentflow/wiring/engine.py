@@ -1,19 +1,26 @@
-"""An engine for a driver: Spark, or processes of our own, over the same workers.
+"""An engine for a driver: Spark, processes of our own, or a run of Spark elsewhere.
 
 Owns: the choice. Refuses to know: what either does.
 """
 
+import logging
 import os
 import shutil
+from collections.abc import Callable, Sequence
 from uuid import uuid4
 
 from extentflow.engines import Engine, Worker, WorkerSpec
 from extentflow.engines.inline import InlineEngine
+from extentflow.engines.remote import RemoteEngine
 from extentflow.errors import Misconfigured
+from extentflow.runs import Run
+from extentflow.wiring.runs import require_runs
 from extentflow.wiring.site import Site
 from extentflow.wiring.worker import open_worker
 
-ENGINES = ("spark", "inline")
+log = logging.getLogger(__name__)
+
+ENGINES = ("spark", "inline", "emr")
 SUBMITTED = "submitted"
 
 
@@ -24,19 +31,24 @@ def open_engine(
     cores: int | None = None,
     master: str | None = None,
     max_tasks: int | None = None,
+    arguments: Sequence[str] = (),
+    say: Callable[[str], object] = log.info,
 ) -> Engine:
     """Return the engine called `name`; `cores` are its workers here (default: this machine's).
 
     `max_tasks` (`tasks.max`) bounds the extents in work at once on any engine. `master` None means
-    this machine for `spark`; SUBMITTED leaves it to spark-submit.
+    this machine for `spark`; SUBMITTED leaves it to spark-submit. `arguments` are what a run
+    elsewhere is told (those of `jobs/spark_ingest.py`), `say` hears what becomes of it.
 
     Raises:
-        Misconfigured: no such engine, or pyspark is not installed.
+        Misconfigured: no such engine, pyspark is not installed, or no application is set.
     """
     if name not in ENGINES:
-        raise Misconfigured(f"--engine {name}: there is no such engine; use spark or inline")
+        raise Misconfigured(f"--engine {name}: there is no such engine; use spark, inline or emr")
     if master is not None and name != "spark":
         raise Misconfigured(f"--master goes with --engine spark, not with {name}")
+    if name == "emr":
+        return _remote(site, arguments, cores, say)
     spec = WorkerSpec(
         open=open_worker,
         settings=site.settings.to_map(),
@@ -47,6 +59,18 @@ def open_engine(
     if name == "inline":
         return InlineEngine(spec, cores=count, evict=site.evict)
     return _spark(site, spec, count, master, most)
+
+
+def _remote(
+    site: Site, arguments: Sequence[str], cores: int | None, say: Callable[[str], object]
+) -> RemoteEngine:
+    run = Run(
+        subject=f"run-{uuid4().hex}",
+        number=0,
+        arguments=tuple(arguments),
+        timeout_minutes=site.settings.spark_timeout_minutes,
+    )
+    return RemoteEngine(require_runs(site), run, site.ledger, site.clock, cores=cores or 1, say=say)
 
 
 def _require_java() -> None:

@@ -25,7 +25,6 @@ from extentflow.queues import Queue
 from extentflow.queues.sqs import SqsQueue
 from extentflow.reception import Admission, Reception, Unparsed
 from extentflow.reconciliation import Reconciliation, Territory
-from extentflow.runs.emr import Application, EmrRuns
 from extentflow.settings import WorkerSettings, variable
 from extentflow.wiring.announcing import (
     ANNOUNCING_SECONDS,
@@ -33,14 +32,13 @@ from extentflow.wiring.announcing import (
     sweep_announcements,
     unless_late,
 )
+from extentflow.wiring.runs import open_started
 from extentflow.wiring.site import Site
 from extentflow.wiring.worker import work_of
 
 HIDDEN_LEASES = 3
 """A message of the dead is seen again when the next owner of their slot is about to be."""
 QUEUES = ("arrivals_queue_url", "arrivals_dlq_url", "extents_queue_url", "extents_dlq_url")
-# What a run has no use for, and its role no right to.
-NOT_FOR_RUNS = ("spark.", "arrivals.", "extents.", "receiver.")
 # Where files may be listed that somebody is still writing.
 SETTLING = frozenset({"localfile", "ontaps3"})
 # How people may have written a bucket's key in a connector that cannot be parsed.
@@ -90,28 +88,12 @@ def dispatch(site: Site) -> Dispatch:
 
 def open_routing(site: Site) -> Routing:
     """Return what sends new jobs to functions or to Spark, and hears of runs that ended."""
-    return Routing(dispatch(site), _runs(site), site.settings.spark_threshold_bytes)
-
-
-def _runs(site: Site) -> EmrRuns | None:
-    """Return what starts runs; None where the settings name no application."""
-    settings = site.settings
-    if settings.spark_application_id is None:
-        return None
-    given = {
-        variable(name): text
-        for name, text in settings.to_map().items()
-        if not name.startswith(NOT_FOR_RUNS)
-    }
-    application = Application(
-        id=settings.spark_application_id,
-        job_role_arn=settings.spark_job_role_arn or "",  # the rules of settings ask for all four
-        entry_point=settings.spark_entry_point or "",
-        archive=settings.spark_archive or "",
-        region=os.environ.get("AWS_REGION"),
-        environment=given,
+    return Routing(
+        dispatch(site),
+        open_started(site),
+        site.settings.spark_threshold_bytes,
+        lambda job: site.config(job.connector, job.revision).engine,
     )
-    return EmrRuns(application)
 
 
 def open_reception(
@@ -127,6 +109,7 @@ def open_reception(
         arrivals=queue(site.settings, "arrivals_queue_url"),
         announce=unless_late(late, open_announcements(site).announce),
         late=late,
+        backfill=routing.backfill,
     )
 
 
@@ -169,15 +152,17 @@ def open_queue_worker(
 
 def open_reconciliation(site: Site, *, late: Callable[[], bool] = lambda: False) -> Reconciliation:
     """Return the reconciler function's reconciliation; `late` is asked before every step."""
+    routing = open_routing(site)
     return Reconciliation(
         surroundings=SiteSurroundings(site),
         ledger=site.ledger,
         slots=site.slots(f"reconciler-{os.getpid()}-{site.random.getrandbits(64):016x}"),
-        dispatch=dispatch(site),
+        dispatch=routing.dispatch,
         receive=open_reception(site, late=late).receive,
         announce=partial(sweep_announcements, site),
         random=site.random,
         late=late,
+        hold=routing.hold,
     )
 
 

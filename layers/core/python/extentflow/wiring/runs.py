@@ -1,0 +1,59 @@
+"""What starts runs of Spark elsewhere, from a site's settings.
+
+Owns: which settings runs get, where their application is. Refuses to know: when a run is wanted.
+"""
+
+import os
+
+from extentflow.engines.started import StartedRuns
+from extentflow.errors import Misconfigured
+from extentflow.runs.emr import Application, EmrRuns
+from extentflow.settings import variable
+from extentflow.wiring.site import Site
+
+# What a run has no use for, and its role no right to.
+NOT_FOR_RUNS = ("spark.", "arrivals.", "extents.", "receiver.")
+
+
+def open_runs(site: Site) -> EmrRuns | None:
+    """Return what starts runs; None where the settings name no application."""
+    settings = site.settings
+    if settings.spark_application_id is None:
+        return None
+    given = {
+        variable(name): text
+        for name, text in settings.to_map().items()
+        if not name.startswith(NOT_FOR_RUNS)
+    }
+    application = Application(
+        id=settings.spark_application_id,
+        job_role_arn=settings.spark_job_role_arn or "",  # the rules of settings ask for all four
+        entry_point=settings.spark_entry_point or "",
+        archive=settings.spark_archive or "",
+        region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+        environment=given,
+    )
+    return EmrRuns(application)
+
+
+def require_runs(site: Site) -> EmrRuns:
+    """Return what starts runs.
+
+    Raises:
+        Misconfigured: the settings name no application.
+    """
+    runs = open_runs(site)
+    if runs is None:
+        raise Misconfigured(
+            "--engine emr needs an EMR Serverless application; give EXTENTFLOW_SPARK_APPLICATION_ID"
+            " and the other three of docs/configuration.md, which the stack's outputs name"
+        )
+    return runs
+
+
+def open_started(site: Site) -> StartedRuns | None:
+    """Return what starts runs and remembers them; None where there is no Spark."""
+    runs = open_runs(site)
+    if runs is None:
+        return None
+    return StartedRuns(runs, site.ledger, site.settings.spark_timeout_minutes)

@@ -1,0 +1,76 @@
+"""Which submissions go to one run of Spark, and which are announced one by one."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from extentflow.arrivals.backfill import MOST_ADDRESSES
+from extentflow.cli import events
+from extentflow.connectors import ConnectorConfig
+from extentflow.errors import Misconfigured
+from extentflow.model import ObjectVersion
+from extentflow.wiring import Site
+
+ORDERS = ConnectorConfig(name="orders", topic="orders", s3_bucket="shop")
+
+
+def site(application: str | None, threshold_bytes: int = 10) -> Site:
+    """A site of which only two settings are asked for."""
+    settings = SimpleNamespace(
+        spark_application_id=application, spark_threshold_bytes=threshold_bytes
+    )
+    return cast("Site", SimpleNamespace(settings=settings))
+
+
+def objects(*sizes: int) -> list[ObjectVersion]:
+    return [ObjectVersion("shop", f"in/{n}", None, "etag", size) for n, size in enumerate(sizes)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "engine", "application", "sizes", "by_one_run"),
+    [
+        ("auto", "auto", "app", (6, 5), True),
+        ("auto", "auto", "app", (5, 5), False),
+        ("auto", "auto", None, (6, 5), False),
+        ("auto", "auto", "app", (11,), False),
+        ("auto", "lambda", "app", (6, 5), False),
+        ("auto", "spark", "app", (1, 1), True),
+        ("lambda", "spark", "app", (6, 5), False),
+        ("spark", "lambda", None, (1,), True),
+    ],
+)
+def test_what_is_asked_decides_then_the_connector_then_the_size(
+    asked: str, engine: str, application: str | None, sizes: tuple[int, ...], *, by_one_run: bool
+) -> None:
+    config = replace(ORDERS, engine=engine)
+
+    assert events._by_one_run(site(application), config, objects(*sizes), asked) is by_one_run
+
+
+def test_every_backfill_is_one_of_its_own() -> None:
+    first, second = (events._backfill("orders", ["s3://shop/in/"]) for _ in range(2))
+
+    assert first.id != second.id
+    assert first.addresses == ("s3://shop/in/",)
+
+
+def test_more_addresses_than_one_run_takes_are_refused_with_the_way_out() -> None:
+    with pytest.raises(Misconfigured, match=f"{MOST_ADDRESSES + 1} addresses.*a prefix or a glob"):
+        events._backfill("orders", ["s3://shop/in/"] * (MOST_ADDRESSES + 1))
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (
+            {"engine": "emr", "addresses": ["s3://shop/a"]},
+            "--engine emr: write auto, lambda, spark",
+        ),
+        ({"engine": "spark", "addresses": ["s3://shop/a"]}, "goes with --connector"),
+    ],
+)
+def test_an_engine_that_cannot_be_meant_is_refused(words: dict[str, object], problem: str) -> None:
+    with pytest.raises(Misconfigured, match=problem):
+        events.submit(**words)  # type: ignore[arg-type]
