@@ -27,6 +27,8 @@ def _flat(part: Any) -> str:  # noqa: ANN401 - CloudFormation's JSON
     match part:
         case {"Ref": name}:
             return f"<{name}>"
+        case {"Fn::GetAtt": [name, attribute]}:
+            return f"<{name}.{attribute}>"
         case {"Fn::Join": [between, parts]}:
             return str(between).join(map(_flat, parts))
         case {"Fn::Sub": text}:

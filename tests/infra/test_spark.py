@@ -203,9 +203,13 @@ def test_a_store_with_a_port_of_its_own_is_reached_there(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("missing", "caller"), [("logs", "function spark"), ("emr-serverless", "function planner")]
+    ("missing", "told"),
+    [
+        ("logs", "function spark calls logs ("),
+        ("emr-serverless", "functions planner, reconciler call emr-serverless ("),
+    ],
 )
-def test_a_service_that_spark_adds_needs_a_path(bench: Bench, missing: str, caller: str) -> None:
+def test_a_service_that_spark_adds_needs_a_path(bench: Bench, missing: str, told: str) -> None:
     assert ON_SPARK.network is not None
     kept = tuple(service for service in ON_SPARK.network.endpoints if service != missing)
 
@@ -213,7 +217,7 @@ def test_a_service_that_spark_adds_needs_a_path(bench: Bench, missing: str, call
         bench.stack(replace(ON_SPARK, network=replace(ON_SPARK.network, endpoints=kept)))
 
     for problem in caught.value.problems:
-        assert problem.startswith(f"{caller} calls {missing} (")
+        assert problem.startswith(told)
         assert f"add {missing} to network.endpoints" in problem
 
 
