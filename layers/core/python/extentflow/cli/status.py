@@ -14,6 +14,7 @@ from rich.text import Text
 from extentflow.cli import output
 from extentflow.cli.options import AsJson
 from extentflow.cli.runs import extents
+from extentflow.engines.started import run_of
 from extentflow.errors import ExtentflowError, Misconfigured
 from extentflow.ingest import JobReport, known_job, report
 from extentflow.ledger import ExtentItem
@@ -127,8 +128,10 @@ def _state(text: str | None) -> JobState | None:
 def _show_job(site: Site, job: Job, *, as_json: bool) -> None:
     summary = report(site.ledger, job)
     items = {item.ordinal: item for item in site.ledger.extents(job.id)}
+    run = run_of(site.ledger, job.id)
     if as_json:
-        output.print_json({"job": summary, "plan": job.plan, "extents": list(items.values())})
+        found = {"job": summary, "plan": job.plan, "run": run, "extents": list(items.values())}
+        output.print_json(found)
         return
     facts = [
         ("job", job.id),
@@ -136,6 +139,7 @@ def _show_job(site: Site, job: Job, *, as_json: bool) -> None:
         ("begun", output.moment(job.created)),
         ("connector", f"{job.connector}, revision {job.revision}"),
         ("state", f"{job.state}{': ' + job.reason if job.reason else ''}"),
+        *([("run", f"{run} of EMR Serverless")] if run else []),
         ("extents", f"{summary.done} done, {summary.failed} failed of {job.plan.count}"),
         ("records", f"{summary.records:,} and {summary.bad:,} bad"),
     ]

@@ -89,7 +89,7 @@ class StartedRuns:
     def hold(self, job: Job) -> Hold:
         """Say which run has a job; it may wait in the run of a backfill as well."""
         try:
-            if (own := self._run_in(_of_job(job.id))) is not None:
+            if (own := run_of(self.ledger, job.id)) is not None:
                 return Hold.GONE if self.runs.look(own).state.ended else Hold.OWN
             place = _of_connector(job.connector)
             if (shared := self._run_in(place)) is not None:
@@ -129,7 +129,16 @@ class StartedRuns:
         return run_id
 
     def _run_in(self, place: str) -> str | None:
-        return (self.ledger.recall(place) or {}).get("run")
+        return _noted(self.ledger, place)
+
+
+def run_of(ledger: Ledger, job_id: str) -> str | None:
+    """Return the id of the run that has a job, or had it until its end was not told."""
+    return _noted(ledger, _of_job(job_id))
+
+
+def _noted(ledger: Ledger, place: str) -> str | None:
+    return (ledger.recall(place) or {}).get("run")
 
 
 def _of_run(run_id: str) -> str:
