@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, cast
 
 import boto3
@@ -21,6 +22,7 @@ from extentflow_local.emr import events
 from extentflow_local.emr.description import answer_shape, problems
 from extentflow_local.emr.double import IdleRuns
 from extentflow_local.emr.service import ENDPOINT, JOB_ROLE, EmrServerless
+from extentflow_local.event_path import ELSEWHERE, elsewhere
 
 RUN = Run(job="0123abcd", number=1, arguments=("--connector", "orders", "s3://shop/in/a b.parquet"))
 PATIENCE_SECONDS = 30
@@ -90,16 +92,21 @@ class Scene:
         self.client.cancel_job_run(applicationId=self.server.id, jobRunId=run, **more)
 
 
+@cache
+def session() -> boto3.session.Session:
+    """Return one for all tests: it reads the service's description once."""
+    return boto3.session.Session(
+        aws_access_key_id="test", aws_secret_access_key="test", region_name="eu-central-1"
+    )
+
+
 @contextmanager
 def scene(minute_seconds: float = 60.0) -> Iterator[Scene]:
     runs, heard = IdleRuns(), Heard()
     with EmrServerless(runs, minute_seconds=minute_seconds) as server:
-        made = boto3.session.Session().client(
+        made = session().client(
             cast("Any", "emr-serverless"),
             endpoint_url=server.url,
-            region_name="eu-central-1",
-            aws_access_key_id="test",
-            aws_secret_access_key="test",
             config=Config(retries={"total_max_attempts": 1}),
         )
         with closing(made), server.telling(heard):
@@ -376,6 +383,15 @@ def test_functions_find_it_by_their_environment(here: Scene, product: EmrRuns) -
     assert here.server.environment["EXTENTFLOW_SPARK_JOB_ROLE_ARN"] == JOB_ROLE
 
 
+def test_an_event_path_has_the_stand_ins_settings_and_any_threshold(here: Scene) -> None:
+    around = elsewhere(here.server)
+
+    assert around.items() >= here.server.environment.items()
+    assert "EXTENTFLOW_SPARK_THRESHOLD_BYTES" not in around
+    assert around["EXTENTFLOW_SPARK_ARCHIVE"] is None
+    assert elsewhere() == ELSEWHERE
+
+
 def test_an_application_that_is_unknown_is_a_matter_of_settings(
     here: Scene, product: EmrRuns
 ) -> None:
@@ -397,9 +413,7 @@ def test_one_that_has_stopped_is_worth_another_try(here: Scene, product: EmrRuns
 
 def test_moto_takes_the_same_request() -> None:
     with mock_aws():
-        client = boto3.session.Session(
-            aws_access_key_id="test", aws_secret_access_key="test", region_name="eu-central-1"
-        ).client(cast("Any", "emr-serverless"))
+        client = session().client(cast("Any", "emr-serverless"))
         made = client.create_application(releaseLabel="emr-7.9.0-20250601", type="SPARK")
         application = Application(
             id=made["applicationId"],
