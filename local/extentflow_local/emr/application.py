@@ -11,6 +11,7 @@ A request with a token that was seen before is the run that began then. Every ch
 event; of one run they come in order.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ from extentflow_local.emr import events
 from extentflow_local.emr.description import Refused
 from extentflow_local.errors import LocalStackError
 from extentflow_local.services import ACCOUNT, REGION
+
+log = logging.getLogger(__name__)
 
 RELEASE = "emr-local"
 MINUTE_SECONDS = 60.0
@@ -199,6 +202,7 @@ class Application:
             previous, run.state = run.state, state
             run.details = details[:_LONGEST_DETAILS]
             run.updated = self.clock.wall()
+        log.info("run %s is %s: %s", run.id, state, run.details)
         self._tell(run, previous)
 
     def _tell(self, run: _Run, previous: State | None) -> None:

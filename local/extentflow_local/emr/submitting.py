@@ -43,6 +43,8 @@ EXECUTOR = "spark.executorEnv."
 # A role's credentials are everywhere on EMR; where services are, a machine has to be told. The
 # region is told by the run's properties, or by nobody.
 _GIVEN = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL")
+# JVMs that live for seconds have no use for what is compiled well.
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 _POLL_SECONDS = 0.05
 _NOWHERE = {"AWS_EC2_METADATA_DISABLED": "true"}
 
@@ -81,6 +83,7 @@ class SparkSubmits:
                 master=self.master,
                 conf={
                     **{f"{EXECUTOR}{name}": text for name, text in executors.items()},
+                    "spark.executor.extraJavaOptions": _QUICK,
                     **properties,
                 },
                 environment=self._environment(order, place),
@@ -105,6 +108,7 @@ class SparkSubmits:
             "JAVA_HOME": str(java.resolve().parent.parent),
             "SPARK_CONF_DIR": str(place / "conf"),
             "SPARK_LOCAL_DIRS": str(place / "tmp"),
+            "SPARK_SUBMIT_OPTS": f"{_QUICK} -Djava.io.tmpdir={place / 'tmp'}",
             **self._of_aws(),
             **asked,
         }
