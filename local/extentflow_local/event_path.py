@@ -4,12 +4,14 @@ Owns: what the template says of AWS and MSK and is otherwise here, the receiver'
 of uploads. Refuses to know: what functions do, who uploads, what is shown.
 
     S3 server ──> notifier ──> arrivals queue ──> planner ──> extents queue ──> worker ──> Kafka
-    HTTP ──> receiver ─────────────^
+    HTTP ──> receiver ─────────────^                |
+                                                    └─ StartJobRun ──> stand-in of EMR Serverless
+                                       reconciler <── a run ended ───────────┘
 """
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,9 +20,10 @@ from types import MappingProxyType
 import boto3
 
 from extentflow.arrivals.sources import declared
+from extentflow_local.emr.service import EmrServerless
 from extentflow_local.event_source.delivery import Observe
 from extentflow_local.event_source.deployment import Deployment
-from extentflow_local.event_source.names import Surroundings
+from extentflow_local.event_source.names import NOWHERE, Surroundings
 from extentflow_local.event_source.notifier import Notifier, to_queue
 from extentflow_local.event_source.place import Place
 from extentflow_local.event_source.source import EventSource
@@ -41,8 +44,9 @@ SOURCES = json.dumps(
         {"secret_path": SECRET_PATH},
     ]
 )
+_THRESHOLD = "EXTENTFLOW_SPARK_THRESHOLD_BYTES"
 # What the template says of MSK and of AWS, and is otherwise on a stack of Kafka, S3, DynamoDB, SQS;
-# nothing starts Spark there.
+# nothing starts Spark there, unless something stands for EMR Serverless.
 ELSEWHERE: Mapping[str, None] = MappingProxyType(
     {
         "EXTENTFLOW_KAFKA_SECURITY_PROTOCOL": None,
@@ -53,7 +57,8 @@ ELSEWHERE: Mapping[str, None] = MappingProxyType(
         "EXTENTFLOW_SPARK_JOB_ROLE_ARN": None,
         "EXTENTFLOW_SPARK_ENTRY_POINT": None,
         "EXTENTFLOW_SPARK_ARCHIVE": None,
-        "EXTENTFLOW_SPARK_THRESHOLD_BYTES": None,
+        "EXTENTFLOW_SPARK_TIMEOUT_MINUTES": None,
+        _THRESHOLD: None,
     }
 )
 _QUEUES = ("_QUEUE_URL", "_DLQ_URL")
@@ -66,7 +71,9 @@ class LocalEventPath:
     `prefix` begins the names of everything that the template declares. Functions have `environment`
     over what stack and template say; None takes a variable away. `sources` are declared as for the
     receiver's secret. Without Secrets Manager and EventBridge in the stack there is neither a
-    receiver that lets anybody in nor a bus. `change` is made to what the template deploys.
+    receiver that lets anybody in nor a bus. `emr` runs jobs above the threshold, the template's
+    unless `environment` says otherwise; it has to run, and outlives the path. `change` is made to
+    what the template deploys.
 
     Raises:
         Misconfigured: the sources are not declared well.
@@ -81,6 +88,7 @@ class LocalEventPath:
     sources: str = SOURCES
     processes: int = 2
     http_port: int = 0
+    emr: EmrServerless | None = None
     change: Callable[[Deployment], Deployment] = lambda deployment: deployment
 
     def __post_init__(self) -> None:
@@ -91,6 +99,7 @@ class LocalEventPath:
         """What the template deploys, on this stack."""
         around = Surroundings(
             sqs=self.stack.endpoint("sqs"),
+            application=self.emr.id if self.emr else NOWHERE,
             prefix=self.prefix,
             environment={
                 **self._elsewhere(),
@@ -140,14 +149,16 @@ class LocalEventPath:
         self._declare_sources()
         with (
             EventSource(self.deployment, place, observe=observe) as source,
+            heard_of(self.emr, source),
             self._notifying(buckets, unheard) if uploads else nullcontext(),
         ):
             yield source
 
     def _elsewhere(self) -> dict[str, str | None]:
+        whole = elsewhere(self.emr)
         if "aws" not in self.stack.endpoints():
-            return {**ELSEWHERE}
-        ours = {name: value for name, value in ELSEWHERE.items() if name != _BUS}
+            return whole
+        ours = {name: value for name, value in whole.items() if name != _BUS}
         return {**ours, SECRET_ID: f"{self.prefix}extentflow/sources"}
 
     def _declare_sources(self) -> None:
@@ -185,3 +196,16 @@ class LocalEventPath:
         finally:
             notifier.stop()
             notifier.join()
+
+
+def elsewhere(emr: EmrServerless | None = None) -> dict[str, str | None]:
+    """Return ELSEWHERE; with a stand-in of EMR Serverless what it says, and any threshold."""
+    if emr is None:
+        return {**ELSEWHERE}
+    kept = {name: value for name, value in ELSEWHERE.items() if name != _THRESHOLD}
+    return {**kept, **emr.environment}
+
+
+def heard_of(emr: EmrServerless | None, source: EventSource) -> AbstractContextManager[None]:
+    """Let functions hear of runs, as long as the context lasts."""
+    return nullcontext() if emr is None else emr.telling(source.hear)

@@ -1,4 +1,4 @@
-"""`spark-submit` to a cluster on this machine, with the library in a zip.
+"""`spark-submit` to a cluster on this machine; with the library in a zip, unless it is brought.
 
 Owns: the zip, the command, what executors find in their environment. Refuses to know: what is
 submitted, which cluster that is.
@@ -6,7 +6,7 @@ submitted, which cluster that is.
 
 import subprocess
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -49,26 +49,17 @@ class Submitter:
             if name.startswith("AWS_") or name == "PYTHONPATH"
         }
         conf = {
-            "spark.driver.host": HOST,
-            "spark.driver.bindAddress": HOST,
-            "spark.ui.enabled": "false",
             **{f"spark.executorEnv.{name}": value for name, value in shared.items()},
             **self.conf,
         }
-        process = subprocess.Popen(
-            [
-                str(spark_home() / "bin" / "spark-submit"),
-                *("--master", self.master, "--py-files", str(self.library)),
-                *(word for key, value in conf.items() for word in ("--conf", f"{key}={value}")),
-                *(str(program), *words),
-            ],
-            env={"SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": HOST, **self.environment},
-            stdout=output,
-            stderr=output,
-            text=True,
-            start_new_session=True,
+        return submit(
+            (program, *words),
+            master=self.master,
+            conf=conf,
+            environment=self.environment,
+            output=output,
+            options=("--py-files", str(self.library)),
         )
-        return Submission(process, program)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +83,41 @@ class Submission:
         except psutil.Error:  # another one of them, which has ended meanwhile
             return False
         return str(self.program) in words and not words[0].endswith("java")
+
+
+def submit(
+    command: Sequence[str | Path],
+    *,
+    master: str,
+    conf: Mapping[str, str],
+    environment: Mapping[str, str],
+    output: IO[str] | int,
+    options: Sequence[str] = (),
+    folder: Path | None = None,
+) -> Submission:
+    """Start `spark-submit` with a program and its arguments, in a process group of its own.
+
+    Nobody gets more than `environment` (the driver, in `folder`) and `conf` say, apart from where
+    Spark is. `conf` goes over what a machine of its own needs.
+    """
+    whole = {
+        "spark.driver.host": HOST,
+        "spark.driver.bindAddress": HOST,
+        "spark.ui.enabled": "false",
+        **conf,
+    }
+    process = subprocess.Popen(
+        [
+            str(spark_home() / "bin" / "spark-submit"),
+            *("--master", master, *options),
+            *(word for key, value in whole.items() for word in ("--conf", f"{key}={value}")),
+            *map(str, command),
+        ],
+        cwd=folder,
+        env={"SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": HOST, **environment},
+        stdout=output,
+        stderr=output,
+        text=True,
+        start_new_session=True,
+    )
+    return Submission(process, Path(command[0]))

@@ -28,8 +28,10 @@ from tests.support.synthesis import (
 )
 
 from extentflow.errors import Misconfigured
+from extentflow_local.emr import events
 from extentflow_local.event_path import ELSEWHERE
 from extentflow_local.event_source.names import Surroundings
+from extentflow_local.event_source.patterns import wants
 from extentflow_local.event_source.template import read_document
 
 APPLICATION = "AWS::EMRServerless::Application"
@@ -397,6 +399,32 @@ def test_on_one_machine_the_functions_run_without_spark(templates: Templates) ->
     planner = deployment.functions["planner"].environment
     assert not [name for name in planner if name.startswith("EXTENTFLOW_SPARK_")]
     assert [one.function for one in deployment.schedules] == ["reconciler"]
+
+
+@pytest.mark.parametrize(
+    ("application", "state", "heard"),
+    [
+        *(("00here", state, True) for state in ("SUCCESS", "FAILED", "CANCELLED")),
+        *(("00here", state, False) for state in ("SUBMITTED", "RUNNING", "CANCELLING")),
+        ("00there", "FAILED", False),
+    ],
+)
+def test_on_one_machine_the_reconciler_hears_of_the_ends_of_the_applications_runs(
+    templates: Templates, application: str, state: str, *, heard: bool
+) -> None:
+    around = Surroundings(sqs="http://127.0.0.1:1", application="00here", environment=ELSEWHERE)
+    shown = {
+        "arn": "arn:aws:emr-serverless:us-east-1:000000000000:/applications/0/jobruns/0",
+        **dict.fromkeys(("jobRunId", "releaseLabel", "createdBy"), "x"),
+        **dict.fromkeys(("createdAt", "updatedAt"), 0.0),
+        "applicationId": application,
+        "state": state,
+    }
+
+    (rule,) = read_document(templates("spark").to_json(), around).subscriptions
+
+    assert rule.function == "reconciler"
+    assert wants(rule.pattern, events.changed(shown, None)) is heard
 
 
 # -- without it -----------------------------------------------------------------------------------

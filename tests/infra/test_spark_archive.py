@@ -2,10 +2,8 @@
 
 import hashlib
 import os
-import platform
 import shutil
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 from infra.project import Project
 from layers import wheels
 from layers.spark import recipe
+from tests.support import archive
 
 ROOT = Project().root
 CORE = "layers/core/python/extentflow"
@@ -20,48 +19,36 @@ CORE = "layers/core/python/extentflow"
 
 @pytest.fixture(scope="session")
 def here() -> wheels.Machine:
-    """Return this machine, for which wheels of Amazon Linux work wherever there is glibc."""
-    for machine in wheels.MACHINES:
-        if (platform.system(), platform.machine()) == ("Linux", machine.tag):
-            return machine
-    pytest.skip("the archive's libraries are Linux's")
+    return archive.this_machine()
 
 
 @pytest.fixture(scope="session")
 def interpreter() -> str:
-    """Return a Python of the archive's version."""
-    if f"{sys.version_info.major}.{sys.version_info.minor}" == recipe.PYTHON:
-        return sys.executable
-    found = shutil.which(f"python{recipe.PYTHON}")
-    return found or pytest.skip(f"there is no python{recipe.PYTHON} on the path")
+    return archive.interpreter()
 
 
 @pytest.fixture(scope="session")
 def unpacked(here: wheels.Machine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder in which this machine's archive is unpacked as Spark does it."""
-    _built(here)
+    archive.built(here)
     folder = tmp_path_factory.mktemp("worker")
     with tarfile.open(ROOT / recipe.archive(here)) as tar:
         tar.extractall(folder / recipe.UNPACKED, filter="data")
     return folder
 
 
-def _built(machine: wheels.Machine) -> recipe.Built:
-    return recipe.built(machine=machine) or recipe.build(machine=machine)
-
-
 # -- what is deployed -----------------------------------------------------------------------------
 
 
 def test_the_archive_fits_packed_and_unpacked() -> None:
-    made = _built(recipe.MACHINE)
+    made = archive.built(recipe.MACHINE)
 
     assert made.packed_bytes == (ROOT / recipe.archive()).stat().st_size
     assert made.packed_bytes < made.unpacked_bytes < 350_000_000
 
 
 def test_the_archive_holds_library_jobs_and_packages_but_no_spark() -> None:
-    _built(recipe.MACHINE)
+    archive.built(recipe.MACHINE)
 
     with tarfile.open(ROOT / recipe.archive()) as tar:
         entries = tar.getmembers()
@@ -79,7 +66,7 @@ def test_the_archive_holds_library_jobs_and_packages_but_no_spark() -> None:
 
 
 def test_the_archives_libraries_are_of_its_machine() -> None:
-    _built(recipe.MACHINE)
+    archive.built(recipe.MACHINE)
     folder = ROOT / recipe.FOLDER / recipe.MACHINE.tag / recipe.PACKAGES
 
     wheels.check(

@@ -31,9 +31,10 @@ from extentflow.model import Job, JobState, ObjectVersion, job_id
 from extentflow.queues import Depth
 from extentflow.queues.sqs import SqsQueue
 from extentflow.settings import WorkerSettings, load, variable
-from extentflow_local.event_path import ELSEWHERE
+from extentflow_local.emr.service import EmrServerless
+from extentflow_local.event_path import elsewhere, heard_of
 from extentflow_local.event_source.deployment import Deployment, Queue
-from extentflow_local.event_source.names import Surroundings
+from extentflow_local.event_source.names import NOWHERE, Surroundings
 from extentflow_local.event_source.place import Place
 from extentflow_local.event_source.source import EventSource
 from extentflow_local.event_source.template import read_template
@@ -91,12 +92,14 @@ class Ground:
         *,
         settings: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
+        emr: EmrServerless | None = None,
         most_hidden_seconds: int = HIDDEN_SECONDS,
     ) -> Iterator["EventPath"]:
         """Run the functions of the deployment that `change` makes of the template's.
 
-        `settings` are worker settings over SHORT. No worker hides a message for more than
-        `most_hidden_seconds`, whatever it asks for; the queues hide as long when they deliver one.
+        `settings` are worker settings over SHORT. Large jobs go to `emr`. No worker hides a message
+        for more than `most_hidden_seconds`, whatever it asks for; the queues hide as long when they
+        deliver one.
         """
         name = f"path-{uuid4().hex[:8]}"
         sqs = boto3.client("sqs", endpoint_url=self.queues.endpoint("sqs"))
@@ -106,11 +109,12 @@ class Ground:
             deployment = self._deployment(
                 name,
                 {
-                    **ELSEWHERE,
+                    **elsewhere(emr),
                     **{variable(key): value for key, value in ours.items()},
                     "AWS_ENDPOINT_URL_SQS": proxy.endpoint,
                     **(environment or {}),
                 },
+                emr.id if emr else NOWHERE,
             )
             for function in ("planner", "worker"):
                 deployment = deployment.with_queue(function, visibility_seconds=most_hidden_seconds)
@@ -125,7 +129,7 @@ class Ground:
                 when=Impatience(sqs, most_hidden_seconds),
                 times=None,
             )
-            with source:
+            with source, heard_of(emr, source):
                 yield path
         s3.close()
         sqs.close()
@@ -137,9 +141,14 @@ class Ground:
             "ledger.endpoint": self.stack.endpoint("dynamodb"),
         }
 
-    def _deployment(self, name: str, environment: Mapping[str, str | None]) -> Deployment:
+    def _deployment(
+        self, name: str, environment: Mapping[str, str | None], application: str
+    ) -> Deployment:
         around = Surroundings(
-            sqs=self.queues.endpoint("sqs"), prefix=f"{name}-", environment=environment
+            sqs=self.queues.endpoint("sqs"),
+            application=application,
+            prefix=f"{name}-",
+            environment=environment,
         )
         return read_template(self.template, around)
 

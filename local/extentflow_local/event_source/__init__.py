@@ -7,6 +7,7 @@ what functions do; where servers run.
     mapping    queue -> function, batches, what is deleted sqs_events
     front      HTTP -> function                            http_events, routes
     schedule   time -> function
+    patterns   event of AWS -> function; whoever stands for the service tells `hear`
     pool       a function's environments                   execution, runtime_api, serving
     source     all of it, from start to stop
 

@@ -18,7 +18,7 @@ _LONGEST = 1_000
 class Delivery:
     """One invocation of `function`; ids of the messages in its batch, and of those that come back.
 
-    Both are empty where HTTP or time made it run.
+    Both are empty where HTTP, time or an event made it run.
     """
 
     function: str

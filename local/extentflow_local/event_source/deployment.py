@@ -75,6 +75,14 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """Events of AWS's default bus make a function run: those that `pattern` wants."""
+
+    function: str
+    pattern: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """HTTP requests make a function run; `key` as in API Gateway, `$default` or `POST /path`."""
 
@@ -91,6 +99,7 @@ class Deployment:
     queues: tuple[Queue, ...]
     mappings: tuple[SourceMapping, ...] = ()
     schedules: tuple[Schedule, ...] = ()
+    subscriptions: tuple[Subscription, ...] = ()
     routes: tuple[Route, ...] = ()
     outputs: Mapping[str, str] = field(default_factory=dict)
 
@@ -103,6 +112,7 @@ class Deployment:
         """Return the functions that something makes run, in the template's order."""
         woken = {one.function for one in self.mappings}
         woken |= {one.function for one in self.schedules} | {one.function for one in self.routes}
+        woken |= {one.function for one in self.subscriptions}
         return [name for name in self.functions if name in woken]
 
     def queue_of(self, function: str) -> Queue:

@@ -21,12 +21,19 @@ class Kind:
     attributes: Mapping[str, str] = field(default_factory=dict)
 
 
+NOWHERE = "nowhere"
+"""The application of EMR Serverless that nothing stands for."""
+
 _QUEUE_URL = "{sqs}/{account}/{name}"
+_APPLICATION = "{application}"
 _TABLE = Kind("TableName", attributes={"Arn": "arn:aws:dynamodb:{region}:{account}:table/{name}"})
 KINDS: Mapping[str, Kind] = {
     "AWS::ApiGatewayV2::Integration": Kind(),
     "AWS::DynamoDB::GlobalTable": _TABLE,
     "AWS::DynamoDB::Table": _TABLE,
+    "AWS::EMRServerless::Application": Kind(
+        "Name", ref=_APPLICATION, attributes={"ApplicationId": _APPLICATION}
+    ),
     "AWS::Events::Rule": Kind(
         "Name", attributes={"Arn": "arn:aws:events:{region}:{account}:rule/{name}"}
     ),
@@ -52,13 +59,15 @@ KINDS: Mapping[str, Kind] = {
 class Surroundings:
     """What a template cannot know about this machine.
 
-    `sqs` is the server's address. `prefix` begins every resource's name, so that several event
-    paths share one server. `values` says what else names stand for, or otherwise than known: a
-    parameter's or resource's name for Ref, `Name.Attribute` for Fn::GetAtt. `environment` is set in
-    every function, over what the template says; None takes a variable away.
+    `sqs` is the server's address, `application` the id of whatever stands for EMR Serverless.
+    `prefix` begins every resource's name, so that several event paths share one server. `values`
+    says what else names stand for, or otherwise than known: a parameter's or resource's name for
+    Ref, `Name.Attribute` for Fn::GetAtt. `environment` is set in every function, over what the
+    template says; None takes a variable away.
     """
 
     sqs: str
+    application: str = NOWHERE
     prefix: str = ""
     region: str = REGION
     account: str = ACCOUNT
@@ -120,6 +129,7 @@ class Names:
         return form.format(
             name=f"{around.prefix}{own}",
             sqs=around.sqs,
+            application=around.application,
             region=around.region,
             account=around.account,
         )

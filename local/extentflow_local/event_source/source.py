@@ -7,9 +7,11 @@ run, what functions do.
     stop: receive and take no more, let what runs end, stop every process
 """
 
+import json
 import logging
+from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import boto3
 from botocore.config import Config
@@ -20,6 +22,7 @@ from extentflow_local.event_source.deployment import Deployment, Schedule, Sourc
 from extentflow_local.event_source.execution import Outcome
 from extentflow_local.event_source.front import Front
 from extentflow_local.event_source.mapping import Poller
+from extentflow_local.event_source.patterns import wants
 from extentflow_local.event_source.place import Place
 from extentflow_local.event_source.pool import Pool
 from extentflow_local.event_source.queues import create_queues
@@ -147,6 +150,16 @@ class EventSource:
     def trigger(self, function: str) -> Outcome:
         """Call a scheduled function now, as its schedule does, and wait for its end."""
         return self._tickers[function].trigger()
+
+    def hear(self, event: Mapping[str, Any]) -> None:
+        """Call the functions whose rules want an event of AWS's, once each, and wait for them.
+
+        Safe from any thread.
+        """
+        for one in self.deployment.subscriptions:
+            if wants(one.pattern, event):
+                outcome = self.invoke(one.function, json.dumps(event).encode())
+                self._observe(Delivery(function=one.function, outcome=outcome))
 
     def pids(self, function: str) -> list[int]:
         """Return a function's processes, those at work first."""

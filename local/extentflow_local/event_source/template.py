@@ -51,6 +51,9 @@ def read_document(template: Mapping[str, Any], around: Surroundings) -> Deployme
             *reading.each("AWS::Events::Rule", lambda one: triggers.rule(one, folders)),
             *reading.each("AWS::Scheduler::Schedule", lambda one: triggers.schedule(one, folders)),
         ),
+        subscriptions=tuple(
+            reading.each("AWS::Events::Rule", lambda one: triggers.subscription(one, folders))
+        ),
         routes=(
             *reading.each(
                 "AWS::ApiGatewayV2::Route", lambda one: triggers.route(one, folders, integrations)

@@ -1,4 +1,4 @@
-"""What makes functions run, read from resources: queues, time, HTTP.
+"""What makes functions run, read from resources: queues, time, events, HTTP.
 
 Owns: each of these types of resource. Refuses to know: functions; `folders` gives the folder of a
 function's name or ARN. What belongs to a function that is not there is None.
@@ -8,7 +8,14 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from extentflow_local.event_source.deployment import Route, Schedule, SourceMapping, TimeSource
+from extentflow_local.event_source import patterns
+from extentflow_local.event_source.deployment import (
+    Route,
+    Schedule,
+    SourceMapping,
+    Subscription,
+    TimeSource,
+)
 from extentflow_local.event_source.intrinsics import Unresolved
 from extentflow_local.event_source.resources import Resource
 
@@ -50,6 +57,20 @@ def rule(resource: Resource, folders: Folders) -> Schedule | None:
     return None
 
 
+def subscription(resource: Resource, folders: Folders) -> Subscription | None:
+    """Read an AWS::Events::Rule with a pattern."""
+    if resource.given.get("EventPattern") is None or resource.value("State") == "DISABLED":
+        return None
+    targets = resource.given.get("Targets") or ()
+    functions = (_function(resource, target, folders) for target in targets)
+    function = next((one for one in functions if one is not None), None)
+    if function is None:
+        return None
+    pattern = resource.value("EventPattern")
+    patterns.check(pattern)
+    return Subscription(function=function, pattern=pattern)
+
+
 def schedule(resource: Resource, folders: Folders) -> Schedule | None:
     """Read an AWS::Scheduler::Schedule with a rate."""
     return _every(resource, folders, resource.value("Target") or {}, "aws.scheduler")
@@ -78,6 +99,13 @@ def url(resource: Resource, folders: Folders) -> Route | None:
     if function is None:
         return None
     return Route(function=function, key="$default", front="function-url")
+
+
+def _function(resource: Resource, target: Mapping[str, Any], folders: Folders) -> str | None:
+    try:
+        return folders.get(resource.names.value(target.get("Arn")))
+    except Unresolved:  # nothing that is there
+        return None
 
 
 def _every(

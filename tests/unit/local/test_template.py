@@ -16,6 +16,7 @@ from extentflow_local.event_source.deployment import (
     Route,
     Schedule,
     SourceMapping,
+    Subscription,
 )
 from extentflow_local.event_source.names import Surroundings
 from extentflow_local.event_source.template import read_document
@@ -90,6 +91,40 @@ def test_what_makes_functions_run() -> None:
     assert deployment.routes == (Route(function="echo", key="$default", front="http-api"),)
     assert deployment.run_here() == ["toy", "echo", "tick"]
     assert deployment.outputs == {"ToysQueueUrl": deployment.queue_of("toy").url}
+
+
+def heard(template: Template, target: object) -> None:
+    """Let the toys hear of an application's runs."""
+    template["Resources"]["Application"] = {"Type": "AWS::EMRServerless::Application"}
+    template["Resources"]["RunEnded"] = {
+        "Type": "AWS::Events::Rule",
+        "Properties": {
+            "EventPattern": {
+                "source": ["aws.emr-serverless"],
+                "detail": {"applicationId": [{"Fn::GetAtt": ["Application", "ApplicationId"]}]},
+            },
+            "Targets": [{"Arn": {"Fn::GetAtt": ["Bus", "Arn"]}}, {"Arn": target}],
+        },
+    }
+
+
+def test_events_make_functions_run(template: Template) -> None:
+    heard(template, {"Fn::GetAtt": ["EchoFunction8C742FB9", "Arn"]})
+
+    deployment = read_document(template, replace(AROUND, application="00here"))
+
+    assert deployment.subscriptions == (
+        Subscription(
+            function="echo",
+            pattern={"source": ["aws.emr-serverless"], "detail": {"applicationId": ["00here"]}},
+        ),
+    )
+
+
+def test_events_that_go_elsewhere_are_not_ours(template: Template) -> None:
+    heard(template, {"Fn::GetAtt": ["ToysQueueC4D3E9A9", "Arn"]})
+
+    assert read_document(template, AROUND).subscriptions == ()
 
 
 def test_a_prefix_begins_every_name() -> None:

@@ -1,0 +1,107 @@
+"""The stand-in of EMR Serverless, from start to stop, and what functions have to know of it.
+
+Owns: putting it together, where the code of runs is uploaded, its names. Refuses to know: states,
+HTTP, Spark.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from uuid import uuid4
+
+from extentflow.settings import variable
+from extentflow_local.emr.application import MINUTE_SECONDS, Application, Begin, Listener
+from extentflow_local.emr.front import Front
+from extentflow_local.emr.submitting import s3_client
+from extentflow_local.services import ACCOUNT
+
+JOB_ROLE = f"arn:aws:iam::{ACCOUNT}:role/extentflow-spark-jobs"
+ENDPOINT = "AWS_ENDPOINT_URL_EMR_SERVERLESS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """What runs are begun with: files, uploaded to a bucket of `environment`'s S3 server."""
+
+    entry_point: Path
+    archive: Path
+    environment: Mapping[str, str]
+
+    def upload(self, bucket: str) -> None:
+        """Make the bucket, and put both there."""
+        client = s3_client(self.environment)
+        client.create_bucket(Bucket=bucket)
+        for file in (self.entry_point, self.archive):
+            client.upload_file(str(file), bucket, file.name)
+        client.close()
+
+
+class EmrServerless:
+    """One application that answers on a port of 127.0.0.1; as a context manager it is stopped.
+
+    `begin` begins its runs: `submitting.SparkSubmits`, or a test's own.
+    """
+
+    def __init__(
+        self, begin: Begin, code: Code | None = None, *, minute_seconds: float = MINUTE_SECONDS
+    ) -> None:
+        self.id = f"00{uuid4().hex[:14]}"
+        self._application = Application(self.id, begin, minute_seconds)
+        self._code = code
+        self._front = Front(self._application)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return self._front.url
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What who starts runs has to know, as variables; the threshold is somebody else's."""
+        found = {
+            variable("spark.application.id"): self.id,
+            variable("spark.job.role.arn"): JOB_ROLE,
+            ENDPOINT: self.url,
+        }
+        if self._code is not None:
+            where = f"s3://{self._bucket}"
+            found[variable("spark.entry.point")] = f"{where}/{self._code.entry_point.name}"
+            found[variable("spark.archive")] = f"{where}/{self._code.archive.name}"
+        return found
+
+    def start(self) -> None:
+        """Upload the code, and begin to answer."""
+        if self._code is not None:
+            self._code.upload(self._bucket)
+        self._front.start()
+
+    def telling(self, listener: Listener) -> AbstractContextManager[None]:
+        """Tell a listener of every run that changes its state: EventBridge's event, in order.
+
+        It is called on the run's thread, which waits for it.
+        """
+        return self._application.telling(listener)
+
+    def stop(self) -> None:
+        """Answer nothing more, and end what runs."""
+        self._front.stop()
+        self._application.stop()
+
+    @property
+    def _bucket(self) -> str:
+        return f"runs-{self.id}"
