@@ -6,7 +6,9 @@ request's properties on a standalone master with two workers. The deployed rule 
 
 import json
 import signal
+import subprocess
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,10 +21,11 @@ import pytest
 from layers.spark import recipe
 from tests.integration.faultproxy import Delay, FaultProxy, Hold, Reset
 from tests.support import archive
-from tests.support.delivery import eventually, joined, numbered_lines
+from tests.support.delivery import PROGRAM, eventually, joined, numbered_lines
 from tests.support.eventpath import PATIENCE_SECONDS, Ending, EventPath, Feed, Ground
 from tests.support.submitting import ROOT
 
+from extentflow.cli import STOPPED
 from extentflow.model import JobState
 from extentflow_local.emr.application import Order
 from extentflow_local.emr.service import ENDPOINT, Code, EmrServerless
@@ -218,3 +221,77 @@ def test_a_smaller_object_starts_no_run(scene: Scene) -> None:
 
     assert feed.ending(few) == Ending(records=len(few))
     assert len(scene.begins.begun) == begun
+
+
+# -- what people ask for --------------------------------------------------------------------------
+
+PARTS = [LINES[number::3] for number in range(3)]
+
+
+def asked(scene: Scene, feed: Feed, *words: str) -> "subprocess.Popen[str]":
+    """Start a command with the settings of the functions."""
+    environment = {
+        **feed.delivery.environment,
+        "AWS_ENDPOINT_URL_SQS": scene.path.ground.queues.endpoint("sqs"),
+        ENDPOINT: scene.way.endpoint,
+    }
+    process = subprocess.Popen(
+        [str(PROGRAM), *words, "--connector", feed.delivery.connector_name, "--json"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    feed.delivery.started.append(process)
+    return process
+
+
+def said(process: "subprocess.Popen[str]") -> tuple[int, Any, str]:
+    """Wait for a command's end; return its code, its JSON, its messages."""
+    output, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    return process.returncode, json.loads(output or "null"), errors
+
+
+def test_a_backfill_is_one_run_for_all_below_a_prefix(scene: Scene) -> None:
+    feed = scene.path.feed()
+    uploads = [feed.put(f"part-{n}.txt", joined(part)) for n, part in enumerate(PARTS)]
+    seen, begun = len(scene.path.seen.deliveries), len(scene.begins.begun)
+
+    code, told, errors = said(asked(scene, feed, "submit", "--engine", "spark"))
+    run = run_of(scene, begun)
+    for upload in uploads:
+        feed.await_state(upload, JobState.DONE)
+    heard = scene.heard(run.place.name)
+
+    assert (code, told["submitted"]) == (0, 3), errors
+    assert answer(heard)["messages_resent"] == 0
+    assert feed.ending(LINES) == Ending(records=len(LINES), jobs=Counter(DONE=3))
+    assert {one.function for one in scene.path.seen.deliveries[seen:]} == {"planner", "reconciler"}
+    assert len(scene.begins.begun) == begun + 1
+
+
+def test_a_run_from_a_shell_is_cancelled_with_it_and_the_next_one_delivers_the_rest(
+    scene: Scene, s3_proxy: FaultProxy
+) -> None:
+    feed = scene.path.feed(aws_s3_endpoint=s3_proxy.endpoint, extent_bytes="32KiB")
+    uploads = [feed.put(f"part-{n}.txt", joined(part)) for n, part in enumerate(PARTS)]
+    s3_proxy.inject(Delay(0.5), when=lambda request: request.method == "GET", times=None)
+    begun = len(scene.begins.begun)
+
+    first = asked(scene, feed, "run", "--engine", "emr")
+    run = run_of(scene, begun)
+    patiently("extents are under way", lambda: under_way(feed))
+    first.send_signal(signal.SIGINT)
+    code, _, notes = said(first)
+    heard = scene.heard(run.place.name)
+    s3_proxy.clear()
+    again, told, errors = said(asked(scene, feed, "run", "--engine", "emr"))
+
+    assert code == STOPPED, notes
+    assert f"run {run.place.name} is cancelled" in notes
+    assert answer(heard)["messages_resent"] == 0  # whoever cancelled it resumes it
+    assert (again, told["ok"], told["engine"]) == (0, True, "emr"), errors
+    assert 0 < told["records_this_run"] < len(LINES)
+    assert [feed.await_state(one, JobState.DONE).state for one in uploads] == ["DONE"] * 3
+    assert feed.ending(LINES) == Ending(records=len(LINES), jobs=Counter(DONE=3))
+    assert len(scene.begins.begun) == begun + 2

@@ -24,7 +24,12 @@ from extentflow_local.emr.double import IdleRuns
 from extentflow_local.emr.service import ENDPOINT, JOB_ROLE, EmrServerless
 from extentflow_local.event_path import ELSEWHERE, elsewhere
 
-RUN = Run(job="0123abcd", number=1, arguments=("--connector", "orders", "s3://shop/in/a b.parquet"))
+RUN = Run(
+    subject="0123abcd",
+    number=1,
+    arguments=("--connector", "orders", "s3://shop/in/a b.parquet"),
+    timeout_minutes=720,
+)
 PATIENCE_SECONDS = 30
 ENDS = ("SUCCESS", "FAILED", "CANCELLED")
 Json = dict[str, Any]
