@@ -172,6 +172,35 @@ def test_once_delivers_what_waits_and_ends(
     assert {job.state for job in queued.jobs()} == {"DONE"}
 
 
+@pytest.mark.parametrize("work", ["queue", "listing"])
+def test_once_ends_although_objects_keep_arriving(
+    spark: SparkSession, queued: Delivery, tmp_path: Path, work: str
+) -> None:
+    arrive = queued.arrive if work == "queue" else queued.put
+    arrive("lines.txt", joined(LINES))
+    over = threading.Event()
+
+    def keep_arriving() -> None:
+        number = 0
+        while not over.wait(0.1):
+            arrive(f"more-{number}.txt", joined(OTHERS[:10]))
+            number += 1
+
+    arriving = threading.Thread(target=keep_arriving, daemon=True)
+    with Running(spark, queued, tmp_path, every_seconds=None, options={"work": work}) as running:
+        arriving.start()
+        try:
+            running.join()
+        finally:
+            over.set()
+            arriving.join()
+
+    assert running.error is None
+    first = next(job for job in queued.jobs() if job.version.key.endswith("lines.txt"))
+    assert first.state is JobState.DONE
+    assert set(LINES) <= set(queued.values())
+
+
 def test_a_deleted_checkpoint_loses_and_doubles_nothing(
     spark: SparkSession, queued: Delivery, tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ from extentflow.spark.looks import (
     Standings,
 )
 from extentflow.spark.options import StreamOptions
+from extentflow.spark.standing import LISTING_SECONDS
 from extentflow.spark.stopping import ask_to_stop
 from extentflow.testing.queues import MemoryQueue
 
@@ -104,6 +105,25 @@ def test_a_new_offset_says_how_much_there_is(site: MemorySite, messages: MemoryQ
 
     assert {**found, "look": 0} == {"look": 0, "waiting": 3, "hidden": 2, "delayed": 0}
     assert {**listed, "look": 0} == {"look": 0, "waiting": 3}
+
+
+def test_a_listing_that_takes_longer_than_a_look_may_is_told(
+    site: MemorySite,
+) -> None:
+    for number in range(2):
+        site.put(f"c/{number}.txt")
+    site.memory.on_call = lambda name: site.ticker.sleep(
+        LISTING_SECONDS + 1 if name == "known" else 0
+    )
+    looks = listing(site)
+
+    first = looks.latest()
+    assert {**first, "look": 0} == {"look": 0, "waiting": 0, "listing": 1}
+    assert dealt(looks) == []
+    site.memory.on_call = lambda _name: None
+    site.ticker.sleep(LOOK_SECONDS)
+
+    assert {**looks.latest(), "look": 0} == {"look": 0, "waiting": 2}
 
 
 def test_what_is_all_in_other_hands_is_no_work(site: MemorySite, messages: MemoryQueue) -> None:

@@ -42,7 +42,7 @@ Every = Annotated[
     float, typer.Option("--every", min=0, help="Seconds from one trigger's begin to the next's.")
 ]
 Once = Annotated[
-    bool, typer.Option("--once", help="Deliver what is waiting, then end (trigger availableNow).")
+    bool, typer.Option("--once", help="Deliver what is waiting when it begins, then end.")
 ]
 Most = Annotated[
     int | None, typer.Option("--max-extents-per-trigger", min=1, help="Default: 1024.")

@@ -188,7 +188,9 @@ class ListingLooks(Looks):
             self._prepared = True
         self._found = self._standing.look()
         waiting = sum(len(one.extents) for one in self._found)
-        return {"waiting": waiting} if waiting else None
+        # A trigger without tasks, that whoever waits for the end of a listing hears of it.
+        listing = {"listing": 1} if self._standing.listing else {}
+        return {"waiting": waiting, **listing} if waiting or listing else None
 
     def partitions(self) -> Sequence[InputPartition]:
         """See `Looks.partitions`."""

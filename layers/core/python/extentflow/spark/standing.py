@@ -77,6 +77,12 @@ class Standing:
         self._admission = cache(partial(open_admission, site))
         self._left: dict[str, _Left] = {}  # by connector
         self._list_at = float("-inf")
+        self._late = False
+
+    @property
+    def listing(self) -> bool:
+        """Whether the last look did not get to see all objects; the next one goes on."""
+        return self._late
 
     def look(self) -> list[Found]:
         """Return what there is to do.
@@ -125,7 +131,8 @@ class Standing:
 
         for name in names:
             tried(f"listing for connector {name}", partial(self._list, name, late))
-        if not late():
+        self._late = late()
+        if not self._late:
             self._list_at = monotonic() + self._rest_seconds
 
     def _list(self, name: str, late: Callable[[], bool]) -> Report:
