@@ -66,9 +66,16 @@ def test_a_table_keeps_what_looks_like_markup(capsys: pytest.CaptureFixture[str]
 
 
 def test_a_long_cell_is_folded_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    output.print_table(("object",), [("k" * 1_000,)])
+    output.print_table(("object",), [("k" * 10_000,)])
 
-    assert capsys.readouterr().out.count("k") == 1_000
+    assert capsys.readouterr().out.count("k") == 10_000
+
+
+def test_what_is_piped_has_a_row_per_line(capsys: pytest.CaptureFixture[str]) -> None:
+    key = "s3://bucket/" + "a key of many words " * 50  # as long as S3 lets it be
+    output.print_table(("object", "state"), [(key, JobState.DONE)])
+
+    assert sum(1 for line in capsys.readouterr().out.splitlines() if line.strip()) == 3
 
 
 def test_programs_get_one_json_document(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from typer import rich_utils
 
 STATE_STYLES = {
     "DONE": "green",
@@ -31,7 +32,9 @@ STATE_STYLES = {
     "problem": "red",
 }
 
-PIPE_COLUMNS = 200
+# Programs and files have no width: rows stay whole. Help has frames as wide as all there is.
+PIPE_COLUMNS = 4_000
+HELP_COLUMNS = 160
 WHOLE = frozenset({"job"})  # what people copy
 
 OURS = "extentflow"
@@ -47,6 +50,12 @@ def show_everything() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def widen_help() -> None:
+    """Let help that nobody reads on a terminal cut no name of an option."""
+    if not sys.stdout.isatty() and rich_utils.MAX_WIDTH is None:
+        rich_utils.MAX_WIDTH = HELP_COLUMNS
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401 - whatever JSON can say
