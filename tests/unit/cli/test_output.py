@@ -111,13 +111,14 @@ def said(*, debug: bool) -> list[str]:
         logging.getLogger("extentflow.runner").warning("trying again")
         logging.getLogger("extentflow.runner").debug("details")
         logging.getLogger("extentflow.kafka").critical("FAIL [thrd:main]: connection refused")
+        logging.getLogger("py4j.java_gateway").error("There was an exception while executing")
         logging.getLogger("urllib3").warning("pool is full")
         logging.getLogger("botocore").error("something broke")
         logging.getLogger("botocore").debug("headers")
     return stream.getvalue().splitlines()
 
 
-def test_people_see_our_warnings_and_none_of_the_kafka_clients() -> None:
+def test_people_see_our_warnings_and_none_of_the_clients_of_kafka_and_spark() -> None:
     assert said(debug=False) == ["warning: trying again", "error: something broke"]
 
 
@@ -126,6 +127,7 @@ def test_debugging_shows_the_kafka_clients_lines_too() -> None:
         "WARNING extentflow.runner: trying again",
         "DEBUG extentflow.runner: details",
         "CRITICAL extentflow.kafka: FAIL [thrd:main]: connection refused",
+        "ERROR py4j.java_gateway: There was an exception while executing",
         "WARNING urllib3: pool is full",
         "ERROR botocore: something broke",
     ]

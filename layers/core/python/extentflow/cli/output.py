@@ -38,8 +38,8 @@ HELP_COLUMNS = 160
 WHOLE = frozenset({"job"})  # what people copy
 
 OURS = "extentflow"
-# What the client tells of passing troubles; what they come to is in our own messages.
-CLIENT_LOG = "extentflow.kafka"
+# What clients tell of troubles, Spark's with traces; what they come to is in our own messages.
+CLIENT_LOGS = ("extentflow.kafka", "py4j")
 
 out = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)
 err = Console(stderr=True, soft_wrap=True)
@@ -118,7 +118,7 @@ def _is_below(record: logging.LogRecord, name: str) -> bool:
 
 
 def _concerns_people(record: logging.LogRecord) -> bool:
-    if _is_below(record, CLIENT_LOG):
+    if any(_is_below(record, name) for name in CLIENT_LOGS):
         return False
     return _is_below(record, OURS) or record.levelno >= logging.ERROR
 

@@ -273,7 +273,7 @@ def _translated(exc: Exception) -> ExtentflowError:
         kind, message = found[-1]
         permanent = kind in {cls.__name__ for cls in Permanent.__subclasses__()}
         return Permanent(message) if permanent else SparkRunFailed(message)
-    return SparkRunFailed(f"Spark gave up: {_told(text) or repr(exc)}")
+    return SparkRunFailed(f"Spark gave up: {told(text) or repr(exc)}")
 
 
 def _cause(exc: Exception) -> str:
@@ -282,7 +282,7 @@ def _cause(exc: Exception) -> str:
     return (java or str(exc)).strip().partition("\n")[0] or type(exc).__name__
 
 
-def _told(text: str) -> str:
+def told(text: str) -> str:
     """Return the line that says most: the last one of a Python trace, else Spark's own reason."""
     _, _, trace = text.partition(TRACE)
     python = [line for line in trace.partition("\n\tat ")[0].splitlines() if line.strip()]

@@ -233,7 +233,8 @@ def _read(
     names = table.names()
     ours = {name: text for name, text in given.items() if name in names}
     rest = {name: text for name, text in given.items() if name not in (*names, *PATHS)}
-    reading = table.read(ours, labels={name: f"option {name}" for name in names} | (labels or {}))
+    usual = {name: f"option {name}" for name in names}
+    reading = table.read(ours, labels={**usual, **(labels or {})})
     problems = list(reading.problems)
     addresses: tuple[str, ...] = ()
     settings = None

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
@@ -164,6 +164,12 @@ class Service:
             log.warning("workers are stopped without asking them: %s", exc)
 
     def _start(self) -> StreamingQuery:
+        try:
+            return self._started()
+        except (PySparkException, Py4JError) as exc:
+            raise QueryFailed(_cause(str(exc))) from exc
+
+    def _started(self) -> StreamingQuery:
         terms = self._terms
         receipts = self._spark.readStream.format("extentflow").options(
             **terms.options, run=terms.run
@@ -199,7 +205,7 @@ class Service:
                     ended, listing = ended + found.extents, found.listing
                     tell(found)
             if not self._stopping.is_set() and (failure := query.exception()) is not None:
-                raise QueryFailed(_cause(failure)) from failure
+                raise QueryFailed(_cause(str(failure))) from failure
         except (Py4JError, OSError) as exc:
             if not self._stopping.is_set():
                 raise QueryFailed(f"the driver's JVM is gone: {exc}") from exc
@@ -263,8 +269,11 @@ def _triggers(query: StreamingQuery, last: int) -> Iterator[Triggered]:
         )
 
 
-def _cause(exc: StreamingQueryException) -> str:
-    """Return the line of a failed query that says most."""
-    python = re.findall(r"(?:extentflow|pyspark)\.errors\.[\w.]+: (.+)", str(exc))
-    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
-    return str(python[-1]) if python else (lines[0] if lines else repr(exc))
+def _cause(text: str) -> str:
+    """Return what says most of a report of Spark's: our own error, Python's, its first line."""
+    text = re.sub(r"\s*SQLSTATE: \w+", "", text.partition("\n=== Streaming Query ===")[0])
+    ours = re.findall(r"(?:extentflow|pyspark)\.errors\.[\w.]+: (.+)", text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next(
+        iter([*ours[-1:], *filter(None, [engine.told(text)]), *lines]), "no reason is given"
+    )
