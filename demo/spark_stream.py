@@ -105,7 +105,7 @@ def _query(path: EventPath, cluster: SparkCluster, work: Path) -> Iterator[Query
     environment = {
         **path.rig.environment,
         "PYSPARK_PYTHON": sys.executable,
-        # What a lost machine held is seen again after three leases: for a demo, half a minute.
+        # What a lost machine held is seen again after two leases: for a demo, twenty seconds.
         "EXTENTFLOW_LEASE_SECONDS": "10",
     }
     submitter = Submitter(

@@ -36,8 +36,13 @@ from extentflow.wiring.announcing import (
 from extentflow.wiring.site import Site
 from extentflow.wiring.worker import work_of
 
-HIDDEN_LEASES = 3
-"""A message of the dead is seen again when the next owner of their slot is about to be."""
+HIDDEN_LEASES = 2
+"""How long a message is hidden from its last renewal on: until somebody may take its extent over.
+
+Keepers renew lease and message every third of a lease, commits the lease alone in between. So the
+lease of the dead and its grace, a quarter at most, are over after 19/12 of a lease. A message that
+is seen earlier finds its extent busy and comes back: the ledger decides, whatever is hidden.
+"""
 QUEUES = ("arrivals_queue_url", "arrivals_dlq_url", "extents_queue_url", "extents_dlq_url")
 # What a run has no use for, and its role no right to.
 NOT_FOR_RUNS = ("spark.", "arrivals.", "extents.", "receiver.")
