@@ -43,7 +43,9 @@ class MemorySite(Site):
         self.ticker = Ticker()
         self.clock = self.ticker.clock
         self.memory = MemoryLedger(clock=self.ticker.read)
-        self.cluster = Cluster({TOPIC: 1, JOBS_TOPIC: 1})
+        self.cluster = Cluster({TOPIC: 1})
+        self.news_calls: list[str] = []
+        self.news = MemoryBroker({JOBS_TOPIC: 1}, on_call=self.news_calls.append)
         self.objects = MemoryStore()
         self.reads: ObjectStore = self.objects
         # Where cached properties keep what was made, so that nothing else is.
@@ -57,7 +59,8 @@ class MemorySite(Site):
         return self.reads
 
     def open_news(self) -> Sink:
-        return self.cluster.fence("news", ClientSettings(exactly_once=False)).open()
+        """A sink for job events, at a broker of their own that notes what it is asked."""
+        return self.news.fence("news", ClientSettings(exactly_once=False)).open()
 
     # -- arranging ------------------------------------------------------------------------------
 

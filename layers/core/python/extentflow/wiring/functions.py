@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
+from extentflow.announcements import Announcements
 from extentflow.arrivals import Arrival
 from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.sources import LOCAL_FILE
@@ -147,9 +148,18 @@ def open_admission(site: Site, connector: str) -> Admission:
 
 
 def open_queue_worker(
-    site: Site, owner: str, *, seconds_left: Callable[[], float], margin_seconds: float
+    site: Site,
+    owner: str,
+    *,
+    seconds_left: Callable[[], float],
+    margin_seconds: float,
+    announcements: Announcements | None = None,
 ) -> QueueWorker:
-    """Return a worker for messages: it hands back when fewer than `margin_seconds` are left."""
+    """Return a worker for messages: it hands back when fewer than `margin_seconds` are left.
+
+    `announcements` are somebody's who closes them; None: they live as long as the process.
+    """
+    announce = (announcements or open_announcements(site)).announce_ended
     slots = site.slots(owner)
 
     def late() -> bool:
@@ -166,9 +176,7 @@ def open_queue_worker(
         random=site.random,
         hide_seconds=HIDDEN_LEASES * site.settings.lease_seconds,
         renew_seconds=site.settings.lease_seconds / 3,
-        ended=unless_late(
-            lambda: seconds_left() < ANNOUNCING_SECONDS, open_announcements(site).announce_ended
-        ),
+        ended=unless_late(lambda: seconds_left() < ANNOUNCING_SECONDS, announce),
     )
 
 
