@@ -1,6 +1,8 @@
 """`spark.readStream.format("extentflow")`: a standing query delivers what arrives, exactly once."""
 
+import re
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -36,6 +38,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
+JOB = Path(__file__).parents[2] / "jobs" / "spark_stream.py"
 LINES = numbered_lines("line-", 30_000)
 OTHERS = numbered_lines("other-", 500)
 EVERY_SECONDS = 0.5
@@ -182,7 +185,7 @@ def test_once_ends_although_objects_keep_arriving(
 
     def keep_arriving() -> None:
         number = 0
-        while not over.wait(0.1):
+        while not over.wait(0.5):
             arrive(f"more-{number}.txt", joined(OTHERS[:10]))
             number += 1
 
@@ -429,3 +432,30 @@ def test_functions_and_a_query_share_a_queue(
 
 def states(delivery: Delivery) -> list[str]:
     return sorted(job.state.value for job in delivery.jobs())
+
+
+@pytest.mark.parametrize("master", [(), ("--master", "local[2]")], ids=["ours", "anybody's"])
+def test_a_program_whose_query_fails_says_why_in_one_line(
+    delivery: Delivery, master: tuple[str, ...]
+) -> None:
+    delivery.connector({})
+    delivery.put("lines.txt", joined(OTHERS))
+    words = ("--work", "listing", "--once", "--receipts", "nosuch", *master)
+
+    ended = subprocess.run(
+        [sys.executable, str(JOB), *words],
+        env=delivery.environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    # A driver that is not ours to set up warns of this and that.
+    passing = re.compile(r"WARNING: |Using Spark|Setting default log|To adjust logging|.* WARN ")
+    told = [line for line in ended.stderr.splitlines() if not passing.match(line)]
+    assert ended.returncode == 1
+    assert len(told) == 1
+    assert told[0].startswith(
+        "error: [DATA_SOURCE_NOT_FOUND] Failed to find the data source: nosuch"
+    )

@@ -44,6 +44,7 @@ SUBMITTED = "PYSPARK_GATEWAY_PORT"
 HAND_BACK_SECONDS = 2.5
 POLL_SECONDS = 0.1
 WATCH_SECONDS = 0.5
+JAVA_CLASS = re.compile(r"^:?\s*(?:[a-z]\w*\.)+[\w$]+(?:Exception|Error): ")
 
 
 class QueryFailed(Retryable):
@@ -103,6 +104,7 @@ def session(master: str | None, cores: int | None) -> Iterator[SparkSession]:
         context = engine.local_context(cores or os.cpu_count() or 1)
     else:
         context = engine.context(master, {})
+        engine.quiet(context)
     found = SparkSession(context)
     try:
         yield found
@@ -270,10 +272,10 @@ def _triggers(query: StreamingQuery, last: int) -> Iterator[Triggered]:
 
 
 def _cause(text: str) -> str:
-    """Return what says most of a report of Spark's: our own error, Python's, its first line."""
+    """Return what says most of a report: our own error, Python's, Java's, else its first line."""
     text = re.sub(r"\s*SQLSTATE: \w+", "", text.partition("\n=== Streaming Query ===")[0])
     ours = re.findall(r"(?:extentflow|pyspark)\.errors\.[\w.]+: (.+)", text)
+    java = re.findall(r"^: (.+)", text, re.MULTILINE)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return next(
-        iter([*ours[-1:], *filter(None, [engine.told(text)]), *lines]), "no reason is given"
-    )
+    told = next(filter(None, [*ours[-1:], engine.told(text), *java[:1], *lines]), "")
+    return JAVA_CLASS.sub("", told) or "no reason is given"
