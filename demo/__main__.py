@@ -4,20 +4,16 @@ import argparse
 import json
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from demo import tpch
-from demo.rig import CommandError, Rig
+from demo.frame import ROOT, console, ended
+from demo.rig import Rig
 from demo.verify import Verdict, verify
-from extentflow.errors import ExtentflowError
 
-ROOT = Path.cwd()
 BUCKET = "demo"
-console = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
 
 
 def main() -> int:
@@ -129,8 +125,4 @@ def _show(results: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except (ExtentflowError, CommandError) as exc:
-        console.print(f"[red]{exc}[/red]")
-        sys.exit(1)
+    sys.exit(ended("demo", main))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 
-from demo.rig import CommandError, Rig
+from demo.rig import CommandError, Rig, bring_up
 from extentflow.model import ObjectVersion, job_id
 from extentflow_local.event_path import LocalEventPath
 from extentflow_local.event_source import uploads as announcing
@@ -138,30 +138,30 @@ def event_path(
     """
     work = root / "var" / "demo" / "events"
     stack = Stack(root, services=SERVICES, notify=notify)
-    began = stack.up()
-    local = LocalEventPath(
-        stack=stack,
-        project=Project(PROJECT),
-        template=synthesise(work / "cdk.out"),
-        directory=work / run,
-        prefix=f"events-{run}-",
-        environment=around,
-        processes=PROCESSES,
-        change=lambda found: found if workers else found.without_mapping("worker"),
-    )
-    rig = Rig(root, {**os.environ, **stack.environment(), **around, **local.settings})
-    rig.extentflow("init", quiet=True)
-    notify(f"the functions write their logs to {local.directory.relative_to(root)}")
-    session = boto3.session.Session(
-        aws_access_key_id=rig.environment["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=rig.environment["AWS_SECRET_ACCESS_KEY"],
-        region_name=rig.environment["AWS_REGION"],
-    )
-    s3 = session.client("s3", endpoint_url=rig.s3_endpoint)
-    sqs = session.client("sqs", endpoint_url=stack.endpoint("sqs"))
-    bucket = f"events-{run}"
-    s3.create_bucket(Bucket=bucket)
+    began = bring_up(stack)
     try:
+        local = LocalEventPath(
+            stack=stack,
+            project=Project(PROJECT),
+            template=synthesise(work / "cdk.out"),
+            directory=work / run,
+            prefix=f"events-{run}-",
+            environment=around,
+            processes=PROCESSES,
+            change=lambda found: found if workers else found.without_mapping("worker"),
+        )
+        rig = Rig(root, {**os.environ, **stack.environment(), **around, **local.settings})
+        rig.extentflow("init", quiet=True)
+        notify(f"the functions write their logs to {local.directory.relative_to(root)}")
+        session = boto3.session.Session(
+            aws_access_key_id=rig.environment["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=rig.environment["AWS_SECRET_ACCESS_KEY"],
+            region_name=rig.environment["AWS_REGION"],
+        )
+        s3 = session.client("s3", endpoint_url=rig.s3_endpoint)
+        sqs = session.client("sqs", endpoint_url=stack.endpoint("sqs"))
+        bucket = f"events-{run}"
+        s3.create_bucket(Bucket=bucket)
         with local.run(uploads=uploads, buckets=[bucket]):
             yield EventPath(rig, local.deployment, bucket, s3, sqs)
     finally:

@@ -3,73 +3,32 @@
 Owns: the story that is told, its summary. Refuses to know: how anything in it is done.
 """
 
-import argparse
-import json
 import sys
-import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from demo.eventpath import EventPath, Upload, await_that, event_path
-from demo.eventrows import (
-    Found,
-    Watcher,
-    as_csv,
-    as_gzip,
-    as_half_a_gzip,
-    as_json_lines,
-    compare,
-)
+from demo.eventrows import Watcher, as_csv, as_gzip, as_half_a_gzip, as_json_lines, compare
 from demo.feeds import Feed, Numbers
-from demo.rig import CommandError
-from extentflow.errors import ExtentflowError
-from extentflow_local.errors import LocalStackError
+from demo.frame import ROOT, Demo, Told, console, ended, show_topics
 
-ROOT = Path.cwd()
 OBJECTS = 20
 ROWS = 5_000
 ENDED = ("DONE", "FAILED", "SUPERSEDED", "CANCELLED")
-console = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
 
 
-def main() -> int:
-    """Run the demo; 0 only when every row arrived once and no dead letter is left."""
-    scale = _arguments().scale
-    started = time.monotonic()
-    run = time.strftime("%Y%m%d-%H%M%S")
+def _tell(run: str, objects: int) -> Told:
     console.rule("stack, template, functions")
     with event_path(ROOT, run, console.print, uploads=True) as path:
         feeds = _feeds(path, run)
-        summary = _tell(path, feeds, Numbers(ROWS), max(2, round(OBJECTS * scale)))
+        summary = _story(path, feeds, Numbers(ROWS), objects)
         console.rule("reading the topics back with read_committed")
         found = [
             compare(path.rig.kafka, one.name, one.expected, one.tolerated) for one in feeds.values()
         ]
-    summary |= {
-        "records": sum(one.records for one in found),
-        "duplicates": sum(one.duplicates for one in found),
-        "missing": sum(one.missing for one in found),
-        "foreign": sum(one.foreign for one in found),
-    }
-    file = ROOT / "var" / "demo" / "events.json"
-    file.write_text(json.dumps(summary, indent=2) + "\n")
-    _show(found, summary)
-    ok = not any(summary[name] for name in ("duplicates", "missing", "foreign", "dlq_after_replay"))
-    word = "every record exactly once" if ok else "[red]something is wrong, see above[/red]"
-    seconds = time.monotonic() - started
-    console.print(f"make demo-events: {word}; {seconds:.0f} s; {file.relative_to(ROOT)}")
-    console.print("the stack still runs; `.venv/bin/extentflow down` (or `make clean`) stops it")
-    return 0 if ok else 1
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make demo-events", description=__doc__)
-    parser.add_argument("--scale", type=float, default=1.0, help=f"times {OBJECTS} objects")
-    return parser.parse_args()
+    return Told(summary, found)
 
 
 def _feeds(path: EventPath, run: str) -> dict[str, Feed]:
@@ -86,7 +45,7 @@ def _feeds(path: EventPath, run: str) -> dict[str, Feed]:
     return feeds
 
 
-def _tell(
+def _story(
     path: EventPath, feeds: dict[str, Feed], numbers: Numbers, objects: int
 ) -> dict[str, Any]:
     """Upload, break, mend; return what can be counted on the way."""
@@ -153,21 +112,15 @@ def _mend_object(path: EventPath, feed: Feed, broken: Upload, numbers: Numbers) 
     await_that("all queues are at rest", path.at_rest)
 
 
-def _show(found: list[Found], summary: dict[str, Any]) -> None:
-    topics = Table("topic", "rows expected", "records", "duplicates", "missing")
-    for one in found:
-        counts = (one.expected, one.records, one.duplicates, one.missing)
-        topics.add_row(one.topic, *(f"{count:,}" for count in counts))
-    console.print(topics)
+def _show(told: Told) -> None:
+    show_topics(told.found)
     table = Table("", "", show_header=False)
-    for name, value in summary.items():
+    for name, value in told.summary.items():
         table.add_row(name.replace("_", " "), f"{value:,}")
     console.print(table)
 
 
+DEMO = Demo("demo-events", __doc__, OBJECTS, 2, _tell, _show, dead_letters="dlq_after_replay")
+
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except (ExtentflowError, LocalStackError, CommandError) as exc:
-        console.print(f"[red]{exc}[/red]")
-        sys.exit(1)
+    sys.exit(ended(DEMO.target, DEMO.main))

@@ -36,6 +36,21 @@ class CommandError(Exception):
     """An `extentflow` command ended with another exit code than 0; its errors are on the screen."""
 
 
+def bring_up(stack: Stack, names: Sequence[str] = ()) -> Mapping[str, str]:
+    """Start services as `Stack.up` does; where one of them does not start, none stays behind.
+
+    What ran before goes on running. Raises as `Stack.up`.
+    """
+    ran = set(stack.endpoints())
+    try:
+        return stack.up(names)
+    except BaseException:
+        started = [name for name in stack.endpoints() if name not in ran]
+        if started:
+            stack.down(started)
+        raise
+
+
 @dataclass(frozen=True, slots=True)
 class Rig:
     """A running stack and how to use it. `environment` is what every command gets."""
@@ -47,7 +62,7 @@ class Rig:
     def start(cls, root: Path, notify: Any = print) -> "Rig":  # noqa: ANN401 - print-like
         """Start the local stack below `root` (harmless when it runs) and the ledger's table."""
         stack = Stack(root, notify=notify)
-        stack.up(SERVICES)
+        bring_up(stack, SERVICES)
         rig = cls(root, {**os.environ, **stack.environment()})
         rig.extentflow("init", quiet=True)
         return rig

@@ -6,11 +6,9 @@ Owns: the story that is told, its summary. Refuses to know: how anything in it i
                                                     one of its two machines is lost midway
 """
 
-import argparse
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -19,29 +17,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from demo.eventpath import PROJECT, EventPath, await_that, event_path
-from demo.eventrows import Found, as_csv, as_json_lines, compare
+from demo.eventrows import as_csv, as_json_lines, compare
 from demo.feeds import Feed, Numbers
+from demo.frame import ROOT, Demo, Told, console, ended, show_topics
 from demo.rig import CommandError
-from extentflow.errors import ExtentflowError
 from extentflow.model import JobState
 from extentflow.wiring import Site
-from extentflow_local.errors import LocalStackError
 from extentflow_local.ports import HOST
 from extentflow_local.project import Project
 from extentflow_local.spark_cluster import SparkCluster
 from extentflow_local.spark_submit import Submission, Submitter, library_zip
 
-ROOT = Path.cwd()
 OBJECTS = 24
 ROWS = 200_000
 EXTENT = "2MiB"
 JOB = PROJECT / "jobs" / "spark_stream.py"
 STOP_SECONDS = 60.0
-console = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +67,7 @@ class Query:
         return seconds
 
 
-def main() -> int:
-    """Run the demo; 0 only when every row arrived once."""
-    objects = max(4, round(OBJECTS * _arguments().scale))
-    started = time.monotonic()
-    run = time.strftime("%Y%m%d-%H%M%S")
+def _tell(run: str, objects: int) -> Told:
     work = ROOT / "var" / "demo" / "spark-stream" / run
     work.mkdir(parents=True)
     console.rule("stack, template, planner")
@@ -98,27 +86,7 @@ def main() -> int:
             summary = _Story(path, cluster, query, feeds).tell(objects)
         console.rule("reading the topics back with read_committed")
         found = [compare(path.rig.kafka, one.name, one.expected, []) for one in feeds]
-    summary |= {
-        "records": sum(one.records for one in found),
-        "duplicates": sum(one.duplicates for one in found),
-        "missing": sum(one.missing for one in found),
-        "foreign": sum(one.foreign for one in found),
-    }
-    file = ROOT / "var" / "demo" / "spark-stream.json"
-    file.write_text(json.dumps(summary, indent=2) + "\n")
-    _show(found, summary)
-    ok = not any(summary[name] for name in ("duplicates", "missing", "foreign", "dead_letters"))
-    word = "every record exactly once" if ok else "[red]something is wrong, see above[/red]"
-    seconds = time.monotonic() - started
-    console.print(f"make demo-spark-stream: {word}; {seconds:.0f} s; {file.relative_to(ROOT)}")
-    console.print("the stack still runs; `.venv/bin/extentflow down` (or `make clean`) stops it")
-    return 0 if ok else 1
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make demo-spark-stream", description=__doc__)
-    parser.add_argument("--scale", type=float, default=1.0, help=f"times {OBJECTS} objects")
-    return parser.parse_args()
+    return Told(summary, found)
 
 
 def _upload(feeds: list[Feed], objects: int) -> None:
@@ -137,7 +105,7 @@ def _query(path: EventPath, cluster: SparkCluster, work: Path) -> Iterator[Query
     environment = {
         **path.rig.environment,
         "PYSPARK_PYTHON": sys.executable,
-        # What a lost machine held is seen again after three leases: for a demo, half a minute.
+        # What a lost machine held is seen again after two leases: for a demo, twenty seconds.
         "EXTENTFLOW_LEASE_SECONDS": "10",
     }
     submitter = Submitter(
@@ -211,12 +179,9 @@ class _Story:
         return [one["extents"] for one in self._query.triggers()]
 
 
-def _show(found: list[Found], summary: dict[str, Any]) -> None:
-    table = Table("topic", "rows", "records", "duplicates", "missing")
-    for one in found:
-        counts = (one.expected, one.records, one.duplicates, one.missing)
-        table.add_row(one.topic, *(f"{count:,}" for count in counts))
-    console.print(table)
+def _show(told: Told) -> None:
+    show_topics(told.found)
+    summary = told.summary
     console.print(
         f"{summary['uploaded']} objects, one machine of two killed after "
         f"{summary['done_before_the_kill']}; {summary['triggers']} triggers; stopped within "
@@ -225,10 +190,7 @@ def _show(found: list[Found], summary: dict[str, Any]) -> None:
     )
 
 
+DEMO = Demo("demo-spark-stream", __doc__, OBJECTS, 4, _tell, _show, dead_letters="dead_letters")
+
 if __name__ == "__main__":
-    try:
-        code = main()
-    except (CommandError, ExtentflowError, LocalStackError, subprocess.SubprocessError) as exc:
-        console.print(f"[red]make demo-spark-stream: {exc}[/red]", markup=True, highlight=False)
-        code = 1
-    sys.exit(code)
+    sys.exit(ended(DEMO.target, DEMO.main))

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from extentflow.cli import output
 from extentflow_local.errors import ServiceFailed
 from extentflow_local.serve import queues_of, serve
 from extentflow_local.settings import LocalSettings
@@ -59,7 +60,7 @@ def up(
         "aws": aws_port,
     }
     ports = {name: port for name, port in asked.items() if port is not None}
-    notes = Console(stderr=True, highlight=False)
+    notes = Console(stderr=True, highlight=False, soft_wrap=True)
     stack = _stack(directory, ports, notes)
     outcomes = stack.up(names or ())
     for name, outcome in outcomes.items():
@@ -73,7 +74,7 @@ def up(
 @app.command()
 def down(names: _Names = None, *, directory: _Directory = None, as_json: _Json = False) -> None:
     """Stop what runs; the data stays."""
-    stopped = _stack(directory, {}, Console(stderr=True)).down(names or ())
+    stopped = _stack(directory, {}, Console(stderr=True, soft_wrap=True)).down(names or ())
     if as_json:
         typer.echo(json.dumps({"stopped": stopped}))
     else:
@@ -90,7 +91,7 @@ def show(
     ] = False,
 ) -> None:
     """Show what runs where, with the variables to paste."""
-    stack = _stack(directory, {}, Console(stderr=True))
+    stack = _stack(directory, {}, Console(stderr=True, soft_wrap=True))
     if as_json:
         _print_json(stack)
     elif env:
@@ -98,7 +99,7 @@ def show(
             raise ServiceFailed(_nothing_runs(directory))
         _print_environment(stack)
     else:
-        Console(highlight=False).print(_table(stack))
+        output.out.print(_table(stack), highlight=False)
         _print_environment(stack)
 
 

@@ -77,7 +77,7 @@ def serve(
     as_json: _Json = False,
 ) -> None:
     """Run the functions on this machine: uploads and posted notifications become records."""
-    notes = Console(stderr=True, highlight=False, markup=False)
+    notes = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     settings = LocalSettings.from_environment()
     if directory is not None:
         settings = replace(settings, root=directory.resolve())

@@ -1,6 +1,8 @@
 """`spark.readStream.format("extentflow")`: a standing query delivers what arrives, exactly once."""
 
+import re
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -36,6 +38,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
+JOB = Path(__file__).parents[2] / "jobs" / "spark_stream.py"
 LINES = numbered_lines("line-", 30_000)
 OTHERS = numbered_lines("other-", 500)
 EVERY_SECONDS = 0.5
@@ -170,6 +173,35 @@ def test_once_delivers_what_waits_and_ends(
     assert sorted(queued.values()) == sorted(LINES + OTHERS)
     assert max(trigger.extents for trigger in running.triggers) <= 3
     assert {job.state for job in queued.jobs()} == {"DONE"}
+
+
+@pytest.mark.parametrize("work", ["queue", "listing"])
+def test_once_ends_although_objects_keep_arriving(
+    spark: SparkSession, queued: Delivery, tmp_path: Path, work: str
+) -> None:
+    arrive = queued.arrive if work == "queue" else queued.put
+    arrive("lines.txt", joined(LINES))
+    over = threading.Event()
+
+    def keep_arriving() -> None:
+        number = 0
+        while not over.wait(0.5):
+            arrive(f"more-{number}.txt", joined(OTHERS[:10]))
+            number += 1
+
+    arriving = threading.Thread(target=keep_arriving, daemon=True)
+    with Running(spark, queued, tmp_path, every_seconds=None, options={"work": work}) as running:
+        arriving.start()
+        try:
+            running.join()
+        finally:
+            over.set()
+            arriving.join()
+
+    assert running.error is None
+    first = next(job for job in queued.jobs() if job.version.key.endswith("lines.txt"))
+    assert first.state is JobState.DONE
+    assert set(LINES) <= set(queued.values())
 
 
 def test_a_deleted_checkpoint_loses_and_doubles_nothing(
@@ -400,3 +432,30 @@ def test_functions_and_a_query_share_a_queue(
 
 def states(delivery: Delivery) -> list[str]:
     return sorted(job.state.value for job in delivery.jobs())
+
+
+@pytest.mark.parametrize("master", [(), ("--master", "local[2]")], ids=["ours", "anybody's"])
+def test_a_program_whose_query_fails_says_why_in_one_line(
+    delivery: Delivery, master: tuple[str, ...]
+) -> None:
+    delivery.connector({})
+    delivery.put("lines.txt", joined(OTHERS))
+    words = ("--work", "listing", "--once", "--receipts", "nosuch", *master)
+
+    ended = subprocess.run(
+        [sys.executable, str(JOB), *words],
+        env=delivery.environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    # A driver that is not ours to set up warns of this and that.
+    passing = re.compile(r"WARNING: |Using Spark|Setting default log|To adjust logging|.* WARN ")
+    told = [line for line in ended.stderr.splitlines() if not passing.match(line)]
+    assert ended.returncode == 1
+    assert len(told) == 1
+    assert told[0].startswith(
+        "error: [DATA_SOURCE_NOT_FOUND] Failed to find the data source: nosuch"
+    )

@@ -2,18 +2,26 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.integration.faultproxy import Delay, FaultProxy
-from tests.support.delivery import Delivery, eventually, joined, numbered_lines
-from tests.support.submitting import LAYER, ROOT, clean_python, submitted, surroundings
+from tests.support.delivery import Delivery, joined, numbered_lines
+from tests.support.submitting import (
+    LAYER,
+    ROOT,
+    SPECULATION,
+    await_,
+    clean_python,
+    submitted,
+    surroundings,
+)
 
 from extentflow.model import JobState
 from extentflow_local.spark_cluster import SparkCluster
-from extentflow_local.spark_submit import Submission, Submitter, library_zip
+from extentflow_local.spark_submit import Submitter, library_zip
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:
@@ -25,12 +33,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 JOB = ROOT / "jobs" / "spark_stream.py"
 LINES = numbered_lines("line-", 40_000)
 CONFIG = {"extent.bytes": str(48 << 10)}
-SPECULATION = {
-    "spark.speculation": "true",
-    "spark.speculation.interval": "100ms",
-    "spark.speculation.quantile": "0.1",
-    "spark.speculation.multiplier": "0.1",
-}
 BATCH = """
 import sys
 from pyspark.sql import SparkSession
@@ -141,7 +143,3 @@ def test_a_batch_query_survives_speculation_and_the_loss_of_an_executor(
 
 def final(delivery: Delivery) -> int:
     return sum(item.state.final for item in delivery.items())
-
-
-def await_(what: str, holds: Callable[[], object], submission: Submission) -> None:
-    eventually(what, holds, seconds=120, process=submission.process)

@@ -4,14 +4,23 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.faultproxy import Answer, Delay, FaultProxy
-from tests.support.delivery import Delivery, eventually, joined, numbered_lines
-from tests.support.submitting import LAYER, PACKAGES, ROOT, clean_python, submitted, surroundings
+from tests.support.delivery import Delivery, joined, numbered_lines
+from tests.support.submitting import (
+    LAYER,
+    PACKAGES,
+    ROOT,
+    SPECULATION,
+    await_,
+    clean_python,
+    submitted,
+    surroundings,
+)
 
 from extentflow_local.spark_cluster import SparkCluster
 from extentflow_local.spark_submit import Submitter, library_zip
@@ -93,10 +102,7 @@ def submitter(
         "spark.eventLog.compress": "false",
         "spark.eventLog.rolling.enabled": "false",
         "spark.log.level": "INFO",  # the test reads when tasks are started
-        "spark.speculation": "true",
-        "spark.speculation.interval": "100ms",
-        "spark.speculation.quantile": "0.1",
-        "spark.speculation.multiplier": "0.1",
+        **SPECULATION,
     }
     return Submitter(cluster.master_url, library, {**delivery.environment, **environment}, conf)
 
@@ -112,11 +118,11 @@ def test_a_submitted_job_survives_speculation_and_the_loss_of_an_executor(
     ours = ("--connector", delivery.connector_name, "--json", delivery.address)
     with submitted(submitter, JOB, *ours, log=log) as submission:
         process = submission.process
-        await_("an extent is under way", delivery.under_way, process)
+        await_("an extent is under way", delivery.under_way, submission)
         os.kill(cluster.executor_pids()[0], signal.SIGKILL)
-        await_("the last extent's turn", lambda: started(0), process)
-        await_("its speculative copy", lambda: started(1), process)
-        await_("the slots of both", lambda: len(delivery.live()) > 1, process)
+        await_("the last extent's turn", lambda: started(0), submission)
+        await_("its speculative copy", lambda: started(1), submission)
+        await_("the slots of both", lambda: len(delivery.live()) > 1, submission)
         s3_proxy.clear()
         code = process.wait(timeout=180)
     events = task_events(log.parent / "events")
@@ -154,10 +160,6 @@ def test_without_the_zip_the_library_is_not_there(
     )
 
     assert "No module named 'extentflow'" in alone.stderr
-
-
-def await_(what: str, holds: Callable[[], object], process: subprocess.Popen[str]) -> None:
-    eventually(what, holds, seconds=120, process=process)
 
 
 def task_events(folder: Path) -> list[dict[str, Any]]:

@@ -8,15 +8,24 @@ import os
 import signal
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.support.delivery import eventually
 
 from extentflow_local.spark_submit import Submission, Submitter
 
 ROOT = Path(__file__).parents[2]
 LAYER = ROOT / "layers" / "core" / "python"
 PACKAGES = sysconfig.get_path("purelib")
+# As eager as it gets: a copy of every task that is not among the first.
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.1",
+    "spark.speculation.multiplier": "0.1",
+}
 
 
 def clean_python(folder: Path) -> Path:
@@ -43,3 +52,8 @@ def submitted(submitter: Submitter, program: Path, *words: str, log: Path) -> It
             if found.process.poll() is None:
                 os.killpg(found.process.pid, signal.SIGKILL)
                 found.process.wait()
+
+
+def await_(what: str, holds: Callable[[], object], submission: Submission) -> None:
+    """Wait until a condition holds, as long as what was submitted runs."""
+    eventually(what, holds, seconds=120, process=submission.process)

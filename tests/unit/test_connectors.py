@@ -211,7 +211,7 @@ def test_all_problems_are_reported_at_once() -> None:
         "aws.s3.bucket.nam: no such key; did you mean aws.s3.bucket.name?",
         "aws.s3.endpoint='minio:9000': write http://host:port or https://host:port",
         f"aws.secret.access.key=(not shown): {reference}",
-        "input.format='paruqet': write one of csv, jsonl, parquet, text",
+        "input.format='paruqet': write csv, jsonl, parquet or text",
         "csv.separator.char=';;': write one ASCII character (\\t for a tab), no line break",
         "extent.bytes='64M': write auto, a number of bytes, 1 or more, or a size such as 64MiB",
         "tasks.max='0': write a whole number, 1 or more",
@@ -245,8 +245,8 @@ def test_one_mistake_is_not_reported_twice() -> None:
             " them"
         ),
     )
-    assert tolerance == ("errors.tolerance='some': write one of all, none",)
-    assert format_ == ("input.format='avor': write one of csv, jsonl, parquet, text",)
+    assert tolerance == ("errors.tolerance='some': write all or none",)
+    assert format_ == ("input.format='avor': write csv, jsonl, parquet or text",)
 
 
 @pytest.mark.parametrize(
@@ -407,7 +407,7 @@ def test_connects_exactly_once_support_means_exactly_once(text: str) -> None:
 
 def test_exactly_once_support_takes_connects_values_only() -> None:
     assert problems({**ORDERS, "exactly.once.support": "exactly_once"}) == (
-        "exactly.once.support='exactly_once': write one of requested, required",
+        "exactly.once.support='exactly_once': write requested or required",
     )
 
 
@@ -444,7 +444,7 @@ def test_connects_converter_classes_are_mapped(written: str, converter: str) -> 
 def test_a_converter_that_is_not_built_is_refused() -> None:
     (problem,) = problems({**ORDERS, "value.converter": "io.confluent.connect.avro.AvroConverter"})
 
-    assert problem.endswith("write one of bytes, json, string")
+    assert problem.endswith("write bytes, json or string")
 
 
 # -- values ----------------------------------------
@@ -467,7 +467,7 @@ def test_a_converter_that_is_not_built_is_refused() -> None:
         ("aws.s3.endpoint", "http://me:secret@a", "an address carries no credentials"),
         ("csv.quote.char", "", "write one ASCII character"),
         ("csv.quote.char", "\n", "write one ASCII character"),
-        ("csv.escape.char", "é", "write none, one ASCII character"),
+        ("csv.escape.char", "é", "write none or one ASCII character"),
         ("csv.schema", "a", "write name:type,name:type"),
         ("csv.schema", "a:int64,", "write name:type,name:type"),
         ("csv.schema", "", "write name:type,name:type"),
@@ -480,7 +480,7 @@ def test_a_converter_that_is_not_built_is_refused() -> None:
         ("message.key", "column", "write none, object, or column:name[,name]"),
         ("message.key", "column:", "write column:name,name"),
         ("message.key", "column:a,a", "names 'a' more than once"),
-        ("delivery.guarantee", "exactly-once", "write one of at_least_once, exactly_once"),
+        ("delivery.guarantee", "exactly-once", "write at_least_once or exactly_once"),
         ("tasks.max", "1.5", "write a whole number"),
         ("aws.access.key.id", "${env:}", "write ${env:NAME}"),
         ("producer.client.id", "a-${env:A}", "a reference is the whole value"),

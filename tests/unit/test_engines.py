@@ -18,7 +18,7 @@ from extentflow.engines import (
     pack,
     run_until_final,
 )
-from extentflow.errors import Conflict, LedgerUnavailable
+from extentflow.errors import Conflict, CorruptRecord, LedgerUnavailable
 from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Outcome
 from extentflow.pipeline import Pipeline
 from extentflow.sink import ClientSettings
@@ -202,6 +202,29 @@ def test_a_planned_object_that_cannot_be_cut_again_ends_only_its_own_job(
 
     assert [job.state for job in ended] == [state, JobState.DONE]
     assert sorted(world.delivered()) == sorted(expected(b"efgh"))
+
+
+class Damaged(Bytewise):
+    """A format that finds damage where it looks for cuts, once it is told to."""
+
+    damaged: str | None = None
+
+    def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
+        if source.version.key == self.damaged:
+            raise CorruptRecord(f"{source.version.uri}: no cut is to be found")
+        return super().plan(source, target_bytes)
+
+
+def test_damage_that_shows_when_an_object_is_cut_again_ends_only_its_own_job() -> None:
+    damaged = Damaged()
+    world = World(format=damaged)
+    lost, kept = world.job(b"abcd", "lost"), world.job(b"efgh", "kept")
+    damaged.damaged = "lost"
+
+    ended = driven(world, [lost, kept], Here(until_final(world.worker())))
+
+    assert [job.state for job in ended] == [JobState.FAILED, JobState.DONE]
+    assert "no cut is to be found" in ended[0].reason
 
 
 def test_many_extents_are_driven_in_waves() -> None:

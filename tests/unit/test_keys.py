@@ -1,6 +1,7 @@
 """The machinery under connectors and settings: files, references, values, client properties."""
 
 import json
+import re
 import string
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from extentflow.errors import CredentialsUnavailable, Misconfigured
 from extentflow.keys import Reference, kafka, load, parse_text, resolve
 from extentflow.keys.__main__ import main, page
-from extentflow.keys.kinds import SIZE, Kind, or_word, seconds
+from extentflow.keys.kinds import SIZE, Kind, choice, or_word, seconds
 from extentflow.sink.settings import refusals
 
 ROOT = Path(__file__).parents[2]
@@ -397,6 +398,22 @@ def test_seconds_survive_writing_and_reading(microseconds: int) -> None:
     value = microseconds / 10**6
 
     assert kind.read(kind.write(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "remedy"),
+    [
+        (choice(["b"]), "write b"),
+        (choice(["b", "a"]), "write a or b"),
+        (choice(["b", "c", "a"]), "write a, b or c"),
+        (or_word("auto", choice(["b"])), "write auto or b"),
+        (or_word("auto", choice(["c", "b"])), "write auto, b or c"),
+        (or_word("auto", seconds(0)), "write auto, a number of seconds, 0 or more"),
+    ],
+)
+def test_a_choice_reads_as_people_write_one(kind: Kind[object], remedy: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(remedy)}$"):
+        kind.read("?")
 
 
 @given(st.none() | st.integers(min_value=1, max_value=10**15))

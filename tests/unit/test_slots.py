@@ -659,6 +659,46 @@ def test_an_evicted_worker_that_lives_is_fenced_and_may_come_back() -> None:
     assert scene.claim(worker, extent).item.position == 0
 
 
+def test_an_idle_slot_is_freed_by_the_ledger_alone_and_its_owner_takes_one_anew() -> None:
+    scene = Scene()
+    policy = replace(ONE, count=2)
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    worker = scene.of("run/idle", policy)
+    worker.complete(scene.claim(worker, first), position=4, records=4, bad=0)
+    asked: list[str] = []
+    broker = MemoryBroker(on_call=asked.append)
+
+    evicted = scene.of("driver", policy, broker=broker).evict("run/")
+
+    (slot,) = scene.ledger.slots("memory")
+    assert (evicted, slot.owner, slot.epoch, asked) == (1, "", 2, [])
+    assert scene.claim(worker, second).mark.epoch in {1, 3}  # another slot, or this one anew
+
+
+def test_an_idle_owner_that_claims_meanwhile_is_fenced() -> None:
+    scene = Scene()
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    worker = scene.of("run/idle", ONE)
+    worker.complete(scene.claim(worker, first), position=4, records=4, bad=0)
+    claims: list[Claim] = []
+    before = scene.ledger.on_call
+
+    def claim(name: str) -> None:
+        if name == "lease" and not claims:
+            scene.ledger.on_call = before
+            claims.append(scene.claim(worker, second))
+            scene.send(worker, b"4")
+
+    scene.ledger.on_call = claim
+    scene.of("driver", ONE).evict("run/")
+
+    with pytest.raises(Fenced):
+        worker.commit(claims[0], position=5, records=1, bad=0)
+    assert scene.delivered() == []
+    assert scene.ledger.extent(second.job, second.ordinal).claim is None
+    assert scene.slot(0).owner == ""
+
+
 def test_a_worker_does_not_evict_itself() -> None:
     scene = Scene()
     slots = scene.of("run/me", ONE)

@@ -66,9 +66,16 @@ def test_a_table_keeps_what_looks_like_markup(capsys: pytest.CaptureFixture[str]
 
 
 def test_a_long_cell_is_folded_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    output.print_table(("object",), [("k" * 1_000,)])
+    output.print_table(("object",), [("k" * 10_000,)])
 
-    assert capsys.readouterr().out.count("k") == 1_000
+    assert capsys.readouterr().out.count("k") == 10_000
+
+
+def test_what_is_piped_has_a_row_per_line(capsys: pytest.CaptureFixture[str]) -> None:
+    key = "s3://bucket/" + "a key of many words " * 50  # as long as S3 lets it be
+    output.print_table(("object", "state"), [(key, JobState.DONE)])
+
+    assert sum(1 for line in capsys.readouterr().out.splitlines() if line.strip()) == 3
 
 
 def test_programs_get_one_json_document(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,13 +111,14 @@ def said(*, debug: bool) -> list[str]:
         logging.getLogger("extentflow.runner").warning("trying again")
         logging.getLogger("extentflow.runner").debug("details")
         logging.getLogger("extentflow.kafka").critical("FAIL [thrd:main]: connection refused")
+        logging.getLogger("py4j.java_gateway").error("There was an exception while executing")
         logging.getLogger("urllib3").warning("pool is full")
         logging.getLogger("botocore").error("something broke")
         logging.getLogger("botocore").debug("headers")
     return stream.getvalue().splitlines()
 
 
-def test_people_see_our_warnings_and_none_of_the_kafka_clients() -> None:
+def test_people_see_our_warnings_and_none_of_the_clients_of_kafka_and_spark() -> None:
     assert said(debug=False) == ["warning: trying again", "error: something broke"]
 
 
@@ -119,6 +127,7 @@ def test_debugging_shows_the_kafka_clients_lines_too() -> None:
         "WARNING extentflow.runner: trying again",
         "DEBUG extentflow.runner: details",
         "CRITICAL extentflow.kafka: FAIL [thrd:main]: connection refused",
+        "ERROR py4j.java_gateway: There was an exception while executing",
         "WARNING urllib3: pool is full",
         "ERROR botocore: something broke",
     ]

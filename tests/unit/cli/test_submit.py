@@ -66,7 +66,7 @@ def test_more_addresses_than_one_run_takes_are_refused_with_the_way_out() -> Non
     [
         (
             {"engine": "emr", "addresses": ["s3://shop/a"]},
-            "--engine emr: write auto, lambda, spark",
+            "--engine emr: write auto, lambda or spark",
         ),
         ({"engine": "spark", "addresses": ["s3://shop/a"]}, "goes with --connector"),
     ],

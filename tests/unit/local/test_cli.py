@@ -17,6 +17,16 @@ def test_a_stack_that_does_not_run_is_shown_as_stopped(tmp_path: Path) -> None:
     assert "export" not in result.stdout
 
 
+def test_paths_are_not_broken_where_the_output_is_piped(tmp_path: Path) -> None:
+    root = tmp_path / ("a folder with a long name" * 5)
+
+    result = CliRunner().invoke(app, ["stack", "--dir", str(root)])
+
+    lines = [line for line in result.stdout.splitlines() if str(root) in line]
+    assert len(lines) == 5
+    assert all(line.rstrip().endswith(".log") for line in lines)
+
+
 def test_programs_get_json(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["stack", "--json", "--dir", str(tmp_path)])
 

@@ -61,7 +61,7 @@ def test_every_mistake_is_told_at_once() -> None:
     told = "\n".join(caught.value.problems)
     for part in (
         "option connector: missing; write the connector's name",
-        "option mode='sloppy': write one of FAILFAST, PERMISSIVE",
+        "option mode='sloppy': write FAILFAST or PERMISSIVE",
         "option replay='maybe': write true or false",
         "option parallelism='0': write a whole number",
         "bootstrap.servers",

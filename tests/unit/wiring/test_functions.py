@@ -14,6 +14,7 @@ from extentflow.model import ObjectVersion
 from extentflow.queues.sqs import SqsQueue
 from extentflow.reception import Unparsed
 from extentflow.settings import WorkerSettings
+from extentflow.slots import SlotPolicy
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.wiring import Site
@@ -127,10 +128,24 @@ def test_a_worker_leaves_what_is_away_to_the_message_and_renews_with_the_lease()
 
     assert not worker.work.limits.gives_up
     assert worker.renew_seconds == 10
-    assert worker.hide_seconds == 90
+    assert worker.hide_seconds == 60
     assert url_of(worker.queue) == f"{QUEUES}/extents"
     assert url_of(worker.dead) == f"{QUEUES}/extents-dead"
     assert url_of(worker.dispatch.queue) == f"{QUEUES}/extents"
+
+
+@pytest.mark.parametrize("lease_seconds", [3.0, 10.0, 60.0, 600.0])
+def test_a_dead_workers_message_is_seen_when_its_slot_may_be_taken_over(
+    lease_seconds: float,
+) -> None:
+    settings = replace(SETTINGS, lease_seconds=lease_seconds)
+    worker = open_queue_worker(site(settings), "w", seconds_left=lambda: 99.0, margin_seconds=25)
+    grace_seconds = SlotPolicy(lease_seconds=lease_seconds).grace_seconds
+
+    # The last commit may have renewed the lease just before the message's turn.
+    taken_over_at = worker.renew_seconds + lease_seconds + grace_seconds
+
+    assert taken_over_at <= worker.hide_seconds < taken_over_at + lease_seconds
 
 
 # -- the surroundings -----------------------------------------------------------------------------

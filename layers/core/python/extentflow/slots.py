@@ -330,7 +330,8 @@ class Slots:
         """Take over every slot whose owner's name begins so, settle and free it; return how many.
 
         For an engine that knows its own workers to be gone (or wants them gone): fencing is safe
-        whether they are or not, and nobody has to wait for a lease.
+        whether they are or not, and nobody has to wait for a lease. Of an idle one only the ledger
+        hears: its epoch is over, so that its owner has to take a slot anew, and is fenced then.
         """
         slots = [s for s in self._ledger.slots(self._broker.cluster) if s.owner]
         mine = [s for s in slots if s.owner.startswith(owner_prefix) and s.owner != self.owner]
@@ -476,7 +477,9 @@ class Slots:
             return False
         lease, before = taken
         try:
-            self._take_over(lease, before, ClientSettings()).close()
+            # Who worked on nothing has no transaction open, and claims nothing under an old epoch.
+            if before.working is not None:
+                self._take_over(lease, before, ClientSettings()).close()
         except Fenced as exc:
             log.info("slot %d was taken by somebody faster: %s", slot.number, exc)
             return False

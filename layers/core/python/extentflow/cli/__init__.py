@@ -82,6 +82,7 @@ def run_command_line(application: typer.Typer, arguments: Sequence[str] | None =
     given = sys.argv[1:] if arguments is None else arguments
     debug = DEBUG in given
     output.show_logs(debug=debug)
+    output.widen_help()
     try:
         code = application([word for word in given if word != DEBUG], standalone_mode=False)
     except TyperException as exc:

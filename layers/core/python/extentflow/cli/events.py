@@ -20,6 +20,7 @@ from extentflow.cli.runs import selected
 from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.config import AUTO, ENGINES, LAMBDA, SPARK
 from extentflow.errors import Misconfigured
+from extentflow.keys.messages import either
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState, ObjectVersion
 from extentflow.preflight import rests
@@ -68,7 +69,7 @@ def submit(
     if (event is None) == (not addresses and connector is None):
         raise Misconfigured("give addresses, or --connector, or a notification with --event")
     if engine not in ENGINES:
-        raise Misconfigured(f"--engine {engine}: write {', '.join(ENGINES)}")
+        raise Misconfigured(f"--engine {engine}: write {either(ENGINES)}")
     if engine == SPARK and connector is None:
         raise Misconfigured("--engine spark goes with --connector")
     site = Site.from_environment()

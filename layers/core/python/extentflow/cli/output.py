@@ -17,6 +17,7 @@ from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from typer import rich_utils
 
 STATE_STYLES = {
     "DONE": "green",
@@ -31,12 +32,14 @@ STATE_STYLES = {
     "problem": "red",
 }
 
-PIPE_COLUMNS = 200
+# Programs and files have no width: rows stay whole. Help has frames as wide as all there is.
+PIPE_COLUMNS = 4_000
+HELP_COLUMNS = 160
 WHOLE = frozenset({"job"})  # what people copy
 
 OURS = "extentflow"
-# What the client tells of passing troubles; what they come to is in our own messages.
-CLIENT_LOG = "extentflow.kafka"
+# What clients tell of troubles, Spark's with traces; what they come to is in our own messages.
+CLIENT_LOGS = ("extentflow.kafka", "py4j")
 
 out = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)
 err = Console(stderr=True, soft_wrap=True)
@@ -47,6 +50,12 @@ def show_everything() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def widen_help() -> None:
+    """Let help that nobody reads on a terminal cut no name of an option."""
+    if not sys.stdout.isatty() and rich_utils.MAX_WIDTH is None:
+        rich_utils.MAX_WIDTH = HELP_COLUMNS
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401 - whatever JSON can say
@@ -109,7 +118,7 @@ def _is_below(record: logging.LogRecord, name: str) -> bool:
 
 
 def _concerns_people(record: logging.LogRecord) -> bool:
-    if _is_below(record, CLIENT_LOG):
+    if any(_is_below(record, name) for name in CLIENT_LOGS):
         return False
     return _is_below(record, OURS) or record.levelno >= logging.ERROR
 

@@ -25,6 +25,15 @@ from extentflow.wiring import Site
 
 # Formats of Spark that write files somewhere.
 FILES = frozenset({"avro", "csv", "json", "orc", "parquet", "text"})
+# Options of the data source, as they are written here.
+WRITTEN = {
+    "work": "--work",
+    "connector": "--connector",
+    "max.extents.per.trigger": "--max-extents-per-trigger",
+    "max.seconds.per.trigger": "--max-seconds-per-trigger",
+    "listing.interval.seconds": "--listing-interval-seconds",
+    "parallelism": "--cores",
+}
 
 Work = Annotated[
     str,
@@ -42,10 +51,26 @@ Every = Annotated[
     float, typer.Option("--every", min=0, help="Seconds from one trigger's begin to the next's.")
 ]
 Once = Annotated[
-    bool, typer.Option("--once", help="Deliver what is waiting, then end (trigger availableNow).")
+    bool, typer.Option("--once", help="Deliver what is waiting when it begins, then end.")
 ]
 Most = Annotated[
     int | None, typer.Option("--max-extents-per-trigger", min=1, help="Default: 1024.")
+]
+MostSeconds = Annotated[
+    float | None,
+    typer.Option(
+        "--max-seconds-per-trigger",
+        min=1,
+        help="How long a trigger's tasks begin with further extents. Default: 60.",
+    ),
+]
+Interval = Annotated[
+    float | None,
+    typer.Option(
+        "--listing-interval-seconds",
+        min=0,
+        help="With --work listing: how long all is left alone after it was listed. Default: 60.",
+    ),
 ]
 Checkpoint = Annotated[
     str | None,
@@ -72,6 +97,8 @@ def stream(
     every: Every = 1.0,
     once: Once = False,
     max_extents: Most = None,
+    max_seconds: MostSeconds = None,
+    listing_interval: Interval = None,
     cores: Cores = None,
     master: Master = None,
     checkpoint: Checkpoint = None,
@@ -88,11 +115,13 @@ def stream(
         "work": work,
         "connector": connector,
         "max.extents.per.trigger": max_extents,
+        "max.seconds.per.trigger": max_seconds,
+        "listing.interval.seconds": listing_interval,
         "parallelism": cores,
     }
     options = {name: str(value) for name, value in given.items() if value is not None}
     sink_options = _sink_options(receipts, receipts_option or [])
-    site = Site(StreamOptions.read({**options, "run": run}).settings)
+    site = Site(StreamOptions.read({**options, "run": run}, labels=WRITTEN).settings)
     _require_known(site, connector)  # before Spark takes its time to start
     with session(master, cores) as spark, _folder(checkpoint) as folder:
         options.setdefault("parallelism", str(spark.sparkContext.defaultParallelism))

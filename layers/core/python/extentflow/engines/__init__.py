@@ -13,14 +13,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
-from extentflow.errors import (
-    ExtentflowError,
-    Misconfigured,
-    ObjectChanged,
-    Permanent,
-    StoreUnavailable,
-    reason,
-)
+from extentflow.engines.dispatch import cutting
+from extentflow.errors import ExtentflowError, Misconfigured, StoreUnavailable, reason
 from extentflow.ledger import Ledger
 from extentflow.model import Extent, Job, JobState, Outcome, Receipt
 from extentflow.planner import Planner
@@ -234,11 +228,8 @@ def _planned(job: Job, planner: Planner) -> Job:
 def _pending(job: Job, planner: Planner, ledger: Ledger) -> Iterator[Extent]:
     """Yield a job's pending extents; an object that cannot be cut again ends its own job only."""
     try:
-        yield from planner.pending(job)
-    except ObjectChanged as exc:
-        ledger.end(job.id, JobState.SUPERSEDED, reason(exc))
-    except Permanent as exc:
-        ledger.end(job.id, JobState.FAILED, reason(exc))
+        with cutting(ledger, job):
+            yield from planner.pending(job)
     except StoreUnavailable as exc:
         log.warning("%s stays RUNNING: %s", job.version.uri, exc)
 

@@ -89,7 +89,7 @@ class QueueWorker:
     dead: Queue
     ledger: Ledger
     random: Random
-    hide_seconds: float = 180.0
+    hide_seconds: float = 120.0
     renew_seconds: float = 20.0
     first_delay_seconds: float = 5.0
     longest_delay_seconds: float = 300.0

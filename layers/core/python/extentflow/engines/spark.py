@@ -51,6 +51,10 @@ QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+# As in log4j2.properties.
+QUERY_LOGGERS = [
+    f"org.apache.spark.sql.execution.{name}" for name in ("streaming", "datasources", "python")
+]
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 _worker: tuple[int, WorkerSpec[Any], Any] | None = None
@@ -83,6 +87,16 @@ def local_context(cores: int, extra: dict[str, str] | None = None) -> SparkConte
         }
         with _environment(ours):
             return context(f"local[{cores},{TASK_FAILURES}]", settings)
+
+
+def quiet(sc: SparkContext) -> None:
+    """Let a driver whose log is not ours to set up keep its traces of failed queries to itself.
+
+    What they come to is in our own message. What it says of lost tasks and executors stays.
+    """
+    log4j = sc._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001
+    for name in QUERY_LOGGERS:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 
 @contextmanager
@@ -273,7 +287,7 @@ def _translated(exc: Exception) -> ExtentflowError:
         kind, message = found[-1]
         permanent = kind in {cls.__name__ for cls in Permanent.__subclasses__()}
         return Permanent(message) if permanent else SparkRunFailed(message)
-    return SparkRunFailed(f"Spark gave up: {_told(text) or repr(exc)}")
+    return SparkRunFailed(f"Spark gave up: {told(text) or repr(exc)}")
 
 
 def _cause(exc: Exception) -> str:
@@ -282,7 +296,7 @@ def _cause(exc: Exception) -> str:
     return (java or str(exc)).strip().partition("\n")[0] or type(exc).__name__
 
 
-def _told(text: str) -> str:
+def told(text: str) -> str:
     """Return the line that says most: the last one of a Python trace, else Spark's own reason."""
     _, _, trace = text.partition(TRACE)
     python = [line for line in trace.partition("\n\tat ")[0].splitlines() if line.strip()]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
+from extentflow.keys.messages import either
 from extentflow.keys.providers import FORMS, Reference
 
 T = TypeVar("T")
@@ -152,7 +153,7 @@ def choice(names: Collection[str], also: Mapping[str, str] | None = None) -> Kin
         try:
             return spellings[text.strip().lower()]
         except KeyError:
-            raise ValueError(f"write one of {', '.join(sorted(names))}") from None
+            raise ValueError(f"write {either(sorted(names))}") from None
 
     return Kind(read)
 
@@ -178,6 +179,8 @@ def or_word(word: str, kind: Kind[T]) -> Kind[T | None]:
         try:
             return kind.read(text)
         except ValueError as exc:
-            raise ValueError(str(exc).replace("write ", f"write {word}, ", 1)) from None
+            wanted = str(exc).removeprefix("write ")
+            joint = "," if " or " in wanted else " or"
+            raise ValueError(f"write {word}{joint} {wanted}") from None
 
     return Kind(read, lambda value: word if value is None else kind.write(value))

@@ -17,6 +17,12 @@ def nearest(
     return f"did you mean {found[0]}?" if found else otherwise
 
 
+def either(words: Iterable[str]) -> str:
+    """Return words as a choice: `a, b or c`."""
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def quoted(text: str) -> str:
     """Return a value for a one-line message."""
     return repr(_shortened(text))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from extentflow.keys.kinds import REFERABLE, SECRET, Kind
-from extentflow.keys.messages import nearest, plain, quoted
+from extentflow.keys.messages import either, nearest, plain, quoted
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -245,7 +245,7 @@ def _meant(text: str, alias: Alias | None) -> str:
     try:
         return alias.values[text.strip().lower()]
     except KeyError:
-        raise ValueError(f"write one of {', '.join(sorted(alias.values))}") from None
+        raise ValueError(f"write {either(sorted(alias.values))}") from None
 
 
 def _take_member(reading: Reading, label: str, text: str, family: Family, name: str) -> None:

@@ -26,6 +26,7 @@ from extentflow.spark.executor import ended_as
 from extentflow.spark.receipts import Row
 from extentflow.spark.stopping import Stop
 from extentflow.wiring import Site
+from extentflow.wiring.announcing import open_announcements
 from extentflow.wiring.functions import open_queue_worker
 from extentflow.wiring.worker import SiteWorker, prepare_process
 
@@ -38,8 +39,13 @@ class DrainingWorker:
     def __init__(self, site: Site, owner: str) -> None:
         self._ledger = site.ledger
         stop = _stop_of(site, owner)
+        self._announcements = open_announcements(site)
         self._worker = open_queue_worker(
-            site, owner, seconds_left=lambda: 0.0 if stop() else inf, margin_seconds=1.0
+            site,
+            owner,
+            seconds_left=lambda: 0.0 if stop() else inf,
+            margin_seconds=1.0,
+            announcements=self._announcements,
         )
         self._drain = Drain(self._worker, site.clock.monotonic, stop)
 
@@ -52,6 +58,7 @@ class DrainingWorker:
 
     def close(self) -> None:
         """See `engines.Resident`."""
+        self._announcements.close()
         self._worker.work.slots.release()
 
 

@@ -172,18 +172,27 @@ class StreamOptions:
     settings: WorkerSettings
 
     @classmethod
-    def read(cls, options: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> Self:
-        """Return what options and environment say.
+    def read(
+        cls,
+        options: Mapping[str, str],
+        environ: Mapping[str, str] = os.environ,
+        *,
+        labels: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Return what options and environment say; `labels` are options as the user wrote them.
 
         Raises:
             Misconfigured: every problem at once.
         """
-        ours, addresses, settings = _read(STREAM, options, environ)
+        labels = labels or {}
+        ours, addresses, settings = _read(STREAM, options, environ, labels)
+        work, connector = labels.get("work", "work"), labels.get("connector", "option connector")
         listing = ours["work"] == LISTING or (
             ours["work"] is None and settings.extents_queue_url is None
         )
         problems = [
-            f"{name} is not set, which work={QUEUE} needs; give the queue's URL, or work={LISTING}"
+            f"{name} is not set, which {work}={QUEUE} needs; give the queue's URL,"
+            f" or {work}={LISTING}"
             for name in ("extents.queue.url", "extents.dlq.url")
             if not listing and not getattr(settings, name.replace(".", "_"))
         ]
@@ -193,8 +202,8 @@ class StreamOptions:
             )
         if not listing and ours["connector"] is not None:
             problems.append(
-                f"option connector goes with work={LISTING}: the queue holds every connector's "
-                "extents, and none of them may be left lying"
+                f"{connector} goes with {work}={LISTING}: the queue holds every connector's"
+                " extents, and none of them may be left lying"
             )
         if problems:
             raise Misconfigured(problems)
@@ -211,7 +220,10 @@ class StreamOptions:
 
 
 def _read(
-    table: Table, options: Mapping[str, str], environ: Mapping[str, str]
+    table: Table,
+    options: Mapping[str, str],
+    environ: Mapping[str, str],
+    labels: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], tuple[str, ...], WorkerSettings]:
     """Return our options by field, the addresses, and the settings of workers.
 
@@ -221,7 +233,8 @@ def _read(
     names = table.names()
     ours = {name: text for name, text in given.items() if name in names}
     rest = {name: text for name, text in given.items() if name not in (*names, *PATHS)}
-    reading = table.read(ours, labels={name: f"option {name}" for name in names})
+    usual = {name: f"option {name}" for name in names}
+    reading = table.read(ours, labels={**usual, **(labels or {})})
     problems = list(reading.problems)
     addresses: tuple[str, ...] = ()
     settings = None

@@ -13,14 +13,8 @@ from typing import TYPE_CHECKING
 from extentflow import preflight
 from extentflow.connectors import ConnectorConfig
 from extentflow.engines import Task, pack
-from extentflow.errors import (
-    CorruptRecord,
-    ObjectChanged,
-    Permanent,
-    ProgressUnknown,
-    StoreUnavailable,
-    reason,
-)
+from extentflow.engines.dispatch import cutting
+from extentflow.errors import ProgressUnknown, StoreUnavailable, reason
 from extentflow.ledger import ExtentItem
 from extentflow.model import Extent, ExtentState, Job, JobState
 from extentflow.selection import Territory, select_all
@@ -135,13 +129,12 @@ def _pending(site: Site, job: Job, final: Collection[int]) -> tuple[Job, list[Ex
     """
     if job.state is not JobState.RUNNING:
         return job, [], "its store was away" if job.state is JobState.PLANNING else ""
+    extents: list[Extent] = []
     try:
-        extents = site.planner().extents(job)
-        return job, [extent for extent in extents if extent.ordinal not in final], ""
-    except ObjectChanged as exc:
-        return site.ledger.end(job.id, JobState.SUPERSEDED, reason(exc)), [], reason(exc)
-    except (Permanent, CorruptRecord) as exc:
-        return site.ledger.end(job.id, JobState.FAILED, reason(exc)), [], reason(exc)
+        with cutting(site.ledger, job):
+            cut = site.planner().extents(job)
+            extents = [extent for extent in cut if extent.ordinal not in final]
     except StoreUnavailable as exc:
         log.warning("%s cannot be cut now: %s", job.version.uri, exc)
         return job, [], reason(exc)
+    return job if extents else site.ledger.job(job.id) or job, extents, ""

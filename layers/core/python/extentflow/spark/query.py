@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
@@ -29,6 +29,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from extentflow.engines import spark as engine
 from extentflow.errors import ExtentflowError, Retryable
 from extentflow.spark import register
+from extentflow.spark.backlog import Backlog
 from extentflow.spark.stopping import ask_to_stop
 from extentflow.wiring import Site
 
@@ -37,14 +38,13 @@ log = logging.getLogger(__name__)
 OBSERVED = "extentflow"
 # Spark's sink that runs queries and keeps nothing.
 NOWHERE = "noop"
-# What waits may be in other hands, paused, or known to the queue a little late.
-VAIN_QUERIES = 3
 # spark-submit sets it.
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
 # Of the five seconds that a stop may take; ending the query and freeing slots needs the rest.
 HAND_BACK_SECONDS = 2.5
 POLL_SECONDS = 0.1
 WATCH_SECONDS = 0.5
+JAVA_CLASS = re.compile(r"^:?\s*(?:[a-z]\w*\.)+[\w$]+(?:Exception|Error): ")
 
 
 class QueryFailed(Retryable):
@@ -53,7 +53,7 @@ class QueryFailed(Retryable):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a query is started with. `every_seconds` None: once, until nothing is waiting.
+    """What a query is started with. `every_seconds` None: what is waiting when it begins, no more.
 
     `run` is another one for every start. `options` are the data source's; `sink` and `sink_options`
     say where receipts go, in append mode. `checkpoint` holds no progress, but Spark wants one.
@@ -71,7 +71,8 @@ class Terms:
 class Triggered:
     """What one trigger came to, in extents, records, bytes and seconds; and what was waiting.
 
-    `reason` says of one extent that is not DONE why.
+    `listing`: not all objects were listed before it. `reason` says of one extent that is not DONE
+    why.
     """
 
     batch: int
@@ -84,6 +85,7 @@ class Triggered:
     records_per_second: float
     waiting: int
     hidden: int
+    listing: bool = False
     reason: str | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -102,6 +104,7 @@ def session(master: str | None, cores: int | None) -> Iterator[SparkSession]:
         context = engine.local_context(cores or os.cpu_count() or 1)
     else:
         context = engine.context(master, {})
+        engine.quiet(context)
     found = SparkSession(context)
     try:
         yield found
@@ -126,7 +129,7 @@ class Service:
         self._stopping.set()
 
     def run(self, tell: Callable[[Triggered], None]) -> None:
-        """Deliver until `stop`, or until nothing is waiting; `tell` hears of every trigger.
+        """Deliver until `stop`, or what is waiting now; `tell` hears of every trigger.
 
         Raises:
             QueryFailed: Spark ended the query.
@@ -135,17 +138,18 @@ class Service:
             if self._terms.every_seconds is not None:
                 self._follow(self._start(), tell)
             else:
-                self._until_nothing_waits(tell)
+                self._deliver_what_waits(tell)
         finally:
             self._ask_workers_to_stop()  # whatever ended the query, some may live on for seconds
             self._free_slots()
 
-    def _until_nothing_waits(self, tell: Callable[[Triggered], None]) -> None:
-        """Start queries, one after the other; what waits in vain for several of them stays."""
-        vain = 0
-        while vain < VAIN_QUERIES and not self._stopping.is_set():
-            ended = self._follow(self._start(), tell)
-            vain = 0 if ended else vain + 1
+    def _deliver_what_waits(self, tell: Callable[[Triggered], None]) -> None:
+        """Start queries, one after the other, until nothing is left of what there was."""
+        backlog = Backlog(self._site.brief_ledger, self._terms.options.get("connector"))
+        while not self._stopping.is_set():
+            ended, listing = self._follow(self._start(), tell)
+            if self._stopping.is_set() or not backlog.left(ended=ended, listing=listing):
+                return
             self._stopping.wait(0 if ended else WATCH_SECONDS)
 
     def _free_slots(self) -> None:
@@ -162,6 +166,12 @@ class Service:
             log.warning("workers are stopped without asking them: %s", exc)
 
     def _start(self) -> StreamingQuery:
+        try:
+            return self._started()
+        except (PySparkException, Py4JError) as exc:
+            raise QueryFailed(_cause(str(exc))) from exc
+
+    def _started(self) -> StreamingQuery:
         terms = self._terms
         receipts = self._spark.readStream.format("extentflow").options(
             **terms.options, run=terms.run
@@ -181,9 +191,12 @@ class Service:
         interval = f"{round(terms.every_seconds * 1000)} milliseconds"
         return writer.trigger(processingTime=interval).start()
 
-    def _follow(self, query: StreamingQuery, tell: Callable[[Triggered], None]) -> int:
-        """Tell of a query's triggers until it ends; return how many extents came to their end."""
-        ended, last, over = 0, -1, False
+    def _follow(self, query: StreamingQuery, tell: Callable[[Triggered], None]) -> tuple[int, bool]:
+        """Tell of a query's triggers until it ends.
+
+        Return how many extents came to their end, and whether objects were left to be listed.
+        """
+        ended, listing, last, over = 0, False, -1, False
         try:
             while not over:
                 over = self._stopping.wait(WATCH_SECONDS) or not query.isActive
@@ -191,15 +204,15 @@ class Service:
                     self._end(query)
                 for found in _triggers(query, last):
                     last = found.batch
-                    ended += found.extents
+                    ended, listing = ended + found.extents, found.listing
                     tell(found)
             if not self._stopping.is_set() and (failure := query.exception()) is not None:
-                raise QueryFailed(_cause(failure)) from failure
+                raise QueryFailed(_cause(str(failure))) from failure
         except (Py4JError, OSError) as exc:
             if not self._stopping.is_set():
                 raise QueryFailed(f"the driver's JVM is gone: {exc}") from exc
             log.debug("the JVM got the signal, too, and ended before the query did: %s", exc)
-        return ended
+        return ended, listing
 
     def _end(self, query: StreamingQuery) -> None:
         """Let workers hand back what they hold, and end the query, whether they did or not."""
@@ -253,12 +266,16 @@ def _triggers(query: StreamingQuery, last: int) -> Iterator[Triggered]:
             records_per_second=round(sums["records"] / max(seconds, 1e-3), 1),
             waiting=offset.get("waiting", 0),
             hidden=offset.get("hidden", 0),
+            listing=bool(offset.get("listing", 0)),
             reason=sums["reason"],
         )
 
 
-def _cause(exc: StreamingQueryException) -> str:
-    """Return the line of a failed query that says most."""
-    python = re.findall(r"(?:extentflow|pyspark)\.errors\.[\w.]+: (.+)", str(exc))
-    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
-    return str(python[-1]) if python else (lines[0] if lines else repr(exc))
+def _cause(text: str) -> str:
+    """Return what says most of a report: our own error, Python's, Java's, else its first line."""
+    text = re.sub(r"\s*SQLSTATE: \w+", "", text.partition("\n=== Streaming Query ===")[0])
+    ours = re.findall(r"(?:extentflow|pyspark)\.errors\.[\w.]+: (.+)", text)
+    java = re.findall(r"^: (.+)", text, re.MULTILINE)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = next(filter(None, [*ours[-1:], engine.told(text), *java[:1], *lines]), "")
+    return JAVA_CLASS.sub("", told) or "no reason is given"

@@ -6,15 +6,16 @@ Owns: one look after the other, how much is taken on, who is paused. Refuses to 
          ├─ connectors' prefixes listed: objects without a job get one, and are cut
          └─ open jobs: planned on, closed, or their pending extents, at most so many
 
-Truth is the ledger's. Nothing is remembered from look to look but how far listings are, there.
+Truth is the ledger's. What is remembered from look to look saves requests: how far listings are, in
+the ledger; here, what a job had left besides the extents that one trigger may take on.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, cached_property, partial
 from itertools import islice
 
 from extentflow.engines.dispatch import cutting
@@ -22,6 +23,7 @@ from extentflow.ledger import ConnectorState
 from extentflow.model import Extent, Job, JobState
 from extentflow.reconciliation.listing import Discovery
 from extentflow.reconciliation.report import Report, tried
+from extentflow.slots import Slots
 from extentflow.wiring import Site
 from extentflow.wiring.announcing import sweep_announcements
 from extentflow.wiring.functions import SiteSurroundings, open_admission
@@ -39,6 +41,15 @@ class Found:
     extents: Sequence[Extent]
     ordered: Mapping[str, bool]
     most_tasks: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What a round over a job's pending extents has not handed out yet."""
+
+    job: str
+    reopened: int
+    extents: Iterator[Extent]
 
 
 class Standing:
@@ -63,7 +74,15 @@ class Standing:
         self._rest_seconds = rest_seconds
         self._stopping = stopping
         self._surroundings = SiteSurroundings(site)
+        self._admission = cache(partial(open_admission, site))
+        self._left: dict[str, _Left] = {}  # by connector
         self._list_at = float("-inf")
+        self._late = False
+
+    @property
+    def listing(self) -> bool:
+        """Whether the last look did not get to see all objects; the next one goes on."""
+        return self._late
 
     def look(self) -> list[Found]:
         """Return what there is to do.
@@ -91,10 +110,13 @@ class Standing:
 
     def _tidy_up(self) -> Report:
         """Do what is left undone by workers and drivers that are gone."""
-        slots = self._site.slots(f"standing-{self._site.random.getrandbits(64):016x}")
-        for slot in slots.sweep():
+        for slot in self._slots.sweep():
             log.info("slot %d was left by %s, and is free again", slot.number, slot.owner)
         return Report(ends_announced=sweep_announcements(self._site, ENDS_AT_ONCE))
+
+    @cached_property
+    def _slots(self) -> Slots:
+        return self._site.slots(f"standing-{self._site.random.getrandbits(64):016x}")
 
     # -- objects without a job ------------------------------------------------------------------
 
@@ -109,7 +131,8 @@ class Standing:
 
         for name in names:
             tried(f"listing for connector {name}", partial(self._list, name, late))
-        if not late():
+        self._late = late()
+        if not self._late:
             self._list_at = monotonic() + self._rest_seconds
 
     def _list(self, name: str, late: Callable[[], bool]) -> Report:
@@ -118,8 +141,8 @@ class Standing:
         stored = ledger.connector(name)
         if stored is None or ledger.connector_state(name) is not ConnectorState.RUNNING:
             return Report()
-        admission = open_admission(self._site, name)
-        discovery = Discovery(ledger, admission.receive, late, self._site.clock.wall())
+        receive = self._admission(name).receive
+        discovery = Discovery(ledger, receive, late, self._site.clock.wall())
         report = Report()
         for step in discovery.look(self._surroundings.territory(name, stored.revision)):
             report += step
@@ -164,5 +187,22 @@ class Standing:
                 job = site.planner().plan(job)
             job = site.ledger.close(job.id) if job.state is JobState.RUNNING else job
             if wanted and job.state is JobState.RUNNING:
-                extents += islice(site.planner().pending(job), wanted)
+                extents += self._next(job, wanted)
         return Report()
+
+    def _next(self, job: Job, wanted: int) -> list[Extent]:
+        """Return pending extents, at most `wanted`, on from those of the last look.
+
+        A large job's items are read once per round, not once per look. What was handed out and came
+        to no end is found by the next round: when this one is over, and at once where extents keep
+        their order.
+        """
+        left = self._left.pop(job.connector, None)
+        same = left is not None and (left.job, left.reopened) == (job.id, job.reopened)
+        found = list(islice(left.extents, wanted)) if left is not None and same else []
+        if left is None or not found:
+            left = _Left(job.id, job.reopened, self._site.planner().pending(job))
+            found = list(islice(left.extents, wanted))
+        if len(found) == wanted and not job.ordered:
+            self._left[job.connector] = left
+        return found

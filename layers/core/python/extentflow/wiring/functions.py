@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
+from extentflow.announcements import Announcements
 from extentflow.arrivals import Arrival
 from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.sources import LOCAL_FILE
@@ -36,8 +37,13 @@ from extentflow.wiring.runs import open_started
 from extentflow.wiring.site import Site
 from extentflow.wiring.worker import work_of
 
-HIDDEN_LEASES = 3
-"""A message of the dead is seen again when the next owner of their slot is about to be."""
+HIDDEN_LEASES = 2
+"""How long a message is hidden from its last renewal on: until somebody may take its extent over.
+
+Keepers renew lease and message every third of a lease, commits the lease alone in between. So the
+lease of the dead and its grace, a quarter at most, are over after 19/12 of a lease. A message that
+is seen earlier finds its extent busy and comes back: the ledger decides, whatever is hidden.
+"""
 QUEUES = ("arrivals_queue_url", "arrivals_dlq_url", "extents_queue_url", "extents_dlq_url")
 # Where files may be listed that somebody is still writing.
 SETTLING = frozenset({"localfile", "ontaps3"})
@@ -125,9 +131,18 @@ def open_admission(site: Site, connector: str) -> Admission:
 
 
 def open_queue_worker(
-    site: Site, owner: str, *, seconds_left: Callable[[], float], margin_seconds: float
+    site: Site,
+    owner: str,
+    *,
+    seconds_left: Callable[[], float],
+    margin_seconds: float,
+    announcements: Announcements | None = None,
 ) -> QueueWorker:
-    """Return a worker for messages: it hands back when fewer than `margin_seconds` are left."""
+    """Return a worker for messages: it hands back when fewer than `margin_seconds` are left.
+
+    `announcements` are somebody's who closes them; None: they live as long as the process.
+    """
+    announce = (announcements or open_announcements(site)).announce_ended
     slots = site.slots(owner)
 
     def late() -> bool:
@@ -144,9 +159,7 @@ def open_queue_worker(
         random=site.random,
         hide_seconds=HIDDEN_LEASES * site.settings.lease_seconds,
         renew_seconds=site.settings.lease_seconds / 3,
-        ended=unless_late(
-            lambda: seconds_left() < ANNOUNCING_SECONDS, open_announcements(site).announce_ended
-        ),
+        ended=unless_late(lambda: seconds_left() < ANNOUNCING_SECONDS, announce),
     )
 
 

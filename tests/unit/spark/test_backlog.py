@@ -1,0 +1,109 @@
+"""What a run that ends by itself waits for: what there was, as long as it gets on with it."""
+
+import pytest
+from tests.support.memorysite import MemorySite
+
+from extentflow.model import JobState
+from extentflow.spark.backlog import VAIN_QUERIES, WHOLE_LOOKS, Backlog
+
+MANY = 100
+
+
+@pytest.fixture
+def site() -> MemorySite:
+    made = MemorySite()
+    made.put_connector()
+    return made
+
+
+def begun(site: MemorySite, connector: str | None = None) -> Backlog:
+    """A backlog of what is open now: so many queries did not get on with any of it."""
+    backlog = Backlog(site.memory, connector)
+    for _ in range(WHOLE_LOOKS):
+        backlog.left(ended=0, listing=False)
+    return backlog
+
+
+def in_vain(backlog: Backlog) -> int:
+    """After how many queries that ended nothing, nobody goes on."""
+    return next(n for n in range(1, MANY) if not backlog.left(ended=0, listing=False))
+
+
+def test_nothing_open_is_over_after_the_looks_that_find_that_out(site: MemorySite) -> None:
+    backlog = Backlog(site.memory, None)
+
+    assert in_vain(backlog) == WHOLE_LOOKS
+
+
+def test_what_arrives_later_keeps_no_run_from_its_end(site: MemorySite) -> None:
+    site.planner().plan(job := site.job())
+    backlog = begun(site)
+    site.planner().plan(site.job("c/later.txt", lines=MANY))
+
+    assert backlog.left(ended=1, listing=False)
+    site.run(job, 0)
+
+    assert not backlog.left(ended=1, listing=False)
+
+
+def test_a_job_that_gets_on_is_waited_for_extent_by_extent(site: MemorySite) -> None:
+    site.planner().plan(job := site.job(lines=10))
+    backlog = begun(site)
+
+    for ordinal in range(9):
+        site.run(job, ordinal)
+        assert backlog.left(ended=1, listing=False)
+    site.run(job, 9)
+
+    assert not backlog.left(ended=1, listing=False)
+
+
+def test_what_nobody_gets_on_with_stays_whatever_else_is_delivered(site: MemorySite) -> None:
+    site.planner().plan(site.job())
+    backlog = begun(site)
+
+    going_on = [backlog.left(ended=5, listing=False) for _ in range(VAIN_QUERIES + 1)]
+
+    assert going_on == [True] * VAIN_QUERIES + [False]
+
+
+def test_what_only_others_get_on_with_is_left_to_them(site: MemorySite) -> None:
+    site.planner().plan(job := site.job(lines=10))
+    backlog = begun(site)
+
+    for ordinal in range(VAIN_QUERIES - 1):
+        site.run(job, ordinal)
+        assert backlog.left(ended=0, listing=False)
+    site.run(job, VAIN_QUERIES)
+
+    assert not backlog.left(ended=0, listing=False)
+
+
+def test_a_listing_is_waited_for_however_long_it_takes(site: MemorySite) -> None:
+    backlog = Backlog(site.memory, None)
+    assert all(backlog.left(ended=0, listing=True) for _ in range(MANY))
+    site.job()
+
+    assert backlog.left(ended=0, listing=False)
+    assert backlog.left(ended=1, listing=False)
+    site.memory.end(next(site.memory.jobs()).id, JobState.FAILED, "odd")
+    assert not backlog.left(ended=0, listing=False)
+
+
+def test_other_connectors_jobs_are_none_of_a_run_for_one(site: MemorySite) -> None:
+    site.put_connector("d")
+    site.job("d/a.txt", connector="d")
+    backlog = Backlog(site.memory, "c")
+
+    assert in_vain(backlog) == WHOLE_LOOKS
+
+
+def test_a_table_that_is_away_is_waited_for_a_while(
+    site: MemorySite, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.job()
+    backlog = begun(site)
+    site.memory.refuse("jobs", times=MANY)
+
+    assert in_vain(backlog) == VAIN_QUERIES
+    assert "it is not known what is left to do" in caplog.text

@@ -1,0 +1,367 @@
+"""What Spark is told of the work that there is: offsets, tasks, and what is away."""
+
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import pytest
+from tests.support.memorysite import MemorySite
+
+from extentflow.errors import LedgerUnavailable, Misconfigured, QueueUnavailable
+from extentflow.ledger import SlotItem
+from extentflow.settings import WorkerSettings
+from extentflow.spark.looks import (
+    FEW_SECONDS,
+    LOOK_SECONDS,
+    NOTHING,
+    Drained,
+    ListingLooks,
+    Looks,
+    QueueLooks,
+    Standings,
+)
+from extentflow.spark.options import StreamOptions
+from extentflow.spark.standing import LISTING_SECONDS
+from extentflow.spark.stopping import ask_to_stop
+from extentflow.testing.queues import MemoryQueue
+
+OPTIONS = StreamOptions(
+    connector=None,
+    listing=True,
+    most_extents=100,
+    most_seconds=60.0,
+    listing_seconds=60.0,
+    parallelism=8,
+    run="r",
+    settings=WorkerSettings(bootstrap_servers="127.0.0.1:1", exactly_once_slots=16),
+)
+
+
+@pytest.fixture
+def site() -> MemorySite:
+    made = MemorySite(OPTIONS.settings)
+    made.put_connector()
+    return made
+
+
+@pytest.fixture
+def messages(site: MemorySite) -> MemoryQueue:
+    return MemoryQueue(site.ticker.read)
+
+
+def send(messages: MemoryQueue, count: int) -> None:
+    messages.send([f"message {number}" for number in range(count)])
+
+
+def draining(site: MemorySite, messages: MemoryQueue, **changes: Any) -> QueueLooks:  # noqa: ANN401
+    return QueueLooks(replace(OPTIONS, listing=False, **changes), site, messages)
+
+
+def listing(site: MemorySite, **changes: Any) -> ListingLooks:  # noqa: ANN401
+    return ListingLooks(replace(OPTIONS, **changes), site)
+
+
+def shares(looks: Looks) -> list[tuple[int, float]]:
+    """What each task of a queue may take on, and for how long it begins with more."""
+    found = looks.partitions()
+    return [(one.most, one.seconds) for one in found if isinstance(one, Drained)]
+
+
+def dealt(looks: Looks) -> list[list[int]]:
+    """Which extents of one object each task of a listing runs."""
+    return [
+        [extent.ordinal for task in one.tasks for extent in task.extents]
+        for one in looks.partitions()
+        if isinstance(one, Standings)
+    ]
+
+
+def every(tasks: list[list[int]]) -> list[int]:
+    return sorted(chain.from_iterable(tasks))
+
+
+def lease(site: MemorySite, number: int, owner: str) -> None:
+    seen = SlotItem(site.cluster.cluster, number)
+    assert site.memory.lease(seen, owner=owner, lease_seconds=30)
+
+
+# -- offsets --------------------------------------------------------------------------------------
+
+
+def test_without_work_the_offset_stays(site: MemorySite, messages: MemoryQueue) -> None:
+    for looks in (draining(site, messages), listing(site)):
+        assert looks.latest() == NOTHING
+        site.ticker.sleep(LOOK_SECONDS)
+        assert looks.latest() == NOTHING
+
+
+def test_a_new_offset_says_how_much_there_is(site: MemorySite, messages: MemoryQueue) -> None:
+    send(messages, 5)
+    messages.receive(most=2)
+    site.put(lines=3)
+
+    found = draining(site, messages).latest()
+    listed = listing(site).latest()
+
+    assert {**found, "look": 0} == {"look": 0, "waiting": 3, "hidden": 2, "delayed": 0}
+    assert {**listed, "look": 0} == {"look": 0, "waiting": 3}
+
+
+def test_a_listing_that_takes_longer_than_a_look_may_is_told(
+    site: MemorySite,
+) -> None:
+    for number in range(2):
+        site.put(f"c/{number}.txt")
+    site.memory.on_call = lambda name: site.ticker.sleep(
+        LISTING_SECONDS + 1 if name == "known" else 0
+    )
+    looks = listing(site)
+
+    first = looks.latest()
+    assert {**first, "look": 0} == {"look": 0, "waiting": 0, "listing": 1}
+    assert dealt(looks) == []
+    site.memory.on_call = lambda _name: None
+    site.ticker.sleep(LOOK_SECONDS)
+
+    assert {**looks.latest(), "look": 0} == {"look": 0, "waiting": 2}
+
+
+def test_what_is_all_in_other_hands_is_no_work(site: MemorySite, messages: MemoryQueue) -> None:
+    send(messages, 2)
+    messages.receive()
+
+    assert draining(site, messages).latest() == NOTHING
+
+
+def test_every_look_that_finds_work_is_news_and_there_is_one_per_second_at_most(
+    site: MemorySite, messages: MemoryQueue
+) -> None:
+    send(messages, 1)
+    looks = draining(site, messages)
+
+    first = looks.latest()
+    assert looks.latest() == first
+    site.ticker.sleep(LOOK_SECONDS)
+    second = looks.latest()
+
+    assert second["look"] > first["look"] > NOTHING["look"]
+
+
+def test_offsets_go_on_above_those_of_the_process_before(
+    site: MemorySite, messages: MemoryQueue
+) -> None:
+    looks = draining(site, messages)
+    remembered = {"look": 10**15, "waiting": 7}
+
+    looks.resume(remembered)
+    looks.resume({"look": 1})
+
+    assert looks.latest() == remembered
+    send(messages, 1)
+    site.ticker.sleep(LOOK_SECONDS)
+    assert looks.latest()["look"] == 10**15 + 1
+
+
+# -- tasks ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("waiting", "changes", "expected"),
+    [
+        (1, {}, [(100, FEW_SECONDS)]),
+        (3, {}, [(34, FEW_SECONDS), (33, FEW_SECONDS), (33, FEW_SECONDS)]),
+        (50, {}, [(13, 60.0)] * 4 + [(12, 60.0)] * 4),
+        (50, {"parallelism": 2}, [(50, 60.0)] * 2),
+        (50, {"most_extents": 3}, [(1, 60.0)] * 3),
+        (50, {"most_seconds": 2}, [(13, 2)] * 4 + [(12, 2)] * 4),
+        (1, {"most_seconds": 2}, [(100, 2)]),
+    ],
+)
+def test_a_triggers_tasks_take_on_so_many_messages_in_sum(
+    site: MemorySite,
+    messages: MemoryQueue,
+    waiting: int,
+    changes: dict[str, int],
+    expected: list[tuple[int, float]],
+) -> None:
+    send(messages, waiting)
+    looks = draining(site, messages, **changes)
+    looks.latest()
+
+    assert shares(looks) == expected
+
+
+def test_tasks_are_never_more_than_slots_that_others_leave(
+    site: MemorySite, messages: MemoryQueue
+) -> None:
+    send(messages, 50)
+    for number in range(13):
+        lease(site, number, "others/1")
+    lease(site, 13, "r/1")
+    looks = draining(site, messages)
+    looks.latest()
+
+    assert len(shares(looks)) == 3
+    site.ticker.sleep(31)
+    assert len(shares(looks)) == 8
+
+
+def test_one_task_looks_where_no_slot_is_free_and_all_where_nobody_knows(
+    site: MemorySite, messages: MemoryQueue
+) -> None:
+    send(messages, 50)
+    for number in range(16):
+        lease(site, number, "others/1")
+    looks = draining(site, messages)
+    looks.latest()
+
+    assert len(shares(looks)) == 1
+    site.memory.refuse("slots")
+    assert len(shares(looks)) == 8
+
+
+def test_the_queue_is_not_asked_again_between_a_look_and_its_tasks(
+    site: MemorySite, messages: MemoryQueue
+) -> None:
+    asked: list[str] = []
+    messages.on_call = asked.append
+    send(messages, 3)
+    looks = draining(site, messages)
+    looks.latest()
+    send(messages, 2)
+
+    assert len(shares(looks)) == 3
+    assert asked.count("depth") == 1
+    # Spark repeats the last trigger of a run that died without a look before.
+    assert len(shares(looks)) == 5
+    assert asked.count("depth") == 2
+
+
+def test_tasks_of_a_listing_have_each_extent_that_the_look_found_once(site: MemorySite) -> None:
+    site.put(lines=9)
+    looks = listing(site, parallelism=2)
+    looks.latest()
+    site.put("c/later.txt")
+
+    found = dealt(looks)
+
+    assert len(found) == 2
+    assert every(found) == list(range(9))
+
+
+def test_a_trigger_of_a_listing_takes_on_so_many_extents_at_most(site: MemorySite) -> None:
+    site.put(lines=9)
+    looks = listing(site, most_extents=4)
+
+    assert looks.latest()["waiting"] == 4
+    assert every(dealt(looks)) == [0, 1, 2, 3]
+
+
+def test_what_a_trigger_did_not_begin_is_found_again(site: MemorySite) -> None:
+    site.put(lines=2)
+    looks = listing(site)
+    first = looks.latest()
+    assert every(dealt(looks)) == [0, 1]
+
+    site.ticker.sleep(LOOK_SECONDS)
+
+    assert looks.latest() != first
+    assert every(dealt(looks)) == [0, 1]
+
+
+def test_tasks_that_spark_asks_for_without_a_look_are_looked_for(site: MemorySite) -> None:
+    site.put(lines=2)
+
+    assert every(dealt(listing(site))) == [0, 1]
+
+
+def test_a_connectors_own_bound_makes_fewer_tasks(site: MemorySite) -> None:
+    site.put_connector(tasks__max="2")
+    site.put(lines=9)
+    looks = listing(site)
+    looks.latest()
+
+    assert len(dealt(looks)) == 2
+
+
+# -- trouble --------------------------------------------------------------------------------------
+
+
+def test_a_queue_that_is_away_ends_a_query_at_its_first_look_only(
+    site: MemorySite, messages: MemoryQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    send(messages, 1)
+    looks = draining(site, messages)
+    messages.away = 1
+    with pytest.raises(QueueUnavailable):
+        looks.latest()
+    before = looks.latest()
+
+    messages.away = 1
+    site.ticker.sleep(LOOK_SECONDS)
+    assert looks.latest() == before
+    site.ticker.sleep(LOOK_SECONDS)
+
+    assert looks.latest() != before
+    assert caplog.text.count("it is not known what there is to do") == 1
+
+
+def test_a_table_that_is_away_ends_a_query_at_its_first_look_only(
+    site: MemorySite, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.put(lines=2)
+    looks = listing(site)
+    site.memory.refuse("connector_names")
+    with pytest.raises(LedgerUnavailable):
+        looks.latest()
+    before = looks.latest()
+
+    site.memory.refuse("connector_names")
+    site.ticker.sleep(LOOK_SECONDS)
+    assert looks.latest() == before
+    site.ticker.sleep(LOOK_SECONDS)
+
+    assert looks.latest() != before
+    assert every(dealt(looks)) == [0, 1]
+    assert caplog.text.count("it is not known what there is to do") == 1
+
+
+def test_what_is_away_when_tasks_are_asked_for_ends_no_query(
+    site: MemorySite, messages: MemoryQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.put()
+    messages.away = 1
+    site.memory.refuse("connector_names")
+
+    assert shares(draining(site, messages)) == [(100, FEW_SECONDS)]
+    assert dealt(listing(site)) == []
+    assert "it is not known how much waits" in caplog.text
+    assert "it is not known what there is to do" in caplog.text
+
+
+def test_a_query_that_is_asked_to_stop_finds_nothing_any_more(
+    site: MemorySite, messages: MemoryQueue
+) -> None:
+    looks = draining(site, messages)
+    looks.latest()
+    send(messages, 1)
+    ask_to_stop(site.memory, "r")
+    site.ticker.sleep(LOOK_SECONDS)
+
+    assert looks.latest() == NOTHING
+
+
+def test_a_run_that_was_stopped_before_does_not_begin(
+    site: MemorySite, messages: MemoryQueue
+) -> None:
+    ask_to_stop(site.memory, "r")
+
+    with pytest.raises(Misconfigured, match="run r was stopped before"):
+        draining(site, messages).latest()
+
+
+def test_another_apps_table_is_refused_by_the_first_look(site: MemorySite) -> None:
+    site.memory.bind("other")
+
+    with pytest.raises(Misconfigured, match=r"belongs to app\.id=other"):
+        listing(site).latest()

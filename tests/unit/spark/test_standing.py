@@ -1,0 +1,277 @@
+"""Looks of a query without a queue: what is found, how much of it, and whom trouble holds up."""
+
+import logging
+from collections.abc import Callable
+
+import pytest
+from tests.support.memorysite import MemorySite
+
+from extentflow.errors import LedgerUnavailable, Misconfigured
+from extentflow.ledger import ConnectorState
+from extentflow.model import JobState
+from extentflow.spark.standing import LISTING_SECONDS, Found, Standing
+from extentflow.testing.stores import Fault, FaultyStore
+
+REST_SECONDS = 60.0
+
+
+@pytest.fixture
+def site() -> MemorySite:
+    made = MemorySite()
+    made.put_connector()
+    return made
+
+
+def standing(
+    site: MemorySite,
+    *,
+    connector: str | None = None,
+    most: int = 100,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Standing:
+    return Standing(
+        site, connector=connector, most=most, rest_seconds=REST_SECONDS, stopping=stopping
+    )
+
+
+def ordinals(found: list[Found]) -> list[int]:
+    """Which extents a look found, where there is one object."""
+    return [extent.ordinal for one in found for extent in one.extents]
+
+
+def keys(found: list[Found]) -> set[str]:
+    return {extent.version.key for one in found for extent in one.extents}
+
+
+# -- objects without a job ------------------------------------------------------------------------
+
+
+def test_an_object_of_which_nobody_told_is_found_cut_and_left_to_tasks(site: MemorySite) -> None:
+    site.put(lines=3)
+
+    found = standing(site).look()
+
+    assert ordinals(found) == [0, 1, 2]
+    assert site.states() == {"c/a.txt": JobState.RUNNING}
+
+
+def test_listing_rests_when_all_is_listed_and_then_begins_anew(site: MemorySite) -> None:
+    look = standing(site).look
+    look()
+    site.put()
+
+    assert look() == []
+    site.ticker.sleep(REST_SECONDS)
+    assert keys(look()) == {"c/a.txt"}
+
+
+def test_a_listing_that_takes_longer_than_a_look_may_goes_on_with_the_next(
+    site: MemorySite, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):
+        site.put(f"c/{number}.txt")
+    site.memory.on_call = lambda name: site.ticker.sleep(
+        LISTING_SECONDS if name == "register" else 0
+    )
+    look = standing(site).look
+
+    counts = [len(keys(look())) for _ in range(3)]
+
+    assert counts == [2, 3, 3]
+    assert caplog.text == ""
+
+
+def test_the_topic_of_progress_is_made_sure_of_once_per_connector(site: MemorySite) -> None:
+    look = standing(site).look
+    for number in range(4):
+        site.put(f"c/{number}.txt")
+        look()
+        site.ticker.sleep(REST_SECONDS)
+
+    assert len(site.states()) == 4
+    assert site.cluster.ensured == 1
+
+
+@pytest.mark.parametrize("state", [ConnectorState.PAUSED, ConnectorState.STOPPED])
+def test_what_a_connector_that_rests_reads_is_not_looked_at(
+    site: MemorySite, state: ConnectorState
+) -> None:
+    site.put()
+    site.memory.set_connector_state("c", state)
+
+    assert standing(site).look() == []
+    assert site.states() == {}
+    assert site.objects.requests == 0
+
+
+def test_one_connector_is_looked_after_where_one_was_named(site: MemorySite) -> None:
+    site.put_connector("d")
+    site.put("c/a.txt")
+    site.put("d/a.txt")
+
+    assert keys(standing(site, connector="d").look()) == {"d/a.txt"}
+    assert keys(standing(site).look()) == {"c/a.txt", "d/a.txt"}
+
+
+def test_a_connector_that_is_not_there_is_no_silence(site: MemorySite) -> None:
+    with pytest.raises(Misconfigured, match="there is no connector orders"):
+        standing(site, connector="orders").look()
+
+
+# -- open jobs ------------------------------------------------------------------------------------
+
+
+def test_a_look_takes_on_so_many_extents_at_most_the_oldest_job_first(site: MemorySite) -> None:
+    old = site.job("c/old.txt", lines=3)
+    site.ticker.sleep(1)
+    site.job("c/new.txt", lines=3)
+
+    (found,) = standing(site, most=4).look()
+
+    assert [extent.version.key for extent in found.extents] == ["c/old.txt"] * 3 + ["c/new.txt"]
+    assert found.ordered[old.id] is False
+
+
+def test_what_is_done_is_found_no_more_and_its_job_is_closed(site: MemorySite) -> None:
+    job = site.job(lines=3)
+    look = standing(site).look
+    look()
+    site.run(job, 0, 2)
+
+    assert ordinals(look()) == [1]
+    site.run(job, 1)
+    assert look() == []
+    assert site.states() == {"c/a.txt": JobState.DONE}
+
+
+def test_a_large_jobs_items_are_read_once_per_round_and_nothing_of_it_is_left_out(
+    site: MemorySite,
+) -> None:
+    job = site.job(lines=7)
+    look = standing(site, most=3).look
+    asked = site.asked({"extents"})
+
+    first, second, third = (ordinals(look()) for _ in range(3))
+    assert [first, second, third] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert asked() == ["extents"]
+    site.run(job, 0, 2, 3, 4, 5)
+
+    assert ordinals(look()) == [1, 6]  # came to no end, and is found by the next round
+    assert asked() == ["extents"] * 2
+
+
+def test_a_job_that_was_reopened_is_looked_at_anew(site: MemorySite) -> None:
+    job = site.job(lines=7)
+    look = standing(site, most=3).look
+    look()
+    site.memory.end(job.id, JobState.CANCELLED, "a person")
+    site.memory.resume(job.id)
+
+    assert ordinals(look()) == [0, 1, 2]
+
+
+def test_extents_that_keep_their_order_are_handed_out_from_the_first_pending_on(
+    site: MemorySite,
+) -> None:
+    site.put_connector(ordering="object", message__key="none")
+    job = site.job(lines=5)
+    look = standing(site, most=2).look
+
+    assert ordinals(look()) == [0, 1]
+    assert ordinals(look()) == [0, 1]
+    site.run(job, 0)
+    (found,) = look()
+
+    assert ordinals([found]) == [1, 2]
+    assert found.ordered[job.id] is True
+
+
+def test_a_stopped_connectors_jobs_end_and_a_paused_ones_wait(site: MemorySite) -> None:
+    site.put_connector("d")
+    site.job("c/a.txt")
+    site.job("d/a.txt", connector="d")
+    site.memory.set_connector_state("c", ConnectorState.STOPPED)
+    site.memory.set_connector_state("d", ConnectorState.PAUSED)
+
+    assert standing(site).look() == []
+    assert site.states() == {"c/a.txt": JobState.CANCELLED, "d/a.txt": JobState.PLANNING}
+
+
+def test_a_connectors_tasks_are_bounded_as_it_says(site: MemorySite) -> None:
+    site.put_connector(tasks__max="2")
+    site.job()
+
+    (found,) = standing(site).look()
+
+    assert found.most_tasks == 2
+
+
+# -- trouble --------------------------------------------------------------------------------------
+
+
+def test_a_store_that_is_away_holds_up_nothing_but_its_listing(
+    site: MemorySite, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.job(lines=2)
+    site.reads = FaultyStore(site.objects, Fault("unavailable", "list"))
+
+    found = standing(site).look()
+
+    assert ordinals(found) == [0, 1]
+    assert "listing for connector c: s3://shop/c/" in caplog.text
+
+
+def test_an_object_that_cannot_be_cut_ends_its_own_job_only(site: MemorySite) -> None:
+    site.job("c/a.txt")
+    site.put_connector(input__format="parquet")
+    site.job("c/odd.parquet")
+
+    found = standing(site).look()
+
+    assert keys(found) == {"c/a.txt"}
+    assert site.states() == {"c/a.txt": JobState.RUNNING, "c/odd.parquet": JobState.FAILED}
+
+
+def test_a_job_whose_items_cannot_be_read_holds_up_no_other(
+    site: MemorySite, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.job("c/a.txt")
+    site.ticker.sleep(1)
+    site.job("c/b.txt")
+    site.memory.refuse("extents")
+
+    found = standing(site).look()
+
+    assert keys(found) == {"c/b.txt"}
+    assert "c/a.txt" in caplog.text
+    assert keys(standing(site).look()) == {"c/a.txt", "c/b.txt"}
+
+
+def test_a_table_that_is_away_is_told_to_whoever_looks(site: MemorySite) -> None:
+    site.memory.refuse("connector_names")
+
+    with pytest.raises(LedgerUnavailable):
+        standing(site).look()
+
+
+def test_a_dead_workers_slot_is_settled_and_what_it_held_found(
+    site: MemorySite, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    job = site.planner().plan(site.job(lines=2))
+    extent = next(site.planner().extents(job))
+    site.slots("dead").claim(extent, site.client(extent))
+    site.ticker.sleep(10 * site.settings.lease_seconds)
+
+    found = standing(site).look()
+
+    assert ordinals(found) == [0, 1]
+    assert site.memory.extent(job.id, 0).claim is None
+    assert "was left by dead" in caplog.text
+
+
+def test_a_query_that_is_asked_to_stop_begins_with_no_other_job(site: MemorySite) -> None:
+    site.job()
+
+    assert standing(site, stopping=lambda: True).look() == []
+    assert site.states() == {"c/a.txt": JobState.PLANNING}
