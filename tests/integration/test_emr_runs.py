@@ -20,7 +20,7 @@ from layers.spark import recipe
 from tests.integration.faultproxy import Delay, FaultProxy, Hold, Reset
 from tests.support import archive
 from tests.support.delivery import eventually, joined, numbered_lines
-from tests.support.eventpath import PATIENCE_SECONDS, Ending, EventPath, Feed, Ground
+from tests.support.eventpath import Ending, EventPath, Feed, Ground
 from tests.support.submitting import ROOT
 
 from extentflow.model import JobState
@@ -46,7 +46,8 @@ GIVEN = {
 ANY_NUMBER = ("AWS_ENDPOINT_URL_", "EXTENTFLOW_", "PYSPARK_", "SPARK_", "_SPARK_")
 NOT_FOR_RUNS = "NOT_FOR_RUNS"
 
-patiently = partial(eventually, seconds=PATIENCE_SECONDS)
+# Three JVMs start, each unpacks the archive: ten seconds, minutes on a machine that is busy.
+patiently = partial(eventually, seconds=240.0)
 
 
 @dataclass
