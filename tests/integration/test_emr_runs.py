@@ -22,7 +22,7 @@ from layers.spark import recipe
 from tests.integration.faultproxy import Delay, FaultProxy, Hold, Reset
 from tests.support import archive
 from tests.support.delivery import PROGRAM, eventually, joined, numbered_lines
-from tests.support.eventpath import PATIENCE_SECONDS, Ending, EventPath, Feed, Ground
+from tests.support.eventpath import Ending, EventPath, Feed, Ground
 from tests.support.submitting import ROOT
 
 from extentflow.cli import STOPPED
@@ -49,7 +49,8 @@ GIVEN = {
 ANY_NUMBER = ("AWS_ENDPOINT_URL_", "EXTENTFLOW_", "PYSPARK_", "SPARK_", "_SPARK_")
 NOT_FOR_RUNS = "NOT_FOR_RUNS"
 
-patiently = partial(eventually, seconds=PATIENCE_SECONDS)
+# Three JVMs start, each unpacks the archive: ten seconds, minutes on a machine that is busy.
+patiently = partial(eventually, seconds=240.0)
 
 
 @dataclass
@@ -248,29 +249,37 @@ def asked(scene: Scene, feed: Feed, *words: str) -> "subprocess.Popen[str]":
 
 def said(process: "subprocess.Popen[str]") -> tuple[int, Any, str]:
     """Wait for a command's end; return its code, its JSON, its messages."""
-    output, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    output, errors = process.communicate(timeout=240)
     return process.returncode, json.loads(output or "null"), errors
 
 
-def test_a_backfill_is_one_run_for_all_below_a_prefix(scene: Scene) -> None:
-    feed = scene.path.feed()
+def test_a_backfill_whose_driver_is_killed_is_finished_by_one_more_run(
+    scene: Scene, s3_proxy: FaultProxy
+) -> None:
+    feed = scene.path.feed(aws_s3_endpoint=s3_proxy.endpoint, extent_bytes="32KiB")
     uploads = [feed.put(f"part-{n}.txt", joined(part)) for n, part in enumerate(PARTS)]
+    s3_proxy.inject(Delay(0.5), when=lambda request: request.method == "GET", times=None)
     seen, begun = len(scene.path.seen.deliveries), len(scene.begins.begun)
 
     code, told, errors = said(asked(scene, feed, "submit", "--engine", "spark"))
-    run = run_of(scene, begun)
-    for upload in uploads:
-        feed.await_state(upload, JobState.DONE)
-    heard = scene.heard(run.place.name)
+    first = run_of(scene, begun)
+    patiently("extents are under way", lambda: under_way(feed))
+    killed = first.submission.driver()
+    assert killed is not None
+    killed.send_signal(signal.SIGKILL)
+    second = run_of(scene, begun + 1)
+    s3_proxy.clear()
+    heard = [scene.heard(run.place.name) for run in (first, second)]
 
     assert (code, told["submitted"]) == (0, 3), errors
-    assert answer(heard)["messages_resent"] == 0
+    assert [answer(one)["messages_resent"] for one in heard] == [0, 0]
+    assert [feed.await_state(one, JobState.DONE).state for one in uploads] == ["DONE"] * 3
     assert feed.ending(LINES) == Ending(records=len(LINES), jobs=Counter(DONE=3))
     assert {one.function for one in scene.path.seen.deliveries[seen:]} == {"planner", "reconciler"}
-    assert len(scene.begins.begun) == begun + 1
+    assert len(scene.begins.begun) == begun + 2
 
 
-def test_a_run_from_a_shell_is_cancelled_with_it_and_the_next_one_delivers_the_rest(
+def test_a_run_from_a_shell_is_cancelled_with_it_and_any_engine_goes_on(
     scene: Scene, s3_proxy: FaultProxy
 ) -> None:
     feed = scene.path.feed(aws_s3_endpoint=s3_proxy.endpoint, extent_bytes="32KiB")
@@ -285,13 +294,13 @@ def test_a_run_from_a_shell_is_cancelled_with_it_and_the_next_one_delivers_the_r
     code, _, notes = said(first)
     heard = scene.heard(run.place.name)
     s3_proxy.clear()
-    again, told, errors = said(asked(scene, feed, "run", "--engine", "emr"))
+    again, told, errors = said(asked(scene, feed, "run", "--engine", "inline"))
 
     assert code == STOPPED, notes
     assert f"run {run.place.name} is cancelled" in notes
     assert answer(heard)["messages_resent"] == 0  # whoever cancelled it resumes it
-    assert (again, told["ok"], told["engine"]) == (0, True, "emr"), errors
+    assert (again, told["ok"]) == (0, True), errors
     assert 0 < told["records_this_run"] < len(LINES)
     assert [feed.await_state(one, JobState.DONE).state for one in uploads] == ["DONE"] * 3
     assert feed.ending(LINES) == Ending(records=len(LINES), jobs=Counter(DONE=3))
-    assert len(scene.begins.begun) == begun + 2
+    assert len(scene.begins.begun) == begun + 1
