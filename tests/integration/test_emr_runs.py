@@ -25,7 +25,6 @@ from tests.support.delivery import PROGRAM, eventually, joined, numbered_lines
 from tests.support.eventpath import Ending, EventPath, Feed, Ground
 from tests.support.submitting import ROOT
 
-from extentflow.cli import STOPPED
 from extentflow.model import JobState
 from extentflow_local.emr.application import Order
 from extentflow_local.emr.service import ENDPOINT, Code, EmrServerless
@@ -277,30 +276,3 @@ def test_a_backfill_whose_driver_is_killed_is_finished_by_one_more_run(
     assert feed.ending(LINES) == Ending(records=len(LINES), jobs=Counter(DONE=3))
     assert {one.function for one in scene.path.seen.deliveries[seen:]} == {"planner", "reconciler"}
     assert len(scene.begins.begun) == begun + 2
-
-
-def test_a_run_from_a_shell_is_cancelled_with_it_and_any_engine_goes_on(
-    scene: Scene, s3_proxy: FaultProxy
-) -> None:
-    feed = scene.path.feed(aws_s3_endpoint=s3_proxy.endpoint, extent_bytes="32KiB")
-    uploads = [feed.put(f"part-{n}.txt", joined(part)) for n, part in enumerate(PARTS)]
-    s3_proxy.inject(Delay(0.5), when=lambda request: request.method == "GET", times=None)
-    begun = len(scene.begins.begun)
-
-    first = asked(scene, feed, "run", "--engine", "emr")
-    run = run_of(scene, begun)
-    patiently("extents are under way", lambda: under_way(feed))
-    first.send_signal(signal.SIGINT)
-    code, _, notes = said(first)
-    heard = scene.heard(run.place.name)
-    s3_proxy.clear()
-    again, told, errors = said(asked(scene, feed, "run", "--engine", "inline"))
-
-    assert code == STOPPED, notes
-    assert f"run {run.place.name} is cancelled" in notes
-    assert answer(heard)["messages_resent"] == 0  # whoever cancelled it resumes it
-    assert (again, told["ok"]) == (0, True), errors
-    assert 0 < told["records_this_run"] < len(LINES)
-    assert [feed.await_state(one, JobState.DONE).state for one in uploads] == ["DONE"] * 3
-    assert feed.ending(LINES) == Ending(records=len(LINES), jobs=Counter(DONE=3))
-    assert len(scene.begins.begun) == begun + 1
