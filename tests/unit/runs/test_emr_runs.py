@@ -109,6 +109,18 @@ def test_settings_go_to_the_driver_alone_which_sends_them_with_every_task() -> N
     assert where == ["spark.emr-serverless.driverEnv.EXTENTFLOW_APP_ID"]
 
 
+def test_a_setting_that_is_too_long_is_named_without_its_value() -> None:
+    certificate = {"EXTENTFLOW_KAFKA_SSL_CA_PEM": "x" * 1_025, "EXTENTFLOW_APP_ID": "x" * 1_024}
+
+    with pytest.raises(
+        Misconfigured, match=r"EXTENTFLOW_KAFKA_SSL_CA_PEM: .*secretsmanager"
+    ) as told:
+        emr.properties(replace(APPLICATION, environment=certificate))
+
+    assert "APP_ID" not in str(told.value)
+    assert "xx" not in str(told.value)
+
+
 def test_spark_is_told_what_the_archive_is_made_for() -> None:
     assert f"python{recipe.PYTHON}" == emr.PYTHON
     assert (recipe.UNPACKED, recipe.PYTHONPATH) == (emr.UNPACKED, emr.PYTHONPATH)

@@ -21,7 +21,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from extentflow.aws.failures import translated
-from extentflow.errors import RunsUnavailable
+from extentflow.errors import Misconfigured, RunsUnavailable
 from extentflow.runs import Run, RunState, RunStatus
 
 # Amazon Linux has it beside its default.
@@ -31,6 +31,8 @@ PYTHONPATH = f"./{UNPACKED}/site-packages"
 
 _DRIVER, _EXECUTOR = "spark.emr-serverless.driverEnv", "spark.executorEnv"
 _NAME_LENGTH = 256
+# Of one property's value, by the service's description.
+_VALUE_LENGTH = 1_024
 
 PASSING_CODES = frozenset(
     {
@@ -178,7 +180,17 @@ def request(application: Application, run: Run) -> dict[str, Any]:
 
 
 def properties(application: Application) -> dict[str, str]:
-    """Return Spark's properties; a map, where a command line would want values quoted."""
+    """Return Spark's properties; a map, where a command line would want values quoted.
+
+    Raises:
+        Misconfigured: a setting is longer than the service takes it.
+    """
+    long = sorted(n for n, value in application.environment.items() if len(value) > _VALUE_LENGTH)
+    if long:
+        raise Misconfigured(
+            f"{', '.join(long)}: EMR Serverless takes values of up to {_VALUE_LENGTH:,} characters;"
+            " keep a longer one in Secrets Manager, and refer to it by ${secretsmanager:name:key}"
+        )
     shared = {"PYSPARK_PYTHON": PYTHON, "PYTHONPATH": PYTHONPATH}
     if application.region is not None:
         shared["AWS_DEFAULT_REGION"] = application.region
