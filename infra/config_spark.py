@@ -16,6 +16,8 @@ RELEASE = "emr-spark-8.0.0"
 # What EMR Serverless gives a driver and each executor unless a run says otherwise.
 PROCESS = {"most_vcpu": 4, "most_memory_gb": 16, "most_disk_gb": 20}
 
+# What an application takes unless AWS is asked for more.
+MOST_RUNS = 15
 LEAST_MINUTES, MOST_MINUTES = 5, 20_160
 
 _RELEASE = re.compile(r"emr-spark-([0-9]+)\.[0-9]+\.[0-9]+")
@@ -37,6 +39,15 @@ class Spark:
     most_disk_gb: int = 320
     threshold_bytes: int = SPARK_THRESHOLD_BYTES
     timeout_minutes: int = SPARK_TIMEOUT_MINUTES
+
+    @property
+    def most_runs(self) -> int:
+        """How many runs may go on at once: each with its driver and two executors at least."""
+        return max(1, min(self._processes() // 3, MOST_RUNS))
+
+    def _processes(self) -> int:
+        """Return how many drivers and executors there is room for."""
+        return int(min(getattr(self, name) // each for name, each in PROCESS.items()))
 
     def problems(self, *, in_vpc: bool, slots: int) -> Iterator[str]:
         """Yield what is wrong with it in a stage with so many slots for Spark."""

@@ -36,6 +36,7 @@ from infra.surroundings import Surroundings
 SERVICE = "emr-serverless.amazonaws.com"
 ARCHITECTURE = recipe.MACHINE.shown.upper()
 IDLE_MINUTES = 15
+QUEUE_MINUTES = 720  # the most that there is; then the run ends, and functions go on
 ENDED = ("SUCCESS", "FAILED", "CANCELLED")
 LOGGED = ("STDOUT", "STDERR")
 ENTRY_POINT = "spark_ingest.py"
@@ -161,6 +162,12 @@ class SparkApplication(Construct):
             auto_start_configuration=app.AutoStartConfigurationProperty(enabled=True),
             auto_stop_configuration=app.AutoStopConfigurationProperty(
                 enabled=True, idle_timeout_minutes=IDLE_MINUTES
+            ),
+            scheduler_configuration=app.SchedulerConfigurationProperty(
+                # Every run has a driver before it has an executor: too many at once hold all there
+                # is, and none gets on.
+                max_concurrent_runs=wanted.most_runs,
+                queue_timeout_minutes=QUEUE_MINUTES,
             ),
             maximum_capacity=app.MaximumAllowedResourcesProperty(
                 cpu=f"{wanted.most_vcpu} vCPU",

@@ -59,7 +59,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
 
 def run_ended(run: str, state: RunState) -> dict[str, Any]:
     """Send what a run of Spark left undone to the queue, or start the next one of a backfill."""
-    sent = routing().ended(run, state)
+    sent = routing().ended(run, state, late=lambda: deadline.seconds_left() < MARGIN_SECONDS)
     logger.info("run ended", extra={"run": run, "state": state, "messages_resent": sent})
     metrics.add_metric("MessagesResent", MetricUnit.Count, sent)
     return {"run": run, "messages_resent": sent}

@@ -107,6 +107,11 @@ def test_the_application_is_bounded_keeps_no_capacity_and_stops_by_itself(
         "Memory": "256 GB",
         "Disk": "320 GB",
     }
+    # Of sixteen drivers and executors; each run has three at least.
+    assert application["SchedulerConfiguration"] == {
+        "MaxConcurrentRuns": 5,
+        "QueueTimeoutMinutes": 720,
+    }
     assert "InitialCapacity" not in application
     assert application["AutoStartConfiguration"] == {"Enabled": True}
     assert application["AutoStopConfiguration"] == {"Enabled": True, "IdleTimeoutMinutes": 15}
@@ -123,6 +128,19 @@ def test_capacity_and_release_are_the_stages(bench: Bench) -> None:
     assert application["MaximumCapacity"] == {"Cpu": "8 vCPU", "Memory": "32 GB", "Disk": "320 GB"}
     assert application["ReleaseLabel"] == "emr-7.12.0"
     assert application["ImageConfiguration"] == {"ImageUri": image}
+    assert application["SchedulerConfiguration"]["MaxConcurrentRuns"] == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "runs"),
+    [
+        ({"most_vcpu": 400, "most_memory_gb": 1_600, "most_disk_gb": 2_000}, 15),
+        ({"most_memory_gb": 96}, 2),
+        ({"most_disk_gb": 40}, 1),
+    ],
+)
+def test_no_more_runs_than_have_room_for_executors(changes: dict[str, Any], runs: int) -> None:
+    assert replace(Spark(), **changes).most_runs == runs
 
 
 def test_driver_and_executors_write_one_log_that_ends(templates: Templates) -> None:

@@ -374,7 +374,9 @@ def test_every_connector_that_wants_an_object_gets_a_job_of_its_own() -> None:
 AVRO = Misconfigured("connector avro, revision 1, cannot be read: input.format='avro'")
 
 
-@pytest.mark.parametrize("unparsed", [Unparsed(AVRO, "other"), Unparsed(AVRO, "bucket", "in/")])
+@pytest.mark.parametrize(
+    "unparsed", [Unparsed(AVRO, "avro", "other"), Unparsed(AVRO, "avro", "bucket", "in/")]
+)
 def test_a_connector_that_cannot_be_parsed_and_reads_elsewhere_is_only_logged(
     unparsed: Unparsed, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -388,7 +390,12 @@ def test_a_connector_that_cannot_be_parsed_and_reads_elsewhere_is_only_logged(
 
 
 @pytest.mark.parametrize(
-    "unparsed", [Unparsed(AVRO), Unparsed(AVRO, "bucket"), Unparsed(AVRO, "bucket", "ke")]
+    "unparsed",
+    [
+        Unparsed(AVRO, "avro"),
+        Unparsed(AVRO, "avro", "bucket"),
+        Unparsed(AVRO, "avro", "bucket", "ke"),
+    ],
 )
 def test_what_a_connector_that_cannot_be_parsed_may_read_comes_again_for_it_alone(
     unparsed: Unparsed,
@@ -407,7 +414,7 @@ def test_what_a_connector_that_cannot_be_parsed_may_read_comes_again_for_it_alon
 
 
 def test_an_object_of_a_connector_that_cannot_be_parsed_is_not_called_unwanted() -> None:
-    desk = Desk(connectors_=[], unparsed=[Unparsed(AVRO, "bucket")], late=lambda: True)
+    desk = Desk(connectors_=[], unparsed=[Unparsed(AVRO, "avro", "bucket")], late=lambda: True)
 
     with pytest.raises(NotYet, match="connector avro"):
         desk.take(desk.put(b"abcd"))
@@ -1255,6 +1262,15 @@ def test_a_backfill_of_no_connector_that_runs_is_kept(asked: Backfill, why: str)
     (kept,) = desk.kept.messages
     assert why in kept.reason
     assert desk.backfilled == []
+
+
+def test_a_backfill_of_a_connector_that_cannot_be_read_yet_comes_again() -> None:
+    desk = Desk(connectors_=[], unparsed=[Unparsed(AVRO, "small"), Unparsed(AVRO, "other")])
+
+    with pytest.raises(NotYet, match="backfill b1: "):
+        desk.take(ASKED)
+
+    assert (desk.kept.messages, desk.backfilled) == ([], [])
 
 
 @pytest.mark.parametrize(

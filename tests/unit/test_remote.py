@@ -1,6 +1,6 @@
 """A run of Spark elsewhere, seen from here: receipts come out of the ledger, its end is told."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -12,6 +12,7 @@ from extentflow.engines.remote import RemoteEngine
 from extentflow.errors import Misconfigured, RunFailed
 from extentflow.ingest import Run as Drive
 from extentflow.ingest import RunReport
+from extentflow.ledger import ExtentItem
 from extentflow.model import Extent, Job, JobState, Outcome
 from extentflow.runner import run_extent
 from extentflow.runs import Run, RunState, RunStatus
@@ -58,7 +59,11 @@ class Desk:
 
     def __post_init__(self) -> None:
         self.engine = RemoteEngine(
-            self.runs, RUN, self.world.ledger, self.world.ticker.clock, say=self.said.append
+            self.runs,
+            lambda: self.runs.start(RUN),
+            self.world.ledger,
+            self.world.ticker.clock,
+            say=self.said.append,
         )
 
     def delivers(self, job: Job, *ordinals: int) -> Callable[[], object]:
@@ -179,6 +184,44 @@ def test_a_job_that_ends_meanwhile_has_nothing_left() -> None:
 
     assert [one.state for one in report.jobs] == ["SUPERSEDED"]
     assert {receipt.outcome for receipt in desk.watch.receipts} == {Outcome.JOB_CLOSED}
+
+
+def test_what_a_job_delivered_right_before_it_closed_is_counted() -> None:
+    desk = Desk()
+    job = desk.world.job(BODY)
+    deliver = desk.delivers(job, 0, 1, 2)
+    read = desk.world.ledger.extents
+
+    def extents_then_the_rest(job_id: str) -> Iterator[ExtentItem]:
+        """Answer, and let the run go on to its end before anybody asks again."""
+        found = list(read(job_id))
+        if desk.runs.started:
+            desk.world.ledger.extents = read  # type: ignore[method-assign]
+            deliver()
+            desk.world.ledger.close(job.id)
+        return iter(found)
+
+    desk.world.ledger.extents = extents_then_the_rest  # type: ignore[method-assign]
+
+    report = desk.drive(job)
+
+    assert (report.ok, report.records_this_run) == (True, 12)
+    assert {receipt.outcome for receipt in desk.watch.receipts} == {Outcome.DONE}
+
+
+def test_a_run_that_may_not_be_cancelled_is_told_and_the_report_is_there() -> None:
+    class Guarded(Elsewhere):
+        def cancel(self, run_id: str) -> None:
+            raise Misconfigured(f"no permission to cancel {run_id}")
+
+    desk = Desk(runs=Guarded())
+    job = desk.world.job(BODY)
+    desk.runs.steps += [desk.delivers(job, 0), desk.engine.stop]
+
+    report = desk.drive(job)
+
+    assert report.records_this_run == 4
+    assert "could not be cancelled, and goes on: no permission" in desk.said[-1]
 
 
 def test_extents_that_fail_are_told_with_their_reason() -> None:

@@ -329,6 +329,41 @@ def test_what_a_run_of_spark_has_is_left_to_it(hold: Hold, told: int) -> None:
     assert bool(report.jobs_stalled) == bool(told)
 
 
+@pytest.mark.parametrize("hold", [Hold.OWN, Hold.SHARED])
+def test_a_run_that_has_a_job_for_more_than_a_day_is_not_waited_for(hold: Hold) -> None:
+    house = Reconciled(hold=lambda _job: hold)
+    house.sent("key", BODY)
+    house.lose_messages()
+
+    report = house.run_for(DAY + 3 * EVERY_SECONDS)
+
+    assert report.messages_resent == 3
+    assert report.jobs_stalled > 0
+
+
+def test_where_nobody_says_whether_a_run_has_a_job_patience_is_greater() -> None:
+    house = Reconciled(hold=lambda _job: Hold.UNKNOWN)
+    house.sent("key", BODY)
+    house.lose_messages()
+
+    early = house.run_for(BACKLOG_FACTOR * STALL_SECONDS)
+    late = house.run_for(3 * EVERY_SECONDS)
+
+    assert (early.messages_resent, late.messages_resent) == (0, 3)
+
+
+@pytest.mark.parametrize("hold", [Hold.OWN, Hold.SHARED, Hold.UNKNOWN])
+def test_what_a_run_has_not_planned_yet_is_left_to_it(hold: Hold) -> None:
+    house = Reconciled(hold=lambda _job: hold)
+    house.registered("key", BODY)
+
+    report = house.run_for(4 * EVERY_SECONDS)
+    house.hold = lambda _job: Hold.NOBODY
+    then = house.run_for(2 * EVERY_SECONDS)
+
+    assert (report.jobs_resumed, then.jobs_resumed) == (0, 1)
+
+
 def test_what_a_run_left_whose_end_nobody_told_is_sent_at_once_and_only_once_so_soon() -> None:
     house = Reconciled(hold=lambda _job: Hold.GONE)
     house.sent("key", BODY)

@@ -57,6 +57,7 @@ class Unparsed:
     """
 
     error: Misconfigured
+    name: str
     bucket: str = ""
     prefix: str = ""
 
@@ -325,9 +326,16 @@ class Reception(Admission):
             dealt.kept.append((body, reason(exc)))
 
     def _state_of(self, connector: str) -> ConnectorState | None:
-        """Return what people want of a connector; None where there is none of that name."""
+        """Return what people want of a connector; None where there is none of that name.
+
+        Raises:
+            Misconfigured: it cannot be read; a later version of ours may.
+        """
         for one in self.surroundings.connectors():
-            if not isinstance(one, Unparsed) and one[0].name == connector:
+            if isinstance(one, Unparsed):
+                if one.name == connector:
+                    raise one.error
+            elif one[0].name == connector:
                 return self.surroundings.state(one[0])
         return None
 

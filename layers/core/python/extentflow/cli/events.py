@@ -81,7 +81,8 @@ def submit(
         return
     config, revision = site.connector(connector)
     versions = list(selected(site, config, revision, addresses))
-    if versions and _by_one_run(site, config, versions, engine):
+    few = len(addresses or ()) <= MOST_ADDRESSES
+    if versions and (few or engine == SPARK) and _by_one_run(site, config, versions, engine):
         backfill = _backfill(connector, addresses or ())
         arrivals.send([json.dumps(backfill.to_message(), separators=(",", ":"))])
         _tell_backfill(backfill, len(versions), as_json=as_json)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Annotated, Any
+from uuid import uuid4
 
 import typer
 
@@ -21,11 +22,12 @@ from extentflow.cli.signals import signals_stop
 from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.sources import LOCAL_FILE
 from extentflow.engines import Engine
+from extentflow.engines.started import Then
 from extentflow.errors import CorruptRecord, Misconfigured, Permanent
 from extentflow.ingest import JobReport, Run, RunReport, known_job
 from extentflow.ingest import report as report_of
 from extentflow.model import Job, JobState, ObjectVersion
-from extentflow.planner import check_cluster
+from extentflow.planner import Intake, Planner, check_cluster
 from extentflow.selection import Territory, select_all
 from extentflow.wiring import Site, open_engine
 from extentflow.wiring.announcing import open_announcements
@@ -153,10 +155,16 @@ def run(
         cores=cores,
         master=master,
         max_tasks=config.max_tasks,
-        arguments=("--connector", connector, "--json", *(addresses or ())),
+        errand=lambda started: started.begin_shared(
+            _subject(), connector, addresses or (), then=Then.PERSON
+        ),
         say=output.note,
     )
-    intakes = (site.intake(config, revision, version, chosen.cores) for version in versions)
+    intakes: Iterator[Intake] = (
+        site.intake(config, revision, version, chosen.cores) for version in versions
+    )
+    if again and engine == REMOTE:
+        intakes = _finished_first(site.planner(), intakes)
     with _driver(site, engine, chosen) as driver:
         report = driver.ingest(intakes, again=again)
     _note_older(report, revision)
@@ -238,9 +246,26 @@ def _engine_for(
         cores=cores,
         master=master,
         max_tasks=config.max_tasks,
-        arguments=("--job", job.id, "--json"),
+        errand=lambda started: started.begin_job(job, subject=_subject(), then=Then.PERSON),
         say=output.note,
     )
+
+
+def _subject() -> str:
+    """Return what a run of this shell is known by, and no other."""
+    return f"shell-{uuid4().hex}"
+
+
+def _finished_first(planner: Planner, intakes: Iterator[Intake]) -> Iterator[Intake]:
+    """Yield what may be delivered a second time elsewhere: a run there takes the first up again."""
+    for intake in intakes:
+        known = planner.newest(intake)
+        if known is not None and known.state.open and not known.generation:
+            raise Misconfigured(
+                f"{intake.version.uri}: job {known.id} is {known.state}; finish it without "
+                "--again, or use --engine spark"
+            )
+        yield intake
 
 
 def _require_reachable(config: ConnectorConfig, addresses: Sequence[str] | None) -> None:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from extentflow.clock import Clock
 from extentflow.engines import Task, Watch
-from extentflow.errors import Retryable, RunFailed
+from extentflow.errors import ExtentflowError, Retryable, RunFailed
 from extentflow.ledger import ExtentItem, Ledger
 from extentflow.model import Extent, ExtentState, Outcome, Receipt
-from extentflow.runs import Run, Runs, RunState
+from extentflow.runs import Runs, RunState
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ LOOK_SHARE = 10
 
 
 class RemoteEngine:
-    """`Engine` over one run. `say` is told in words what becomes of the run.
+    """`Engine` over one run. `start` returns its id; `say` is told in words what becomes of it.
 
     `cores` bounds the fewest extents of a new job, as anywhere.
     """
@@ -36,7 +36,7 @@ class RemoteEngine:
     def __init__(
         self,
         runs: Runs,
-        run: Run,
+        start: Callable[[], str],
         ledger: Ledger,
         clock: Clock,
         *,
@@ -44,7 +44,7 @@ class RemoteEngine:
         say: Callable[[str], object] = log.info,
     ) -> None:
         self._runs = runs
-        self._run = run
+        self._start = start
         self._ledger = ledger
         self._clock = clock
         self._cores = cores
@@ -69,11 +69,11 @@ class RemoteEngine:
         """
         left = {(one.job, one.ordinal): one for task in tasks for one in task.extents}
         before = self._items(left.values())
-        self._see(left, before, before, watch)
+        self._see(left, before, watch)
         while left and not self._stopping:
-            self._start()
+            self._begin()
             ended = self._look()  # first: what it did before its end is in the ledger by then
-            self._see(left, before, self._items(left.values()), watch)
+            self._see(left, before, watch)
             if left and ended is not None:
                 raise RunFailed(ended)
             if left:
@@ -89,16 +89,16 @@ class RemoteEngine:
             return
         try:
             self._runs.cancel(self._id)
-        except Retryable as exc:
+        except ExtentflowError as exc:
             self._say(f"run {self._id} could not be cancelled, and goes on: {exc}")
         else:
             self._say(
                 f"run {self._id} is cancelled; what it had in work is free when its leases end"
             )
 
-    def _start(self) -> None:
+    def _begin(self) -> None:
         if self._id is None:
-            self._id = self._runs.start(self._run)
+            self._id = self._start()
             self._say(f"run {self._id} is started; it may take minutes to begin")
 
     def _look(self) -> str | None:
@@ -134,11 +134,12 @@ class RemoteEngine:
         self,
         left: dict[tuple[str, int], Extent],
         before: dict[tuple[str, int], ExtentItem],
-        now: dict[tuple[str, int], ExtentItem],
         watch: Watch,
     ) -> None:
         """Show what became final, and take it out of `left`; so what no open job has any more."""
+        # Asked first: what a job did before its end is among the items that are read then.
         over = {job for job in {one.job for one in left.values()} if not self._open(job)}
+        now = self._items(left.values())
         for place, extent in list(left.items()):
             item = now.get(place) or ExtentItem(extent.job, extent.ordinal)
             if item.state.final or extent.job in over:

@@ -9,7 +9,7 @@ which job (`started`), when anybody asks.
     no run can be had                     its extents are sent to the queue
     a backfill                            one run for all that it means
     a run ended                           a job's: what it has left undone is sent to the queue.
-                                          A backfill's that FAILED: one more run
+                                          A backfill's that FAILED and left jobs open: one more run
 
 Nobody loses or doubles anything where several get a job: whoever claims an extent has it. A planner
 that dies before it starts the run leaves a job that does not move, which the reconciler resends. So
@@ -25,8 +25,9 @@ from dataclasses import dataclass
 from extentflow.arrivals.backfill import Backfill
 from extentflow.connectors.config import AUTO, SPARK
 from extentflow.engines.dispatch import Dispatch
-from extentflow.engines.started import Hold, Started, StartedRuns
+from extentflow.engines.started import Hold, Started, StartedRuns, Then, run_of
 from extentflow.errors import Misconfigured, NotOffered, Retryable
+from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
 from extentflow.runs import RunState
 
@@ -73,31 +74,36 @@ class Routing:
 
         Raises:
             NotOffered: there is no Spark.
-            RunsUnavailable, LedgerUnavailable, Misconfigured: ask again.
+            RunsUnavailable, Misconfigured: ask again.
         """
         if self.started is None:
             raise NotOffered(
                 f"backfill {wanted.id} of connector {wanted.connector} wants Spark, and this stage "
                 "has none; set `spark` in the stage, or submit with --engine lambda"
             )
-        arguments = ("--connector", wanted.connector, "--json", *wanted.addresses)
-        run_id = self.started.begin_shared(wanted.id, 0, arguments, connector=wanted.connector)
+        run_id = self.started.begin_shared(wanted.id, wanted.connector, wanted.addresses)
         log.info("backfill %s of %s is run %s", wanted.id, wanted.connector, run_id)
 
-    def ended(self, run_id: str, state: RunState) -> int:
+    def ended(
+        self, run_id: str, state: RunState, *, late: Callable[[], bool] = lambda: False
+    ) -> int:
         """Look after what a run was for; return how many messages were sent.
 
         A run that nobody here started is left alone. Harmless when repeated.
 
         Raises:
-            LedgerUnavailable, QueueUnavailable, StoreUnavailable, RunsUnavailable, Misconfigured:
-                tell it again; where nobody does, jobs that stand still are found.
+            LedgerUnavailable, QueueUnavailable, StoreUnavailable, RunsUnavailable, Misconfigured,
+            Unfinished: tell it again; where nobody does, jobs that stand still are found.
         """
-        found = self.started and self.started.find(run_id)
-        if not self.started or not found:
+        found = self.started.find(run_id) if self.started else None
+        if self.started is None or found is None:
             log.info("run %s belongs to nobody here", run_id)
             return 0
-        sent = self._job_ended(found) if found.job else self._shared_ended(found, state)
+        sent = 0
+        if found.then is Then.FUNCTIONS:
+            sent = self._to_functions(found, late)
+        elif found.then is Then.RUN and state is RunState.FAILED:
+            self._once_more(self.started, found)
         self.started.forget(found)
         return sent
 
@@ -113,23 +119,38 @@ class Routing:
         wanted = self.engine(job)
         return wanted == SPARK or (wanted == AUTO and job.version.size > self.threshold_bytes)
 
-    def _job_ended(self, found: Started) -> int:
+    def _to_functions(self, found: Started, late: Callable[[], bool]) -> int:
         ledger = self.dispatch.planner.ledger
         job = ledger.job(found.job)
-        if job is None:
+        # It may have been reopened since, and a later run have it.
+        if job is None or run_of(ledger, job.id) not in (None, found.id):
             return 0
         job = ledger.close(job.id) if job.state is JobState.RUNNING else job
         if not job.state.open:
             return 0
         log.warning("run %s ended, job %s did not: functions go on", found.id, job.id)
-        return self.dispatch.resend(self.dispatch.planner.plan(job))
+        return self.dispatch.resend(self.dispatch.planner.plan(job), late=late)
 
-    def _shared_ended(self, found: Started, state: RunState) -> int:
+    def _once_more(self, started: StartedRuns, found: Started) -> None:
+        """Start a backfill's next run, where the one that failed left anything that it can do."""
         following = found.run.number + 1
-        if self.started is None or state is not RunState.FAILED or following >= MOST_RUNS:
-            return 0
-        run_id = self.started.begin_shared(
-            found.run.subject, following, found.run.arguments, connector=found.connector
+        if following >= MOST_RUNS or not self._left(found):
+            return
+        run_id = started.begin_shared(
+            found.run.subject, found.connector, found.addresses, number=following
         )
         log.warning("run %s of a backfill failed, run %s goes on", found.id, run_id)
-        return 0
+
+    def _left(self, found: Started) -> bool:
+        """Whether jobs of a run are open, or it died before it made any.
+
+        A run also fails when a job of it did; another one would change nothing about that.
+        """
+        ledger = self.dispatch.planner.ledger
+        if ledger.connector_state(found.connector) is not ConnectorState.RUNNING:
+            return False
+        for state in (JobState.RUNNING, JobState.PLANNING):
+            if any(found.may_have(job) for job in ledger.jobs(found.connector, state)):
+                return True
+        newest = next(iter(ledger.jobs(found.connector)), None)
+        return newest is None or newest.created < found.begun

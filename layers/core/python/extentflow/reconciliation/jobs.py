@@ -8,7 +8,7 @@ sent (`Dispatch`), when it is asked.
     RUNNING    nothing left by its counters                     closed
                counters or claims moved since the last look     left alone
                nothing moved for a while                        what is not final is sent again
-               a run of Spark has it                            left alone, until the run ends
+    either     a run of Spark has it                            left to it, for a day at most
 
 A job's watch mark holds what it looked like and since when. Messages may just be waiting: while the
 queue holds any, much more patience is called for than with an empty one, which proves that messages
@@ -154,6 +154,8 @@ class JobWatch:
         if mark is not None and mark.seen != _plan(job):
             self._remember(job, self._fresh(_plan(job)))
             return NOTHING
+        if self.hold(job) in (Hold.OWN, Hold.SHARED, Hold.UNKNOWN):
+            return NOTHING
         planned = self.dispatch.start(job, late=self.late)
         if planned.state is JobState.PLANNING:
             self._remember(planned, self._fresh(_plan(planned)))
@@ -191,19 +193,25 @@ class JobWatch:
     def _standing_still(self, job: Job, mark: _Mark) -> Report:
         now = self.ledger.now()
         hold = self.hold(job)
-        if hold is Hold.SHARED:  # it may wait for others; the run's own time limit ends that
-            return NOTHING
-        stalled = Report(jobs_stalled=int(now - mark.since >= self.patience.stall_seconds))
-        bearable = self.patience.until_resent(mark.resent, empty_queue=self.empty_queue)
-        if hold is Hold.GONE and not mark.resent:  # nobody told us that the run ended
-            bearable = 0.0
-        if hold is Hold.OWN or now - max(mark.since, mark.resent_at) < bearable:
+        # Among many others it may wait for hours, and nothing is wrong.
+        quiet = LONGEST_PATIENCE_SECONDS if hold is Hold.SHARED else self.patience.stall_seconds
+        stalled = Report(jobs_stalled=int(now - mark.since >= quiet))
+        if now - max(mark.since, mark.resent_at) < self._bearable(hold, mark):
             return stalled
         # Remembered first: a run that is killed while it sends must not begin anew every time.
         again = _Mark(mark.seen, mark.claims, mark.since, mark.resent + 1, now)
         self._remember(job, again)
         sent = self.dispatch.resend(self._now(job), late=self.late)
         return stalled + Report(messages_resent=sent, jobs_failed=_failed(self._now(job)))
+
+    def _bearable(self, hold: Hold, mark: _Mark) -> float:
+        """Return how long a job may stand still before functions are given it."""
+        if hold in (Hold.OWN, Hold.SHARED):  # a run's time limit ends most of that earlier
+            return LONGEST_PATIENCE_SECONDS
+        if hold is Hold.GONE and not mark.resent:  # nobody told us that the run ended
+            return 0.0
+        empty = self.empty_queue and hold is not Hold.UNKNOWN
+        return self.patience.until_resent(mark.resent, empty_queue=empty)
 
     def _now(self, job: Job) -> Job:
         """Return a job as the ledger has it; what is listed may lag behind."""

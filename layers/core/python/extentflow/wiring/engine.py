@@ -6,15 +6,16 @@ Owns: the choice. Refuses to know: what either does.
 import logging
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from uuid import uuid4
 
 from extentflow.engines import Engine, Worker, WorkerSpec
 from extentflow.engines.inline import InlineEngine
 from extentflow.engines.remote import RemoteEngine
+from extentflow.engines.started import StartedRuns
 from extentflow.errors import Misconfigured
-from extentflow.runs import Run
-from extentflow.wiring.runs import require_runs
+from extentflow.wiring.runs import require_started
 from extentflow.wiring.site import Site
 from extentflow.wiring.worker import open_worker
 
@@ -22,6 +23,9 @@ log = logging.getLogger(__name__)
 
 ENGINES = ("spark", "inline", "emr")
 SUBMITTED = "submitted"
+
+Errand = Callable[[StartedRuns], str]
+"""Starts a run elsewhere for what a driver is about to deliver; returns its id."""
 
 
 def open_engine(
@@ -31,14 +35,14 @@ def open_engine(
     cores: int | None = None,
     master: str | None = None,
     max_tasks: int | None = None,
-    arguments: Sequence[str] = (),
+    errand: Errand | None = None,
     say: Callable[[str], object] = log.info,
 ) -> Engine:
     """Return the engine called `name`; `cores` are its workers here (default: this machine's).
 
     `max_tasks` (`tasks.max`) bounds the extents in work at once on any engine. `master` None means
-    this machine for `spark`; SUBMITTED leaves it to spark-submit. `arguments` are what a run
-    elsewhere is told (those of `jobs/spark_ingest.py`), `say` hears what becomes of it.
+    this machine for `spark`; SUBMITTED leaves it to spark-submit. `errand` starts a run
+    elsewhere, `say` hears what becomes of it.
 
     Raises:
         Misconfigured: no such engine, pyspark is not installed, or no application is set.
@@ -48,7 +52,7 @@ def open_engine(
     if master is not None and name != "spark":
         raise Misconfigured(f"--master goes with --engine spark, not with {name}")
     if name == "emr":
-        return _remote(site, arguments, cores, say)
+        return _remote(site, errand, cores, say)
     spec = WorkerSpec(
         open=open_worker,
         settings=site.settings.to_map(),
@@ -62,15 +66,19 @@ def open_engine(
 
 
 def _remote(
-    site: Site, arguments: Sequence[str], cores: int | None, say: Callable[[str], object]
+    site: Site, errand: Errand | None, cores: int | None, say: Callable[[str], object]
 ) -> RemoteEngine:
-    run = Run(
-        subject=f"run-{uuid4().hex}",
-        number=0,
-        arguments=tuple(arguments),
-        timeout_minutes=site.settings.spark_timeout_minutes,
+    if errand is None:
+        raise Misconfigured("--engine emr is for `run` and `replay`")
+    started = require_started(site)
+    return RemoteEngine(
+        started.runs,
+        partial(errand, started),
+        site.ledger,
+        site.clock,
+        cores=cores or 1,
+        say=say,
     )
-    return RemoteEngine(require_runs(site), run, site.ledger, site.clock, cores=cores or 1, say=say)
 
 
 def _require_java() -> None:

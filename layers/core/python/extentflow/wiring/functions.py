@@ -239,4 +239,4 @@ def _unparsed(stored: ConnectorVersion, error: Misconfigured) -> Unparsed:
     names = ("directory",) if local else _BUCKETS
     found = next((config[name].strip() for name in names if name in config), "")
     where = found.rstrip("/") or found
-    return Unparsed(error, where, config.get("aws.s3.prefix", ""))
+    return Unparsed(error, stored.name, where, config.get("aws.s3.prefix", ""))

@@ -11,8 +11,9 @@ from extentflow.runs.emr import Application, EmrRuns
 from extentflow.settings import variable
 from extentflow.wiring.site import Site
 
-# What a run has no use for, and its role no right to.
-NOT_FOR_RUNS = ("spark.", "arrivals.", "extents.", "receiver.")
+# What a run has no use for, and its role no right to; and how long functions wait for what is away:
+# their messages come again, a run has to be more patient.
+NOT_FOR_RUNS = ("spark.", "arrivals.", "extents.", "receiver.", "retry.")
 
 
 def open_runs(site: Site) -> EmrRuns | None:
@@ -36,24 +37,24 @@ def open_runs(site: Site) -> EmrRuns | None:
     return EmrRuns(application)
 
 
-def require_runs(site: Site) -> EmrRuns:
-    """Return what starts runs.
-
-    Raises:
-        Misconfigured: the settings name no application.
-    """
-    runs = open_runs(site)
-    if runs is None:
-        raise Misconfigured(
-            "--engine emr needs an EMR Serverless application; give EXTENTFLOW_SPARK_APPLICATION_ID"
-            " and the other three of docs/configuration.md, which the stack's outputs name"
-        )
-    return runs
-
-
 def open_started(site: Site) -> StartedRuns | None:
     """Return what starts runs and remembers them; None where there is no Spark."""
     runs = open_runs(site)
     if runs is None:
         return None
     return StartedRuns(runs, site.ledger, site.settings.spark_timeout_minutes)
+
+
+def require_started(site: Site) -> StartedRuns:
+    """Do what `open_started` does.
+
+    Raises:
+        Misconfigured: there is no Spark.
+    """
+    started = open_started(site)
+    if started is None:
+        raise Misconfigured(
+            "--engine emr needs an EMR Serverless application; give EXTENTFLOW_SPARK_APPLICATION_ID"
+            " and the other three of docs/configuration.md, which the stack's outputs name"
+        )
+    return started
