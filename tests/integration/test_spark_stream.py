@@ -444,7 +444,8 @@ def test_a_program_whose_query_fails_says_why_in_one_line(
 
     ended = subprocess.run(
         [sys.executable, str(JOB), *words],
-        env=delivery.environment,
+        # Where the driver is not ours to set up, Spark would take any `python3` of the path.
+        env={**delivery.environment, "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
         timeout=120,
