@@ -153,11 +153,11 @@ def test_a_worker_that_died_within_a_transaction_is_settled_without_anybody_clai
     reconcile(delivery)
     (job,) = delivery.jobs()
     extent: Extent = next(delivery.site.planner().extents(job))
+    began = time.monotonic()
     with (
         pytest.raises(real.Crash),
         real.worker(delivery, before=real.at(8, real.crash)) as worker,
     ):
-        began = time.monotonic()
         worker.run(extent)
     assert delivery.leftovers()
     early = reconcile(delivery)
