@@ -3,8 +3,9 @@
 Owns: the session, one Spark task per extentflow task, progress over accumulators. Refuses to
 know: what a worker does. Rows never pass through the JVM: tasks go out, receipts come back.
 
-A Spark task returns only when its extents are final, so that a speculative or retried copy can
-wait for the original instead of overtaking it. A worker lives as long as its Python process.
+A Spark task returns only when its extents are final, or their connector rests and nobody works on
+them, so that a speculative or retried copy can wait for the original instead of overtaking it. A
+worker lives as long as its Python process.
 
 A cancelled or failed Spark job leaves Python workers behind for up to 4 s, and one that is fenced
 claims anew. So such a run ends the context first, and only then are the workers' slots settled.
@@ -31,7 +32,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
 
-from extentflow.engines import Resident, Task, Watch, Worker, WorkerSpec
+from extentflow.engines import Resident, Task, Watch, Worker, WorkerSpec, run_in_turn
 from extentflow.errors import ExtentflowError, Misconfigured, Permanent, Retryable
 from extentflow.model import Receipt
 
@@ -278,8 +279,8 @@ def _run_partition(
     """Run on an executor, in a Python worker: every extent of every task, one after the other."""
     worker = this_worker(spec)
     for task in (task for share in shares for task in share):
-        for extent in task.extents:
-            receipts.add([worker.run(extent)])  # type: ignore[attr-defined]
+        for receipt in run_in_turn(task.extents, worker.run):
+            receipts.add([receipt])  # type: ignore[attr-defined]
 
 
 def this_worker(spec: WorkerSpec[R]) -> R:
