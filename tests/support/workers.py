@@ -72,6 +72,22 @@ def _give_back(worker: Scripted, extent: Extent) -> Receipt:
     return receipt(extent, Outcome(worker.settings["outcome"]), worker.owner)
 
 
+# -- leaves an extent alone -----------------------------------------------------------------------
+
+
+def rests(settings: Settings, owner: str) -> Scripted:
+    """Leaves its first extent alone, and delivers what comes after it."""
+    return Scripted(settings, owner, _rest_once)
+
+
+def _rest_once(worker: Scripted, extent: Extent) -> Receipt:
+    done = Path(worker.settings["done"])
+    if done.exists():
+        return receipt(extent, Outcome.DONE, worker.owner)
+    done.touch()
+    return receipt(extent, Outcome.RESTING, worker.owner)
+
+
 # -- is slow to stop ------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -14,12 +14,16 @@ from extentflow.engines import (
     SMALL_TASK_BYTES,
     WAVE_EXTENTS,
     Task,
+    Watch,
     drive,
     pack,
+    run_in_turn,
     run_until_final,
 )
+from extentflow.engines.resting import ASK_SECONDS, Wanted
 from extentflow.errors import Conflict, CorruptRecord, LedgerUnavailable
-from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Outcome
+from extentflow.ledger import Claim, ConnectorState
+from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Outcome, Receipt
 from extentflow.pipeline import Pipeline
 from extentflow.sink import ClientSettings
 from extentflow.storage import RangeSource
@@ -313,3 +317,182 @@ def test_our_own_errors_are_raised_to_the_engine(error: Exception) -> None:
 
     with pytest.raises(type(error)):
         run_until_final(one, replace(world.worker(), client=failing))
+
+
+# -- connectors that rest -------------------------------------------------------------------------
+
+
+PAUSED = "connector c is PAUSED; `extentflow resume c` lets it go on"
+
+
+def want(world: World, state: ConnectorState) -> None:
+    world.ledger.put_connector("c", {})
+    assert world.ledger.set_connector_state("c", state)
+
+
+@pytest.mark.parametrize("state", [ConnectorState.PAUSED, ConnectorState.STOPPED])
+def test_an_extent_of_a_connector_that_rests_is_not_claimed(state: ConnectorState) -> None:
+    world = World()
+    (one,) = world.extents(world.job(b"abc"))
+    want(world, state)
+    rests = Wanted(world.ledger, world.ticker.read).rests
+
+    receipt = run_until_final(one, world.worker(), rests)
+
+    assert (receipt.outcome, receipt.records) == (Outcome.RESTING, 0)
+    assert f"connector c is {state}" in receipt.reason
+    assert world.ledger.extent(one.job, 0).attempts == 0
+    assert world.delivered() == []
+    assert list(world.ledger.slots(world.broker.cluster)) == []
+
+
+def test_a_copy_of_an_extent_in_work_is_no_end_of_it_until_its_holder_is_gone() -> None:
+    world = World()
+    (one,) = world.extents(world.job(b"abc"))
+    holder = world.slots("holder")
+    claim = holder.claim(one, ClientSettings())
+    assert isinstance(claim, Claim)
+    looks: list[float] = []
+
+    def rests(_connector: str) -> str:
+        looks.append(world.ticker.now)
+        if len(looks) == 4:
+            holder.hand_back(claim, position=0, records=0, bad=0, keep_attempt=False)
+        elif len(looks) < 4:
+            holder.renew()
+        return PAUSED
+
+    receipt = run_until_final(one, world.worker(), rests)
+
+    assert receipt.outcome is Outcome.RESTING
+    assert len(looks) == 4
+    assert world.delivered() == []
+
+
+def test_what_a_dead_worker_holds_is_left_alone_once_its_lease_ended() -> None:
+    world = World()
+    (one,) = world.extents(world.job(b"abc"))
+    world.slots("dead").claim(one, ClientSettings())
+    began = world.ticker.now
+
+    receipt = run_until_final(one, world.worker(), lambda _connector: PAUSED)
+
+    assert receipt.outcome is Outcome.RESTING
+    assert 3 <= world.ticker.now - began < 10
+
+
+def test_whether_a_copy_is_in_work_is_asked_again_where_the_ledger_is_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    (one,) = world.extents(world.job(b"abc"))
+    world.ledger.refuse("extent", times=1)
+
+    receipt = run_until_final(one, world.worker(), lambda _connector: PAUSED)
+
+    assert receipt.outcome is Outcome.RESTING
+    assert "whether somebody works on it is not known now" in caplog.text
+
+
+def test_a_worker_that_stops_waits_for_no_holder() -> None:
+    world = World()
+    (one,) = world.extents(world.job(b"abc"))
+    world.slots("holder").claim(one, ClientSettings())
+    began = world.ticker.now
+
+    stopping = world.worker(stopping=lambda: True)
+    receipt = run_until_final(one, stopping, lambda _connector: PAUSED)
+
+    assert (receipt.outcome, world.ticker.now) == (Outcome.RESTING, began)
+
+
+def test_behind_an_extent_that_was_left_alone_so_are_those_of_its_job_in_the_task() -> None:
+    """Resumed meanwhile, they would wait for it: of an ordered job, for ever."""
+    world = World()
+    first, second = world.extents(world.job(b"abcdefgh", ordered=True))
+    (other,) = world.extents(world.job(b"xyz", "other"))
+    answers = iter([PAUSED, "", "", ""])
+    work = world.worker()
+
+    receipts = list(
+        run_in_turn(
+            [first, second, other],
+            lambda extent: run_until_final(extent, work, lambda _connector: next(answers)),
+        )
+    )
+
+    assert [(one.job, one.ordinal, one.outcome) for one in receipts] == [
+        (first.job, 0, Outcome.RESTING),
+        (first.job, 1, Outcome.RESTING),
+        (other.job, 0, Outcome.DONE),
+    ]
+    assert receipts[1].uri == second.uri
+
+
+def test_a_driver_neither_plans_nor_sends_what_rests() -> None:
+    world = World()
+    begun = world.job(b"abc", "begun")
+    new = world.planner.register(world.intake(world.put(b"abc", "new")))
+    want(world, ConnectorState.PAUSED)
+    engine = Here()
+
+    ended = driven(world, [begun, new], engine)
+
+    assert [job.state for job in ended] == [JobState.RUNNING, JobState.PLANNING]
+    assert engine.runs == []
+
+
+@dataclass
+class Told(Here):
+    """An engine during whose first run somebody says what is wanted of the connector."""
+
+    world: World | None = None
+    state: ConnectorState = ConnectorState.PAUSED
+    seconds: float = ASK_SECONDS
+
+    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+        assert self.world is not None
+        if not self.runs:
+            want(self.world, self.state)
+            self.world.ticker.sleep(self.seconds)
+        super().run(tasks, watch)
+
+
+def test_a_wave_after_a_pause_is_not_sent() -> None:
+    world = World()
+    job = world.job(b"x" * (WAVE_EXTENTS + 904), extent_bytes=1)
+    engine = Told(world=world)
+
+    (ended,) = driven(world, [job], engine)
+
+    assert len(engine.runs) == 1
+    assert ended.state is JobState.RUNNING
+
+
+def test_what_a_worker_left_alone_is_left_by_the_waves_that_follow_also_when_resumed() -> None:
+    world = World()
+    job = world.job(b"x" * (WAVE_EXTENTS + 904), extent_bytes=1, ordered=True)
+
+    def leave(extent: Extent) -> Receipt:
+        return Receipt(extent.job, extent.ordinal, extent.uri, Outcome.RESTING, reason=PAUSED)
+
+    engine, watch = Here(leave), Noted()
+
+    (ended,) = driven(world, [job], engine, watch)
+
+    assert len(engine.runs) == 1
+    assert len(watch.receipts) == WAVE_EXTENTS
+    assert ended.state is JobState.RUNNING
+
+
+def test_a_job_that_a_stop_missed_is_cancelled_and_one_that_was_done_is_done() -> None:
+    world = World()
+    done, missed = world.job(b"abc", "done"), world.job(b"x" * WAVE_EXTENTS, extent_bytes=1)
+    (whole,) = world.extents(done)
+    run_until_final(whole, world.worker())
+    engine = Told(world=world, state=ConnectorState.STOPPED, seconds=0)
+
+    ended = driven(world, [done, missed], engine)
+
+    assert [job.state for job in ended] == [JobState.DONE, JobState.CANCELLED]
+    assert ended[1].reason == "connector c was stopped"

@@ -18,6 +18,7 @@ from extentflow.errors import (
 )
 from extentflow.formats import Format
 from extentflow.ingest import Run, RunReport, Tally, known_job, report
+from extentflow.ledger import ConnectorState
 from extentflow.model import Extent, Job, JobState, Outcome, Receipt
 from extentflow.planner import MAX_EXTENTS
 from extentflow.runner import run_extent
@@ -178,6 +179,27 @@ def test_a_stopped_run_registers_nothing_more_and_says_so() -> None:
     assert not report.ok
     assert len(report.jobs) == 2
     assert {job.state for job in world.ledger.jobs()} == {JobState.PLANNING}
+
+
+@pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])
+def test_a_run_whose_connector_was_told_to_rest_ends_and_says_which_one_rests(state: str) -> None:
+    world = World()
+    world.ledger.put_connector("c", {})
+
+    class Rests(Here):
+        def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+            super().run(tasks[:1], watch)
+            world.ledger.set_connector_state("c", ConnectorState(state))
+
+    report = ingested(world, b"abcdefgh", engine=Rests(until_final(world.worker())))
+
+    (job,) = report.jobs
+    assert (report.ok, report.stopped, report.broken) == (False, False, False)
+    assert (job.state, job.done, job.extents, job.reason) == {
+        "PAUSED": ("RUNNING", 1, 2, "connector c is PAUSED; `extentflow resume c` lets it go on"),
+        "STOPPED": ("CANCELLED", 1, 2, "connector c was stopped"),
+    }[state]
+    assert report.errors == ()
 
 
 def test_a_report_is_json_with_its_verdict() -> None:

@@ -87,6 +87,21 @@ def test_what_a_worker_tells_while_a_stop_waits_for_it_is_seen(
     assert evicted == [RUN]
 
 
+def test_a_run_ends_when_its_extents_were_left_alone(tmp_path: Path) -> None:
+    settings: Settings = {"done": str(tmp_path / "done")}
+    watch = Noted()
+    engine = InlineEngine(WorkerSpec(workers.rests, settings, RUN), cores=1, evict=lambda _owner: 0)
+
+    engine.run([Task((extent(0), extent(1))), Task((extent(2),))], watch)
+    engine.close()
+
+    assert [(one.ordinal, one.outcome) for one in watch.receipts] == [
+        (0, Outcome.RESTING),
+        (1, Outcome.RESTING),
+        (2, Outcome.DONE),
+    ]
+
+
 def test_a_worker_whose_driver_is_gone_is_asked_to_stop_and_ends(tmp_path: Path) -> None:
     life_line = named_pipe(tmp_path / "life line")
     driver = multiprocessing.get_context("spawn").Process(

@@ -12,7 +12,7 @@ from extentflow.engines.remote import RemoteEngine
 from extentflow.errors import Misconfigured, RunFailed
 from extentflow.ingest import Run as Drive
 from extentflow.ingest import RunReport
-from extentflow.ledger import ExtentItem
+from extentflow.ledger import ConnectorState, ExtentItem
 from extentflow.model import Extent, Job, JobState, Outcome
 from extentflow.runner import run_extent
 from extentflow.runs import Run, RunState, RunStatus
@@ -281,3 +281,22 @@ def test_a_run_that_cannot_be_started_is_told_at_once() -> None:
 
     with pytest.raises(Misconfigured, match="no permission to start run-1"):
         desk.drive(desk.world.job(BODY))
+
+
+def test_a_run_that_ended_because_its_connector_rests_is_told_with_that() -> None:
+    desk = Desk()
+    ledger = desk.world.ledger
+    ledger.put_connector("c", {})
+    job = desk.world.job(BODY)
+    desk.runs.steps += [
+        desk.delivers(job, 0),
+        lambda: ledger.set_connector_state("c", ConnectorState.PAUSED),
+        desk.runs.becomes(RunState.FAILED, "exit code 1"),
+    ]
+
+    report = desk.drive(job)
+
+    assert "ended as FAILED and has left extents" in report.errors[0]
+    assert [(one.state, one.done, one.reason) for one in report.jobs] == [
+        ("RUNNING", 1, "connector c is PAUSED; `extentflow resume c` lets it go on")
+    ]

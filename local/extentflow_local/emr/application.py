@@ -3,8 +3,8 @@
 Owns: states, tokens, time, who hears of changes. Refuses to know: HTTP, Spark, what a run does.
 
     SUBMITTED -> PENDING -> SCHEDULED -> RUNNING -+-> SUCCESS      it ended with 0
-                                |          |      +-> FAILED       with something else, or overdue
-                                |          +-> CANCELLING -> CANCELLED
+                                |          |      +-> FAILED       with something else
+                                |          +-> CANCELLING -> CANCELLED   asked for, or overdue
                                 +-> FAILED   it could not be begun
 
 A request with a token that was seen before is the run that began then. Every change of state is an
@@ -191,8 +191,12 @@ class Application:
                 work.stop(run.grace_seconds)
                 return State.CANCELLED, "the run was cancelled"
             if self.clock.monotonic() - began > limit:
+                self._enter(run, State.CANCELLING, f"the run took more than {minutes} minutes")
                 work.stop(0)
-                return State.FAILED, f"the run took more than {minutes} minutes"
+                return (
+                    State.CANCELLED,
+                    f"automatically cancelled: the run took more than {minutes} minutes",
+                )
         if code == 0:
             return State.SUCCESS, "the run ended"
         return State.FAILED, f"the run ended with exit code {code}"

@@ -1,6 +1,9 @@
 """What `run` and `replay` tell besides totals."""
 
+from dataclasses import replace
+
 import pytest
+import typer
 
 from extentflow.cli import runs
 from extentflow.ingest import JobReport, RunReport
@@ -44,3 +47,31 @@ def test_each_job_under_an_older_revision_is_told_with_the_way_to_the_latest(
 
 def test_jobs_under_the_latest_revision_are_no_news(capsys: pytest.CaptureFixture[str]) -> None:
     assert told(capsys, 3, job("one", 3), job("other", 3)) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "way_out"),
+    [
+        (
+            "RUNNING",
+            "connector orders is PAUSED; `extentflow resume orders` lets it go on",
+            "resume orders` lets it go on; the same command resumes it",
+        ),
+        ("RUNNING", "", "is RUNNING; the same command resumes it"),
+        (
+            "CANCELLED",
+            "connector orders was stopped",
+            "stopped; `extentflow resume orders`, then `extentflow replay id-one` goes on",
+        ),
+    ],
+)
+def test_a_job_that_is_not_over_is_told_with_the_way_on(
+    capsys: pytest.CaptureFixture[str], state: str, reason: str, way_out: str
+) -> None:
+    left = replace(job("one", 1), state=state, reason=reason, done=0)
+
+    with pytest.raises(typer.Exit) as ended:
+        runs._show(RunReport("inline", jobs=(left,)), as_json=True)
+
+    assert ended.value.exit_code == 1
+    assert way_out in capsys.readouterr().err

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from extentflow.engines import Engine, Watch, drive
+from extentflow.engines.resting import Wanted
 from extentflow.errors import ExtentflowError, Misconfigured
 from extentflow.ledger import Ledger
 from extentflow.ledger.totals import committed
@@ -30,6 +31,7 @@ NUMBER = re.compile(r"\d+")
 class JobReport:
     """One job as it stands after a run; totals are the ledger's.
 
+    `reason` is why it ended, or which connector rests.
     `records` and `bad` count what is committed, that of unfinished extents included. `revision` is
     the connector's that the job pins. `delivered_before`: the job was DONE before this run.
     """
@@ -221,13 +223,16 @@ class Run:
     ) -> tuple[JobReport, ...] | None:
         """Return how the jobs stand; None where a broken run cannot even ask that."""
         before = {job.id for job in jobs if job.state is JobState.DONE}
+        wanted = Wanted(self.ledger, self.planner.clock.monotonic)  # asked anew: what holds now
         try:
+            standing = [self.ledger.job(job.id) or job if broken else job for job in ended]
             return tuple(
                 replace(
-                    report(self.ledger, self.ledger.job(job.id) or job if broken else job),
+                    report(self.ledger, job),
+                    reason=(job.state.open and wanted.rests(job.connector)) or job.reason,
                     delivered_before=job.id in before,
                 )
-                for job in ended
+                for job in standing
             )
         except ExtentflowError as exc:
             if broken is None:

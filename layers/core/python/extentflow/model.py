@@ -187,13 +187,14 @@ def job_id(connector: str, version: ObjectVersion, generation: int = 0) -> str:
 
 
 class Outcome(enum.StrEnum):
-    """What one `run_extent` call came to."""
+    """What one `run_extent` call came to. RESTING: it was not made, for the connector rests."""
 
     DONE = "DONE"
     FAILED = "FAILED"
     HANDED_BACK = "HANDED_BACK"
     BUSY = "BUSY"
     JOB_CLOSED = "JOB_CLOSED"
+    RESTING = "RESTING"
 
 
 @dataclass(frozen=True, slots=True)

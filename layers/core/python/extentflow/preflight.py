@@ -8,8 +8,9 @@ from itertools import islice
 from typing import Protocol
 
 from extentflow.connectors import ConnectorConfig
+from extentflow.engines.resting import told
 from extentflow.errors import Misconfigured, UnsupportedFormat
-from extentflow.ledger import ConnectorState, Ledger
+from extentflow.ledger import Ledger
 from extentflow.model import ObjectVersion
 from extentflow.sink.settings import too_narrow
 
@@ -53,12 +54,9 @@ def require_running(ledger: Ledger, connector: str) -> None:
         raise Misconfigured(resting)
 
 
-def rests(ledger: Ledger, connector: str) -> str | None:
-    """Return that a person paused or stopped the connector, and how it goes on."""
-    state = ledger.connector_state(connector)
-    if state is ConnectorState.RUNNING:
-        return None
-    return f"connector {connector} is {state}; `extentflow resume {connector}` lets it go on"
+def rests(ledger: Ledger, connector: str) -> str:
+    """Return that a person paused or stopped the connector, and how it goes on; else ""."""
+    return told(connector, ledger.connector_state(connector))
 
 
 def check(config: ConnectorConfig, cluster: Cluster, versions: Iterable[ObjectVersion]) -> None:

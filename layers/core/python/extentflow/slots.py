@@ -236,6 +236,17 @@ class Slots:
             hold.claim, hold.moved_at, hold.used_at = claim, now, self._clock.wall()
         return claim
 
+    def held(self, extent: Extent) -> bool:
+        """Whether somebody alive works on the extent; nothing is claimed.
+
+        Raises:
+            LedgerUnavailable: ask again.
+        """
+        claim = self._ledger.extent(extent.job, extent.ordinal).claim
+        return claim is not None and not self._takeable(
+            self._ledger.slot(self._broker.cluster, claim.slot)
+        )
+
     # -- working --------------------------------------------------------------------------------
 
     @property

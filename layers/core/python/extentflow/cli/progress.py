@@ -68,7 +68,7 @@ class RunProgress:
         if place in self._seen:
             return
         self._records += receipt.records
-        if receipt.outcome is Outcome.HANDED_BACK:
+        if receipt.outcome in (Outcome.HANDED_BACK, Outcome.RESTING):
             return
         self._seen.add(place)
         self._bytes += self._lengths.get(place, 0)

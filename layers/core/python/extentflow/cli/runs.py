@@ -210,6 +210,7 @@ def replay(
         done = replace(report_of(site.ledger, found), delivered_before=True)
         _show(RunReport(engine, jobs=(done,)), as_json=as_json)
         return
+    preflight.require_running(site.ledger, found.connector)
     chosen = _engine_for(site, found, engine, cores=cores, master=master)
     with _driver(site, engine, chosen) as driver:
         report = driver.replay(found, ordinal=extent, accept_duplicates=accept_duplicates)
@@ -394,5 +395,10 @@ def _remedy(report: JobReport) -> str:
         return (
             f"{why}; mend the cause, then `extentflow replay {report.job}`. After a change of the "
             "connector run the object's address with --again, after one of the object without"
+        )
+    if report.state == JobState.CANCELLED:
+        return (
+            f"{why}; `extentflow resume {report.connector}`, then `extentflow replay {report.job}` "
+            "goes on"
         )
     return f"{why}; the same command resumes it"

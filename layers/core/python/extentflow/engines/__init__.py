@@ -1,21 +1,32 @@
 """What all engines share: tasks, the rule when a task may return, the life of a run.
 
-Owns: packing extents into tasks, waiting out busy extents, closing jobs. Refuses to know: Spark,
-processes, queues, adapters.
+Owns: packing extents into tasks, waiting out busy extents, leaving alone those of connectors that
+rest, closing jobs. Refuses to know: Spark, processes, queues, adapters.
 
     jobs ──pending──> extents ──pack──> tasks ──Engine.run──> receipts
                                                    └─ close every job; totals are the ledger's
+
+Of a paused or stopped connector nothing is begun: neither planned nor sent by the driver, nor
+claimed by a worker. An extent in work goes on to its end. What was left alone once, the next run
+takes: an ordered job's later extents would wait for it in vain.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
 from extentflow.engines.dispatch import cutting
-from extentflow.errors import ExtentflowError, Misconfigured, StoreUnavailable, reason
-from extentflow.ledger import Ledger
+from extentflow.engines.resting import Wanted
+from extentflow.errors import (
+    ExtentflowError,
+    LedgerUnavailable,
+    Misconfigured,
+    StoreUnavailable,
+    reason,
+)
+from extentflow.ledger import ConnectorState, Ledger
 from extentflow.model import Extent, Job, JobState, Outcome, Receipt
 from extentflow.planner import Planner
 from extentflow.runner import Work, fail_extent, run_extent
@@ -24,6 +35,7 @@ log = logging.getLogger(__name__)
 
 WAVE_EXTENTS = 4_096
 SMALL_TASK_BYTES = 8 << 20
+BUSY_LOOK_SECONDS = 2.0
 BUSY_SLICE_SECONDS = 0.5
 
 
@@ -98,8 +110,8 @@ class Engine(Protocol):
     def run(self, tasks: Sequence[Task], watch: Watch) -> None:
         """Run all tasks; `watch` sees each receipt.
 
-        Returns when every extent is final or `stop` was called. Raises the error of a worker that
-        could not go on.
+        Returns when every extent is final or was left alone, or `stop` was called. Raises the error
+        of a worker that could not go on.
         """
         ...
 
@@ -112,13 +124,22 @@ class Engine(Protocol):
         ...
 
 
-def run_until_final(extent: Extent, work: Work) -> Receipt:
+def run_until_final(
+    extent: Extent, work: Work, rests: Callable[[str], str] = lambda _connector: ""
+) -> Receipt:
     """Run an extent until it is DONE or FAILED or its job is closed; busy is waited out.
 
     Busy is never a result: Spark would take a speculative copy's answer for the task's. An error
     that is no part of the error tree is a defect; it fails this extent and not its neighbours.
+    `rests` says why nothing of a connector may be begun, "" where it may: RESTING, once nobody
+    works on the extent any more.
     """
     while True:
+        if why := rests(extent.connector):
+            if work.stopping() or not _held(extent, work):
+                return _left_alone(extent, work, why)
+            _wait(work, BUSY_LOOK_SECONDS)
+            continue
         try:
             receipt = run_extent(extent, work)
         except ExtentflowError:
@@ -132,6 +153,41 @@ def run_until_final(extent: Extent, work: Work) -> Receipt:
             return receipt
         log.info("%s is busy: %s", extent.uri, receipt.reason)
         _wait(work, receipt.retry_after_seconds)
+
+
+def _held(extent: Extent, work: Work) -> bool:
+    """Whether somebody works on an extent, of which a copy's answer would be the end."""
+    try:
+        return work.slots.held(extent)
+    except LedgerUnavailable as exc:
+        log.warning("%s: whether somebody works on it is not known now: %s", extent.uri, exc)
+        return True
+
+
+def _left_alone(extent: Extent, work: Work, why: str) -> Receipt:
+    log.info("%s is left alone: %s", extent.uri, why)
+    return Receipt(
+        extent.job,
+        extent.ordinal,
+        extent.uri,
+        Outcome.RESTING,
+        reason=why,
+        worker=work.slots.owner,
+    )
+
+
+def run_in_turn(extents: Iterable[Extent], run: Callable[[Extent], Receipt]) -> Iterator[Receipt]:
+    """Yield the receipts of a task's extents; behind one that was left alone so are its job's."""
+    left: dict[str, Receipt] = {}
+    for extent in extents:
+        before = left.get(extent.job)
+        if before is None:
+            receipt = run(extent)
+        else:
+            receipt = replace(before, ordinal=extent.ordinal, uri=extent.uri)
+        if receipt.outcome is Outcome.RESTING:
+            left[extent.job] = receipt
+        yield receipt
 
 
 def run_or_fail(extent: Extent, work: Work, *, message: str = "") -> Receipt:
@@ -153,7 +209,7 @@ def run_or_fail(extent: Extent, work: Work, *, message: str = "") -> Receipt:
 
 def _wait(work: Work, seconds: float) -> None:
     """Wait, but look again at least every few seconds: the holder may finish early."""
-    rest = min(seconds, 2.0)
+    rest = min(seconds, BUSY_LOOK_SECONDS)
     while rest > 0 and not work.stopping():
         work.clock.sleep(min(rest, BUSY_SLICE_SECONDS))
         rest -= BUSY_SLICE_SECONDS
@@ -197,23 +253,58 @@ def drive(
 ) -> list[Job]:
     """Run the pending extents of open jobs, in waves, and return every job as the ledger has it.
 
-    `stopped` True leaves the rest to a later run.
+    `stopped` True leaves the rest to a later run; so does a connector that rests. Open jobs of a
+    STOPPED one end CANCELLED, as anywhere.
     """
-    running = [job if stopped() else _planned(job, planner) for job in jobs]
+    left = _Left(watch, Wanted(ledger, planner.clock.monotonic))
+    running = [job if stopped() or left.alone(job) else _planned(job, planner) for job in jobs]
     ordered = {job.id: job.ordered for job in running}
     extents = (
         extent
         for job in running
         if job.state is JobState.RUNNING
-        for extent in _pending(job, planner, ledger)
+        for extent in _pending(job, planner, ledger, left)
     )
     for wave in _waves(extents):
         if stopped():
             break
         for extent in wave:
             watch.expect(extent)
-        engine.run(pack(wave, lambda job: ordered[job], engine.cores), watch)
-    return [ledger.close(job.id) for job in running]
+        engine.run(pack(wave, lambda job: ordered[job], engine.cores), left)
+    now = Wanted(ledger, planner.clock.monotonic)  # nothing known before: jobs end by what holds
+    return [_closed(job, ledger, now) for job in running]
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """A run's watch, which remembers the jobs that it leaves alone, whoever found that out."""
+
+    watch: Watch
+    wanted: Wanted
+    jobs: set[str] = field(default_factory=set)
+
+    def expect(self, extent: Extent) -> None:
+        self.watch.expect(extent)
+
+    def see(self, receipt: Receipt) -> None:
+        if receipt.outcome is Outcome.RESTING:
+            self.jobs.add(receipt.job)
+        self.watch.see(receipt)
+
+    def alone(self, job: Job) -> bool:
+        """Whether nothing more of a job is begun in this run."""
+        if job.state.open and job.id not in self.jobs and self.wanted.rests(job.connector):
+            self.jobs.add(job.id)
+        return job.id in self.jobs
+
+
+def _closed(job: Job, ledger: Ledger, wanted: Wanted) -> Job:
+    """Close a job; one that `stop` missed, because it was registered meanwhile, is cancelled."""
+    job = ledger.close(job.id)
+    if job.state.open and wanted.state(job.connector) is ConnectorState.STOPPED:
+        why = f"connector {job.connector} was stopped"
+        return ledger.end(job.id, JobState.CANCELLED, why)
+    return job
 
 
 def _planned(job: Job, planner: Planner) -> Job:
@@ -225,11 +316,14 @@ def _planned(job: Job, planner: Planner) -> Job:
         return job
 
 
-def _pending(job: Job, planner: Planner, ledger: Ledger) -> Iterator[Extent]:
+def _pending(job: Job, planner: Planner, ledger: Ledger, left: _Left) -> Iterator[Extent]:
     """Yield a job's pending extents; an object that cannot be cut again ends its own job only."""
     try:
         with cutting(ledger, job):
-            yield from planner.pending(job)
+            for extent in () if left.alone(job) else planner.pending(job):
+                if left.alone(job):
+                    return
+                yield extent
     except StoreUnavailable as exc:
         log.warning("%s stays RUNNING: %s", job.version.uri, exc)
 

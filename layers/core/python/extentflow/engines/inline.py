@@ -21,11 +21,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from uuid import uuid4
 
-from extentflow.engines import Task, Watch, Worker, WorkerSpec
+from extentflow.engines import Task, Watch, Worker, WorkerSpec, run_in_turn
 from extentflow.errors import ExtentflowError, Retryable
 from extentflow.model import Extent, Outcome, Receipt
 
@@ -194,9 +195,9 @@ def _main(spec: WorkerSpec[Worker], owner: str, pipe: Connection) -> None:
         threading.Thread(target=_follow_driver, args=(worker,), daemon=True).start()
         pipe.send("ready")
         while not stopped and (task := pipe.recv()) is not None:
-            for extent in task.extents:
-                if not stopped:
-                    pipe.send(worker.run(extent))
+            wanted = takewhile(lambda _: not stopped, task.extents)
+            for receipt in run_in_turn(wanted, worker.run):
+                pipe.send(receipt)
         worker.close()
         code = 0
     except ExtentflowError as exc:

@@ -3,8 +3,9 @@
 Owns: the session, one Spark task per extentflow task, progress over accumulators. Refuses to
 know: what a worker does. Rows never pass through the JVM: tasks go out, receipts come back.
 
-A Spark task returns only when its extents are final, so that a speculative or retried copy can
-wait for the original instead of overtaking it. A worker lives as long as its Python process.
+A Spark task returns only when its extents are final, or their connector rests and nobody works on
+them, so that a speculative or retried copy can wait for the original instead of overtaking it. A
+worker lives as long as its Python process.
 
 A cancelled or failed Spark job leaves Python workers behind for up to 4 s, and one that is fenced
 claims anew. So such a run ends the context first, and only then are the workers' slots settled.
@@ -31,7 +32,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
 
-from extentflow.engines import Resident, Task, Watch, Worker, WorkerSpec
+from extentflow.engines import Resident, Task, Watch, Worker, WorkerSpec, run_in_turn
 from extentflow.errors import ExtentflowError, Misconfigured, Permanent, Retryable
 from extentflow.model import Receipt
 
@@ -188,8 +189,8 @@ class SparkEngine:
         self._whole = False
         try:
             self._sc.setJobGroup(self._spec.run, "extentflow")
-            parts = len(tasks) if self._most >= int(self._sc.defaultParallelism) else self._most
-            rdd = self._sc.parallelize(tasks, min(len(tasks), parts))
+            shares = deal(tasks, self._partitions(len(tasks)))
+            rdd = self._sc.parallelize(shares, len(shares))
             rdd.foreachPartition(partial(_run_partition, self._spec, receipts))
             self._whole = True
         except (Py4JError, OSError) as exc:
@@ -198,6 +199,18 @@ class SparkEngine:
         finally:
             over.set()
             watcher.join()
+
+    def _partitions(self, tasks: int) -> int:
+        """Return into how many partitions so many tasks go; `most` may run at once.
+
+        One each, so that no core waits for another's, where cores cannot become more than `most`:
+        those of a local master, which are there from the start. Elsewhere executors register late,
+        come and go, and `defaultParallelism` tells nothing of those to come.
+        """
+        fixed = str(self._sc.master).startswith("local")
+        if fixed and int(self._sc.defaultParallelism) <= self._most:
+            return tasks
+        return min(tasks, self._most)
 
     def stop(self) -> None:
         """See `Engine.stop`: cancel the tasks; `close` fences and settles what they held."""
@@ -255,12 +268,19 @@ def _follow(receipts: object, over: threading.Event, watch: Watch) -> None:
         seen = count
 
 
-def _run_partition(spec: WorkerSpec[Worker], receipts: object, tasks: Iterator[Task]) -> None:
+def deal(tasks: Sequence[Task], parts: int) -> list[tuple[Task, ...]]:
+    """Deal tasks, the largest first, in turn: each partition begins with one of the largest."""
+    return [tuple(tasks[first::parts]) for first in range(parts)]
+
+
+def _run_partition(
+    spec: WorkerSpec[Worker], receipts: object, shares: Iterator[tuple[Task, ...]]
+) -> None:
     """Run on an executor, in a Python worker: every extent of every task, one after the other."""
     worker = this_worker(spec)
-    for task in tasks:
-        for extent in task.extents:
-            receipts.add([worker.run(extent)])  # type: ignore[attr-defined]
+    for task in (task for share in shares for task in share):
+        for receipt in run_in_turn(task.extents, worker.run):
+            receipts.add([receipt])  # type: ignore[attr-defined]
 
 
 def this_worker(spec: WorkerSpec[R]) -> R:

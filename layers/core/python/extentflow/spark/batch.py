@@ -85,8 +85,8 @@ class BatchReader(DataSourceReader):
         """
         if isinstance(partition, Pending):
             worker = self._worker()
-            rows = (worker.deliver(extent) for task in partition.tasks for extent in task.extents)
-            yield from self._shown(rows)
+            for task in partition.tasks:
+                yield from self._shown(worker.deliver(task.extents))
         elif isinstance(partition, Known):
             yield from self._shown(iter(partition.rows))
         elif isinstance(partition, Last):

@@ -4,9 +4,10 @@ Owns: rows out of runs; that a job is over before its query is. Refuses to know:
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 
+from extentflow.engines import run_in_turn
 from extentflow.errors import (
     Conflict,
     CorruptRecord,
@@ -16,7 +17,7 @@ from extentflow.errors import (
     reason,
 )
 from extentflow.ledger import Ledger
-from extentflow.model import Extent, ExtentState, Job, JobState, Receipt
+from extentflow.model import Extent, ExtentState, Job, JobState, Outcome, Receipt
 from extentflow.settings import WorkerSettings
 from extentflow.spark import receipts
 from extentflow.spark.receipts import Row
@@ -34,16 +35,32 @@ class ReportingWorker(SiteWorker):
         super().__init__(site, owner)
         self._site = site
 
-    def deliver(self, extent: Extent) -> Row:
-        """Run an extent until it is final, or its job is; return its row."""
-        while (row := ended_as(self._site.ledger, extent, self.run(extent))) is None:
-            log.info("%s was reopened while it was run; running it again", extent.uri)
+    def deliver(self, extents: Sequence[Extent]) -> Iterator[Row]:
+        """Run a task's extents until they are final, or their jobs are; yield their rows.
+
+        Those of a connector that rests are left PENDING, with that for a reason.
+        """
+        for extent, receipt in zip(extents, run_in_turn(extents, self.run), strict=True):
+            row = self._row(extent, receipt)
+            while row is None:
+                log.info("%s was reopened while it was run; running it again", extent.uri)
+                row = self._row(extent, self.run(extent))
+            yield row
+
+    def _row(self, extent: Extent, receipt: Receipt) -> Row | None:
+        """Return the row of an extent that was run; None where it has to be run again."""
+        ledger = self._site.ledger
+        row = ended_as(ledger, extent, receipt)
+        if row is None and receipt.outcome is Outcome.RESTING:
+            item = ledger.extent(extent.job, extent.ordinal)
+            return receipts.delivered(extent, receipt, item, None)
         return row
 
     def finish(self, jobs: Iterable[str]) -> list[Row]:
         """Run what is left of jobs, close and announce them; return the rows of what is not DONE.
 
-        Extents that others hold are waited for, so that all of it is over when this returns.
+        Extents that others hold are waited for, so that all of it is over when this returns; but
+        for jobs of a connector that rests.
         """
         ended = [self._finished(job) for job in jobs]
         self._announce([job for job, _ in ended])
@@ -59,8 +76,9 @@ class ReportingWorker(SiteWorker):
             return job, ""
         try:
             job = planner.plan(job)
-            for extent in planner.pending(job) if job.state is JobState.RUNNING else ():
-                self.run(extent)
+            pending = planner.pending(job) if job.state is JobState.RUNNING else ()
+            for receipt in run_in_turn(pending, self.run):
+                why = receipt.reason if receipt.outcome is Outcome.RESTING else why
         except (Permanent, CorruptRecord, StoreUnavailable) as exc:
             why = reason(exc)
             log.warning("job %s cannot be finished: %s", job_id, why)

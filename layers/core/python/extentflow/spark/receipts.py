@@ -12,8 +12,9 @@ Owns: columns. Refuses to know: who delivers, when.
     bad        bigint   bad records
     bytes      bigint   fetched from the store by the run that ended it, 0 where it was final before
     seconds    double   the same run's time
-    state      string   DONE, FAILED; of a job also SUPERSEDED, CANCELLED, or, where its store was
-                        away when the query was planned, PLANNING and RUNNING
+    state      string   DONE, FAILED; PENDING where the connector was paused or stopped meanwhile;
+                        of a job also SUPERSEDED, CANCELLED, or, where its store was away when the
+                        query was planned, PLANNING and RUNNING
     reason     string   why it is not DONE
 """
 

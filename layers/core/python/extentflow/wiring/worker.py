@@ -9,6 +9,7 @@ from functools import partial
 import pyarrow as pa
 
 from extentflow.engines import run_until_final
+from extentflow.engines.resting import Wanted
 from extentflow.keeper import Keeper
 from extentflow.memory import tune_allocator
 from extentflow.model import Extent, Receipt
@@ -27,11 +28,12 @@ class SiteWorker:
         self._slots = site.slots(owner)
         self._renew_seconds = site.settings.lease_seconds / 3
         self._work = replace(work_of(site, self._slots), stopping=self.stopping)
+        self._wanted = Wanted(site.ledger, site.clock.monotonic)
 
     def run(self, extent: Extent) -> Receipt:
         """See `engines.Worker`."""
         with Keeper(self._slots.renew, self._renew_seconds):
-            return run_until_final(extent, self._work)
+            return run_until_final(extent, self._work, self._wanted.rests)
 
     def stop(self) -> None:
         """See `engines.Worker`."""

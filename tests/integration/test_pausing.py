@@ -1,0 +1,41 @@
+"""A pause reaches a run under way: extents in work end, the run ends, a resume loses nothing."""
+
+import json
+
+import pytest
+from tests.integration.conftest import Deliver
+from tests.integration.faultproxy import FaultProxy
+from tests.support.delivery import SLOW_LINES, eventually
+
+from extentflow.ledger import ConnectorState
+
+
+@pytest.mark.spark
+def test_a_pause_ends_a_run_under_way_and_the_same_command_goes_on_after_it(
+    deliver: Deliver, s3_proxy: FaultProxy
+) -> None:
+    delivery = deliver()
+    name = delivery.connector_name
+    delivery.connector({"aws.s3.endpoint": s3_proxy.endpoint, "extent.bytes": "8KiB"})
+    with delivery.start("spark") as process:
+        eventually("an extent is under way", delivery.under_way, process=process)
+        delivery.site.ledger.set_connector_state(name, ConnectorState.PAUSED)
+        output, errors = process.communicate(timeout=60)
+    (left,) = json.loads(output)["jobs"]
+    attempts = [item.attempts for item in delivery.items()]
+    leftovers, owned = delivery.leftovers(), delivery.owned()
+    s3_proxy.clear()
+    delivery.site.ledger.set_connector_state(name, ConnectorState.RUNNING)
+    finished = delivery.finish("inline")
+
+    assert process.returncode == 1, errors
+    assert "Traceback" not in errors
+    assert (left["state"], left["failed"]) == ("RUNNING", 0)
+    assert 0 < left["done"] < left["extents"]
+    resting = f"connector {name} is PAUSED; `extentflow resume {name}` lets it go on"
+    assert left["reason"] == resting
+    assert f"{resting}; the same command resumes it" in errors
+    assert set(attempts) <= {0}  # whatever was begun came to its end
+    assert leftovers == owned == []
+    assert finished["ok"]
+    assert sorted(delivery.values()) == sorted(SLOW_LINES)
