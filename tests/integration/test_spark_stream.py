@@ -430,6 +430,27 @@ def test_functions_and_a_query_share_a_queue(
     assert min(by_spark, by_functions) > 0
 
 
+def test_a_program_that_delivers_once_says_what_it_could_not(delivery: Delivery) -> None:
+    delivery.changes["retry_timeout_seconds"] = 0.5
+    delivery.connector({"aws.s3.endpoint": "http://127.0.0.1:1"})
+    delivery.put("lines.txt", joined(OTHERS))
+
+    ended = subprocess.run(
+        [sys.executable, str(JOB), "--work", "listing", "--once"],
+        env=delivery.environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert ended.returncode == 1
+    told = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+    assert len(told) == 1
+    assert "not all of its objects have jobs" in told[0]
+    assert delivery.jobs() == []
+
+
 def states(delivery: Delivery) -> list[str]:
     return sorted(job.state.value for job in delivery.jobs())
 

@@ -3,8 +3,8 @@
 import pytest
 from tests.support.memorysite import MemorySite
 
-from extentflow.model import JobState
-from extentflow.spark.backlog import VAIN_QUERIES, WHOLE_LOOKS, Backlog
+from extentflow.ledger import ConnectorState
+from extentflow.spark.backlog import QUEUE_LOOKS, VAIN_QUERIES, Backlog
 
 MANY = 100
 
@@ -18,21 +18,21 @@ def site() -> MemorySite:
 
 def begun(site: MemorySite, connector: str | None = None) -> Backlog:
     """A backlog of what is open now: so many queries did not get on with any of it."""
-    backlog = Backlog(site.memory, connector)
-    for _ in range(WHOLE_LOOKS):
-        backlog.left(ended=0, listing=False)
+    backlog = Backlog(site.memory, connector, listing=None)
+    for _ in range(QUEUE_LOOKS):
+        backlog.left(ended=0)
     return backlog
 
 
 def in_vain(backlog: Backlog) -> int:
     """After how many queries that ended nothing, nobody goes on."""
-    return next(n for n in range(1, MANY) if not backlog.left(ended=0, listing=False))
+    return next(n for n in range(1, MANY) if not backlog.left(ended=0))
 
 
 def test_nothing_open_is_over_after_the_looks_that_find_that_out(site: MemorySite) -> None:
-    backlog = Backlog(site.memory, None)
+    backlog = Backlog(site.memory, None, listing=None)
 
-    assert in_vain(backlog) == WHOLE_LOOKS
+    assert in_vain(backlog) == QUEUE_LOOKS
 
 
 def test_what_arrives_later_keeps_no_run_from_its_end(site: MemorySite) -> None:
@@ -40,10 +40,10 @@ def test_what_arrives_later_keeps_no_run_from_its_end(site: MemorySite) -> None:
     backlog = begun(site)
     site.planner().plan(site.job("c/later.txt", lines=MANY))
 
-    assert backlog.left(ended=1, listing=False)
+    assert backlog.left(ended=1)
     site.run(job, 0)
 
-    assert not backlog.left(ended=1, listing=False)
+    assert not backlog.left(ended=1)
 
 
 def test_a_job_that_gets_on_is_waited_for_extent_by_extent(site: MemorySite) -> None:
@@ -52,17 +52,17 @@ def test_a_job_that_gets_on_is_waited_for_extent_by_extent(site: MemorySite) -> 
 
     for ordinal in range(9):
         site.run(job, ordinal)
-        assert backlog.left(ended=1, listing=False)
+        assert backlog.left(ended=1)
     site.run(job, 9)
 
-    assert not backlog.left(ended=1, listing=False)
+    assert not backlog.left(ended=1)
 
 
 def test_what_nobody_gets_on_with_stays_whatever_else_is_delivered(site: MemorySite) -> None:
     site.planner().plan(site.job())
     backlog = begun(site)
 
-    going_on = [backlog.left(ended=5, listing=False) for _ in range(VAIN_QUERIES + 1)]
+    going_on = [backlog.left(ended=5) for _ in range(VAIN_QUERIES + 1)]
 
     assert going_on == [True] * VAIN_QUERIES + [False]
 
@@ -73,29 +73,18 @@ def test_what_only_others_get_on_with_is_left_to_them(site: MemorySite) -> None:
 
     for ordinal in range(VAIN_QUERIES - 1):
         site.run(job, ordinal)
-        assert backlog.left(ended=0, listing=False)
+        assert backlog.left(ended=0)
     site.run(job, VAIN_QUERIES)
 
-    assert not backlog.left(ended=0, listing=False)
-
-
-def test_a_listing_is_waited_for_however_long_it_takes(site: MemorySite) -> None:
-    backlog = Backlog(site.memory, None)
-    assert all(backlog.left(ended=0, listing=True) for _ in range(MANY))
-    site.job()
-
-    assert backlog.left(ended=0, listing=False)
-    assert backlog.left(ended=1, listing=False)
-    site.memory.end(next(site.memory.jobs()).id, JobState.FAILED, "odd")
-    assert not backlog.left(ended=0, listing=False)
+    assert not backlog.left(ended=0)
 
 
 def test_other_connectors_jobs_are_none_of_a_run_for_one(site: MemorySite) -> None:
     site.put_connector("d")
     site.job("d/a.txt", connector="d")
-    backlog = Backlog(site.memory, "c")
+    backlog = Backlog(site.memory, "c", listing=None)
 
-    assert in_vain(backlog) == WHOLE_LOOKS
+    assert in_vain(backlog) == QUEUE_LOOKS
 
 
 def test_a_table_that_is_away_is_waited_for_a_while(
@@ -107,3 +96,49 @@ def test_a_table_that_is_away_is_waited_for_a_while(
 
     assert in_vain(backlog) == VAIN_QUERIES
     assert "it is not known what is left to do" in caplog.text
+    assert backlog.undone()[0].startswith("it is not known what is left to do: ")
+
+
+# -- what is left ---------------------------------------------------------------------------------
+
+
+def test_what_is_over_leaves_nothing_to_tell(site: MemorySite) -> None:
+    site.planner().plan(job := site.job())
+    backlog = begun(site)
+    site.run(job, 0)
+
+    assert not backlog.left(ended=1)
+    assert backlog.undone() == []
+
+
+def test_jobs_that_stay_are_counted_by_connector_and_with_the_reason(site: MemorySite) -> None:
+    site.put_connector("d")
+    site.job("c/a.txt")
+    site.job("c/b.txt")
+    site.job("d/a.txt", connector="d")
+    site.memory.set_connector_state("d", ConnectorState.PAUSED)
+    backlog = begun(site)
+
+    in_vain(backlog)
+
+    left, paused = backlog.undone()
+    assert left.startswith("connector c: 2 jobs are not over: nobody got on with that")
+    assert paused == "connector d: 1 job is not over: it is paused"
+
+
+def test_what_ended_after_the_last_query_is_not_left(site: MemorySite) -> None:
+    site.planner().plan(job := site.job())
+    backlog = begun(site)
+    in_vain(backlog)
+    site.run(job, 0)
+
+    assert backlog.undone() == []
+
+
+def test_a_table_that_is_away_in_the_end_is_no_success(site: MemorySite) -> None:
+    backlog = begun(site)
+    site.memory.refuse("jobs")
+
+    (told,) = backlog.undone()
+
+    assert told.startswith("it is not known what is left to do: ")

@@ -9,6 +9,8 @@ from tests.support.memorysite import MemorySite
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
+from extentflow.spark.options import StreamOptions
+from extentflow.spark.rounds import recall
 from extentflow.spark.standing import LISTING_SECONDS, Found, Standing
 from extentflow.testing.stores import Fault, FaultyStore
 
@@ -29,9 +31,17 @@ def standing(
     most: int = 100,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Standing:
-    return Standing(
-        site, connector=connector, most=most, rest_seconds=REST_SECONDS, stopping=stopping
+    options = StreamOptions(
+        connector=connector,
+        listing=True,
+        most_extents=most,
+        most_seconds=60.0,
+        listing_seconds=REST_SECONDS,
+        parallelism=8,
+        run="r",
+        settings=site.settings,
     )
+    return Standing(site, options, stopping=stopping)
 
 
 def ordinals(found: list[Found]) -> list[int]:
@@ -219,6 +229,9 @@ def test_a_store_that_is_away_holds_up_nothing_but_its_listing(
 
     assert ordinals(found) == [0, 1]
     assert "listing for connector c: s3://shop/c/" in caplog.text
+    seen = recall(site.memory, "r")["c"]
+    assert (seen.whole, seen.failed) == (0, 1)
+    assert "no answer" in seen.unlisted
 
 
 def test_an_object_that_cannot_be_cut_ends_its_own_job_only(site: MemorySite) -> None:
@@ -244,7 +257,29 @@ def test_a_job_whose_items_cannot_be_read_holds_up_no_other(
 
     assert keys(found) == {"c/b.txt"}
     assert "c/a.txt" in caplog.text
+    assert "extents" in recall(site.memory, "r")["c"].held_up
     assert keys(standing(site).look()) == {"c/a.txt", "c/b.txt"}
+    assert recall(site.memory, "r")["c"].held_up == ""
+
+
+def test_what_cannot_be_noted_of_a_look_holds_up_nothing(site: MemorySite) -> None:
+    site.job(lines=2)
+    look = standing(site).look
+    look()
+    site.ticker.sleep(REST_SECONDS)
+    site.memory.refuse("remember", times=3)
+
+    assert ordinals(look()) == [0, 1]
+
+
+def test_a_look_that_lists_nothing_and_meets_nothing_notes_nothing(site: MemorySite) -> None:
+    look = standing(site).look
+    look()
+    noted = site.asked({"remember"})
+
+    look()
+
+    assert noted() == []
 
 
 def test_a_table_that_is_away_is_told_to_whoever_looks(site: MemorySite) -> None:

@@ -108,7 +108,7 @@ def stream(
 ) -> None:
     """Deliver continuously, as a fleet of Spark tasks; SIGTERM ends it within five seconds.
 
-    Exit code 0 when it was stopped; with --once when nothing FAILED.
+    Exit code 0 when it was stopped; with --once when all that was waiting is DONE.
     """
     run = f"stream-{uuid4().hex[:12]}"
     given = {
@@ -136,10 +136,12 @@ def stream(
         service = Service(spark, site, terms)
         told: list[Triggered] = []
         with signals_stop(service.stop) as stopped:
-            service.run(partial(_tell, told, as_json=as_json))
+            undone = service.run(partial(_tell, told, as_json=as_json))
     if once and stopped():
         raise typer.Exit(STOPPED)
-    if once and any(one.failed for one in told):
+    for line in undone:
+        output.complain(line)
+    if once and (undone or any(one.failed for one in told)):
         raise typer.Exit(INCOMPLETE)
 
 

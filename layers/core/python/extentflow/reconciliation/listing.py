@@ -24,7 +24,7 @@ from extentflow.errors import AccessDenied, Permanent
 from extentflow.ledger import Ledger
 from extentflow.model import ObjectVersion, job_id
 from extentflow.reception import Received
-from extentflow.reconciliation.report import Report, tried
+from extentflow.reconciliation.report import Report, nobody, tried
 from extentflow.storage import ObjectStore, Page
 
 BATCH_KEYS = 100
@@ -74,12 +74,16 @@ class Territory:
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """Finds objects without a job. `receive` makes jobs of an arrival; `since`: the run's begin."""
+    """Finds objects without a job. `receive` makes jobs of an arrival; `since`: the run's begin.
+
+    `told` hears why an object could not be taken on.
+    """
 
     ledger: Ledger
     receive: Callable[[Arrival], Received]
     late: Callable[[], bool]
     since: float
+    told: Callable[[str], object] = nobody
 
     def look(self, territory: Territory) -> Iterator[Report]:
         """List a territory on from where the last run stopped, up to its end, once at most.
@@ -91,7 +95,7 @@ class Discovery:
         Raises:
             ObjectGone, AccessDenied, StoreUnavailable: the bucket cannot be listed.
         """
-        note, place = f"listing#{territory.config.name}", {"place": territory.place}
+        note, place = _note(territory.config.name), {"place": territory.place}
         facts = self.ledger.recall(note) or {}
         token = facts.get("token") if facts.get("place") == territory.place else None
         if self.late():
@@ -106,7 +110,7 @@ class Discovery:
                     return
                 going_on = {} if page.token is None else {"token": page.token}
                 self.ledger.remember(note, {**place, **going_on})
-                if self.late():
+                if self.late() and (going_on or problems):
                     return
         except AccessDenied:
             raise
@@ -123,7 +127,7 @@ class Discovery:
             for version in self._news(territory, batch):
                 if self.late():
                     return
-                yield tried(version.uri, partial(self._arrived, territory, version))
+                yield tried(version.uri, partial(self._arrived, territory, version), told=self.told)
 
     def _news(self, territory: Territory, batch: Sequence[ObjectVersion]) -> list[ObjectVersion]:
         name = territory.config.name
@@ -145,6 +149,15 @@ class Discovery:
             return True
         self.ledger.remember(name, look, keep_seconds=KEEP_SECONDS)
         return False
+
+
+def goes_on_at(ledger: Ledger, connector: str) -> str:
+    """Return what a connector's listing goes on with; empty: the first key."""
+    return (ledger.recall(_note(connector)) or {}).get("token", "")
+
+
+def _note(connector: str) -> str:
+    return f"listing#{connector}"
 
 
 def _batches(versions: Sequence[ObjectVersion]) -> Iterator[Sequence[ObjectVersion]]:

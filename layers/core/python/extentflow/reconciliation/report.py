@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any
 
-from extentflow.errors import ExtentflowError
+from extentflow.errors import ExtentflowError, reason
 
 log = logging.getLogger(__name__)
 
@@ -52,18 +52,26 @@ PROBLEM = Report(problems=1)
 _OVER = Report()
 
 
-def tried(what: str, step: Callable[[], Report]) -> Report:
+def nobody(_why: str) -> None:
+    """Hear why a step failed, where the log is enough."""
+
+
+def tried(
+    what: str, step: Callable[[], Report], *, told: Callable[[str], object] = nobody
+) -> Report:
     """Return what a step did; one that fails is told, counted, and holds up no other.
 
     Whatever failed is met again by the next run. So is a defect of ours: it must not keep the
-    reconciler from everything that comes after it.
+    reconciler from everything that comes after it. `told` hears why, besides the log.
     """
     try:
         return step()
     except ExtentflowError as exc:
         log.warning("%s: %s", what, exc)
-    except Exception:
+        told(reason(exc))
+    except Exception as exc:
         log.exception("%s: unexpected error", what)
+        told(f"unexpected error: {type(exc).__name__}: {exc}")
     return PROBLEM
 
 

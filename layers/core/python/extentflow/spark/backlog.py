@@ -1,10 +1,11 @@
 """What a query that ends by itself has to do: what was there when it began, not what arrives since.
 
-Owns: when there is nothing left of that, or nobody gets on with it. Refuses to know: Spark, where
-work comes from.
+Owns: when there is nothing left of that, or nobody gets on with it; what is left then. Refuses to
+know: Spark, where work comes from.
 
-    two looks that found all ──> open jobs are noted ──> none of them is open: over
-                                                     └─> several queries in vain: they stay
+    a connector's objects were all seen, or cannot be ──> its open jobs are noted
+    all connectors' are noted ──> none of them is open: over
+    several queries in vain, listing or delivering ──> what is left stays, and is told
 
 Queues and listings cannot say what is old; jobs can, and new ones are none of the noted.
 """
@@ -12,58 +13,110 @@ Queues and listings cannot say what is old; jobs can, and new ones are none of t
 from __future__ import annotations
 
 import logging
+from collections import Counter
 
 from extentflow.errors import ExtentflowError
-from extentflow.ledger import Ledger
+from extentflow.ledger import ConnectorState, Ledger
 from extentflow.model import Job, JobState
+from extentflow.spark.rounds import Rounds, recall
 
 log = logging.getLogger(__name__)
 
 # What is left may be in other hands, paused, or known to the queue a little late.
 VAIN_QUERIES = 3
-# The first may have gone on with a listing that somebody began; the next lists from the first key.
-WHOLE_LOOKS = 2
+# What a queue says of itself is approximate.
+QUEUE_LOOKS = 2
 
 
 class Backlog:
-    """The jobs of one connector, or of all of them, that are open when a run begins."""
+    """The jobs of one connector, or of all of them, that are open when a run begins.
 
-    def __init__(self, ledger: Ledger, connector: str | None) -> None:
+    `listing` names the run whose looks list objects; None where a queue holds all that there is.
+    """
+
+    def __init__(self, ledger: Ledger, connector: str | None, *, listing: str | None) -> None:
         self._ledger = ledger
         self._connector = connector
+        self._listing = listing
         self._looks = 0
         self._vain = 0
-        self._noted: dict[str, Job] | None = None
+        self._looking: set[str] | None = None  # at connectors; None: nobody knows yet at which
+        self._all: set[str] = set()
+        self._rounds: dict[str, Rounds] = {}
+        self._noted: dict[str, Job] = {}
         self._over: int | None = None
+        self._unknown = ""
 
-    def left(self, *, ended: int, listing: bool) -> bool:
+    def left(self, *, ended: int) -> bool:
         """Return whether another query is worth it, after one that ended so many extents.
 
-        `listing`: it did not get to see all objects. What the ledger does not tell is nothing that
-        anybody got on with.
+        What the ledger does not tell is nothing that anybody got on with.
         """
-        looking = self._noted is None
+        looking = self._looking != set()
         try:
-            moved = self._moved(listing=listing)
+            moved = self._looked() if looking else self._moved()
+            self._unknown = ""
         except ExtentflowError as exc:
             log.warning("it is not known what is left to do: %s", exc)
+            self._unknown = str(exc)
             moved = False
         self._vain = 0 if moved and (ended or looking) else self._vain + 1
-        return self._vain < VAIN_QUERIES and self._noted != {}
+        return self._vain < VAIN_QUERIES and (self._looking != set() or bool(self._noted))
 
-    def _moved(self, *, listing: bool) -> bool:
-        if self._noted is None:
-            self._looks += not listing
-            if self._looks >= WHOLE_LOOKS:
-                self._noted = self._open()
+    def undone(self) -> list[str]:
+        """Return a line per thing that is left, with how many and why; none: all was delivered."""
+        try:
+            self._refresh()
+        except ExtentflowError as exc:
+            self._unknown = self._unknown or str(exc)
+        unknown = [f"it is not known what is left to do: {self._unknown}"] if self._unknown else []
+        listed = [self._unlisted(name) for name in sorted(self._all) if not self._complete(name)]
+        left = sorted(Counter(job.connector for job in self._noted.values()).items())
+        return [*unknown, *listed, *(self._left_of(name, jobs) for name, jobs in left)]
+
+    # -- looking --------------------------------------------------------------------------------
+
+    def _looked(self) -> bool:
+        """Note jobs as far as looks have come; return whether looks get on."""
+        self._looks += 1
+        if self._listing is None:
+            if self._looks >= QUEUE_LOOKS:
+                self._noted, self._looking = self._open(), set()
             return True
-        still = {name: job for name, job in self._open().items() if name in self._noted}
+        if self._looking is None:
+            one = self._connector
+            self._all = set(self._ledger.connector_names() if one is None else [one])
+            self._looking = set(self._all)
+        before, self._rounds = self._rounds, recall(self._ledger, self._listing)
+        settled = {name for name in self._looking if self._of(name).settled}
+        if settled or not self._looking:
+            self._noted = {
+                name: job
+                for name, job in self._open().items()
+                if name in self._noted or job.connector in settled
+            }
+            self._looking -= settled
+        return bool(settled) or any(
+            self._of(name).came != before.get(name, Rounds()).came for name in self._looking
+        )
+
+    def _of(self, name: str) -> Rounds:
+        return self._rounds.get(name, Rounds())
+
+    # -- delivering -----------------------------------------------------------------------------
+
+    def _moved(self) -> bool:
+        """Return whether anybody got on with what was noted."""
+        still = self._still()
         fewer, self._noted = len(still) < len(self._noted), still
         if fewer:
             self._over = None
             return True
         before, self._over = self._over, sum(self._ended(job) for job in still.values())
         return before != self._over
+
+    def _still(self) -> dict[str, Job]:
+        return {name: job for name, job in self._open().items() if name in self._noted}
 
     def _open(self) -> dict[str, Job]:
         states = (JobState.PLANNING, JobState.RUNNING)
@@ -73,3 +126,33 @@ class Backlog:
     def _ended(self, job: Job) -> int:
         progress = self._ledger.progress(job.id)
         return progress.done + progress.failed
+
+    # -- what is left ---------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        """Find out how things are in the end."""
+        self._noted = self._still()
+        if self._listing is not None:
+            self._rounds = recall(self._ledger, self._listing)
+
+    def _complete(self, name: str) -> bool:
+        return self._of(name).complete
+
+    def _unlisted(self, name: str) -> str:
+        why = self._of(name).unlisted or "listing did not get on"
+        return f"connector {name}: not all of its objects have jobs: {why}"
+
+    def _left_of(self, connector: str, jobs: int) -> str:
+        counted = f"{jobs} job is" if jobs == 1 else f"{jobs} jobs are"
+        return f"connector {connector}: {counted} not over: {self._why(connector)}"
+
+    def _why(self, connector: str) -> str:
+        if held_up := self._of(connector).held_up:
+            return held_up
+        try:
+            state = self._ledger.connector_state(connector)
+        except ExtentflowError as exc:
+            return str(exc)
+        if state is ConnectorState.PAUSED:
+            return "it is paused"
+        return "nobody got on with that; the log says what is away, or others have it in hand"

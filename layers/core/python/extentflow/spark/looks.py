@@ -171,13 +171,7 @@ class ListingLooks(Looks):
 
     def __init__(self, options: StreamOptions, site: Site) -> None:
         super().__init__(options, site)
-        self._standing = Standing(
-            site,
-            connector=options.connector,
-            most=options.most_extents,
-            rest_seconds=options.listing_seconds,
-            stopping=self.stop,
-        )
+        self._standing = Standing(site, options, stopping=self.stop)
         self._found: list[Found] | None = None
         self._prepared = False
 

@@ -30,6 +30,7 @@ from extentflow.engines import spark as engine
 from extentflow.errors import ExtentflowError, Retryable
 from extentflow.spark import register
 from extentflow.spark.backlog import Backlog
+from extentflow.spark.options import StreamOptions
 from extentflow.spark.stopping import ask_to_stop
 from extentflow.wiring import Site
 
@@ -128,29 +129,38 @@ class Service:
         """Let `run` return within five seconds; from any thread, or a signal handler."""
         self._stopping.set()
 
-    def run(self, tell: Callable[[Triggered], None]) -> None:
+    def run(self, tell: Callable[[Triggered], None]) -> list[str]:
         """Deliver until `stop`, or what is waiting now; `tell` hears of every trigger.
+
+        Return a line per thing that was waiting and is not delivered, why it is not; none where the
+        query was stopped.
 
         Raises:
             QueryFailed: Spark ended the query.
+            Misconfigured: the options are wrong.
         """
         try:
-            if self._terms.every_seconds is not None:
-                self._follow(self._start(), tell)
-            else:
-                self._deliver_what_waits(tell)
+            if self._terms.every_seconds is None:
+                return self._deliver_what_waits(tell)
+            self._follow(self._start(), tell)
+            return []
         finally:
             self._ask_workers_to_stop()  # whatever ended the query, some may live on for seconds
             self._free_slots()
 
-    def _deliver_what_waits(self, tell: Callable[[Triggered], None]) -> None:
-        """Start queries, one after the other, until nothing is left of what there was."""
-        backlog = Backlog(self._site.brief_ledger, self._terms.options.get("connector"))
+    def _deliver_what_waits(self, tell: Callable[[Triggered], None]) -> list[str]:
+        """Start queries until nothing is left of what there was, or nobody gets on with it."""
+        options = StreamOptions.read({**self._terms.options, "run": self._terms.run})
+        listing = options.run if options.listing else None
+        backlog = Backlog(self._site.brief_ledger, options.connector, listing=listing)
         while not self._stopping.is_set():
-            ended, listing = self._follow(self._start(), tell)
-            if self._stopping.is_set() or not backlog.left(ended=ended, listing=listing):
-                return
+            ended = self._follow(self._start(), tell)
+            if self._stopping.is_set():
+                break
+            if not backlog.left(ended=ended):
+                return backlog.undone()
             self._stopping.wait(0 if ended else WATCH_SECONDS)
+        return []
 
     def _free_slots(self) -> None:
         """Settle and free what workers leave; that must not hide why the query ended."""
@@ -191,12 +201,9 @@ class Service:
         interval = f"{round(terms.every_seconds * 1000)} milliseconds"
         return writer.trigger(processingTime=interval).start()
 
-    def _follow(self, query: StreamingQuery, tell: Callable[[Triggered], None]) -> tuple[int, bool]:
-        """Tell of a query's triggers until it ends.
-
-        Return how many extents came to their end, and whether objects were left to be listed.
-        """
-        ended, listing, last, over = 0, False, -1, False
+    def _follow(self, query: StreamingQuery, tell: Callable[[Triggered], None]) -> int:
+        """Tell of a query's triggers until it ends; return how many extents came to their end."""
+        ended, last, over = 0, -1, False
         try:
             while not over:
                 over = self._stopping.wait(WATCH_SECONDS) or not query.isActive
@@ -204,7 +211,7 @@ class Service:
                     self._end(query)
                 for found in _triggers(query, last):
                     last = found.batch
-                    ended, listing = ended + found.extents, found.listing
+                    ended += found.extents
                     tell(found)
             if not self._stopping.is_set() and (failure := query.exception()) is not None:
                 raise QueryFailed(_cause(str(failure))) from failure
@@ -212,7 +219,7 @@ class Service:
             if not self._stopping.is_set():
                 raise QueryFailed(f"the driver's JVM is gone: {exc}") from exc
             log.debug("the JVM got the signal, too, and ended before the query did: %s", exc)
-        return ended, listing
+        return ended
 
     def _end(self, query: StreamingQuery) -> None:
         """Let workers hand back what they hold, and end the query, whether they did or not."""

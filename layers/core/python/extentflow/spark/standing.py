@@ -7,7 +7,8 @@ Owns: one look after the other, how much is taken on, who is paused. Refuses to 
          └─ open jobs: planned on, closed, or their pending extents, at most so many
 
 Truth is the ledger's. What is remembered from look to look saves requests: how far listings are, in
-the ledger; here, what a job had left besides the extents that one trigger may take on.
+the ledger; here, what a job had left besides the extents that one trigger may take on. What looks
+came to is noted for whoever waits for their end.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from itertools import islice
 from extentflow.engines.dispatch import cutting
 from extentflow.ledger import ConnectorState
 from extentflow.model import Extent, Job, JobState
-from extentflow.reconciliation.listing import Discovery
+from extentflow.reconciliation.listing import Discovery, goes_on_at
 from extentflow.reconciliation.report import Report, tried
 from extentflow.slots import Slots
+from extentflow.spark.options import StreamOptions
+from extentflow.spark.rounds import Rounds, recall, remember
 from extentflow.wiring import Site
 from extentflow.wiring.announcing import sweep_announcements
 from extentflow.wiring.functions import SiteSurroundings, open_admission
@@ -31,6 +34,8 @@ from extentflow.wiring.functions import SiteSurroundings, open_admission
 log = logging.getLogger(__name__)
 
 LISTING_SECONDS = 30.0
+# Of these, for connectors that somebody may wait for, where there are others.
+FIRST_SECONDS = 20.0
 ENDS_AT_ONCE = 100
 
 
@@ -53,29 +58,24 @@ class _Left:
 
 
 class Standing:
-    """Looks for work, over and over. `connector` None looks after all that are RUNNING.
+    """Looks for work, over and over: of one connector, or of all that are RUNNING.
 
-    A look takes on `most` extents at most. Listing goes on for `LISTING_SECONDS` per look, from
-    where the last one stopped, and rests for `rest_seconds` when all is listed.
+    A look takes on so many extents at most. Listing goes on for `LISTING_SECONDS` per look, from
+    where the last one stopped, and rests as long as the options say when all is listed.
     """
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        connector: str | None,
-        most: int,
-        rest_seconds: float,
-        stopping: Callable[[], bool],
-    ) -> None:
+    def __init__(self, site: Site, options: StreamOptions, *, stopping: Callable[[], bool]) -> None:
         self._site = site
-        self._connector = connector
-        self._most = most
-        self._rest_seconds = rest_seconds
+        self._run = options.run
+        self._connector = options.connector
+        self._most = options.most_extents
+        self._rest_seconds = options.listing_seconds
         self._stopping = stopping
         self._surroundings = SiteSurroundings(site)
         self._admission = cache(partial(open_admission, site))
         self._left: dict[str, _Left] = {}  # by connector
+        self._rounds: dict[str, Rounds] | None = None
+        self._noted: dict[str, Rounds] = {}
         self._list_at = float("-inf")
         self._late = False
 
@@ -96,10 +96,17 @@ class Standing:
         tried("slots and ends that nobody looked after", self._tidy_up)
         names = self._names()
         self._site.random.shuffle(names)  # the first may have enough for everybody
-        self._list_all(names)
+        before = recall(self._site.ledger, self._run) if self._rounds is None else self._rounds
+        new = Rounds(goes=min((one.goes for one in before.values()), default=0))
+        self._rounds = rounds = {name: before.get(name, new) for name in names}
+        self._list_all(rounds)
         found: list[Found] = []
         for name in names:
-            tried(f"connector {name}", partial(self._collect, name, found))
+            whys: list[str] = []
+            step = partial(self._collect, name, found, whys.append)
+            tried(f"connector {name}", step, told=whys.append)
+            rounds[name] = rounds[name].holding_up(whys)
+        tried("what looks came to", self._note)
         return found
 
     def _names(self) -> list[str]:
@@ -114,44 +121,75 @@ class Standing:
             log.info("slot %d was left by %s, and is free again", slot.number, slot.owner)
         return Report(ends_announced=sweep_announcements(self._site, ENDS_AT_ONCE))
 
+    def _note(self) -> Report:
+        """Note what is news of what looks came to."""
+        if self._rounds is not None and self._rounds != self._noted:
+            remember(self._site.ledger, self._run, self._rounds)
+            self._noted = dict(self._rounds)
+        return Report()
+
     @cached_property
     def _slots(self) -> Slots:
         return self._site.slots(f"standing-{self._site.random.getrandbits(64):016x}")
 
     # -- objects without a job ------------------------------------------------------------------
 
-    def _list_all(self, names: Sequence[str]) -> None:
+    def _list_all(self, rounds: dict[str, Rounds]) -> None:
         monotonic = self._site.clock.monotonic
         began = monotonic()
         if began < self._list_at:
             return
 
-        def late() -> bool:
-            return self._stopping() or monotonic() - began > LISTING_SECONDS
+        def late(seconds: float) -> bool:
+            return self._stopping() or monotonic() - began > seconds
 
-        for name in names:
-            tried(f"listing for connector {name}", partial(self._list, name, late))
-        self._late = late()
-        if not self._late:
+        first = [name for name, one in rounds.items() if not one.settled]
+        others = [name for name, one in rounds.items() if one.settled]
+        seconds = FIRST_SECONDS if others else LISTING_SECONDS
+        in_time = self._list_some(first, rounds, partial(late, seconds))
+        in_time &= self._list_some(others, rounds, partial(late, LISTING_SECONDS))
+        self._late = not in_time
+        if in_time:
             self._list_at = monotonic() + self._rest_seconds
 
-    def _list(self, name: str, late: Callable[[], bool]) -> Report:
+    def _list_some(
+        self, names: Sequence[str], rounds: dict[str, Rounds], late: Callable[[], bool]
+    ) -> bool:
+        """List connectors, who had the fewest goes first; return whether there was time for all."""
+        for name in sorted(names, key=lambda one: rounds[one].goes):
+            if late():
+                return False
+            rounds[name] = rounds[name].begun()
+            step = partial(self._list, name, rounds, late)
+            what = f"listing for connector {name}"
+            tried(what, step, told=partial(_fail, rounds, name))
+        return not (names and late())
+
+    def _list(self, name: str, rounds: dict[str, Rounds], late: Callable[[], bool]) -> Report:
         """Make jobs of a connector's objects that have none."""
-        ledger = self._site.ledger
+        ledger, report, refused = self._site.ledger, Report(), list[str]()
         stored = ledger.connector(name)
         if stored is None or ledger.connector_state(name) is not ConnectorState.RUNNING:
-            return Report()
+            rounds[name] = rounds[name].ended(0, ())  # it has no objects to take on
+            return report
         receive = self._admission(name).receive
-        discovery = Discovery(ledger, receive, late, self._site.clock.wall())
-        report = Report()
+        discovery = Discovery(ledger, receive, late, self._site.clock.wall(), refused.append)
         for step in discovery.look(self._surroundings.territory(name, stored.revision)):
             report += step
+        if report.listings_finished:
+            rounds[name] = rounds[name].ended(report.jobs_new, refused)
+        elif not self._stopping():
+            at = goes_on_at(ledger, name)
+            rounds[name] = rounds[name].going_on(at, report.jobs_new, refused)
         return report
 
     # -- open jobs ------------------------------------------------------------------------------
 
-    def _collect(self, name: str, found: list[Found]) -> Report:
-        """Add what a connector's open jobs have left; those of a stopped one end."""
+    def _collect(self, name: str, found: list[Found], told: Callable[[str], object]) -> Report:
+        """Add what a connector's open jobs have left; those of a stopped one end.
+
+        `told` hears of a job that makes trouble.
+        """
         ledger, cluster = self._site.ledger, self._site.broker.cluster
         state = ledger.connector_state(name)
         room = self._most - sum(len(one.extents) for one in found)
@@ -166,7 +204,7 @@ class Standing:
                 wanted = room - len(extents) if state is ConnectorState.RUNNING else 0
                 ordered[job.id] = job.ordered
                 what = f"job {job.id} of {job.version.uri}"
-                tried(what, partial(self._add, job, wanted, extents))
+                tried(what, partial(self._add, job, wanted, extents), told=told)
         if extents:
             most_tasks = self._site.config(name, self._site.revision(extents[0])).max_tasks
             found.append(Found(extents, ordered, most_tasks))
@@ -206,3 +244,7 @@ class Standing:
         if len(found) == wanted and not job.ordered:
             self._left[job.connector] = left
         return found
+
+
+def _fail(rounds: dict[str, Rounds], name: str, why: str) -> None:
+    rounds[name] = rounds[name].failure(why)
