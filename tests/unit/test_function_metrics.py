@@ -14,6 +14,7 @@ from extentflow.engines.queue import Answer
 from extentflow.model import Job, JobState, ObjectVersion, Plan
 from extentflow.reception import NotYet, Received
 from extentflow.reconciliation import Report
+from extentflow.runs import RunState
 
 FUNCTIONS = Path(__file__).parents[2] / "functions"
 CONTEXT = SimpleNamespace(
@@ -105,10 +106,11 @@ def test_a_run_of_spark_that_ended_is_looked_after_and_nothing_else(
     load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reconciler = load("reconciler")
-    asked: list[str] = []
+    asked: list[tuple[str, str]] = []
 
-    def ended(run: str) -> int:
-        asked.append(run)
+    def ended(run: str, state: RunState, *, late: Callable[[], bool]) -> int:
+        asked.append((run, state))
+        assert not late()
         return 3
 
     monkeypatch.setattr(reconciler, "routing", lambda: SimpleNamespace(ended=ended))
@@ -116,7 +118,7 @@ def test_a_run_of_spark_that_ended_is_looked_after_and_nothing_else(
 
     answer = reconciler.handler(event, CONTEXT)
 
-    assert (asked, answer) == (["r1"], {"run": "r1", "messages_resent": 3})
+    assert (asked, answer) == ([("r1", "FAILED")], {"run": "r1", "messages_resent": 3})
 
 
 def test_a_run_of_the_reconciler_that_ends_well_writes_what_its_alarm_listens_for(
