@@ -4,6 +4,7 @@ import pytest
 from tests.support.memorysite import MemorySite
 
 from extentflow.ledger import ConnectorState
+from extentflow.model import JobState
 from extentflow.spark.backlog import QUEUE_LOOKS, VAIN_QUERIES, Backlog
 
 MANY = 100
@@ -142,3 +143,19 @@ def test_a_table_that_is_away_in_the_end_is_no_success(site: MemorySite) -> None
     (told,) = backlog.undone()
 
     assert told.startswith("it is not known what is left to do: ")
+
+
+def test_a_new_job_that_cannot_be_cut_is_told_and_an_older_one_is_old_news(
+    site: MemorySite,
+) -> None:
+    older = site.job("c/older.txt")
+    site.memory.end(older.id, JobState.FAILED, "bad bytes")
+    site.ticker.now += 1
+    backlog = Backlog(site.memory, None, listing=None)
+    newer = site.job("c/newer.txt")
+    site.memory.end(newer.id, JobState.FAILED, "no footer")
+    in_vain(backlog)
+
+    (line,) = backlog.undone()
+
+    assert line.endswith(f"job {newer.id} of {newer.version.uri} is FAILED: no footer")

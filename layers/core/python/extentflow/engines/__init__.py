@@ -35,8 +35,11 @@ log = logging.getLogger(__name__)
 
 WAVE_EXTENTS = 4_096
 SMALL_TASK_BYTES = 8 << 20
+# Most holders are nearly done when somebody waits for the last extents of a query.
+FIRST_LOOK_SECONDS = 0.1
 BUSY_LOOK_SECONDS = 2.0
 BUSY_SLICE_SECONDS = 0.5
+MOST_DOUBLINGS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +137,7 @@ def run_until_final(
     `rests` says why nothing of a connector may be begun, "" where it may: RESTING, once nobody
     works on the extent any more.
     """
+    looks = 0
     while True:
         if why := rests(extent.connector):
             if work.stopping() or not _held(extent, work):
@@ -152,7 +156,8 @@ def run_until_final(
         if receipt.outcome is not Outcome.BUSY or work.stopping():
             return receipt
         log.info("%s is busy: %s", extent.uri, receipt.reason)
-        _wait(work, receipt.retry_after_seconds)
+        _wait(work, min(receipt.retry_after_seconds, FIRST_LOOK_SECONDS * 2**looks))
+        looks = min(looks + 1, MOST_DOUBLINGS)
 
 
 def _held(extent: Extent, work: Work) -> bool:

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Iterator
+from itertools import takewhile
 
 from extentflow.errors import ExtentflowError
 from extentflow.ledger import ConnectorState, Ledger
@@ -26,6 +28,7 @@ log = logging.getLogger(__name__)
 VAIN_QUERIES = 3
 # What a queue says of itself is approximate.
 QUEUE_LOOKS = 2
+SHOWN_JOBS = 8
 
 
 class Backlog:
@@ -46,6 +49,8 @@ class Backlog:
         self._noted: dict[str, Job] = {}
         self._over: int | None = None
         self._unknown = ""
+        self._refused: list[Job] = []
+        self._began = ledger.now()
 
     def left(self, *, ended: int) -> bool:
         """Return whether another query is worth it, after one that ended so many extents.
@@ -72,7 +77,13 @@ class Backlog:
         unknown = [f"it is not known what is left to do: {self._unknown}"] if self._unknown else []
         listed = [self._unlisted(name) for name in sorted(self._all) if not self._complete(name)]
         left = sorted(Counter(job.connector for job in self._noted.values()).items())
-        return [*unknown, *listed, *(self._left_of(name, jobs) for name, jobs in left)]
+        refused = [
+            f"connector {job.connector}: job {job.id} of {job.version.uri} is FAILED: {job.reason}"
+            for job in self._refused[:SHOWN_JOBS]
+        ]
+        more = len(self._refused) - SHOWN_JOBS
+        refused += [f"{more} more jobs are FAILED; `extentflow status` shows them"] * (more > 0)
+        return [*unknown, *listed, *refused, *(self._left_of(name, jobs) for name, jobs in left)]
 
     # -- looking --------------------------------------------------------------------------------
 
@@ -84,8 +95,7 @@ class Backlog:
                 self._noted, self._looking = self._open(), set()
             return True
         if self._looking is None:
-            one = self._connector
-            self._all = set(self._ledger.connector_names() if one is None else [one])
+            self._all = set(self._names())
             self._looking = set(self._all)
         before, self._rounds = self._rounds, recall(self._ledger, self._listing)
         settled = {name for name in self._looking if self._of(name).settled}
@@ -132,8 +142,18 @@ class Backlog:
     def _refresh(self) -> None:
         """Find out how things are in the end."""
         self._noted = self._still()
+        self._refused = [job for name in self._names() for job in self._refused_of(name)]
         if self._listing is not None:
             self._rounds = recall(self._ledger, self._listing)
+
+    def _names(self) -> list[str]:
+        named = self._connector
+        return sorted(self._ledger.connector_names()) if named is None else [named]
+
+    def _refused_of(self, name: str) -> Iterator[Job]:
+        """Yield new jobs that FAILED: of one that cannot be cut no trigger tells."""
+        newest_first = self._ledger.jobs(name, JobState.FAILED)
+        return takewhile(lambda job: job.created >= self._began, newest_first)
 
     def _complete(self, name: str) -> bool:
         return self._of(name).complete
