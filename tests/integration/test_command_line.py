@@ -393,22 +393,27 @@ def test_what_people_want_of_a_connector_is_said_wherever_it_matters(line: Comma
     paused = line.say("pause", name)
     refused = line.say("run", *line.connector)
     shown = line.say("status", *line.connector)
+    one_job = line.say("status", job.id)
     examined = line.say("doctor", *line.connector)
     stopped = line.say("stop", name)
     nothing = line.say("stop", name, "--json").json
+    resumed = line.say("resume", name)
+    misspelled = line.say("pause", f"{name}x")
     line.say("connectors", "delete", name)
     deleted = line.say("pause", name)
 
     assert paused.out == f"connector {name} is PAUSED\n"
     way_out = f"connector {name} is PAUSED; `extentflow resume {name}` lets it go on"
     assert refused.errors == [way_out]
-    assert shown.err == f"note: {way_out}\n"
+    assert shown.err == one_job.err == f"note: {way_out}\n"
     assert f"connector: warning: {name}, revision 1, PAUSED; `extentflow resume {name}`" in (
         examined.out
     )
     assert stopped.out == f"connector {name} is STOPPED\n1 open job cancelled\n"
     assert [(one.id, str(one.state)) for one in line.jobs] == [(job.id, "CANCELLED")]
     assert nothing == {"name": name, "state": "STOPPED", "cancelled": []}
+    assert resumed.err.startswith("note: 1 job of it CANCELLED before: `extentflow status -c ")
+    assert misspelled.errors == [f"there is no connector {name}x; did you mean {name}?"]
     assert deleted.out.startswith(f"connector {name} is PAUSED; it is deleted")
 
 

@@ -455,6 +455,25 @@ def states(delivery: Delivery) -> list[str]:
     return sorted(job.state.value for job in delivery.jobs())
 
 
+def test_once_refuses_a_connector_that_rests(delivery: Delivery) -> None:
+    delivery.connector({})
+    name = delivery.connector_name
+    assert delivery.site.ledger.set_connector_state(name, ConnectorState.PAUSED)
+
+    ended = subprocess.run(
+        [sys.executable, str(JOB), "--work", "listing", "--once", "--connector", name],
+        env=delivery.environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert ended.returncode == 2
+    told = f"error: connector {name} is PAUSED; `extentflow resume {name}` lets it go on\n"
+    assert ended.stderr == told
+
+
 @pytest.mark.parametrize("master", [(), ("--master", "local[2]")], ids=["ours", "anybody's"])
 def test_a_program_whose_query_fails_says_why_in_one_line(
     delivery: Delivery, master: tuple[str, ...]

@@ -124,7 +124,9 @@ def test_jobs_that_stay_are_counted_by_connector_and_with_the_reason(site: Memor
 
     left, paused = backlog.undone()
     assert left.startswith("connector c: 2 jobs are not over: nobody got on with that")
-    assert paused == "connector d: 1 job is not over: it is paused"
+    assert paused == (
+        "connector d: 1 job is not over: connector d is PAUSED; `extentflow resume d` lets it go on"
+    )
 
 
 def test_what_ended_after_the_last_query_is_not_left(site: MemorySite) -> None:

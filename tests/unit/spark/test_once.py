@@ -210,7 +210,9 @@ def test_a_paused_connector_is_told_and_one_without_jobs_is_not(site: MemorySite
     for name in "cd":
         site.memory.set_connector_state(name, ConnectorState.PAUSED)
 
-    assert once(site).undone == ["connector c: 1 job is not over: it is paused"]
+    assert once(site).undone == [
+        "connector c: 1 job is not over: connector c is PAUSED; `extentflow resume c` lets it go on"
+    ]
 
 
 def test_what_looks_cannot_note_is_no_success(site: MemorySite) -> None:

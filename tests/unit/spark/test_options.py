@@ -56,16 +56,18 @@ def test_options_are_spelled_in_any_case_as_everywhere_in_spark() -> None:
 
 def test_every_mistake_is_told_at_once() -> None:
     with pytest.raises(Misconfigured) as caught:
-        read({}, mode="sloppy", replay="maybe", parallelism="0", lease__second="3")
+        read({}, mode="sloppy", replay="maybe", parallelism="0", lease__second="3", connectr="c")
 
     told = "\n".join(caught.value.problems)
     for part in (
-        "option connector: missing; write the connector's name",
+        "option connector: missing; write the connector's name, as .option(",
+        '"orders")',
         "option mode='sloppy': write FAILFAST or PERMISSIVE",
         "option replay='maybe': write true or false",
         "option parallelism='0': write a whole number",
         "bootstrap.servers",
-        "EXTENTFLOW_LEASE_SECOND: no such setting",
+        "option lease.second: no such option; did you mean lease.seconds?",
+        "option connectr: no such option; did you mean connector?",
     ):
         assert part in told
 

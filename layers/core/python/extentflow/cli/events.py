@@ -5,6 +5,7 @@ Owns: these commands. Refuses to know: what the functions make of them.
 
 import json
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 from uuid import uuid4
@@ -20,13 +21,15 @@ from extentflow.cli.runs import selected
 from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.config import AUTO, ENGINES, LAMBDA, SPARK
 from extentflow.errors import Misconfigured
-from extentflow.keys.messages import either
+from extentflow.keys.messages import either, nearest
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState, ObjectVersion
 from extentflow.preflight import rests
 from extentflow.queues import Queue
 from extentflow.wiring import Site
 from extentflow.wiring.functions import queue
+
+COUNTED = 1_000
 
 Name = Annotated[str, typer.Argument(help="The connector's name.")]
 Addresses = Annotated[
@@ -66,12 +69,12 @@ def submit(
     as_json: AsJson = False,
 ) -> None:
     """Announce objects to the planner, as a notification would; or give all to one run of Spark."""
-    if (event is None) == (not addresses and connector is None):
-        raise Misconfigured("give addresses, or --connector, or a notification with --event")
     if engine not in ENGINES:
         raise Misconfigured(f"--engine {engine}: write {either(ENGINES)}")
     if engine == SPARK and connector is None:
         raise Misconfigured("--engine spark goes with --connector")
+    if (event is None) == (not addresses and connector is None):
+        raise Misconfigured("give addresses, or --connector, or a notification with --event")
     site = Site.from_environment()
     arrivals = queue(site.settings, "arrivals_queue_url")
     if connector is None:
@@ -127,9 +130,13 @@ def _tell_backfill(backfill: Backfill, objects: int, *, as_json: bool) -> None:
         output.print_json({"submitted": objects, "backfill": backfill.id})
         return
     output.out.print(
-        f"{output.counted(objects, 'object')} submitted as backfill {backfill.id}: one run of "
-        "Spark delivers them; `extentflow status` shows their jobs",
+        f"{output.counted(objects, 'object')} submitted as backfill {backfill.id}, for one run of "
+        "Spark; `extentflow status` shows their jobs",
         highlight=False,
+    )
+    output.note(
+        "a stage without Spark puts it into its dead letter queue, with that reason: `extentflow "
+        "replay --dlq --dry-run` shows it"
     )
 
 
@@ -166,8 +173,17 @@ def pause(connector: Name, *, as_json: AsJson = False) -> None:
 
 
 def resume(connector: Name, *, as_json: AsJson = False) -> None:
-    """Let a paused or stopped connector go on."""
-    _change(connector, ConnectorState.RUNNING, as_json=as_json)
+    """Let a paused or stopped connector go on; jobs that `stop` cancelled stay so."""
+    site = _change(connector, ConnectorState.RUNNING, as_json=as_json)
+    cancelled = sum(1 for _ in islice(site.ledger.jobs(connector, JobState.CANCELLED), COUNTED))
+    if cancelled:
+        many = (
+            f"{COUNTED} jobs or more" if cancelled == COUNTED else output.counted(cancelled, "job")
+        )
+        output.note(
+            f"{many} of it CANCELLED before: `extentflow status -c {connector} --state CANCELLED` "
+            "shows which, `extentflow replay JOB` delivers what one has left"
+        )
 
 
 def stop(connector: Name, *, as_json: AsJson = False) -> None:
@@ -188,18 +204,20 @@ def stop(connector: Name, *, as_json: AsJson = False) -> None:
     output.out.print(f"{output.counted(len(cancelled), 'open job')} cancelled", highlight=False)
 
 
-def _change(connector: str, state: ConnectorState, *, as_json: bool) -> None:
+def _change(connector: str, state: ConnectorState, *, as_json: bool) -> Site:
     site = _want(connector, state)
     if as_json:
         output.print_json({"name": connector, "state": state})
     else:
         _say(site, connector, state)
+    return site
 
 
 def _want(connector: str, state: ConnectorState) -> Site:
     site = Site.from_environment()
     if not site.ledger.set_connector_state(connector, state):
-        raise Misconfigured(f"there is no connector {connector}; see `extentflow connectors list`")
+        near = nearest(connector, site.ledger.connector_names(), "see `extentflow connectors list`")
+        raise Misconfigured(f"there is no connector {connector}; {near}")
     return site
 
 

@@ -393,8 +393,8 @@ def _remedy(report: JobReport) -> str:
         return f"{why}; run the address again to deliver the new version"
     if report.state == JobState.FAILED:
         return (
-            f"{why}; mend the cause, then `extentflow replay {report.job}`. After a change of the "
-            "connector run the object's address with --again, after one of the object without"
+            f"{why}; mend the cause, then `extentflow replay {report.job}`. Where the object was "
+            "replaced, run its address again; where the connector was changed, with --again"
         )
     if report.state == JobState.CANCELLED:
         return (

@@ -145,6 +145,8 @@ def _show_job(site: Site, job: Job, *, as_json: bool) -> None:
     ]
     output.print_table(("", ""), facts)
     output.out.print(extent_map(items, job.plan.count))
+    if job.state.open and (resting := rests(site.ledger, job.connector)):
+        output.note(resting)
     failed = (item for item in items.values() if item.state is ExtentState.FAILED)
     for item in islice(failed, SHOWN_ERRORS):
         output.complain(f"extent {item.ordinal}: {item.error}")

@@ -19,6 +19,7 @@ from extentflow.cli import INCOMPLETE, STOPPED, output, run_command_line
 from extentflow.cli.options import AsJson, Cores, Master
 from extentflow.cli.signals import signals_stop
 from extentflow.errors import Misconfigured
+from extentflow.preflight import require_running, rests
 from extentflow.spark.options import StreamOptions
 from extentflow.spark.query import NOWHERE, Service, Terms, Triggered, session
 from extentflow.wiring import Site
@@ -123,6 +124,8 @@ def stream(
     sink_options = _sink_options(receipts, receipts_option or [])
     site = Site(StreamOptions.read({**options, "run": run}, labels=WRITTEN).settings)
     _require_known(site, connector)  # before Spark takes its time to start
+    if once and connector is not None:
+        require_running(site.ledger, connector)
     with session(master, cores) as spark, _folder(checkpoint) as folder:
         options.setdefault("parallelism", str(spark.sparkContext.defaultParallelism))
         terms = Terms(
@@ -141,8 +144,17 @@ def stream(
         raise typer.Exit(STOPPED)
     for line in undone:
         output.complain(line)
+    if once and connector is None:
+        _note_resting(site)
     if once and (undone or any(one.failed for one in told)):
         raise typer.Exit(INCOMPLETE)
+
+
+def _note_resting(site: Site) -> None:
+    """Tell of connectors of which nothing was looked for, whatever there is."""
+    for name in site.ledger.connector_names():
+        if resting := rests(site.ledger, name):
+            output.note(resting)
 
 
 @contextmanager

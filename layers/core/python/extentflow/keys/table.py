@@ -4,12 +4,16 @@ Owns: finding every problem of a flat map at once, one readable line each. Refus
 particular key, and what rules between keys say.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from extentflow.keys.kinds import REFERABLE, SECRET, Kind
 from extentflow.keys.messages import either, nearest, plain, quoted
+
+# A dot that ends a sentence, not one within a name.
+SENTENCE = re.compile(r"\.(?:\s|$)")
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -182,7 +186,7 @@ class Table:
         for key in self:
             if key.required and key.name not in reading.spelled:
                 reading.failed.add(key.name)
-                summary = key.doc.partition(".")[0]
+                summary = SENTENCE.split(key.doc, maxsplit=1)[0]
                 reading.problems.append(
                     f"{labels.get(key.name, key.name)}: missing; write {summary}"
                 )

@@ -17,8 +17,9 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import takewhile
 
+from extentflow.engines.resting import told
 from extentflow.errors import ExtentflowError
-from extentflow.ledger import ConnectorState, Ledger
+from extentflow.ledger import Ledger
 from extentflow.model import Job, JobState
 from extentflow.spark.rounds import Rounds, recall
 
@@ -173,6 +174,6 @@ class Backlog:
             state = self._ledger.connector_state(connector)
         except ExtentflowError as exc:
             return str(exc)
-        if state is ConnectorState.PAUSED:
-            return "it is paused"
+        if resting := told(connector, state):
+            return resting
         return "nobody got on with that; the log says what is away, or others have it in hand"

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 from extentflow import settings as worker_settings
 from extentflow.errors import Misconfigured
-from extentflow.keys import Group, Key, Table, read_if_present
+from extentflow.keys import Group, Key, Table, nearest, read_if_present
 from extentflow.keys.kinds import BOOLEAN, TEXT, choice, matching, or_word, seconds, whole
 from extentflow.settings import WorkerSettings
 
@@ -235,7 +235,11 @@ def _read(
     rest = {name: text for name, text in given.items() if name not in (*names, *PATHS)}
     usual = {name: f"option {name}" for name in names}
     reading = table.read(ours, labels={**usual, **(labels or {})})
-    problems = list(reading.problems)
+    strangers = [name for name in rest if not _is_setting(name)]
+    problems = [
+        *reading.problems,
+        *(f"option {name}: no such option; {_nearest(name, names)}" for name in strangers),
+    ]
     addresses: tuple[str, ...] = ()
     settings = None
     try:
@@ -243,12 +247,25 @@ def _read(
     except ValueError:
         problems.append(f"option paths={given['paths']}: give addresses to `load`")
     try:
-        settings = _settings(rest, environ)
+        known = {name: text for name, text in rest.items() if name not in strangers}
+        settings = _settings(known, environ)
     except Misconfigured as exc:
         problems += exc.problems
     if problems or settings is None:
         raise Misconfigured(problems)
     return reading.values, addresses, settings
+
+
+def _is_setting(name: str) -> bool:
+    """Whether a worker setting has that name, or may have it: families say what they take."""
+    table = worker_settings.TABLE
+    return name in table.names() or any(name.startswith(one.prefix) for one in table.families)
+
+
+def _nearest(name: str, ours: Sequence[str]) -> str:
+    """Return the option or setting that is meant, our own first."""
+    near = nearest(name, ours, "")
+    return near or nearest(name, worker_settings.TABLE.names(), "docs/spark.md lists the options")
 
 
 def _addresses(options: Mapping[str, str]) -> tuple[str, ...]:

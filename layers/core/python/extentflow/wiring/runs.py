@@ -54,7 +54,8 @@ def require_started(site: Site) -> StartedRuns:
     started = open_started(site)
     if started is None:
         raise Misconfigured(
-            "--engine emr needs an EMR Serverless application; give EXTENTFLOW_SPARK_APPLICATION_ID"
-            " and the other three of docs/configuration.md, which the stack's outputs name"
+            "--engine emr needs an EMR Serverless application; give, as the stack's outputs say,"
+            " EXTENTFLOW_SPARK_APPLICATION_ID, EXTENTFLOW_SPARK_JOB_ROLE_ARN,"
+            " EXTENTFLOW_SPARK_ENTRY_POINT and EXTENTFLOW_SPARK_ARCHIVE"
         )
     return started
