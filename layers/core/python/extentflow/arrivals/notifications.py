@@ -27,6 +27,7 @@ from extentflow.arrivals.request import Request
 log = logging.getLogger(__name__)
 
 MAX_WRAPPINGS = 8
+UNWRAPPED = MAX_WRAPPINGS - 1  # how many wrappings a body itself has left
 
 
 def news_of(body: str) -> News:
@@ -36,22 +37,8 @@ def news_of(body: str) -> News:
     raises: what is not understood is in `News.unreadable`. Never empty: a document that announces
     nothing is a test of whoever sent it.
     """
-    news = _backfill_of(body) or _news(body, MAX_WRAPPINGS)
+    news = _news(body, MAX_WRAPPINGS)
     return replace(news, unreadable=tuple(_sendable(one) for one in news.unreadable))
-
-
-def _backfill_of(body: str) -> News | None:
-    """Return the news of a body that is a backfill; None for any other."""
-    try:
-        document = documents.load(body)
-    except ValueError:
-        return None
-    if not isinstance(document, dict) or document.get("source") != Backfill.MESSAGE_SOURCE:
-        return None
-    try:
-        return News(backfills=(Backfill.from_message(document),))
-    except ValueError as exc:
-        return News(unreadable=(Unreadable(str(exc), body),))
 
 
 def _sendable(unread: Unreadable) -> Unreadable:
@@ -80,6 +67,8 @@ def _of_text(text: str, wrappings: int) -> News:
         return _of_publication(published, wrappings)
     if not isinstance(document, dict):
         raise Unreadable("JSON, but no object", text)
+    if wrappings == UNWRAPPED and document.get("source") == Backfill.MESSAGE_SOURCE:
+        return _of_backfill(document, text)
     return _of_object(document, text, wrappings)
 
 
@@ -152,6 +141,13 @@ def _rewrapped(unread: Unreadable, endpoint: str | None) -> Unreadable:
 def _of_arrival(message: Mapping[str, Any], text: str) -> News:
     try:
         return News(arrivals=(Arrival.from_message(message),))
+    except ValueError as exc:
+        raise Unreadable(str(exc), text) from exc
+
+
+def _of_backfill(message: Mapping[str, Any], text: str) -> News:
+    try:
+        return News(backfills=(Backfill.from_message(message),))
     except ValueError as exc:
         raise Unreadable(str(exc), text) from exc
 

@@ -17,7 +17,7 @@ from extentflow.arrivals.backfill import MOST_ADDRESSES, Backfill
 from extentflow.arrivals.notifications import news_of
 from extentflow.cli import output
 from extentflow.cli.options import AsJson
-from extentflow.cli.runs import selected
+from extentflow.cli.runs import require_few, selected
 from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.config import AUTO, ENGINES, LAMBDA, SPARK
 from extentflow.errors import Misconfigured
@@ -117,11 +117,7 @@ def _by_one_run(
 
 
 def _backfill(connector: str, addresses: Sequence[str]) -> Backfill:
-    if len(addresses) > MOST_ADDRESSES:
-        raise Misconfigured(
-            f"{len(addresses)} addresses are more than one run takes ({MOST_ADDRESSES}); give a "
-            "prefix or a glob"
-        )
+    require_few(addresses)
     return Backfill(uuid4().hex, connector, tuple(addresses))
 
 

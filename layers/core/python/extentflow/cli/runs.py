@@ -276,10 +276,15 @@ def _require_reachable(config: ConnectorConfig, addresses: Sequence[str] | None)
             f"connector {config.name} reads files of this machine, and a run of --engine emr is on "
             "another one; use --engine spark"
         )
-    if len(addresses or ()) > MOST_ADDRESSES:
+    require_few(addresses or ())
+
+
+def require_few(addresses: Sequence[str]) -> None:
+    """Raise where a run's command line might not hold all addresses."""
+    if len(addresses) > MOST_ADDRESSES:
         raise Misconfigured(
-            f"{len(addresses or ())} addresses are more than --engine emr takes "
-            f"({MOST_ADDRESSES}); give a prefix or a glob"
+            f"{len(addresses)} addresses are more than one run takes ({MOST_ADDRESSES}); give a "
+            "prefix or a glob"
         )
 
 

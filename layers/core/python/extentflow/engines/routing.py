@@ -133,11 +133,11 @@ class Routing:
 
     def _once_more(self, started: StartedRuns, found: Started) -> None:
         """Start a backfill's next run, where the one that failed left anything that it can do."""
-        following = found.run.number + 1
+        following = found.number + 1
         if following >= MOST_RUNS or not self._left(found):
             return
         run_id = started.begin_shared(
-            found.run.subject, found.connector, found.addresses, number=following
+            found.subject, found.connector, found.addresses, number=following
         )
         log.warning("run %s of a backfill failed, run %s goes on", found.id, run_id)
 

@@ -3,7 +3,7 @@
 Owns: their notes in the ledger, what a run's state means for a job. Refuses to know: when a run is
 wanted, what follows from its end (`routing`), EMR.
 
-    run#RUN             what it is for, how it was started, what follows its end
+    run#RUN             what it is for, the how manieth, what follows its end
     run-of#JOB          the run that has this job
     runs-of#CONNECTOR   the runs that have whatever lies below their addresses
 
@@ -66,7 +66,8 @@ class Started:
     """
 
     id: str
-    run: Run
+    subject: str
+    number: int
     connector: str
     job: str
     addresses: tuple[str, ...]
@@ -117,10 +118,10 @@ class StartedRuns:
         facts = self.ledger.recall(_of_run(run_id))
         if not facts:
             return None
-        run = self._run(facts["subject"], int(facts["number"]), json.loads(facts["arguments"]))
         return Started(
             id=run_id,
-            run=run,
+            subject=facts["subject"],
+            number=int(facts["number"]),
             connector=facts["connector"],
             job=facts["job"],
             addresses=tuple(json.loads(facts["addresses"])),
@@ -173,7 +174,6 @@ class StartedRuns:
             facts = {
                 "subject": run.subject,
                 "number": str(run.number),
-                "arguments": json.dumps(run.arguments),
                 "connector": connector,
                 "job": job,
                 "addresses": json.dumps(addresses),

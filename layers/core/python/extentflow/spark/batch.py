@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from extentflow.engines import Task, WorkerSpec
-from extentflow.engines.spark import this_worker
+from extentflow.engines.spark import deal, this_worker
 from extentflow.errors import Permanent
 from extentflow.spark import receipts
 from extentflow.spark.executor import ReportingWorker, open_reporting_worker
@@ -71,8 +71,7 @@ class BatchReader(DataSourceReader):
         """Return what is to deliver, what is known already, and the last one. Raises as `plan`."""
         found = plan(self._options)
         share = max(1, min(found.most, len(found.tasks)))
-        # In turn, so that each partition begins with one of the largest.
-        pending = [Pending(tuple(found.tasks[first::share])) for first in range(share)]
+        pending = [Pending(tasks) for tasks in deal(found.tasks, share)]
         pages = range(0, len(found.rows), KNOWN_ROWS)
         known = [Known(tuple(found.rows[first : first + KNOWN_ROWS])) for first in pages]
         return [*(one for one in pending if one.tasks), *known, Last(tuple(found.jobs))]
