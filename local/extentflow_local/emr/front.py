@@ -5,13 +5,12 @@ Owns: HTTP, the form of answers and errors. Refuses to know: calls (`description
 """
 
 import json
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
 from extentflow_local.emr.application import Application
 from extentflow_local.emr.description import Call, Refused, call_of, status_of
-from extentflow_local.event_source.serving import Handler, LoopbackServer
+from extentflow_local.event_source.serving import AnyMethod, Handler, LoopbackServer
 from extentflow_local.ports import HOST
 
 _MOST_BODY_BYTES = 1 << 20
@@ -51,14 +50,8 @@ class Front:
 
 
 def _handler_of(front: Front) -> type[Handler]:
-    class EmrHandler(Handler):
-        def __getattr__(self, name: str) -> Callable[[], None]:
-            # The base class looks for do_GET, do_POST and so on; every method is a call's, or none.
-            if name.startswith("do_"):
-                return self._take
-            raise AttributeError(name)
-
-        def _take(self) -> None:
+    class EmrHandler(AnyMethod):
+        def take(self) -> None:
             try:
                 body = self.body(_MOST_BODY_BYTES)
                 answer = front.answer(call_of(self.command, self.path, body))

@@ -20,7 +20,7 @@ from extentflow_local.event_source.http_events import (
     event_of,
 )
 from extentflow_local.event_source.routes import match
-from extentflow_local.event_source.serving import Handler, LoopbackServer
+from extentflow_local.event_source.serving import AnyMethod, Handler, LoopbackServer
 from extentflow_local.ports import HOST
 
 # What API Gateway takes.
@@ -99,14 +99,8 @@ def _message(status: HTTPStatus, message: str) -> HttpAnswer:
 
 
 def _handler_of(front: Front) -> type[Handler]:
-    class FrontHandler(Handler):
-        def __getattr__(self, name: str) -> Callable[[], None]:
-            # The base class looks for do_GET, do_POST and so on; every method is a function's.
-            if name.startswith("do_"):
-                return self._take
-            raise AttributeError(name)
-
-        def _take(self) -> None:
+    class FrontHandler(AnyMethod):
+        def take(self) -> None:
             try:
                 body = self.body(_MOST_BODY_BYTES)
             except ValueError:

@@ -6,7 +6,7 @@ Owns: its threads and connections. Refuses to know: requests.
 import socket
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
@@ -53,6 +53,20 @@ class Handler(BaseHTTPRequestHandler):
         if not 0 <= size <= most_bytes:
             raise OverflowError(f"{size} bytes are too many")
         return self.rfile.read(size)
+
+
+class AnyMethod(Handler):
+    """Takes requests of every method in the same way."""
+
+    def __getattr__(self, name: str) -> Callable[[], None]:
+        # The base class looks for do_GET, do_POST and so on.
+        if name.startswith("do_"):
+            return self.take
+        raise AttributeError(name)
+
+    def take(self) -> None:
+        """Answer one request."""
+        raise NotImplementedError
 
 
 class LoopbackServer(ThreadingHTTPServer):
