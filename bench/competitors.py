@@ -34,8 +34,8 @@ def ours(
     return _filling(stand, topic, rows, _asking(stand, lane, data, topic, config))
 
 
-def reading(stand: Stand, lane: Lane, data: DataSet, rows: int) -> Competitor:
-    """Return extentflow's data source, which reads an object that nobody has delivered, each lap.
+def anew(stand: Stand, lane: Lane, data: DataSet, rows: int) -> Competitor:
+    """Return extentflow, run or read, with an object that nobody has delivered, each lap.
 
     Reading one again would deliver nothing.
     """

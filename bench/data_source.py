@@ -6,7 +6,7 @@ Owns: this comparison. Refuses to know: how competitors work.
 import pyarrow.parquet as pq
 from demo import tpch
 
-from bench.competitors import compared, ours, reading
+from bench.competitors import anew, compared
 from bench.lane import Lane
 from bench.pairs import alternate
 from bench.result import Result
@@ -17,7 +17,7 @@ NAME = "data-source"
 
 
 def measure(terms: Terms) -> Result:
-    """Alternate the two, lineitem at `scale`."""
+    """Alternate the two, each lap over new copies of lineitem at `scale`."""
     data = tpch.lineitem(terms.data, terms.scale)
     rows = pq.read_metadata(data.path).num_rows
     with (
@@ -27,8 +27,8 @@ def measure(terms: Terms) -> Result:
     ):
         laps = alternate(
             {
-                "run": ours(stand, engine, data, rows),
-                "data_source": reading(stand, source, data, rows),
+                "run": anew(stand, engine, data, rows),
+                "data_source": anew(stand, source, data, rows),
             },
             terms.pairs,
             terms.notify,

@@ -2,8 +2,9 @@
 
 Owns: the order of laps, the arithmetic. Refuses to know: what runs.
 
-A lap is everybody once; the first one only warms up. A ratio is the median of the ratios within
-each lap, so that what else the machine does falls on both sides.
+A lap is everybody once, every other one in the opposite order, because whoever is next meets what
+the one before left to servers and disks; the first only warms up. A ratio is the median of the
+ratios within each lap, so that what else the machine does falls on both sides.
 """
 
 import statistics
@@ -74,11 +75,12 @@ class Laps:
 
 
 def alternate(competitors: Mapping[str, Callable[[], Lap]], pairs: int, notify: Notify) -> Laps:
-    """Run everybody in turn, once to warm up and then `pairs` times."""
+    """Run everybody in turn and back, once to warm up and then `pairs` times."""
     laps: dict[str, list[Lap]] = {name: [] for name in competitors}
+    names = list(competitors)
     for number in range(pairs + 1):
-        for name, run in competitors.items():
-            lap = run()
+        for name in names[::-1] if number % 2 else names:
+            lap = competitors[name]()
             label = f"pair {number}" if number else "warm-up"
             notify(f"{label}: {name} {lap.rate:,.0f} rows/s, {lap.cost:.2f} CPU s per M rows")
             if number:

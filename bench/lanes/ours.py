@@ -1,6 +1,6 @@
-"""extentflow in one warm driver, as `extentflow run` does it; the argument says on which engine.
+"""extentflow in one warm driver; the argument says on which engine.
 
-spark           Spark local[2], its Python workers
+spark           Spark local[2], its Python workers, all that `extentflow run` does before and after
 here            this process does it all
 processes:N     N worker processes
 dropping:N      N worker processes whose records go nowhere
@@ -10,8 +10,8 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -19,11 +19,13 @@ from bench.dropping import open_dropping_worker
 from bench.here import Here
 from bench.lane import serve
 from bench.settings import CORES
+from extentflow import preflight
 from extentflow.engines import Engine, Task, Watch, Worker, WorkerSpec
 from extentflow.engines.inline import InlineEngine
 from extentflow.ingest import Run
-from extentflow.model import Extent, Receipt
+from extentflow.model import Extent, Job, Receipt
 from extentflow.wiring import Site, open_engine, open_worker
+from extentflow.wiring.announcing import open_announcements
 
 OpenWorker = Callable[[dict[str, str], str], Worker]
 OPEN: dict[str, OpenWorker] = {"processes": open_worker, "dropping": open_dropping_worker}
@@ -68,8 +70,10 @@ def main() -> None:
     A request has `connector` and `key`; records are delivered again where they were before.
     """
     site = Site.from_environment()
-    with _engine(site, sys.argv[1]) as engine:
-        serve(lambda request: _run(site, engine, request))
+    kind = sys.argv[1]
+    with _engine(site, kind) as engine, closing(open_announcements(site)) as news:
+        announce = news.announce if kind == "spark" else None
+        serve(lambda request: _run(site, engine, request, announce))
 
 
 @contextmanager
@@ -90,15 +94,26 @@ def _engine(site: Site, name: str) -> Iterator[Engine]:
         engine.close()
 
 
-def _run(site: Site, engine: Engine, request: dict[str, Any]) -> dict[str, Any]:
+def _run(
+    site: Site,
+    engine: Engine,
+    request: dict[str, Any],
+    announce: Callable[[Sequence[Job]], object] | None,
+) -> dict[str, Any]:
+    """Run one request; where there is somebody to tell, after the checks of the command."""
     if isinstance(engine, Here):
         engine.begin()
     started = time.perf_counter()
     config, revision = site.connector(request["connector"])
     store = site.store(config, revision)
     version = store.head(config.bucket, request["key"])
+    if announce is not None:
+        preflight.require_running(site.ledger, config.name)
+        preflight.check(config, site.broker, [version])
     stopped = (lambda: engine.stopped) if isinstance(engine, Here) else (lambda: False)
     run = Run("bench", engine, site.planner(), site.ledger, _Unwatched(), stopped)
+    if announce is not None:
+        run = replace(run, announce=announce)
     intake = site.intake(config, revision, version, engine.cores)
     report = run.ingest(iter([intake]), again=True)
     if not report.ok and not report.stopped:

@@ -8,7 +8,7 @@ def lap(seconds: float, cpu_seconds: float = 1.0, *, rows: int = 1_000_000) -> L
     return Lap(rows, seconds, cpu_seconds, peak_rss_bytes=round(seconds * 100))
 
 
-def test_everybody_runs_in_turn_and_the_first_lap_only_warms_up() -> None:
+def test_everybody_runs_in_turn_and_back_and_the_first_lap_only_warms_up() -> None:
     ran: list[str] = []
 
     def competitor(name: str, seconds: list[float]) -> Lap:
@@ -22,7 +22,7 @@ def test_everybody_runs_in_turn_and_the_first_lap_only_warms_up() -> None:
         lambda _line: None,
     )
 
-    assert ran == ["ours", "theirs"] * 3
+    assert ran == ["ours", "theirs", "theirs", "ours", "ours", "theirs"]
     assert laps.rates() == {"ours": 750_000, "theirs": 250_000}
     assert laps.spread() == {"ours": [500_000, 1_000_000], "theirs": [250_000, 250_000]}
 

@@ -24,21 +24,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.resources import as_file, files
-from typing import Any, TypeVar
-from uuid import uuid4
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
 
-from extentflow.engines import Resident, Task, Watch, Worker, WorkerSpec, run_in_turn
+from extentflow.engines import Task, Watch, Worker, WorkerSpec, run_in_turn
+from extentflow.engines.resident import resident
 from extentflow.errors import ExtentflowError, Misconfigured, Permanent, Retryable
 from extentflow.model import Receipt
 
 log = logging.getLogger(__name__)
-
-R = TypeVar("R", bound=Resident)
 
 TASK_FAILURES = 4
 POLL_SECONDS = 0.5
@@ -57,8 +54,6 @@ QUERY_LOGGERS = [
     f"org.apache.spark.sql.execution.{name}" for name in ("streaming", "datasources", "python")
 ]
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-
-_worker: tuple[int, WorkerSpec[Any], Any] | None = None
 
 
 class SparkRunFailed(Retryable):
@@ -277,26 +272,10 @@ def _run_partition(
     spec: WorkerSpec[Worker], receipts: object, shares: Iterator[tuple[Task, ...]]
 ) -> None:
     """Run on an executor, in a Python worker: every extent of every task, one after the other."""
-    worker = this_worker(spec)
+    worker = resident(spec)
     for task in (task for share in shares for task in share):
         for receipt in run_in_turn(task.extents, worker.run):
             receipts.add([receipt])  # type: ignore[attr-defined]
-
-
-def this_worker(spec: WorkerSpec[R]) -> R:
-    """Return the worker of this Python process, made at first use and kept for later tasks."""
-    global _worker  # noqa: PLW0603 - the process is the scope: Spark reuses it from task to task
-    pid = os.getpid()
-    if _worker is not None:
-        if _worker[:2] == (pid, spec):
-            known: R = _worker[2]
-            return known
-        if _worker[0] == pid:
-            _worker[2].close()
-        _worker = None  # a closed one is nobody's, whatever happens to the next
-    opened = spec.open(spec.settings, f"{spec.run}/{uuid4().hex}")
-    _worker = (pid, spec, opened)
-    return opened
 
 
 def _translated(exc: Exception) -> ExtentflowError:

@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from extentflow.engines import Task, WorkerSpec
-from extentflow.engines.spark import deal, this_worker
+from extentflow.engines.resident import resident
+from extentflow.engines.spark import deal
 from extentflow.errors import Permanent
 from extentflow.spark import receipts
 from extentflow.spark.executor import ReportingWorker, open_reporting_worker
-from extentflow.spark.planning import plan
+from extentflow.spark.planning import open_planning
 from extentflow.spark.receipts import Row
 
 if TYPE_CHECKING:
@@ -65,11 +66,13 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._spec = WorkerSpec(open_reporting_worker, options.settings.to_map(), RUN)
+        settings = options.settings.to_map()
+        self._planning = WorkerSpec(open_planning, settings, RUN)
+        self._spec = WorkerSpec(open_reporting_worker, settings, RUN)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return what is to deliver, what is known already, and the last one. Raises as `plan`."""
-        found = plan(self._options)
+        """Return what is to deliver, what is known, and the last one. Raises as `Planning.plan`."""
+        found = resident(self._planning).plan(self._options)
         share = max(1, min(found.most, len(found.tasks)))
         pending = [Pending(tasks) for tasks in deal(found.tasks, share)]
         pages = range(0, len(found.rows), KNOWN_ROWS)
@@ -100,7 +103,7 @@ class BatchReader(DataSourceReader):
         return (row for row in rows if self._options.permissive or receipts.is_done(row))
 
     def _worker(self) -> ReportingWorker:
-        return this_worker(self._spec)
+        return resident(self._spec)
 
 
 def _told(unfit: Sequence[Row]) -> str:

@@ -5,7 +5,6 @@ Owns: rows out of runs; that a job is over before its query is. Refuses to know:
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
 
 from extentflow.engines import run_in_turn
 from extentflow.errors import (
@@ -34,6 +33,12 @@ class ReportingWorker(SiteWorker):
     def __init__(self, site: Site, owner: str) -> None:
         super().__init__(site, owner)
         self._site = site
+        self._announcements = open_announcements(site)
+
+    def close(self) -> None:
+        """See `engines.Resident`."""
+        self._announcements.close()
+        super().close()
 
     def deliver(self, extents: Sequence[Extent]) -> Iterator[Row]:
         """Run a task's extents until they are final, or their jobs are; yield their rows.
@@ -94,8 +99,7 @@ class ReportingWorker(SiteWorker):
 
     def _announce(self, ended: Sequence[Job]) -> None:
         try:
-            with closing(open_announcements(self._site)) as announcements:
-                announcements.announce(ended)
+            self._announcements.announce(ended)
         except ExtentflowError as exc:
             log.warning("not every job's end was announced; the next query does it: %s", exc)
 

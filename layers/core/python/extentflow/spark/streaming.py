@@ -19,7 +19,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from extentflow.engines import WorkerSpec
-from extentflow.engines.spark import this_worker
+from extentflow.engines.resident import resident
 from extentflow.spark.fleet import open_draining_worker, open_standing_worker
 from extentflow.spark.looks import NOTHING, Drained, Looks, Offset, Standings, open_looks
 from extentflow.spark.options import StreamOptions
@@ -57,10 +57,10 @@ class StreamReader(DataSourceStreamReader):
         """Yield a row per extent that came to its end; what is not over is found again."""
         settings, run = self._options.settings.to_map(), self._options.run
         if isinstance(partition, Drained):
-            fleet = this_worker(WorkerSpec(open_draining_worker, settings, run))
+            fleet = resident(WorkerSpec(open_draining_worker, settings, run))
             yield from fleet.drained(most=partition.most, seconds=partition.seconds)
         elif isinstance(partition, Standings):
-            worker = this_worker(WorkerSpec(open_standing_worker, settings, run))
+            worker = resident(WorkerSpec(open_standing_worker, settings, run))
             extents = (one for task in partition.tasks for one in task.extents)
             yield from worker.delivered(extents, seconds=partition.seconds)
         else:
