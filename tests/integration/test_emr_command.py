@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.delivery import PROGRAM, Delivery, eventually, joined, numbered_lines
 
-from extentflow.cli import INCOMPLETE, STOPPED
+from extentflow.cli import INCOMPLETE, NOTHING_STARTED, STOPPED
 from extentflow_local.emr.double import IdleRuns, IdleWork
 from extentflow_local.emr.service import EmrServerless
 from extentflow_local.stack import Stack
@@ -128,3 +128,18 @@ def test_ctrl_c_cancels_the_run_and_any_engine_goes_on(shell: Shell) -> None:
     eventually("the run is told to stop", lambda: work.stops)
     assert shell.delivery.finish("inline")["ok"]
     assert sorted(shell.delivery.values()) == sorted(LINES)
+
+
+def test_a_connector_whose_secrets_only_this_shell_has_is_refused_before_a_run(
+    shell: Shell,
+) -> None:
+    shell.delivery.connector(
+        {"aws.access.key.id": "${env:GRID_KEY}", "aws.secret.access.key": "${env:GRID_SECRET}"}
+    )
+
+    code, _, errors = shell.said(shell.run())
+
+    assert code == NOTHING_STARTED
+    assert "aws.access.key.id=${env:GRID_KEY}" in errors
+    assert "--engine spark" in errors
+    assert not shell.idle.work

@@ -121,6 +121,20 @@ def test_a_setting_that_is_too_long_is_named_without_its_value() -> None:
     assert "xx" not in str(told.value)
 
 
+def test_a_setting_that_refers_to_a_variable_is_refused_and_one_to_a_secret_is_not() -> (
+    None
+):
+    environment = {
+        "EXTENTFLOW_KAFKA_SASL_PASSWORD": "${env:PASSWORD}",
+        "EXTENTFLOW_KAFKA_SASL_USERNAME": "${secretsmanager:kafka:user}",
+    }
+
+    with pytest.raises(
+        Misconfigured, match=r"^EXTENTFLOW_KAFKA_SASL_PASSWORD=\$\{env:PASSWORD\}: .*secretsmanager"
+    ):
+        emr.properties(replace(APPLICATION, environment=environment))
+
+
 def test_spark_is_told_what_the_archive_is_made_for() -> None:
     assert f"python{recipe.PYTHON}" == emr.PYTHON
     assert (recipe.UNPACKED, recipe.PYTHONPATH) == (emr.UNPACKED, emr.PYTHONPATH)

@@ -26,6 +26,24 @@ def table(**columns: pa.Array) -> pa.RecordBatch:
     return pa.record_batch(columns)
 
 
+# -- references -----------------------------------------------------------------------------------
+
+
+def test_what_only_workers_with_such_variables_have_is_named() -> None:
+    chosen = config(
+        aws__access__key__id="${env:GRID_KEY}",
+        aws__secret__access__key="${secretsmanager:grid:secret}",
+        producer__sasl__password="${env:PASSWORD}",
+        producer__sasl__username="${file:/kafka.properties:user}",
+    )
+
+    assert options.of_environments(chosen) == [
+        "aws.access.key.id=${env:GRID_KEY}",
+        "producer.sasl.password=${env:PASSWORD}",
+    ]
+    assert options.of_environments(config()) == []
+
+
 # -- object stores --------------------------------------------------------------------------------
 
 

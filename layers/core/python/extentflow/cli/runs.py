@@ -31,6 +31,7 @@ from extentflow.planner import Intake, Planner, check_cluster
 from extentflow.selection import Territory, select_all
 from extentflow.wiring import Site, open_engine
 from extentflow.wiring.announcing import open_announcements
+from extentflow.wiring.options import of_environments
 
 INCOMPLETE = 1
 STOPPED = 130
@@ -275,6 +276,11 @@ def _require_reachable(config: ConnectorConfig, addresses: Sequence[str] | None)
         raise Misconfigured(
             f"connector {config.name} reads files of this machine, and a run of --engine emr is on "
             "another one; use --engine spark"
+        )
+    if found := of_environments(config):
+        raise Misconfigured(
+            f"connector {config.name}: {', '.join(found)}: a run of --engine emr has none of these "
+            "variables; refer to a secret by ${secretsmanager:name:key}, or use --engine spark"
         )
     require_few(addresses or ())
 

@@ -14,7 +14,7 @@ particular key.
 
 from extentflow.keys.files import load, parse_text, read_if_present
 from extentflow.keys.messages import nearest, plain
-from extentflow.keys.providers import Reference, resolve
+from extentflow.keys.providers import Reference, environments, resolve
 from extentflow.keys.table import (
     Alias,
     Family,
@@ -38,6 +38,7 @@ __all__ = [
     "Rule",
     "Table",
     "broken",
+    "environments",
     "load",
     "nearest",
     "parse_text",

@@ -8,6 +8,7 @@ references travel and are stored, values do not.
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Self
@@ -58,6 +59,20 @@ class Reference:
         if provider == "secretsmanager" and (secret := _SECRET.fullmatch(rest)):
             return cls(provider, secret[1], secret[2] or "")
         raise ValueError(f"write {FORMS}; there are no other providers")
+
+
+def environments(values: Mapping[str, str]) -> list[str]:
+    """Return which of `values` refer to variables of an environment, as `name=${env:VARIABLE}`.
+
+    What only resembles a reference is somebody else's to refuse.
+    """
+    found: list[str] = []
+    for name, text in values.items():
+        with suppress(ValueError):
+            reference = Reference.parse(text)
+            if reference is not None and reference.provider == "env":
+                found.append(f"{name}={text}")
+    return found
 
 
 def resolve(

@@ -22,6 +22,7 @@ from botocore.exceptions import ClientError
 
 from extentflow.aws.failures import translated
 from extentflow.errors import Misconfigured, RunsUnavailable
+from extentflow.keys import environments
 from extentflow.runs import Run, RunState, RunStatus
 
 # Amazon Linux has it beside its default.
@@ -183,8 +184,13 @@ def properties(application: Application) -> dict[str, str]:
     """Return Spark's properties; a map, where a command line would want values quoted.
 
     Raises:
-        Misconfigured: a setting is longer than the service takes it.
+        Misconfigured: a setting is longer than the service takes it, or refers to a variable.
     """
+    if absent := environments(application.environment):
+        raise Misconfigured(
+            f"{', '.join(absent)}: a run of EMR Serverless has none of these variables; keep the "
+            "value in Secrets Manager, and refer to it by ${secretsmanager:name:key}"
+        )
     long = sorted(n for n, value in application.environment.items() if len(value) > _VALUE_LENGTH)
     if long:
         raise Misconfigured(

@@ -17,7 +17,7 @@ from extentflow.converters import Converter, open_converter
 from extentflow.credentials.secretsmanager import SecretsManager
 from extentflow.errors import Misconfigured, UnsupportedFormat, reason
 from extentflow.formats import FormatOptions
-from extentflow.keys import resolve
+from extentflow.keys import environments, resolve
 from extentflow.ledger import dynamodb_calls as ledger
 from extentflow.model import ObjectVersion
 from extentflow.planner import UNKNOWN_FORMAT, Intake
@@ -51,6 +51,23 @@ class References:
         )
 
 
+def of_environments(config: ConnectorConfig) -> list[str]:
+    """Return what a connector refers to that only workers with such variables have."""
+    producer = {f"producer.{name}": text for name, text in config.producer.items()}
+    return environments({**_credentials(config), **producer})
+
+
+def _credentials(config: ConnectorConfig) -> dict[str, str]:
+    """Return how a store knows us, secrets as references, by the connector's keys."""
+    written = {
+        "aws.access.key.id": config.access_key_id,
+        "aws.secret.access.key": config.secret_access_key,
+        "aws.sts.role.arn": config.role_arn,
+        "aws.sts.role.external.id": config.role_external_id,
+    }
+    return {name: text for name, text in written.items() if text}
+
+
 def store_options(
     config: ConnectorConfig, look_up: References, *, retry_seconds: float, anew: bool = False
 ) -> StoreOptions:
@@ -58,13 +75,7 @@ def store_options(
 
     With `anew` those that are remembered are asked for again.
     """
-    credentials = {
-        "aws.access.key.id": config.access_key_id,
-        "aws.secret.access.key": config.secret_access_key,
-        "aws.sts.role.arn": config.role_arn,
-        "aws.sts.role.external.id": config.role_external_id,
-    }
-    found = look_up({name: value for name, value in credentials.items() if value}, anew=anew)
+    found = look_up(_credentials(config), anew=anew)
     return StoreOptions(
         endpoint=config.endpoint,
         region=config.region,
