@@ -1,7 +1,7 @@
 """A run from the driver's side: what it reports, how receipts are summed."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,6 +9,7 @@ from tests.support.here import Here, Noted, until_final
 from tests.support.world import World, expected
 
 from extentflow.engines import Task, Watch
+from extentflow.engines.resting import ASK_SECONDS
 from extentflow.errors import (
     Conflict,
     LedgerUnavailable,
@@ -20,7 +21,7 @@ from extentflow.formats import Format
 from extentflow.ingest import Run, RunReport, Tally, known_job, report
 from extentflow.ledger import ConnectorState
 from extentflow.model import Extent, Job, JobState, Outcome, Receipt
-from extentflow.planner import MAX_EXTENTS
+from extentflow.planner import MAX_EXTENTS, Intake
 from extentflow.runner import run_extent
 from extentflow.storage import RangeSource
 
@@ -179,6 +180,30 @@ def test_a_stopped_run_registers_nothing_more_and_says_so() -> None:
     assert not report.ok
     assert len(report.jobs) == 2
     assert {job.state for job in world.ledger.jobs()} == {JobState.PLANNING}
+
+
+@pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])
+def test_a_run_whose_connector_comes_to_rest_meanwhile_registers_nothing_more(state: str) -> None:
+    world = World()
+    world.ledger.put_connector("c", {})
+    versions = [world.put(b"abc", f"key{n}") for n in range(4)]
+
+    def intakes() -> Iterator[Intake]:
+        for number, version in enumerate(versions):
+            if number == 2:
+                world.ledger.set_connector_state("c", ConnectorState(state))
+                world.ticker.clock.sleep(ASK_SECONDS)
+            yield world.intake(version)
+
+    report = driver(world, Here(until_final(world.worker()))).ingest(intakes())
+
+    assert (report.ok, report.stopped, report.left_out) == (False, False, True)
+    assert report.errors == (
+        f"connector c is {state}; `extentflow resume c` lets it go on; not every object has a job",
+    )
+    assert {job.state for job in report.jobs} == {"PLANNING" if state == "PAUSED" else "CANCELLED"}
+    assert len(list(world.ledger.jobs())) == len(report.jobs) == 2
+    assert world.delivered() == []
 
 
 @pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])

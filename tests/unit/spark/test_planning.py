@@ -3,8 +3,12 @@
 import pytest
 from tests.support.memorysite import BUCKET, MemorySite
 
+from extentflow.engines.resting import ASK_SECONDS
+from extentflow.errors import Misconfigured
+from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
-from extentflow.spark.planning import _pending
+from extentflow.spark.options import ReadOptions
+from extentflow.spark.planning import Plan, Planning, _pending
 from extentflow.testing.stores import Fault, FaultyStore
 
 
@@ -59,3 +63,71 @@ def test_a_store_that_is_away_leaves_the_job_open_and_says_why(site: MemorySite)
 
     assert (found.state, extents) == (JobState.RUNNING, [])
     assert "no answer" in why
+
+
+# -- one process plans many queries ---------------------------------------------------------------
+
+
+def query(site: MemorySite, planning: Planning) -> Plan:
+    """Plan what a query of everything that connector `c` reads asks for."""
+    given = {"connector": "c", "bootstrap.servers": site.settings.bootstrap_servers}
+    return planning.plan(ReadOptions.read(given, {}))
+
+
+def test_every_query_sees_what_holds_when_it_is_planned(site: MemorySite) -> None:
+    site.put_connector()
+    site.put("c/a.txt", lines=2)
+    planning = Planning(site)
+    first = query(site, planning)
+
+    site.put("c/a.txt", lines=3)  # another version
+    site.put("c/b.txt", lines=1)
+    site.put_connector(input__format="jsonl")
+    second = query(site, planning)
+
+    assert sum(len(task.extents) for task in first.tasks) == 2
+    assert sum(len(task.extents) for task in second.tasks) == 4
+    assert {extent.format for task in first.tasks for extent in task.extents} == {"text"}
+    assert {extent.format for task in second.tasks for extent in task.extents} == {"jsonl"}
+    assert not {*first.jobs} & {*second.jobs}
+
+
+def test_a_connector_that_is_paused_or_deleted_between_queries_is_refused(site: MemorySite) -> None:
+    site.put_connector()
+    site.put()
+    planning = Planning(site)
+    query(site, planning)
+
+    site.memory.set_connector_state("c", ConnectorState.PAUSED)
+    with pytest.raises(Misconfigured, match="connector c is PAUSED"):
+        query(site, planning)
+
+    site.memory.set_connector_state("c", ConnectorState.RUNNING)
+    assert query(site, planning).tasks
+
+    site.memory.delete_connector("c")
+    with pytest.raises(Misconfigured, match="connector c was deleted"):
+        query(site, planning)
+
+
+def test_a_connector_that_comes_to_rest_while_objects_are_registered_ends_that(
+    site: MemorySite,
+) -> None:
+    site.put_connector()
+    for number in range(4):
+        site.put(f"c/{number}.txt")
+    admitted = site.asked({"register"})
+    pause_at, register = 2, site.memory.register
+
+    def registered(job: Job) -> Job:
+        if len(admitted()) == pause_at:
+            site.memory.set_connector_state("c", ConnectorState.PAUSED)
+            site.clock.sleep(ASK_SECONDS)
+        return register(job)
+
+    site.memory.register = registered  # type: ignore[method-assign]
+
+    with pytest.raises(Misconfigured, match="connector c is PAUSED"):
+        query(site, Planning(site))
+
+    assert len(site.states()) == pause_at + 1

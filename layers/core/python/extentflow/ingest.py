@@ -60,8 +60,8 @@ class JobReport:
 class RunReport:
     """What one run came to.
 
-    `left_out`: it was stopped before every object had a job. `broken`: an error ended it, the first
-    of `errors`.
+    `left_out`: it was stopped, or its connector came to rest, before every object had a job.
+    `broken`: an error ended it, the first of `errors`.
     """
 
     engine: str
@@ -144,12 +144,17 @@ class Run:
     def ingest(self, intakes: Iterator[Intake], *, again: bool = False) -> RunReport:
         """Register a job per intake and run them all; jobs that are final are only reported.
 
-        An object that nobody can cut is a FAILED job of the report.
+        An object that nobody can cut is a FAILED job of the report. Once the connector rests, or
+        the run is stopped, nothing more is registered.
         """
         jobs: list[Job] = []
+        wanted = Wanted(self.ledger, self.planner.clock.monotonic)
         for intake in intakes:
             if self.stopped():
                 return self._drive(jobs, left_out=True)
+            if why := wanted.rests(intake.connector):
+                log.warning("nothing more is registered: %s", why)
+                return self._drive(jobs, left_out=True, why=f"{why}; not every object has a job")
             jobs.append(self.planner.admit(intake, again=again))
         return self._drive(jobs)
 
@@ -168,8 +173,8 @@ class Run:
         """Run what a job has left; one that is over is only reported."""
         return self._drive([job])
 
-    def _drive(self, jobs: Sequence[Job], *, left_out: bool = False) -> RunReport:
-        """Run jobs and report them.
+    def _drive(self, jobs: Sequence[Job], *, left_out: bool = False, why: str = "") -> RunReport:
+        """Run jobs and report them; `why` some are left out is an error of the report.
 
         An error that ends the run before anything was delivered is raised; later ones are part of
         the report, because what was delivered is there to stay.
@@ -201,7 +206,7 @@ class Run:
             bytes_read=tally.bytes_read,
             worker_peak_rss_bytes=tally.peak_rss_bytes,
             jobs=reports or (),
-            errors=(*(str(broken).splitlines() if broken else ()), *tally.errors),
+            errors=(*str(broken or "").splitlines(), *why.splitlines(), *tally.errors),
             stopped=self.stopped(),
             left_out=left_out,
             broken=broken is not None,

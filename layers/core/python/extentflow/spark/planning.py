@@ -14,7 +14,8 @@ from extentflow import preflight
 from extentflow.connectors import ConnectorConfig
 from extentflow.engines import Task, pack
 from extentflow.engines.dispatch import cutting
-from extentflow.errors import ProgressUnknown, StoreUnavailable, reason
+from extentflow.engines.resting import Wanted
+from extentflow.errors import Misconfigured, ProgressUnknown, StoreUnavailable, reason
 from extentflow.ledger import ExtentItem
 from extentflow.model import Extent, ExtentState, Job, JobState
 from extentflow.selection import Territory, select_all
@@ -87,14 +88,17 @@ def open_planning(settings: dict[str, str], _owner: str) -> Planning:
 def _jobs(
     site: Site, options: ReadOptions, config: ConnectorConfig, revision: int
 ) -> Iterator[Job]:
-    """Yield a job per object, new or as it stands."""
+    """Yield a job per object, new or as it stands, as long as the connector does not rest."""
     preflight.require_running(site.ledger, config.name)
     site.require_app()
     territory = Territory.of(config)
     versions = list(select_all(site.store(config, revision), territory, options.addresses))
     preflight.check(config, site.broker, versions)
     planner = site.planner()
+    wanted = Wanted(site.ledger, site.clock.monotonic)
     for version in versions:
+        if why := wanted.rests(config.name):
+            raise Misconfigured(why)
         yield planner.admit(site.intake(config, revision, version, options.parallelism))
 
 
