@@ -580,6 +580,67 @@ def test_a_replay_of_what_is_done_says_so_and_starts_nothing(line: CommandLine) 
     assert sorted(line.delivery.values()) == sorted(LINES[:5])
 
 
+def test_all_that_is_over_undelivered_is_replayed_but_what_was_begun_again(
+    line: CommandLine,
+) -> None:
+    name = line.delivery.connector_name
+    bad = joined([*LINES[:3], b"\xff"])
+    line.delivery.put("again.txt", bad)
+    line.delivery.put("bad.txt", bad)
+    line.put()
+    assert not run_here(line.delivery).ok
+    line.put(input__format="jsonl", errors__tolerance="all")
+    line.run(
+        "run", f"{line.delivery.address}again.txt", *line.connector, "--engine", "inline", "--again"
+    )
+    line.put()
+    line.delivery.put("new.txt", joined(LINES[5:9]))
+    site = line.delivery.site
+    config, revision = site.connector(name)
+    (version,) = selected(site, config, revision, [f"{line.delivery.address}new.txt"])
+    site.planner().register(site.intake(config, revision, version, 1))
+    line.say("stop", name)
+    refused = line.say("replay", *line.connector)
+    line.say("resume", name)
+    before = line.delivery.values()
+
+    said = line.run("replay", *line.connector, "--engine", "inline", "--json")
+
+    states = {Path(job["uri"]).name: job["state"] for job in said.json["jobs"]}
+    assert refused.code == 2
+    assert f"connector {name} is STOPPED" in refused.err
+    assert said.code == 1
+    assert states == {"bad.txt": "FAILED", "new.txt": "DONE"}
+    assert "note: 1 job left out, because the object was begun again since" in said.err
+    assert sorted(line.delivery.values()) == sorted([*before, *LINES[5:9]])
+
+
+def test_where_nothing_is_left_to_replay_that_is_said(line: CommandLine) -> None:
+    line.delivery.put("x.txt", joined(LINES[:5]))
+    line.put()
+    run_here(line.delivery)
+
+    said = line.say("replay", *line.connector)
+    unknown = line.say("replay", "-c", "nobody")
+
+    assert said.code == 0
+    assert f"connector {line.delivery.connector_name} has no job to replay" in said.err
+    assert unknown.code == 2
+    assert "there is no connector nobody" in unknown.err
+
+
+@pytest.mark.parametrize(
+    "words", [("0123",), ("--dlq",), ("--extent", "1"), ("--engine", "emr")], ids=" ".join
+)
+def test_a_connectors_replay_goes_without_what_concerns_one_job(
+    line: CommandLine, words: tuple[str, ...]
+) -> None:
+    said = line.say("replay", *words, *line.connector)
+
+    assert said.code == 2
+    assert "--connector goes with" in said.err
+
+
 def test_a_replay_whose_progress_is_unknown_is_refused_in_one_line(alone: CommandLine) -> None:
     line = alone
     line.delivery.put("x.txt", joined(LINES))

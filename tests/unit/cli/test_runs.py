@@ -27,7 +27,7 @@ def job(name: str, revision: int) -> JobReport:
 
 
 def told(capsys: pytest.CaptureFixture[str], revision: int, *jobs: JobReport) -> list[str]:
-    runs._note_older(RunReport("inline", jobs=jobs), revision)
+    runs.note_older(RunReport("inline", jobs=jobs), revision)
     out, err = capsys.readouterr()
     assert out == ""
     return err.splitlines()
@@ -71,7 +71,7 @@ def test_a_job_that_is_not_over_is_told_with_the_way_on(
     left = replace(job("one", 1), state=state, reason=reason, done=0)
 
     with pytest.raises(typer.Exit) as ended:
-        runs._show(RunReport("inline", jobs=(left,)), as_json=True)
+        runs.show(RunReport("inline", jobs=(left,)), as_json=True)
 
     assert ended.value.exit_code == 1
     assert way_out in capsys.readouterr().err

@@ -15,7 +15,7 @@ from typing import Any
 
 from extentflow.engines import Engine, Watch, drive
 from extentflow.engines.resting import Wanted
-from extentflow.errors import ExtentflowError, Misconfigured
+from extentflow.errors import ExtentflowError, Misconfigured, ProgressUnknown
 from extentflow.ledger import Ledger
 from extentflow.ledger.totals import committed
 from extentflow.model import Extent, Job, JobState, Outcome, Receipt
@@ -159,22 +159,35 @@ class Run:
         return self._drive(jobs)
 
     def replay(
-        self, job: Job, *, ordinal: int | None = None, accept_duplicates: bool = False
+        self, jobs: Sequence[Job], *, ordinal: int | None = None, accept_duplicates: bool = False
     ) -> RunReport:
-        """Run a job's failed extents (or one of them) and whatever else is pending.
+        """Run jobs' failed extents (or one of the only job's) and whatever else is pending.
+
+        Of several jobs one that is refused stays as it is, and is an error of the report.
 
         Raises:
-            ProgressUnknown: see `Planner.replay`.
+            ProgressUnknown: of the only one; see `Planner.replay`.
         """
-        replayed = self.planner.replay(job, ordinal=ordinal, accept_duplicates=accept_duplicates)
-        return self._drive([replayed])
+        replayed: list[Job] = []
+        refused: list[str] = []
+        for job in jobs:
+            try:
+                replayed.append(
+                    self.planner.replay(job, ordinal=ordinal, accept_duplicates=accept_duplicates)
+                )
+            except ProgressUnknown as exc:
+                if len(jobs) == 1:
+                    raise
+                refused.append(str(exc))
+                replayed.append(job)
+        return self._drive(replayed, why="\n".join(refused))
 
     def go_on(self, job: Job) -> RunReport:
         """Run what a job has left; one that is over is only reported."""
         return self._drive([job])
 
     def _drive(self, jobs: Sequence[Job], *, left_out: bool = False, why: str = "") -> RunReport:
-        """Run jobs and report them; `why` some are left out is an error of the report.
+        """Run jobs and report them; `why` not all are run are errors of the report.
 
         An error that ends the run before anything was delivered is raised; later ones are part of
         the report, because what was delivered is there to stay.

@@ -139,6 +139,11 @@ class Planner:
         first = self.ledger.job(job_id(intake.connector, intake.version))
         return first and self._newest(intake, first)
 
+    def is_followed(self, job: Job) -> bool:
+        """Return whether the same version of the object was begun again after this job."""
+        following = job_id(job.connector, job.version, job.generation + 1)
+        return self.ledger.job(following) is not None
+
     def plan(
         self,
         job: Job,

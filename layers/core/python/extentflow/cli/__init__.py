@@ -17,7 +17,7 @@ import typer
 from typer.exceptions import TyperException
 
 from extentflow import __version__
-from extentflow.cli import catalogue, doctor, events, output, runs, status
+from extentflow.cli import catalogue, doctor, events, output, replaying, runs, status
 from extentflow.errors import ExtentflowError, Misconfigured, Permanent, Retryable
 
 NOTHING_STARTED = 2
@@ -36,6 +36,7 @@ app = typer.Typer(
 )
 app.add_typer(catalogue.app, name="connectors")
 runs.add_to(app)
+replaying.add_to(app)
 status.add_to(app)
 doctor.add_to(app)
 events.add_to(app)

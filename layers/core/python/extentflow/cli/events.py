@@ -178,7 +178,8 @@ def resume(connector: Name, *, as_json: AsJson = False) -> None:
         )
         output.note(
             f"{many} of it CANCELLED before: `extentflow status -c {connector} --state CANCELLED` "
-            "shows which, `extentflow replay JOB` delivers what one has left"
+            f"shows which, `extentflow replay JOB` delivers what one has left, `extentflow replay "
+            f"-c {connector}` what all and those that FAILED have"
         )
 
 

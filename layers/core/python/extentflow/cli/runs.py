@@ -1,4 +1,4 @@
-"""`extentflow plan`, `run` and `replay`: what moves data.
+"""`extentflow plan` and `run`: what moves data.
 
 Owns: these commands, signals, the report of a run. Refuses to know: how an engine works.
 """
@@ -6,7 +6,6 @@ Owns: these commands, signals, the report of a run. Refuses to know: how an engi
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from typing import Annotated, Any
 from uuid import uuid4
 
@@ -17,17 +16,15 @@ from extentflow.arrivals.backfill import MOST_ADDRESSES
 from extentflow.cli import output
 from extentflow.cli.options import AsJson, Cores, EngineName, Master
 from extentflow.cli.progress import RunProgress
-from extentflow.cli.redriving import redrive_all
 from extentflow.cli.signals import signals_stop
 from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.sources import LOCAL_FILE
 from extentflow.engines import Engine
 from extentflow.engines.started import Then
 from extentflow.errors import CorruptRecord, Misconfigured, Permanent
-from extentflow.ingest import JobReport, Run, RunReport, known_job
-from extentflow.ingest import report as report_of
-from extentflow.model import Job, JobState, ObjectVersion
-from extentflow.planner import Intake, Planner, check_cluster
+from extentflow.ingest import JobReport, Run, RunReport
+from extentflow.model import JobState, ObjectVersion
+from extentflow.planner import Intake, Planner
 from extentflow.selection import Territory, select_all
 from extentflow.wiring import Site, open_engine
 from extentflow.wiring.announcing import open_announcements
@@ -51,30 +48,12 @@ Again = Annotated[
         help="Begin a second, full delivery of each object: under the connector's latest revision.",
     ),
 ]
-JobId = Annotated[
-    str | None, typer.Argument(help="A job's id, or the beginning of one; with --dlq optional.")
-]
-FromDeadLetters = Annotated[
-    bool,
-    typer.Option("--dlq", help="Send messages of the dead letter queues to the functions again."),
-]
-Since = Annotated[
-    str | None,
-    typer.Option("--since", help="With --dlq: only what was given up since, for example 2h or 3d."),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="With --dlq: only show what would go.")]
-Ordinal = Annotated[int | None, typer.Option("--extent", min=0, help="Replay only this extent.")]
-AcceptDuplicates = Annotated[
-    bool,
-    typer.Option("--accept-duplicates", help="Go on where Kafka forgot how far an extent was."),
-]
 
 
 def add_to(app: typer.Typer) -> None:
     """Add this module's commands."""
     app.command()(plan)
     app.command()(run)
-    app.command()(replay)
 
 
 def plan(
@@ -142,13 +121,13 @@ def run(
     config, revision = site.connector(connector)
     preflight.require_running(site.ledger, connector)
     if engine == REMOTE:
-        _require_reachable(config, addresses)
+        require_reachable(config, addresses)
     site.require_app()
     versions = list(selected(site, config, revision, addresses))
     preflight.check(config, site.broker, versions)
     if not versions:
         output.note(f"there is nothing to deliver below {_place(config)}")
-        _show(RunReport(engine), as_json=as_json)
+        show(RunReport(engine), as_json=as_json)
         return
     chosen = open_engine(
         site,
@@ -157,7 +136,7 @@ def run(
         master=master,
         max_tasks=config.max_tasks,
         errand=lambda started: started.begin_shared(
-            _subject(), connector, addresses or (), then=Then.PERSON
+            subject(), connector, addresses or (), then=Then.PERSON
         ),
         say=output.note,
     )
@@ -166,94 +145,19 @@ def run(
     )
     if again and engine == REMOTE:
         intakes = _finished_first(site.planner(), intakes)
-    with _driver(site, engine, chosen) as driver:
+    with driving(site, engine, chosen) as driver:
         report = driver.ingest(intakes, again=again)
-    _note_older(report, revision)
+    note_older(report, revision)
     before = sum(job.delivered_before for job in report.jobs)
     if before:
         output.note(
             f"{before} of {len(report.jobs)} objects were delivered before and are left alone; "
             "--again delivers them a second time"
         )
-    _show(report, as_json=as_json)
+    show(report, as_json=as_json)
 
 
-def replay(
-    job: JobId = None,
-    *,
-    extent: Ordinal = None,
-    dlq: FromDeadLetters = False,
-    since: Since = None,
-    dry_run: DryRun = False,
-    accept_duplicates: AcceptDuplicates = False,
-    engine: EngineName = "spark",
-    cores: Cores = None,
-    master: Master = None,
-    as_json: AsJson = False,
-) -> None:
-    """Run a job's failed extents again, from where each of them stopped."""
-    if job is None and not dlq:
-        raise Misconfigured(
-            "Missing argument 'JOB'; `extentflow replay --help` shows what there is"
-        )
-    site = Site.from_environment()
-    if dlq:
-        redrive_all(site, job, since, dry_run=dry_run, as_json=as_json)
-        return
-    if since is not None or dry_run:
-        raise Misconfigured("--since and --dry-run go with --dlq")
-    found = known_job(site.ledger, job or "")
-    if found.state is JobState.DONE and extent is None:
-        output.note(
-            f"job {found.id} is DONE, there is nothing to replay; `extentflow run --again` "
-            "delivers its object a second time"
-        )
-        done = replace(report_of(site.ledger, found), delivered_before=True)
-        _show(RunReport(engine, jobs=(done,)), as_json=as_json)
-        return
-    preflight.require_running(site.ledger, found.connector)
-    chosen = _engine_for(site, found, engine, cores=cores, master=master)
-    with _driver(site, engine, chosen) as driver:
-        report = driver.replay(found, ordinal=extent, accept_duplicates=accept_duplicates)
-    latest = site.ledger.connector(found.connector)
-    if latest is not None:
-        _note_older(report, latest.revision)
-    _show(report, as_json=as_json)
-
-
-def go_on(job: str, *, engine: str, master: str | None, as_json: bool) -> None:
-    """Deliver what a job has left; one that is over is only shown."""
-    site = Site.from_environment()
-    found = known_job(site.ledger, job)
-    preflight.require_running(site.ledger, found.connector)
-    chosen = _engine_for(site, found, engine, cores=None, master=master)
-    with _driver(site, engine, chosen) as driver:
-        report = driver.go_on(found)
-    _show(report, as_json=as_json)
-
-
-def _engine_for(
-    site: Site, job: Job, engine: str, *, cores: int | None, master: str | None
-) -> Engine:
-    """Return an engine for what a job has left, when everything is there that it needs."""
-    site.require_app()
-    config = site.config(job.connector, job.revision)
-    if engine == REMOTE:
-        _require_reachable(config, None)
-    preflight.check(config, site.broker, [job.version])
-    check_cluster(job, site.broker.cluster)
-    return open_engine(
-        site,
-        engine,
-        cores=cores,
-        master=master,
-        max_tasks=config.max_tasks,
-        errand=lambda started: started.begin_job(job, subject=_subject(), then=Then.PERSON),
-        say=output.note,
-    )
-
-
-def _subject() -> str:
+def subject() -> str:
     """Return what a run of this shell is known by, and no other."""
     return f"shell-{uuid4().hex}"
 
@@ -270,7 +174,7 @@ def _finished_first(planner: Planner, intakes: Iterator[Intake]) -> Iterator[Int
         yield intake
 
 
-def _require_reachable(config: ConnectorConfig, addresses: Sequence[str] | None) -> None:
+def require_reachable(config: ConnectorConfig, addresses: Sequence[str] | None) -> None:
     """Raise where a run elsewhere could not do what is asked for."""
     if config.endpoint_type == LOCAL_FILE:
         raise Misconfigured(
@@ -317,7 +221,7 @@ def selected(
 
 
 @contextmanager
-def _driver(site: Site, name: str, engine: Engine) -> Iterator[Run]:
+def driving(site: Site, name: str, engine: Engine) -> Iterator[Run]:
     """Yield a run on an engine: signals stop it, its progress is shown, ends of jobs are told."""
     with (
         closing(open_announcements(site)) as announcements,
@@ -335,7 +239,8 @@ def _driver(site: Site, name: str, engine: Engine) -> Iterator[Run]:
         )
 
 
-def _show(report: RunReport, *, as_json: bool) -> None:
+def show(report: RunReport, *, as_json: bool) -> None:
+    """Print a report; end the command with another exit code than 0 unless every job is DONE."""
     if as_json:
         output.print_json(report.to_json())
     else:
@@ -385,7 +290,7 @@ def extents(job: JobReport) -> str:
     return f"{job.done}/{job.extents}{failed}"
 
 
-def _note_older(report: RunReport, revision: int) -> None:
+def note_older(report: RunReport, revision: int) -> None:
     """Tell which jobs pin another revision of their connector than its latest, `revision`."""
     for job in report.jobs:
         if job.revision != revision:

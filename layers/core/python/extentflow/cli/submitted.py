@@ -10,7 +10,8 @@ import typer
 
 from extentflow.cli import run_command_line
 from extentflow.cli.options import AsJson
-from extentflow.cli.runs import Addresses, Again, go_on, run
+from extentflow.cli.replaying import go_on
+from extentflow.cli.runs import Addresses, Again, run
 from extentflow.errors import Misconfigured
 from extentflow.wiring.engine import SUBMITTED
 

@@ -1,0 +1,171 @@
+"""`extentflow replay`: what is over without being delivered goes on, here or by the functions.
+
+Owns: the command, which jobs it means. Refuses to know: how a replay is done, how messages move.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from extentflow import preflight
+from extentflow.cli import output
+from extentflow.cli.options import AsJson, Cores, EngineName, Master
+from extentflow.cli.redriving import redrive_all
+from extentflow.cli.runs import REMOTE, driving, note_older, require_reachable, show, subject
+from extentflow.engines import Engine
+from extentflow.engines.started import Then
+from extentflow.errors import Misconfigured
+from extentflow.ingest import RunReport, known_job
+from extentflow.ingest import report as report_of
+from extentflow.model import Job, JobState
+from extentflow.planner import check_cluster
+from extentflow.wiring import Site, open_engine
+
+REPLAYED = (JobState.FAILED, JobState.CANCELLED)
+
+JobId = Annotated[
+    str | None,
+    typer.Argument(help="A job's id, or the beginning of one; with --dlq and -c optional."),
+]
+OfConnector = Annotated[
+    str | None,
+    typer.Option("--connector", "-c", help="All FAILED and CANCELLED jobs of this connector."),
+]
+FromDeadLetters = Annotated[
+    bool,
+    typer.Option("--dlq", help="Send messages of the dead letter queues to the functions again."),
+]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", help="With --dlq: only what was given up since, for example 2h or 3d."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="With --dlq: only show what would go.")]
+Ordinal = Annotated[int | None, typer.Option("--extent", min=0, help="Replay only this extent.")]
+AcceptDuplicates = Annotated[
+    bool,
+    typer.Option("--accept-duplicates", help="Go on where Kafka forgot how far an extent was."),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this module's command."""
+    app.command()(replay)
+
+
+def replay(
+    job: JobId = None,
+    *,
+    connector: OfConnector = None,
+    extent: Ordinal = None,
+    dlq: FromDeadLetters = False,
+    since: Since = None,
+    dry_run: DryRun = False,
+    accept_duplicates: AcceptDuplicates = False,
+    engine: EngineName = "spark",
+    cores: Cores = None,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run what failed again, from where it stopped, and what was cancelled: a job, or all."""
+    if job is None and connector is None and not dlq:
+        raise Misconfigured(
+            "Missing argument 'JOB', or --connector; `extentflow replay --help` shows what there is"
+        )
+    if connector is not None and (job is not None or dlq or extent is not None):
+        raise Misconfigured("--connector goes without JOB, --extent and --dlq")
+    if connector is not None and engine == REMOTE:
+        raise Misconfigured(
+            "--connector goes with --engine spark or inline; a run elsewhere takes one JOB"
+        )
+    site = Site.from_environment()
+    if dlq:
+        redrive_all(site, job, since, dry_run=dry_run, as_json=as_json)
+        return
+    if since is not None or dry_run:
+        raise Misconfigured("--since and --dry-run go with --dlq")
+    found = _all_of(site, connector) if connector else [known_job(site.ledger, job or "")]
+    if not found:
+        output.note(f"connector {connector} has no job to replay")
+        show(RunReport(engine), as_json=as_json)
+        return
+    if found[0].state is JobState.DONE and extent is None:
+        _show_done(site, found[0], engine, as_json=as_json)
+        return
+    name = found[0].connector
+    preflight.require_running(site.ledger, name)
+    chosen = _engine_for(site, found, engine, cores=cores, master=master)
+    with driving(site, engine, chosen) as run:
+        report = run.replay(found, ordinal=extent, accept_duplicates=accept_duplicates)
+    latest = site.ledger.connector(name)
+    if latest is not None:
+        note_older(report, latest.revision)
+    show(report, as_json=as_json)
+
+
+def go_on(job: str, *, engine: str, master: str | None, as_json: bool) -> None:
+    """Deliver what a job has left; one that is over is only shown."""
+    site = Site.from_environment()
+    found = known_job(site.ledger, job)
+    preflight.require_running(site.ledger, found.connector)
+    chosen = _engine_for(site, [found], engine, cores=None, master=master)
+    with driving(site, engine, chosen) as run:
+        report = run.go_on(found)
+    show(report, as_json=as_json)
+
+
+def _all_of(site: Site, connector: str) -> list[Job]:
+    """Return a connector's FAILED and CANCELLED jobs, but for those that a later one follows.
+
+    That one has delivered what they have left, or is about to.
+    """
+    site.connector(connector)
+    planner = site.planner()
+    listed = [job.id for state in REPLAYED for job in site.ledger.jobs(connector, state)]
+    read = (site.ledger.job(job_id) for job_id in dict.fromkeys(listed))  # listings lag
+    over = [job for job in read if job is not None and job.state in REPLAYED]
+    found = [job for job in over if not planner.is_followed(job)]
+    if left := len(over) - len(found):
+        output.note(
+            f"{output.counted(left, 'job')} left out, because the object was begun again since; "
+            "give the job's id to replay one all the same"
+        )
+    return found
+
+
+def _show_done(site: Site, job: Job, engine: str, *, as_json: bool) -> None:
+    output.note(
+        f"job {job.id} is DONE, there is nothing to replay; `extentflow run --again` "
+        "delivers its object a second time"
+    )
+    done = replace(report_of(site.ledger, job), delivered_before=True)
+    show(RunReport(engine, jobs=(done,)), as_json=as_json)
+
+
+def _engine_for(
+    site: Site, jobs: Sequence[Job], engine: str, *, cores: int | None, master: str | None
+) -> Engine:
+    """Return an engine for what jobs of a connector have left, when all that they need is there.
+
+    They may pin different revisions.
+    """
+    site.require_app()
+    configs = {job.revision: site.config(job.connector, job.revision) for job in jobs}
+    for revision, config in configs.items():
+        if engine == REMOTE:
+            require_reachable(config, None)
+        preflight.check(
+            config, site.broker, [job.version for job in jobs if job.revision == revision]
+        )
+    for job in jobs:
+        check_cluster(job, site.broker.cluster)
+    return open_engine(
+        site,
+        engine,
+        cores=cores,
+        master=master,
+        max_tasks=min((c.max_tasks for c in configs.values() if c.max_tasks), default=None),
+        errand=lambda started: started.begin_job(jobs[0], subject=subject(), then=Then.PERSON),
+        say=output.note,
+    )
