@@ -1,7 +1,7 @@
 # Everything a developer types. `make` alone explains itself.
 PYTHON ?= python3
 SCALE ?= 1
-PAIRS ?= 5
+PAIRS ?= 6
 SUITE ?= all
 STAGE ?= dev
 # Processes that share the tests of a suite; each starts servers of its own, and many tests wait.

@@ -43,7 +43,7 @@ def _arguments() -> argparse.Namespace:
     names = [ALL, *CASES, *ALIASES]
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the amount of data")
-    parser.add_argument("--pairs", type=int, default=5, help="laps that count")
+    parser.add_argument("--pairs", type=int, default=6, help="laps that count")
     parser.add_argument("--suite", default=ALL, help=f"of {', '.join(names)}; several with commas")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.suite.split(",") if name not in names]

@@ -4,7 +4,8 @@ Owns: the order of laps, the arithmetic. Refuses to know: what runs.
 
 A lap is everybody once, every other one in the opposite order, because whoever is next meets what
 the one before left to servers and disks; the first only warms up. A ratio is the median of the
-ratios within each lap, so that what else the machine does falls on both sides.
+ratios within each lap, so that what else the machine does falls on both sides. An even number of
+laps has as many of either order.
 """
 
 import statistics

@@ -1,6 +1,6 @@
 """extentflow in one warm driver; the argument says on which engine.
 
-spark           Spark local[2], its Python workers, all that `extentflow run` does before and after
+spark           Spark local[2], its Python workers; checked and announced as `extentflow run` does
 here            this process does it all
 processes:N     N worker processes
 dropping:N      N worker processes whose records go nowhere
@@ -43,9 +43,9 @@ class _Unwatched:
 
 @dataclass(frozen=True, slots=True)
 class _Warm:
-    """An engine of processes whose workers outlive a run."""
+    """An engine whose workers, with their slots and producers, outlive a run."""
 
-    engine: InlineEngine
+    engine: Engine
 
     @property
     def cores(self) -> int:
@@ -80,7 +80,9 @@ def main() -> None:
 def _engine(site: Site, name: str) -> Iterator[Engine]:
     kind, _, count = name.partition(":")
     if kind == "spark":
-        yield open_engine(site, "spark", cores=CORES)
+        engine = open_engine(site, "spark", cores=CORES)
+        yield _Warm(engine)
+        engine.close()
     elif kind == "here":
         here = Here(site)
         signal.signal(signal.SIGUSR1, lambda *_: here.stop())
@@ -89,9 +91,9 @@ def _engine(site: Site, name: str) -> Iterator[Engine]:
     else:
         run = f"bench-{uuid4().hex[:12]}"
         spec = WorkerSpec(OPEN[kind], site.settings.to_map(), run)
-        engine = InlineEngine(spec, cores=int(count), evict=site.evict)
-        yield _Warm(engine)
-        engine.close()
+        processes = InlineEngine(spec, cores=int(count), evict=site.evict)
+        yield _Warm(processes)
+        processes.close()
 
 
 def _run(
@@ -109,6 +111,7 @@ def _run(
     version = store.head(config.bucket, request["key"])
     if announce is not None:
         preflight.require_running(site.ledger, config.name)
+        site.require_app()
         preflight.check(config, site.broker, [version])
     stopped = (lambda: engine.stopped) if isinstance(engine, Here) else (lambda: False)
     run = Run("bench", engine, site.planner(), site.ledger, _Unwatched(), stopped)

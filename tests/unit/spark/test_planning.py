@@ -8,7 +8,7 @@ from extentflow.errors import Misconfigured
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
 from extentflow.spark.options import ReadOptions
-from extentflow.spark.planning import Plan, Planning, _pending
+from extentflow.spark.planning import Plan, _pending, plan
 from extentflow.testing.stores import Fault, FaultyStore
 
 
@@ -65,25 +65,24 @@ def test_a_store_that_is_away_leaves_the_job_open_and_says_why(site: MemorySite)
     assert "no answer" in why
 
 
-# -- one process plans many queries ---------------------------------------------------------------
+# -- a query --------------------------------------------------------------------------------------
 
 
-def query(site: MemorySite, planning: Planning) -> Plan:
+def query(site: MemorySite) -> Plan:
     """Plan what a query of everything that connector `c` reads asks for."""
     given = {"connector": "c", "bootstrap.servers": site.settings.bootstrap_servers}
-    return planning.plan(ReadOptions.read(given, {}))
+    return plan(ReadOptions.read(given, {}), site)
 
 
 def test_every_query_sees_what_holds_when_it_is_planned(site: MemorySite) -> None:
     site.put_connector()
     site.put("c/a.txt", lines=2)
-    planning = Planning(site)
-    first = query(site, planning)
+    first = query(site)
 
     site.put("c/a.txt", lines=3)  # another version
     site.put("c/b.txt", lines=1)
     site.put_connector(input__format="jsonl")
-    second = query(site, planning)
+    second = query(site)
 
     assert sum(len(task.extents) for task in first.tasks) == 2
     assert sum(len(task.extents) for task in second.tasks) == 4
@@ -92,22 +91,17 @@ def test_every_query_sees_what_holds_when_it_is_planned(site: MemorySite) -> Non
     assert not {*first.jobs} & {*second.jobs}
 
 
-def test_a_connector_that_is_paused_or_deleted_between_queries_is_refused(site: MemorySite) -> None:
+def test_a_connector_that_rests_is_refused_until_it_is_resumed(site: MemorySite) -> None:
     site.put_connector()
     site.put()
-    planning = Planning(site)
-    query(site, planning)
-
     site.memory.set_connector_state("c", ConnectorState.PAUSED)
+
     with pytest.raises(Misconfigured, match="connector c is PAUSED"):
-        query(site, planning)
+        query(site)
 
+    assert site.states() == {}
     site.memory.set_connector_state("c", ConnectorState.RUNNING)
-    assert query(site, planning).tasks
-
-    site.memory.delete_connector("c")
-    with pytest.raises(Misconfigured, match="connector c was deleted"):
-        query(site, planning)
+    assert query(site).tasks
 
 
 def test_a_connector_that_comes_to_rest_while_objects_are_registered_ends_that(
@@ -128,6 +122,6 @@ def test_a_connector_that_comes_to_rest_while_objects_are_registered_ends_that(
     site.memory.register = registered  # type: ignore[method-assign]
 
     with pytest.raises(Misconfigured, match="connector c is PAUSED"):
-        query(site, Planning(site))
+        query(site)
 
     assert len(site.states()) == pause_at + 1

@@ -3,6 +3,7 @@
 import gc
 import importlib
 import sys
+import weakref
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +32,7 @@ class Guest:
 def fresh_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let each test begin without a resident, and the collector look through everything after."""
     monkeypatch.setattr(module, "_resident", None)
-    monkeypatch.setattr(module, "_settled", 0)
+    monkeypatch.setattr(module, "_tasks", (0, 0))
     gc.unfreeze()
     yield
     gc.unfreeze()
@@ -46,7 +47,7 @@ def zipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         packed.writestr("shipped/early.py", "")
         packed.writestr("shipped/late.py", "FOUND = True")
     monkeypatch.syspath_prepend(str(archive))
-    for name in ("shipped", "shipped.early", "shipped.late"):
+    for name in ("shipped", "shipped.early", "shipped.late", "shipped.another"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     return archive
 
@@ -84,16 +85,34 @@ def test_one_that_cannot_be_opened_leaves_nobody() -> None:
     assert again is not first
 
 
-def test_importers_of_zip_files_do_not_read_them_again_for_every_task(zipped: Path) -> None:
+def importers(archive: Path) -> list[str]:
+    """The packages of a zip file that have an importer of their own."""
+    return [path for path in sys.path_importer_cache if path.startswith(f"{archive}/")]
+
+
+def test_importers_of_zip_files_do_not_all_read_them_again_for_every_task(zipped: Path) -> None:
+    resident(spec(a="1"))
+    importlib.import_module("shipped.early")
+    assert importers(zipped)
+
+    resident(spec(a="1"))
+
+    assert not importers(zipped)
+    importlib.invalidate_caches()  # as Spark does before a task
+    assert importlib.import_module("shipped.late").FOUND
+
+
+def test_modules_of_a_zip_file_that_was_built_anew_are_found(zipped: Path) -> None:
     importlib.import_module("shipped.early")
     resident(spec(a="1"))
-    assert [path for path in sys.path_importer_cache if path.startswith(str(zipped))]
+    with zipfile.ZipFile(zipped, "w") as packed:
+        packed.writestr("shipped/another.py", "FOUND = True" + " " * 1_000)
+        packed.writestr("shipped/late.py", "FOUND = 'changed'")
 
-    resident(spec(a="1"))
+    importlib.invalidate_caches()
 
-    assert not [path for path in sys.path_importer_cache if path.startswith(str(zipped))]
-    importlib.invalidate_caches()  # as Spark does
-    assert importlib.import_module("shipped.late").FOUND
+    assert importlib.import_module("shipped.late").FOUND == "changed"
+    assert importlib.import_module("shipped.another").FOUND
 
 
 def test_the_collector_passes_over_what_the_first_task_left() -> None:
@@ -106,3 +125,19 @@ def test_the_collector_passes_over_what_the_first_task_left() -> None:
 
     assert kept > 0
     assert gc.get_freeze_count() <= kept  # no garbage of later tasks is kept for good
+
+
+def test_what_was_is_collected_with_its_resident_and_the_next_one_settles_as_well() -> None:
+    for _ in range(2):
+        first = resident(spec(a="1"))
+    first.itself = first  # type: ignore[attr-defined]  # as clients do, which only collecting ends
+    gone = weakref.ref(first)
+    del first
+
+    resident(spec(a="2"))
+    gc.collect()
+
+    assert gone() is None
+    assert gc.get_freeze_count() == 0
+    resident(spec(a="2"))
+    assert gc.get_freeze_count() > 0

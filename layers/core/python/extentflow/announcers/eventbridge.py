@@ -11,12 +11,12 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-import boto3
 from botocore.config import Config
 
 from extentflow.announcements import JobEvent
 from extentflow.aws.batches import BATCH_BYTES, Persistence, batches
 from extentflow.aws.failures import translated
+from extentflow.aws.sessions import own_session
 from extentflow.clock import Clock
 from extentflow.errors import BusUnavailable, Misconfigured
 
@@ -57,8 +57,7 @@ def connect(bus: str) -> "EventBridgeClient":
         retries={"total_max_attempts": 2, "mode": "standard"}, connect_timeout=2, read_timeout=4
     )
     with _translated(bus):
-        # A session of its own: boto3's shared one must not be set up from two threads at once.
-        return boto3.session.Session().client("events", region_name=_region(bus), config=config)
+        return own_session().client("events", region_name=_region(bus), config=config)
 
 
 class EventBridgeAnnouncer:

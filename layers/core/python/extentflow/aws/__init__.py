@@ -1,7 +1,7 @@
 """What clients of AWS's services have in common.
 
-Owns: batches (`batches`), what a failed call means (`failures`), a log without secrets (`logs`).
-Refuses to know: any service.
+Owns: batches (`batches`), what a failed call means (`failures`), a log without secrets (`logs`),
+sessions (`sessions`). Refuses to know: any service.
 """
 
 from extentflow.aws.logs import keep_secrets

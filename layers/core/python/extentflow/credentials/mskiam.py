@@ -13,6 +13,7 @@ from botocore.credentials import CredentialProvider, Credentials
 from botocore.exceptions import BotoCoreError, NoCredentialsError, NoRegionError
 
 from extentflow.aws.failures import NO_ANSWER, remedy
+from extentflow.aws.sessions import own_session
 from extentflow.errors import CredentialsUnavailable, Misconfigured
 
 
@@ -21,7 +22,7 @@ class Signer:
 
     @cached_property
     def _session(self) -> boto3.session.Session:
-        return boto3.session.Session()
+        return own_session()
 
     def __call__(self, region: str | None) -> tuple[str, float]:
         """Return a token for brokers in `region` (None: ours), and its end as seconds since 1970.

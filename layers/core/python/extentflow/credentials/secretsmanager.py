@@ -8,10 +8,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-import boto3
 from botocore.config import Config
 
 from extentflow.aws.failures import translated
+from extentflow.aws.sessions import own_session
 from extentflow.clock import Clock
 from extentflow.errors import CredentialsUnavailable, Misconfigured
 
@@ -46,8 +46,7 @@ def connect(region: str | None) -> "SecretsManagerClient":
     config = Config(
         retries={"total_max_attempts": 4, "mode": "standard"}, connect_timeout=3, read_timeout=5
     )
-    # A session of its own: boto3's shared one must not be set up from two threads at once.
-    return boto3.session.Session().client("secretsmanager", region_name=region, config=config)
+    return own_session().client("secretsmanager", region_name=region, config=config)
 
 
 class SecretsManager:

@@ -21,11 +21,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from extentflow.aws.failures import NO_ANSWER, SERVER_ERROR
+from extentflow.aws.sessions import own_session
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger.items import Stored, item_from_wire
 from extentflow.ledger.server_clock import ServerClock, Timing
@@ -140,8 +140,7 @@ def connect(address: Address, patience: Patience) -> "DynamoDBClient":
         read_timeout=patience.read_seconds,
         max_pool_connections=64,
     )
-    # A session of its own: boto3's shared one must not be set up from two threads at once.
-    return boto3.session.Session().client(
+    return own_session().client(
         "dynamodb", region_name=address.region, endpoint_url=address.endpoint, config=config
     )
 

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from random import Random
 from typing import TYPE_CHECKING
 
-import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from extentflow.aws.batches import BATCH_BYTES, Persistence, batches
+from extentflow.aws.sessions import own_session
 from extentflow.clock import Clock
 from extentflow.errors import Misconfigured, QueueUnavailable
 from extentflow.queues import BATCH_MESSAGES, Depth, Message
@@ -53,8 +53,7 @@ def connect(url: str) -> "SQSClient":
         read_timeout=LONGEST_POLL_SECONDS + 10,
     )
     with translated(url, "connecting"):
-        # A session of its own: boto3's shared one must not be set up from two threads at once.
-        return boto3.session.Session().client("sqs", region_name=_region(url), config=config)
+        return own_session().client("sqs", region_name=_region(url), config=config)
 
 
 class SqsQueue:

@@ -16,11 +16,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
-import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from extentflow.aws.failures import translated
+from extentflow.aws.sessions import own_session
 from extentflow.errors import Misconfigured, RunsUnavailable
 from extentflow.keys import environments
 from extentflow.runs import Run, RunState, RunStatus
@@ -153,8 +153,7 @@ def connect(region: str | None) -> Client:
     config = Config(
         retries={"total_max_attempts": 3, "mode": "standard"}, connect_timeout=2, read_timeout=10
     )
-    # A session of its own: boto3's shared one must not be set up from two threads at once.
-    made = boto3.session.Session().client("emr-serverless", region_name=region, config=config)
+    made = own_session().client("emr-serverless", region_name=region, config=config)
     return cast("Client", made)
 
 

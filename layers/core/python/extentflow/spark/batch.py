@@ -23,13 +23,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from extentflow.engines import Task, WorkerSpec
-from extentflow.engines.resident import resident
+from extentflow.engines.resident import resident, settle
 from extentflow.engines.spark import deal
 from extentflow.errors import Permanent
 from extentflow.spark import receipts
 from extentflow.spark.executor import ReportingWorker, open_reporting_worker
-from extentflow.spark.planning import open_planning
+from extentflow.spark.planning import plan
 from extentflow.spark.receipts import Row
+from extentflow.wiring import Site
 
 if TYPE_CHECKING:
     from extentflow.spark.options import ReadOptions
@@ -66,13 +67,12 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        settings = options.settings.to_map()
-        self._planning = WorkerSpec(open_planning, settings, RUN)
-        self._spec = WorkerSpec(open_reporting_worker, settings, RUN)
+        self._spec = WorkerSpec(open_reporting_worker, options.settings.to_map(), RUN)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return what is to deliver, what is known, and the last one. Raises as `Planning.plan`."""
-        found = resident(self._planning).plan(self._options)
+        """Return what is to deliver, what is known already, and the last one. Raises as `plan`."""
+        settle()
+        found = plan(self._options, Site(self._options.settings))
         share = max(1, min(found.most, len(found.tasks)))
         pending = [Pending(tasks) for tasks in deal(found.tasks, share)]
         pages = range(0, len(found.rows), KNOWN_ROWS)

@@ -19,7 +19,6 @@ from extentflow.errors import Misconfigured, ProgressUnknown, StoreUnavailable, 
 from extentflow.ledger import ExtentItem
 from extentflow.model import Extent, ExtentState, Job, JobState
 from extentflow.selection import Territory, select_all
-from extentflow.settings import WorkerSettings
 from extentflow.spark import receipts
 from extentflow.spark.receipts import Row
 from extentflow.wiring import Site
@@ -49,40 +48,24 @@ class _Found:
     ordered: dict[str, bool] = field(default_factory=dict)
 
 
-class Planning:
-    """What plans queries, all that its process ever plans over one site."""
+def plan(options: ReadOptions, site: Site) -> Plan:
+    """Register and cut jobs for what the options name; nothing is delivered.
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
-
-    def plan(self, options: ReadOptions) -> Plan:
-        """Register and cut jobs for what the options name; nothing is delivered.
-
-        Raises:
-            Misconfigured: something is missing, all of it at once; or the connector rests.
-            StoreUnavailable, SinkUnavailable, LedgerUnavailable: listing or registering did not
-                work.
-        """
-        site = self._site
-        config, revision = site.connector(options.connector)
-        found = _Found()
-        for job in _jobs(site, options, config, revision):
-            _look(site, *_standing(site, job, replay=options.replay), found)
-        slots = options.settings.exactly_once_slots
-        return Plan(
-            tasks=pack(found.pending, found.ordered.__getitem__, options.parallelism),
-            most=min(config.max_tasks or slots, slots),
-            rows=found.rows,
-            jobs=list(found.ordered),
-        )
-
-    def close(self) -> None:
-        """See `engines.Resident`: nothing is held, and clients go with it."""
-
-
-def open_planning(settings: dict[str, str], _owner: str) -> Planning:
-    """Return what plans, in the process that calls this (see `engines.WorkerSpec`)."""
-    return Planning(Site(WorkerSettings.from_map(settings)))
+    Raises:
+        Misconfigured: something is missing, all of it at once; or the connector rests.
+        StoreUnavailable, SinkUnavailable, LedgerUnavailable: listing or registering did not work.
+    """
+    config, revision = site.connector(options.connector)
+    found = _Found()
+    for job in _jobs(site, options, config, revision):
+        _look(site, *_standing(site, job, replay=options.replay), found)
+    slots = options.settings.exactly_once_slots
+    return Plan(
+        tasks=pack(found.pending, found.ordered.__getitem__, options.parallelism),
+        most=min(config.max_tasks or slots, slots),
+        rows=found.rows,
+        jobs=list(found.ordered),
+    )
 
 
 def _jobs(

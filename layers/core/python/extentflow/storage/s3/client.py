@@ -24,16 +24,12 @@ from botocore.credentials import (
     DeferredRefreshableCredentials,
 )
 from botocore.exceptions import NoCredentialsError
-from botocore.loaders import create_loader
 
-import extentflow.aws  # noqa: F401 - the SDK's log keeps no secrets
+from extentflow.aws.sessions import bare_session
 from extentflow.storage import StoreOptions
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-
-# Parsing the API's model takes most of a client's 60 ms; a process may have several stores.
-_LOADER = create_loader()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +95,12 @@ def _config(limits: Limits) -> Config:
 
 def _session(options: StoreOptions, limits: Limits) -> boto3.session.Session:
     """Return a session of our own: boto3's default session is not safe over threads."""
-    session = _bare_session()
+    session = bare_session()
     if options.access_key_id and options.secret_access_key:
         session.set_credentials(options.access_key_id, options.secret_access_key)
     if options.role_arn:
         session = _in_role(session, options.role_arn, options=options, limits=limits)
     return boto3.session.Session(botocore_session=session)
-
-
-def _bare_session() -> botocore.session.Session:
-    session = botocore.session.Session()
-    session.register_component("data_loader", _LOADER)
-    return session
 
 
 def _in_role(
@@ -126,7 +116,7 @@ def _in_role(
         role_arn,
         extra_args={"RoleSessionName": "extentflow", **external},
     )
-    session = _bare_session()
+    session = bare_session()
     session.register_component("credential_provider", CredentialResolver([_RoleProvider(fetcher)]))
     return session
 
