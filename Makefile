@@ -79,7 +79,7 @@ deploy: setup $(DEPS) $(ARCHIVE) $(CDK) ## Deploy a stage of infra/stages.py wit
 $(CDK): package-lock.json | $(STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --silent && touch $@
 
-bench: setup ## What it delivers, and against what, in half an hour (SCALE=1 PAIRS=5); SUITE=name for one case
+bench: setup ## What it delivers, and against what, in half an hour (SCALE=1 PAIRS=6); SUITE=name for one case
 	@$(BIN)/python -m bench --suite $(SUITE) --scale $(SCALE) --pairs $(PAIRS)
 
 bench-smoke: setup ## A few ratios at a small scale against the recorded ones, in three minutes
