@@ -1,6 +1,7 @@
 """extentflow in one warm driver; the argument says on which engine.
 
-spark           Spark local[2], its Python workers; checked and announced as `extentflow run` does
+spark           Spark local[2], its Python workers; checked and announced as `extentflow run` does,
+                but for the end of the run, which frees their slots
 here            this process does it all
 processes:N     N worker processes
 dropping:N      N worker processes whose records go nowhere

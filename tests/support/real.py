@@ -132,7 +132,7 @@ def replay_here(
     known = job if isinstance(job, Job) else known_job(delivery.site.ledger, job)
     with worker(delivery, before=before) as made:
         driver = delivery.driver(Here(made.run), Noted())
-        return driver.replay([known], accept_duplicates=accept_duplicates)
+        return driver.replay(known, accept_duplicates=accept_duplicates)
 
 
 def take_over(delivery: Delivery) -> int:

@@ -281,7 +281,7 @@ def test_a_replay_of_a_bad_record_fails_at_the_same_place_and_adds_nothing() -> 
     job = tried(world, b"ab!d")
     before = world.delivered()
 
-    report = driver(world, Here(until_final(world.worker()))).replay([job])
+    report = driver(world, Here(until_final(world.worker()))).replay(job)
 
     assert not report.ok
     assert report.errors == ("s3://bucket/key0[0-4): bad record at offset 2: an exclamation mark",)
@@ -293,7 +293,7 @@ def test_a_replay_goes_on_where_the_extent_stopped_once_the_cause_is_mended() ->
     job = tried(world, b"ab!d")
     world.tolerant = True
 
-    report = driver(world, Here(until_final(world.worker()))).replay([job])
+    report = driver(world, Here(until_final(world.worker()))).replay(job)
 
     assert report.ok
     assert (report.jobs[0].records, report.jobs[0].bad) == (3, 1)
@@ -307,7 +307,7 @@ def test_a_refused_replay_starts_nothing() -> None:
     engine = Here()
 
     with pytest.raises(Misconfigured):
-        driver(world, engine).replay([job], ordinal=7)
+        driver(world, engine).replay(job, ordinal=7)
 
     assert engine.runs == []
     assert world.ledger.job(job.id) == job
@@ -326,9 +326,9 @@ def test_unknown_progress_is_raised() -> None:
     assert report.jobs[0].state == "FAILED"
 
     with pytest.raises(ProgressUnknown):
-        run.replay([known_job(world.ledger, extent.job)])
+        run.replay(known_job(world.ledger, extent.job))
 
-    accepted = run.replay([known_job(world.ledger, extent.job)], accept_duplicates=True)
+    accepted = run.replay(known_job(world.ledger, extent.job), accept_duplicates=True)
     assert accepted.ok
     assert world.delivered() == expected(b"abc")
 
@@ -347,7 +347,7 @@ def test_of_several_jobs_one_whose_progress_is_unknown_is_told_and_holds_up_no_o
     world.ledger.end(other.id, JobState.CANCELLED, "connector c was stopped")
     jobs = [known_job(world.ledger, job_id) for job_id in (extent.job, other.id)]
 
-    report = run.replay(jobs)
+    report = run.replay_all(jobs)
 
     assert [job.state for job in report.jobs] == ["FAILED", "DONE"]
     assert not report.ok

@@ -50,3 +50,16 @@ def test_the_same_worker_goes_on_when_the_connector_is_resumed(site: MemorySite)
 
     assert worker.finish([job.id]) == []
     assert site.states() == {"c/a.txt": JobState.DONE}
+
+
+def test_what_a_stopped_query_began_after_the_stop_is_cancelled_at_its_end(
+    site: MemorySite,
+) -> None:
+    site.memory.set_connector_state("c", ConnectorState.STOPPED)
+    job = site.planner().plan(site.job(lines=2))
+
+    unfit = ReportingWorker(site, "source/1").finish([job.id])
+
+    assert [row.state for row in unfit] == ["CANCELLED"]
+    assert "connector c is STOPPED" in told(unfit[0])
+    assert site.states() == {"c/a.txt": JobState.CANCELLED}

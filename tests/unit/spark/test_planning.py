@@ -104,8 +104,9 @@ def test_a_connector_that_rests_is_refused_until_it_is_resumed(site: MemorySite)
     assert query(site).tasks
 
 
+@pytest.mark.parametrize(("state", "left"), [("PAUSED", "RUNNING"), ("STOPPED", "CANCELLED")])
 def test_a_connector_that_comes_to_rest_while_objects_are_registered_ends_that(
-    site: MemorySite,
+    site: MemorySite, state: str, left: str
 ) -> None:
     site.put_connector()
     for number in range(4):
@@ -115,13 +116,13 @@ def test_a_connector_that_comes_to_rest_while_objects_are_registered_ends_that(
 
     def registered(job: Job) -> Job:
         if len(admitted()) == pause_at:
-            site.memory.set_connector_state("c", ConnectorState.PAUSED)
+            site.memory.set_connector_state("c", ConnectorState(state))
             site.clock.sleep(ASK_SECONDS)
         return register(job)
 
     site.memory.register = registered  # type: ignore[method-assign]
 
-    with pytest.raises(Misconfigured, match="connector c is PAUSED"):
+    with pytest.raises(Misconfigured, match=f"connector c is {state}"):
         query(site)
 
-    assert len(site.states()) == pause_at + 1
+    assert [str(each) for each in site.states().values()] == [left] * (pause_at + 1)

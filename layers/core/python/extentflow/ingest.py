@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from extentflow.engines import Engine, Watch, drive
 from extentflow.engines.resting import Wanted
-from extentflow.errors import ExtentflowError, Misconfigured, ProgressUnknown
+from extentflow.errors import Conflict, ExtentflowError, Misconfigured, Permanent
 from extentflow.ledger import Ledger
 from extentflow.ledger.totals import committed
 from extentflow.model import Extent, Job, JobState, Outcome, Receipt
@@ -60,8 +60,9 @@ class JobReport:
 class RunReport:
     """What one run came to.
 
-    `left_out`: it was stopped, or its connector came to rest, before every object had a job.
-    `broken`: an error ended it, the first of `errors`.
+    `left_out`: not all that was asked for is among its jobs: it was stopped, or its connector came
+    to rest, too early, or jobs cannot be delivered from here. `broken`: an error ended it, the
+    first of `errors`.
     """
 
     engine: str
@@ -154,40 +155,55 @@ class Run:
                 return self._drive(jobs, left_out=True)
             if why := wanted.rests(intake.connector):
                 log.warning("nothing more is registered: %s", why)
-                return self._drive(jobs, left_out=True, why=f"{why}; not every object has a job")
+                errors = [f"{why}; not every object has a job"]
+                return self._drive(jobs, left_out=True, errors=errors)
             jobs.append(self.planner.admit(intake, again=again))
         return self._drive(jobs)
 
     def replay(
-        self, jobs: Sequence[Job], *, ordinal: int | None = None, accept_duplicates: bool = False
+        self, job: Job, *, ordinal: int | None = None, accept_duplicates: bool = False
     ) -> RunReport:
-        """Run jobs' failed extents (or one of the only job's) and whatever else is pending.
-
-        Of several jobs one that is refused stays as it is, and is an error of the report.
+        """Run a job's failed extents (or one of them) and whatever else is pending.
 
         Raises:
-            ProgressUnknown: of the only one; see `Planner.replay`.
+            ProgressUnknown: see `Planner.replay`.
         """
-        replayed: list[Job] = []
-        refused: list[str] = []
+        replayed = self.planner.replay(job, ordinal=ordinal, accept_duplicates=accept_duplicates)
+        return self._drive([replayed])
+
+    def replay_all(
+        self, jobs: Iterable[Job], *, refused: Sequence[str] = (), accept_duplicates: bool = False
+    ) -> RunReport:
+        """Replay jobs; one that is refused stays as it is, and is an error of the report.
+
+        `refused` are errors of others, which are left out. Once the connector rests, or the run is
+        stopped, no further one is opened.
+        """
+        known: list[Job] = []
+        errors = list(refused)
+        wanted = Wanted(self.ledger, self.planner.clock.monotonic)
         for job in jobs:
+            if self.stopped():
+                return self._drive(known, left_out=True, errors=errors)
+            if why := wanted.rests(job.connector):
+                return self._drive(known, left_out=True, errors=[*errors, f"{why}; jobs are left"])
             try:
-                replayed.append(
-                    self.planner.replay(job, ordinal=ordinal, accept_duplicates=accept_duplicates)
-                )
-            except ProgressUnknown as exc:
-                if len(jobs) == 1:
-                    raise
-                refused.append(str(exc))
-                replayed.append(job)
-        return self._drive(replayed, why="\n".join(refused))
+                if self.planner.is_followed(job):
+                    raise Conflict(f"{job.version.uri}: job {job.id} was begun again meanwhile")
+                known.append(self.planner.replay(job, accept_duplicates=accept_duplicates))
+            except Permanent as exc:
+                errors.append(str(exc))
+                known.append(job)
+        return self._drive(known, left_out=bool(refused), errors=errors)
 
     def go_on(self, job: Job) -> RunReport:
         """Run what a job has left; one that is over is only reported."""
         return self._drive([job])
 
-    def _drive(self, jobs: Sequence[Job], *, left_out: bool = False, why: str = "") -> RunReport:
-        """Run jobs and report them; `why` not all are run are errors of the report.
+    def _drive(
+        self, jobs: Sequence[Job], *, left_out: bool = False, errors: Sequence[str] = ()
+    ) -> RunReport:
+        """Run jobs and report them; `errors` are why not all are run.
 
         An error that ends the run before anything was delivered is raised; later ones are part of
         the report, because what was delivered is there to stay.
@@ -219,7 +235,7 @@ class Run:
             bytes_read=tally.bytes_read,
             worker_peak_rss_bytes=tally.peak_rss_bytes,
             jobs=reports or (),
-            errors=(*str(broken or "").splitlines(), *why.splitlines(), *tally.errors),
+            errors=(*str(broken or "").splitlines(), *errors, *tally.errors),
             stopped=self.stopped(),
             left_out=left_out,
             broken=broken is not None,

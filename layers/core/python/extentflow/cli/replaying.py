@@ -16,18 +16,19 @@ from extentflow.cli.redriving import redrive_all
 from extentflow.cli.runs import REMOTE, driving, note_older, require_reachable, show, subject
 from extentflow.engines import Engine
 from extentflow.engines.started import Then
-from extentflow.errors import Misconfigured
+from extentflow.errors import Conflict, Misconfigured
 from extentflow.ingest import RunReport, known_job
 from extentflow.ingest import report as report_of
 from extentflow.model import Job, JobState
 from extentflow.planner import check_cluster
 from extentflow.wiring import Site, open_engine
 
-REPLAYED = (JobState.FAILED, JobState.CANCELLED)
+# Open ones only where a replay opened them, and did not get to its end.
+REPLAYED = (JobState.FAILED, JobState.CANCELLED, JobState.PLANNING, JobState.RUNNING)
 
 JobId = Annotated[
     str | None,
-    typer.Argument(help="A job's id, or the beginning of one; with --dlq and -c optional."),
+    typer.Argument(help="A job's id, or the beginning of one; with --dlq optional."),
 ]
 OfConnector = Annotated[
     str | None,
@@ -85,22 +86,23 @@ def replay(
         return
     if since is not None or dry_run:
         raise Misconfigured("--since and --dry-run go with --dlq")
-    found = _all_of(site, connector) if connector else [known_job(site.ledger, job or "")]
-    if not found:
-        output.note(f"connector {connector} has no job to replay")
-        show(RunReport(engine), as_json=as_json)
-        return
-    if found[0].state is JobState.DONE and extent is None:
-        _show_done(site, found[0], engine, as_json=as_json)
-        return
-    name = found[0].connector
-    preflight.require_running(site.ledger, name)
-    chosen = _engine_for(site, found, engine, cores=cores, master=master)
-    with driving(site, engine, chosen) as run:
-        report = run.replay(found, ordinal=extent, accept_duplicates=accept_duplicates)
-    latest = site.ledger.connector(name)
-    if latest is not None:
-        note_older(report, latest.revision)
+    if connector is not None:
+        report, latest = _replay_all(
+            site, connector, engine, accept_duplicates=accept_duplicates, cores=cores, master=master
+        )
+    else:
+        found = known_job(site.ledger, job or "")
+        if found.state is JobState.DONE and extent is None:
+            _show_done(site, found, engine, as_json=as_json)
+            return
+        preflight.require_running(site.ledger, found.connector)
+        chosen = _engine_for(site, found, engine, cores=cores, master=master)
+        with driving(site, engine, chosen) as run:
+            report = run.replay(found, ordinal=extent, accept_duplicates=accept_duplicates)
+        stored = site.ledger.connector(found.connector)
+        latest = stored.revision if stored else 0
+    if latest:
+        note_older(report, latest)
     show(report, as_json=as_json)
 
 
@@ -109,29 +111,94 @@ def go_on(job: str, *, engine: str, master: str | None, as_json: bool) -> None:
     site = Site.from_environment()
     found = known_job(site.ledger, job)
     preflight.require_running(site.ledger, found.connector)
-    chosen = _engine_for(site, [found], engine, cores=None, master=master)
+    chosen = _engine_for(site, found, engine, cores=None, master=master)
     with driving(site, engine, chosen) as run:
         report = run.go_on(found)
     show(report, as_json=as_json)
 
 
-def _all_of(site: Site, connector: str) -> list[Job]:
-    """Return a connector's FAILED and CANCELLED jobs, but for those that a later one follows.
+def _replay_all(
+    site: Site,
+    connector: str,
+    engine: str,
+    *,
+    accept_duplicates: bool,
+    cores: int | None,
+    master: str | None,
+) -> tuple[RunReport, int]:
+    """Replay all jobs of a connector; return what came of it, and the connector's revision."""
+    _, latest = site.connector(connector)
+    preflight.require_running(site.ledger, connector)
+    site.require_app()
+    found, refused = _fit(site, _all_of(site, connector))
+    if refused and not found:
+        raise Misconfigured(refused)
+    if not found:
+        output.note(f"connector {connector} has no job to replay")
+        return RunReport(engine), latest
+    chosen = open_engine(
+        site,
+        engine,
+        cores=cores,
+        master=master,
+        max_tasks=min((most for _, most in found if most), default=None),
+        say=output.note,
+    )
+    with driving(site, engine, chosen) as run:
+        report = run.replay_all(
+            [job for job, _ in found], refused=refused, accept_duplicates=accept_duplicates
+        )
+    return report, latest
 
-    That one has delivered what they have left, or is about to.
+
+def _all_of(site: Site, connector: str) -> list[Job]:
+    """Return a connector's FAILED and CANCELLED jobs, and those that a replay opened and left.
+
+    Not those that a later one of the same version follows: that one has delivered what they have
+    left, or is about to.
     """
-    site.connector(connector)
     planner = site.planner()
     listed = [job.id for state in REPLAYED for job in site.ledger.jobs(connector, state)]
     read = (site.ledger.job(job_id) for job_id in dict.fromkeys(listed))  # listings lag
-    over = [job for job in read if job is not None and job.state in REPLAYED]
-    found = [job for job in over if not planner.is_followed(job)]
-    if left := len(over) - len(found):
+    jobs = [job for job in read if job is not None and _is_left(job)]
+    found = [job for job in jobs if not planner.is_followed(job)]
+    if left := len(jobs) - len(found):
         output.note(
             f"{output.counted(left, 'job')} left out, because the object was begun again since; "
             "give the job's id to replay one all the same"
         )
     return found
+
+
+def _is_left(job: Job) -> bool:
+    return job.state in REPLAYED and (not job.state.open or job.reopened > 0)
+
+
+def _fit(site: Site, jobs: Sequence[Job]) -> tuple[list[tuple[Job, int | None]], list[str]]:
+    """Return jobs that can be delivered from here, with their `tasks.max`, and why others cannot.
+
+    They may pin different revisions, and clusters.
+    """
+    found: list[tuple[Job, int | None]] = []
+    refused: list[str] = []
+    for revision in dict.fromkeys(job.revision for job in jobs):
+        alike = [job for job in jobs if job.revision == revision]
+        try:
+            config = site.config(alike[0].connector, revision)
+            site.store(config, revision)
+            preflight.check(config, site.broker, [job.version for job in alike])
+        except Misconfigured as exc:
+            what = f"{output.counted(len(alike), 'job')} of revision {revision} left out"
+            refused += [f"{what}: {problem}" for problem in exc.problems]
+            continue
+        for job in alike:
+            try:
+                check_cluster(job, site.broker.cluster)
+            except Conflict as exc:
+                refused.append(str(exc))
+            else:
+                found.append((job, config.max_tasks))
+    return found, refused
 
 
 def _show_done(site: Site, job: Job, engine: str, *, as_json: bool) -> None:
@@ -144,28 +211,21 @@ def _show_done(site: Site, job: Job, engine: str, *, as_json: bool) -> None:
 
 
 def _engine_for(
-    site: Site, jobs: Sequence[Job], engine: str, *, cores: int | None, master: str | None
+    site: Site, job: Job, engine: str, *, cores: int | None, master: str | None
 ) -> Engine:
-    """Return an engine for what jobs of a connector have left, when all that they need is there.
-
-    They may pin different revisions.
-    """
+    """Return an engine for what a job has left, when everything is there that it needs."""
     site.require_app()
-    configs = {job.revision: site.config(job.connector, job.revision) for job in jobs}
-    for revision, config in configs.items():
-        if engine == REMOTE:
-            require_reachable(config, None)
-        preflight.check(
-            config, site.broker, [job.version for job in jobs if job.revision == revision]
-        )
-    for job in jobs:
-        check_cluster(job, site.broker.cluster)
+    config = site.config(job.connector, job.revision)
+    if engine == REMOTE:
+        require_reachable(config, None)
+    preflight.check(config, site.broker, [job.version])
+    check_cluster(job, site.broker.cluster)
     return open_engine(
         site,
         engine,
         cores=cores,
         master=master,
-        max_tasks=min((c.max_tasks for c in configs.values() if c.max_tasks), default=None),
-        errand=lambda started: started.begin_job(jobs[0], subject=subject(), then=Then.PERSON),
+        max_tasks=config.max_tasks,
+        errand=lambda started: started.begin_job(job, subject=subject(), then=Then.PERSON),
         say=output.note,
     )

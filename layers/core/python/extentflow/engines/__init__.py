@@ -279,7 +279,7 @@ def drive(
             watch.expect(extent)
         engine.run(pack(wave, lambda job: ordered[job], engine.cores), left)
     now = Wanted(ledger, planner.clock.monotonic)  # nothing known before: jobs end by what holds
-    return [_closed(job, ledger, now) for job in running]
+    return [closed(job.id, ledger, now) for job in running]
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,9 +305,9 @@ class _Left:
         return job.id in self.jobs
 
 
-def _closed(job: Job, ledger: Ledger, wanted: Wanted) -> Job:
+def closed(job_id: str, ledger: Ledger, wanted: Wanted) -> Job:
     """Close a job; one that `stop` missed, because it was registered meanwhile, is cancelled."""
-    job = ledger.close(job.id)
+    job = ledger.close(job_id)
     if job.state.open and wanted.state(job.connector) is ConnectorState.STOPPED:
         why = f"connector {job.connector} was stopped"
         return ledger.end(job.id, JobState.CANCELLED, why)

@@ -6,7 +6,8 @@ Owns: rows out of runs; that a job is over before its query is. Refuses to know:
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 
-from extentflow.engines import run_in_turn
+from extentflow.engines import closed, run_in_turn
+from extentflow.engines.resting import Wanted
 from extentflow.errors import (
     Conflict,
     CorruptRecord,
@@ -87,7 +88,7 @@ class ReportingWorker(SiteWorker):
         except (Permanent, CorruptRecord, StoreUnavailable) as exc:
             why = reason(exc)
             log.warning("job %s cannot be finished: %s", job_id, why)
-        return ledger.close(job.id), why
+        return closed(job.id, ledger, Wanted(ledger, self._site.clock.monotonic)), why
 
     def _unfit(self, job: Job, why: str) -> Iterable[Row]:
         if job.state is JobState.DONE:

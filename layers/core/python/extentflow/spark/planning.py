@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from extentflow import preflight
 from extentflow.connectors import ConnectorConfig
-from extentflow.engines import Task, pack
+from extentflow.engines import Task, closed, pack
 from extentflow.engines.dispatch import cutting
 from extentflow.engines.resting import Wanted
 from extentflow.errors import Misconfigured, ProgressUnknown, StoreUnavailable, reason
@@ -57,8 +57,13 @@ def plan(options: ReadOptions, site: Site) -> Plan:
     """
     config, revision = site.connector(options.connector)
     found = _Found()
+    wanted = Wanted(site.ledger, site.clock.monotonic)
     for job in _jobs(site, options, config, revision):
         _look(site, *_standing(site, job, replay=options.replay), found)
+        if why := wanted.rests(config.name):
+            for begun in found.ordered:
+                closed(begun, site.ledger, wanted)
+            raise Misconfigured(why)
     slots = options.settings.exactly_once_slots
     return Plan(
         tasks=pack(found.pending, found.ordered.__getitem__, options.parallelism),
@@ -71,17 +76,14 @@ def plan(options: ReadOptions, site: Site) -> Plan:
 def _jobs(
     site: Site, options: ReadOptions, config: ConnectorConfig, revision: int
 ) -> Iterator[Job]:
-    """Yield a job per object, new or as it stands, as long as the connector does not rest."""
+    """Yield a job per object, new or as it stands."""
     preflight.require_running(site.ledger, config.name)
     site.require_app()
     territory = Territory.of(config)
     versions = list(select_all(site.store(config, revision), territory, options.addresses))
     preflight.check(config, site.broker, versions)
     planner = site.planner()
-    wanted = Wanted(site.ledger, site.clock.monotonic)
     for version in versions:
-        if why := wanted.rests(config.name):
-            raise Misconfigured(why)
         yield planner.admit(site.intake(config, revision, version, options.parallelism))
 
 

@@ -7,7 +7,7 @@ import os
 
 from extentflow.engines.started import StartedRuns
 from extentflow.errors import Misconfigured
-from extentflow.runs.emr import Application, EmrRuns
+from extentflow.runs.emr import Application, EmrRuns, properties
 from extentflow.settings import variable
 from extentflow.wiring.site import Site
 
@@ -40,22 +40,25 @@ def open_runs(site: Site) -> EmrRuns | None:
 def open_started(site: Site) -> StartedRuns | None:
     """Return what starts runs and remembers them; None where there is no Spark."""
     runs = open_runs(site)
-    if runs is None:
-        return None
-    return StartedRuns(runs, site.ledger, site.settings.spark_timeout_minutes)
+    return None if runs is None else _started(site, runs)
 
 
 def require_started(site: Site) -> StartedRuns:
     """Do what `open_started` does.
 
     Raises:
-        Misconfigured: there is no Spark.
+        Misconfigured: there is no Spark, or its runs cannot have these settings.
     """
-    started = open_started(site)
-    if started is None:
+    runs = open_runs(site)
+    if runs is None:
         raise Misconfigured(
             "--engine emr needs an EMR Serverless application; give, as the stack's outputs say,"
             " EXTENTFLOW_SPARK_APPLICATION_ID, EXTENTFLOW_SPARK_JOB_ROLE_ARN,"
             " EXTENTFLOW_SPARK_ENTRY_POINT and EXTENTFLOW_SPARK_ARCHIVE"
         )
-    return started
+    properties(runs.application)
+    return _started(site, runs)
+
+
+def _started(site: Site, runs: EmrRuns) -> StartedRuns:
+    return StartedRuns(runs, site.ledger, site.settings.spark_timeout_minutes)

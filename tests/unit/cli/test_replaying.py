@@ -1,0 +1,204 @@
+"""`replay -c`: which jobs go on, what holds up nobody else, and that a broken one is repeated."""
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from tests.support.here import Here, until_final
+from tests.support.memorysite import MemorySite
+from tests.support.world import TOPIC
+
+from extentflow.cli import INCOMPLETE, NOTHING_STARTED, app, replaying, run_command_line
+from extentflow.engines.resting import ASK_SECONDS
+from extentflow.errors import LedgerUnavailable, Misconfigured
+from extentflow.ledger import ConnectorState
+from extentflow.model import Job, JobState
+from extentflow.sink.topics import TopicFacts
+from extentflow.wiring import Site
+from extentflow.wiring.worker import work_of
+
+
+@dataclass
+class Said:
+    """What a command ended with."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:  # noqa: ANN401 - JSON
+        return json.loads(self.out)
+
+
+@dataclass
+class Line:
+    """The command line over a site in memory; extents are run in this process."""
+
+    site: MemorySite
+    capsys: pytest.CaptureFixture[str]
+    patch: pytest.MonkeyPatch
+
+    def replay(self, *words: str) -> Said:
+        code = run_command_line(app, ["replay", "-c", "c", "--json", *words])
+        said = self.capsys.readouterr()
+        return Said(code, said.out, said.err)
+
+    def cancelled(self, count: int) -> list[Job]:
+        jobs = [self.site.job(f"c/{number}.txt") for number in range(count)]
+        for job in jobs:
+            self.site.memory.end(job.id, JobState.CANCELLED, "connector c was stopped")
+        return jobs
+
+    def lose(self, lost: str) -> None:
+        """Take a topic from the cluster."""
+        topics = self.site.cluster.topics
+
+        def answer(names: list[str]) -> list[TopicFacts]:
+            if lost in names:
+                raise Misconfigured(f"topic {lost} does not exist")
+            return topics(names)
+
+        self.patch.setattr(self.site.cluster, "topics", answer)
+
+    def states(self) -> list[str]:
+        return [state.value for _, state in sorted(self.site.states().items())]
+
+
+@pytest.fixture
+def line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Line:
+    site = MemorySite()
+    site.put_connector()
+
+    def opened(*_args: object, **_words: object) -> Here:
+        return Here(until_final(work_of(site, site.slots("here"))))
+
+    monkeypatch.setattr(Site, "from_environment", classmethod(lambda _cls: site))
+    monkeypatch.setattr(replaying, "open_engine", opened)
+    return Line(site, capsys, monkeypatch)
+
+
+def test_all_that_was_cancelled_or_failed_goes_on(line: Line) -> None:
+    line.cancelled(2)
+    failed = line.site.job("c/failed.txt")
+    line.site.memory.end(failed.id, JobState.FAILED, "the store was away")
+
+    said = line.replay()
+
+    assert (said.code, said.json["ok"]) == (0, True)
+    assert line.states() == ["DONE"] * 3
+
+
+def test_open_jobs_are_somebody_elses(line: Line) -> None:
+    line.site.job("c/open.txt")
+
+    said = line.replay()
+
+    assert said.code == 0
+    assert "has no job to replay" in said.err
+    assert line.states() == ["PLANNING"]
+
+
+def test_what_a_broken_replay_opened_is_found_by_the_next_one(line: Line) -> None:
+    line.cancelled(3)
+    resume, asked = line.site.memory.resume, list[str]()
+
+    def away(job_id: str) -> Job:
+        asked.append(job_id)
+        if len(asked) == 3:
+            raise LedgerUnavailable("the table is away")
+        return resume(job_id)
+
+    line.site.memory.resume = away  # type: ignore[method-assign]
+    broken = line.replay()
+    line.site.memory.resume = resume  # type: ignore[method-assign]
+
+    repeated = line.replay()
+
+    assert broken.code == INCOMPLETE
+    assert "the table is away" in broken.err
+    assert (repeated.code, repeated.json["ok"]) == (0, True)
+    assert line.states() == ["DONE"] * 3
+
+
+def test_a_pause_ends_the_opening_of_jobs_and_all_are_left_to_the_next_replay(line: Line) -> None:
+    line.cancelled(4)
+    resume, asked = line.site.memory.resume, list[str]()
+
+    def paused(job_id: str) -> Job:
+        asked.append(job_id)
+        if len(asked) == 2:
+            line.site.memory.set_connector_state("c", ConnectorState.PAUSED)
+            line.site.clock.sleep(ASK_SECONDS)
+        return resume(job_id)
+
+    line.site.memory.resume = paused  # type: ignore[method-assign]
+    said = line.replay()
+    line.site.memory.resume = resume  # type: ignore[method-assign]
+    line.site.memory.set_connector_state("c", ConnectorState.RUNNING)
+    repeated = line.replay()
+
+    assert said.code == INCOMPLETE
+    assert (said.json["left_out"], len(said.json["jobs"])) == (True, 2)
+    assert "connector c is PAUSED" in said.err
+    assert repeated.code == 0
+    assert line.states() == ["DONE"] * 4
+
+
+def test_a_job_of_another_cluster_holds_up_no_other(line: Line) -> None:
+    first, _ = line.cancelled(2)
+    line.site.memory._keep(replace(first, state=JobState.CANCELLED, cluster="gone"))
+
+    said = line.replay()
+
+    assert said.code == INCOMPLETE
+    assert (said.json["ok"], said.json["left_out"]) == (False, True)
+    assert "delivers to Kafka cluster gone" in said.err
+    assert line.states() == ["CANCELLED", "DONE"]
+
+
+def test_jobs_of_a_revision_that_cannot_run_here_hold_up_no_other(line: Line) -> None:
+    line.cancelled(1)
+    line.site.put_connector(topic="gone")
+    other = line.site.job("c/other.txt")
+    line.site.memory.end(other.id, JobState.CANCELLED, "connector c was stopped")
+    line.lose("gone")
+
+    said = line.replay()
+
+    assert said.code == INCOMPLETE
+    assert "1 job of revision 2 left out: topic gone does not exist" in said.err
+    assert line.states() == ["DONE", "CANCELLED"]
+
+
+def test_where_no_job_can_go_on_nothing_is_started(line: Line) -> None:
+    line.cancelled(2)
+    line.lose(TOPIC)
+
+    said = line.replay()
+
+    assert said.code == NOTHING_STARTED
+    assert "2 jobs of revision 1 left out" in said.err
+    assert line.states() == ["CANCELLED"] * 2
+
+
+def test_an_object_that_is_begun_again_meanwhile_is_not_delivered_twice(
+    line: Line,
+) -> None:
+    (job,) = line.cancelled(1)
+    planner = line.site.planner()
+    config, revision = line.site.connector("c")
+    intake = line.site.intake(config, revision, job.version, 1)
+
+    def opened(*_args: object, **_words: object) -> Here:
+        planner.register(intake, again=True)  # while the engine starts
+        return Here(until_final(work_of(line.site, line.site.slots("here"))))
+
+    line.patch.setattr(replaying, "open_engine", opened)
+
+    said = line.replay()
+
+    assert said.code == INCOMPLETE
+    assert f"job {job.id} was begun again meanwhile" in said.err
+    assert line.site.memory.job(job.id).state is JobState.CANCELLED  # type: ignore[union-attr]
