@@ -313,14 +313,20 @@ def test_a_refused_replay_starts_nothing() -> None:
     assert world.ledger.job(job.id) == job
 
 
-def test_unknown_progress_is_raised() -> None:
-    world = World()
-    (extent,) = world.extents(world.job(b"abc"))
+def unknown(world: World, body: bytes) -> Extent:
+    """Leave an object's only extent with a worker that died, and of which Kafka forgot all."""
+    (extent,) = world.extents(world.job(body))
     dying = world.worker()
     dying.slots.claim(extent, dying.client(extent))
     for number in range(4):
         world.broker.forget_group(f"app.ledger.slot-{number}")
     world.ticker.sleep(60)
+    return extent
+
+
+def test_unknown_progress_is_raised() -> None:
+    world = World()
+    extent = unknown(world, b"abc")
     run = driver(world, Here(until_final(world.worker())))
     report = run.ingest(iter([world.intake(extent.version)]))
     assert report.jobs[0].state == "FAILED"
@@ -335,12 +341,7 @@ def test_unknown_progress_is_raised() -> None:
 
 def test_of_several_jobs_one_whose_progress_is_unknown_is_told_and_holds_up_no_other() -> None:
     world = World()
-    (extent,) = world.extents(world.job(b"abc"))
-    dying = world.worker()
-    dying.slots.claim(extent, dying.client(extent))
-    for number in range(4):
-        world.broker.forget_group(f"app.ledger.slot-{number}")
-    world.ticker.sleep(60)
+    extent = unknown(world, b"abc")
     run = driver(world, Here(until_final(world.worker())))
     run.ingest(iter([world.intake(extent.version)]))
     other = world.job(b"xy", "other")
