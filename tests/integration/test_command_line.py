@@ -589,7 +589,8 @@ def test_all_that_is_over_undelivered_is_replayed_but_what_was_begun_again(
     line.delivery.put("bad.txt", bad)
     line.put()
     assert not run_here(line.delivery).ok
-    line.put(input__format="jsonl", errors__tolerance="all")
+    queue = line.delivery.make_topic("dead", partitions=1)
+    line.put(errors__tolerance="all", errors__deadletterqueue__topic__name=queue)
     line.run(
         "run", f"{line.delivery.address}again.txt", *line.connector, "--engine", "inline", "--again"
     )

@@ -302,7 +302,7 @@ def test_a_function_sees_its_time_its_name_and_its_environment(
 
     found = answered(outcome.payload)
     environment = found["environment"]
-    assert 30_000 < found["remaining_ms"] <= 40_000
+    assert 30_000 < found["remaining_ms"] < 41_000  # by wall clocks, which may be set right
     assert found["arn"] == deployment.functions["toy"].arn
     assert found["function"] == deployment.functions["toy"].deployed_name
     assert found["path"][1:3] == [str(FUNCTIONS / "toy"), str(CORE)]
