@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable
 
+import psutil
 import pytest
 from tests.integration.conftest import Deliver
 from tests.integration.faultproxy import FaultProxy
@@ -25,6 +26,10 @@ Signal = Callable[[subprocess.Popen[str]], None]
 
 def terminate(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGTERM)
+
+
+def interrupt(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGINT)
 
 
 def interrupt_group(process: subprocess.Popen[str]) -> None:
@@ -68,6 +73,32 @@ def test_a_signal_stops_a_run_and_the_next_one_continues_at_once(
     assert took <= STOP_SECONDS
     assert leftovers == owned == []
     assert resumed < LEASE_SECONDS
+    assert sorted(delivery.values()) == sorted(SLOW_LINES)
+
+
+def java(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The JVMs that a process has started."""
+    children = psutil.Process(process.pid).children(recursive=True)
+    return [child for child in children if "java" in child.name()]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("send", [interrupt, interrupt_group])
+def test_ctrl_c_while_spark_starts_leaves_no_jvm_behind(
+    deliver: Deliver, s3_proxy: FaultProxy, send: Signal
+) -> None:
+    delivery = deliver(lease_seconds=LEASE_SECONDS)
+    with delivery.start("spark") as process:
+        started = eventually("a JVM is there", lambda: java(process), process=process)
+        send(process)
+        _, errors = process.communicate(timeout=60)
+        _, left = psutil.wait_procs(started, timeout=STOP_SECONDS)
+    s3_proxy.clear()
+    delivery.finish("inline")
+
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert left == []
     assert sorted(delivery.values()) == sorted(SLOW_LINES)
 
 

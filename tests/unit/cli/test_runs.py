@@ -61,7 +61,7 @@ def test_jobs_under_the_latest_revision_are_no_news(capsys: pytest.CaptureFixtur
         (
             "CANCELLED",
             "connector orders was stopped",
-            "stopped; `extentflow resume orders`, then `extentflow replay id-one` goes on",
+            "stopped; `extentflow replay id-one` goes on, `extentflow replay -c orders` with all",
         ),
     ],
 )

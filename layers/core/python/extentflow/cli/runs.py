@@ -314,7 +314,8 @@ def _remedy(report: JobReport) -> str:
         )
     if report.state == JobState.CANCELLED:
         return (
-            f"{why}; `extentflow resume {report.connector}`, then `extentflow replay {report.job}` "
-            "goes on"
+            f"{why}; `extentflow replay {report.job}` goes on, `extentflow replay -c "
+            f"{report.connector}` with all such jobs; where the connector still rests, after "
+            f"`extentflow resume {report.connector}`"
         )
     return f"{why}; the same command resumes it"

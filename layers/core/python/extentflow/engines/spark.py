@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -120,13 +121,43 @@ def context(master: str | None, settings: dict[str, str]) -> SparkContext:
     if master is not None:
         conf = conf.setMaster(master)
     try:
-        return SparkContext.getOrCreate(conf)
+        with _put_off():
+            return SparkContext.getOrCreate(conf)
     except (Py4JError, PySparkException, OSError) as exc:
         where = master or "the master that spark-submit was given"
         raise Misconfigured(
             f"Spark does not start on {where}: {_cause(exc)}; check the address, and that its "
             "master runs and can be reached from here"
         ) from exc
+
+
+@contextmanager
+def _put_off() -> Iterator[None]:
+    """Let Ctrl-C wait until the JVM has started: one that nobody hears from any more never ends.
+
+    A second one does not wait.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    main = threading.current_thread() is threading.main_thread()
+    if not main or before in (None, signal.SIG_IGN):
+        yield
+        return
+    asked = False
+
+    def wait(_number: int, _frame: object) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    signal.signal(signal.SIGINT, wait)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is wait:  # a context has put its own there
+            signal.signal(signal.SIGINT, before)
+    if asked:
+        raise KeyboardInterrupt
 
 
 def is_running() -> bool:

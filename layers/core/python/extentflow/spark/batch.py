@@ -2,9 +2,9 @@
 
 Owns: which partitions a query has, when it fails. Refuses to know: planning, delivering, columns.
 
-    partitions()   on the driver's machine, in a process of the JVM's, once per scan that is planned
-                   (and by `explain`): objects are selected, jobs registered and cut. Spark keeps a
-                   DataFrame's plan: `collect` twice is one query, `count` another
+    partitions()   on the driver's machine, in a process of the JVM's, once per scan that is
+                   planned: objects are selected, jobs registered and cut. Spark keeps a DataFrame's
+                   plan: `collect` twice is one query, `count` another
     read()         on executors, once per partition and attempt: extents are run until they are
                    final, in a worker that lives as long as its Python process
 
