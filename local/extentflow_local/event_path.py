@@ -17,9 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
-import boto3
-
 from extentflow.arrivals.sources import declared
+from extentflow.aws.sessions import own_session
 from extentflow_local.emr.service import EmrServerless
 from extentflow_local.event_source.delivery import Observe
 from extentflow_local.event_source.deployment import Deployment
@@ -166,7 +165,7 @@ class LocalEventPath:
         secret = self.settings.get(SECRET_ID)
         if secret is None:
             return
-        client = boto3.session.Session().client(
+        client = own_session().client(
             "secretsmanager",
             endpoint_url=self.stack.endpoint("aws"),
             region_name=REGION,

@@ -18,10 +18,10 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from extentflow.aws.sessions import own_session
 from extentflow.clock import Clock
 from extentflow_local.event_source.uploads import documents, notification, upload_of
 from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY
@@ -42,7 +42,7 @@ _ODD = (AttributeError, LookupError, TypeError, ValueError)
 
 def to_queue(endpoint: str, url: str) -> Send:
     """Return what sends to a queue of the SQS server at `endpoint`."""
-    client = boto3.session.Session().client(
+    client = own_session().client(
         "sqs",
         endpoint_url=endpoint,
         region_name=REGION,

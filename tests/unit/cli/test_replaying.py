@@ -1,7 +1,9 @@
 """`replay -c`: which jobs go on, what holds up nobody else, and that a broken one is repeated."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -50,6 +52,17 @@ class Line:
         for job in jobs:
             self.site.memory.end(job.id, JobState.CANCELLED, "connector c was stopped")
         return jobs
+
+    def before_opening(self, number: int, act: Callable[[], None]) -> None:
+        """Let something happen before the job that is opened as the `number`th, counted from 1."""
+        resume, opened = self.site.memory.resume, count(1)
+
+        def opening(job_id: str) -> Job:
+            if next(opened) == number:
+                act()
+            return resume(job_id)
+
+        self.patch.setattr(self.site.memory, "resume", opening)
 
     def lose(self, lost: str) -> None:
         """Take a topic from the cluster."""
@@ -102,18 +115,13 @@ def test_open_jobs_are_somebody_elses(line: Line) -> None:
 
 def test_what_a_broken_replay_opened_is_found_by_the_next_one(line: Line) -> None:
     line.cancelled(3)
-    resume, asked = line.site.memory.resume, list[str]()
 
-    def away(job_id: str) -> Job:
-        asked.append(job_id)
-        if len(asked) == 3:
-            raise LedgerUnavailable("the table is away")
-        return resume(job_id)
+    def away() -> None:
+        raise LedgerUnavailable("the table is away")
 
-    line.site.memory.resume = away  # type: ignore[method-assign]
+    line.before_opening(3, away)
+
     broken = line.replay()
-    line.site.memory.resume = resume  # type: ignore[method-assign]
-
     repeated = line.replay()
 
     assert broken.code == INCOMPLETE
@@ -124,18 +132,14 @@ def test_what_a_broken_replay_opened_is_found_by_the_next_one(line: Line) -> Non
 
 def test_a_pause_ends_the_opening_of_jobs_and_all_are_left_to_the_next_replay(line: Line) -> None:
     line.cancelled(4)
-    resume, asked = line.site.memory.resume, list[str]()
 
-    def paused(job_id: str) -> Job:
-        asked.append(job_id)
-        if len(asked) == 2:
-            line.site.memory.set_connector_state("c", ConnectorState.PAUSED)
-            line.site.clock.sleep(ASK_SECONDS)
-        return resume(job_id)
+    def pause() -> None:
+        line.site.memory.set_connector_state("c", ConnectorState.PAUSED)
+        line.site.clock.sleep(ASK_SECONDS)
 
-    line.site.memory.resume = paused  # type: ignore[method-assign]
+    line.before_opening(2, pause)
+
     said = line.replay()
-    line.site.memory.resume = resume  # type: ignore[method-assign]
     line.site.memory.set_connector_state("c", ConnectorState.RUNNING)
     repeated = line.replay()
 

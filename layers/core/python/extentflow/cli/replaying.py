@@ -87,7 +87,8 @@ def replay(
     if since is not None or dry_run:
         raise Misconfigured("--since and --dry-run go with --dlq")
     if connector is not None:
-        report, latest = _replay_all(
+        name = connector
+        report = _replay_all(
             site, connector, engine, accept_duplicates=accept_duplicates, cores=cores, master=master
         )
     else:
@@ -95,14 +96,14 @@ def replay(
         if found.state is JobState.DONE and extent is None:
             _show_done(site, found, engine, as_json=as_json)
             return
-        preflight.require_running(site.ledger, found.connector)
+        name = found.connector
+        preflight.require_running(site.ledger, name)
         chosen = _engine_for(site, found, engine, cores=cores, master=master)
         with driving(site, engine, chosen) as run:
             report = run.replay(found, ordinal=extent, accept_duplicates=accept_duplicates)
-        stored = site.ledger.connector(found.connector)
-        latest = stored.revision if stored else 0
-    if latest:
-        note_older(report, latest)
+    latest = site.ledger.connector(name)
+    if latest is not None:
+        note_older(report, latest.revision)
     show(report, as_json=as_json)
 
 
@@ -125,9 +126,9 @@ def _replay_all(
     accept_duplicates: bool,
     cores: int | None,
     master: str | None,
-) -> tuple[RunReport, int]:
-    """Replay all jobs of a connector; return what came of it, and the connector's revision."""
-    _, latest = site.connector(connector)
+) -> RunReport:
+    """Replay all jobs of a connector."""
+    site.connector(connector)
     preflight.require_running(site.ledger, connector)
     site.require_app()
     found, refused = _fit(site, _all_of(site, connector))
@@ -135,20 +136,18 @@ def _replay_all(
         raise Misconfigured(refused)
     if not found:
         output.note(f"connector {connector} has no job to replay")
-        return RunReport(engine), latest
+        return RunReport(engine)
+    bounds = [site.config(connector, job.revision).max_tasks for job in found]
     chosen = open_engine(
         site,
         engine,
         cores=cores,
         master=master,
-        max_tasks=min((most for _, most in found if most), default=None),
+        max_tasks=min((most for most in bounds if most), default=None),
         say=output.note,
     )
     with driving(site, engine, chosen) as run:
-        report = run.replay_all(
-            [job for job, _ in found], refused=refused, accept_duplicates=accept_duplicates
-        )
-    return report, latest
+        return run.replay_all(found, refused=refused, accept_duplicates=accept_duplicates)
 
 
 def _all_of(site: Site, connector: str) -> list[Job]:
@@ -174,12 +173,12 @@ def _is_left(job: Job) -> bool:
     return job.state in REPLAYED and (not job.state.open or job.reopened > 0)
 
 
-def _fit(site: Site, jobs: Sequence[Job]) -> tuple[list[tuple[Job, int | None]], list[str]]:
-    """Return jobs that can be delivered from here, with their `tasks.max`, and why others cannot.
+def _fit(site: Site, jobs: Sequence[Job]) -> tuple[list[Job], list[str]]:
+    """Return the jobs that can be delivered from here, and why the others cannot.
 
     They may pin different revisions, and clusters.
     """
-    found: list[tuple[Job, int | None]] = []
+    found: list[Job] = []
     refused: list[str] = []
     for revision in dict.fromkeys(job.revision for job in jobs):
         alike = [job for job in jobs if job.revision == revision]
@@ -197,7 +196,7 @@ def _fit(site: Site, jobs: Sequence[Job]) -> tuple[list[tuple[Job, int | None]],
             except Conflict as exc:
                 refused.append(str(exc))
             else:
-                found.append((job, config.max_tasks))
+                found.append(job)
     return found, refused
 
 
