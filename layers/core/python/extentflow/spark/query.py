@@ -42,7 +42,7 @@ NOWHERE = "noop"
 # spark-submit sets it.
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
 # Of the five seconds that a stop may take; ending the query and freeing slots needs the rest.
-HAND_BACK_SECONDS = 2.5
+HAND_BACK_SECONDS = 3.5
 POLL_SECONDS = 0.1
 WATCH_SECONDS = 0.5
 JAVA_CLASS = re.compile(r"^:?\s*(?:[a-z]\w*\.)+[\w$]+(?:Exception|Error): ")
