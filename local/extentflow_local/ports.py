@@ -1,11 +1,19 @@
 """Ports on the loopback interface: which are free.
 
 Owns: probing and picking. Refuses to know: who will listen there.
+
+A server listens seconds after its port was picked. Until then nobody else may pick that one, so a
+process locks the byte of that number in a file that all of a user's processes share.
 """
 
+import fcntl
+import os
 import random
 import socket
+import tempfile
 from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
 
 from extentflow_local.errors import PortTaken
 
@@ -14,6 +22,8 @@ HOST = "127.0.0.1"
 # Below Linux's and macOS's ephemeral ranges, whose ports come and go with every connection.
 _PICK_FROM = range(22_000, 32_000)
 _ATTEMPTS = 200
+# Locks are a process's: they do not keep it from picking a port twice.
+_picked: set[int] = set()
 
 
 def is_free(port: int, host: str = HOST) -> bool:
@@ -35,14 +45,16 @@ def accepts(port: int, host: str = HOST) -> bool:
 
 
 def free_run(length: int, dice: random.Random) -> int:
-    """Pick the first of `length` free ports in a row.
+    """Pick the first of `length` free ports in a row, which no other process picks meanwhile.
+
+    They stay this process's until it ends, whether anything listens there or not.
 
     Raises:
         PortTaken: no such row was found.
     """
     for _ in range(_ATTEMPTS):
         first = dice.choice(_PICK_FROM)
-        if all(is_free(port) for port in range(first, first + length)):
+        if all(is_free(port) and _reserved(port) for port in range(first, first + length)):
             return first
     raise PortTaken(
         f"found no {length} free ports in a row between {_PICK_FROM.start} and {_PICK_FROM.stop}:"
@@ -53,3 +65,22 @@ def free_run(length: int, dice: random.Random) -> int:
 def taken(ports: Iterable[int]) -> list[int]:
     """Those of the ports where something already listens."""
     return [port for port in ports if not is_free(port)]
+
+
+def _reserved(port: int) -> bool:
+    """Whether the port is this process's from now on, and was nobody's."""
+    if port in _picked:
+        return False
+    try:
+        fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except (BlockingIOError, PermissionError):  # which of the two is the system's choice
+        return False
+    _picked.add(port)
+    return True
+
+
+@cache
+def _reservations() -> int:
+    """Open the file once: to close any of its descriptors would give all locks up."""
+    file = Path(tempfile.gettempdir()) / f"extentflow-ports-{os.getuid()}"
+    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -190,7 +190,9 @@ def test_once_ends_although_objects_keep_arriving(
             number += 1
 
     arriving = threading.Thread(target=keep_arriving, daemon=True)
-    with Running(spark, queued, tmp_path, every_seconds=None, options={"work": work}) as running:
+    # A queue that never runs empty ends no trigger; a minute each, by default.
+    options = {"work": work, "max.seconds.per.trigger": "5"}
+    with Running(spark, queued, tmp_path, every_seconds=None, options=options) as running:
         arriving.start()
         try:
             running.join()

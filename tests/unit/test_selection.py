@@ -53,6 +53,7 @@ def keys(filled: MemoryStore, address: str, prefix: str = "") -> list[str]:
         ("s3://bucket/a", "a/b/", "a/b/"),
         ("s3://bucket/a/", "a/log-", "a/log-"),
         ("s3://bucket/a/log-2", "a/log-", "a/log-2"),
+        ("s3a://bucket/a/b.csv", "a/", "a/b.csv"),
     ],
 )
 def test_an_address_names_a_key_of_the_territory(address: str, prefix: str, key: str) -> None:
@@ -61,7 +62,16 @@ def test_an_address_names_a_key_of_the_territory(address: str, prefix: str, key:
 
 @pytest.mark.parametrize(
     "address",
-    ["s3://other/a", "s3://bucket2/a", "bucket/a", "/a", "https://bucket/a", "", "s3:/bucket/a"],
+    [
+        "s3://other/a",
+        "s3://bucket2/a",
+        "bucket/a",
+        "/a",
+        "https://bucket/a",
+        "",
+        "s3:/bucket/a",
+        "s3a://other/a",
+    ],
 )
 def test_an_address_elsewhere_is_refused_with_the_place_to_look(address: str) -> None:
     with pytest.raises(Misconfigured, match=r"bucket bucket.* orders .*s3://bucket/in/"):

@@ -50,7 +50,7 @@ def test_what_is_asked_decides_then_the_connector_then_the_size(
 
 
 def test_every_backfill_is_one_of_its_own() -> None:
-    first, second = (events._backfill("orders", ["s3://shop/in/"]) for _ in range(2))
+    first, second = (events._backfill(ORDERS, ["s3://shop/in/"]) for _ in range(2))
 
     assert first.id != second.id
     assert first.addresses == ("s3://shop/in/",)
@@ -58,7 +58,31 @@ def test_every_backfill_is_one_of_its_own() -> None:
 
 def test_more_addresses_than_one_run_takes_are_refused_with_the_way_out() -> None:
     with pytest.raises(Misconfigured, match=f"{MOST_ADDRESSES + 1} addresses.*a prefix or a glob"):
-        events._backfill("orders", ["s3://shop/in/"] * (MOST_ADDRESSES + 1))
+        events._backfill(ORDERS, ["s3://shop/in/"] * (MOST_ADDRESSES + 1))
+
+
+def test_a_connector_whose_secrets_are_in_variables_goes_to_no_run_elsewhere() -> None:
+    config = replace(ORDERS, engine="spark", secret_access_key="${env:GRID_SECRET}")
+
+    assert not events._by_one_run(site("app"), config, objects(6, 5), "auto")
+    with pytest.raises(
+        Misconfigured,
+        match=r"orders: aws.secret.access.key=\$\{env:GRID_SECRET\}: a run of .* --engine lambda",
+    ):
+        events._backfill(config, ["s3://shop/in/"])
+
+
+@pytest.mark.parametrize("address", ["s3://shop/in/a.csv", "s3a://shop/in/a.csv"])
+def test_an_object_is_named_by_bucket_and_key(address: str) -> None:
+    assert events._bucket_and_key(address) == ("shop", "in/a.csv")
+
+
+@pytest.mark.parametrize(
+    "address", ["shop/in/a.csv", "file://shop/a", "s3://shop", "s3://shop/in/"]
+)
+def test_what_names_no_object_is_refused(address: str) -> None:
+    with pytest.raises(Misconfigured, match="is no object's address; write s3://bucket/key"):
+        events._bucket_and_key(address)
 
 
 @pytest.mark.parametrize(

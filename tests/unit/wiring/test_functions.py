@@ -7,10 +7,11 @@ import pytest
 from tests.support.world import Ticker
 
 from extentflow.arrivals import Arrival, Dialect
+from extentflow.arrivals.backfill import Backfill
 from extentflow.connectors import ConnectorConfig
-from extentflow.errors import Misconfigured, ObjectGone
+from extentflow.errors import Misconfigured, NotOffered, ObjectGone
 from extentflow.ledger import ConnectorState
-from extentflow.model import ObjectVersion
+from extentflow.model import Job, ObjectVersion, Plan
 from extentflow.queues.sqs import SqsQueue
 from extentflow.reception import Unparsed
 from extentflow.settings import WorkerSettings
@@ -23,6 +24,7 @@ from extentflow.wiring.functions import (
     SiteSurroundings,
     open_queue_worker,
     open_reception,
+    open_routing,
     queue,
 )
 
@@ -258,3 +260,61 @@ def test_whoever_plans_makes_sure_of_the_topic_of_progress_once(tmp_path: Path) 
         surroundings.intake(config, revision, version, 1)
 
     assert made.__dict__["broker"].ensured == 1
+
+
+# -- Spark ----------------------------------------------------------------------------------------
+
+
+SPARK = replace(
+    SETTINGS,
+    spark_application_id="00app",
+    spark_job_role_arn="arn:aws:iam::123456789012:role/run",
+    spark_entry_point="s3://assets/job.py",
+    spark_archive="s3://assets/python.tgz",
+    spark_threshold_bytes=5,
+)
+
+
+@pytest.mark.parametrize(
+    ("engine", "secret", "size", "goes", "told"),
+    [
+        ("spark", None, 1, "spark", False),
+        ("auto", None, 9, "auto", False),
+        ("spark", "${secretsmanager:grid:secret}", 1, "spark", False),
+        ("spark", "${env:SECRET}", 1, "lambda", True),
+        ("auto", "${env:SECRET}", 9, "lambda", True),
+        ("auto", "${env:SECRET}", 5, "lambda", False),
+        ("lambda", "${env:SECRET}", 9, "lambda", False),
+    ],
+)
+def test_jobs_whose_secrets_are_in_variables_go_to_functions(
+    engine: str,
+    secret: str | None,
+    size: int,
+    goes: str,
+    *,
+    told: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = site(SPARK)
+    job = registered(made, engine, secret, size)
+
+    assert open_routing(made).engine(job) == goes
+    assert ("goes to the queue instead of Spark: connector orders" in caplog.text) is told
+
+
+def test_a_backfill_whose_secrets_are_in_variables_is_kept_with_the_way_out() -> None:
+    made = site(SPARK)
+    registered(made, "auto", "${env:SECRET}", 1)
+
+    with pytest.raises(NotOffered, match=r"backfill b1: connector orders: .*--engine lambda"):
+        open_reception(made).backfill(Backfill("b1", "orders"))
+
+
+def registered(made: Site, engine: str, secret: str | None, size: int) -> Job:
+    """A job of connector `orders`, which keeps its secret there."""
+    keys = {"aws.access.key.id": "id", "aws.secret.access.key": secret} if secret else {}
+    usual = {"name": "orders", "topic": "t", "s3.bucket.name": "shop", "engine": engine}
+    revision = made.ledger.put_connector("orders", {**usual, **keys}).revision
+    version = ObjectVersion("shop", "a.txt", None, "etag", size)
+    return Job("j", "orders", revision, version, "text", "cluster", Plan(size))

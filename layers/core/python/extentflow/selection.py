@@ -7,6 +7,8 @@ Owns: reading addresses, matching keys. Refuses to know: what is done with the o
     s3://bucket/a/*.csv      a glob; `*` also crosses slashes
     file:///data/a.csv       with endpoint.type=localfile
 
+s3a://, as Hadoop calls it, means the same as s3://.
+
 What exists under exactly that name wins: a key or a prefix may hold `*`, `?` or `[`.
 
 Below a prefix, and where a glob does not spell them out, names that begin with `_` or `.` are left
@@ -25,6 +27,7 @@ from extentflow.model import ObjectVersion
 from extentflow.storage import ObjectStore
 
 GLOB_CHARACTERS = "*?["
+_SCHEMES = ("s3://", "s3a://", "file://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class Territory:
         """
         if address != address.encode("utf-8", "replace").decode():
             raise Misconfigured(f"{address!a} is not UTF-8, which keys are; correct the address")
-        for scheme in ("s3://", "file://"):
+        for scheme in _SCHEMES:
             root = f"{scheme}{self.bucket}"
             if address == root or address.startswith(f"{root}/"):
                 return self._inside(address, address[len(root) + 1 :])

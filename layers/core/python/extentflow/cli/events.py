@@ -17,7 +17,7 @@ from extentflow.arrivals.backfill import MOST_ADDRESSES, Backfill
 from extentflow.arrivals.notifications import news_of
 from extentflow.cli import output
 from extentflow.cli.options import AsJson
-from extentflow.cli.runs import require_few, selected
+from extentflow.cli.runs import require_reachable, selected
 from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.config import AUTO, ENGINES, LAMBDA, SPARK
 from extentflow.errors import Misconfigured
@@ -28,6 +28,7 @@ from extentflow.preflight import rests
 from extentflow.queues import Queue
 from extentflow.wiring import Site
 from extentflow.wiring.functions import queue
+from extentflow.wiring.options import absent_elsewhere
 
 COUNTED = 1_000
 
@@ -86,7 +87,7 @@ def submit(
     versions = list(selected(site, config, revision, addresses))
     few = len(addresses or ()) <= MOST_ADDRESSES
     if versions and (few or engine == SPARK) and _by_one_run(site, config, versions, engine):
-        backfill = _backfill(connector, addresses or ())
+        backfill = _backfill(config, addresses or ())
         arrivals.send([json.dumps(backfill.to_message(), separators=(",", ":"))])
         _tell_backfill(backfill, len(versions), as_json=as_json)
     else:
@@ -112,13 +113,15 @@ def _by_one_run(
         return engine == SPARK
     if site.settings.spark_application_id is None or config.engine == LAMBDA or len(versions) == 1:
         return False
+    if absent_elsewhere(config):
+        return False
     total = sum(version.size for version in versions)
     return config.engine == SPARK or total > site.settings.spark_threshold_bytes
 
 
-def _backfill(connector: str, addresses: Sequence[str]) -> Backfill:
-    require_few(addresses)
-    return Backfill(uuid4().hex, connector, tuple(addresses))
+def _backfill(config: ConnectorConfig, addresses: Sequence[str]) -> Backfill:
+    require_reachable(config, addresses, otherwise=LAMBDA)
+    return Backfill(uuid4().hex, config.name, tuple(addresses))
 
 
 def _tell_backfill(backfill: Backfill, objects: int, *, as_json: bool) -> None:
@@ -154,8 +157,9 @@ def _body(bucket: str, key: str, version_id: str | None = None) -> str:
 
 
 def _bucket_and_key(address: str) -> tuple[str, str]:
-    bucket, _, key = address.removeprefix("s3://").partition("/")
-    if not address.startswith("s3://") or not bucket or not key or key.endswith("/"):
+    scheme, _, rest = address.partition("://")
+    bucket, _, key = rest.partition("/")
+    if scheme not in {"s3", "s3a"} or not bucket or not key or key.endswith("/"):
         raise Misconfigured(
             f"{address} is no object's address; write s3://bucket/key, or give --connector to "
             "submit all below a prefix"

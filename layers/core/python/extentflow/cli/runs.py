@@ -28,7 +28,7 @@ from extentflow.planner import Intake, Planner
 from extentflow.selection import Territory, select_all
 from extentflow.wiring import Site, open_engine
 from extentflow.wiring.announcing import open_announcements
-from extentflow.wiring.options import of_environments
+from extentflow.wiring.options import absent_elsewhere
 
 INCOMPLETE = 1
 STOPPED = 130
@@ -174,18 +174,17 @@ def _finished_first(planner: Planner, intakes: Iterator[Intake]) -> Iterator[Int
         yield intake
 
 
-def require_reachable(config: ConnectorConfig, addresses: Sequence[str] | None) -> None:
-    """Raise where a run elsewhere could not do what is asked for."""
+def require_reachable(
+    config: ConnectorConfig, addresses: Sequence[str] | None, *, otherwise: str = "spark"
+) -> None:
+    """Raise where a run elsewhere could not do what is asked for; engine `otherwise` could."""
     if config.endpoint_type == LOCAL_FILE:
         raise Misconfigured(
-            f"connector {config.name} reads files of this machine, and a run of --engine emr is on "
-            "another one; use --engine spark"
+            f"connector {config.name} reads files of this machine, and a run of EMR Serverless is "
+            "on another one; use `extentflow run`"
         )
-    if found := of_environments(config):
-        raise Misconfigured(
-            f"connector {config.name}: {', '.join(found)}: a run of --engine emr has none of these "
-            "variables; refer to a secret by ${secretsmanager:name:key}, or use --engine spark"
-        )
+    if absent := absent_elsewhere(config):
+        raise Misconfigured(f"{absent}, or use --engine {otherwise}")
     require_few(addresses or ())
 
 

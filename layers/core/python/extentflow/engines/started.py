@@ -229,7 +229,7 @@ def run_of(ledger: Ledger, job_id: str) -> str | None:
 
 def _literal(address: str) -> str:
     """Return how whatever an address means begins: `bucket/key`, up to a glob's first wildcard."""
-    return re.split(r"[*?\[]", address.removeprefix("s3://"), maxsplit=1)[0]
+    return re.split(r"[*?\[]", address.partition("://")[2], maxsplit=1)[0]
 
 
 def _of_run(run_id: str) -> str:

@@ -5,6 +5,7 @@ Owns: which queue is which, how a deadline bounds a worker. Refuses to know: eve
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -13,14 +14,16 @@ from functools import partial
 
 from extentflow.announcements import Announcements
 from extentflow.arrivals import Arrival
+from extentflow.arrivals.backfill import Backfill
 from extentflow.connectors import ConnectorConfig
+from extentflow.connectors.config import LAMBDA, SPARK
 from extentflow.connectors.sources import LOCAL_FILE
 from extentflow.engines.dispatch import Dispatch
 from extentflow.engines.queue import QueueWorker
 from extentflow.engines.routing import Routing
-from extentflow.errors import Misconfigured
+from extentflow.errors import Misconfigured, NotOffered
 from extentflow.ledger import ConnectorState, ConnectorVersion
-from extentflow.model import ObjectVersion
+from extentflow.model import Job, ObjectVersion
 from extentflow.planner import Intake
 from extentflow.queues import Queue
 from extentflow.queues.sqs import SqsQueue
@@ -33,9 +36,12 @@ from extentflow.wiring.announcing import (
     sweep_announcements,
     unless_late,
 )
+from extentflow.wiring.options import absent_elsewhere
 from extentflow.wiring.runs import open_started
 from extentflow.wiring.site import Site
 from extentflow.wiring.worker import work_of
+
+log = logging.getLogger(__name__)
 
 HIDDEN_LEASES = 2
 """How long a message is hidden from its last renewal on: until somebody may take its extent over.
@@ -98,8 +104,27 @@ def open_routing(site: Site) -> Routing:
         dispatch(site),
         open_started(site),
         site.settings.spark_threshold_bytes,
-        lambda job: site.config(job.connector, job.revision).engine,
+        partial(_engine_of, site),
     )
+
+
+def _engine_of(site: Site, job: Job) -> str:
+    """Return what a job's connector wants; functions, where a run would miss something."""
+    config = site.config(job.connector, job.revision)
+    absent = absent_elsewhere(config)
+    if absent is None or config.engine == LAMBDA:
+        return config.engine
+    if config.engine == SPARK or job.version.size > site.settings.spark_threshold_bytes:
+        log.warning("job %s goes to the queue instead of Spark: %s", job.id, absent)
+    return LAMBDA
+
+
+def _begin_backfill(site: Site, routing: Routing, wanted: Backfill) -> None:
+    """Do what `Routing.backfill` does. Raises NotOffered, too, where a run would miss something."""
+    config, _ = site.connector(wanted.connector)
+    if absent := absent_elsewhere(config):
+        raise NotOffered(f"backfill {wanted.id}: {absent}, or submit with --engine lambda")
+    routing.backfill(wanted)
 
 
 def open_reception(
@@ -115,7 +140,7 @@ def open_reception(
         arrivals=queue(site.settings, "arrivals_queue_url"),
         announce=unless_late(late, open_announcements(site).announce),
         late=late,
-        backfill=routing.backfill,
+        backfill=partial(_begin_backfill, site, routing),
     )
 
 

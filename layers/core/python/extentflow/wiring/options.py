@@ -51,10 +51,19 @@ class References:
         )
 
 
-def of_environments(config: ConnectorConfig) -> list[str]:
-    """Return what a connector refers to that only workers with such variables have."""
+def absent_elsewhere(config: ConnectorConfig) -> str | None:
+    """Return what a run of EMR Serverless would miss, and the way out; None: it has all it needs.
+
+    Values that environment variables of this machine hold are not there.
+    """
     producer = {f"producer.{name}": text for name, text in config.producer.items()}
-    return environments({**_credentials(config), **producer})
+    found = environments({**_credentials(config), **producer})
+    if not found:
+        return None
+    return (
+        f"connector {config.name}: {', '.join(found)}: a run of EMR Serverless has none of these "
+        "variables; refer to a secret by ${secretsmanager:name:key}"
+    )
 
 
 def _credentials(config: ConnectorConfig) -> dict[str, str]:
