@@ -66,12 +66,18 @@ def ledger_way(stack: Stack) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture(scope="module")
-def path(quick_ground: Ground, ledger_way: FaultProxy) -> Iterator[EventPath]:
+def opened(quick_ground: Ground, ledger_way: FaultProxy) -> Iterator[EventPath]:
     way = {"EXTENTFLOW_LEDGER_ENDPOINT": ledger_way.endpoint}
     with quick_ground.open(
         settings=IMPATIENT, environment=way, most_hidden_seconds=HIDDEN_SECONDS
     ) as path:
         yield path
+
+
+@pytest.fixture
+def path(opened: EventPath) -> EventPath:
+    opened.forget()
+    return opened
 
 
 # -- outages ------------------------------------------------------------------------------------
@@ -204,7 +210,7 @@ def test_a_replay_takes_the_dead_letters_of_a_job_or_of_a_time(path: EventPath) 
     feed = feed_without_topic(path)
     wanted = feed.upload("one.txt", joined(lines))
     other = feed.upload("other.txt", joined(others))
-    assert await_dead(feed, wanted, other) == 2
+    dead = await_dead(feed, wanted, other)
     feed.delivery.make_topic(LATE)
 
     none = replayed(feed, "--since", "0s")
@@ -213,11 +219,14 @@ def test_a_replay_takes_the_dead_letters_of_a_job_or_of_a_time(path: EventPath) 
     stays = feed.job(other)
     of_time = replayed(feed, "--since", "1h")
 
-    assert (none["moved"], none["left"]) == ([], 2)
-    assert ([one["job"] for one in of_job["moved"]], of_job["left"]) == ([wanted.job], 1)
+    assert dead >= 2  # of a planner that was seen as too slow an extent has two messages
+    assert (none["moved"], none["left"]) == ([], dead)
+    assert {one["job"] for one in of_job["moved"]} == {wanted.job}
+    assert of_job["left"] == dead - len(of_job["moved"])
     assert stays is not None
     assert stays.state is JobState.FAILED
-    assert [one["job"] for one in of_time["moved"]] == [other.job]
+    assert {one["job"] for one in of_time["moved"]} == {other.job}
+    assert len(of_time["moved"]) == of_job["left"]
     assert feed.ending([*lines, *others]) == Ending(20, jobs={"DONE": 2})
 
 
@@ -241,7 +250,7 @@ def test_a_corrected_object_is_a_new_job_and_the_replayed_old_one_is_superseded(
     whole = compress(joined(lines))
     feed = path.feed()
     broken = feed.upload("day.txt.gz", whole[: len(whole) // 2])
-    assert await_dead(feed, broken) == 1
+    assert await_dead(feed, broken) >= 1
 
     corrected = feed.upload("day.txt.gz", whole)
     feed.await_state(corrected, JobState.DONE)

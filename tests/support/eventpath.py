@@ -235,6 +235,15 @@ class EventPath:
         queues = map(self.deployment.dead_letter_queue_of, ("planner", "worker"))
         return sum(self.depth(queue).waiting for queue in queues)
 
+    def forget(self) -> None:
+        """Empty all queues: what one test leaves is nothing to the next."""
+        for function in ("planner", "worker"):
+            for queue in (
+                self.deployment.queue_of(function),
+                self.deployment.dead_letter_queue_of(function),
+            ):
+                self.sqs.purge_queue(QueueUrl=queue.url)
+
     def signal(self, function: str, number: signal.Signals) -> int:
         """Send a signal to the process of a function that is at work; return its id."""
         pid = self.source.pids(function)[0]
