@@ -3,7 +3,8 @@
 Owns: probing and picking. Refuses to know: who will listen there.
 
 A server listens seconds after its port was picked. Until then nobody else may pick that one, so a
-process locks the byte of that number in a file that all of a user's processes share.
+process locks the byte of that number in a file that all of a user's processes share, if they have
+the same directory for temporary files.
 """
 
 import fcntl
@@ -11,19 +12,21 @@ import os
 import random
 import socket
 import tempfile
+import threading
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from extentflow_local.errors import PortTaken
+from extentflow_local.errors import PortTaken, ServiceFailed
 
 HOST = "127.0.0.1"
 
 # Below Linux's and macOS's ephemeral ranges, whose ports come and go with every connection.
 _PICK_FROM = range(22_000, 32_000)
 _ATTEMPTS = 200
-# Locks are a process's: they do not keep it from picking a port twice.
+# Locks are a process's: they do not keep it, or two of its threads, from picking a port twice.
 _picked: set[int] = set()
+_picking = threading.Lock()
 
 
 def is_free(port: int, host: str = HOST) -> bool:
@@ -51,10 +54,12 @@ def free_run(length: int, dice: random.Random) -> int:
 
     Raises:
         PortTaken: no such row was found.
+        ServiceFailed: nobody can say what others picked.
     """
     for _ in range(_ATTEMPTS):
         first = dice.choice(_PICK_FROM)
-        if all(is_free(port) and _reserved(port) for port in range(first, first + length)):
+        row = range(first, first + length)
+        if all(map(is_free, row)) and _reserved(row):
             return first
     raise PortTaken(
         f"found no {length} free ports in a row between {_PICK_FROM.start} and {_PICK_FROM.stop}:"
@@ -67,20 +72,28 @@ def taken(ports: Iterable[int]) -> list[int]:
     return [port for port in ports if not is_free(port)]
 
 
-def _reserved(port: int) -> bool:
-    """Whether the port is this process's from now on, and was nobody's."""
-    if port in _picked:
-        return False
-    try:
-        fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-    except (BlockingIOError, PermissionError):  # which of the two is the system's choice
-        return False
-    _picked.add(port)
-    return True
+def _reserved(row: range) -> bool:
+    """Whether the ports are this process's from now on, and were nobody's."""
+    file = _reservations()
+    with _picking:
+        if not _picked.isdisjoint(row):
+            return False
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, len(row), row.start)
+        except (BlockingIOError, PermissionError):  # which of the two is the system's choice
+            return False
+        _picked.update(row)
+        return True
 
 
 @cache
 def _reservations() -> int:
     """Open the file once: to close any of its descriptors would give all locks up."""
     file = Path(tempfile.gettempdir()) / f"extentflow-ports-{os.getuid()}"
-    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        return os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        raise ServiceFailed(
+            f"{file}, where processes say which ports they picked, cannot be opened: "
+            f"{exc.strerror}; remove it, or set TMPDIR to a directory of your own"
+        ) from exc

@@ -516,6 +516,25 @@ def test_an_object_that_was_refused_is_delivered_once_its_connector_reads_it() -
     assert (later.ok, later.records_this_run) == (True, 0)
 
 
+def test_an_open_job_whose_revision_cannot_be_used_here_holds_up_no_other() -> None:
+    world = World()
+    run = replace(
+        driver(world, Here(until_final(world.worker()))),
+        unusable=lambda job: "no such variable" if job.revision == 1 else "",
+    )
+    old, new = world.put(b"abcd", "old"), world.put(b"efgh", "new")
+    begun = world.planner.register(world.intake(old))
+    latest = [replace(world.intake(version), revision=2) for version in (old, new)]
+
+    came_to = run.ingest(iter(latest))
+
+    assert [(job.uri, job.state) for job in came_to.jobs] == [(new.uri, JobState.DONE)]
+    (error,) = came_to.errors
+    assert f"{old.uri}: job {begun.id} is left: no such variable" in error
+    assert not came_to.ok
+    assert replace(run, unusable=lambda _job: "").ingest(iter(latest)).ok
+
+
 def test_a_superseded_object_that_nobody_reads_any_more_fails() -> None:
     world = World()
     version = world.put(b"abcd")

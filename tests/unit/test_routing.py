@@ -283,6 +283,20 @@ def test_a_backfill_whose_run_failed_gets_one_more_and_then_no_other() -> None:
     assert route.hold(job) is Hold.NOBODY
 
 
+def test_a_backfill_that_no_run_can_deliver_any_more_gets_no_other_run() -> None:
+    queued, runs = Queued(), MemoryRuns()
+    route = routing(queued, runs)
+    route.backfill(WANTED)
+    registered(queued, key="in/a")
+    changed = replace(route, absent=lambda connector: f"connector {connector}: secret=${{env:X}}")
+
+    changed.ended("0" * 16, RunState.FAILED)
+
+    assert len(runs.started) == 1
+    with pytest.raises(NotOffered, match=r"connector c: .* or submit with --engine lambda"):
+        changed.backfill(replace(WANTED, id="b2"))
+
+
 def test_a_backfill_whose_driver_died_before_it_made_a_job_gets_one_more() -> None:
     queued, runs = Queued(), MemoryRuns()
     older = registered(queued, key="in/older")

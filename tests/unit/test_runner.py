@@ -22,7 +22,7 @@ from extentflow.formats import Chunk
 from extentflow.ledger import Claim
 from extentflow.model import Extent, ExtentState, JobState, Outcome
 from extentflow.overlap import overlapped
-from extentflow.runner import Limits, fail_extent, run_extent
+from extentflow.runner import Chunks, ChunksOrNothing, Limits, fail_extent, run_extent
 from extentflow.slots import Slots
 from extentflow.storage import RangeSource
 from extentflow.testing.ledger import MemoryLedger
@@ -368,6 +368,57 @@ def test_stopping_commits_hands_back_and_the_next_worker_goes_on_from_there() ->
     assert (stopped.outcome, stopped.position) == (Outcome.HANDED_BACK, 2)
     assert resumed.records == 6
     assert world.delivered() == expected(b"abcdefgh")
+
+
+def nothing_yet(chunks: Chunks) -> ChunksOrNothing:
+    """Say before every chunk, and before the end, that it is not there yet."""
+    for chunk in chunks:
+        yield None
+        yield chunk
+    yield None
+
+
+def test_a_chunk_that_is_not_there_yet_changes_nothing() -> None:
+    world = World(limits=Limits(transaction_bytes=4))
+    (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
+
+    receipt = run_extent(extent, replace(world.worker(), ahead=nothing_yet))
+
+    assert (receipt.outcome, receipt.records) == (Outcome.DONE, 8)
+    assert world.delivered() == expected(b"abcdefgh")
+
+
+def test_stopping_waits_for_no_chunk_that_is_not_there_yet() -> None:
+    world = World(limits=Limits(transaction_bytes=1_000))
+    (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
+    answers = iter([False, False, True])  # nothing, a chunk, nothing
+    worker = replace(world.worker(stopping=lambda: next(answers)), ahead=nothing_yet)
+
+    stopped = run_extent(extent, worker)
+    resumed = run_extent(extent, world.worker())
+
+    assert (stopped.outcome, stopped.position, stopped.records) == (Outcome.HANDED_BACK, 2, 2)
+    assert (resumed.outcome, resumed.records) == (Outcome.DONE, 6)
+    assert world.delivered() == expected(b"abcdefgh")
+
+
+def test_what_was_sent_is_committed_in_time_while_the_next_chunk_is_waited_for() -> None:
+    world = World(limits=Limits(transaction_bytes=1_000, first_bytes=1_000, transaction_seconds=5))
+    (extent,) = world.extents(world.job(b"abcd", extent_bytes=100))
+    seen: list[int] = []
+
+    def slow(chunks: Chunks) -> ChunksOrNothing:
+        yield next(chunks)
+        seen.append(len(world.delivered()))
+        world.ticker.now += 6
+        yield None
+        seen.append(len(world.delivered()))
+        yield from chunks
+
+    receipt = run_extent(extent, replace(world.worker(), ahead=slow))
+
+    assert (receipt.outcome, seen) == (Outcome.DONE, [0, 2])
+    assert world.delivered() == expected(b"abcd")
 
 
 def test_an_extent_begins_with_a_small_transaction_and_each_next_one_is_larger(

@@ -7,11 +7,12 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from extentflow_local import ports
-from extentflow_local.errors import PortTaken
+from extentflow_local.errors import PortTaken, ServiceFailed
 
 PICK = """
 import random
@@ -27,7 +28,8 @@ def _own_reservations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     monkeypatch.setattr(ports, "_picked", set())
     ports._reservations.cache_clear()
     yield
-    os.close(ports._reservations())
+    if ports._reservations.cache_info().currsize:
+        os.close(ports._reservations())
     ports._reservations.cache_clear()
 
 
@@ -56,3 +58,34 @@ def test_where_no_row_is_free_it_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
 
     with pytest.raises(PortTaken, match="no 3 free ports in a row"):
         ports.free_run(3, random.Random(1))
+
+
+def test_a_row_that_is_taken_in_part_keeps_none_of_its_ports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mine = ports.free_run(1, random.Random(1))
+    monkeypatch.setattr(ports, "_ATTEMPTS", 1)
+
+    with pytest.raises(PortTaken):
+        ports.free_run(2, AlwaysAt(mine - 1))
+
+    assert ports.free_run(1, AlwaysAt(mine - 1)) == mine - 1
+
+
+def test_a_file_that_cannot_be_opened_is_named_and_not_taken_for_a_port(tmp_path: Path) -> None:
+    (tmp_path / f"extentflow-ports-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(ServiceFailed, match=r"extentflow-ports-\d+, where .* cannot be opened"):
+        ports.free_run(1, random.Random(1))
+
+
+class AlwaysAt(random.Random):
+    """Dice that choose one port."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self._port = port
+
+    def choice(self, seq: Any) -> Any:  # noqa: ANN401 - any sequence's
+        assert self._port in seq
+        return self._port

@@ -161,3 +161,61 @@ def test_a_new_job_that_cannot_be_cut_is_told_and_an_older_one_is_old_news(
     (line,) = backlog.undone()
 
     assert line.endswith(f"job {newer.id} of {newer.version.uri} is FAILED: no footer")
+
+
+# -- what others end ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED])
+def test_a_noted_job_that_others_ended_undelivered_is_told(
+    site: MemorySite, state: JobState
+) -> None:
+    site.planner().plan(job := site.job())
+    site.ticker.now += 1
+    backlog = begun(site)
+    site.memory.end(job.id, state, "by somebody else")
+
+    assert not backlog.left(ended=0)
+    (line,) = backlog.undone()
+
+    assert line.endswith(f"job {job.id} of {job.version.uri} is {state}: by somebody else")
+
+
+def test_an_old_job_that_failed_before_anything_was_noted_is_told(site: MemorySite) -> None:
+    job = site.job()
+    site.ticker.now += 1
+    backlog = Backlog(site.memory, None, listing=None)
+    site.memory.end(job.id, JobState.FAILED, "no footer")
+    in_vain(backlog)
+
+    (line,) = backlog.undone()
+
+    assert line.endswith("is FAILED: no footer")
+
+
+def test_a_job_whose_object_was_replaced_is_nothing_that_is_left(site: MemorySite) -> None:
+    site.planner().plan(job := site.job())
+    backlog = begun(site)
+    site.memory.end(job.id, JobState.SUPERSEDED, "replaced")
+
+    assert not backlog.left(ended=0)
+    assert backlog.undone() == []
+
+
+@pytest.mark.parametrize("looks", range(1, QUEUE_LOOKS + 2))
+def test_a_list_that_lags_behind_lets_no_open_job_be_forgotten(
+    site: MemorySite, monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    site.planner().plan(job := site.job())
+    backlog = Backlog(site.memory, None, listing=None)
+    for _ in range(looks - 1):
+        backlog.left(ended=0)
+    with monkeypatch.context() as lagging:
+        lagging.setattr(site.memory, "jobs", lambda *_: iter(()))
+        backlog.left(ended=0)
+    for _ in range(QUEUE_LOOKS):
+        backlog.left(ended=0)
+
+    (line,) = backlog.undone()
+
+    assert line.startswith(f"connector {job.connector}: 1 job is not over")

@@ -7,8 +7,10 @@ from extentflow.engines.resting import ASK_SECONDS
 from extentflow.errors import Misconfigured
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
+from extentflow.spark.executor import ReportingWorker
 from extentflow.spark.options import ReadOptions
 from extentflow.spark.planning import Plan, _pending, plan
+from extentflow.spark.receipts import told
 from extentflow.testing.stores import Fault, FaultyStore
 
 
@@ -126,3 +128,24 @@ def test_a_connector_that_comes_to_rest_while_objects_are_registered_ends_that(
         query(site)
 
     assert [str(each) for each in site.states().values()] == [left] * (pause_at + 1)
+
+
+def test_an_open_job_whose_revision_cannot_be_used_here_is_a_row_with_the_reason(
+    site: MemorySite,
+) -> None:
+    site.put_connector(producer__sasl__password="${env:ABSENT}")
+    old = planned(site, "c/old.txt")
+    site.put_connector()
+    site.put("c/new.txt")
+
+    found = query(site)
+    unfit = ReportingWorker(site, "source/1").finish([old.id])
+
+    why = "revision 1 of connector c: sasl.password=${env:ABSENT}: the environment variable is not"
+    assert [extent.version.key for task in found.tasks for extent in task.extents] == ["c/new.txt"]
+    (row,) = found.rows
+    assert (row.job, row.state) == (old.id, "RUNNING")
+    assert row.reason is not None
+    assert row.reason.startswith(why)
+    assert [told(one) for one in unfit] == [f"s3://shop/c/old.txt: RUNNING: {row.reason}"]
+    assert old.id in found.jobs

@@ -1,12 +1,25 @@
-"""Why a query ended, in one line: out of what Spark reports with traces of two languages."""
+"""How a query is stopped; why one ended, in a line out of what Spark reports in two languages."""
 
 import re
+from collections.abc import Mapping
 from importlib.resources import files
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import pytest
+from tests.support.world import Ticker
 
 from extentflow.engines.spark import QUERY_LOGGERS
-from extentflow.spark.query import _cause
+from extentflow.errors import LedgerUnavailable
+from extentflow.spark import query
+from extentflow.spark.query import HAND_BACK_SECONDS, POLL_SECONDS, Service, Terms, _cause
+from extentflow.testing.ledger import MemoryLedger
+from extentflow.wiring.options import BRIEF_SECONDS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from extentflow.wiring import Site
 
 AT = "\n\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handle(PythonRunner.scala)"
 TRACE = 'Traceback (most recent call last):\n  File "worker.py", line 7, in main\n    process()\n'
@@ -51,3 +64,59 @@ def test_a_driver_of_ours_keeps_to_itself_what_any_driver_does() -> None:
     for name in QUERY_LOGGERS:
         (logger,) = re.findall(rf"^logger\.(\w+)\.name = {re.escape(name)}$", given, re.MULTILINE)
         assert f"logger.{logger}.level = off\n" in given
+
+
+# -- stopping -------------------------------------------------------------------------------------
+
+
+class Hung:
+    """A query whose tasks never end by themselves."""
+
+    status: ClassVar = {"isTriggerActive": True}
+    isActive = True  # noqa: N815 - Spark's
+    lastProgress = None  # noqa: N815 - Spark's
+    stopped = 0
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+
+class Asked(MemoryLedger):
+    """Counts who asks workers to stop; `away`: it does not answer, and that takes its time."""
+
+    def __init__(self, ticker: Ticker, *, away: bool) -> None:
+        super().__init__(clock=ticker.read)
+        self.asked = 0
+        self._ticker = ticker
+        self._silent = away
+
+    def remember(
+        self, name: str, facts: Mapping[str, str], *, keep_seconds: float | None = None
+    ) -> None:
+        self.asked += 1
+        if self._silent:
+            self._ticker.sleep(BRIEF_SECONDS)
+            raise LedgerUnavailable("no answer")
+        super().remember(name, facts, keep_seconds=keep_seconds)
+
+
+@pytest.mark.parametrize(("away", "seconds"), [(False, HAND_BACK_SECONDS), (True, BRIEF_SECONDS)])
+def test_a_stop_asks_once_and_waits_only_for_workers_that_can_have_heard(
+    monkeypatch: pytest.MonkeyPatch, *, away: bool, seconds: float
+) -> None:
+    ticker, hung, evicted = Ticker(), Hung(), list[str]()
+    ledger = Asked(ticker, away=away)
+    site = SimpleNamespace(brief_ledger=ledger, evict=evicted.append)
+    clock = SimpleNamespace(monotonic=ticker.read, sleep=ticker.sleep)
+    monkeypatch.setattr(query, "register", lambda _spark: None)
+    monkeypatch.setattr(query, "time", clock)
+    monkeypatch.setattr(Service, "_start", lambda _self: hung)
+    service = Service(cast("SparkSession", None), cast("Site", site), Terms("r", "c", 1.0))
+    began = ticker.now
+
+    service.stop()
+    undone = service.run(lambda _trigger: None)
+
+    assert undone == []
+    assert (ledger.asked, hung.stopped, evicted) == (1, 1, ["r/"])
+    assert ticker.now - began == pytest.approx(seconds, abs=2 * POLL_SECONDS)

@@ -131,7 +131,8 @@ def _counted(first: str, *others: str) -> str:
 class Run:
     """A driver with its engine. `stopped` says whether a person stopped the run.
 
-    `announce` is given every job of a run that came to its end.
+    `announce` is given every job of a run that came to its end. `unusable` says why a job cannot
+    be delivered from here under the revision that it pins, "" where it can.
     """
 
     name: str
@@ -141,24 +142,35 @@ class Run:
     watch: Watch
     stopped: Callable[[], bool] = lambda: False
     announce: Callable[[Sequence[Job]], object] = lambda _jobs: None
+    unusable: Callable[[Job], str] = lambda _job: ""
 
     def ingest(self, intakes: Iterator[Intake], *, again: bool = False) -> RunReport:
         """Register a job per intake and run them all; jobs that are final are only reported.
 
-        An object that nobody can cut is a FAILED job of the report. Once the connector rests, or
-        the run is stopped, nothing more is registered.
+        An object that nobody can cut is a FAILED job of the report; one whose open job pins a
+        revision that cannot be used here is an error, and in nobody's way. Once the connector
+        rests, or the run is stopped, nothing more is registered.
         """
         jobs: list[Job] = []
+        left: list[str] = []
         wanted = Wanted(self.ledger, self.planner.clock.monotonic)
         for intake in intakes:
             if self.stopped():
-                return self._drive(jobs, left_out=True)
+                return self._drive(jobs, left_out=True, errors=left)
             if why := wanted.rests(intake.connector):
                 log.warning("nothing more is registered: %s", why)
-                errors = [f"{why}; not every object has a job"]
+                errors = [*left, f"{why}; not every object has a job"]
                 return self._drive(jobs, left_out=True, errors=errors)
-            jobs.append(self.planner.admit(intake, again=again))
-        return self._drive(jobs)
+            job = self.planner.admit(intake, again=again)
+            older = job.state.open and job.revision != intake.revision
+            if older and (why := self.unusable(job)):
+                left.append(
+                    f"{job.version.uri}: job {job.id} is left: {why}; `run --again` begins a full "
+                    "delivery under the latest revision (what is delivered already comes twice)"
+                )
+            else:
+                jobs.append(job)
+        return self._drive(jobs, left_out=bool(left), errors=left)
 
     def replay(
         self, job: Job, *, ordinal: int | None = None, accept_duplicates: bool = False

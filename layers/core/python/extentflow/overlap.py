@@ -19,6 +19,8 @@ from extentflow.transfer import Transfer
 
 T = TypeVar("T")
 
+# How long whoever waits for an item does nothing else.
+IDLE_SECONDS = 0.25
 LINGER_SECONDS = 2.0
 
 
@@ -27,15 +29,19 @@ def overlapped(
     size_bytes: Callable[[T], int],
     budget_bytes: int,
     *,
+    idle_seconds: float = IDLE_SECONDS,
     linger_seconds: float = LINGER_SECONDS,
-) -> Generator[T, None, None]:
+) -> Generator[T | None, None, None]:
     """Yield what `items` yields, in its order; raise what it raises, where it would have.
 
+    Yield None whenever nothing was made for `idle_seconds`: whoever takes items may have something
+    else to do, or no time left to wait.
+
     The thread begins with the first `next()`. Closing this iterator closes `items`, which is waited
-    for at most `linger_seconds`: what hangs longer ends alone, on a thread that keeps no process
-    alive.
+    for at most `linger_seconds`, after a None `idle_seconds`: what hangs longer ends alone, on a
+    thread that keeps no process alive.
     """
-    ahead = _Ahead(items, size_bytes, budget_bytes)
+    ahead = _Ahead(items, size_bytes, budget_bytes, idle_seconds)
     try:
         yield from ahead
     finally:
@@ -46,31 +52,47 @@ class _Ahead(Generic[T]):
     """What was made and not taken yet; `_end` is how the making ended."""
 
     def __init__(
-        self, items: Generator[T, None, None], size_bytes: Callable[[T], int], budget_bytes: int
+        self,
+        items: Generator[T, None, None],
+        size_bytes: Callable[[T], int],
+        budget_bytes: int,
+        idle_seconds: float,
     ) -> None:
         self._items = items
+        self._idle_seconds = idle_seconds
         self._size_bytes = size_bytes
         self._budget_bytes = budget_bytes
         self._changed = threading.Condition()
         self._made: deque[T] = deque()
         self._made_bytes = 0
         self._stopped = False
+        self._in_vain = False
         self._end: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="extentflow-ahead", daemon=True)
 
-    def __iter__(self) -> Iterator[T]:
+    def __iter__(self) -> Iterator[T | None]:
         self._thread.start()
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._made or self._end.done())
-                if not self._made:
-                    break
-                taken = [self._made.popleft()]
+        while not self._over():
+            taken = self._taken()
+            self._in_vain = not taken
+            # Popped, so that only the consumer holds the item while it works on it.
+            yield taken.pop() if taken else None
+        self._end.result()
+
+    def _over(self) -> bool:
+        """Wait for an item, for the end, or long enough; return whether it is the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._made or self._end.done(), self._idle_seconds)
+            return not self._made and self._end.done()
+
+    def _taken(self) -> list[T]:
+        """Return the next item, if there is one."""
+        with self._changed:
+            taken = [self._made.popleft()] if self._made else []
+            if taken:
                 self._made_bytes -= self._size_bytes(taken[0])
                 self._changed.notify()
-            # Popped, so that only the consumer holds the item while it works on it.
-            yield taken.pop()
-        self._end.result()
+            return taken
 
     def stop(self, linger_seconds: float) -> None:
         with self._changed:
@@ -80,7 +102,7 @@ class _Ahead(Generic[T]):
         if self._thread.ident is None:  # nobody ever asked for an item
             self._items.close()
         else:
-            self._thread.join(linger_seconds)
+            self._thread.join(self._idle_seconds if self._in_vain else linger_seconds)
 
     def _run(self) -> None:
         with Transfer(self._end):

@@ -53,6 +53,8 @@ MAX_BACK_OFF_SECONDS = 5.0
 TRANSACTION_GROWTH = 64
 
 Chunks = Generator[Prepared, None, None]
+# None: the next one is not there yet.
+ChunksOrNothing = Generator[Prepared | None, None, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,8 @@ class Work:
     `fetched_bytes` counts what this process has read from the store so far. `stopping` is asked
     between chunks: True commits and hands the extent back (a deadline, a signal).
     `open` builds the pipeline late, so that its faults count as the extent's. `ahead` may prepare
-    chunks before they are asked for.
+    chunks before they are asked for, and yield None while it waits for one: a store that is slow
+    keeps nobody from committing or stopping.
     """
 
     open: Callable[[Extent], Pipeline]
@@ -96,7 +99,7 @@ class Work:
     limits: Limits
     clock: Clock
     random: Random
-    ahead: Callable[[Chunks], Chunks] = lambda chunks: chunks
+    ahead: Callable[[Chunks], ChunksOrNothing] = lambda chunks: chunks
     fetched_bytes: Callable[[], int] = lambda: 0
     stopping: Callable[[], bool] = lambda: False
 
@@ -278,12 +281,12 @@ def _deliver(claim: Claim, work: Work, totals: _Totals, tally: _Tally) -> Receip
     chunks = work.ahead(work.open(extent).prepare(extent, totals.position))
     with closing(chunks):
         for prepared in chunks:
-            if prepared.bad and dead_letters.topic is None:
-                _commit(claim, work, totals, tally)
-                raise CorruptRecord(describe(extent, prepared.bad[0], dead_letters.place))
-            _send(claim, prepared, work, totals, dead_letters)
-            elapsed = work.clock.monotonic() - totals.since
-            if totals.sent_bytes >= most_bytes or elapsed >= work.limits.transaction_seconds:
+            if prepared is not None:
+                if prepared.bad and dead_letters.topic is None:
+                    _commit(claim, work, totals, tally)
+                    raise CorruptRecord(describe(extent, prepared.bad[0], dead_letters.place))
+                _send(claim, prepared, work, totals, dead_letters)
+            if _is_due(work, totals, most_bytes):
                 _commit(claim, work, totals, tally)
                 most_bytes = min(most_bytes * TRANSACTION_GROWTH, work.limits.transaction_bytes)
             if work.stopping():
@@ -292,6 +295,14 @@ def _deliver(claim: Claim, work: Work, totals: _Totals, tally: _Tally) -> Receip
     work.slots.complete(claim, **done)
     _count(tally, totals)
     return replace(_receipt(extent, work, tally, Outcome.DONE), position=done["position"])
+
+
+def _is_due(work: Work, totals: _Totals, most_bytes: int) -> bool:
+    """Whether the open transaction has been large, or open, for long enough."""
+    if totals.sent_position is None:
+        return False
+    elapsed = work.clock.monotonic() - totals.since
+    return totals.sent_bytes >= most_bytes or elapsed >= work.limits.transaction_seconds
 
 
 def _send(
@@ -349,7 +360,9 @@ def _count(tally: _Tally, totals: _Totals) -> None:
 def _hand_back(claim: Claim, work: Work, totals: _Totals, tally: _Tally) -> Receipt:
     _commit(claim, work, totals, tally)
     work.slots.hand_back(claim, **totals.committed(), keep_attempt=tally.moves == 0)
-    receipt = _receipt(claim.extent, work, tally, Outcome.HANDED_BACK, why="stopped between chunks")
+    receipt = _receipt(
+        claim.extent, work, tally, Outcome.HANDED_BACK, why="stopped before the next chunk"
+    )
     return replace(receipt, position=totals.position)
 
 

@@ -235,6 +235,7 @@ def driving(site: Site, name: str, engine: Engine) -> Iterator[Run]:
             progress,
             stopped,
             announcements.announce,
+            site.unusable,
         )
 
 

@@ -41,17 +41,23 @@ def _auto(_job: Job) -> str:
     return AUTO
 
 
+def _nothing(_connector: str) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Routing:
     """Sends jobs on their way. `started` None: there is no Spark, everything goes to the queue.
 
-    `engine` returns what a job's connector wants (`connectors.config.ENGINES`).
+    `engine` returns what a job's connector wants (`connectors.config.ENGINES`), `absent` what a run
+    would miss of a connector's, None: nothing.
     """
 
     dispatch: Dispatch
     started: StartedRuns | None = None
     threshold_bytes: int = 0
     engine: Callable[[Job], str] = _auto
+    absent: Callable[[str], str | None] = _nothing
 
     def start(self, job: Job, *, late: Callable[[], bool] = lambda: False) -> Job:
         """Do what `Dispatch.start` does, or give the job to a run. Raises as that does."""
@@ -73,7 +79,7 @@ class Routing:
         """Start a run for everything that is meant; harmless when repeated.
 
         Raises:
-            NotOffered: there is no Spark.
+            NotOffered: there is no Spark, or no run could have what the connector refers to.
             RunsUnavailable, Misconfigured: ask again.
         """
         if self.started is None:
@@ -81,6 +87,8 @@ class Routing:
                 f"backfill {wanted.id} of connector {wanted.connector} wants Spark, and this stage "
                 "has none; set `spark` in the stage, or submit with --engine lambda"
             )
+        if absent := self.absent(wanted.connector):
+            raise NotOffered(f"backfill {wanted.id}: {absent}, or submit with --engine lambda")
         run_id = self.started.begin_shared(wanted.id, wanted.connector, wanted.addresses)
         log.info("backfill %s of %s is run %s", wanted.id, wanted.connector, run_id)
 
@@ -135,6 +143,9 @@ class Routing:
         """Start a backfill's next run, where the one that failed left anything that it can do."""
         following = found.number + 1
         if following >= MOST_RUNS or not self._left(found):
+            return
+        if absent := self.absent(found.connector):
+            log.warning("backfill %s gets no further run: %s", found.subject, absent)
             return
         run_id = started.begin_shared(
             found.subject, found.connector, found.addresses, number=following

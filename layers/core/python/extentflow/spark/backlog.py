@@ -6,16 +6,18 @@ know: Spark, where work comes from.
     a connector's objects were all seen, or cannot be ──> its open jobs are noted
     all connectors' are noted ──> none of them is open: over
     several queries in vain, listing or delivering ──> what is left stays, and is told
+    whoever ended a job FAILED or CANCELLED since the run began ──> that is told, too
 
-Queues and listings cannot say what is old; jobs can, and new ones are none of the noted.
+Queues and listings cannot say what is old; jobs can, and new ones are none of the noted. A ledger's
+lists lag behind: that a job is not among the open ones says nothing, the job itself does.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
-from itertools import takewhile
+from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from extentflow.engines.resting import told
 from extentflow.errors import ExtentflowError
@@ -30,6 +32,7 @@ VAIN_QUERIES = 3
 # What a queue says of itself is approximate.
 QUEUE_LOOKS = 2
 SHOWN_JOBS = 8
+UNDELIVERED = (JobState.FAILED, JobState.CANCELLED)
 
 
 class Backlog:
@@ -47,10 +50,11 @@ class Backlog:
         self._looking: set[str] | None = None  # at connectors; None: nobody knows yet at which
         self._all: set[str] = set()
         self._rounds: dict[str, Rounds] = {}
+        self._seen: dict[str, Job] = {}  # open at one of the looks
         self._noted: dict[str, Job] = {}
         self._over: int | None = None
         self._unknown = ""
-        self._refused: list[Job] = []
+        self._undelivered: dict[str, Job] = {}
         self._began = ledger.now()
 
     def left(self, *, ended: int) -> bool:
@@ -78,22 +82,24 @@ class Backlog:
         unknown = [f"it is not known what is left to do: {self._unknown}"] if self._unknown else []
         listed = [self._unlisted(name) for name in sorted(self._all) if not self._complete(name)]
         left = sorted(Counter(job.connector for job in self._noted.values()).items())
-        refused = [
-            f"connector {job.connector}: job {job.id} of {job.version.uri} is FAILED: {job.reason}"
-            for job in self._refused[:SHOWN_JOBS]
+        ended = [
+            f"connector {job.connector}: job {job.id} of {job.version.uri} is {job.state}:"
+            f" {job.reason}"
+            for job in islice(self._undelivered.values(), SHOWN_JOBS)
         ]
-        more = len(self._refused) - SHOWN_JOBS
-        refused += [f"{more} more jobs are FAILED; `extentflow status` shows them"] * (more > 0)
-        return [*unknown, *listed, *refused, *(self._left_of(name, jobs) for name, jobs in left)]
+        more = len(self._undelivered) - SHOWN_JOBS
+        ended += [f"{more} more jobs are like that; `extentflow status` shows them"] * (more > 0)
+        return [*unknown, *listed, *ended, *(self._left_of(name, jobs) for name, jobs in left)]
 
     # -- looking --------------------------------------------------------------------------------
 
     def _looked(self) -> bool:
         """Note jobs as far as looks have come; return whether looks get on."""
         self._looks += 1
+        self._seen |= self._open()
         if self._listing is None:
             if self._looks >= QUEUE_LOOKS:
-                self._noted, self._looking = self._open(), set()
+                self._noted, self._looking = self._still(self._seen), set()
             return True
         if self._looking is None:
             self._all = set(self._names())
@@ -101,11 +107,8 @@ class Backlog:
         before, self._rounds = self._rounds, recall(self._ledger, self._listing)
         settled = {name for name in self._looking if self._of(name).settled}
         if settled or not self._looking:
-            self._noted = {
-                name: job
-                for name, job in self._open().items()
-                if name in self._noted or job.connector in settled
-            }
+            seen = {name: job for name, job in self._seen.items() if job.connector in settled}
+            self._noted = self._still({**self._noted, **seen})
             self._looking -= settled
         return bool(settled) or any(
             self._of(name).came != before.get(name, Rounds()).came for name in self._looking
@@ -118,7 +121,7 @@ class Backlog:
 
     def _moved(self) -> bool:
         """Return whether anybody got on with what was noted."""
-        still = self._still()
+        still = self._still(self._noted)
         fewer, self._noted = len(still) < len(self._noted), still
         if fewer:
             self._over = None
@@ -126,8 +129,17 @@ class Backlog:
         before, self._over = self._over, sum(self._ended(job) for job in still.values())
         return before != self._over
 
-    def _still(self) -> dict[str, Job]:
-        return {name: job for name, job in self._open().items() if name in self._noted}
+    def _still(self, jobs: Mapping[str, Job]) -> dict[str, Job]:
+        """Return those of the jobs that are open; note those that ended without being delivered."""
+        listed = self._open()
+        found = {name: listed.get(name) or self._ledger.job(name) for name in jobs}
+        self._note_undelivered(job for job in found.values() if job is not None)
+        return {name: job for name, job in found.items() if job is not None and job.state.open}
+
+    def _note_undelivered(self, jobs: Iterable[Job]) -> None:
+        self._undelivered |= {
+            job.id: job for job in jobs if job.state in UNDELIVERED and job.ended >= self._began
+        }
 
     def _open(self) -> dict[str, Job]:
         states = (JobState.PLANNING, JobState.RUNNING)
@@ -142,19 +154,16 @@ class Backlog:
 
     def _refresh(self) -> None:
         """Find out how things are in the end."""
-        self._noted = self._still()
-        self._refused = [job for name in self._names() for job in self._refused_of(name)]
+        self._noted = self._still(self._noted)
+        for name in self._names():
+            for state in UNDELIVERED:
+                self._note_undelivered(self._ledger.jobs(name, state))
         if self._listing is not None:
             self._rounds = recall(self._ledger, self._listing)
 
     def _names(self) -> list[str]:
         named = self._connector
         return sorted(self._ledger.connector_names()) if named is None else [named]
-
-    def _refused_of(self, name: str) -> Iterator[Job]:
-        """Yield new jobs that FAILED: of one that cannot be cut no trigger tells."""
-        newest_first = self._ledger.jobs(name, JobState.FAILED)
-        return takewhile(lambda job: job.created >= self._began, newest_first)
 
     def _complete(self, name: str) -> bool:
         return self._of(name).complete

@@ -74,15 +74,16 @@ class ReportingWorker(SiteWorker):
 
     def _finished(self, job_id: str) -> tuple[Job, str]:
         """Return a job that is over, or why it cannot be."""
-        ledger, planner, why = self._site.ledger, self._site.planner(), ""
+        ledger, planner = self._site.ledger, self._site.planner()
         job = ledger.job(job_id)
         if job is None:
             raise Conflict(f"the ledger has no job {job_id} any more, which this query began")
         if not job.state.open:
             return job, ""
+        why = self._site.unusable(job)
         try:
-            job = planner.plan(job)
-            pending = planner.pending(job) if job.state is JobState.RUNNING else ()
+            job = job if why else planner.plan(job)
+            pending = planner.pending(job) if job.state is JobState.RUNNING and not why else ()
             for receipt in run_in_turn(pending, self.run):
                 why = receipt.reason if receipt.outcome is Outcome.RESTING else why
         except (Permanent, CorruptRecord, StoreUnavailable) as exc:

@@ -59,7 +59,12 @@ def plan(options: ReadOptions, site: Site) -> Plan:
     found = _Found()
     wanted = Wanted(site.ledger, site.clock.monotonic)
     for job in _jobs(site, options, config, revision):
-        _look(site, *_standing(site, job, replay=options.replay), found)
+        older = job.state is not JobState.DONE and job.revision != revision
+        if older and (why := site.unusable(job)):
+            found.ordered[job.id] = job.ordered
+            found.rows.append(receipts.whole(job, why))
+        else:
+            _look(site, *_standing(site, job, replay=options.replay), found)
         if why := wanted.rests(config.name):
             for begun in found.ordered:
                 closed(begun, site.ledger, wanted)

@@ -42,7 +42,7 @@ NOWHERE = "noop"
 # spark-submit sets it.
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
 # Of the five seconds that a stop may take; ending the query and freeing slots needs the rest.
-HAND_BACK_SECONDS = 3.5
+HAND_BACK_SECONDS = 2.5
 POLL_SECONDS = 0.1
 WATCH_SECONDS = 0.5
 JAVA_CLASS = re.compile(r"^:?\s*(?:[a-z]\w*\.)+[\w$]+(?:Exception|Error): ")
@@ -124,6 +124,7 @@ class Service:
         self._site = site
         self._terms = terms
         self._stopping = threading.Event()
+        self._heard: bool | None = None  # None: workers were not asked to stop yet
 
     def stop(self) -> None:
         """Let `run` return within five seconds; from any thread, or a signal handler."""
@@ -169,11 +170,16 @@ class Service:
         except ExtentflowError as exc:
             log.warning("slots stay leased until their leases end: %s", exc)
 
-    def _ask_workers_to_stop(self) -> None:
-        try:
-            ask_to_stop(self._site.brief_ledger, self._terms.run)
-        except ExtentflowError as exc:
-            log.warning("workers are stopped without asking them: %s", exc)
+    def _ask_workers_to_stop(self) -> bool:
+        """Ask once; return whether they can have heard of it. There is no time to ask again."""
+        if self._heard is None:
+            try:
+                ask_to_stop(self._site.brief_ledger, self._terms.run)
+                self._heard = True
+            except ExtentflowError as exc:
+                log.warning("workers are stopped without asking them: %s", exc)
+                self._heard = False
+        return self._heard
 
     def _start(self) -> StreamingQuery:
         try:
@@ -223,10 +229,10 @@ class Service:
 
     def _end(self, query: StreamingQuery) -> None:
         """Let workers hand back what they hold, and end the query, whether they did or not."""
-        self._ask_workers_to_stop()
         until = time.monotonic() + HAND_BACK_SECONDS
-        while query.status["isTriggerActive"] and time.monotonic() < until:
-            time.sleep(POLL_SECONDS)
+        if self._ask_workers_to_stop():
+            while query.status["isTriggerActive"] and time.monotonic() < until:
+                time.sleep(POLL_SECONDS)
         with suppress(StreamingQueryException):  # it is over: how does not matter any more
             query.stop()
 

@@ -14,14 +14,13 @@ from functools import partial
 
 from extentflow.announcements import Announcements
 from extentflow.arrivals import Arrival
-from extentflow.arrivals.backfill import Backfill
 from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.config import LAMBDA, SPARK
 from extentflow.connectors.sources import LOCAL_FILE
 from extentflow.engines.dispatch import Dispatch
 from extentflow.engines.queue import QueueWorker
 from extentflow.engines.routing import Routing
-from extentflow.errors import Misconfigured, NotOffered
+from extentflow.errors import Misconfigured
 from extentflow.ledger import ConnectorState, ConnectorVersion
 from extentflow.model import Job, ObjectVersion
 from extentflow.planner import Intake
@@ -105,6 +104,7 @@ def open_routing(site: Site) -> Routing:
         open_started(site),
         site.settings.spark_threshold_bytes,
         partial(_engine_of, site),
+        lambda connector: absent_elsewhere(site.connector(connector)[0]),
     )
 
 
@@ -117,14 +117,6 @@ def _engine_of(site: Site, job: Job) -> str:
     if config.engine == SPARK or job.version.size > site.settings.spark_threshold_bytes:
         log.warning("job %s goes to the queue instead of Spark: %s", job.id, absent)
     return LAMBDA
-
-
-def _begin_backfill(site: Site, routing: Routing, wanted: Backfill) -> None:
-    """Do what `Routing.backfill` does. Raises NotOffered, too, where a run would miss something."""
-    config, _ = site.connector(wanted.connector)
-    if absent := absent_elsewhere(config):
-        raise NotOffered(f"backfill {wanted.id}: {absent}, or submit with --engine lambda")
-    routing.backfill(wanted)
 
 
 def open_reception(
@@ -140,7 +132,7 @@ def open_reception(
         arrivals=queue(site.settings, "arrivals_queue_url"),
         announce=unless_late(late, open_announcements(site).announce),
         late=late,
-        backfill=partial(_begin_backfill, site, routing),
+        backfill=routing.backfill,
     )
 
 

@@ -57,6 +57,7 @@ class Site:
         self.clock = Clock()
         self.random = Random()  # noqa: S311 - jitter and names, no secrets
         self._references = options.References(SecretsManager(self.clock))
+        self._usable: set[tuple[str, int]] = set()
         self._sign = Signer()
         self._stores: dict[tuple[str, int, StoreOptions], ObjectStore] = {}
         self._configs: dict[tuple[str, int], ConnectorConfig] = {}
@@ -162,6 +163,23 @@ class Site:
                 self._revisions.clear()
             self._revisions[extent.job] = job.revision
         return self._revisions[extent.job]
+
+    def unusable(self, job: Job) -> str:
+        """Return why no job can be delivered from here under the revision that this one pins.
+
+        "" where it can, as far as its configuration tells; that is asked once per revision.
+        """
+        if (job.connector, job.revision) in self._usable:
+            return ""
+        try:
+            config = self.config(job.connector, job.revision)
+            self.store(config, job.revision)
+            self._references(config.producer)
+        except Misconfigured as exc:
+            problems = "; ".join(exc.problems)
+            return f"revision {job.revision} of connector {job.connector}: {problems}"
+        self._usable.add((job.connector, job.revision))
+        return ""
 
     # -- objects --------------------------------------------------------------------------------
 
