@@ -293,7 +293,7 @@ def test_a_backfill_that_no_run_can_deliver_any_more_gets_no_other_run() -> None
     changed.ended("0" * 16, RunState.FAILED)
 
     assert len(runs.started) == 1
-    with pytest.raises(NotOffered, match=r"connector c: .* or submit with --engine lambda"):
+    with pytest.raises(NotOffered, match=r"backfill b2: connector c: secret="):
         changed.backfill(replace(WANTED, id="b2"))
 
 

@@ -67,7 +67,7 @@ def test_a_connector_whose_secrets_are_in_variables_goes_to_no_run_elsewhere() -
     assert not events._by_one_run(site("app"), config, objects(6, 5), "auto")
     with pytest.raises(
         Misconfigured,
-        match=r"orders: aws.secret.access.key=\$\{env:GRID_SECRET\}: a run of .* --engine lambda",
+        match=r"orders: aws.secret.access.key=\$\{env:GRID_SECRET\}: a run of .* `extentflow run`",
     ):
         events._backfill(config, ["s3://shop/in/"])
 

@@ -5,7 +5,10 @@ from tests.support.memorysite import MemorySite
 
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
+from extentflow.runner import fail_extent
+from extentflow.sink import ClientSettings
 from extentflow.spark.backlog import QUEUE_LOOKS, VAIN_QUERIES, Backlog
+from extentflow.wiring.worker import work_of
 
 MANY = 100
 
@@ -219,3 +222,33 @@ def test_a_list_that_lags_behind_lets_no_open_job_be_forgotten(
     (line,) = backlog.undone()
 
     assert line.startswith(f"connector {job.connector}: 1 job is not over")
+
+
+# -- why something is left ------------------------------------------------------------------------
+
+
+def test_what_workers_hold_is_told_with_how_long_they_may(site: MemorySite) -> None:
+    site.planner().plan(job := site.job(lines=2))
+    (extent, _) = site.planner().extents(job)
+    site.slots("dead-1").claim(extent, ClientSettings())
+    backlog = begun(site)
+    in_vain(backlog)
+
+    (line,) = backlog.undone()
+
+    assert (
+        "1 job is not over: workers hold 1 of their extents, and if they died, for up to " in line
+    )
+
+
+def test_a_job_whose_extents_failed_is_told_with_the_first_ones_reason(site: MemorySite) -> None:
+    site.planner().plan(job := site.job(lines=2))
+    backlog = begun(site)
+    work = work_of(site, site.slots("worker-1"))
+    for extent in site.planner().extents(job):
+        fail_extent(extent, work, f"line {extent.ordinal} is odd")
+    in_vain(backlog)
+
+    (line,) = backlog.undone()
+
+    assert line.endswith("is FAILED: 2 of 2 extents failed: line 0 is odd")

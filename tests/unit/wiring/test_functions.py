@@ -307,7 +307,9 @@ def test_a_backfill_whose_secrets_are_in_variables_is_kept_with_the_way_out() ->
     made = site(SPARK)
     registered(made, "auto", "${env:SECRET}", 1)
 
-    with pytest.raises(NotOffered, match=r"backfill b1: connector orders: .*--engine lambda"):
+    with pytest.raises(
+        NotOffered, match=r"backfill b1: connector orders: .*secretsmanager:name:key"
+    ):
         open_reception(made).backfill(Backfill("b1", "orders"))
 
 

@@ -57,9 +57,11 @@ class Territory:
             root = f"{scheme}{self.bucket}"
             if address == root or address.startswith(f"{root}/"):
                 return self._inside(address, address[len(root) + 1 :])
+        known = address.startswith(_SCHEMES)
         raise Misconfigured(
             f"{address} is not in bucket {self.bucket}, which is what connector {self.connector} "
             f"reads; give an address below {self.uri(self.prefix)} or use another connector"
+            + ("" if known else f"; addresses begin with {', '.join(_SCHEMES)}")
         )
 
     def uri(self, key: str) -> str:

@@ -77,13 +77,15 @@ def submit(
     if (event is None) == (not addresses and connector is None):
         raise Misconfigured("give addresses, or --connector, or a notification with --event")
     site = Site.from_environment()
-    arrivals = queue(site.settings, "arrivals_queue_url")
     if connector is None:
         named = [_bucket_and_key(address) for address in addresses or ()]
         bodies = _documents(event) if event else [_body(*one) for one in named]
-        _send(arrivals, bodies, as_json=as_json)
+        _send(_arrivals(site), bodies, as_json=as_json)
         return
     config, revision = site.connector(connector)
+    if engine == SPARK:
+        require_reachable(config, addresses)
+    arrivals = _arrivals(site)
     versions = list(selected(site, config, revision, addresses))
     few = len(addresses or ()) <= MOST_ADDRESSES
     if versions and (few or engine == SPARK) and _by_one_run(site, config, versions, engine):
@@ -95,6 +97,16 @@ def submit(
         _send(arrivals, bodies, as_json=as_json)
     if resting := rests(site.ledger, connector):
         output.note(resting)
+
+
+def _arrivals(site: Site) -> Queue:
+    try:
+        return queue(site.settings, "arrivals_queue_url")
+    except Misconfigured as exc:
+        raise Misconfigured(
+            f"{exc}; on this machine `extentflow serve` makes queues, and `extentflow stack --env` "
+            "names them. Without queues, `extentflow run` delivers"
+        ) from exc
 
 
 def _send(arrivals: Queue, bodies: Sequence[str], *, as_json: bool) -> None:
@@ -120,7 +132,7 @@ def _by_one_run(
 
 
 def _backfill(config: ConnectorConfig, addresses: Sequence[str]) -> Backfill:
-    require_reachable(config, addresses, otherwise=LAMBDA)
+    require_reachable(config, addresses)
     return Backfill(uuid4().hex, config.name, tuple(addresses))
 
 

@@ -34,6 +34,7 @@ INCOMPLETE = 1
 STOPPED = 130
 SHOWN_ERRORS = 8
 NEW = "new"
+HERE = "`extentflow run` with --engine spark or inline, on this machine"
 REMOTE = "emr"
 
 Addresses = Annotated[
@@ -174,17 +175,15 @@ def _finished_first(planner: Planner, intakes: Iterator[Intake]) -> Iterator[Int
         yield intake
 
 
-def require_reachable(
-    config: ConnectorConfig, addresses: Sequence[str] | None, *, otherwise: str = "spark"
-) -> None:
-    """Raise where a run elsewhere could not do what is asked for; engine `otherwise` could."""
+def require_reachable(config: ConnectorConfig, addresses: Sequence[str] | None) -> None:
+    """Raise where a run elsewhere could not do what is asked for."""
     if config.endpoint_type == LOCAL_FILE:
         raise Misconfigured(
             f"connector {config.name} reads files of this machine, and a run of EMR Serverless is "
-            "on another one; use `extentflow run`"
+            f"on another one; use {HERE}"
         )
     if absent := absent_elsewhere(config):
-        raise Misconfigured(f"{absent}, or use --engine {otherwise}")
+        raise Misconfigured(f"{absent}, or use {HERE}")
     require_few(addresses or ())
 
 
@@ -243,7 +242,7 @@ def show(report: RunReport, *, as_json: bool) -> None:
     """Print a report; end the command with another exit code than 0 unless every job is DONE."""
     if as_json:
         output.print_json(report.to_json())
-    else:
+    elif report.jobs or not report.ok:
         _show_table(report)
     for job in report.jobs:
         if job.state != JobState.DONE:

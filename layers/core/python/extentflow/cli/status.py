@@ -17,7 +17,8 @@ from extentflow.cli.runs import extents
 from extentflow.engines.started import run_of
 from extentflow.errors import ExtentflowError, Misconfigured
 from extentflow.ingest import JobReport, known_job, report
-from extentflow.ledger import ExtentItem
+from extentflow.ledger import ExtentItem, Ledger
+from extentflow.ledger.causes import cause
 from extentflow.model import ExtentState, Job, JobState
 from extentflow.preflight import rests
 from extentflow.queues import Depth
@@ -64,7 +65,7 @@ def status(
         output.print_json({"jobs": reports, "queues": depths})
     else:
         _show_depths(depths)
-        _show_jobs(found, reports)
+        _show_jobs(site.ledger, found, reports)
     if connector is not None and not as_json and (resting := rests(site.ledger, connector)):
         output.note(resting)
     for name, error in silent.items():
@@ -91,7 +92,7 @@ def _show_depths(depths: Mapping[str, Depth]) -> None:
         output.print_table(("queue", "waiting", "in work", "delayed"), counts)
 
 
-def _show_jobs(jobs: Sequence[Job], reports: Sequence[JobReport]) -> None:
+def _show_jobs(ledger: Ledger, jobs: Sequence[Job], reports: Sequence[JobReport]) -> None:
     if not jobs:
         output.note("there are no such jobs; `extentflow run` begins them")
         return
@@ -110,8 +111,8 @@ def _show_jobs(jobs: Sequence[Job], reports: Sequence[JobReport]) -> None:
     ]
     columns = COLUMNS if output.out.width >= WIDE else NARROW_COLUMNS
     output.print_records(columns, rows)
-    for r in islice((r for r in reports if r.reason), SHOWN_ERRORS):
-        output.note(f"{r.job}: {r.reason}")
+    for job in islice((job for job in jobs if job.reason), SHOWN_ERRORS):
+        output.note(f"{job.id}: {cause(ledger, job)}")
 
 
 def _state(text: str | None) -> JobState | None:

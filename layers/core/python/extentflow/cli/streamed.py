@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -26,6 +27,7 @@ from extentflow.wiring import Site
 
 # Formats of Spark that write files somewhere.
 FILES = frozenset({"avro", "csv", "json", "orc", "parquet", "text"})
+UNANNOUNCED = " in that queue; --work listing also finds objects that nobody announced"
 # Options of the data source, as they are written here.
 WRITTEN = {
     "work": "--work",
@@ -122,7 +124,8 @@ def stream(
     }
     options = {name: str(value) for name, value in given.items() if value is not None}
     sink_options = _sink_options(receipts, receipts_option or [])
-    site = Site(StreamOptions.read({**options, "run": run}, labels=WRITTEN).settings)
+    asked = StreamOptions.read({**options, "run": run}, labels=WRITTEN)
+    site = Site(asked.settings)
     _require_known(site, connector)  # before Spark takes its time to start
     if once and connector is not None:
         require_running(site.ledger, connector)
@@ -137,7 +140,8 @@ def stream(
             sink_options=sink_options,
         )
         service = Service(spark, site, terms)
-        told: list[Triggered] = []
+        told = _Told()
+        output.note(_begin(asked, once=once))
         with signals_stop(service.stop) as stopped:
             undone = service.run(partial(_tell, told, as_json=as_json))
     if once and stopped():
@@ -146,8 +150,27 @@ def stream(
         output.complain(line)
     if once and connector is None:
         _note_resting(site)
-    if once and (undone or any(one.failed for one in told)):
+    if once and not told.extents and not undone:
+        output.note("nothing was waiting" + ("" if asked.listing else UNANNOUNCED))
+    if once and (undone or told.failed):
         raise typer.Exit(INCOMPLETE)
+
+
+@dataclass(slots=True)
+class _Told:
+    """What all triggers came to, in extents."""
+
+    extents: int = 0
+    failed: int = 0
+
+
+def _begin(options: StreamOptions, *, once: bool) -> str:
+    """Return what is about to be done, for how long."""
+    until = "until nothing is left of what waits now" if once else "until Ctrl-C or SIGTERM"
+    if not options.listing:
+        return f"draining {options.settings.extents_queue_url}, {until}"
+    whose = f"connector {options.connector}" if options.connector else "every connector"
+    return f"delivering what {whose} reads and has no job, and open jobs, {until}"
 
 
 def _note_resting(site: Site) -> None:
@@ -184,18 +207,19 @@ def _sink_options(receipts: str, words: list[str]) -> dict[str, str]:
     return pairs
 
 
-def _tell(told: list[Triggered], triggered: Triggered, *, as_json: bool) -> None:
-    if triggered.failed:
-        told.append(triggered)
+def _tell(told: _Told, triggered: Triggered, *, as_json: bool) -> None:
+    told.extents += triggered.extents
+    told.failed += triggered.failed
     (_print_json if as_json else _print)(triggered)
 
 
 def _print(triggered: Triggered) -> None:
     failed = f", {triggered.failed} failed" if triggered.failed else ""
+    left = f", {triggered.left} left: CANCELLED or SUPERSEDED" if triggered.left else ""
     if triggered.reason:
         output.complain(f"{triggered.reason}; `extentflow status` shows which jobs failed")
     output.out.print(
-        f"trigger {triggered.batch}: {triggered.extents} extents{failed}, "
+        f"trigger {triggered.batch}: {triggered.extents} extents{failed}{left}, "
         f"{triggered.records:,} records in {output.duration(triggered.seconds)}; "
         f"{triggered.waiting:,} were waiting, {triggered.hidden:,} in work",
         highlight=False,

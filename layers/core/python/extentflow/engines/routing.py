@@ -88,7 +88,7 @@ class Routing:
                 "has none; set `spark` in the stage, or submit with --engine lambda"
             )
         if absent := self.absent(wanted.connector):
-            raise NotOffered(f"backfill {wanted.id}: {absent}, or submit with --engine lambda")
+            raise NotOffered(f"backfill {wanted.id}: {absent}")
         run_id = self.started.begin_shared(wanted.id, wanted.connector, wanted.addresses)
         log.info("backfill %s of %s is run %s", wanted.id, wanted.connector, run_id)
 

@@ -22,6 +22,7 @@ from itertools import islice
 from extentflow.engines.resting import told
 from extentflow.errors import ExtentflowError
 from extentflow.ledger import Ledger
+from extentflow.ledger.causes import cause
 from extentflow.model import Job, JobState
 from extentflow.spark.rounds import Rounds, recall
 
@@ -84,7 +85,7 @@ class Backlog:
         left = sorted(Counter(job.connector for job in self._noted.values()).items())
         ended = [
             f"connector {job.connector}: job {job.id} of {job.version.uri} is {job.state}:"
-            f" {job.reason}"
+            f" {self._cause(job)}"
             for job in islice(self._undelivered.values(), SHOWN_JOBS)
         ]
         more = len(self._undelivered) - SHOWN_JOBS
@@ -165,6 +166,12 @@ class Backlog:
         named = self._connector
         return sorted(self._ledger.connector_names()) if named is None else [named]
 
+    def _cause(self, job: Job) -> str:
+        try:
+            return cause(self._ledger, job)
+        except ExtentflowError:
+            return job.reason
+
     def _complete(self, name: str) -> bool:
         return self._of(name).complete
 
@@ -185,4 +192,26 @@ class Backlog:
             return str(exc)
         if resting := told(connector, state):
             return resting
+        if held := self._held(connector):
+            return held
         return "nobody got on with that; the log says what is away, or others have it in hand"
+
+    def _held(self, connector: str) -> str:
+        """Return how many extents workers hold, the dead ones among them; "" where nobody knows."""
+        jobs = {name: job for name, job in self._noted.items() if job.connector == connector}
+        try:
+            now = self._ledger.now()
+            left = [
+                slot.until - now
+                for cluster in {job.cluster for job in jobs.values()}
+                for slot in self._ledger.slots(cluster)
+                if slot.working and slot.working[0] in jobs and slot.until > now
+            ]
+        except ExtentflowError:
+            return ""
+        if not left:
+            return ""
+        return (
+            f"workers hold {len(left)} of their extents, and if they died, for up to"
+            f" {max(left):.0f} s more and a little; then the next start goes on"
+        )

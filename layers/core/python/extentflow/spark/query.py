@@ -1,7 +1,7 @@
 """A streaming query as a service: started, told about, stopped within seconds.
 
 Owns: triggers, progress in our words, the order in which things end. Refuses to know: how work is
-found and done, command lines, signals.
+found and done, command lines.
 
     asked to stop ── workers commit and hand back ── query ends ── slots settled and freed
 """
@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -72,8 +73,9 @@ class Terms:
 class Triggered:
     """What one trigger came to, in extents, records, bytes and seconds; and what was waiting.
 
-    `listing`: not all objects were listed before it. `reason` says of one extent that is not DONE
-    why.
+    `extents` came to their end: `failed` of them, and `left`, whose jobs are CANCELLED or
+    SUPERSEDED, without being delivered. `listing`: not all objects were listed before it. `reason`
+    says of one that failed why.
     """
 
     batch: int
@@ -86,6 +88,7 @@ class Triggered:
     records_per_second: float
     waiting: int
     hidden: int
+    left: int = 0
     listing: bool = False
     reason: str | None = None
 
@@ -110,6 +113,9 @@ def session(master: str | None, cores: int | None) -> Iterator[SparkSession]:
     try:
         yield found
     finally:
+        with suppress(ValueError):  # in another thread than the main one
+            # PySpark's own handler asks a context that is about to be gone.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         with suppress(Py4JError, OSError):  # the JVM got the signal, too, and is gone
             context.setLogLevel("OFF")  # what tasks say when their executor goes away
             found.stop()
@@ -244,16 +250,17 @@ def _append(sink: str, options: Mapping[str, str], receipts: DataFrame, _batch: 
 
 def _observed(receipts: DataFrame) -> DataFrame:
     """Return receipts that Spark sums up for every trigger."""
-    done = sql.col("state") == "DONE"
+    done, failed = (sql.col("state") == state for state in ("DONE", "FAILED"))
     return receipts.observe(
         OBSERVED,
         sql.count(sql.lit(1)).alias("extents"),
-        sql.count(sql.when(~done, 1)).alias("failed"),
+        sql.count(sql.when(failed, 1)).alias("failed"),
+        sql.count(sql.when(~done & ~failed, 1)).alias("left"),
         *(
             sql.coalesce(sql.sum(name), sql.lit(0)).alias(name)
             for name in ("records", "bad", "bytes")
         ),
-        sql.first(sql.when(~done, sql.col("reason")), ignorenulls=True).alias("reason"),
+        sql.first(sql.when(failed, sql.col("reason")), ignorenulls=True).alias("reason"),
     )
 
 
@@ -279,6 +286,7 @@ def _triggers(query: StreamingQuery, last: int) -> Iterator[Triggered]:
             records_per_second=round(sums["records"] / max(seconds, 1e-3), 1),
             waiting=offset.get("waiting", 0),
             hidden=offset.get("hidden", 0),
+            left=sums["left"],
             listing=bool(offset.get("listing", 0)),
             reason=sums["reason"],
         )
