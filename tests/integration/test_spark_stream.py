@@ -503,7 +503,7 @@ def test_a_program_whose_query_fails_says_why_in_one_line(
     passing = re.compile(r"WARNING: |Using Spark|Setting default log|To adjust logging|.* WARN ")
     told = [line for line in ended.stderr.splitlines() if not passing.match(line)]
     assert ended.returncode == 1
-    assert told.pop(0).startswith("note: delivering what every connector reads and has no job")
+    assert told.pop(0).startswith("note: looking after every connector: ")
     assert len(told) == 1
     assert told[0].startswith(
         "error: [DATA_SOURCE_NOT_FOUND] Failed to find the data source: nosuch"

@@ -64,7 +64,9 @@ def test_more_addresses_than_one_run_takes_are_refused_with_the_way_out() -> Non
 def test_a_connector_whose_secrets_are_in_variables_goes_to_no_run_elsewhere() -> None:
     config = replace(ORDERS, engine="spark", secret_access_key="${env:GRID_SECRET}")
 
-    assert not events._by_one_run(site("app"), config, objects(6, 5), "auto")
+    files = replace(ORDERS, engine="spark", endpoint_type="localfile", s3_bucket=None)
+    for one in (config, files):
+        assert not events._by_one_run(site("app"), one, objects(6, 5), "auto")
     with pytest.raises(
         Misconfigured,
         match=r"orders: aws.secret.access.key=\$\{env:GRID_SECRET\}: a run of .* `extentflow run`",

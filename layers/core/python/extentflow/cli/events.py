@@ -20,6 +20,7 @@ from extentflow.cli.options import AsJson
 from extentflow.cli.runs import require_reachable, selected
 from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.config import AUTO, ENGINES, LAMBDA, SPARK
+from extentflow.connectors.sources import LOCAL_FILE
 from extentflow.errors import Misconfigured
 from extentflow.keys.messages import either, nearest
 from extentflow.ledger import ConnectorState
@@ -125,7 +126,7 @@ def _by_one_run(
         return engine == SPARK
     if site.settings.spark_application_id is None or config.engine == LAMBDA or len(versions) == 1:
         return False
-    if absent_elsewhere(config):
+    if config.endpoint_type == LOCAL_FILE or absent_elsewhere(config):
         return False
     total = sum(version.size for version in versions)
     return config.engine == SPARK or total > site.settings.spark_threshold_bytes

@@ -170,7 +170,7 @@ def _begin(options: StreamOptions, *, once: bool) -> str:
     if not options.listing:
         return f"draining {options.settings.extents_queue_url}, {until}"
     whose = f"connector {options.connector}" if options.connector else "every connector"
-    return f"delivering what {whose} reads and has no job, and open jobs, {until}"
+    return f"looking after {whose}: objects without a job, and open jobs, {until}"
 
 
 def _note_resting(site: Site) -> None:

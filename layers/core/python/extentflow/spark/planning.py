@@ -59,8 +59,8 @@ def plan(options: ReadOptions, site: Site) -> Plan:
     found = _Found()
     wanted = Wanted(site.ledger, site.clock.monotonic)
     for job in _jobs(site, options, config, revision):
-        older = job.state is not JobState.DONE and job.revision != revision
-        if older and (why := site.unusable(job)):
+        begins = job.state.open or (options.replay and job.state is JobState.FAILED)
+        if begins and job.revision != revision and (why := site.unusable(job)):
             found.ordered[job.id] = job.ordered
             found.rows.append(receipts.whole(job, why))
         else:
