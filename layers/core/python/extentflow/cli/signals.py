@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 from extentflow.cli import output
 
+STOPPING = "stopping: committing or aborting what is under way"
+
 
 @contextmanager
 def signals_stop(stop: Callable[[], None]) -> Iterator[Callable[[], bool]]:
@@ -17,13 +19,15 @@ def signals_stop(stop: Callable[[], None]) -> Iterator[Callable[[], bool]]:
     A second signal ends the process at once.
     """
     stopped = False
+    with output.err.capture():  # a handler cannot import what is just being imported
+        output.err.print(STOPPING)
 
     def on_signal(_number: int, _frame: object) -> None:
         nonlocal stopped
         stopped = True
         for number in before:
             signal.signal(number, signal.SIG_DFL)
-        output.err.print("stopping: committing or aborting what is under way")
+        output.err.print(STOPPING)
         stop()
 
     numbers = (signal.SIGINT, signal.SIGTERM)
