@@ -17,10 +17,9 @@ from extentflow.arrivals.backfill import MOST_ADDRESSES, Backfill
 from extentflow.arrivals.notifications import news_of
 from extentflow.cli import output
 from extentflow.cli.options import AsJson
-from extentflow.cli.runs import require_reachable, selected
+from extentflow.cli.runs import require_reachable, selected, unreachable
 from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.config import AUTO, ENGINES, LAMBDA, SPARK
-from extentflow.connectors.sources import LOCAL_FILE
 from extentflow.errors import Misconfigured
 from extentflow.keys.messages import either, nearest
 from extentflow.ledger import ConnectorState
@@ -29,7 +28,6 @@ from extentflow.preflight import rests
 from extentflow.queues import Queue
 from extentflow.wiring import Site
 from extentflow.wiring.functions import queue
-from extentflow.wiring.options import absent_elsewhere
 
 COUNTED = 1_000
 
@@ -126,7 +124,7 @@ def _by_one_run(
         return engine == SPARK
     if site.settings.spark_application_id is None or config.engine == LAMBDA or len(versions) == 1:
         return False
-    if config.endpoint_type == LOCAL_FILE or absent_elsewhere(config):
+    if unreachable(config):
         return False
     total = sum(version.size for version in versions)
     return config.engine == SPARK or total > site.settings.spark_threshold_bytes

@@ -175,15 +175,21 @@ def _finished_first(planner: Planner, intakes: Iterator[Intake]) -> Iterator[Int
         yield intake
 
 
-def require_reachable(config: ConnectorConfig, addresses: Sequence[str] | None) -> None:
-    """Raise where a run elsewhere could not do what is asked for."""
+def unreachable(config: ConnectorConfig) -> str | None:
+    """Return why a run elsewhere could deliver nothing of a connector, and the way out."""
     if config.endpoint_type == LOCAL_FILE:
-        raise Misconfigured(
+        return (
             f"connector {config.name} reads files of this machine, and a run of EMR Serverless is "
             f"on another one; use {HERE}"
         )
-    if absent := absent_elsewhere(config):
-        raise Misconfigured(f"{absent}, or use {HERE}")
+    absent = absent_elsewhere(config)
+    return absent and f"{absent}, or use {HERE}"
+
+
+def require_reachable(config: ConnectorConfig, addresses: Sequence[str] | None) -> None:
+    """Raise where a run elsewhere could not do what is asked for."""
+    if why := unreachable(config):
+        raise Misconfigured(why)
     require_few(addresses or ())
 
 

@@ -97,10 +97,11 @@ class Backlog:
     def _looked(self) -> bool:
         """Note jobs as far as looks have come; return whether looks get on."""
         self._looks += 1
-        self._seen |= self._open()
+        listed = self._open()
+        self._seen |= listed
         if self._listing is None:
             if self._looks >= QUEUE_LOOKS:
-                self._noted, self._looking = self._still(self._seen), set()
+                self._noted, self._looking = self._still(self._seen, listed), set()
             return True
         if self._looking is None:
             self._all = set(self._names())
@@ -109,7 +110,7 @@ class Backlog:
         settled = {name for name in self._looking if self._of(name).settled}
         if settled or not self._looking:
             seen = {name: job for name, job in self._seen.items() if job.connector in settled}
-            self._noted = self._still({**self._noted, **seen})
+            self._noted = self._still({**self._noted, **seen}, listed)
             self._looking -= settled
         return bool(settled) or any(
             self._of(name).came != before.get(name, Rounds()).came for name in self._looking
@@ -122,7 +123,7 @@ class Backlog:
 
     def _moved(self) -> bool:
         """Return whether anybody got on with what was noted."""
-        still = self._still(self._noted)
+        still = self._still(self._noted, self._open())
         fewer, self._noted = len(still) < len(self._noted), still
         if fewer:
             self._over = None
@@ -130,9 +131,11 @@ class Backlog:
         before, self._over = self._over, sum(self._ended(job) for job in still.values())
         return before != self._over
 
-    def _still(self, jobs: Mapping[str, Job]) -> dict[str, Job]:
-        """Return those of the jobs that are open; note those that ended without being delivered."""
-        listed = self._open()
+    def _still(self, jobs: Mapping[str, Job], listed: Mapping[str, Job]) -> dict[str, Job]:
+        """Return those of the jobs that are open; note those that ended without being delivered.
+
+        `listed` are open, as far as the ledger's lists know; the others are asked for one by one.
+        """
         found = {name: listed.get(name) or self._ledger.job(name) for name in jobs}
         self._note_undelivered(job for job in found.values() if job is not None)
         return {name: job for name, job in found.items() if job is not None and job.state.open}
@@ -155,7 +158,7 @@ class Backlog:
 
     def _refresh(self) -> None:
         """Find out how things are in the end."""
-        self._noted = self._still(self._noted)
+        self._noted = self._still(self._noted, self._open())
         for name in self._names():
             for state in UNDELIVERED:
                 self._note_undelivered(self._ledger.jobs(name, state))
