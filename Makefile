@@ -89,7 +89,7 @@ bench-record: setup ## Keep what `bench` and `bench-smoke` found, and write docs
 	@$(BIN)/python -m bench.report --record --suite $(SUITE)
 
 docs: setup ## Write the generated references
-	@$(BIN)/python -m extentflow.keys docs/configuration.md
+	@$(BIN)/python -m extentflow.config docs/configuration.md
 
 lock: setup ## Pin the requirements anew, with hashes
 	@$(BIN)/uv --version >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet uv

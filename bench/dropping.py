@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from extentflow.settings import WorkerSettings
+from extentflow.config.worker import WorkerSettings
 from extentflow.sink import ClientSettings, Fence, Progress, Records, Refusal, Sink
 from extentflow.sink.broker import KafkaBroker
 from extentflow.wiring import Site

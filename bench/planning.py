@@ -20,12 +20,12 @@ from bench.stand import Terms, start
 from bench.synthetic import Content, Lines, SyntheticStore
 from bench.synthetic_parquet import ParquetRows
 from extentflow import storage
-from extentflow.arrivals import Arrival, Dialect
-from extentflow.engines.dispatch import Dispatch
+from extentflow.discovery import Arrival, Dialect
+from extentflow.discovery.admission import Reception
 from extentflow.memory import peak_rss_bytes
 from extentflow.model import JobState
-from extentflow.queues import Depth, Message
-from extentflow.reception import Reception
+from extentflow.queue import Depth, Message
+from extentflow.queue.dispatch import Dispatch
 from extentflow.wiring import Site
 from extentflow.wiring.functions import SiteSurroundings
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured
-from extentflow.settings import WorkerSettings
 from infra.config_spark import Spark
 
 # What AWS allows for one SQS event source.
@@ -159,7 +159,7 @@ class Receiver:
     """The HTTP endpoint for notifications of other stores.
 
     `secret_arn` is complete and names the secret that declares who may send, as
-    `extentflow.arrivals.sources` reads it.
+    `extentflow.discovery.sources` reads it.
     """
 
     secret_arn: str

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from extentflow.settings import SPARK_THRESHOLD_BYTES, SPARK_TIMEOUT_MINUTES
+from extentflow.config.worker import SPARK_THRESHOLD_BYTES, SPARK_TIMEOUT_MINUTES
 
 # The first line of releases with Spark 4, and the Python of the archive, which they have to bring.
 LEAST_LINE, PYTHON = 8, "3.11"

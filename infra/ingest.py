@@ -20,7 +20,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from extentflow.settings import variable
+from extentflow.config.worker import variable
 from infra import broker, buckets, queues, rights, secrets
 from infra.functions import Common, EventFunction, Size
 from infra.grants import Grant

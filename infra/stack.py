@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import aws_cdk as cdk
 from constructs import Construct
 
-from extentflow.settings import variable
+from extentflow.config.worker import variable
 from infra.buckets import Buckets
 from infra.config import Stage
 from infra.connectors import Connectors

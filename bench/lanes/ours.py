@@ -20,10 +20,10 @@ from bench.dropping import open_dropping_worker
 from bench.here import Here
 from bench.lane import serve
 from bench.settings import CORES
-from extentflow import preflight
 from extentflow.engines import Engine, Task, Watch, Worker, WorkerSpec
 from extentflow.engines.inline import InlineEngine
-from extentflow.ingest import Run
+from extentflow.jobs import preflight
+from extentflow.jobs.run import Run
 from extentflow.model import Extent, Job, Receipt
 from extentflow.wiring import Site, open_engine, open_worker
 from extentflow.wiring.announcing import open_announcements

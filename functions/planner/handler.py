@@ -18,9 +18,9 @@ from aws_lambda_powertools.utilities.batch.types import PartialItemFailureRespon
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
+from extentflow.discovery.admission import NotYet, Received, Reception
 from extentflow.errors import ExtentflowError
 from extentflow.model import JobState
-from extentflow.reception import NotYet, Received, Reception
 from extentflow.wiring import Site
 from extentflow.wiring.functions import Deadline, open_reception
 

@@ -1,6 +1,6 @@
 """Receiver: the HTTP endpoint for notifications of StorageGRID and other stores.
 
-Queues first, answers after; the rules are `extentflow.arrivals.receiver`'s.
+Queues first, answers after; the rules are `extentflow.discovery.receiver`'s.
 """
 
 from functools import cache
@@ -11,12 +11,12 @@ from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.parameters import get_secret
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from extentflow.arrivals.receiver import Receiver
-from extentflow.arrivals.request import Request
-from extentflow.arrivals.sources import declared
 from extentflow.clock import Clock
+from extentflow.config.worker import WorkerSettings
+from extentflow.discovery.receiver import Receiver
+from extentflow.discovery.request import Request
+from extentflow.discovery.sources import declared
 from extentflow.errors import Misconfigured
-from extentflow.settings import WorkerSettings
 from extentflow.wiring import Site
 from extentflow.wiring.functions import queue
 

@@ -11,9 +11,9 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from extentflow.engines.routing import Routing
-from extentflow.reconciliation import Reconciliation, Report
-from extentflow.runs import RunState
+from extentflow.discovery.reconciler import Reconciliation, Report
+from extentflow.engines.emr import RunState
+from extentflow.queue.routing import Routing
 from extentflow.wiring import Site
 from extentflow.wiring.announcing import ANNOUNCING_SECONDS
 from extentflow.wiring.functions import Deadline, open_reconciliation, open_routing

@@ -19,9 +19,9 @@ from aws_lambda_powertools.utilities.batch.types import PartialItemFailureRespon
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from extentflow.engines.queue import QueueWorker
 from extentflow.model import JobState, Outcome, Receipt
-from extentflow.queues import Message
+from extentflow.queue import Message
+from extentflow.queue.consumer import QueueWorker
 from extentflow.wiring import Site
 from extentflow.wiring.functions import Deadline, open_queue_worker
 from extentflow.wiring.worker import prepare_process

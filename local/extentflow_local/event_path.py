@@ -17,8 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
-from extentflow.arrivals.sources import declared
 from extentflow.aws.sessions import own_session
+from extentflow.discovery.sources import declared
 from extentflow_local.emr.service import EmrServerless
 from extentflow_local.event_source.delivery import Observe
 from extentflow_local.event_source.deployment import Deployment

@@ -9,7 +9,7 @@ from typing import Protocol
 import pytest
 
 from extentflow.errors import Misconfigured
-from extentflow.queues import Message, Queue
+from extentflow.queue import Message, Queue
 
 HIDE_SECONDS = 60.0
 

@@ -8,8 +8,8 @@ from infra.project import Project
 from tests.infra.conftest import Templates
 from tests.support.synthesis import FUNCTIONS, PLAIN, Bench, environment, function, of_type
 
+from extentflow.config.worker import WorkerSettings, load
 from extentflow.errors import Misconfigured
-from extentflow.settings import WorkerSettings, load
 from extentflow.wiring.functions import HIDDEN_LEASES
 
 DAY = 86_400

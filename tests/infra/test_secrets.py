@@ -22,8 +22,8 @@ from tests.support.synthesis import (
     yaml_of,
 )
 
+from extentflow.config.worker import load, variable
 from extentflow.errors import Misconfigured
-from extentflow.settings import load, variable
 from extentflow.wiring import check_connector
 
 STORE_ARN = "arn:aws:secretsmanager:eu-central-1:111122223333:secret:grid-AbCdEf"

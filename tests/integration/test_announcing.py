@@ -9,9 +9,9 @@ from confluent_kafka.admin._config import ConfigResource
 from tests.support.delivery import Delivery, joined, numbered_lines
 from tests.support.real import replay_here, run_here
 
-from extentflow.announcements import Announcements
-from extentflow.announcers.kafka import KafkaAnnouncer
 from extentflow.errors import SinkUnavailable
+from extentflow.jobs.events import Announcements
+from extentflow.jobs.publish_kafka import KafkaAnnouncer
 from extentflow.model import Job, JobState
 from extentflow.sink import JOBS_TOPIC
 from extentflow.wiring.announcing import open_announcements, sweep_announcements

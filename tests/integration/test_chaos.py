@@ -38,9 +38,9 @@ from tests.integration.faultproxy import (
 )
 from tests.support.delivery import LEASE_SECONDS, Delivery, eventually, joined
 
-from extentflow import settings
+from extentflow.config import worker as settings
+from extentflow.config.worker import variable
 from extentflow.model import JobState
-from extentflow.settings import variable
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import zstandard
 from tests.support.delivery import Counted, Delivery, Seen, joined, numbered_lines, parsed
 
 from extentflow.engines import Engine
-from extentflow.ingest import RunReport
+from extentflow.jobs.run import RunReport
 from extentflow.wiring import open_engine
 from extentflow_local.stack import Stack
 

@@ -29,9 +29,9 @@ from tests.support.eventpath import (
     announcement,
 )
 
-from extentflow.engines.dispatch import body_of
 from extentflow.ledger import ClaimMark
 from extentflow.model import JobState
+from extentflow.queue.dispatch import body_of
 from extentflow_local.event_source.delivery import Delivery
 from extentflow_local.event_source.execution import Verdict
 from extentflow_local.stack import Stack

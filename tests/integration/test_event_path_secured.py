@@ -13,8 +13,8 @@ from tests.support.delivery import Delivery, joined, numbered_lines
 from tests.support.eventpath import Ending, EventPath, Feed, Ground
 from tests.support.secured import PASSWORD, Secured, secured_stack
 
+from extentflow.config.worker import variable
 from extentflow.model import JobState
-from extentflow.settings import variable
 from extentflow_local.services.dynamodb import DynamoDbLocal
 from extentflow_local.services.s3 import SeaweedS3
 

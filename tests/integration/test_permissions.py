@@ -12,8 +12,8 @@ from tests.support.delivery import eventually
 from tests.support.permissions import allowed, recorded, verdict
 from tests.support.scene import HURRIED_SECONDS, MANY, Scene
 
+from extentflow.discovery.reconciler import Report
 from extentflow.model import JobState, ObjectVersion
-from extentflow.reconciliation import Report
 from extentflow_local.event_source.source import EventSource
 from extentflow_local.stack import Stack
 

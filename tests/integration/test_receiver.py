@@ -23,10 +23,10 @@ from botocore.exceptions import ClientError
 from demo.eventpath import PROJECT
 from tests.integration.faultproxy import Answer, FaultProxy, Hold, Request
 from tests.support.eventpath import Ending, Ground
-from tests.unit.arrivals.posting import FORM, GRID, KEY, SEGMENT, event, form, notification, record
+from tests.unit.discovery.posting import FORM, GRID, KEY, SEGMENT, event, form, notification, record
 
-from extentflow.arrivals import messages
-from extentflow.arrivals.notifications import news_of
+from extentflow.discovery import messages
+from extentflow.discovery.notifications import news_of
 from extentflow.model import JobState
 from extentflow_local.event_path import ELSEWHERE
 from extentflow_local.event_source.deployment import Queue

@@ -13,10 +13,10 @@ from tests.support import real
 from tests.support.delivery import LEASE_SECONDS, Delivery, eventually, joined, numbered_lines
 
 from extentflow.clock import Clock
-from extentflow.engines.queue import QueueWorker
+from extentflow.discovery.reconciler import Report
+from extentflow.jobs.planner import Planner
 from extentflow.model import Extent, Job, JobState
-from extentflow.planner import Planner
-from extentflow.reconciliation import Report
+from extentflow.queue.consumer import QueueWorker
 from extentflow.wiring import Site
 from extentflow.wiring.functions import open_queue_worker, open_reconciliation
 from extentflow_local.stack import Stack

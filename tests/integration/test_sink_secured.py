@@ -14,8 +14,8 @@ from tests.contracts.sink import EXACTLY_ONCE, PROGRESS, lines, values_of
 from tests.support.delivery import eventually
 from tests.support.secured import QUICK, Secured, Unsigned, secured_stack
 
+from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured, SinkUnavailable
-from extentflow.settings import WorkerSettings
 from extentflow.sink import PROGRESS_TOPIC, ClientSettings
 from extentflow.sink.broker import KafkaBroker
 from extentflow.sink.reader import read_committed

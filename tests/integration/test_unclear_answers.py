@@ -22,7 +22,7 @@ from tests.support.real import (
     the_job,
 )
 
-from extentflow.ingest import RunReport
+from extentflow.jobs.run import RunReport
 from extentflow.model import JobState
 from extentflow_local.stack import Stack
 

@@ -14,8 +14,8 @@ from botocore.exceptions import EndpointConnectionError
 from tests.integration.conftest import s3_client
 from tests.support.delivery import eventually
 
-from extentflow.arrivals import Arrival
-from extentflow.arrivals.notifications import news_of
+from extentflow.discovery import Arrival
+from extentflow.discovery.notifications import news_of
 from extentflow_local.event_source.notifier import Notifier
 from extentflow_local.services.s3 import SeaweedS3, follow_command
 from extentflow_local.stack import Stack

@@ -12,7 +12,7 @@ from tests.support.delivery import SLOW_LINES, Delivery, Seen, eventually
 
 from extentflow.engines import Task, Worker, WorkerSpec
 from extentflow.engines.inline import InlineEngine, NoWorkers
-from extentflow.ingest import RunReport
+from extentflow.jobs.run import RunReport
 from extentflow.model import Extent, ObjectVersion
 from extentflow.wiring import open_engine
 from extentflow_local.stack import Stack

@@ -22,12 +22,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-from extentflow.arrivals import Arrival, Dialect
+from extentflow.config.worker import WorkerSettings, variable
+from extentflow.discovery import Arrival, Dialect
 from extentflow.engines import Engine, Task, Watch
-from extentflow.ingest import Run, RunReport
+from extentflow.jobs.run import Run, RunReport
 from extentflow.ledger import ExtentItem, SlotItem
 from extentflow.model import Extent, Job, ObjectVersion, Receipt
-from extentflow.settings import WorkerSettings, variable
 from extentflow.sink.reader import Delivered, read_committed
 from extentflow.wiring import Site, open_engine, parse_connector
 from extentflow.wiring.functions import QUEUES, open_reception

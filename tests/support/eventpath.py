@@ -26,11 +26,11 @@ from tests.integration.faultproxy import Answer, FaultProxy, Request
 from tests.support.delivery import LEASE_SECONDS, Delivery, eventually
 from tests.support.toys import Seen
 
+from extentflow.config.worker import WorkerSettings, load, variable
 from extentflow.ledger import ExtentItem
 from extentflow.model import Job, JobState, ObjectVersion, job_id
-from extentflow.queues import Depth
-from extentflow.queues.sqs import SqsQueue
-from extentflow.settings import WorkerSettings, load, variable
+from extentflow.queue import Depth
+from extentflow.queue.sqs import SqsQueue
 from extentflow_local.emr.service import EmrServerless
 from extentflow_local.event_path import elsewhere, heard_of
 from extentflow_local.event_source.deployment import Deployment, Queue

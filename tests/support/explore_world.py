@@ -30,6 +30,9 @@ from random import Random
 from tests.support.explore import CRASH, PAUSE, SWITCH, Chooser, Dice, Event, Stage, depth_first
 from tests.support.world import BAD, DEAD, TOPIC, Bytewise, World, first_column
 
+from extentflow.delivery.pipeline import Pipeline, Prepared
+from extentflow.delivery.runner import Limits, Work, run_extent
+from extentflow.delivery.slots import SlotPolicy, Slots
 from extentflow.errors import (
     ExtentflowError,
     LedgerUnavailable,
@@ -39,10 +42,7 @@ from extentflow.errors import (
 )
 from extentflow.ledger import ExtentItem, JobProgress
 from extentflow.model import Extent, ExtentState, JobState, Outcome
-from extentflow.pipeline import Pipeline, Prepared
-from extentflow.runner import Limits, Work, run_extent
 from extentflow.sink import Progress
-from extentflow.slots import SlotPolicy, Slots
 from extentflow.storage.ranges import RangeReader
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from extentflow.delivery.runner import Work
 from extentflow.engines import Task, Watch, run_until_final
 from extentflow.model import Extent, Receipt
-from extentflow.runner import Work
 
 RunOne = Callable[[Extent], Receipt]
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from tests.support.world import TOPIC, Ticker
 
+from extentflow.config.worker import WorkerSettings
 from extentflow.connectors import ConnectorConfig
+from extentflow.delivery.runner import run_extent
 from extentflow.model import ExtentState, Job, JobState
-from extentflow.runner import run_extent
-from extentflow.settings import WorkerSettings
 from extentflow.sink import JOBS_TOPIC, ClientSettings, Sink
 from extentflow.sink.topics import TopicFacts
 from extentflow.storage import ObjectStore

@@ -12,11 +12,11 @@ import pytest
 from tests.support.world import TOPIC, World
 
 from extentflow.clock import Clock
+from extentflow.delivery.slots import SlotPolicy, Slots
 from extentflow.errors import LedgerUnavailable
 from extentflow.ledger import Claim, SlotItem
 from extentflow.model import Extent
 from extentflow.sink import Broker, ClientSettings, Progress, Records
-from extentflow.slots import SlotPolicy, Slots
 from extentflow.testing.broker import MemoryBroker
 
 CLIENT = ClientSettings()

@@ -20,13 +20,13 @@ from tests.support.explore import CRASH, PAUSE, SWITCH, Dice, Event, Stage
 from tests.support.queued import Queued
 from tests.support.world import BAD, DEAD, TOPIC, World
 
-from extentflow.engines.dispatch import body_of
-from extentflow.engines.queue import QueueWorker
+from extentflow.delivery.runner import Limits
+from extentflow.delivery.slots import SlotPolicy
 from extentflow.errors import QueueUnavailable
 from extentflow.model import Extent, ExtentState, Job, JobState
-from extentflow.queues import Message
-from extentflow.runner import Limits
-from extentflow.slots import SlotPolicy
+from extentflow.queue import Message
+from extentflow.queue.consumer import QueueWorker
+from extentflow.queue.dispatch import body_of
 from extentflow.testing.broker import MemoryBroker
 
 LOSE, REFUSE, UNKNOWN, AWAY, LOST, STOP = "lose", "refuse", "unknown", "away", "lost", "stop"

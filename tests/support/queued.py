@@ -11,13 +11,13 @@ from typing import Any
 
 from tests.support.world import DEAD, TOPIC, World
 
-from extentflow.engines.dispatch import Dispatch
-from extentflow.engines.queue import Answer, QueueWorker
+from extentflow.delivery.runner import Limits, Work
 from extentflow.errors import SinkUnavailable
 from extentflow.ledger import ExtentItem
 from extentflow.model import Extent, Job
-from extentflow.queues import Message
-from extentflow.runner import Limits, Work
+from extentflow.queue import Message
+from extentflow.queue.consumer import Answer, QueueWorker
+from extentflow.queue.dispatch import Dispatch
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.queues import MemoryQueue
 

@@ -13,13 +13,13 @@ from uuid import uuid4
 from tests.support.delivery import Delivery
 from tests.support.here import Here, Noted
 
+from extentflow.config.worker import WorkerSettings
 from extentflow.connectors import ConnectorConfig
+from extentflow.delivery.pipeline import Pipeline
 from extentflow.engines import Watch
 from extentflow.formats import Chunk, Format, open_format
-from extentflow.ingest import RunReport, known_job
+from extentflow.jobs.run import RunReport, known_job
 from extentflow.model import Extent, Job, ObjectVersion
-from extentflow.pipeline import Pipeline
-from extentflow.settings import WorkerSettings
 from extentflow.sink.flush import FlushingSink
 from extentflow.sink.transaction import TransactionalSink
 from extentflow.storage import RangeSource

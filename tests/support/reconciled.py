@@ -10,19 +10,19 @@ from random import Random
 from tests.support.queued import Queued
 from tests.support.world import World
 
-from extentflow.announcements import Announcements
-from extentflow.arrivals import Arrival
 from extentflow.connectors import ConnectorConfig
-from extentflow.engines.dispatch import Dispatch
-from extentflow.engines.started import Hold
+from extentflow.delivery.slots import SlotPolicy
+from extentflow.discovery import Arrival
+from extentflow.discovery.admission import Received, Reception
+from extentflow.discovery.reconciler import Patience, Reconciliation, Report, Territory
+from extentflow.discovery.stalled_jobs import held_by_nobody
+from extentflow.engines.emr.submitted import Hold
 from extentflow.formats import Format
+from extentflow.jobs.events import Announcements
+from extentflow.jobs.planner import Intake, Planner
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState, ObjectVersion
-from extentflow.planner import Intake, Planner
-from extentflow.reception import Received, Reception
-from extentflow.reconciliation import Patience, Reconciliation, Report, Territory
-from extentflow.reconciliation.jobs import held_by_nobody
-from extentflow.slots import SlotPolicy
+from extentflow.queue.dispatch import Dispatch
 from extentflow.storage import ObjectStore, RangeSource
 from extentflow.storage.ranges import RangeReader
 from extentflow.testing.announcers import MemoryAnnouncer

@@ -30,17 +30,17 @@ from infra.config import Auth, Bucket, Cluster, Network, Receiver, Stage, Subnet
 from tests.support.delivery import eventually, joined, numbered_lines
 from tests.support.deployed import synthesised
 
-from extentflow.arrivals import Arrival, Dialect
 from extentflow.clock import Clock
-from extentflow.engines.dispatch import Dispatch
-from extentflow.engines.queue import PAUSED_RECEIVES
-from extentflow.engines.redrive import redrive
+from extentflow.config.worker import load
+from extentflow.discovery import Arrival, Dialect
+from extentflow.discovery.reconciler import Report
+from extentflow.jobs.planner import Planner
 from extentflow.ledger import Claim, ConnectorState
 from extentflow.model import Job, JobState, ObjectVersion, job_id
-from extentflow.planner import Planner
-from extentflow.queues.sqs import SqsQueue
-from extentflow.reconciliation import Report
-from extentflow.settings import load
+from extentflow.queue.consumer import PAUSED_RECEIVES
+from extentflow.queue.dispatch import Dispatch
+from extentflow.queue.redrive import redrive
+from extentflow.queue.sqs import SqsQueue
 from extentflow.sink import ClientSettings
 from extentflow.testing.queues import MemoryQueue
 from extentflow.wiring import Site

@@ -12,14 +12,14 @@ import pyarrow as pa
 
 from extentflow.clock import Clock
 from extentflow.converters import Converter
-from extentflow.deadletters import DeadLetters
+from extentflow.delivery.deadletters import DeadLetters
+from extentflow.delivery.pipeline import Pipeline
+from extentflow.delivery.runner import Limits, Work
+from extentflow.delivery.slots import SlotPolicy, Slots
 from extentflow.formats import BadRecord, Chunk, Format
+from extentflow.jobs.planner import Intake, Planner
 from extentflow.model import Extent, Job, ObjectVersion
-from extentflow.pipeline import Pipeline
-from extentflow.planner import Intake, Planner
-from extentflow.runner import Limits, Work
 from extentflow.sink import ClientSettings
-from extentflow.slots import SlotPolicy, Slots
 from extentflow.storage import ObjectStore, RangeSource
 from extentflow.storage.ranges import RangeReader
 from extentflow.testing.broker import MemoryBroker

@@ -13,12 +13,12 @@ import typer
 from infra.config import Bucket, Cluster, Network, Receiver, Stage
 from infra.config_spark import Spark
 
-from extentflow.arrivals.sources import declared
 from extentflow.cli import app
+from extentflow.config import parse_text
+from extentflow.config.worker import CONFIG_VARIABLE, variable
+from extentflow.config.worker import TABLE as WORKER_KEYS
 from extentflow.connectors import connector_table
-from extentflow.keys import parse_text
-from extentflow.settings import CONFIG_VARIABLE, variable
-from extentflow.settings import TABLE as WORKER_KEYS
+from extentflow.discovery.sources import declared
 from extentflow.sink import JOBS_TOPIC, PROGRESS_TOPIC
 from extentflow.wiring import check_connector
 from extentflow_local.cli import app as local_app

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
-from extentflow.settings import variable
+from extentflow.config.worker import variable
 from extentflow_local.emr.application import MINUTE_SECONDS, Application, Begin, Listener
 from extentflow_local.emr.front import Front
 from extentflow_local.emr.submitting import s3_client

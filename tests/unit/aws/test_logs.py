@@ -12,11 +12,11 @@ LOUD = ("auth", "endpoint", "hooks", "httpsession", "parsers", "credentials")
 @pytest.mark.parametrize(
     "room",
     [
-        "announcers.eventbridge",
+        "jobs.publish_eventbridge",
         "credentials.mskiam",
         "credentials.secretsmanager",
         "ledger.dynamodb",
-        "queues.sqs",
+        "queue.sqs",
         "storage.s3",
     ],
 )

@@ -10,13 +10,13 @@ from bench.synthetic import Lines, SyntheticStore
 from bench.synthetic_parquet import ParquetRows
 
 from extentflow.clock import Clock
-from extentflow.engines.dispatch import Dispatch
 from extentflow.formats import Format, FormatOptions
 from extentflow.formats.parquet import Parquet
 from extentflow.formats.text import open_text
+from extentflow.jobs.planner import MAX_TEXT_EXTENTS, PAGE_EXTENTS, Intake, Planner
 from extentflow.model import Extent, Job, JobState
-from extentflow.planner import MAX_TEXT_EXTENTS, PAGE_EXTENTS, Intake, Planner
-from extentflow.queues import Queue
+from extentflow.queue import Queue
+from extentflow.queue.dispatch import Dispatch
 from extentflow.storage.ranges import RangeReader
 from extentflow.testing.ledger import MemoryLedger
 

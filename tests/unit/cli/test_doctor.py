@@ -7,6 +7,7 @@ import pytest
 from tests.support.world import World
 
 from extentflow.cli.doctor import Finding, credentials, retention, show, slots, topics, trouble
+from extentflow.config.worker import WorkerSettings
 from extentflow.connectors import ConnectorConfig, MessageKey
 from extentflow.errors import (
     AccessDenied,
@@ -15,7 +16,6 @@ from extentflow.errors import (
     Misconfigured,
     SinkUnavailable,
 )
-from extentflow.settings import WorkerSettings
 from extentflow.sink import ClientSettings
 from extentflow.sink.topics import TopicFacts
 from extentflow.testing.broker import MemoryBroker

@@ -108,8 +108,8 @@ def said(*, debug: bool) -> list[str]:
     stream = io.StringIO()
     with fresh_logging():
         output.show_logs(debug=debug, stream=stream)
-        logging.getLogger("extentflow.runner").warning("trying again")
-        logging.getLogger("extentflow.runner").debug("details")
+        logging.getLogger("extentflow.delivery.runner").warning("trying again")
+        logging.getLogger("extentflow.delivery.runner").debug("details")
         logging.getLogger("extentflow.kafka").critical("FAIL [thrd:main]: connection refused")
         logging.getLogger("py4j.java_gateway").error("There was an exception while executing")
         logging.getLogger("urllib3").warning("pool is full")
@@ -124,8 +124,8 @@ def test_people_see_our_warnings_and_none_of_the_clients_of_kafka_and_spark() ->
 
 def test_debugging_shows_the_kafka_clients_lines_too() -> None:
     assert said(debug=True) == [
-        "WARNING extentflow.runner: trying again",
-        "DEBUG extentflow.runner: details",
+        "WARNING extentflow.delivery.runner: trying again",
+        "DEBUG extentflow.delivery.runner: details",
         "CRITICAL extentflow.kafka: FAIL [thrd:main]: connection refused",
         "ERROR py4j.java_gateway: There was an exception while executing",
         "WARNING urllib3: pool is full",

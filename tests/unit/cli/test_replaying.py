@@ -12,7 +12,7 @@ from tests.support.memorysite import MemorySite
 from tests.support.world import TOPIC
 
 from extentflow.cli import INCOMPLETE, NOTHING_STARTED, app, replaying, run_command_line
-from extentflow.engines.resting import ASK_SECONDS
+from extentflow.delivery.connector_state import ASK_SECONDS
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState

@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from extentflow.cli import runs
-from extentflow.ingest import JobReport, RunReport
+from extentflow.jobs.run import JobReport, RunReport
 
 
 def job(name: str, revision: int) -> JobReport:

@@ -6,11 +6,11 @@ from typing import cast
 
 import pytest
 
-from extentflow.arrivals.backfill import MOST_ADDRESSES
 from extentflow.cli import events
 from extentflow.connectors import ConnectorConfig
 from extentflow.errors import Misconfigured
 from extentflow.model import ObjectVersion
+from extentflow.queue.backfill import MOST_ADDRESSES
 from extentflow.wiring import Site
 
 ORDERS = ConnectorConfig(name="orders", topic="orders", s3_bucket="shop")

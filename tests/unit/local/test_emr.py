@@ -15,9 +15,10 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
+from extentflow.engines.emr import Run
+from extentflow.engines.emr import client as emr
+from extentflow.engines.emr.client import Application, EmrRuns
 from extentflow.errors import Misconfigured, RunsUnavailable
-from extentflow.runs import Run, emr
-from extentflow.runs.emr import Application, EmrRuns
 from extentflow_local.emr import events
 from extentflow_local.emr.description import answer_shape, problems
 from extentflow_local.emr.double import IdleRuns

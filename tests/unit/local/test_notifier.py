@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from extentflow.arrivals.notifications import news_of
+from extentflow.discovery.notifications import news_of
 from extentflow_local.event_source.notifier import Follow, Notifier
 
 PATIENCE_SECONDS = 30.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extentflow.arrivals.notifications import news_of
+from extentflow.discovery.notifications import news_of
 from extentflow_local.event_source.uploads import Upload, documents, notification, upload_of
 
 MD5 = base64.b64encode(bytes.fromhex("0cc175b9c0f1b6a831c399e269772661")).decode()

@@ -3,10 +3,10 @@
 import pytest
 from tests.support.world import World
 
+from extentflow.delivery.runner import fail_extent, run_extent
 from extentflow.errors import LedgerUnavailable
 from extentflow.ledger import Claim
 from extentflow.model import ExtentState, JobState, Outcome
-from extentflow.runner import fail_extent, run_extent
 
 
 def state(world: World, job_id: str) -> JobState:

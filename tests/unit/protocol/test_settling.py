@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 import pytest
 from tests.support.ownership import CLIENT, ONE, Scene
 
+from extentflow.delivery.slots import Busy, Final
 from extentflow.errors import LedgerUnavailable, ProgressUnknown
 from extentflow.ledger import JobProgress, SlotItem
 from extentflow.model import ExtentState
 from extentflow.sink import ClientSettings, Progress
-from extentflow.slots import Busy, Final
 from extentflow.testing.broker import MemoryBroker, MemoryFence
 
 

@@ -3,9 +3,9 @@
 import pytest
 from tests.support.memorysite import MemorySite
 
+from extentflow.delivery.runner import fail_extent
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
-from extentflow.runner import fail_extent
 from extentflow.sink import ClientSettings
 from extentflow.spark.backlog import QUEUE_LOOKS, VAIN_QUERIES, Backlog
 from extentflow.wiring.worker import work_of

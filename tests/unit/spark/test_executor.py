@@ -3,7 +3,7 @@
 import pytest
 from tests.support.memorysite import MemorySite
 
-from extentflow.engines.resting import ASK_SECONDS
+from extentflow.delivery.connector_state import ASK_SECONDS
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
 from extentflow.spark.executor import ReportingWorker

@@ -3,8 +3,8 @@
 import pytest
 from tests.support.memorysite import MemorySite
 
+from extentflow.config.worker import WorkerSettings
 from extentflow.model import JobState
-from extentflow.settings import WorkerSettings
 from extentflow.sink import JOBS_TOPIC
 from extentflow.spark.fleet import DrainingWorker, StandingWorker
 from extentflow.spark.stopping import LOOK_SECONDS, ask_to_stop

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.support.memorysite import MemorySite
 
+from extentflow.config.worker import WorkerSettings
 from extentflow.errors import LedgerUnavailable, Misconfigured, QueueUnavailable
 from extentflow.ledger import SlotItem
-from extentflow.settings import WorkerSettings
 from extentflow.spark.looks import (
     FEW_SECONDS,
     LOOK_SECONDS,

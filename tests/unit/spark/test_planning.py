@@ -3,7 +3,7 @@
 import pytest
 from tests.support.memorysite import BUCKET, MemorySite
 
-from extentflow.engines.resting import ASK_SECONDS
+from extentflow.delivery.connector_state import ASK_SECONDS
 from extentflow.errors import Misconfigured
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState

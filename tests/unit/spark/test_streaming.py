@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from tests.support.memorysite import MemorySite
 
-from extentflow.settings import WorkerSettings
+from extentflow.config.worker import WorkerSettings
 from extentflow.spark.looks import ListingLooks, Looks
 from extentflow.spark.options import StreamOptions
 from extentflow.spark.streaming import StreamReader

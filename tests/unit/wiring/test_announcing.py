@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from extentflow.announcers.eventbridge import EventBridgeAnnouncer
-from extentflow.announcers.kafka import KafkaAnnouncer
-from extentflow.engines.queue import QueueWorker
+from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured, Retryable, SinkUnavailable
+from extentflow.jobs.publish_eventbridge import EventBridgeAnnouncer
+from extentflow.jobs.publish_kafka import KafkaAnnouncer
 from extentflow.ledger import Ledger
 from extentflow.model import Job, JobState, ObjectVersion, Plan
-from extentflow.settings import WorkerSettings
+from extentflow.queue.consumer import QueueWorker
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.wiring import Site
 from extentflow.wiring.announcing import (

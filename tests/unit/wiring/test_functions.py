@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from tests.support.world import Ticker
 
-from extentflow.arrivals import Arrival, Dialect
-from extentflow.arrivals.backfill import Backfill
+from extentflow.config.worker import WorkerSettings
 from extentflow.connectors import ConnectorConfig
+from extentflow.delivery.slots import SlotPolicy
+from extentflow.discovery import Arrival, Dialect
+from extentflow.discovery.admission import Unparsed
 from extentflow.errors import Misconfigured, NotOffered, ObjectGone
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, ObjectVersion, Plan
-from extentflow.queues.sqs import SqsQueue
-from extentflow.reception import Unparsed
-from extentflow.settings import WorkerSettings
-from extentflow.slots import SlotPolicy
+from extentflow.queue.backfill import Backfill
+from extentflow.queue.sqs import SqsQueue
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.wiring import Site

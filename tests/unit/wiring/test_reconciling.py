@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured
 from extentflow.model import ObjectVersion
-from extentflow.queues.sqs import SqsQueue
-from extentflow.settings import WorkerSettings
+from extentflow.queue.sqs import SqsQueue
 from extentflow.storage.local import LocalStore
 from extentflow.storage.s3 import S3Store
 from extentflow.testing.broker import MemoryBroker

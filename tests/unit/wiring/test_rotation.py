@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from extentflow.config.worker import WorkerSettings
 from extentflow.connectors import ConnectorConfig
 from extentflow.credentials.secretsmanager import SecretsManager
 from extentflow.errors import AccessDenied, StoreUnavailable
 from extentflow.model import ObjectVersion
-from extentflow.settings import WorkerSettings
 from extentflow.storage import ObjectStore, StoreOptions
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
 from extentflow.wiring import Site, parse_connector, site

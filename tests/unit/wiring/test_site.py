@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from extentflow.config.worker import WorkerSettings
 from extentflow.connectors import ConnectorConfig
 from extentflow.errors import Misconfigured
 from extentflow.model import Extent, Job, ObjectVersion
-from extentflow.settings import WorkerSettings
 from extentflow.sink.topics import TopicFacts
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger

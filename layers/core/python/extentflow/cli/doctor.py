@@ -15,6 +15,7 @@ import typer
 
 from extentflow.cli import output
 from extentflow.cli.options import AsJson
+from extentflow.config.worker import ARRAYS
 from extentflow.connectors import ConnectorConfig
 from extentflow.errors import (
     CredentialsUnavailable,
@@ -22,10 +23,9 @@ from extentflow.errors import (
     Misconfigured,
     Retryable,
 )
+from extentflow.jobs.preflight import Topic, dead_letters_refused, records_refused
 from extentflow.ledger import ConnectorState
-from extentflow.preflight import Topic, dead_letters_refused, records_refused
-from extentflow.queues import Queue
-from extentflow.settings import ARRAYS
+from extentflow.queue import Queue
 from extentflow.sink import ClientSettings, Progress
 from extentflow.sink.layout import explain
 from extentflow.wiring import Site

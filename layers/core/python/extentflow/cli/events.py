@@ -12,20 +12,20 @@ from uuid import uuid4
 
 import typer
 
-from extentflow.arrivals import Arrival, Dialect
-from extentflow.arrivals.backfill import MOST_ADDRESSES, Backfill
-from extentflow.arrivals.notifications import news_of
 from extentflow.cli import output
 from extentflow.cli.options import AsJson
 from extentflow.cli.runs import require_reachable, selected, unreachable
+from extentflow.config.wording import either, nearest
 from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.config import AUTO, ENGINES, LAMBDA, SPARK
+from extentflow.discovery import Arrival, Dialect
+from extentflow.discovery.notifications import news_of
 from extentflow.errors import Misconfigured
-from extentflow.keys.messages import either, nearest
+from extentflow.jobs.preflight import rests
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState, ObjectVersion
-from extentflow.preflight import rests
-from extentflow.queues import Queue
+from extentflow.queue import Queue
+from extentflow.queue.backfill import MOST_ADDRESSES, Backfill
 from extentflow.wiring import Site
 from extentflow.wiring.functions import queue
 

@@ -8,10 +8,10 @@ import re
 import time
 
 from extentflow.cli import output
-from extentflow.engines.redrive import Redriven, redrive
 from extentflow.errors import Misconfigured
-from extentflow.ingest import known_job
-from extentflow.queues import Message
+from extentflow.jobs.run import known_job
+from extentflow.queue import Message
+from extentflow.queue.redrive import Redriven, redrive
 from extentflow.wiring import Site
 from extentflow.wiring.functions import queue
 

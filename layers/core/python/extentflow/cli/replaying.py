@@ -9,18 +9,18 @@ from typing import Annotated
 
 import typer
 
-from extentflow import preflight
 from extentflow.cli import output
 from extentflow.cli.options import AsJson, Cores, EngineName, Master
 from extentflow.cli.redriving import redrive_all
 from extentflow.cli.runs import REMOTE, driving, note_older, require_reachable, show, subject
 from extentflow.engines import Engine
-from extentflow.engines.started import Then
+from extentflow.engines.emr.submitted import Then
 from extentflow.errors import Conflict, Misconfigured
-from extentflow.ingest import RunReport, known_job
-from extentflow.ingest import report as report_of
+from extentflow.jobs import preflight
+from extentflow.jobs.planner import check_cluster
+from extentflow.jobs.run import RunReport, known_job
+from extentflow.jobs.run import report as report_of
 from extentflow.model import Job, JobState
-from extentflow.planner import check_cluster
 from extentflow.wiring import Site, open_engine
 
 # Open ones only where a replay opened them, and did not get to its end.

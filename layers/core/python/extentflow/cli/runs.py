@@ -11,8 +11,6 @@ from uuid import uuid4
 
 import typer
 
-from extentflow import preflight
-from extentflow.arrivals.backfill import MOST_ADDRESSES
 from extentflow.cli import output
 from extentflow.cli.options import AsJson, Cores, EngineName, Master
 from extentflow.cli.progress import RunProgress
@@ -20,12 +18,14 @@ from extentflow.cli.signals import signals_stop
 from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.sources import LOCAL_FILE
 from extentflow.engines import Engine
-from extentflow.engines.started import Then
+from extentflow.engines.emr.submitted import Then
 from extentflow.errors import CorruptRecord, Misconfigured, Permanent
-from extentflow.ingest import JobReport, Run, RunReport
+from extentflow.jobs import preflight
+from extentflow.jobs.addresses import Territory, select_all
+from extentflow.jobs.planner import Intake, Planner
+from extentflow.jobs.run import JobReport, Run, RunReport
 from extentflow.model import JobState, ObjectVersion
-from extentflow.planner import Intake, Planner
-from extentflow.selection import Territory, select_all
+from extentflow.queue.backfill import MOST_ADDRESSES
 from extentflow.wiring import Site, open_engine
 from extentflow.wiring.announcing import open_announcements
 from extentflow.wiring.options import absent_elsewhere

@@ -14,14 +14,14 @@ from rich.text import Text
 from extentflow.cli import output
 from extentflow.cli.options import AsJson
 from extentflow.cli.runs import extents
-from extentflow.engines.started import run_of
+from extentflow.engines.emr.submitted import run_of
 from extentflow.errors import ExtentflowError, Misconfigured
-from extentflow.ingest import JobReport, known_job, report
+from extentflow.jobs.preflight import rests
+from extentflow.jobs.run import JobReport, known_job, report
 from extentflow.ledger import ExtentItem, Ledger
 from extentflow.ledger.causes import cause
 from extentflow.model import ExtentState, Job, JobState
-from extentflow.preflight import rests
-from extentflow.queues import Depth
+from extentflow.queue import Depth
 from extentflow.wiring import Site
 from extentflow.wiring.functions import queues
 

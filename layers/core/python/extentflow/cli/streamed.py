@@ -20,7 +20,7 @@ from extentflow.cli import INCOMPLETE, STOPPED, output, run_command_line
 from extentflow.cli.options import AsJson, Cores, Master
 from extentflow.cli.signals import signals_stop
 from extentflow.errors import Misconfigured
-from extentflow.preflight import require_running, rests
+from extentflow.jobs.preflight import require_running, rests
 from extentflow.spark.options import StreamOptions
 from extentflow.spark.query import NOWHERE, Service, Terms, Triggered, session
 from extentflow.wiring import Site

@@ -9,6 +9,7 @@ connectors are stored, and every adapter; what is registered is passed in by `wi
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from extentflow.config import Table, broken, load
 from extentflow.connectors.columns import MessageKey, Schema, arrow_type
 from extentflow.connectors.config import ConnectorConfig
 from extentflow.connectors.rules import RULES
@@ -20,7 +21,6 @@ from extentflow.connectors.table import (
     rename,
 )
 from extentflow.errors import Misconfigured
-from extentflow.keys import Table, broken, load
 
 __all__ = [
     "ConnectorConfig",

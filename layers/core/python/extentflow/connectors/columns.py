@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 
-from extentflow.keys.kinds import Kind
+from extentflow.config.types import Kind
 
 MAX_PRECISION = 38
 

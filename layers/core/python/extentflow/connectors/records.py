@@ -5,11 +5,8 @@ Owns: their rows in the table. Refuses to know: rules between keys beyond "appli
 
 from collections.abc import Collection
 
-from extentflow.connectors import topics
-from extentflow.connectors.columns import MESSAGE_KEY, SCHEMA, MessageKey
-from extentflow.connectors.config import AUTO, ENGINES
-from extentflow.keys import Alias, Group, Key, Only
-from extentflow.keys.kinds import (
+from extentflow.config import Alias, Group, Key, Only
+from extentflow.config.types import (
     BOOLEAN,
     CHARACTER,
     EXACT,
@@ -19,6 +16,9 @@ from extentflow.keys.kinds import (
     or_word,
     whole,
 )
+from extentflow.connectors import topics
+from extentflow.connectors.columns import MESSAGE_KEY, SCHEMA, MessageKey
+from extentflow.connectors.config import AUTO, ENGINES
 
 _CONNECT_CONVERTERS = {
     "org.apache.kafka.connect.storage.StringConverter": "string",

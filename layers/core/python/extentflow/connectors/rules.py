@@ -4,10 +4,10 @@ Owns: the rules and their messages. Refuses to know: single values (`keys.kinds`
 where" (`keys.table`).
 """
 
+from extentflow.config import Rule
 from extentflow.connectors import topics
 from extentflow.connectors.config import ConnectorConfig, key_converters, unfit
 from extentflow.connectors.sources import LOCAL_FILE
-from extentflow.keys import Rule
 
 _NEED_ENDPOINT = frozenset({"ontaps3", "storagegrids3"})
 

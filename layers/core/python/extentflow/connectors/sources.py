@@ -5,9 +5,8 @@ Owns: their rows in the table. Refuses to know: rules between keys beyond "appli
 
 from collections.abc import Collection
 
-from extentflow.connectors import topics
-from extentflow.keys import Alias, Group, Key, Only
-from extentflow.keys.kinds import (
+from extentflow.config import Alias, Group, Key, Only
+from extentflow.config.types import (
     BOOLEAN,
     EXACT,
     REFERABLE,
@@ -18,6 +17,7 @@ from extentflow.keys.kinds import (
     choice,
     matching,
 )
+from extentflow.connectors import topics
 
 LOCAL_FILE = "localfile"
 

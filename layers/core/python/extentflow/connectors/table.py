@@ -6,14 +6,14 @@ Owns: putting the table together. Refuses to know: rules between keys beyond "ap
 
 from collections.abc import Collection, Mapping
 
-from extentflow.connectors.records import decoding, delivery, records
-from extentflow.connectors.sources import LOCAL_FILE, identity, store
-from extentflow.keys import Family, Table
-from extentflow.keys.kafka import (
+from extentflow.config import Family, Table
+from extentflow.config.kafka import (
     PRODUCER_PROPERTIES,
     REFUSED_PRODUCER_PROPERTIES,
     SECRET_PROPERTIES,
 )
+from extentflow.connectors.records import decoding, delivery, records
+from extentflow.connectors.sources import LOCAL_FILE, identity, store
 
 ENDPOINT_TYPES = frozenset({"awss3", "ontaps3", "storagegrids3", LOCAL_FILE})
 FORMATS = frozenset({"text", "csv", "jsonl", "parquet"})

@@ -12,7 +12,7 @@ else is ever replaced, a name that Kafka would not take is an error.
 
 import re
 
-from extentflow.keys import nearest, plain
+from extentflow.config import nearest, plain
 
 PLACEHOLDERS = ("bucket", "prefix", "key", "extension")
 MAX_TOPIC_CHARACTERS = 249

@@ -13,27 +13,20 @@ takes: an ordered job's later extents would wait for it in vain.
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from extentflow.engines.dispatch import cutting
-from extentflow.engines.resting import Wanted
+from extentflow.delivery.runner import Work, fail_extent, run_extent
 from extentflow.errors import (
     ExtentflowError,
     LedgerUnavailable,
     Misconfigured,
-    StoreUnavailable,
     reason,
 )
-from extentflow.ledger import ConnectorState, Ledger
-from extentflow.model import Extent, Job, JobState, Outcome, Receipt
-from extentflow.planner import Planner
-from extentflow.runner import Work, fail_extent, run_extent
+from extentflow.model import Extent, Outcome, Receipt
 
 log = logging.getLogger(__name__)
 
-WAVE_EXTENTS = 4_096
 SMALL_TASK_BYTES = 8 << 20
 # Most holders are nearly done when somebody waits for the last extents of a query: whoever waits
 # notices within a fifth of the time that it took.
@@ -247,95 +240,3 @@ def pack(extents: Iterable[Extent], ordered: Callable[[str], bool], cores: int) 
     if shared:
         tasks.append(Task(tuple(shared)))
     return sorted(tasks, key=lambda task: -task.size)
-
-
-def drive(
-    jobs: Sequence[Job],
-    *,
-    planner: Planner,
-    ledger: Ledger,
-    engine: Engine,
-    watch: Watch,
-    stopped: Callable[[], bool] = lambda: False,
-) -> list[Job]:
-    """Run the pending extents of open jobs, in waves, and return every job as the ledger has it.
-
-    `stopped` True leaves the rest to a later run; so does a connector that rests. Open jobs of a
-    STOPPED one end CANCELLED, as anywhere.
-    """
-    left = _Left(watch, Wanted(ledger, planner.clock.monotonic))
-    running = [job if stopped() or left.alone(job) else _planned(job, planner) for job in jobs]
-    ordered = {job.id: job.ordered for job in running}
-    extents = (
-        extent
-        for job in running
-        if job.state is JobState.RUNNING
-        for extent in _pending(job, planner, ledger, left)
-    )
-    for wave in _waves(extents):
-        if stopped():
-            break
-        for extent in wave:
-            watch.expect(extent)
-        engine.run(pack(wave, lambda job: ordered[job], engine.cores), left)
-    now = Wanted(ledger, planner.clock.monotonic)  # nothing known before: jobs end by what holds
-    return [closed(job.id, ledger, now) for job in running]
-
-
-@dataclass(frozen=True, slots=True)
-class _Left:
-    """A run's watch, which remembers the jobs that it leaves alone, whoever found that out."""
-
-    watch: Watch
-    wanted: Wanted
-    jobs: set[str] = field(default_factory=set)
-
-    def expect(self, extent: Extent) -> None:
-        self.watch.expect(extent)
-
-    def see(self, receipt: Receipt) -> None:
-        if receipt.outcome is Outcome.RESTING:
-            self.jobs.add(receipt.job)
-        self.watch.see(receipt)
-
-    def alone(self, job: Job) -> bool:
-        """Whether nothing more of a job is begun in this run."""
-        if job.state.open and job.id not in self.jobs and self.wanted.rests(job.connector):
-            self.jobs.add(job.id)
-        return job.id in self.jobs
-
-
-def closed(job_id: str, ledger: Ledger, wanted: Wanted) -> Job:
-    """Close a job; one that `stop` missed, because it was registered meanwhile, is cancelled."""
-    job = ledger.close(job_id)
-    if job.state.open and wanted.state(job.connector) is ConnectorState.STOPPED:
-        why = f"connector {job.connector} was stopped"
-        return ledger.end(job.id, JobState.CANCELLED, why)
-    return job
-
-
-def _planned(job: Job, planner: Planner) -> Job:
-    """Plan a job; one whose store is away stays PLANNING and holds up nobody else."""
-    try:
-        return planner.plan(job)
-    except StoreUnavailable as exc:
-        log.warning("%s is not planned yet: %s", job.version.uri, exc)
-        return job
-
-
-def _pending(job: Job, planner: Planner, ledger: Ledger, left: _Left) -> Iterator[Extent]:
-    """Yield a job's pending extents; an object that cannot be cut again ends its own job only."""
-    try:
-        with cutting(ledger, job):
-            for extent in () if left.alone(job) else planner.pending(job):
-                if left.alone(job):
-                    return
-                yield extent
-    except StoreUnavailable as exc:
-        log.warning("%s stays RUNNING: %s", job.version.uri, exc)
-
-
-def _waves(extents: Iterator[Extent]) -> Iterator[list[Extent]]:
-    """Yield extents in lists short enough for any driver's memory."""
-    while wave := list(islice(extents, WAVE_EXTENTS)):
-        yield wave

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
-from extentflow.engines.resting import told
+from extentflow.delivery.connector_state import told
 from extentflow.errors import ExtentflowError
 from extentflow.ledger import Ledger
 from extentflow.ledger.causes import cause

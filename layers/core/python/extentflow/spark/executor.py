@@ -6,8 +6,9 @@ Owns: rows out of runs; that a job is over before its query is. Refuses to know:
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 
-from extentflow.engines import closed, run_in_turn
-from extentflow.engines.resting import Wanted
+from extentflow.config.worker import WorkerSettings
+from extentflow.delivery.connector_state import Wanted
+from extentflow.engines import run_in_turn
 from extentflow.errors import (
     Conflict,
     CorruptRecord,
@@ -16,9 +17,9 @@ from extentflow.errors import (
     StoreUnavailable,
     reason,
 )
+from extentflow.jobs.drive import closed
 from extentflow.ledger import Ledger
 from extentflow.model import Extent, ExtentState, Job, JobState, Outcome, Receipt
-from extentflow.settings import WorkerSettings
 from extentflow.spark import receipts
 from extentflow.spark.receipts import Row
 from extentflow.wiring import Site

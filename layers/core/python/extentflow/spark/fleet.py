@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import inf
 
+from extentflow.config.worker import WorkerSettings
 from extentflow.engines import run_or_fail
-from extentflow.engines.draining import Drain
-from extentflow.engines.queue import read_extent
 from extentflow.errors import (
     ExtentflowError,
     LedgerUnavailable,
@@ -21,7 +20,8 @@ from extentflow.errors import (
 from extentflow.keeper import Keeper
 from extentflow.ledger import Ledger
 from extentflow.model import Extent, Receipt
-from extentflow.settings import WorkerSettings
+from extentflow.queue.consumer import read_extent
+from extentflow.queue.draining import Drain
 from extentflow.spark.executor import ended_as
 from extentflow.spark.receipts import Row
 from extentflow.spark.stopping import Stop

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import InputPartition
 
 from extentflow.engines import Task, pack
 from extentflow.errors import ExtentflowError, Misconfigured, Retryable
-from extentflow.queues import Depth, Queue
+from extentflow.queue import Depth, Queue
 from extentflow.spark.options import StreamOptions
 from extentflow.spark.standing import Found, Standing
 from extentflow.spark.stopping import Stop

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from extentflow import settings as worker_settings
+from extentflow.config import Group, Key, Table, nearest, read_if_present
+from extentflow.config import worker as worker_settings
+from extentflow.config.types import BOOLEAN, TEXT, choice, matching, or_word, seconds, whole
+from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured
-from extentflow.keys import Group, Key, Table, nearest, read_if_present
-from extentflow.keys.kinds import BOOLEAN, TEXT, choice, matching, or_word, seconds, whole
-from extentflow.settings import WorkerSettings
 
 FAIL_FAST, PERMISSIVE = "FAILFAST", "PERMISSIVE"
 QUEUE, LISTING = "queue", "listing"

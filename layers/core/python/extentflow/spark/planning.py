@@ -10,15 +10,15 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from extentflow import preflight
 from extentflow.connectors import ConnectorConfig
-from extentflow.engines import Task, closed, pack
-from extentflow.engines.dispatch import cutting
-from extentflow.engines.resting import Wanted
+from extentflow.delivery.connector_state import Wanted
+from extentflow.engines import Task, pack
 from extentflow.errors import Misconfigured, ProgressUnknown, StoreUnavailable, reason
+from extentflow.jobs import preflight
+from extentflow.jobs.addresses import Territory, select_all
+from extentflow.jobs.drive import closed, cutting
 from extentflow.ledger import ExtentItem
 from extentflow.model import Extent, ExtentState, Job, JobState
-from extentflow.selection import Territory, select_all
 from extentflow.spark import receipts
 from extentflow.spark.receipts import Row
 from extentflow.wiring import Site

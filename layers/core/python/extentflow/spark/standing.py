@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from itertools import islice
 
-from extentflow.engines.dispatch import cutting
+from extentflow.delivery.slots import Slots
+from extentflow.discovery.listing import Discovery, goes_on_at
+from extentflow.discovery.report import Report, tried
+from extentflow.jobs.drive import cutting
 from extentflow.ledger import ConnectorState
 from extentflow.model import Extent, Job, JobState
-from extentflow.reconciliation.listing import Discovery, goes_on_at
-from extentflow.reconciliation.report import Report, tried
-from extentflow.slots import Slots
 from extentflow.spark.options import StreamOptions
 from extentflow.spark.rounds import Rounds, recall, remember
 from extentflow.wiring import Site

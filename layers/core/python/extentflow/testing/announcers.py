@@ -5,8 +5,8 @@ Owns: what was announced. Refuses to know: what events say.
 
 from collections.abc import Sequence
 
-from extentflow.announcements import JobEvent
 from extentflow.errors import BusUnavailable
+from extentflow.jobs.events import JobEvent
 
 
 class MemoryAnnouncer:

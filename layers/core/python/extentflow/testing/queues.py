@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from extentflow.errors import QueueUnavailable
-from extentflow.queues import BATCH_MESSAGES, Depth, Message
+from extentflow.queue import BATCH_MESSAGES, Depth, Message
 
 
 @dataclass(slots=True)

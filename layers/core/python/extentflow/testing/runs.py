@@ -3,8 +3,8 @@
 Owns: which runs were started, where a test says that they stand. Refuses to know: what they do.
 """
 
+from extentflow.engines.emr import Run, RunState, RunStatus
 from extentflow.errors import Misconfigured, RunsUnavailable
-from extentflow.runs import Run, RunState, RunStatus
 
 
 class MemoryRuns:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TypeVar
 
-from extentflow.announcements import Announcements, Announcer
-from extentflow.announcers.eventbridge import EventBridgeAnnouncer
-from extentflow.announcers.kafka import KafkaAnnouncer
 from extentflow.errors import Retryable
+from extentflow.jobs.events import Announcements, Announcer
+from extentflow.jobs.publish_eventbridge import EventBridgeAnnouncer
+from extentflow.jobs.publish_kafka import KafkaAnnouncer
 from extentflow.wiring.site import Site
 
 Told = TypeVar("Told")

@@ -11,9 +11,9 @@ from functools import partial
 from uuid import uuid4
 
 from extentflow.engines import Engine, Worker, WorkerSpec
+from extentflow.engines.emr.engine import RemoteEngine
+from extentflow.engines.emr.submitted import StartedRuns
 from extentflow.engines.inline import InlineEngine
-from extentflow.engines.remote import RemoteEngine
-from extentflow.engines.started import StartedRuns
 from extentflow.errors import Misconfigured
 from extentflow.wiring.runs import require_started
 from extentflow.wiring.site import Site

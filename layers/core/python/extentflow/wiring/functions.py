@@ -12,23 +12,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from extentflow.announcements import Announcements
-from extentflow.arrivals import Arrival
+from extentflow.config.worker import WorkerSettings, variable
 from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.config import LAMBDA, SPARK
 from extentflow.connectors.sources import LOCAL_FILE
-from extentflow.engines.dispatch import Dispatch
-from extentflow.engines.queue import QueueWorker
-from extentflow.engines.routing import Routing
+from extentflow.discovery import Arrival
+from extentflow.discovery.admission import Admission, Reception, Unparsed
+from extentflow.discovery.reconciler import Reconciliation, Territory
 from extentflow.errors import Misconfigured
+from extentflow.jobs.events import Announcements
+from extentflow.jobs.planner import Intake
 from extentflow.ledger import ConnectorState, ConnectorVersion
 from extentflow.model import Job, ObjectVersion
-from extentflow.planner import Intake
-from extentflow.queues import Queue
-from extentflow.queues.sqs import SqsQueue
-from extentflow.reception import Admission, Reception, Unparsed
-from extentflow.reconciliation import Reconciliation, Territory
-from extentflow.settings import WorkerSettings, variable
+from extentflow.queue import Queue
+from extentflow.queue.consumer import QueueWorker
+from extentflow.queue.dispatch import Dispatch
+from extentflow.queue.routing import Routing
+from extentflow.queue.sqs import SqsQueue
 from extentflow.wiring.announcing import (
     ANNOUNCING_SECONDS,
     open_announcements,

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from extentflow.config import environments, resolve
 from extentflow.connectors import ConnectorConfig, arrow_type
 from extentflow.converters import Converter, open_converter
 from extentflow.credentials.secretsmanager import SecretsManager
 from extentflow.errors import Misconfigured, UnsupportedFormat, reason
 from extentflow.formats import FormatOptions
-from extentflow.keys import environments, resolve
+from extentflow.jobs.planner import UNKNOWN_FORMAT, Intake
 from extentflow.ledger import dynamodb_calls as ledger
 from extentflow.model import ObjectVersion
-from extentflow.planner import UNKNOWN_FORMAT, Intake
 from extentflow.sink import patience as sink
 from extentflow.storage import StoreOptions
 

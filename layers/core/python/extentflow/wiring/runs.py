@@ -5,10 +5,10 @@ Owns: which settings runs get, where their application is. Refuses to know: when
 
 import os
 
-from extentflow.engines.started import StartedRuns
+from extentflow.config.worker import variable
+from extentflow.engines.emr.client import Application, EmrRuns, properties
+from extentflow.engines.emr.submitted import StartedRuns
 from extentflow.errors import Misconfigured
-from extentflow.runs.emr import Application, EmrRuns, properties
-from extentflow.settings import variable
 from extentflow.wiring.site import Site
 
 # What a run has no use for, and its role no right to; and how long functions wait for what is away:

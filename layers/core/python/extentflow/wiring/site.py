@@ -12,29 +12,29 @@ from functools import cached_property
 from random import Random
 from typing import Self
 
-from extentflow import settings as worker_settings
 from extentflow.clock import Clock
+from extentflow.config import nearest, read_if_present
+from extentflow.config import worker as worker_settings
+from extentflow.config.worker import ARRAYS, WorkerSettings
 from extentflow.connectors import ConnectorConfig
 from extentflow.credentials.mskiam import Signer
 from extentflow.credentials.secretsmanager import SecretsManager
-from extentflow.deadletters import DeadLetters
+from extentflow.delivery.deadletters import DeadLetters
+from extentflow.delivery.pipeline import Pipeline
+from extentflow.delivery.slots import SlotPolicy, Slots, require_app
 from extentflow.errors import Misconfigured, Retryable
 from extentflow.formats import Format, open_format
-from extentflow.keys import nearest, read_if_present
+from extentflow.jobs.planner import Intake, Planner
 from extentflow.ledger import ConnectorVersion
 from extentflow.ledger.dynamodb import DynamoLedger
 from extentflow.ledger.dynamodb_calls import Patience as LedgerPatience
 from extentflow.model import Extent, Job, ObjectVersion
-from extentflow.pipeline import Pipeline
-from extentflow.planner import Intake, Planner
-from extentflow.settings import ARRAYS, WorkerSettings
 from extentflow.sink import ClientSettings, Sink
 from extentflow.sink.broker import KafkaBroker
 from extentflow.sink.layout import trusted_library
 from extentflow.sink.native import Library
 from extentflow.sink.patience import Patience as SinkPatience
 from extentflow.sink.topics import TopicFacts
-from extentflow.slots import SlotPolicy, Slots, require_app
 from extentflow.storage import ObjectStore, RangeSource, StoreOptions, open_store
 from extentflow.storage.ranges import RangeReader
 from extentflow.wiring import options

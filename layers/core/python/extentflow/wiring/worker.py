@@ -8,15 +8,15 @@ from functools import partial
 
 import pyarrow as pa
 
+from extentflow.config.worker import WorkerSettings
+from extentflow.delivery.connector_state import Wanted
+from extentflow.delivery.runner import Limits, Work
+from extentflow.delivery.slots import Slots
 from extentflow.engines import run_until_final
-from extentflow.engines.resting import Wanted
 from extentflow.keeper import Keeper
 from extentflow.memory import tune_allocator
 from extentflow.model import Extent, Receipt
 from extentflow.overlap import overlapped
-from extentflow.runner import Limits, Work
-from extentflow.settings import WorkerSettings
-from extentflow.slots import Slots
 from extentflow.wiring.site import Site
 
 

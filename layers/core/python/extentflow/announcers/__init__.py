@@ -1,1 +1,0 @@
-"""Where ends of jobs are told: `kafka` (the topic extentflow.jobs), `eventbridge` (a bus)."""

@@ -1,0 +1,216 @@
+"""Flat maps in files: .properties, JSON (plain, or Connect's {"name", "config"}) and YAML.
+
+Owns: the three syntaxes. Refuses to know: keys and their meaning. Values are texts, exactly as
+written: YAML's `yes` stays `yes` and `010` stays `010`; whoever reads the key judges them.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from extentflow.config.wording import plain
+from extentflow.errors import Misconfigured
+
+SUFFIXES = (".properties", ".json", ".yaml", ".yml")
+
+_ENVELOPE = {"name", "config"}
+_SEPARATOR = re.compile(r"(?<!\\)(?:\\\\)*([\s=:])")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    name: str
+    value: Any
+    place: str
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object as it stands in the text, duplicates included."""
+
+
+def load(path: Path) -> dict[str, str]:
+    """Read a file as a flat map.
+
+    Raises:
+        Misconfigured: no such file, another syntax than its suffix says, nested values, names
+            that appear twice; every problem at once.
+    """
+    text = read_if_present(str(path))
+    if text is None:
+        raise Misconfigured(f"{path}: no such file; correct the path")
+    return parse_text(text, str(path))
+
+
+def read_if_present(path: str) -> str | None:
+    """Return a file's text, None where there is no such file.
+
+    Raises:
+        Misconfigured: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError:
+        raise Misconfigured(f"{path}: not UTF-8 text; save it as UTF-8") from None
+    except OSError as exc:
+        raise Misconfigured(f"{path}: cannot be read ({exc.strerror}); check the path") from exc
+
+
+def parse_text(text: str, path: str) -> dict[str, str]:
+    """Return the flat map in `text`; the suffix of `path` decides the syntax. Raises as `load`."""
+    readers: dict[str, Callable[[str, str], dict[str, str]]] = {
+        ".properties": properties,
+        ".json": json_map,
+        ".yaml": yaml_map,
+        ".yml": yaml_map,
+    }
+    reader = readers.get(Path(path).suffix.lower())
+    if reader is None:
+        raise Misconfigured(f"{path}: unknown kind of file; name it {', '.join(SUFFIXES)}")
+    return reader(text, path)
+
+
+def properties(text: str, path: str) -> dict[str, str]:
+    """Return the map in Java's .properties syntax (java.util.Properties.load), UTF-8."""
+    entries = []
+    for number, line in _logical_lines(text):
+        match = _SEPARATOR.search(line)
+        name = line[: match.start(1)] if match else line
+        rest = line[match.start(1) :].lstrip(" \t\f") if match else ""
+        value = rest[1:].lstrip(" \t\f") if rest[:1] in {"=", ":"} else rest
+        place = f"{path}:{number}"
+        entries.append(_Entry(_unescaped(name, place), _unescaped(value, place), place))
+    return _flat(entries)
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    start, pending = 0, ""
+    for number, raw in enumerate(re.split(r"\r\n|\r|\n", text), 1):
+        line = raw.lstrip(" \t\f")
+        if not pending:
+            start = number
+            if not line or line[0] in "#!":
+                continue
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            pending += line[:-1]
+            continue
+        yield start, pending + line
+        pending = ""
+    if pending:
+        yield start, pending
+
+
+def _unescaped(text: str, place: str) -> str:
+    def character(match: re.Match[str]) -> str:
+        escape = match[1]
+        if escape == "u":
+            raise Misconfigured(f"{place}: \\u without four hex digits; write a backslash as \\\\")
+        if len(escape) > 1:
+            return chr(int(escape[1:], 16))
+        return _CONTROLS.get(escape, escape)
+
+    return _ESCAPE.sub(character, text)
+
+
+def json_map(text: str, path: str) -> dict[str, str]:
+    """Return the map in a JSON object, or in the `config` of Connect's {"name", "config"}."""
+    try:
+        document = json.loads(
+            text, object_pairs_hook=_Pairs, parse_int=str, parse_float=str, parse_constant=str
+        )
+    except json.JSONDecodeError as exc:
+        raise Misconfigured(f"{path}:{exc.lineno}: not JSON ({exc.msg}); correct it") from None
+    if not isinstance(document, _Pairs):
+        raise Misconfigured(f'{path}: the document is no object; write {{"key": "value"}}')
+    return _flat(_without_envelope([_Entry(n, v, path) for n, v in document], path))
+
+
+def yaml_map(text: str, path: str) -> dict[str, str]:
+    """Return the map in a YAML mapping, or in the `config` of {name, config}."""
+    try:
+        document = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as exc:
+        line = exc.problem_mark.line + 1 if exc.problem_mark else 1
+        raise Misconfigured(f"{path}:{line}: not YAML ({exc.problem}); correct it") from None
+    except yaml.YAMLError as exc:
+        raise Misconfigured(f"{path}: not YAML ({str(exc).splitlines()[0]}); correct it") from None
+    if document is None:
+        return {}
+    if not isinstance(document, yaml.MappingNode):
+        raise Misconfigured(f"{path}: the document is no mapping; write key: value lines")
+    return _flat(_without_envelope(_yaml_entries(document, path), path))
+
+
+def _yaml_entries(node: yaml.MappingNode, path: str) -> list[_Entry]:
+    return [
+        _Entry(str(name.value), _yaml_value(value, path), f"{path}:{name.start_mark.line + 1}")
+        for name, value in node.value
+    ]
+
+
+def _yaml_value(node: yaml.Node, path: str) -> Any:  # noqa: ANN401 - text, or what is refused
+    if isinstance(node, yaml.MappingNode):
+        return _Pairs((entry.name, entry.value) for entry in _yaml_entries(node, path))
+    if isinstance(node, yaml.SequenceNode):
+        return []
+    return None if node.tag == "tag:yaml.org,2002:null" else node.value
+
+
+def _without_envelope(entries: list[_Entry], path: str) -> list[_Entry]:
+    config = next((e.value for e in entries if e.name == "config"), None)
+    if not isinstance(config, _Pairs):
+        return entries
+    strangers = [entry for entry in entries if entry.name not in _ENVELOPE]
+    if strangers:
+        names = ", ".join(plain(entry.name) for entry in strangers)
+        raise Misconfigured(f"{path}: beside `config` only `name` may stand; remove {names}")
+    outer = [entry for entry in entries if entry.name == "name"]
+    inner = [_Entry(name, value, path) for name, value in config]
+    same = [e for e in inner if e.name == "name" and len(outer) == 1 and e.value == outer[0].value]
+    return outer + [entry for entry in inner if entry not in same[:1]]
+
+
+def _flat(entries: Iterable[_Entry]) -> dict[str, str]:
+    seen: dict[str, _Entry] = {}
+    problems: list[str] = []
+    for entry in entries:
+        if entry.name in seen:
+            problems.append(_twice(entry, seen[entry.name]))
+            continue
+        seen[entry.name] = entry
+        problem = _unfit(entry)
+        if problem:
+            problems.append(f"{entry.place}: {plain(entry.name)}: {problem}")
+    if problems:
+        raise Misconfigured(problems)
+    return {name: _as_text(entry.value) for name, entry in seen.items()}
+
+
+def _twice(entry: _Entry, first: _Entry) -> str:
+    where = "" if first.place == entry.place else f" (first in {first.place})"
+    return f"{entry.place}: {plain(entry.name)}: appears twice{where}; keep one"
+
+
+def _unfit(entry: _Entry) -> str | None:
+    match entry.value:
+        case _Pairs() as pairs:
+            example = plain(f"{entry.name}.{pairs[0][0]}" if pairs else f"{entry.name}.…")
+            return f"a nested map; write its keys in full, as in `{example}`"
+        case list():
+            return "a list; write one text, with commas where the key takes several"
+        case None:
+            return 'no value; write one (in quotes, if it is "null" or ""), or remove the key'
+        case _:
+            return None
+
+
+def _as_text(value: bool | str) -> str:  # noqa: FBT001 - JSON's true and false
+    return str(value).lower() if isinstance(value, bool) else value

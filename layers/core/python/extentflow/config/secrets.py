@@ -1,0 +1,157 @@
+"""Secrets by reference, as Connect's configuration providers write them.
+
+Owns: the syntax `${env:NAME}`, `${file:path:key}` and `${secretsmanager:name:key}`, and looking
+references up. Refuses to know: which keys hold secrets. What was looked up is returned, never kept:
+references travel and are stored, values do not.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Self
+
+from extentflow.config import files
+from extentflow.errors import Misconfigured
+
+FORMS = "${env:NAME}, ${file:/path:key} or ${secretsmanager:name:key}"
+
+_REFERENCE = re.compile(r"\$\{([^:{}]*):([^{}]*)\}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# A secret's name, or its ARN with six colons of its own; then perhaps a key.
+_SECRET = re.compile(
+    r"(arn:[a-z0-9-]+:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[A-Za-z0-9/_+=.@-]+"
+    r"|(?!arn:)[A-Za-z0-9/_+=.@-]+)(?::(.+))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Where a value is kept: an environment variable, a key of a .properties file, a secret.
+
+    `path` is a file's, or a secret's name or ARN; without `key` the whole secret is the value.
+    """
+
+    provider: str
+    path: str
+    key: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Return the reference that `text` is; None where it holds no `${`.
+
+        Raises:
+            ValueError: with the remedy, where `text` only resembles a reference.
+        """
+        if "${" not in text:
+            return None
+        match = _REFERENCE.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(f"a reference is the whole value: {FORMS}")
+        provider, rest = match[1], match[2]
+        if provider == "env" and _NAME.fullmatch(rest):
+            return cls(provider, "", rest)
+        path, _, key = rest.rpartition(":")
+        if provider == "file" and path and key:
+            return cls(provider, path, key)
+        if provider == "secretsmanager" and (secret := _SECRET.fullmatch(rest)):
+            return cls(provider, secret[1], secret[2] or "")
+        raise ValueError(f"write {FORMS}; there are no other providers")
+
+
+def environments(values: Mapping[str, str]) -> list[str]:
+    """Return which of `values` refer to variables of an environment, as `name=${env:VARIABLE}`.
+
+    What only resembles a reference is somebody else's to refuse.
+    """
+    found: list[str] = []
+    for name, text in values.items():
+        with suppress(ValueError):
+            reference = Reference.parse(text)
+            if reference is not None and reference.provider == "env":
+                found.append(f"{name}={text}")
+    return found
+
+
+def resolve(
+    values: Mapping[str, str],
+    *,
+    environ: Mapping[str, str],
+    read_text: Callable[[str], str],
+    read_secret: Callable[[str], str],
+) -> dict[str, str]:
+    """Return `values` with every reference replaced by what it refers to.
+
+    Called by workers, where the values are used. `read_text` returns a file's text and may raise
+    OSError or UnicodeError; `read_secret` returns a secret's text, by name or ARN, once per secret,
+    so that a name and a password belong together. Messages name key and reference, never a value.
+
+    Raises:
+        Misconfigured: every reference that leads nowhere.
+        CredentialsUnavailable: as `read_secret`.
+    """
+    sources = _Sources(environ, read_text, cache(read_secret))
+    resolved: dict[str, str] = {}
+    problems: list[str] = []
+    for name, text in values.items():
+        try:
+            reference = Reference.parse(text)
+            resolved[name] = _look_up(reference, sources) if reference else text
+        except Misconfigured as exc:
+            problems.extend(f"{name}={text}: {problem}" for problem in exc.problems)
+        except (LookupError, OSError, ValueError) as exc:
+            problems.append(f"{name}={text}: {_reason(exc)}")
+    if problems:
+        raise Misconfigured(problems)
+    return resolved
+
+
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    environ: Mapping[str, str]
+    read_text: Callable[[str], str]
+    read_secret: Callable[[str], str]
+
+
+def _look_up(reference: Reference, sources: _Sources) -> str:
+    if reference.provider == "secretsmanager":
+        return _secret_entry(reference, sources.read_secret(reference.path))
+    if reference.provider == "env":
+        if not sources.environ.get(reference.key):
+            raise LookupError("the environment variable is not set on this worker")
+        return sources.environ[reference.key]
+    try:
+        entries = files.properties(sources.read_text(reference.path), reference.path)
+    except Misconfigured:
+        # Its message may quote lines, and the lines hold secrets.
+        raise LookupError("the file is no valid .properties file") from None
+    if not entries.get(reference.key):
+        raise LookupError("the file has no such key; it holds key=value lines")
+    return entries[reference.key]
+
+
+def _secret_entry(reference: Reference, text: str) -> str:
+    """Return a secret's text, or one entry of the JSON object that it is."""
+    if not reference.key:
+        return text
+    try:
+        entries = json.loads(text)
+    except ValueError:
+        # Its message may quote what the secret holds.
+        entries = None
+    value = entries.get(reference.key) if isinstance(entries, dict) else None
+    if isinstance(value, str) and value:
+        return value
+    raise LookupError("the secret is no JSON object with a text for that key; correct one of them")
+
+
+def _reason(exc: Exception) -> str:
+    match exc:
+        case UnicodeError():
+            return "the file is not UTF-8 text"
+        case OSError():
+            return f"the file cannot be read on this worker ({exc.strerror or 'unknown reason'})"
+        case _:
+            return str(exc.args[0])

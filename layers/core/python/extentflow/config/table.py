@@ -1,0 +1,273 @@
+"""Names, defaults, aliases and applicability of keys; reading a flat map against them.
+
+Owns: finding every problem of a flat map at once, one readable line each. Refuses to know: any
+particular key, and what rules between keys say.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from extentflow.config.types import REFERABLE, SECRET, Kind
+from extentflow.config.wording import either, nearest, plain, quoted
+
+# A dot that ends a sentence, not one within a name.
+SENTENCE = re.compile(r"\.(?:\s|$)")
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """Another system's name for a key; `values` maps its values where they differ."""
+
+    name: str
+    origin: str
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """A key applies only where the value of `key` is accepted; `says` completes "only where"."""
+
+    key: str
+    accepts: Callable[[Any], bool]
+    says: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One setting. `field` is the dataclass field that it fills; `shown` its default in words."""
+
+    name: str
+    field: str
+    kind: Kind[Any]
+    doc: str
+    default: Any = None
+    shown: str | None = None
+    required: bool = False
+    aliases: tuple[Alias, ...] = ()
+    only: tuple[Only, ...] = ()
+
+    @property
+    def secret(self) -> bool:
+        """Whether messages must not show the value."""
+        return self.kind is SECRET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Keys below one prefix that are passed on: `field` becomes a map without the prefix.
+
+    `refused` holds names that exist but are not for users, each with the reason and the remedy;
+    `secrets` the names whose values must be references.
+    """
+
+    prefix: str
+    field: str
+    names: Collection[str]
+    refused: Mapping[str, str]
+    secrets: Collection[str]
+    doc: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Keys that belong together in the reference page."""
+
+    title: str
+    keys: tuple[Key, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a flat map says: a value for every field, and everything that is wrong with it.
+
+    `spelled` maps canonical names to the names as the user wrote them; `failed` are canonical
+    names whose value could not be used (their fields hold the default), so that rules between keys
+    do not report the same mistake again.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    spelled: dict[str, str] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Generic[T_contra]):
+    """What must hold between `keys`; `check` returns a problem, in one line with its remedy."""
+
+    keys: tuple[str, ...]
+    check: Callable[[T_contra], str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """All keys of one kind of configuration.
+
+    `foreign` holds names that people bring along from other systems, each with what to do.
+    """
+
+    groups: tuple[Group, ...]
+    families: tuple[Family, ...] = ()
+    foreign: Mapping[str, str] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Key]:
+        """Yield every key, in the order of the reference page."""
+        for group in self.groups:
+            yield from group.keys
+
+    def names(self) -> list[str]:
+        """Return every name that may be written, families' included."""
+        names = [name for key in self for name in (key.name, *_aliases(key))]
+        return names + [f.prefix + name for f in self.families for name in sorted(f.names)]
+
+    def read(
+        self,
+        config: Mapping[str, str],
+        *,
+        rename: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Reading:
+        """Return what `config` says; never raises.
+
+        `rename` are aliases that hold only for this map (alias -> canonical name); `labels` are
+        the names to use in messages where the user wrote others, such as environment variables.
+        """
+        labels = labels or {}
+        reading = Reading({key.field: key.default for key in self})
+        reading.values.update((family.field, {}) for family in self.families)
+        known = self._by_name(rename or {})
+        for name, text in config.items():
+            label = labels.get(name, plain(name))
+            family = next((f for f in self.families if name.startswith(f.prefix)), None)
+            if name in known:
+                _take(reading, label, text, *known[name])
+            elif family is not None:
+                _take_member(reading, label, text, family, name)
+            else:
+                reading.problems.append(f"{label}: {self._stranger(name)}")
+        self._check_presence(reading, labels)
+        self._check_applicability(reading)
+        return reading
+
+    def write(self, fields: Callable[[str], Any]) -> dict[str, str]:
+        """Return the flat map that reads as `fields`; values that equal their default are left out.
+
+        `fields` returns the value of a field by its name.
+        """
+        written = {
+            key.name: key.kind.write(fields(key.field))
+            for key in self
+            if fields(key.field) != key.default
+        }
+        for family in self.families:
+            members: Mapping[str, str] = fields(family.field)
+            written.update((family.prefix + name, text) for name, text in members.items())
+        return written
+
+    def _by_name(self, rename: Mapping[str, str]) -> dict[str, tuple[Key, Alias | None]]:
+        known: dict[str, tuple[Key, Alias | None]] = {}
+        for key in self:
+            known[key.name] = (key, None)
+            known.update((alias.name, (key, alias)) for alias in key.aliases)
+        known.update((alias, known[name]) for alias, name in rename.items())
+        return known
+
+    def _stranger(self, name: str) -> str:
+        if name in self.foreign:
+            return self.foreign[name]
+        return f"no such key; {nearest(name, self.names())}"
+
+    def _check_presence(self, reading: Reading, labels: Mapping[str, str]) -> None:
+        for key in self:
+            if key.required and key.name not in reading.spelled:
+                reading.failed.add(key.name)
+                summary = SENTENCE.split(key.doc, maxsplit=1)[0]
+                reading.problems.append(
+                    f"{labels.get(key.name, key.name)}: missing; write {summary}"
+                )
+
+    def _check_applicability(self, reading: Reading) -> None:
+        by_name = {key.name: key for key in self}
+        for key in self:
+            if key.name not in reading.spelled:
+                continue
+            for only in key.only:
+                complaint = _inapplicable(reading, key, only, by_name[only.key])
+                if complaint:
+                    reading.problems.append(complaint)
+                    reading.failed.add(key.name)
+                    reading.values[key.field] = key.default
+                    break
+
+
+def _inapplicable(reading: Reading, key: Key, only: Only, other: Key) -> str | None:
+    value = reading.values[other.field]
+    if other.name in reading.failed or only.accepts(value):
+        return None
+    held = "is not set" if value is None else f"is {other.kind.write(value)}"
+    label, other_label = reading.spelled[key.name], reading.spelled.get(other.name, other.name)
+    return f"{label}: applies only where {only.says}; {other_label} {held}: remove {label}"
+
+
+def broken(rules: Iterable[Rule[T]], value: T, reading: Reading) -> Iterator[str]:
+    """Yield the problems of `value`, read as `reading`.
+
+    A rule is skipped when a key that it looks at could not be read: that is reported already.
+    """
+    for rule in rules:
+        if reading.failed.isdisjoint(rule.keys):
+            problem = rule.check(value)
+            if problem:
+                yield problem
+
+
+def _aliases(key: Key) -> list[str]:
+    return [alias.name for alias in key.aliases]
+
+
+def _take(reading: Reading, label: str, text: str, key: Key, alias: Alias | None) -> None:
+    if key.name in reading.spelled:
+        first = reading.spelled[key.name]
+        reading.problems.append(f"{label}: says the same as {first}; keep one of the two")
+        return
+    reading.spelled[key.name] = label
+    try:
+        reading.values[key.field] = key.kind.read(_meant(text, alias))
+    except ValueError as exc:
+        reading.failed.add(key.name)
+        reading.problems.append(_complaint(label, text, str(exc), secret=key.secret))
+
+
+def _meant(text: str, alias: Alias | None) -> str:
+    if alias is None or not alias.values:
+        return text
+    try:
+        return alias.values[text.strip().lower()]
+    except KeyError:
+        raise ValueError(f"write {either(sorted(alias.values))}") from None
+
+
+def _take_member(reading: Reading, label: str, text: str, family: Family, name: str) -> None:
+    member = name.removeprefix(family.prefix)
+    reading.spelled[name] = label
+    secret = member in family.secrets
+    if member in family.refused:
+        reading.problems.append(f"{label}: {family.refused[member]}")
+    elif member not in family.names:
+        near = nearest(name, (family.prefix + known for known in sorted(family.names)))
+        reading.problems.append(f"{label}: no such property of the Kafka client; {near}")
+    else:
+        kind = SECRET if secret else REFERABLE
+        try:
+            reading.values[family.field][member] = kind.read(text)
+        except ValueError as exc:
+            reading.problems.append(_complaint(label, text, str(exc), secret=secret))
+
+
+def _complaint(label: str, text: str, remedy: str, *, secret: bool) -> str:
+    return f"{label}={'(not shown)' if secret else quoted(text)}: {remedy}"

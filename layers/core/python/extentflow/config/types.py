@@ -1,0 +1,186 @@
+"""What one value may be, both ways between text and type.
+
+Owns: the readers and writers of values. Refuses to know: keys. A reader raises ValueError with the
+remedy ("write ..."); whoever calls it knows which key and which value to name before it.
+"""
+
+import math
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+from urllib.parse import urlsplit
+
+from extentflow.config.secrets import FORMS, Reference
+from extentflow.config.wording import either
+
+T = TypeVar("T")
+
+_UNITS: dict[str, int] = {
+    "b": 1,
+    **{f"{prefix}b": 1000 ** (power + 1) for power, prefix in enumerate("kmgt")},
+    **{f"{prefix}ib": 1024 ** (power + 1) for power, prefix in enumerate("kmgt")},
+}
+_SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?i?b)?", re.IGNORECASE)
+_WHOLE = re.compile(r"[0-9]{1,18}")
+_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+_PORTS = range(1, 65_536)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """How text becomes a value and back: `read(write(value)) == value`."""
+
+    read: Callable[[str], T]
+    write: Callable[[T], str] = str
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("write a value, or remove the key")
+    return text.strip()
+
+
+def _boolean(text: str) -> bool:
+    try:
+        return {"true": True, "false": False}[text.strip().lower()]
+    except KeyError:
+        raise ValueError("write true or false") from None
+
+
+def _size(text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    factor = _UNITS.get((match[2] or "b").lower()) if match else None
+    if match is None or factor is None or int(match[1]) == 0:
+        raise ValueError("write a number of bytes, 1 or more, or a size such as 64MiB")
+    return int(match[1]) * factor
+
+
+def _size_text(value: int) -> str:
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if value % _UNITS[unit.lower()] == 0:
+            return f"{value // _UNITS[unit.lower()]}{unit}"
+    return str(value)
+
+
+def _url(text: str) -> str:
+    remedy = "write http://host:port or https://host:port"
+    parts = urlsplit(text.strip())
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError(remedy)
+    if parts.username or parts.password:
+        raise ValueError("an address carries no credentials; they have keys of their own")
+    try:
+        parts.port  # noqa: B018 - reading it checks it
+    except ValueError:
+        raise ValueError(remedy) from None
+    return text.strip()
+
+
+def _servers(text: str) -> str:
+    servers = [server.strip() for server in text.split(",")]
+    for server in servers:
+        match = _SERVER.fullmatch(server)
+        if match is None or int(match[2]) not in _PORTS:
+            raise ValueError("write host:port, several separated by commas")
+    return ",".join(servers)
+
+
+def _character(text: str) -> str:
+    character = "\t" if text == r"\t" else text
+    if len(character) != 1 or not character.isascii() or character in "\r\n\0":
+        raise ValueError(r"write one ASCII character (\t for a tab), no line break")
+    return character
+
+
+def _secret(text: str) -> str:
+    if Reference.parse(text) is None:
+        raise ValueError(f"a secret is not written down; name where it is kept: {FORMS}")
+    return text.strip()
+
+
+def _referable(text: str) -> str:
+    if "${" in text:
+        Reference.parse(text)
+    return _text(text)
+
+
+TEXT: Kind[str] = Kind(_text)
+EXACT: Kind[str] = Kind(str)
+BOOLEAN: Kind[bool] = Kind(_boolean, lambda value: str(value).lower())
+SIZE: Kind[int] = Kind(_size, _size_text)
+URL: Kind[str] = Kind(_url)
+SERVERS: Kind[str] = Kind(_servers)
+CHARACTER: Kind[str] = Kind(_character)
+SECRET: Kind[str] = Kind(_secret)
+REFERABLE: Kind[str] = Kind(_referable)
+
+
+def whole(least: int, most: int = 10**18) -> Kind[int]:
+    """Return the kind of whole numbers in `[least, most]`."""
+    bounds = f"{least} or more" if most == 10**18 else f"{least} to {most}"
+
+    def read(text: str) -> int:
+        if not _WHOLE.fullmatch(text.strip()) or not least <= int(text) <= most:
+            raise ValueError(f"write a whole number, {bounds}")
+        return int(text)
+
+    return Kind(read)
+
+
+def seconds(least: float) -> Kind[float]:
+    """Return the kind of durations of at least `least` seconds, fractions allowed."""
+
+    def read(text: str) -> float:
+        if not _SECONDS.fullmatch(text.strip()) or float(text) < least:
+            raise ValueError(f"write a number of seconds, {least:g} or more")
+        return float(text)
+
+    return Kind(read, _seconds_text)
+
+
+def _seconds_text(value: float) -> str:
+    return str(math.trunc(value)) if value == math.trunc(value) else f"{value:.9f}".rstrip("0")
+
+
+def choice(names: Collection[str], also: Mapping[str, str] | None = None) -> Kind[str]:
+    """Return the kind of one of `names`, in any case; `also` maps further spellings to them."""
+    spellings = {name.lower(): name for name in names}
+    spellings |= {name.lower(): meant for name, meant in (also or {}).items() if meant in names}
+
+    def read(text: str) -> str:
+        try:
+            return spellings[text.strip().lower()]
+        except KeyError:
+            raise ValueError(f"write {either(sorted(names))}") from None
+
+    return Kind(read)
+
+
+def matching(pattern: str, remedy: str) -> Kind[str]:
+    """Return the kind of texts that match `pattern` in full."""
+    compiled = re.compile(pattern)
+
+    def read(text: str) -> str:
+        if not compiled.fullmatch(text.strip()):
+            raise ValueError(remedy)
+        return text.strip()
+
+    return Kind(read)
+
+
+def or_word(word: str, kind: Kind[T]) -> Kind[T | None]:
+    """Return `kind`, where `word` stands for None."""
+
+    def read(text: str) -> T | None:
+        if text.strip().lower() == word:
+            return None
+        try:
+            return kind.read(text)
+        except ValueError as exc:
+            wanted = str(exc).removeprefix("write ")
+            joint = "," if " or " in wanted else " or"
+            raise ValueError(f"write {word}{joint} {wanted}") from None
+
+    return Kind(read, lambda value: word if value is None else kind.write(value))

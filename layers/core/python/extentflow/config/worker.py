@@ -1,0 +1,459 @@
+"""What a worker must know besides connectors: clusters, table, bounds of its work.
+
+Owns: the worker settings, their table, and where they come from. Refuses to know: connectors,
+clients, and the machine's environment, which is passed in.
+
+    EXTENTFLOW_LEASE_SECONDS=30    wins over lease.seconds=30 in the file that EXTENTFLOW_CONFIG
+                                   names, else in ./extentflow.yaml or ./extentflow.properties
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from extentflow.config import Family, Group, Key, Rule, Table, broken, nearest, parse_text
+from extentflow.config.kafka import (
+    CLIENT_PROPERTIES,
+    REFUSED_CLIENT_PROPERTIES,
+    SECRET_PROPERTIES,
+)
+from extentflow.config.types import SERVERS, SIZE, TEXT, URL, choice, matching, seconds, whole
+from extentflow.errors import Misconfigured
+
+PREFIX = "EXTENTFLOW_"
+CONFIG_VARIABLE = "EXTENTFLOW_CONFIG"
+DEFAULT_FILES = ("extentflow.yaml", "extentflow.properties")
+# The local stack's, read by extentflow_local only.
+FOREIGN_VARIABLES = ("EXTENTFLOW_IVY_SETTINGS", CONFIG_VARIABLE)
+FOREIGN_PREFIXES = ("EXTENTFLOW_LOCAL_", "EXTENTFLOW_STACK_")
+
+ARRAYS, ONE_BY_ONE = "arrays", "records"
+
+SPARK_THRESHOLD_BYTES = 20 << 30
+# As long as EMR Serverless lets a run go on unless it is told otherwise.
+SPARK_TIMEOUT_MINUTES = 720
+
+_MAX_SLOTS = 10_000
+_BROKER_TRANSACTION_LIMIT_MS = 900_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """A worker's settings; docs/configuration.md says what each means.
+
+    Travels to executors (picklable, and as a flat map), so secrets in `kafka` stay references:
+    `keys.resolve` looks them up where they are used. Sizes in bytes, times in seconds, except
+    where Kafka says milliseconds.
+    """
+
+    bootstrap_servers: str
+    app_id: str = "extentflow"
+    ledger_table: str = "extentflow"
+    ledger_endpoint: str | None = None
+    ledger_region: str | None = None
+    exactly_once_slots: int = 256
+    lease_seconds: float = 60.0
+    extent_stall_seconds: float = 300.0
+    extent_attempts_max: int = 5
+    extent_ahead_bytes: int = 16 << 20
+    sink_enqueue: str = ARRAYS
+    retry_timeout_seconds: float = 120.0
+    transaction_max_bytes: int = 64 << 20
+    transaction_max_seconds: float = 10.0
+    transaction_timeout_ms: int = 30_000
+    arrivals_queue_url: str | None = None
+    arrivals_dlq_url: str | None = None
+    extents_queue_url: str | None = None
+    extents_dlq_url: str | None = None
+    receiver_secret_id: str | None = None
+    event_bus: str | None = None
+    spark_application_id: str | None = None
+    spark_job_role_arn: str | None = None
+    spark_entry_point: str | None = None
+    spark_archive: str | None = None
+    spark_threshold_bytes: int = SPARK_THRESHOLD_BYTES
+    spark_timeout_minutes: int = SPARK_TIMEOUT_MINUTES
+    kafka: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def to_map(self) -> dict[str, str]:
+        """Return a flat, JSON-ready map without defaults; `from_map` reads it back."""
+        return TABLE.write(lambda name: getattr(self, name))
+
+    @classmethod
+    def from_map(
+        cls, config: Mapping[str, str], *, labels: Mapping[str, str] | None = None
+    ) -> Self:
+        """Return the settings in a flat map; `labels` are names to use in messages.
+
+        Raises:
+            Misconfigured: every problem at once, one line each: key, value, remedy.
+        """
+        reading = TABLE.read(config, labels=labels)
+        draft = cls(**reading.values)
+        found = [*reading.problems, *broken(RULES, draft, reading)]
+        if found:
+            raise Misconfigured(found)
+        return draft
+
+
+def load(environ: Mapping[str, str], *, read_text: Callable[[str], str | None]) -> WorkerSettings:
+    """Return the settings that the environment and a file give together; the environment wins.
+
+    `read_text` returns a file's text, None where there is no such file. A variable that is set to
+    nothing counts as not set.
+
+    Raises:
+        Misconfigured: every problem at once.
+    """
+    problems: list[str] = []
+    config = _from_file(environ, read_text, problems)
+    labels: dict[str, str] = {}
+    for found, name in _from_environment(environ, problems):
+        config[name] = environ[found]
+        labels[name] = found
+    try:
+        settings = WorkerSettings.from_map(config, labels=labels)
+    except Misconfigured as exc:
+        raise Misconfigured([*problems, *exc.problems]) from None
+    if problems:
+        raise Misconfigured(problems)
+    return settings
+
+
+def variable(name: str) -> str:
+    """Return the environment variable of a setting: `lease.seconds` -> EXTENTFLOW_LEASE_SECONDS."""
+    return PREFIX + name.upper().replace(".", "_")
+
+
+def _from_file(
+    environ: Mapping[str, str], read_text: Callable[[str], str | None], problems: list[str]
+) -> dict[str, str]:
+    named = environ.get(CONFIG_VARIABLE)
+    texts = {path: read_text(path) for path in ((named,) if named else DEFAULT_FILES)}
+    found = {path: text for path, text in texts.items() if text is not None}
+    if named and not found:
+        problems.append(f"{CONFIG_VARIABLE}={named!r}: no such file; correct the path or unset it")
+    if len(found) > 1:
+        problems.append(f"{' and '.join(found)}: both are here; keep one of the two")
+    for path, text in list(found.items())[:1]:
+        try:
+            return parse_text(text, path)
+        except Misconfigured as exc:
+            problems.extend(exc.problems)
+    return {}
+
+
+def _from_environment(environ: Mapping[str, str], problems: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield (variable, name of the setting) for what is set; report variables that mean nothing."""
+    known = {variable(name): name for name in TABLE.names()}
+    refused = {
+        variable(family.prefix + name): family.prefix + name
+        for family in TABLE.families
+        for name in family.refused
+    }
+    for found in sorted(environ):
+        if not found.startswith(PREFIX) or _foreign(found) or not environ[found]:
+            continue
+        name = known.get(found) or refused.get(found)
+        if name is None:
+            problems.append(f"{found}: no such setting; {nearest(found, known)}")
+        else:
+            yield found, name
+
+
+def _foreign(found: str) -> bool:
+    return found in FOREIGN_VARIABLES or found.startswith(FOREIGN_PREFIXES)
+
+
+def _commit_before_timeout(settings: WorkerSettings) -> str | None:
+    if settings.transaction_max_seconds * 1000 < settings.transaction_timeout_ms:
+        return None
+    return (
+        f"transaction.max.seconds={settings.transaction_max_seconds:g}: must be shorter than"
+        f" transaction.timeout.ms={settings.transaction_timeout_ms}, after which brokers abort;"
+        " lower the former or raise the latter"
+    )
+
+
+def _move_before_stall(settings: WorkerSettings) -> str | None:
+    if settings.transaction_max_seconds < settings.extent_stall_seconds:
+        return None
+    return (
+        f"extent.stall.seconds={settings.extent_stall_seconds:g}: must be longer than"
+        f" transaction.max.seconds={settings.transaction_max_seconds:g}, or healthy extents lose"
+        " their lease; raise it"
+    )
+
+
+def _whole_application(settings: WorkerSettings) -> str | None:
+    said = {
+        "spark.application.id": settings.spark_application_id,
+        "spark.job.role.arn": settings.spark_job_role_arn,
+        "spark.entry.point": settings.spark_entry_point,
+        "spark.archive": settings.spark_archive,
+    }
+    missing = [name for name, value in said.items() if value is None]
+    if len(missing) in {0, len(said)}:
+        return None
+    return f"{', '.join(missing)}: missing beside the others of Spark; set all four or none"
+
+
+RULES: tuple[Rule[WorkerSettings], ...] = (
+    Rule(("transaction.max.seconds", "transaction.timeout.ms"), _commit_before_timeout),
+    Rule(("transaction.max.seconds", "extent.stall.seconds"), _move_before_stall),
+    Rule(
+        ("spark.application.id", "spark.job.role.arn", "spark.entry.point", "spark.archive"),
+        _whole_application,
+    ),
+)
+
+_OWNERSHIP = Group(
+    "Clusters and tables",
+    (
+        Key(
+            name="bootstrap.servers",
+            field="bootstrap_servers",
+            kind=SERVERS,
+            required=True,
+            doc=(
+                "the Kafka brokers to ask first, as EXTENTFLOW_BOOTSTRAP_SERVERS."
+                " host:port, separated by commas."
+            ),
+        ),
+        Key(
+            name="app.id",
+            field="app_id",
+            kind=matching(
+                r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}",
+                "write letters, digits, . _ - only, 100 characters at most",
+            ),
+            default="extentflow",
+            doc=(
+                "Begins every transactional id and group; grant ACLs on this prefix. A ledger table"
+                " belongs to the first one that used it."
+            ),
+        ),
+        Key(
+            name="ledger.table",
+            field="ledger_table",
+            kind=matching(
+                r"[A-Za-z0-9._-]{3,255}", "write 3 to 255 letters, digits, . _ -, as DynamoDB asks"
+            ),
+            default="extentflow",
+            doc="The DynamoDB table of jobs, extents, slots and connectors.",
+        ),
+        Key(
+            name="ledger.endpoint",
+            field="ledger_endpoint",
+            kind=URL,
+            shown="SDK's own",
+            doc="http(s)://host:port of the DynamoDB API, where it is not the region's.",
+        ),
+        Key(
+            name="ledger.region",
+            field="ledger_region",
+            kind=TEXT,
+            shown="SDK's own",
+            doc="The table's region.",
+        ),
+    ),
+)
+
+_WORK = Group(
+    "Ownership and work",
+    (
+        Key(
+            name="exactly.once.slots",
+            field="exactly_once_slots",
+            kind=whole(1, _MAX_SLOTS),
+            default=256,
+            doc="The number of transactional ids per Kafka cluster: the most workers at once.",
+        ),
+        Key(
+            name="lease.seconds",
+            field="lease_seconds",
+            kind=seconds(1),
+            default=60.0,
+            doc="How long a silent worker keeps its slot before another may take it over.",
+        ),
+        Key(
+            name="extent.stall.seconds",
+            field="extent_stall_seconds",
+            kind=seconds(1),
+            default=300.0,
+            doc="After so long without progress a worker stops renewing its lease.",
+        ),
+        Key(
+            name="extent.attempts.max",
+            field="extent_attempts_max",
+            kind=whole(1, 1000),
+            default=5,
+            doc="Attempts without progress after which an extent is FAILED.",
+        ),
+        Key(
+            name="retry.timeout.seconds",
+            field="retry_timeout_seconds",
+            kind=seconds(0),
+            default=120.0,
+            doc="How long one attempt waits for a store, a broker or a table that is away.",
+        ),
+        Key(
+            name="extent.ahead.bytes",
+            field="extent_ahead_bytes",
+            kind=SIZE,
+            default=16 << 20,
+            doc="Payload that a worker prepares while it sends and commits what came before.",
+        ),
+        Key(
+            name="sink.enqueue",
+            field="sink_enqueue",
+            kind=choice({ARRAYS, ONE_BY_ONE}),
+            default=ARRAYS,
+            doc=(
+                "`arrays`: exactly-once records are queued in librdkafka as whole arrays, where a"
+                " child process proved that they may be; `doctor` says so. `records`: one after the"
+                " other, as at-least-once ones always are, which takes about 1.6 times the CPU time"
+                " per record: if ever a new librdkafka is suspected."
+            ),
+        ),
+        Key(
+            name="transaction.max.bytes",
+            field="transaction_max_bytes",
+            kind=SIZE,
+            default=64 << 20,
+            doc="Payload after which a transaction is committed; an extent begins with less.",
+        ),
+        Key(
+            name="transaction.max.seconds",
+            field="transaction_max_seconds",
+            kind=seconds(0.1),
+            default=10.0,
+            doc="Time after which a transaction is committed.",
+        ),
+        Key(
+            name="transaction.timeout.ms",
+            field="transaction_timeout_ms",
+            kind=whole(1000, _BROKER_TRANSACTION_LIMIT_MS),
+            default=30_000,
+            doc=(
+                "Time after which brokers abort a transaction: how long a dead worker can hold back"
+                " consumers that read committed records. Brokers allow 15 minutes by default."
+            ),
+        ),
+    ),
+)
+
+_KAFKA = Family(
+    prefix="kafka.",
+    field="kafka",
+    names=CLIENT_PROPERTIES,
+    refused=REFUSED_CLIENT_PROPERTIES,
+    secrets=SECRET_PROPERTIES,
+    doc="Passed to all Kafka clients of the worker; a connector's `producer.*` goes over it.",
+)
+
+_EVENTS = Group(
+    "Queues and events",
+    (
+        Key(
+            name="arrivals.queue.url",
+            field="arrivals_queue_url",
+            kind=URL,
+            shown="none",
+            doc="The SQS queue of notifications, which the planner reads.",
+        ),
+        Key(
+            name="arrivals.dlq.url",
+            field="arrivals_dlq_url",
+            kind=URL,
+            shown="none",
+            doc="Where notifications are kept that nobody could read or plan.",
+        ),
+        Key(
+            name="extents.queue.url",
+            field="extents_queue_url",
+            kind=URL,
+            shown="none",
+            doc="The SQS queue of extents, which workers read.",
+        ),
+        Key(
+            name="extents.dlq.url",
+            field="extents_dlq_url",
+            kind=URL,
+            shown="none",
+            doc="Where FAILED extents wait for a replay.",
+        ),
+        Key(
+            name="receiver.secret.id",
+            field="receiver_secret_id",
+            kind=TEXT,
+            shown="none",
+            doc="The Secrets Manager secret with which notifications over HTTP are verified.",
+        ),
+        Key(
+            name="event.bus",
+            field="event_bus",
+            kind=TEXT,
+            shown="none",
+            doc="The EventBridge bus that hears of every job's end; without it only Kafka does.",
+        ),
+    ),
+)
+
+_SPARK = Group(
+    "Spark on EMR Serverless",
+    (
+        Key(
+            name="spark.application.id",
+            field="spark_application_id",
+            kind=matching(r"[0-9a-z]{1,64}", "write the id of an EMR Serverless application"),
+            shown="none",
+            doc="The EMR Serverless application of Spark runs. With it go the next three.",
+        ),
+        Key(
+            name="spark.job.role.arn",
+            field="spark_job_role_arn",
+            kind=matching(
+                r"arn:aws[a-z-]*:iam::[0-9]{12}:role/\S+", "write the complete ARN of a role"
+            ),
+            shown="none",
+            doc="The role that runs have.",
+        ),
+        Key(
+            name="spark.entry.point",
+            field="spark_entry_point",
+            kind=matching(r"s3://[^/\s]+/\S+\.py", "write s3://bucket/key.py"),
+            shown="none",
+            doc="Where `jobs/spark_ingest.py` stands in S3.",
+        ),
+        Key(
+            name="spark.archive",
+            field="spark_archive",
+            kind=matching(
+                r"s3://[^/\s]+/\S+\.(tgz|tar\.gz)",
+                "write s3://bucket/key.tgz; Spark unpacks what is called so",
+            ),
+            shown="none",
+            doc="Where the archive that `make spark-archive` builds stands in S3.",
+        ),
+        Key(
+            name="spark.threshold.bytes",
+            field="spark_threshold_bytes",
+            kind=SIZE,
+            default=SPARK_THRESHOLD_BYTES,
+            doc=(
+                "An object of more bytes goes to Spark, where there is an application and its"
+                " connector's `engine` is auto."
+            ),
+        ),
+        Key(
+            name="spark.timeout.minutes",
+            field="spark_timeout_minutes",
+            kind=whole(5, 20_160),
+            default=SPARK_TIMEOUT_MINUTES,
+            doc="How long a run may take; then it is ended, and what it left goes to functions.",
+        ),
+    ),
+)
+
+TABLE = Table(groups=(_OWNERSHIP, _WORK, _EVENTS, _SPARK), families=(_KAFKA,))

@@ -1,0 +1,92 @@
+"""News of an object: the `Arrival`, whoever told it.
+
+Owns: the fields of an arrival, their serialisation. Refuses to know: notification dialects, HTTP,
+queues, whether the object is still there. An arrival is a hint; the planner asks the store for the
+object and pins what it finds.
+
+    S3, EventBridge, SNS ─────────┐
+    StorageGRID ──> receiver ─────┼──> arrivals queue ──news_of──> Arrival ──planner──> job
+    reconciler, command line ─────┘
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Self
+
+from extentflow.discovery import hints
+
+MESSAGE_VERSION = 1
+
+
+class Dialect(enum.StrEnum):
+    """Who told, in whose words. The wrapping (SNS, SQS, HTTP) is none of it."""
+
+    AWS = "aws:s3"
+    EVENTBRIDGE = "eventbridge"
+    STORAGEGRID = "sgws:s3"
+    LISTING = "listing"
+    COMMAND = "command"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One object that may have arrived. Only bucket and key are certain to be there.
+
+    `key` is exact: any encoding of the dialect is undone. `version_id` is None on unversioned
+    buckets, `etag` is opaque and without quotes, `size` is in bytes. `sequencer` orders the events
+    of one key of one store. `event_time` is in seconds since 1970. `endpoint` is the S3 endpoint
+    that the source was declared with at the receiver, `region` the AWS region that the event
+    names; None of either means unknown, and matches any connector.
+    """
+
+    MESSAGE_SOURCE: ClassVar[str] = "arrival"
+
+    bucket: str
+    key: str
+    dialect: Dialect
+    version_id: str | None = None
+    etag: str | None = None
+    size: int | None = None
+    sequencer: str | None = None
+    event_time: float | None = None
+    endpoint: str | None = None
+    region: str | None = None
+
+    @property
+    def uri(self) -> str:
+        """`s3://bucket/key`, with the version id where it is known."""
+        version = f"?versionId={self.version_id}" if self.version_id else ""
+        return f"s3://{self.bucket}/{self.key}{version}"
+
+    def to_message(self) -> dict[str, Any]:
+        """Return JSON-ready values without the unknown ones; as JSON, a body for the queue."""
+        known = {name: value for name, value in asdict(self).items() if value is not None}
+        return {"v": MESSAGE_VERSION, "source": self.MESSAGE_SOURCE, **known}
+
+    @classmethod
+    def from_message(cls, message: Mapping[str, Any]) -> Self:
+        """Rebuild an arrival from `to_message`.
+
+        Raises:
+            ValueError: another schema version, an unknown dialect, no bucket or no key.
+        """
+        if message.get("v") != MESSAGE_VERSION:
+            raise ValueError(f"arrival of schema version {message.get('v')!r}, expected 1")
+        bucket, key = hints.text(message.get("bucket")), hints.text(message.get("key"))
+        if bucket is None or key is None:
+            raise ValueError("arrival without bucket or key")
+        return cls(
+            bucket=bucket,
+            key=key,
+            dialect=Dialect(message.get("dialect", "")),
+            version_id=hints.version_id(message.get("version_id")),
+            etag=hints.etag(message.get("etag")),
+            size=hints.size(message.get("size")),
+            sequencer=hints.text(message.get("sequencer")),
+            event_time=hints.seconds(message.get("event_time")),
+            endpoint=hints.text(message.get("endpoint")),
+            region=hints.text(message.get("region")),
+        )

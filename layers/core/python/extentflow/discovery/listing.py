@@ -1,0 +1,165 @@
+"""Objects that nobody told of: a connector's prefix, listed page by page over many runs.
+
+Owns: where a listing stands, which of its keys are news. Refuses to know: stores, what becomes of
+news (a callable is passed in).
+
+    token of the last run ──page──> data by its name ──ledger, 100 at a time──> no job: an arrival
+             ^                │
+             └──remembered────┘     complete: the next run begins with the first key again
+
+Nothing is assumed about the order in which keys come or when they were made (trap T13): what sorts
+before the token is found by the next round. No request is made for a key that has a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from extentflow.connectors import ConnectorConfig
+from extentflow.connectors.names import hidden
+from extentflow.discovery import Arrival, Dialect
+from extentflow.discovery.admission import Received
+from extentflow.discovery.report import Report, nobody, tried
+from extentflow.errors import AccessDenied, Permanent
+from extentflow.ledger import Ledger
+from extentflow.model import ObjectVersion, job_id
+from extentflow.storage import ObjectStore, Page
+
+BATCH_KEYS = 100
+KEEP_SECONDS = 14 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Territory:
+    """What a connector reads, and from where.
+
+    `settles`: objects there may still be written when they are first seen; they have to look the
+    same in two listings.
+    """
+
+    config: ConnectorConfig
+    store: ObjectStore
+    settles: bool = False
+
+    @property
+    def place(self) -> str:
+        """What a token belongs to."""
+        config = self.config
+        return f"{config.endpoint_type} {config.endpoint} {config.bucket} {config.prefix}"
+
+    def pages(self, token: str | None) -> Iterator[Page]:
+        """Yield pages of the connector's prefix."""
+        return self.store.pages(self.config.bucket, self.config.prefix, token=token)
+
+    def is_data(self, version: ObjectVersion) -> bool:
+        """Whether name and size say so: an empty object with a slash is a console's folder."""
+        folder = version.key.endswith("/") and not version.size
+        return not folder and not hidden(version.key, self.config.prefix)
+
+    def arrival(self, version: ObjectVersion) -> Arrival:
+        """Return the news of an object."""
+        return Arrival(
+            bucket=version.bucket,
+            key=version.key,
+            dialect=Dialect.LISTING,
+            version_id=version.version_id,
+            etag=version.etag or None,
+            size=version.size,
+            endpoint=self.config.endpoint,
+            region=self.config.region,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """Finds objects without a job. `receive` makes jobs of an arrival; `since`: the run's begin.
+
+    `told` hears why an object could not be taken on.
+    """
+
+    ledger: Ledger
+    receive: Callable[[Arrival], Received]
+    late: Callable[[], bool]
+    since: float
+    told: Callable[[str], object] = nobody
+
+    def look(self, territory: Territory) -> Iterator[Report]:
+        """List a territory on from where the last run stopped, up to its end, once at most.
+
+        A step is a batch of keys, or an object that was news. A page that is not done when time
+        runs out is listed again by the next run, unless something failed in it: then it has to wait
+        for the next round, so that no object can hold up those behind it.
+
+        Raises:
+            ObjectGone, AccessDenied, StoreUnavailable: the bucket cannot be listed.
+        """
+        note, place = _note(territory.config.name), {"place": territory.place}
+        facts = self.ledger.recall(note) or {}
+        token = facts.get("token") if facts.get("place") == territory.place else None
+        if self.late():
+            return
+        try:
+            for page in territory.pages(token):
+                problems = 0
+                for step in self._page(territory, page.versions):
+                    problems += step.problems
+                    yield step
+                if self.late() and not problems:
+                    return
+                going_on = {} if page.token is None else {"token": page.token}
+                self.ledger.remember(note, {**place, **going_on})
+                if self.late() and (going_on or problems):
+                    return
+        except AccessDenied:
+            raise
+        except Permanent:  # the token may be what the store does not like
+            self.ledger.remember(note, place)
+            raise
+        yield Report(listings_finished=(territory.config.name,))
+
+    def _page(self, territory: Territory, versions: Sequence[ObjectVersion]) -> Iterator[Report]:
+        for batch in _batches(versions):
+            if self.late():
+                return
+            yield Report(keys_listed=len(batch))
+            for version in self._news(territory, batch):
+                if self.late():
+                    return
+                yield tried(version.uri, partial(self._arrived, territory, version), told=self.told)
+
+    def _news(self, territory: Territory, batch: Sequence[ObjectVersion]) -> list[ObjectVersion]:
+        name = territory.config.name
+        data = {job_id(name, version): version for version in batch if territory.is_data(version)}
+        known = self.ledger.known(data)
+        return [version for found, version in data.items() if found not in known]
+
+    def _arrived(self, territory: Territory, version: ObjectVersion) -> Report:
+        if territory.settles and not self._as_before(territory, version):
+            return Report()
+        received = self.receive(territory.arrival(version))
+        return Report(jobs_new=sum(job.created >= self.since for job in received.jobs))
+
+    def _as_before(self, territory: Territory, version: ObjectVersion) -> bool:
+        """Whether an earlier listing saw the object with this ETag and size; note that it does."""
+        name = f"seen#{job_id(territory.config.name, version)}"
+        look = {"etag": version.etag, "size": str(version.size)}
+        if self.ledger.recall(name) == look:
+            return True
+        self.ledger.remember(name, look, keep_seconds=KEEP_SECONDS)
+        return False
+
+
+def goes_on_at(ledger: Ledger, connector: str) -> str:
+    """Return what a connector's listing goes on with; empty: the first key."""
+    return (ledger.recall(_note(connector)) or {}).get("token", "")
+
+
+def _note(connector: str) -> str:
+    return f"listing#{connector}"
+
+
+def _batches(versions: Sequence[ObjectVersion]) -> Iterator[Sequence[ObjectVersion]]:
+    for start in range(0, len(versions), BATCH_KEYS):
+        yield versions[start : start + BATCH_KEYS]

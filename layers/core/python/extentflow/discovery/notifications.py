@@ -1,0 +1,165 @@
+"""From a document to its news: which dialect it speaks, what it is wrapped in.
+
+Owns: how documents are told apart, and that nothing of one gets lost. Refuses to know: the fields
+of each dialect, where the document comes from, what is done about it.
+
+    Records[]    aws:sqs ─> body       aws:s3, sgws:s3 ─> an entry
+    EventBridge  source aws.s3         SNS envelope    Type Notification ─> Message
+    test event   s3:TestEvent          receiver        source http ─> body
+    HTTP event   requestContext.http ─> body           Publish form ─> Message
+    our own      source arrival        our own, unwrapped only   source backfill
+
+Each wrapping may hold any other. What no line explains is `Unreadable`, entry by entry: one odd
+entry does not hold up its neighbours. A backfill is a person's with leave to write to the queue;
+nobody who posts notifications can wrap one.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from extentflow.discovery import Arrival, documents, eventbridge, messages, records, sns_api
+from extentflow.discovery.news import News, Unreadable
+from extentflow.discovery.request import Request
+from extentflow.queue.backfill import Backfill
+
+log = logging.getLogger(__name__)
+
+MAX_WRAPPINGS = 8
+UNWRAPPED = MAX_WRAPPINGS - 1  # how many wrappings a body itself has left
+
+
+def news_of(body: str) -> News:
+    """Return what a queue body says: of every origin, in every dialect.
+
+    Also reads an event of an HTTP front door or of SQS for a function, and a bare form. Never
+    raises: what is not understood is in `News.unreadable`. Never empty: a document that announces
+    nothing is a test of whoever sent it.
+    """
+    news = _news(body, MAX_WRAPPINGS)
+    return replace(news, unreadable=tuple(_sendable(one) for one in news.unreadable))
+
+
+def _sendable(unread: Unreadable) -> Unreadable:
+    # What stood escaped in a wrapping may be a character that no queue takes.
+    if messages.sendable(unread.document):
+        return unread
+    return _rewrapped(unread, None)
+
+
+def _news(text: str, wrappings: int) -> News:
+    try:
+        return _of_text(text, wrappings - 1)
+    except Unreadable as exc:
+        return News(unreadable=(exc,))
+
+
+def _of_text(text: str, wrappings: int) -> News:
+    if wrappings < 0:
+        raise Unreadable(f"wrapped more than {MAX_WRAPPINGS} times", text)
+    try:
+        document = documents.load(text)
+    except ValueError as exc:
+        published = sns_api.publication(text.encode("utf-8", "surrogatepass"))
+        if published is None:
+            raise Unreadable(f"neither JSON nor a Publish form ({exc})", text) from exc
+        return _of_publication(published, wrappings)
+    if not isinstance(document, dict):
+        raise Unreadable("JSON, but no object", text)
+    if wrappings == UNWRAPPED and document.get("source") == Backfill.MESSAGE_SOURCE:
+        return _of_backfill(document, text)
+    return _of_object(document, text, wrappings)
+
+
+def _of_publication(published: sns_api.Publication, wrappings: int) -> News:
+    if published.probe:
+        return _tested(published.topic)
+    return _news(published.message, wrappings)
+
+
+def _of_object(document: Mapping[str, Any], text: str, wrappings: int) -> News:
+    match document:
+        case {"Records": []}:
+            return _tested("an empty list of Records")
+        case {"Records": list(entries)}:
+            return News.merged(_of_entry(entry, wrappings) for entry in entries)
+        case {"Type": "Notification", "Message": str(message)}:
+            return _news(message, wrappings)
+        case {"requestContext": {"http": dict()}}:
+            return _of_request(document, text, wrappings)
+        case {"source": messages.SOURCE}:
+            return _of_message(document, text, wrappings)
+        case _:
+            return _of_event(document, text)
+
+
+def _of_event(event: Mapping[str, Any], text: str) -> News:
+    match event:
+        case {"source": eventbridge.SOURCE}:
+            return eventbridge.read(event)
+        case {"source": Arrival.MESSAGE_SOURCE}:
+            return _of_arrival(event, text)
+        case {"Event": "s3:TestEvent"}:
+            return _tested(str(event.get("Bucket", "")))
+        case _:
+            raise Unreadable("JSON of no known dialect", text)
+
+
+def _of_entry(entry: object, wrappings: int) -> News:
+    try:
+        match entry:
+            case {"eventSource": "aws:sqs", "body": str(body)}:
+                return _news(body, wrappings)
+            case dict():
+                return records.read(entry)
+            case _:
+                raise records.unreadable("an entry of Records that is no object", entry)
+    except Unreadable as exc:
+        return News(unreadable=(exc,))
+
+
+def _of_message(message: Mapping[str, Any], text: str, wrappings: int) -> News:
+    try:
+        document, endpoint = messages.unwrapped(message)
+        news = _news(document.decode(), wrappings)
+    except ValueError as exc:
+        raise Unreadable(str(exc), text) from exc
+    # The wrapping was written behind the receiver's checks; whatever a sender claims inside is not.
+    return replace(
+        news,
+        arrivals=tuple(replace(one, endpoint=endpoint) for one in news.arrivals),
+        unreadable=tuple(_rewrapped(one, endpoint) for one in news.unreadable),
+    )
+
+
+def _rewrapped(unread: Unreadable, endpoint: str | None) -> Unreadable:
+    document = unread.document.encode("utf-8", "surrogatepass")
+    return Unreadable(unread.why, messages.wrapped(document, endpoint))
+
+
+def _of_arrival(message: Mapping[str, Any], text: str) -> News:
+    try:
+        return News(arrivals=(Arrival.from_message(message),))
+    except ValueError as exc:
+        raise Unreadable(str(exc), text) from exc
+
+
+def _of_backfill(message: Mapping[str, Any], text: str) -> News:
+    try:
+        return News(backfills=(Backfill.from_message(message),))
+    except ValueError as exc:
+        raise Unreadable(str(exc), text) from exc
+
+
+def _of_request(event: Mapping[str, Any], text: str, wrappings: int) -> News:
+    try:
+        body = Request.of_event(event).payload().decode()
+    except ValueError as exc:
+        raise Unreadable(f"an HTTP event whose body is no text ({exc})", text) from exc
+    return _news(body, wrappings) if body.strip() else _tested("an empty request")
+
+
+def _tested(origin: str) -> News:
+    log.info("test message from %r", origin)
+    return News(tests=(origin,))

@@ -1,0 +1,118 @@
+"""What is answered to whoever posts notifications.
+
+Owns: the rules of the HTTP endpoint. Refuses to know: HTTP servers, the queue's service, dialects.
+
+    GET, HEAD, empty body                        200   somebody looks whether we are there
+    over 1 MiB                                   413
+    no declared source, or wrong proof           403
+    Publish of plain words: the grid's own test  200   logged
+    anything else                                200   once it is on the queue, never before
+    the queue did not take it                    503   the sender tries again
+
+Nothing is planned and nothing is judged here. StorageGRID drops a webhook's event for good on a
+400, which is therefore never given; everything else it sends again, and what piles up in the grid
+ends up failing its clients' writes: answers must be quick. What nobody understands is queued like
+the rest, and the planner keeps it for people.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Protocol
+
+from extentflow.clock import Clock
+from extentflow.discovery import messages, sns_api, sources
+from extentflow.discovery.request import Answer, Request
+from extentflow.errors import AccessDenied, ExtentflowError, Misconfigured
+
+# Not the module's: Powertools drops what loggers say whose names hold that of its function.
+log = logging.getLogger("extentflow.discovery.requests")
+
+MAX_REQUEST_BYTES = 1 << 20
+
+
+class Enqueue(Protocol):
+    """The port to the arrivals queue."""
+
+    def __call__(self, body: str, /) -> None:
+        """Return when the queue has the body for good. Raises ExtentflowError when it may not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """Answers requests; one for the life of a process.
+
+    `message_bytes` is the queue's limit for one body.
+
+    Raises:
+        Misconfigured: no source is declared, so that every request would be refused.
+    """
+
+    sources: tuple[sources.Source, ...]
+    enqueue: Enqueue
+    clock: Clock
+    message_bytes: int = messages.MAX_BODY_BYTES
+
+    def __post_init__(self) -> None:
+        if not self.sources:
+            raise Misconfigured("the receiver has no sources; declare who may send notifications")
+
+    def answer(self, request: Request) -> Answer:
+        """Return the answer to one request, whatever is in it. Raises nothing of its own."""
+        if request.method in {"GET", "HEAD"}:
+            return _probed(request)
+        if request.method != "POST":
+            return _refused(405, "MethodNotAllowed", "notifications are posted")
+        try:
+            payload = request.payload()
+        except ValueError as exc:
+            log.exception("the front door contradicts itself")
+            return _refused(503, "ServiceUnavailable", str(exc))
+        if not payload.strip():
+            return _probed(request)
+        if len(payload) > MAX_REQUEST_BYTES:
+            return _refused(413, "RequestEntityTooLarge", f"over {MAX_REQUEST_BYTES} bytes")
+        return self._admit(request, payload)
+
+    def _admit(self, request: Request, payload: bytes) -> Answer:
+        now = self.clock.wall()
+        try:
+            source = sources.admitted(self.sources, request, payload, now=now)
+        except AccessDenied as exc:
+            return _refused(403, "AccessDenied", str(exc))
+        published = sns_api.publication(payload)
+        if published is not None and published.probe:
+            log.info("test message for %r: %.200r", published.topic, published.message)
+            return _accepted(payload, published)
+        document = payload if published is None else published.message.encode()
+        return self._keep(document, source.endpoint) or _accepted(payload, published)
+
+    def _keep(self, document: bytes, endpoint: str | None) -> Answer | None:
+        """Put a document on the queue; return an answer only when it is not there."""
+        try:
+            for body in messages.bodies(document, endpoint, limit=self.message_bytes):
+                self.enqueue(body)
+        except messages.TooLarge as exc:
+            return _refused(413, "RequestEntityTooLarge", str(exc))
+        except ExtentflowError:
+            log.exception("the arrivals queue took nothing; the sender has to try again")
+            return _refused(503, "ServiceUnavailable", "the arrivals queue took nothing")
+        return None
+
+
+def _probed(request: Request) -> Answer:
+    # Not the path: it may hold a secret.
+    log.info("probe: %s from %.200r", request.method, request.header("user-agent"))
+    return Answer(200, "text/plain", "" if request.method == "HEAD" else "extentflow receiver\n")
+
+
+def _accepted(payload: bytes, published: sns_api.Publication | None) -> Answer:
+    if published is None:
+        return Answer(200, "text/plain", "queued\n")
+    return Answer(200, sns_api.CONTENT_TYPE, sns_api.accepted(payload))
+
+
+def _refused(status: int, code: str, why: str) -> Answer:
+    log.warning("refused with %d %s: %s", status, code, why)
+    return Answer(status, sns_api.CONTENT_TYPE, sns_api.refused(code, why))

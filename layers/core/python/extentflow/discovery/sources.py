@@ -1,0 +1,160 @@
+"""Who may send notifications over HTTP, and whose objects theirs are.
+
+Owns: declared sources, the proof that each has to give. Refuses to know: HTTP servers, what
+is sent, where secrets are kept.
+
+A source is one endpoint's way in. What it proved decides which endpoint its arrivals carry, so
+that nobody can announce objects of another endpoint's buckets.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from extentflow.config import nearest
+from extentflow.discovery import signature
+from extentflow.discovery.request import Request
+from extentflow.errors import AccessDenied, Misconfigured
+
+_SEGMENT = re.compile(r"[A-Za-z0-9_-]{16,}")
+
+
+class Proof(Protocol):
+    """How a sender shows that it is the declared one."""
+
+    def check(self, request: Request, payload: bytes, *, now: float) -> None:
+        """Return when it did. Raises AccessDenied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A signature of the request by a shared access key: StorageGRID's SNS endpoints."""
+
+    key: signature.SharedKey
+
+    def check(self, request: Request, payload: bytes, *, now: float) -> None:
+        """See `Proof`."""
+        signature.verify(request, payload, self.key, now=now)
+
+
+@dataclass(frozen=True, slots=True)
+class SecretPath:
+    """A segment of the path that nobody else knows: webhooks, and endpoints without access key."""
+
+    segment: str = field(repr=False)
+
+    def check(self, request: Request, payload: bytes, *, now: float) -> None:  # noqa: ARG002 - see Proof
+        """See `Proof`."""
+        wanted = self.segment.encode()
+        # No early end: how long it takes must not tell which segment came close.
+        found = [
+            hmac.compare_digest(segment.encode("utf-8", "surrogatepass"), wanted)
+            for segment in request.path.split("/")
+        ]
+        if not any(found):
+            raise AccessDenied("the path does not hold the secret segment")
+
+
+@dataclass(frozen=True, slots=True)
+class Anyone:
+    """No proof here: something in front of the receiver asks for it, as mutual TLS does."""
+
+    def check(self, request: Request, payload: bytes, *, now: float) -> None:
+        """See `Proof`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One way in. `endpoint` is the S3 endpoint as its connectors name it; None is unknown."""
+
+    endpoint: str | None
+    proof: Proof
+
+
+def admitted(sources: Sequence[Source], request: Request, payload: bytes, *, now: float) -> Source:
+    """Return the first source whose proof the request gives.
+
+    Raises:
+        AccessDenied: it gives none; says what each of them missed.
+    """
+    missed: list[str] = []
+    for source in sources:
+        try:
+            source.proof.check(request, payload, now=now)
+        except AccessDenied as exc:
+            missed.append(str(exc))
+        else:
+            return source
+    raise AccessDenied("; ".join(dict.fromkeys(missed)))
+
+
+def declared(text: str) -> tuple[Source, ...]:
+    """Return the sources that a JSON list declares; where it is kept is the caller's business.
+
+    Each is an object with `endpoint` (optional) and one of: `access_key_id` and
+    `secret_access_key`; `secret_path`; `"open": true`, which has to be the only source.
+
+    Raises:
+        Misconfigured: every mistake at once; secrets are not repeated.
+    """
+    try:
+        entries = json.loads(text)
+    except ValueError as exc:
+        raise Misconfigured("sources: write a JSON list of objects") from exc
+    if not isinstance(entries, list) or not entries:
+        raise Misconfigured("sources: write a JSON list of one object or more")
+    problems: list[str] = []
+    found = [_declared(entry, f"sources[{n}]", problems) for n, entry in enumerate(entries)]
+    if len(found) > 1 and any(source and source.proof == Anyone() for source in found):
+        problems.append("sources: an open one lets everybody in; remove it, or all others")
+    if problems:
+        raise Misconfigured(problems)
+    return tuple(source for source in found if source)
+
+
+_PROOFS: Mapping[frozenset[str], Callable[[Mapping[str, str]], Proof]] = {
+    frozenset({"access_key_id", "secret_access_key"}): lambda entry: Signed(
+        signature.SharedKey(entry["access_key_id"], entry["secret_access_key"])
+    ),
+    frozenset({"secret_path"}): lambda entry: SecretPath(entry["secret_path"]),
+    frozenset({"open"}): lambda _: Anyone(),
+}
+_KEYS = ("endpoint", *sorted(frozenset().union(*_PROOFS)))
+
+
+def _declared(entry: object, place: str, problems: list[str]) -> Source | None:
+    if not isinstance(entry, dict):
+        problems.append(f"{place}: write an object")
+        return None
+    wrong = [*_unknown(entry, place), *_unfit(entry, place)]
+    make = _PROOFS.get(frozenset(entry) - {"endpoint"})
+    if make is None and not wrong:
+        ways = "access_key_id with secret_access_key, secret_path, or open"
+        wrong.append(f"{place}: give exactly one proof: {ways}")
+    problems += wrong
+    return Source(entry.get("endpoint"), make(entry)) if make and not wrong else None
+
+
+def _unknown(entry: Mapping[str, object], place: str) -> list[str]:
+    strange = [name for name in entry if name not in _KEYS]
+    known = f"known are {', '.join(_KEYS)}"
+    return [f"{place}.{name}: unknown key; {nearest(name, _KEYS, known)}" for name in strange]
+
+
+def _unfit(entry: Mapping[str, object], place: str) -> list[str]:
+    wrong = [
+        f"{place}.{name}: write a text"
+        for name, value in entry.items()
+        if name in _KEYS and name != "open" and not (isinstance(value, str) and value)
+    ]
+    if "open" in entry and entry["open"] is not True:
+        wrong.append(f"{place}.open: write true, or remove it")
+    segment = entry.get("secret_path")
+    if isinstance(segment, str) and segment and not _SEGMENT.fullmatch(segment):
+        wrong.append(f"{place}.secret_path: write 16 characters or more of A-Z a-z 0-9 _ -")
+    return wrong

@@ -1,0 +1,261 @@
+"""Open jobs that nobody works on: planned on, sent again, or closed.
+
+Owns: what counts as progress, how long nothing may move. Refuses to know: how jobs are planned and
+sent (`Dispatch`), when it is asked.
+
+    PLANNING   young, or its cursor moved since the last look   left alone
+               otherwise                                        planned on, extents sent
+    RUNNING    nothing left by its counters                     closed
+               counters or claims moved since the last look     left alone
+               nothing moved for a while                        what is not final is sent again
+    either     a run of Spark has it                            left to it, for a day at most
+
+A job's watch mark holds what it looked like and since when. Messages may just be waiting: while the
+queue holds any, much more patience is called for than with an empty one, which proves that messages
+are lost. Each time they are sent in vain, patience doubles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from extentflow.discovery.report import Report, tried
+from extentflow.engines.emr.submitted import Hold
+from extentflow.errors import ExtentflowError
+from extentflow.ledger import ConnectorState, Ledger, rules
+from extentflow.model import Job, JobState
+from extentflow.queue import Queue
+from extentflow.queue.dispatch import Dispatch
+
+log = logging.getLogger(__name__)
+
+KEEP_SECONDS = 14 * 86_400.0
+BACKLOG_FACTOR = 8
+LONGEST_PATIENCE_SECONDS = 86_400.0
+MAX_DOUBLINGS = 20
+
+NOTHING = Report()
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long jobs are left alone, in seconds.
+
+    `grace_seconds`: a new job, whoever plans it. `stall_seconds`: a RUNNING job that does not move.
+    """
+
+    grace_seconds: float = 300.0
+    stall_seconds: float = 900.0
+
+    def until_resent(self, resent: int, *, empty_queue: bool) -> float:
+        """Return how long a job may stand still that was sent again `resent` times already."""
+        factor = 1 if empty_queue else BACKLOG_FACTOR
+        seconds = self.stall_seconds * factor * 2.0 ** min(resent, MAX_DOUBLINGS)
+        return min(seconds, max(LONGEST_PATIENCE_SECONDS, self.stall_seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """What a job looked like, since when; how often it was sent again, when last."""
+
+    seen: str
+    claims: str
+    since: float
+    resent: int = 0
+    resent_at: float = 0.0
+
+    @classmethod
+    def of(cls, facts: Mapping[str, str]) -> _Mark:
+        return cls(
+            facts["seen"],
+            facts["claims"],
+            float(facts["since"]),
+            int(facts["resent"]),
+            float(facts["resent_at"]),
+        )
+
+    def to_facts(self) -> dict[str, str]:
+        return {
+            "seen": self.seen,
+            "claims": self.claims,
+            "since": repr(self.since),
+            "resent": str(self.resent),
+            "resent_at": repr(self.resent_at),
+        }
+
+
+def held_by_nobody(_job: Job) -> Hold:
+    """Say that no run of Spark has a job, for there is no Spark."""
+    return Hold.NOBODY
+
+
+@dataclass(frozen=True, slots=True)
+class JobWatch:
+    """Looks after open jobs during one run. `empty_queue`: no message waits, hides or is delayed.
+
+    Jobs of another Kafka cluster than `cluster` are closed, never sent: our workers cannot do them.
+    """
+
+    ledger: Ledger
+    dispatch: Dispatch
+    patience: Patience
+    late: Callable[[], bool]
+    cluster: str
+    empty_queue: bool
+    hold: Callable[[Job], Hold] = held_by_nobody
+
+    def look(self, connector: str) -> Iterator[Report]:
+        """Look after a connector's jobs, one at a time, going on where the last run had to stop."""
+        state = self.ledger.connector_state(connector)
+        for wanted in (JobState.PLANNING, JobState.RUNNING):
+            yield from self._round(connector, wanted, active=state is ConnectorState.RUNNING)
+
+    def _round(self, connector: str, state: JobState, *, active: bool) -> Iterator[Report]:
+        """Look at jobs from the newest to the oldest.
+
+        How many are behind us is remembered when time runs out. Jobs that come and go meanwhile
+        shift that a little: the next round begins with the first again.
+        """
+        name = f"round#{connector}#{state}"
+        before = int((self.ledger.recall(name) or {}).get("behind", 0))
+        behind = before
+        for job in islice(self.ledger.jobs(connector, state), before, None):
+            if self.late():
+                self.ledger.remember(name, {"behind": str(behind)})
+                return
+            step = self._looked_at(job, active=active)
+            touched = step.jobs_resumed or step.jobs_closed
+            behind += not touched or self._now(job).state is state
+            yield step
+        if before:
+            self.ledger.remember(name, {})
+
+    def _looked_at(self, job: Job, *, active: bool) -> Report:
+        def step() -> Report:
+            if job.state is JobState.PLANNING:
+                return self._planning(job) if active else NOTHING
+            return self._running(job, active=active)
+
+        return tried(f"job {job.id} of {job.version.uri}", step)
+
+    # -- PLANNING -------------------------------------------------------------------------------
+
+    def _planning(self, listed: Job) -> Report:
+        job = self._now(listed)
+        if job.state is not JobState.PLANNING or job.cluster != self.cluster:
+            return NOTHING
+        mark = self._recall(job)
+        if mark is None and self._young(job):
+            return NOTHING
+        if mark is not None and mark.seen != _plan(job):
+            self._remember(job, self._fresh(_plan(job)))
+            return NOTHING
+        if self.hold(job) in (Hold.OWN, Hold.SHARED, Hold.UNKNOWN):
+            return NOTHING
+        planned = self.dispatch.start(job, late=self.late)
+        if planned.state is JobState.PLANNING:
+            self._remember(planned, self._fresh(_plan(planned)))
+        return Report(jobs_resumed=1, jobs_failed=_failed(planned))
+
+    # -- RUNNING --------------------------------------------------------------------------------
+
+    def _running(self, job: Job, *, active: bool) -> Report:
+        progress = self.ledger.progress(job.id)
+        if rules.verdict(job, progress) is not None:
+            closed = self.ledger.close(job.id)
+            return (
+                NOTHING if closed.state.open else Report(jobs_closed=1, jobs_failed=_failed(closed))
+            )
+        counters = f"{job.reopened}:{progress.done}:{progress.failed}"
+        if job.cluster != self.cluster:
+            return NOTHING
+        return self._watched(job, counters if active else "PAUSED", active=active)
+
+    def _watched(self, job: Job, counters: str, *, active: bool) -> Report:
+        mark = self._recall(job)
+        if mark is None and self._young(job):
+            return NOTHING
+        if mark is None or mark.seen != counters:
+            self._remember(job, self._fresh(counters))
+            return NOTHING
+        if not active:
+            return NOTHING
+        claims = self._claims(job)
+        if mark.claims != claims:
+            self._remember(job, self._fresh(counters, claims))
+            return NOTHING
+        return self._standing_still(job, mark)
+
+    def _standing_still(self, job: Job, mark: _Mark) -> Report:
+        now = self.ledger.now()
+        hold = self.hold(job)
+        # Among many others it may wait for hours, and nothing is wrong.
+        quiet = LONGEST_PATIENCE_SECONDS if hold is Hold.SHARED else self.patience.stall_seconds
+        stalled = Report(jobs_stalled=int(now - mark.since >= quiet))
+        if now - max(mark.since, mark.resent_at) < self._bearable(hold, mark):
+            return stalled
+        # Remembered first: a run that is killed while it sends must not begin anew every time.
+        again = _Mark(mark.seen, mark.claims, mark.since, mark.resent + 1, now)
+        self._remember(job, again)
+        sent = self.dispatch.resend(self._now(job), late=self.late)
+        return stalled + Report(messages_resent=sent, jobs_failed=_failed(self._now(job)))
+
+    def _bearable(self, hold: Hold, mark: _Mark) -> float:
+        """Return how long a job may stand still before functions are given it."""
+        if hold in (Hold.OWN, Hold.SHARED):  # a run's time limit ends most of that earlier
+            return LONGEST_PATIENCE_SECONDS
+        if hold is Hold.GONE and not mark.resent:  # nobody told us that the run ended
+            return 0.0
+        empty = self.empty_queue and hold is not Hold.UNKNOWN
+        return self.patience.until_resent(mark.resent, empty_queue=empty)
+
+    def _now(self, job: Job) -> Job:
+        """Return a job as the ledger has it; what is listed may lag behind."""
+        return self.ledger.job(job.id) or job
+
+    def _claims(self, job: Job) -> str:
+        """Digest what moves while extents are in work: position, attempts, who holds them."""
+        digest = hashlib.sha256()
+        for item in self.ledger.extents(job.id):
+            if not item.state.final:
+                nonce = item.claim.nonce if item.claim else ""
+                line = f"{item.ordinal}:{item.position}:{item.attempts}:{nonce}\n"
+                digest.update(line.encode())
+        return digest.hexdigest()
+
+    # -- marks ----------------------------------------------------------------------------------
+
+    def _young(self, job: Job) -> bool:
+        return self.ledger.now() - job.created < self.patience.grace_seconds
+
+    def _fresh(self, seen: str, claims: str = "") -> _Mark:
+        return _Mark(seen, claims, self.ledger.now())
+
+    def _recall(self, job: Job) -> _Mark | None:
+        facts = self.ledger.recall(f"watch#{job.id}")
+        return _Mark.of(facts) if facts else None
+
+    def _remember(self, job: Job, mark: _Mark) -> None:
+        self.ledger.remember(f"watch#{job.id}", mark.to_facts(), keep_seconds=KEEP_SECONDS)
+
+
+def is_empty(queue: Queue) -> bool:
+    """Whether a queue holds no message at all; False also where it does not say."""
+    try:
+        depth = queue.depth()
+    except ExtentflowError as exc:
+        log.warning("it is not known whether messages wait, patience is greater: %s", exc)
+        return False
+    return depth.waiting + depth.hidden + depth.delayed == 0
+
+
+def _failed(job: Job) -> int:
+    return int(job.state is JobState.FAILED)
+
+
+def _plan(job: Job) -> str:
+    return f"{job.reopened}:{job.plan.count}:{job.plan.cursor}"

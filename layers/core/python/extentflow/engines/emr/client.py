@@ -1,0 +1,207 @@
+"""Runs on EMR Serverless.
+
+Owns: the client, the requests, how Spark is told of the archive and its Python, what the service's
+states mean. Refuses to know: what is in the archive (layers/spark/recipe.py), when a run is wanted.
+
+    StartJobRun   token         a repeated call starts nothing
+                  sparkSubmit   the entry point in S3, and its arguments
+                  properties    the archive, unpacked as ./environment in every process's folder;
+                                Python and its path, for driver and executors; settings and region
+    GetJobRun     state, and what the service says about it
+    CancelJobRun
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
+
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from extentflow.aws.failures import translated
+from extentflow.aws.sessions import own_session
+from extentflow.config import environments
+from extentflow.engines.emr import Run, RunState, RunStatus
+from extentflow.errors import Misconfigured, RunsUnavailable
+
+# Amazon Linux has it beside its default.
+PYTHON = "python3.11"
+UNPACKED = "environment"
+PYTHONPATH = f"./{UNPACKED}/site-packages"
+
+_DRIVER, _EXECUTOR = "spark.emr-serverless.driverEnv", "spark.executorEnv"
+_NAME_LENGTH = 256
+# Of one property's value, by the service's description.
+_VALUE_LENGTH = 1_024
+
+PASSING_CODES = frozenset(
+    {
+        "InternalServerException",
+        "ServiceQuotaExceededException",
+        "ServiceUnavailable",
+        "ThrottlingException",
+        "TooManyRequestsException",
+    }
+)
+REMEDIES = {
+    "AccessDeniedException": (
+        "allow emr-serverless:StartJobRun on the application, GetJobRun and CancelJobRun on its "
+        "runs, and iam:PassRole on the job role"
+    ),
+    "ConflictException": "look at the application's state; it starts no run in this one",
+    "ResourceNotFoundException": (
+        "there is no such application, or no such run of it; correct spark.application.id"
+    ),
+    "ValidationException": "correct the settings of Spark",
+}
+
+# A state that is not known here is none of an end.
+STATES = {
+    "RUNNING": RunState.RUNNING,
+    "CANCELLING": RunState.RUNNING,
+    "SUCCESS": RunState.SUCCESS,
+    "FAILED": RunState.FAILED,
+    "CANCELLED": RunState.CANCELLED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """An application of EMR Serverless, and what runs on it are started with.
+
+    `entry_point` and `archive` are addresses in S3. `environment` are variables of the driver;
+    `region` is the driver's and the executors'.
+    """
+
+    id: str
+    job_role_arn: str
+    entry_point: str
+    archive: str
+    region: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+class Client(Protocol):
+    """What is asked of boto3's client."""
+
+    def start_job_run(self, **request: Any) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
+        """See StartJobRun in the API reference of EMR Serverless."""
+        ...
+
+    def get_job_run(self, **request: Any) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
+        """See GetJobRun."""
+        ...
+
+    def cancel_job_run(self, **request: Any) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
+        """See CancelJobRun."""
+        ...
+
+
+class EmrRuns:
+    """`Runs` over one application; connects when first used."""
+
+    def __init__(self, application: Application, client: Client | None = None) -> None:
+        self.application = application
+        self._client = client
+
+    def start(self, run: Run) -> str:
+        """See `Runs.start`."""
+        with self._translated():
+            answer = self._connected().start_job_run(**request(self.application, run))
+        return str(answer["jobRunId"])
+
+    def look(self, run_id: str) -> RunStatus:
+        """See `Runs.look`."""
+        with self._translated():
+            answer = self._connected().get_job_run(**self._about(run_id))
+        found = answer["jobRun"]
+        state = STATES.get(found["state"], RunState.WAITING)
+        return RunStatus(state, str(found.get("stateDetails", "")))
+
+    def cancel(self, run_id: str) -> None:
+        """See `Runs.cancel`."""
+        with self._translated():
+            try:
+                self._connected().cancel_job_run(**self._about(run_id))
+            except ClientError as exc:
+                # What the service says of a run that ended meanwhile.
+                if exc.response["Error"].get("Code") != "ValidationException":
+                    raise
+                if not self.look(run_id).state.ended:
+                    raise
+
+    def _about(self, run_id: str) -> dict[str, str]:
+        return {"applicationId": self.application.id, "jobRunId": run_id}
+
+    def _connected(self) -> Client:
+        if self._client is None:
+            self._client = connect(self.application.region)
+        return self._client
+
+    def _translated(self) -> AbstractContextManager[None]:
+        return translated(
+            f"EMR Serverless application {self.application.id}",
+            RunsUnavailable,
+            passing=PASSING_CODES,
+            remedies=REMEDIES,
+        )
+
+
+def connect(region: str | None) -> Client:
+    """Return a client; the endpoint comes from the SDK's own settings, as does a region of None."""
+    config = Config(
+        retries={"total_max_attempts": 3, "mode": "standard"}, connect_timeout=2, read_timeout=10
+    )
+    made = own_session().client("emr-serverless", region_name=region, config=config)
+    return cast("Client", made)
+
+
+def request(application: Application, run: Run) -> dict[str, Any]:
+    """Return what StartJobRun is called with."""
+    return {
+        "applicationId": application.id,
+        "clientToken": run.token,
+        "executionRoleArn": application.job_role_arn,
+        "executionTimeoutMinutes": run.timeout_minutes,
+        "name": f"extentflow {run.subject} {run.number}"[:_NAME_LENGTH],
+        "jobDriver": {
+            "sparkSubmit": {
+                "entryPoint": application.entry_point,
+                "entryPointArguments": list(run.arguments),
+            }
+        },
+        "configurationOverrides": {
+            "applicationConfiguration": [
+                {"classification": "spark-defaults", "properties": properties(application)}
+            ]
+        },
+    }
+
+
+def properties(application: Application) -> dict[str, str]:
+    """Return Spark's properties; a map, where a command line would want values quoted.
+
+    Raises:
+        Misconfigured: a setting is longer than the service takes it, or refers to a variable.
+    """
+    if absent := environments(application.environment):
+        raise Misconfigured(
+            f"{', '.join(absent)}: a run of EMR Serverless has none of these variables; keep the "
+            "value in Secrets Manager, and refer to it by ${secretsmanager:name:key}"
+        )
+    long = sorted(n for n, value in application.environment.items() if len(value) > _VALUE_LENGTH)
+    if long:
+        raise Misconfigured(
+            f"{', '.join(long)}: EMR Serverless takes values of up to {_VALUE_LENGTH:,} characters;"
+            " keep a longer one in Secrets Manager, and refer to it by ${secretsmanager:name:key}"
+        )
+    shared = {"PYSPARK_PYTHON": PYTHON, "PYTHONPATH": PYTHONPATH}
+    if application.region is not None:
+        shared["AWS_DEFAULT_REGION"] = application.region
+    driver = {**application.environment, **shared, "PYSPARK_DRIVER_PYTHON": PYTHON}
+    return {
+        "spark.archives": f"{application.archive}#{UNPACKED}",
+        **{f"{_DRIVER}.{name}": value for name, value in driver.items()},
+        **{f"{_EXECUTOR}.{name}": value for name, value in shared.items()},
+    }

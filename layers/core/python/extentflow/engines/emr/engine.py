@@ -1,0 +1,172 @@
+"""The remote engine: a run of Spark elsewhere delivers, and the ledger says how far it is.
+
+Owns: starting the run, reading receipts out of the ledger, its end. Refuses to know: EMR; what a
+run does with its command line.
+
+One run for all waves: its own driver takes every job that it is told of. Waves after the first find
+most of their extents final, and wait for the others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from extentflow.clock import Clock
+from extentflow.engines import Task, Watch
+from extentflow.engines.emr import Runs, RunState
+from extentflow.errors import ExtentflowError, Retryable, RunFailed
+from extentflow.ledger import ExtentItem, Ledger
+from extentflow.model import Extent, ExtentState, Outcome, Receipt
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 5.0
+STOP_SLICE_SECONDS = 0.5
+# A job of very many extents takes long to read: no more than a tenth of the time goes into that.
+LOOK_SHARE = 10
+
+
+class RemoteEngine:
+    """`Engine` over one run. `start` returns its id; `say` is told in words what becomes of it.
+
+    `cores` bounds the fewest extents of a new job, as anywhere.
+    """
+
+    def __init__(
+        self,
+        runs: Runs,
+        start: Callable[[], str],
+        ledger: Ledger,
+        clock: Clock,
+        *,
+        cores: int = 1,
+        say: Callable[[str], object] = log.info,
+    ) -> None:
+        self._runs = runs
+        self._start = start
+        self._ledger = ledger
+        self._clock = clock
+        self._cores = cores
+        self._say = say
+        self._id: str | None = None
+        self._state = RunState.WAITING
+        self._took = 0.0
+        self._stopping = False
+
+    @property
+    def cores(self) -> int:
+        """See `Engine.cores`."""
+        return self._cores
+
+    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+        """See `Engine.run`.
+
+        Raises:
+            RunFailed: the run ended, and extents are left.
+            RunsUnavailable, LedgerUnavailable, Misconfigured: the run could not be started, or
+                nothing is known of it any more; it may go on.
+        """
+        left = {(one.job, one.ordinal): one for task in tasks for one in task.extents}
+        before = self._items(left.values())
+        self._see(left, before, watch)
+        while left and not self._stopping:
+            self._begin()
+            ended = self._look()  # first: what it did before its end is in the ledger by then
+            self._see(left, before, watch)
+            if left and ended is not None:
+                raise RunFailed(ended)
+            if left:
+                self._wait()
+
+    def stop(self) -> None:
+        """See `Engine.stop`."""
+        self._stopping = True
+
+    def close(self) -> None:
+        """Cancel the run where a person stopped it; else it ends by itself."""
+        if self._id is None or not self._stopping or self._state.ended:
+            return
+        try:
+            self._runs.cancel(self._id)
+        except ExtentflowError as exc:
+            self._say(f"run {self._id} could not be cancelled, and goes on: {exc}")
+        else:
+            self._say(
+                f"run {self._id} is cancelled; what it had in work is free when its leases end"
+            )
+
+    def _begin(self) -> None:
+        if self._id is None:
+            self._id = self._start()
+            self._say(f"run {self._id} is started; it may take minutes to begin")
+
+    def _look(self) -> str | None:
+        """Return how the run ended; None while it goes on, or while nobody says."""
+        if self._id is None:
+            return None
+        try:
+            status = self._runs.look(self._id)
+        except Retryable as exc:
+            log.info("run %s: %s", self._id, exc)
+            return None
+        if status.state is not self._state:
+            self._state = status.state
+            self._say(f"run {self._id} is {status.state}")
+        if not status.state.ended:
+            return None
+        why = f": {status.details}" if status.details else ""
+        return (
+            f"run {self._id} ended as {status.state} and has left extents{why}; its log says more, "
+            "the same command resumes them"
+        )
+
+    def _items(self, extents: Iterable[Extent]) -> dict[tuple[str, int], ExtentItem]:
+        """Return what the ledger has of the jobs of extents; DONE where a job is over."""
+        found: dict[tuple[str, int], ExtentItem] = {}
+        begun = self._clock.monotonic()
+        for job_id in {one.job for one in extents}:
+            found.update(((job_id, item.ordinal), item) for item in self._ledger.extents(job_id))
+        self._took = self._clock.monotonic() - begun
+        return found
+
+    def _see(
+        self,
+        left: dict[tuple[str, int], Extent],
+        before: dict[tuple[str, int], ExtentItem],
+        watch: Watch,
+    ) -> None:
+        """Show what became final, and take it out of `left`; so what no open job has any more."""
+        # Asked first: what a job did before its end is among the items that are read then.
+        over = {job for job in {one.job for one in left.values()} if not self._open(job)}
+        now = self._items(left.values())
+        for place, extent in list(left.items()):
+            item = now.get(place) or ExtentItem(extent.job, extent.ordinal)
+            if item.state.final or extent.job in over:
+                then = before.get(place) or ExtentItem(extent.job, extent.ordinal)
+                watch.see(_receipt(extent, item, then))
+                del left[place]
+
+    def _open(self, job_id: str) -> bool:
+        job = self._ledger.job(job_id)
+        return job is not None and job.state.open
+
+    def _wait(self) -> None:
+        rest = max(LOOK_SECONDS, LOOK_SHARE * self._took)
+        while rest > 0 and not self._stopping:
+            self._clock.sleep(min(rest, STOP_SLICE_SECONDS))
+            rest -= STOP_SLICE_SECONDS
+
+
+def _receipt(extent: Extent, item: ExtentItem, before: ExtentItem) -> Receipt:
+    outcomes = {ExtentState.DONE: Outcome.DONE, ExtentState.FAILED: Outcome.FAILED}
+    return Receipt(
+        job=extent.job,
+        ordinal=extent.ordinal,
+        uri=extent.uri,
+        outcome=outcomes.get(item.state, Outcome.JOB_CLOSED),
+        position=item.position,
+        records=item.records - before.records,
+        bad=item.bad - before.bad,
+        reason=item.error,
+    )

@@ -1,0 +1,135 @@
+"""What must be there before a run starts, checked at once and named in one line each.
+
+Owns: the checks before a run. Refuses to know: how a doctor explains them in full.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Protocol
+
+from extentflow.connectors import ConnectorConfig
+from extentflow.delivery.connector_state import told
+from extentflow.errors import Misconfigured, UnsupportedFormat
+from extentflow.ledger import Ledger
+from extentflow.model import ObjectVersion
+from extentflow.sink.settings import too_narrow
+
+SHOWN_OBJECTS = 20
+
+
+class Topic(Protocol):
+    """What a check needs to know of a topic; `max_message_bytes` limits a batch of records."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The largest batch that it takes."""
+        ...
+
+    @property
+    def compacted(self) -> bool:
+        """Whether it refuses records without keys."""
+        ...
+
+
+class Cluster(Protocol):
+    """What a check needs of Kafka; both raise Misconfigured with every problem."""
+
+    def ensure_progress_topic(self) -> None:
+        """Create the progress topic where it is missing."""
+        ...
+
+    def topics(self, names: Sequence[str]) -> Sequence[Topic]:
+        """Return facts of topics, in that order."""
+        ...
+
+
+def require_running(ledger: Ledger, connector: str) -> None:
+    """Raise where a person paused or stopped the connector."""
+    if resting := rests(ledger, connector):
+        raise Misconfigured(resting)
+
+
+def rests(ledger: Ledger, connector: str) -> str:
+    """Return that a person paused or stopped the connector, and how it goes on; else ""."""
+    return told(connector, ledger.connector_state(connector))
+
+
+def check(config: ConnectorConfig, cluster: Cluster, versions: Iterable[ObjectVersion]) -> None:
+    """Raise when a run over `versions` could deliver none of them.
+
+    Of some that nothing can read, the run says so itself, and delivers the others.
+
+    Raises:
+        Misconfigured: every missing or unusable thing, one line each.
+        SinkUnavailable: the broker does not answer.
+    """
+    wanted: dict[str, None] = {}
+    problems = list(_unusable(config, versions, wanted))
+    if wanted:
+        problems = []
+    if len(problems) > SHOWN_OBJECTS:
+        rest = len(problems) - SHOWN_OBJECTS
+        problems = [*islice(problems, SHOWN_OBJECTS), f"and {rest} more objects like these"]
+    _try(problems, cluster.ensure_progress_topic)
+    _try(problems, lambda: _check_topics(config, cluster, wanted))
+    if problems:
+        raise Misconfigured(problems)
+
+
+def records_refused(config: ConnectorConfig, topic: Topic) -> str | None:
+    """Return why the connector's records cannot be written to `topic`, with the remedy."""
+    if topic.compacted and config.message_key.source == "none":
+        return (
+            f"topic {topic.name} is compacted, so that it takes only records with keys, and "
+            f"connector {config.name} gives its records none; set message.key, set "
+            "cleanup.policy=delete on the topic, or name another topic"
+        )
+    return too_narrow(topic.name, topic.max_message_bytes)
+
+
+def dead_letters_refused(queue: Topic) -> str | None:
+    """Return why dead letters cannot be written to `queue`, with the remedy."""
+    if not queue.compacted:
+        return too_narrow(queue.name, queue.max_message_bytes)
+    return (
+        f"errors.deadletterqueue.topic.name={queue.name}: the topic is compacted, so that it takes "
+        "only records with keys, and dead letters have none; name another topic, or set "
+        "cleanup.policy=delete on this one"
+    )
+
+
+def _check_topics(config: ConnectorConfig, cluster: Cluster, wanted: dict[str, None]) -> None:
+    """Raise what is wrong with the topics `wanted` by objects and with the dead letter queue."""
+    queue = config.dead_letter_topic
+    names = wanted if queue is None else {queue: None, **wanted}
+    found: list[str | None] = []
+    for topic in cluster.topics(list(names)):
+        if topic.name in wanted:
+            found.append(records_refused(config, topic))
+        if topic.name == queue:
+            found.append(dead_letters_refused(topic))
+    if problems := [problem for problem in found if problem]:
+        raise Misconfigured(problems)
+
+
+def _unusable(
+    config: ConnectorConfig, versions: Iterable[ObjectVersion], wanted: dict[str, None]
+) -> Iterator[str]:
+    """Yield what is wrong with objects by their names; note the topics of the others."""
+    for version in versions:
+        try:
+            wanted[config.route(version)] = None
+        except (Misconfigured, UnsupportedFormat) as exc:
+            yield str(exc)
+
+
+def _try(problems: list[str], check_one: Callable[[], object]) -> None:
+    try:
+        check_one()
+    except Misconfigured as exc:
+        problems.extend(exc.problems)

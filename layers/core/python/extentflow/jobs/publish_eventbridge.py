@@ -1,0 +1,142 @@
+"""Ends of jobs on an EventBridge bus.
+
+Owns: the client, which refusals pass. Refuses to know: what an event says, beyond that its
+reason may be cut where the bus would not take the whole.
+"""
+
+import logging
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+from botocore.config import Config
+
+from extentflow.aws.batches import BATCH_BYTES, Persistence, batches
+from extentflow.aws.failures import translated
+from extentflow.aws.sessions import own_session
+from extentflow.clock import Clock
+from extentflow.errors import BusUnavailable, Misconfigured
+from extentflow.jobs.events import JobEvent
+
+if TYPE_CHECKING:
+    from mypy_boto3_events import EventBridgeClient
+    from mypy_boto3_events.type_defs import PutEventsRequestEntryTypeDef
+
+log = logging.getLogger(__name__)
+
+SOURCE = "extentflow"
+TIME_BYTES = 14  # what the service counts for an entry's time
+TRIES = 3
+
+PASSING_CODES = frozenset(
+    {
+        "InternalException",
+        "InternalFailure",
+        "InternalServerError",
+        "LimitExceededException",
+        "ServiceUnavailable",
+        "Throttling",
+        "ThrottlingException",
+    }
+)
+REMEDIES = {
+    "AccessDeniedException": "allow events:PutEvents on the bus",
+    "ResourceNotFoundException": "there is no such bus; correct event.bus, or create it",
+}
+
+
+def connect(bus: str) -> "EventBridgeClient":
+    """Return a client for `bus`, a name or an ARN; the endpoint comes from the SDK's own settings.
+
+    Raises:
+        Misconfigured: there is no region.
+    """
+    config = Config(
+        retries={"total_max_attempts": 2, "mode": "standard"}, connect_timeout=2, read_timeout=4
+    )
+    with _translated(bus):
+        return own_session().client("events", region_name=_region(bus), config=config)
+
+
+class EventBridgeAnnouncer:
+    """`Announcer` over one bus; connects when first used."""
+
+    def __init__(
+        self,
+        bus: str,
+        client: "EventBridgeClient | None" = None,
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+    ) -> None:
+        self.bus = bus
+        self._client = client
+        self._persistence = Persistence(TRIES, clock, random)
+
+    def announce(self, events: Sequence[JobEvent]) -> None:
+        """Put events; what the bus reports as failed is put again, as `Announcer.announce`.
+
+        Raises:
+            BusUnavailable: no usable answer, or entries failed until tries ran out.
+            Misconfigured: no such bus, no credentials, no permission, or never to be accepted.
+        """
+        for batch in batches([_entry(self.bus, event) for event in events], _size):
+            if left := self._persistence.send(batch, self._put):
+                raise BusUnavailable(f"event bus {self.bus}: {len(left)} events not accepted")
+
+    def close(self) -> None:
+        """See `Announcer.close`; connections end with the client."""
+        self._client = None
+
+    def _put(
+        self, entries: "Sequence[PutEventsRequestEntryTypeDef]"
+    ) -> "list[PutEventsRequestEntryTypeDef]":
+        """Put one batch and return what was not accepted."""
+        if self._client is None:
+            self._client = connect(self.bus)
+        with _translated(self.bus):
+            answers = self._client.put_events(Entries=entries)["Entries"]
+        failed = []
+        for entry, answer in zip(entries, answers, strict=True):
+            if code := answer.get("ErrorCode"):
+                failed.append(entry)
+                if code not in PASSING_CODES:
+                    raise self._refused(code, answer.get("ErrorMessage", ""))
+                log.warning("event bus %s: %s, putting again", self.bus, code)
+        return failed
+
+    def _refused(self, code: str, message: str) -> Misconfigured:
+        return Misconfigured(f"event bus {self.bus}: an event was refused, {code}: {message}")
+
+
+def _translated(bus: str) -> AbstractContextManager[None]:
+    return translated(f"event bus {bus}", BusUnavailable, passing=PASSING_CODES, remedies=REMEDIES)
+
+
+def _entry(bus: str, event: JobEvent) -> "PutEventsRequestEntryTypeDef":
+    """Return one entry; the event's reason is cut to what fits."""
+    while True:
+        entry: PutEventsRequestEntryTypeDef = {
+            "EventBusName": bus,
+            "Source": SOURCE,
+            "DetailType": f"extentflow Job {event.state}",
+            "Time": event.moment,
+            "Detail": event.to_text(),
+        }
+        if not event.reason or _size(entry) <= BATCH_BYTES:
+            return entry
+        event = replace(event, reason=event.reason[: len(event.reason) // 2])
+
+
+def _size(entry: "PutEventsRequestEntryTypeDef") -> int:
+    """Return what EventBridge counts of an entry: time, source, type and detail."""
+    texts = (entry.get("Source", ""), entry.get("DetailType", ""), entry.get("Detail", ""))
+    return TIME_BYTES + sum(len(text.encode()) for text in texts)
+
+
+def _region(bus: str) -> str | None:
+    """Return the region that a bus's ARN names; None leaves it to the SDK's settings."""
+    parts = bus.split(":")
+    return parts[3] if parts[0] == "arn" else None

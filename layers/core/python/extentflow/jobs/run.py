@@ -1,0 +1,325 @@
+"""One run from the driver's side: select objects, register jobs, drive an engine, report.
+
+Owns: the use cases `run` and `replay`, shared by the command line and by Spark jobs. Refuses to
+know: adapters, consoles, signals.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from extentflow.delivery.connector_state import Wanted
+from extentflow.engines import Engine, Watch
+from extentflow.errors import Conflict, ExtentflowError, Misconfigured, Permanent
+from extentflow.jobs.drive import drive
+from extentflow.jobs.planner import Intake, Planner
+from extentflow.ledger import Ledger
+from extentflow.ledger.totals import committed
+from extentflow.model import Extent, Job, JobState, Outcome, Receipt
+
+log = logging.getLogger(__name__)
+
+# Ranges, offsets, slots: what differs between extents that fail for one cause.
+NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """One job as it stands after a run; totals are the ledger's.
+
+    `reason` is why it ended, or which connector rests.
+    `records` and `bad` count what is committed, that of unfinished extents included. `revision` is
+    the connector's that the job pins. `delivered_before`: the job was DONE before this run.
+    """
+
+    job: str
+    uri: str
+    connector: str
+    state: str
+    reason: str
+    extents: int
+    done: int
+    failed: int
+    records: int
+    bad: int
+    object_bytes: int
+    revision: int = 0
+    delivered_before: bool = False
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything of it is committed, or may be, by this run or an earlier one."""
+        return bool(self.records or self.bad or self.done) and not self.delivered_before
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """What one run came to.
+
+    `left_out`: not all that was asked for is among its jobs: it was stopped, or its connector came
+    to rest, too early, or jobs cannot be delivered from here. `broken`: an error ended it, the
+    first of `errors`.
+    """
+
+    engine: str
+    seconds: float = 0.0
+    records_this_run: int = 0
+    bytes_read: int = 0
+    worker_peak_rss_bytes: int = 0
+    jobs: tuple[JobReport, ...] = ()
+    errors: tuple[str, ...] = ()
+    stopped: bool = False
+    left_out: bool = False
+    broken: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether every job is DONE and none was left out."""
+        return (
+            not self.left_out
+            and not self.broken
+            and all(job.state == JobState.DONE for job in self.jobs)
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return {**asdict(self), "ok": self.ok}
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums receipts on their way to whoever watches. Receipts may come twice: they are compared."""
+
+    watch: Watch
+    records: int = 0
+    bytes_read: int = 0
+    peak_rss_bytes: int = 0
+    _failed: dict[str, list[str]] = field(default_factory=dict)
+    _seen: set[Receipt] = field(default_factory=set)
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """What failed, a line per cause: extents that failed alike are counted, not repeated."""
+        return tuple(_counted(*alike) for alike in self._failed.values())
+
+    def expect(self, extent: Extent) -> None:
+        """See `Watch`."""
+        self.watch.expect(extent)
+
+    def see(self, receipt: Receipt) -> None:
+        """See `Watch`."""
+        if receipt in self._seen:
+            return
+        self._seen.add(receipt)
+        self.records += receipt.records
+        self.bytes_read += receipt.bytes_read
+        self.peak_rss_bytes = max(self.peak_rss_bytes, receipt.peak_rss_bytes)
+        if receipt.outcome is Outcome.FAILED:
+            self._failed.setdefault(NUMBER.sub("#", receipt.reason), []).append(receipt.reason)
+        self.watch.see(receipt)
+
+
+def _counted(first: str, *others: str) -> str:
+    return f"{first} (and {len(others)} more extents alike)" if others else first
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A driver with its engine. `stopped` says whether a person stopped the run.
+
+    `announce` is given every job of a run that came to its end. `unusable` says why a job cannot
+    be delivered from here under the revision that it pins, "" where it can.
+    """
+
+    name: str
+    engine: Engine
+    planner: Planner
+    ledger: Ledger
+    watch: Watch
+    stopped: Callable[[], bool] = lambda: False
+    announce: Callable[[Sequence[Job]], object] = lambda _jobs: None
+    unusable: Callable[[Job], str] = lambda _job: ""
+
+    def ingest(self, intakes: Iterator[Intake], *, again: bool = False) -> RunReport:
+        """Register a job per intake and run them all; jobs that are final are only reported.
+
+        An object that nobody can cut is a FAILED job of the report; one whose open job pins a
+        revision that cannot be used here is an error, and in nobody's way. Once the connector
+        rests, or the run is stopped, nothing more is registered.
+        """
+        jobs: list[Job] = []
+        left: list[str] = []
+        wanted = Wanted(self.ledger, self.planner.clock.monotonic)
+        for intake in intakes:
+            if self.stopped():
+                return self._drive(jobs, left_out=True, errors=left)
+            if why := wanted.rests(intake.connector):
+                log.warning("nothing more is registered: %s", why)
+                errors = [*left, f"{why}; not every object has a job"]
+                return self._drive(jobs, left_out=True, errors=errors)
+            job = self.planner.admit(intake, again=again)
+            older = job.state.open and job.revision != intake.revision
+            if older and (why := self.unusable(job)):
+                left.append(
+                    f"{job.version.uri}: job {job.id} is left: {why}; `run --again` begins a full "
+                    "delivery under the latest revision (what is delivered already comes twice)"
+                )
+            else:
+                jobs.append(job)
+        return self._drive(jobs, left_out=bool(left), errors=left)
+
+    def replay(
+        self, job: Job, *, ordinal: int | None = None, accept_duplicates: bool = False
+    ) -> RunReport:
+        """Run a job's failed extents (or one of them) and whatever else is pending.
+
+        Raises:
+            ProgressUnknown: see `Planner.replay`.
+        """
+        replayed = self.planner.replay(job, ordinal=ordinal, accept_duplicates=accept_duplicates)
+        return self._drive([replayed])
+
+    def replay_all(
+        self, jobs: Iterable[Job], *, refused: Sequence[str] = (), accept_duplicates: bool = False
+    ) -> RunReport:
+        """Replay jobs; one that is refused stays as it is, and is an error of the report.
+
+        `refused` are errors of others, which are left out. Once the connector rests, or the run is
+        stopped, no further one is opened.
+        """
+        known: list[Job] = []
+        errors = list(refused)
+        wanted = Wanted(self.ledger, self.planner.clock.monotonic)
+        for job in jobs:
+            if self.stopped():
+                return self._drive(known, left_out=True, errors=errors)
+            if why := wanted.rests(job.connector):
+                return self._drive(known, left_out=True, errors=[*errors, f"{why}; jobs are left"])
+            try:
+                if self.planner.is_followed(job):
+                    raise Conflict(f"{job.version.uri}: job {job.id} was begun again meanwhile")
+                known.append(self.planner.replay(job, accept_duplicates=accept_duplicates))
+            except Permanent as exc:
+                errors.append(str(exc))
+                known.append(job)
+        return self._drive(known, left_out=bool(refused), errors=errors)
+
+    def go_on(self, job: Job) -> RunReport:
+        """Run what a job has left; one that is over is only reported."""
+        return self._drive([job])
+
+    def _drive(
+        self, jobs: Sequence[Job], *, left_out: bool = False, errors: Sequence[str] = ()
+    ) -> RunReport:
+        """Run jobs and report them; `errors` are why not all are run.
+
+        An error that ends the run before anything was delivered is raised; later ones are part of
+        the report, because what was delivered is there to stay.
+        """
+        tally = Tally(self.watch)
+        started = time.monotonic()
+        broken: ExtentflowError | None = None
+        ended: Sequence[Job] = jobs
+        try:
+            ended = drive(
+                jobs,
+                planner=self.planner,
+                ledger=self.ledger,
+                engine=self.engine,
+                watch=tally,
+                stopped=self.stopped,
+            )
+        except ExtentflowError as exc:
+            broken = exc
+        finally:
+            self.engine.close()
+        reports = self._reports(jobs, ended, broken)
+        if broken is not None and reports is not None and not any(r.begun for r in reports):
+            raise broken
+        came_to = RunReport(
+            engine=self.name,
+            seconds=time.monotonic() - started,
+            records_this_run=tally.records,
+            bytes_read=tally.bytes_read,
+            worker_peak_rss_bytes=tally.peak_rss_bytes,
+            jobs=reports or (),
+            errors=(*str(broken or "").splitlines(), *errors, *tally.errors),
+            stopped=self.stopped(),
+            left_out=left_out,
+            broken=broken is not None,
+        )
+        if broken is None and not self.stopped():  # a person waits for the end
+            self._announce(ended)
+        return came_to
+
+    def _announce(self, jobs: Sequence[Job]) -> None:
+        try:
+            self.announce(jobs)
+        except ExtentflowError as exc:
+            log.warning(
+                "not every job's end was announced; the next run of the same objects does: %s", exc
+            )
+
+    def _reports(
+        self, jobs: Sequence[Job], ended: Sequence[Job], broken: ExtentflowError | None
+    ) -> tuple[JobReport, ...] | None:
+        """Return how the jobs stand; None where a broken run cannot even ask that."""
+        before = {job.id for job in jobs if job.state is JobState.DONE}
+        wanted = Wanted(self.ledger, self.planner.clock.monotonic)  # asked anew: what holds now
+        try:
+            standing = [self.ledger.job(job.id) or job if broken else job for job in ended]
+            return tuple(
+                replace(
+                    report(self.ledger, job),
+                    reason=(job.state.open and wanted.rests(job.connector)) or job.reason,
+                    delivered_before=job.id in before,
+                )
+                for job in standing
+            )
+        except ExtentflowError as exc:
+            if broken is None:
+                raise
+            log.warning("how the jobs stand is unknown: %s", exc)
+            return None
+
+
+def report(ledger: Ledger, job: Job) -> JobReport:
+    """Return a job with its exact totals."""
+    totals = committed(ledger, job)
+    return JobReport(
+        job=job.id,
+        uri=job.version.uri,
+        connector=job.connector,
+        state=job.state.value,
+        reason=job.reason,
+        extents=job.plan.count,
+        done=totals.done,
+        failed=totals.failed,
+        records=totals.records,
+        bad=totals.bad,
+        object_bytes=job.version.size,
+        revision=job.revision,
+    )
+
+
+def known_job(ledger: Ledger, job_id: str) -> Job:
+    """Return a job by its id, or by an unambiguous beginning of one.
+
+    Raises:
+        Misconfigured: no such job, or several.
+    """
+    if not job_id:
+        raise Misconfigured("give a job's id, or its beginning; `extentflow status` shows them")
+    exact = ledger.job(job_id)
+    if exact is not None:
+        return exact
+    found = [job for job in ledger.jobs() if job.id.startswith(job_id)]
+    if len(found) != 1:
+        what = f"{len(found)} jobs begin with" if found else "there is no job"
+        raise Misconfigured(f"{what} {job_id}; see `extentflow status`")
+    return found[0]

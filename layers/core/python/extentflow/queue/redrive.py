@@ -1,0 +1,68 @@
+"""Messages out of a dead letter queue, back to where they came from.
+
+Owns: which are taken, that none is lost on the way. Refuses to know: SQS, what a message is about.
+
+A message is sent first and deleted after, so that an interruption doubles at most one batch; the
+ledger absorbs that. What is not wanted becomes visible again at the end, and so does what says the
+same as a message that was moved: functions that run meanwhile give the same work up again, and
+moving that, too, would never end.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from extentflow.queue import Message, Queue
+
+HIDE_SECONDS = 120.0
+WAIT_SECONDS = 1.0
+EMPTY_POLLS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """Messages that were moved (or would be), and how many stay."""
+
+    moved: tuple[Message, ...] = ()
+    left: int = 0
+
+
+def redrive(
+    dead: Queue,
+    queue: Queue,
+    *,
+    wanted: Callable[[Message], bool] = lambda _message: True,
+    dry_run: bool = False,
+) -> Redriven:
+    """Move the wanted messages of `dead` to `queue`; `dry_run` only looks.
+
+    Ends when the queue shows nothing more, or again what was seen already: messages that arrive
+    meanwhile are moved, too, but none whose body was moved before. Raises as `Queue`.
+    """
+    moved: dict[str, Message] = {}
+    left: dict[str, Message] = {}
+    try:
+        for message in _every(dead, left):
+            if message.body in moved or not wanted(message):
+                continue
+            if not dry_run:
+                queue.send([message.body])
+                dead.delete(message)
+                del left[message.id]
+            moved[message.body] = message
+    finally:
+        for message in left.values():
+            dead.delay(message, 0)
+    return Redriven(tuple(moved.values()), len(left))
+
+
+def _every(dead: Queue, seen: dict[str, Message]) -> Iterator[Message]:
+    """Yield each message once, noting in `seen` what is hidden because of it."""
+    known: set[str] = set()
+    empty = 0
+    while empty < EMPTY_POLLS:
+        batch = dead.receive(wait_seconds=WAIT_SECONDS, hide_seconds=HIDE_SECONDS)
+        fresh = [message for message in batch if message.id not in known]
+        empty = 0 if fresh else empty + 1
+        known.update(message.id for message in fresh)
+        seen.update((message.id, message) for message in batch)
+        yield from fresh

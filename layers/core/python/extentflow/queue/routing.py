@@ -1,0 +1,167 @@
+"""Where jobs are delivered: by functions, or by runs of Spark.
+
+Owns: the rule, what follows from a run's end. Refuses to know: EMR, queues, which run belongs to
+which job (`started`), when anybody asks.
+
+    lambda, or auto up to the threshold   planned, its extents sent to the queue      (`Dispatch`)
+    spark, or auto above it               planned, a run started, whose workers take the extents
+                                          from the ledger
+    no run can be had                     its extents are sent to the queue
+    a backfill                            one run for all that it means
+    a run ended                           a job's: what it has left undone is sent to the queue.
+                                          A backfill's that FAILED and left jobs open: one more run
+
+Nobody loses or doubles anything where several get a job: whoever claims an extent has it. A planner
+that dies before it starts the run leaves a job that does not move, which the reconciler resends. So
+it does with what the runs of a backfill leave, and it lists the objects that got no job.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from extentflow.connectors.config import AUTO, SPARK
+from extentflow.engines.emr import RunState
+from extentflow.engines.emr.submitted import Hold, Started, StartedRuns, Then, run_of
+from extentflow.errors import Misconfigured, NotOffered, Retryable
+from extentflow.ledger import ConnectorState
+from extentflow.model import Job, JobState
+from extentflow.queue.backfill import Backfill
+from extentflow.queue.dispatch import Dispatch
+
+log = logging.getLogger(__name__)
+
+MOST_RUNS = 2
+"""How many a backfill gets: the second for what a lost driver left."""
+
+
+def _auto(_job: Job) -> str:
+    return AUTO
+
+
+def _nothing(_connector: str) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """Sends jobs on their way. `started` None: there is no Spark, everything goes to the queue.
+
+    `engine` returns what a job's connector wants (`connectors.config.ENGINES`), `absent` what a run
+    would miss of a connector's, None: nothing.
+    """
+
+    dispatch: Dispatch
+    started: StartedRuns | None = None
+    threshold_bytes: int = 0
+    engine: Callable[[Job], str] = _auto
+    absent: Callable[[str], str | None] = _nothing
+
+    def start(self, job: Job, *, late: Callable[[], bool] = lambda: False) -> Job:
+        """Do what `Dispatch.start` does, or give the job to a run. Raises as that does."""
+        if self.started is None or not self._for_spark(job):
+            return self.dispatch.start(job, late=late)
+        planner = self.dispatch.planner
+        job = planner.plan(job)
+        if job.state is JobState.RUNNING:
+            try:
+                run_id = self.started.begin_job(job)
+            except (Retryable, Misconfigured) as exc:
+                log.warning("job %s goes to the queue instead of Spark: %s", job.id, exc)
+                self.dispatch.resend(job, late=late)
+            else:
+                log.info("job %s is delivered by run %s", job.id, run_id)
+        return planner.ledger.job(job.id) or job
+
+    def backfill(self, wanted: Backfill) -> None:
+        """Start a run for everything that is meant; harmless when repeated.
+
+        Raises:
+            NotOffered: there is no Spark, or no run could have what the connector refers to.
+            RunsUnavailable, Misconfigured: ask again.
+        """
+        if self.started is None:
+            raise NotOffered(
+                f"backfill {wanted.id} of connector {wanted.connector} wants Spark, and this stage "
+                "has none; set `spark` in the stage, or submit with --engine lambda"
+            )
+        if absent := self.absent(wanted.connector):
+            raise NotOffered(f"backfill {wanted.id}: {absent}")
+        run_id = self.started.begin_shared(wanted.id, wanted.connector, wanted.addresses)
+        log.info("backfill %s of %s is run %s", wanted.id, wanted.connector, run_id)
+
+    def ended(
+        self, run_id: str, state: RunState, *, late: Callable[[], bool] = lambda: False
+    ) -> int:
+        """Look after what a run was for; return how many messages were sent.
+
+        A run that nobody here started is left alone. Harmless when repeated.
+
+        Raises:
+            LedgerUnavailable, QueueUnavailable, StoreUnavailable, RunsUnavailable, Misconfigured,
+            Unfinished: tell it again; where nobody does, jobs that stand still are found.
+        """
+        found = self.started.find(run_id) if self.started else None
+        if self.started is None or found is None:
+            log.info("run %s belongs to nobody here", run_id)
+            return 0
+        sent = 0
+        if found.then is Then.FUNCTIONS:
+            sent = self._to_functions(found, late)
+        elif found.then is Then.RUN and state is RunState.FAILED:
+            self._once_more(self.started, found)
+        self.started.forget(found)
+        return sent
+
+    def hold(self, job: Job) -> Hold:
+        """Say which run has a job."""
+        return self.started.hold(job) if self.started else Hold.NOBODY
+
+    def _for_spark(self, job: Job) -> bool:
+        """Whether a job is large enough for a run, and nobody may be at work for it yet."""
+        begins = job.state is JobState.PLANNING or (job.state is JobState.RUNNING and job.reopened)
+        if not begins:
+            return False
+        wanted = self.engine(job)
+        return wanted == SPARK or (wanted == AUTO and job.version.size > self.threshold_bytes)
+
+    def _to_functions(self, found: Started, late: Callable[[], bool]) -> int:
+        ledger = self.dispatch.planner.ledger
+        job = ledger.job(found.job)
+        # It may have been reopened since, and a later run have it.
+        if job is None or run_of(ledger, job.id) not in (None, found.id):
+            return 0
+        job = ledger.close(job.id) if job.state is JobState.RUNNING else job
+        if not job.state.open:
+            return 0
+        log.warning("run %s ended, job %s did not: functions go on", found.id, job.id)
+        return self.dispatch.resend(self.dispatch.planner.plan(job), late=late)
+
+    def _once_more(self, started: StartedRuns, found: Started) -> None:
+        """Start a backfill's next run, where the one that failed left anything that it can do."""
+        following = found.number + 1
+        if following >= MOST_RUNS or not self._left(found):
+            return
+        if absent := self.absent(found.connector):
+            log.warning("backfill %s gets no further run: %s", found.subject, absent)
+            return
+        run_id = started.begin_shared(
+            found.subject, found.connector, found.addresses, number=following
+        )
+        log.warning("run %s of a backfill failed, run %s goes on", found.id, run_id)
+
+    def _left(self, found: Started) -> bool:
+        """Whether jobs of a run are open, or it died before it made any.
+
+        A run also fails when a job of it did; another one would change nothing about that.
+        """
+        ledger = self.dispatch.planner.ledger
+        if ledger.connector_state(found.connector) is not ConnectorState.RUNNING:
+            return False
+        for state in (JobState.RUNNING, JobState.PLANNING):
+            if any(found.may_have(job) for job in ledger.jobs(found.connector, state)):
+                return True
+        newest = next(iter(ledger.jobs(found.connector)), None)
+        return newest is None or newest.created < found.begun

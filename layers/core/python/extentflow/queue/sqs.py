@@ -1,0 +1,218 @@
+"""SQS behind the Queue port: AWS's, or any server that speaks its API.
+
+Owns: the client, what a message may hold. Refuses to know: what a message says.
+"""
+
+import logging
+import math
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+from typing import TYPE_CHECKING
+
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from extentflow.aws.batches import BATCH_BYTES, Persistence, batches
+from extentflow.aws.sessions import own_session
+from extentflow.clock import Clock
+from extentflow.errors import Misconfigured, QueueUnavailable
+from extentflow.queue import BATCH_MESSAGES, Depth, Message
+from extentflow.queue.sqs_refusals import PASSING_CODES, STALE_CODES, code, translated
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.type_defs import (
+        BatchResultErrorEntryTypeDef,
+        MessageTypeDef,
+        SendMessageBatchRequestEntryTypeDef,
+    )
+
+log = logging.getLogger(__name__)
+
+LONGEST_POLL_SECONDS = 20
+LONGEST_HIDE_SECONDS = 43_200
+LONGEST_DELAY_SECONDS = 39_600  # the limit above counts from when the message was received
+REASON = "extentflow.reason"
+REASON_TYPE = "String"
+REASON_BYTES = 4_000
+SEND_TRIES = 5
+_REFUSED_CHARACTERS = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def connect(url: str) -> "SQSClient":
+    """Return a client for the queue at `url`; the endpoint comes from the SDK's own settings.
+
+    Raises:
+        Misconfigured: there is no region.
+    """
+    config = Config(
+        retries={"total_max_attempts": 4, "mode": "standard"},
+        connect_timeout=3,
+        read_timeout=LONGEST_POLL_SECONDS + 10,
+    )
+    with translated(url, "connecting"):
+        return own_session().client("sqs", region_name=_region(url), config=config)
+
+
+class SqsQueue:
+    """One SQS queue. Safe for use from several threads."""
+
+    def __init__(
+        self,
+        url: str,
+        client: "SQSClient | None" = None,
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+    ) -> None:
+        self.url = url
+        self._client = connect(url) if client is None else client
+        self._persistence = Persistence(SEND_TRIES, clock, random)
+
+    def send(self, bodies: Sequence[str], *, reason: str = "") -> None:
+        """Send in batches; entries that SQS reports as failed are sent again, as `Queue.send`."""
+        entries = [_entry(body, reason) for body in bodies]
+        for batch in batches(entries, _size):
+            if left := self._persistence.send(batch, self._send):
+                raise QueueUnavailable(f"{self.url}: {len(left)} messages were not accepted")
+
+    def receive(
+        self,
+        *,
+        wait_seconds: float = 0.0,
+        hide_seconds: float = 30.0,
+        most: int = BATCH_MESSAGES,
+    ) -> list[Message]:
+        """Poll once, as `Queue.receive`."""
+        with translated(self.url, "receiving"):
+            answer = self._client.receive_message(
+                QueueUrl=self.url,
+                MaxNumberOfMessages=most,
+                WaitTimeSeconds=min(LONGEST_POLL_SECONDS, math.ceil(wait_seconds)),
+                VisibilityTimeout=_whole(hide_seconds, LONGEST_HIDE_SECONDS),
+                MessageSystemAttributeNames=["ApproximateReceiveCount", "SentTimestamp"],
+                MessageAttributeNames=[REASON],
+            )
+        return [
+            Message(
+                id=found["MessageId"],
+                body=found["Body"],
+                handle=found["ReceiptHandle"],
+                received=int(found.get("Attributes", {}).get("ApproximateReceiveCount", "1")),
+                reason=_reason(found),
+                sent=int(found.get("Attributes", {}).get("SentTimestamp", "0")) / 1000,
+            )
+            for found in answer.get("Messages", [])
+        ]
+
+    def delete(self, message: Message) -> None:
+        """See `Queue.delete`."""
+        with self._unless_stale("deleting", message):
+            self._client.delete_message(QueueUrl=self.url, ReceiptHandle=message.handle)
+
+    def delay(self, message: Message, seconds: float) -> None:
+        """See `Queue.delay`."""
+        with self._unless_stale("delaying", message):
+            self._client.change_message_visibility(
+                QueueUrl=self.url,
+                ReceiptHandle=message.handle,
+                VisibilityTimeout=_whole(seconds, LONGEST_DELAY_SECONDS),
+            )
+
+    def depth(self) -> Depth:
+        """See `Queue.depth`."""
+        with translated(self.url, "looking at its depth"):
+            found = self._client.get_queue_attributes(
+                QueueUrl=self.url,
+                AttributeNames=[
+                    "ApproximateNumberOfMessages",
+                    "ApproximateNumberOfMessagesNotVisible",
+                    "ApproximateNumberOfMessagesDelayed",
+                ],
+            )["Attributes"]
+        return Depth(
+            waiting=int(found.get("ApproximateNumberOfMessages", "0")),
+            hidden=int(found.get("ApproximateNumberOfMessagesNotVisible", "0")),
+            delayed=int(found.get("ApproximateNumberOfMessagesDelayed", "0")),
+        )
+
+    def _send(
+        self, entries: "Sequence[SendMessageBatchRequestEntryTypeDef]"
+    ) -> "list[SendMessageBatchRequestEntryTypeDef]":
+        """Send one batch and return what was not accepted."""
+        numbered = {str(number): entry for number, entry in enumerate(entries)}
+        for number, entry in numbered.items():
+            entry["Id"] = number
+        with translated(self.url, "sending"):
+            answer = self._client.send_message_batch(
+                QueueUrl=self.url, Entries=list(numbered.values())
+            )
+        failed = answer.get("Failed", [])
+        for found in failed:
+            self._check(found)
+        return [numbered[found["Id"]] for found in failed]
+
+    def _check(self, failed: "BatchResultErrorEntryTypeDef") -> None:
+        """Raise where sending the entry again would change nothing."""
+        if failed["SenderFault"] and failed["Code"] not in PASSING_CODES:
+            raise Misconfigured(
+                f"{self.url}: a message was refused, {failed['Code']}: {failed.get('Message')}"
+            )
+        log.warning("%s: %s, sending again", self.url, failed["Code"])
+
+    @contextmanager
+    def _unless_stale(self, doing: str, message: Message) -> Iterator[None]:
+        """Let a delivery that is over be over: the message is deleted, or comes again anyway."""
+        with translated(self.url, doing):
+            try:
+                yield
+            except ClientError as exc:
+                if code(exc) not in STALE_CODES:
+                    raise
+                log.warning("%s: %s message %s was too late", self.url, doing, message.id)
+
+
+def _whole(seconds: float, most: int) -> int:
+    """Return whole seconds, never fewer: a message must not come back too early."""
+    return max(0, min(most, math.ceil(seconds)))
+
+
+def _reason(found: "MessageTypeDef") -> str:
+    attributes = found.get("MessageAttributes", {})
+    return attributes[REASON].get("StringValue", "") if REASON in attributes else ""
+
+
+def _entry(body: str, reason: str) -> "SendMessageBatchRequestEntryTypeDef":
+    """Return one entry; its reason is cut to what fits beside the body."""
+    entry: SendMessageBatchRequestEntryTypeDef = {"Id": "", "MessageBody": body}
+    room = BATCH_BYTES - _bytes(body) - len(REASON) - len(REASON_TYPE)
+    kept = _REFUSED_CHARACTERS.sub(_escaped, reason).encode()[: max(0, min(REASON_BYTES, room))]
+    if text := kept.decode(errors="ignore"):
+        entry["MessageAttributes"] = {REASON: {"DataType": REASON_TYPE, "StringValue": text}}
+    return entry
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
+
+
+def _size(entry: "SendMessageBatchRequestEntryTypeDef") -> int:
+    """Return what SQS counts of an entry: the body, and names, types and values of attributes."""
+    attributes = entry.get("MessageAttributes", {})
+    return _bytes(entry["MessageBody"]) + sum(
+        _bytes(name) + _bytes(value["DataType"]) + _bytes(value.get("StringValue", ""))
+        for name, value in attributes.items()
+    )
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _region(url: str) -> str | None:
+    """Return the region that AWS's queue URLs name; None leaves it to the SDK's settings."""
+    host = url.partition("//")[2].partition("/")[0]
+    parts = host.split(".")
+    return parts[1] if parts[0] == "sqs" and host.endswith((".amazonaws.com", ".cn")) else None

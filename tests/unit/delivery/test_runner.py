@@ -1,0 +1,539 @@
+"""`run_extent`, over doubles: what each fault means for the extent, and that nothing doubles."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from tests.support.world import DEAD, TOPIC, Bytewise, World, expected
+
+from extentflow.delivery.runner import Chunks, ChunksOrNothing, Limits, fail_extent, run_extent
+from extentflow.delivery.slots import Slots
+from extentflow.errors import (
+    AccessDenied,
+    CorruptRecord,
+    ExtentflowError,
+    LedgerUnavailable,
+    Misconfigured,
+    SinkUnavailable,
+    StoreUnavailable,
+)
+from extentflow.formats import Chunk
+from extentflow.ledger import Claim
+from extentflow.model import Extent, ExtentState, JobState, Outcome
+from extentflow.overlap import overlapped
+from extentflow.storage import RangeSource
+from extentflow.testing.ledger import MemoryLedger
+from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
+
+
+def run_all(world: World, job_extents: list[Extent]) -> list[Outcome]:
+    work = world.worker()
+    return [run_extent(extent, work).outcome for extent in job_extents]
+
+
+def test_all_extents_of_an_object_arrive_once() -> None:
+    world = World()
+    job = world.job(b"abcdefghij")
+
+    outcomes = run_all(world, world.extents(job))
+
+    assert set(outcomes) == {Outcome.DONE}
+    assert sorted(world.delivered()) == sorted(expected(b"abcdefghij"))
+    assert world.ledger.close(job.id).state is JobState.DONE
+    assert world.ledger.progress(job.id).records == 10
+
+
+def test_running_a_done_extent_again_adds_nothing() -> None:
+    world = World()
+    (extent,) = world.extents(world.job(b"abc"))
+    work = world.worker()
+    run_extent(extent, work)
+
+    again = run_extent(extent, work)
+
+    assert again.outcome is Outcome.DONE
+    assert again.records == 0
+    assert len(world.delivered()) == 3
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("which", [1, 2, 3])
+def test_a_commit_without_an_answer_neither_loses_nor_doubles(committed: bool, which: int) -> None:  # noqa: FBT001
+    world = World(limits=Limits(transaction_bytes=6))
+    (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
+    work = world.worker()
+    for _ in range(which):
+        world.broker.lose_commit_answer(committed=committed)
+
+    receipt = run_extent(extent, work)
+
+    assert receipt.outcome is Outcome.DONE
+    assert world.delivered() == expected(b"abcdefgh")
+    assert world.ledger.extent(extent.job, 0).records == 8
+
+
+@pytest.mark.parametrize("call", ["lease", "claim", "advance", "complete", "settle", "extent"])
+def test_a_ledger_write_without_an_answer_neither_loses_nor_doubles(call: str) -> None:
+    world = World(limits=Limits(transaction_bytes=6))
+    (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
+    work = world.worker()
+    world.ledger.lose_answer(call)
+
+    receipt = run_extent(extent, work)
+
+    assert receipt.outcome is Outcome.DONE
+    assert world.delivered() == expected(b"abcdefgh")
+    assert world.ledger.progress(extent.job).records == 8
+
+
+def test_a_ledger_that_stays_away_is_raised_and_the_extent_can_be_run_later() -> None:
+    world = World(limits=Limits(retry_seconds=10))
+    (extent,) = world.extents(world.job(b"abc"))
+    world.ledger.refuse("claim", times=1_000_000)
+
+    with pytest.raises(LedgerUnavailable):
+        run_extent(extent, world.worker())
+
+    world.ledger.refuse("claim", times=0)
+    assert world.ledger.extent(extent.job, 0).state is ExtentState.PENDING
+
+
+@pytest.mark.parametrize("gives_up", [True, False])
+def test_a_store_that_stays_away_fails_the_extent_only_where_nobody_comes_again(
+    gives_up: bool,  # noqa: FBT001
+) -> None:
+    memory = MemoryStore()
+    world = World(store=memory, limits=Limits(retry_seconds=10, gives_up=gives_up))
+    (extent,) = world.extents(world.job(b"abcd"))
+    world.store = FaultyStore(memory, Fault("unavailable"))
+
+    if gives_up:
+        assert "replay the job when it is back" in run_extent(extent, world.worker()).reason
+    else:
+        with pytest.raises(StoreUnavailable):
+            run_extent(extent, world.worker())
+
+    item = world.ledger.extent(extent.job, 0)
+    assert item.claim is None
+    assert item.state is (ExtentState.FAILED if gives_up else ExtentState.PENDING)
+    assert gives_up or item.attempts == 0
+
+
+def test_partitions_without_leaders_use_no_attempts_up_however_long_they_are_away() -> None:
+    world = World(limits=Limits(attempts=3, retry_seconds=10))
+    (extent,) = world.extents(world.job(b"abcdef", extent_bytes=100))
+    topic = world.broker._log.topics.pop(TOPIC)  # claims and marks succeed, records do not
+
+    for _ in range(10):
+        with pytest.raises(SinkUnavailable):
+            run_extent(extent, world.worker())
+        world.ticker.sleep(60)
+    world.broker._log.topics[TOPIC] = topic
+    receipt = run_extent(extent, world.worker())
+
+    assert receipt.outcome is Outcome.DONE
+    assert world.delivered() == expected(b"abcdef")
+
+
+def test_a_single_attempt_is_not_used_up_by_an_outage() -> None:
+    world = World(limits=Limits(attempts=1))
+    before, extent = world.extents(world.job(b"abcdefgh"))
+    worker = world.worker()
+    run_extent(before, worker)  # the next commit is the extent's, not a slot's mark
+    world.broker.lose_commit_answer(committed=False)
+
+    receipt = run_extent(extent, worker)
+
+    assert receipt.outcome is Outcome.DONE
+
+
+class Dawdling(Bytewise):
+    """Takes longer over a chunk than the broker lets a transaction take."""
+
+    def __init__(self, time_out: Callable[[], None]) -> None:
+        super().__init__()
+        self._time_out = time_out
+
+    def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
+        for chunk in super().decode(source, extent, position):
+            yield chunk
+            self._time_out()
+
+
+def test_an_extent_that_is_fenced_every_time_is_given_up_after_its_attempts() -> None:
+    world = World(limits=Limits(attempts=3, transaction_bytes=100))
+
+    def time_out() -> None:
+        for number in range(4):
+            world.broker.time_out_transaction(f"app.ledger.slot-{number}")
+
+    world.format = Dawdling(time_out)
+    (extent,) = world.extents(world.job(b"abcd"))
+
+    receipt = run_extent(extent, world.worker())
+
+    assert receipt.outcome is Outcome.FAILED
+    assert "gave up after 3 attempts" in receipt.reason
+
+
+class Standing(Bytewise):
+    """Yields a chunk that leads nowhere, and then the others."""
+
+    def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
+        chunks = list(super().decode(source, extent, position))
+        yield Chunk(chunks[0].batch.slice(0, 0), extent.start, [])
+        yield from chunks
+
+
+def test_a_chunk_that_leads_nowhere_is_no_progress() -> None:
+    world = World(format=Standing(), limits=Limits(transaction_seconds=0, attempts=2))
+    (extent,) = world.extents(world.job(b"abcd"))
+    worker = world.worker(stopping=lambda: True)
+
+    outcomes = [run_extent(extent, worker).outcome for _ in range(3)]
+
+    assert outcomes == [Outcome.HANDED_BACK, Outcome.HANDED_BACK, Outcome.FAILED]
+    assert world.delivered() == []
+
+
+def test_a_chunk_that_leads_nowhere_does_no_harm() -> None:
+    world = World(format=Standing(), limits=Limits(transaction_seconds=0))
+    (extent,) = world.extents(world.job(b"abcd"))
+
+    receipt = run_extent(extent, world.worker())
+
+    assert receipt.outcome is Outcome.DONE
+    assert world.delivered() == expected(b"abcd")
+
+
+def test_a_bad_record_fails_the_extent_behind_what_was_committed() -> None:
+    world = World(limits=Limits(transaction_bytes=6))
+    (extent,) = world.extents(world.job(b"abcdef!h", extent_bytes=100))
+
+    receipt = run_extent(extent, world.worker())
+
+    assert receipt.outcome is Outcome.FAILED
+    assert "s3://bucket/key[0-8): bad record at offset 6" in receipt.reason
+    assert world.delivered() == expected(b"abcdef")
+    item = world.ledger.extent(extent.job, 0)
+    assert (item.state, item.position, item.records) == (ExtentState.FAILED, 6, 6)
+
+
+def test_bad_records_go_to_the_dead_letter_queue_with_their_place() -> None:
+    world = World(tolerant=True)
+    job = world.job(b"ab!d!f")
+
+    run_all(world, world.extents(job))
+
+    assert world.ledger.close(job.id).state is JobState.DONE
+    assert sorted(world.delivered()) == sorted(expected(b"ab!d!f"))
+    letters = world.broker.read_committed(DEAD)
+    assert [dict(letter.headers)["extentflow.offset"] for letter in letters] == [b"2", b"4"]
+    assert {letter.value for letter in letters} == {b"!"}
+    assert world.ledger.progress(job.id).bad == 2
+
+
+def test_trap_t12_an_object_replaced_mid_read_supersedes_its_job_and_is_never_spliced() -> None:
+    world = World()
+    job = world.job(b"aaaaaaaa")
+    first, second = world.extents(job)
+    work = world.worker()
+    run_extent(first, work)
+    world.put(b"bbbbbbbb")
+
+    receipt = run_extent(second, work)
+
+    assert receipt.outcome is Outcome.FAILED
+    assert world.ledger.close(job.id).state is JobState.SUPERSEDED
+    assert world.delivered() == expected(b"aaaa")
+
+
+def test_trap_t12_a_versioned_object_is_delivered_as_pinned() -> None:
+    world = World(store=MemoryStore(versioned=True))
+    job = world.job(b"aaaaaaaa")
+    world.put(b"bbbbbbbb")
+
+    run_all(world, world.extents(job))
+
+    assert world.ledger.close(job.id).state is JobState.DONE
+    assert sorted(world.delivered()) == expected(b"aaaaaaaa")
+
+
+def test_trap_t11_a_deleted_object_fails_visibly_and_can_be_replayed() -> None:
+    world = World()
+    job = world.job(b"abcd")
+    (extent,) = world.extents(job)
+    assert isinstance(world.store, MemoryStore)
+    world.store.delete("bucket", "key")
+    work = world.worker()
+    assert run_extent(extent, work).reason.startswith("object gone: ")
+    assert world.ledger.close(job.id).state is JobState.FAILED
+    world.put(b"abcd")
+
+    world.planner.replay(job)
+    run_extent(extent, work)
+
+    assert world.ledger.close(job.id).state is JobState.DONE
+    assert world.delivered() == expected(b"abcd")
+
+
+def test_trap_t08_a_read_fault_is_never_the_end_of_data() -> None:
+    memory = MemoryStore()
+    world = World(store=memory)
+    job = world.job(b"abcdefgh", extent_bytes=100)
+    (extent,) = world.extents(job)
+    world.store = FaultyStore(memory, Fault("denied", calls=frozenset({3})))
+
+    receipt = run_extent(extent, world.worker())
+
+    assert receipt.outcome is Outcome.FAILED
+    assert world.ledger.close(job.id).state is JobState.FAILED
+    assert world.ledger.extent(extent.job, 0).state is ExtentState.FAILED
+
+
+def test_a_store_that_comes_back_within_the_retry_time_costs_nothing() -> None:
+    memory = MemoryStore()
+    world = World(store=memory)
+    (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
+    world.store = FaultyStore(memory, Fault("unavailable", calls=frozenset({2})))
+
+    receipt = run_extent(extent, world.worker())
+
+    assert receipt.outcome is Outcome.DONE
+    assert world.delivered() == expected(b"abcdefgh")
+
+
+class BreakingOnce(Bytewise):
+    """Decodes one chunk of the first extent, then raises an error, once."""
+
+    def __init__(self, error: ExtentflowError) -> None:
+        super().__init__()
+        self._errors = [error]
+
+    def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
+        for chunk in super().decode(source, extent, position):
+            yield chunk
+            if self._errors:
+                raise self._errors.pop()
+
+
+@pytest.mark.parametrize(
+    ("error", "delivered"),
+    [
+        (StoreUnavailable("away"), b"abcdefgh"),
+        (AccessDenied("refused"), b"efgh"),
+        (CorruptRecord("too large"), b"efgh"),
+        (Misconfigured("no such topic"), b"efgh"),
+    ],
+)
+def test_what_was_sent_before_a_fault_is_not_committed_with_what_comes_next(
+    error: ExtentflowError, delivered: bytes
+) -> None:
+    world = World(format=BreakingOnce(error), limits=Limits(transaction_bytes=1_000))
+    first, second = world.extents(world.job(b"abcdefgh"))
+    work = world.worker()
+
+    with suppress(Misconfigured):
+        run_extent(first, work)
+    run_extent(second, work)
+
+    assert world.delivered() == expected(b"abcdefgh")[-len(delivered) :]
+
+
+def test_an_extent_whose_workers_keep_dying_fails_after_the_allowed_attempts() -> None:
+    world = World(limits=Limits(attempts=2))
+    (extent,) = world.extents(world.job(b"abc"))
+    for number in range(2):
+        dying = world.worker(world.slots(f"dying-{number}"))
+        dying.slots.claim(extent, dying.client(extent))
+        world.ticker.sleep(60)
+
+    receipt = run_extent(extent, world.worker())
+
+    assert receipt.outcome is Outcome.FAILED
+    assert "gave up after 2 attempts" in receipt.reason
+
+
+def test_stopping_commits_hands_back_and_the_next_worker_goes_on_from_there() -> None:
+    world = World(limits=Limits(transaction_bytes=1_000))
+    job = world.job(b"abcdefgh", extent_bytes=100)
+    (extent,) = world.extents(job)
+
+    stopped = run_extent(extent, world.worker(stopping=lambda: True))
+    resumed = run_extent(extent, world.worker())
+
+    assert (stopped.outcome, stopped.position) == (Outcome.HANDED_BACK, 2)
+    assert resumed.records == 6
+    assert world.delivered() == expected(b"abcdefgh")
+
+
+def nothing_yet(chunks: Chunks) -> ChunksOrNothing:
+    """Say before every chunk, and before the end, that it is not there yet."""
+    for chunk in chunks:
+        yield None
+        yield chunk
+    yield None
+
+
+def test_a_chunk_that_is_not_there_yet_changes_nothing() -> None:
+    world = World(limits=Limits(transaction_bytes=4))
+    (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
+
+    receipt = run_extent(extent, replace(world.worker(), ahead=nothing_yet))
+
+    assert (receipt.outcome, receipt.records) == (Outcome.DONE, 8)
+    assert world.delivered() == expected(b"abcdefgh")
+
+
+def test_stopping_waits_for_no_chunk_that_is_not_there_yet() -> None:
+    world = World(limits=Limits(transaction_bytes=1_000))
+    (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
+    answers = iter([False, False, True])  # nothing, a chunk, nothing
+    worker = replace(world.worker(stopping=lambda: next(answers)), ahead=nothing_yet)
+
+    stopped = run_extent(extent, worker)
+    resumed = run_extent(extent, world.worker())
+
+    assert (stopped.outcome, stopped.position, stopped.records) == (Outcome.HANDED_BACK, 2, 2)
+    assert (resumed.outcome, resumed.records) == (Outcome.DONE, 6)
+    assert world.delivered() == expected(b"abcdefgh")
+
+
+def test_what_was_sent_is_committed_in_time_while_the_next_chunk_is_waited_for() -> None:
+    world = World(limits=Limits(transaction_bytes=1_000, first_bytes=1_000, transaction_seconds=5))
+    (extent,) = world.extents(world.job(b"abcd", extent_bytes=100))
+    seen: list[int] = []
+
+    def slow(chunks: Chunks) -> ChunksOrNothing:
+        yield next(chunks)
+        seen.append(len(world.delivered()))
+        world.ticker.now += 6
+        yield None
+        seen.append(len(world.delivered()))
+        yield from chunks
+
+    receipt = run_extent(extent, replace(world.worker(), ahead=slow))
+
+    assert (receipt.outcome, seen) == (Outcome.DONE, [0, 2])
+    assert world.delivered() == expected(b"abcd")
+
+
+def test_an_extent_begins_with_a_small_transaction_and_each_next_one_is_larger(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(format=Bytewise(chunk=1), limits=Limits(first_bytes=1, transaction_bytes=400))
+    (extent,) = world.extents(world.job(b"x" * 200, extent_bytes=1_000))
+    positions = [0]
+    commit = Slots.commit
+
+    def noted(self: Slots, claim: Claim, *, position: int, records: int, bad: int) -> None:
+        commit(self, claim, position=position, records=records, bad=bad)
+        positions.append(position)
+
+    monkeypatch.setattr(Slots, "commit", noted)
+
+    assert run_extent(extent, world.worker()).outcome is Outcome.DONE
+
+    spans = [end - start for start, end in pairwise(positions)]
+    assert spans[0] == 1
+    assert spans[:3] == sorted(set(spans[:3]))  # 1, 64, 400 bytes
+    assert max(spans) <= max(spans[:3]) + 1  # and no further
+    assert world.delivered() == expected(b"x" * 200)
+
+
+@pytest.mark.parametrize("budget_bytes", [0, 100, 1_000_000])
+@pytest.mark.parametrize("fault", [None, StoreUnavailable("away"), CorruptRecord("too large")])
+def test_chunks_that_are_prepared_ahead_change_nothing(
+    fault: ExtentflowError | None, budget_bytes: int
+) -> None:
+    fmt = Bytewise(chunk=1) if fault is None else BreakingOnce(fault)
+    world = World(format=fmt, limits=Limits(transaction_bytes=1_000))
+    body = b"abcdefgh" * 10
+    extents = world.extents(world.job(body, extent_bytes=40))
+    ahead = replace(
+        world.worker(),
+        ahead=lambda chunks: overlapped(chunks, lambda one: one.payload_bytes, budget_bytes),
+    )
+
+    outcomes = [run_extent(extent, ahead).outcome for extent in extents]
+
+    failed = isinstance(fault, CorruptRecord)
+    assert outcomes == [Outcome.FAILED if failed else Outcome.DONE, Outcome.DONE]
+    assert world.delivered() == expected(body)[40 if failed else 0 :]
+
+
+def test_at_least_once_writes_the_position_after_the_flush() -> None:
+    world = World(exactly_once=False, limits=Limits(transaction_bytes=4))
+    (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
+
+    receipt = run_extent(extent, world.worker())
+
+    assert receipt.outcome is Outcome.DONE
+    assert world.delivered() == expected(b"abcdefgh")
+
+
+def test_a_defect_fails_its_extent_and_keeps_what_was_committed() -> None:
+    world = World(limits=Limits(transaction_bytes=6))
+    (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
+    stopped = world.worker(stopping=lambda: True)
+    run_extent(extent, stopped)
+
+    receipt = fail_extent(extent, world.worker(), "a defect")
+
+    assert receipt.outcome is Outcome.FAILED
+    assert world.ledger.extent(extent.job, 0).position == 2
+
+
+def test_a_broker_that_stays_away_is_raised_not_swallowed() -> None:
+    world = World(limits=Limits(retry_seconds=5))
+    (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
+    for _ in range(10_000):
+        world.broker.lose_commit_answer(committed=False)
+
+    with pytest.raises(SinkUnavailable):
+        run_extent(extent, world.worker())
+
+
+class Refusing(MemoryLedger):
+    """A ledger that refuses one call for good, as an expired token or a withdrawn right does."""
+
+    def __init__(self, call: str, clock: Callable[[], float]) -> None:
+        super().__init__("ledger", clock=clock)
+        self.refused = {call}
+
+    def _refuse_for_good(self, call: str) -> None:
+        if call in self.refused:
+            self.refused.clear()
+            raise Misconfigured(f"{call}: the token has expired")
+
+    def advance(self, claim: Claim, **totals: Any) -> None:  # noqa: ANN401 - passed on
+        self._refuse_for_good("advance")
+        super().advance(claim, **totals)
+
+    def complete(self, claim: Claim, **totals: Any) -> None:  # noqa: ANN401 - passed on
+        self._refuse_for_good("complete")
+        super().complete(claim, **totals)
+
+
+@pytest.mark.parametrize("call", ["advance", "complete"])
+@pytest.mark.parametrize("transaction_bytes", [6, 1_000])
+def test_a_refusal_after_a_commit_never_hands_back_what_kafka_has(
+    call: str, transaction_bytes: int
+) -> None:
+    world = World(limits=Limits(transaction_bytes=transaction_bytes))
+    world.ledger = Refusing(call, world.ticker.read)
+    job = world.job(b"abcdefgh", extent_bytes=100)
+    (extent,) = world.extents(job)
+
+    for _ in range(2):
+        with suppress(Misconfigured):
+            run_extent(extent, world.worker())
+        world.ticker.sleep(60)
+
+    assert world.delivered() == expected(b"abcdefgh")
+    assert world.ledger.job(job.id) == world.ledger.close(job.id)
+    assert world.ledger.close(job.id).state is JobState.DONE
+    assert world.ledger.progress(job.id).records == 8

@@ -1,0 +1,846 @@
+"""`Slots`, clause by clause of docs/exactly-once.md: taking, claiming, working, letting go.
+
+What a predecessor left stands in `protocol/test_settling.py`. Time passes when a test says so.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+import pytest
+from tests.support.ownership import CLIENT, GRACE_SECONDS, LEASE_SECONDS, ONE, Scene
+from tests.support.world import TOPIC
+
+from extentflow.clock import Clock
+from extentflow.delivery.slots import Busy, Closed, Final, SlotPolicy
+from extentflow.errors import (
+    Conflict,
+    Fenced,
+    LedgerUnavailable,
+    Misconfigured,
+    SinkUnavailable,
+)
+from extentflow.ledger import Claim, SlotItem
+from extentflow.model import ExtentState, JobState
+from extentflow.sink import ClientSettings, Progress, Records
+from extentflow.testing.broker import MemoryBroker
+from extentflow.testing.ledger import MemoryLedger
+
+# -- acquiring ------------------------------------------------------------------------------------
+
+
+def test_a_slot_is_leased_fenced_read_settled_and_marked_before_an_extent_is_claimed() -> None:
+    calls: list[str] = []
+    scene = Scene(broker=MemoryBroker({TOPIC: 1}, on_call=calls.append))
+    extent = scene.extent()
+    scene.ledger.on_call = calls.append
+
+    scene.claim(scene.of("me", ONE), extent)
+
+    steps = [call for call in calls if call not in ("bind", "slot", "now", "job", "open")]
+    assert steps == ["lease", "fence", "read", "settle", "mark", "extent", "claim"]
+
+
+def test_taking_a_slot_raises_its_epoch_and_leaves_a_marker() -> None:
+    scene = Scene()
+    extent = scene.extent()
+
+    claim = scene.claim(scene.of("me", ONE), extent)
+
+    assert scene.slot(0) == SlotItem(
+        "memory", 0, 1, "me", scene.ticker.now + LEASE_SECONDS, (extent.job, 0)
+    )
+    assert (claim.mark.slot, claim.mark.epoch) == (0, 1)
+    assert scene.group(0) == Progress(epoch=1)
+
+
+def test_the_own_slot_is_taken_again_before_any_other() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    slots = scene.of("me", replace(ONE, count=100))
+    first = scene.claim(slots, extent)
+    slots.drop()
+
+    again = scene.claim(slots, extent)
+
+    assert (again.mark.slot, again.mark.epoch) == (first.mark.slot, 2)
+
+
+def test_the_last_free_slot_is_found_among_many() -> None:
+    scene = Scene()
+    policy = replace(ONE, count=30)
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    free = 17
+    for number in range(policy.count):
+        if number != free:
+            scene.ledger.lease(scene.slot(number), owner="alive", lease_seconds=60)
+
+    claim = scene.claim(scene.of("me", policy), first)
+    second_answer = scene.of("another", policy).claim(second, CLIENT)
+
+    assert claim.mark.slot == free
+    assert isinstance(second_answer, Busy)
+
+
+def test_without_a_free_slot_an_extent_is_busy_after_a_bounded_wait_and_not_failed() -> None:
+    scene = Scene()
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    scene.claim(scene.of("alive", ONE), first)
+    started = scene.ticker.now
+
+    answer = scene.of("waiting", ONE).claim(second, CLIENT)
+
+    assert isinstance(answer, Busy)
+    assert answer.reason == "no free slot"
+    assert 0 < answer.retry_after_seconds <= LEASE_SECONDS
+    assert 1 <= scene.ticker.now - started <= 2
+    assert scene.ledger.extent(second.job, 1).state is ExtentState.PENDING
+
+
+def test_a_slot_that_comes_free_within_the_wait_is_taken() -> None:
+    scene = Scene()
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    scene.claim(scene.of("dead", ONE), first)
+    patient = scene.of("patient", replace(ONE, wait_seconds=2 * LEASE_SECONDS))
+
+    claim = scene.claim(patient, second)
+
+    assert claim.mark.epoch == 2
+
+
+def test_a_mark_without_an_answer_claims_nothing_and_the_next_try_succeeds() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    slots = scene.of("me", ONE)
+    scene.broker.lose_commit_answer(committed=True)
+
+    with pytest.raises(SinkUnavailable):
+        slots.claim(extent, CLIENT)
+
+    assert scene.ledger.extent(extent.job, 0).claim is None
+    assert scene.claim(slots, extent).mark.epoch == 2
+
+
+def test_a_producer_whose_slot_could_not_be_settled_is_closed() -> None:
+    calls: list[str] = []
+    scene = Scene(broker=MemoryBroker({TOPIC: 1}, on_call=calls.append))
+    extent = scene.extent()
+    scene.ledger.refuse("settle")
+
+    with pytest.raises(LedgerUnavailable):
+        scene.of("me", ONE).claim(extent, CLIENT)
+
+    assert calls == ["fence", "read", "close"]
+
+
+def test_a_lease_without_an_answer_costs_an_epoch_and_nothing_else() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    slots = scene.of("me", ONE)
+    scene.ledger.lose_answer("lease")
+
+    with pytest.raises(LedgerUnavailable):
+        slots.claim(extent, CLIENT)
+
+    assert scene.claim(slots, extent).mark.epoch == 2
+
+
+def test_other_client_settings_make_a_new_producer_under_a_new_epoch() -> None:
+    scene = Scene()
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    slots = scene.of("me", ONE)
+    claim = scene.claim(slots, first)
+    old = slots.sink
+    slots.complete(claim, position=4, records=4, bad=0)
+
+    other = slots.claim(second, ClientSettings(producer={"linger.ms": "5"}))
+
+    assert isinstance(other, Claim)
+    assert (other.mark.slot, other.mark.epoch) == (0, 2)
+    with pytest.raises(SinkUnavailable, match="closed"):
+        old.send(Records(TOPIC, pa.array([b"late"], pa.binary())))
+
+
+def test_the_same_client_settings_keep_producer_and_epoch() -> None:
+    scene = Scene()
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    slots = scene.of("me", ONE)
+    slots.complete(scene.claim(slots, first), position=4, records=4, bad=0)
+
+    claim = slots.claim(second, ClientSettings())
+
+    assert isinstance(claim, Claim)
+    assert claim.mark.epoch == 1
+
+
+@pytest.mark.parametrize(("wall_seconds", "epoch"), [(299.0, 1), (301.0, 2), (-1.0, 2)])
+def test_a_producer_idle_by_the_wall_clock_is_thrown_away(wall_seconds: float, epoch: int) -> None:
+    scene = Scene()
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    frozen = Clock(monotonic=lambda: 0.0, wall=scene.ticker.read, sleep=scene.ticker.sleep)
+    slots = scene.of("frozen", replace(ONE, lease_seconds=1_000), clock=frozen)
+    slots.complete(scene.claim(slots, first), position=4, records=4, bad=0)
+    scene.ticker.now += wall_seconds
+
+    claim = scene.claim(slots, second)
+
+    assert claim.mark.epoch == epoch
+
+
+def test_two_ledgers_on_one_broker_never_meet() -> None:
+    scene, other = Scene(), Scene()
+    other.broker, other.ledger = scene.broker, MemoryLedger("other", clock=other.ticker.read)
+    slots, others = scene.of("me", ONE), other.of("me", ONE)
+    claim = scene.claim(slots, scene.extent())
+    scene.send(slots, b"0", b"1")
+    theirs = other.claim(others, other.extent())
+
+    slots.commit(claim, position=2, records=2, bad=0)
+    others.commit(theirs, position=1, records=0, bad=0)
+
+    assert scene.delivered() == [b"0", b"1"]
+    assert scene.group(0) == Progress(1, claim.extent.job, 0, 2, 2)
+
+
+def test_slots_refuse_to_work_in_a_forked_process() -> None:
+    scene = Scene()
+    extent, slots = scene.extent(), scene.of("me", ONE)
+
+    child = os.fork()
+    if not child:
+        try:
+            slots.claim(extent, CLIENT)
+        except RuntimeError:
+            os._exit(7)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 7
+
+
+# -- claiming -------------------------------------------------------------------------------------
+
+
+def test_an_extent_held_by_somebody_alive_is_busy_for_the_rest_of_the_lease() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    scene.of("alive").claim(extent, CLIENT, message="message-1")
+    scene.ticker.now += 1
+
+    answer = scene.of("me").claim(extent, CLIENT)
+
+    assert isinstance(answer, Busy)
+    assert (answer.reason, answer.message) == ("held by alive", "message-1")
+    rest = LEASE_SECONDS + GRACE_SECONDS - 1
+    assert rest <= answer.retry_after_seconds <= rest + 0.5
+
+
+@pytest.mark.parametrize(
+    ("after", "answer"), [(GRACE_SECONDS, Busy), (GRACE_SECONDS + 0.01, Claim)]
+)
+def test_a_lease_is_respected_until_its_grace_is_over(after: float, answer: type) -> None:
+    scene = Scene()
+    extent = scene.extent()
+    scene.claim(scene.of("slow"), extent)
+    me = scene.of("me")
+    scene.ticker.now += LEASE_SECONDS + after
+
+    assert isinstance(me.claim(extent, CLIENT), answer)
+
+
+def test_the_grace_never_exceeds_fifteen_seconds() -> None:
+    graces = [SlotPolicy(lease_seconds=seconds).grace_seconds for seconds in (3, 60, 600)]
+
+    assert graces == [0.75, 15, 15]
+
+
+def test_a_final_extent_is_reported_as_the_ledger_has_it() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    slots = scene.of("me")
+    slots.complete(scene.claim(slots, extent), position=4, records=4, bad=0)
+
+    answer = slots.claim(extent, CLIENT)
+
+    assert isinstance(answer, Final)
+    assert (answer.item.state, answer.item.position) == (ExtentState.DONE, 4)
+
+
+def test_an_extent_of_a_closed_job_is_not_claimed() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    scene.ledger.end(extent.job, JobState.CANCELLED, "called off")
+
+    answer = scene.of("me").claim(extent, CLIENT)
+
+    assert isinstance(answer, Closed)
+    assert answer.job.reason == "called off"
+
+
+def test_a_job_that_nobody_registered_is_a_conflict() -> None:
+    scene = Scene()
+    stranger = replace(scene.extent(), job="no-such-job")
+
+    with pytest.raises(Conflict, match="no-such-job"):
+        scene.of("me").claim(stranger, CLIENT)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_job_of_another_cluster_is_a_conflict_whoever_holds_its_extent(*, held: bool) -> None:
+    scene = Scene()
+    extent = scene.extent()
+    if held:
+        scene.claim(scene.of("there", ONE), extent)
+    elsewhere = Scene(broker=MemoryBroker({TOPIC: 1}, cluster="elsewhere"), ticker=scene.ticker)
+    elsewhere.ledger = scene.ledger
+
+    with pytest.raises(Conflict, match=r"cluster memory, .* elsewhere"):
+        elsewhere.of("here", ONE).claim(extent, CLIENT)
+
+
+def test_an_extent_of_another_object_than_its_jobs_is_refused() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    other = replace(extent, version=scene.put(b"ABCDEFGH", "other"))
+
+    with pytest.raises(
+        Conflict, match=r"s3://bucket/other.*delivers s3://bucket/key.*nothing else"
+    ):
+        scene.of("me").claim(other, CLIENT)
+
+    assert scene.ledger.extent(extent.job, 0).claim is None
+
+
+def test_another_range_for_an_ordinal_is_a_conflict() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    slots = scene.of("me")
+    slots.hand_back(scene.claim(slots, extent), position=0, records=0, bad=0, keep_attempt=False)
+
+    with pytest.raises(Conflict, match=r"\[0-4\)"):
+        slots.claim(replace(extent, end=5), CLIENT)
+
+
+def test_an_ordered_extent_waits_until_its_predecessor_is_done() -> None:
+    scene = Scene()
+    first, second = scene.extents(scene.job(b"abcdefgh", ordered=True))
+    slots = scene.of("me")
+
+    before = slots.claim(second, CLIENT)
+    slots.complete(scene.claim(slots, first), position=4, records=4, bad=0)
+    after = slots.claim(second, CLIENT)
+
+    assert isinstance(before, Busy)
+    assert "extent 0 is PENDING" in before.reason
+    assert isinstance(after, Claim)
+
+
+def test_an_ordered_extent_behind_a_failed_one_closes_its_job_instead_of_waiting() -> None:
+    scene = Scene()
+    first, second = scene.extents(scene.job(b"abcdefgh", ordered=True))
+    slots = scene.of("me")
+    slots.fail(scene.claim(slots, first), position=0, records=0, bad=0, error="bad line")
+
+    answer = slots.claim(second, CLIENT)
+
+    assert isinstance(answer, Closed)
+    assert answer.job.state is JobState.FAILED
+
+
+def test_a_claim_without_an_answer_does_not_keep_the_slot_from_other_extents() -> None:
+    scene = Scene()
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    slots = scene.of("me", ONE)
+    scene.ledger.lose_answer("claim")
+
+    with pytest.raises(LedgerUnavailable):
+        slots.claim(first, CLIENT)
+    claim = scene.claim(slots, second)
+
+    assert claim.mark.epoch == 2
+    assert scene.ledger.extent(first.job, 0).claim is None
+    assert scene.slot(0).working == (second.job, 1)
+
+
+def test_an_extent_claimed_by_the_own_slot_is_settled_under_a_new_epoch() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    slots = scene.of("me", ONE)
+    first = scene.claim(slots, extent)
+    scene.deliver(slots, first, 2)
+
+    second = scene.claim(slots, extent)
+
+    assert (second.mark.epoch, second.item.position) == (2, 2)
+    with pytest.raises(Fenced, match=r"s3://bucket/key\[0-4\)"):
+        slots.commit(first, position=3, records=3, bad=0)
+    assert scene.group(0) == Progress(epoch=2)
+
+
+def test_an_extent_that_is_still_claimed_is_settled_before_the_slot_goes_on_to_another() -> None:
+    scene = Scene()
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    slots = scene.of("me", ONE)
+    scene.deliver(slots, scene.claim(slots, first), 2)
+
+    claim = scene.claim(slots, second)
+
+    left = scene.ledger.extent(first.job, 0)
+    assert claim.mark.epoch == 2
+    assert (left.position, left.claim) == (2, None)
+
+
+# -- working --------------------------------------------------------------------------------------
+
+
+def test_a_zombie_commits_nothing() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    zombie, me = scene.of("zombie"), scene.of("me")
+    lost = scene.claim(zombie, extent)
+    scene.send(zombie, b"zombie")
+    scene.outlast_the_lease()
+    claim = scene.claim(me, extent)
+
+    with pytest.raises(Fenced):
+        zombie.commit(lost, position=1, records=1, bad=0)
+    scene.deliver(me, claim, 4)
+
+    assert scene.delivered() == [b"0", b"1", b"2", b"3"]
+
+
+def test_every_commit_tells_the_ledger_and_renews_the_lease() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    slots = scene.of("me", ONE)
+    claim = scene.claim(slots, extent)
+    scene.ticker.now += 2
+
+    scene.deliver(slots, claim, 3)
+
+    item = scene.ledger.extent(extent.job, 0)
+    assert (item.position, item.records, item.attempts) == (3, 3, 0)
+    assert scene.slot(0).until == scene.ticker.now + LEASE_SECONDS
+    assert scene.group(0) == Progress(1, extent.job, 0, 3, 3)
+
+
+def test_a_transaction_without_records_carries_the_position_too() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    slots = scene.of("me", ONE)
+    claim = scene.claim(slots, extent)
+
+    slots.complete(claim, position=4, records=0, bad=0)
+
+    assert scene.group(0) == Progress(1, extent.job, 0, 4, done=True)
+
+
+def test_a_failed_extent_keeps_what_was_committed_and_frees_the_slot() -> None:
+    scene = Scene()
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    slots = scene.of("me", ONE)
+    claim = scene.claim(slots, first)
+    scene.deliver(slots, claim, 2)
+
+    slots.fail(claim, position=2, records=2, bad=0, error="bad line")
+
+    item = scene.ledger.extent(first.job, 0)
+    assert (item.state, item.position, item.error) == (ExtentState.FAILED, 2, "bad line")
+    assert scene.claim(slots, second).mark.epoch == 1
+
+
+def test_an_extent_handed_back_goes_on_from_its_position_with_whoever_comes() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    one, other = scene.of("one"), scene.of("other")
+    claim = scene.claim(one, extent)
+    scene.deliver(one, claim, 2)
+
+    one.hand_back(claim, position=2, records=2, bad=0, keep_attempt=False)
+
+    assert scene.claim(other, extent).item.position == 2
+
+
+@pytest.mark.parametrize("happens", [True, False])
+@pytest.mark.parametrize("how", ["fail", "hand_back"])
+def test_a_claim_let_go_without_an_answer_is_settled_before_the_slot_goes_on(
+    how: str, *, happens: bool
+) -> None:
+    scene = Scene()
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    slots = scene.of("me", ONE)
+    claim = scene.claim(slots, first)
+    (scene.ledger.lose_answer if happens else scene.ledger.refuse)(how)
+    let_go: dict[str, Callable[..., None]] = {
+        "fail": partial(slots.fail, error="why"),
+        "hand_back": partial(slots.hand_back, keep_attempt=True),
+    }
+
+    with pytest.raises(LedgerUnavailable):
+        let_go[how](claim, position=0, records=0, bad=0)
+    after = scene.claim(slots, second)
+
+    assert after.mark.epoch == 2
+    assert scene.ledger.extent(first.job, 0).claim is None
+
+
+@pytest.mark.parametrize("how", ["commit", "complete", "fail", "hand_back"])
+def test_a_claim_is_worth_nothing_once_its_producer_was_dropped(how: str) -> None:
+    scene = Scene()
+    slots = scene.of("me", ONE)
+    claim = scene.claim(slots, scene.extent())
+    calls: dict[str, Callable[..., None]] = {
+        "commit": slots.commit,
+        "complete": slots.complete,
+        "fail": partial(slots.fail, error="why"),
+        "hand_back": partial(slots.hand_back, keep_attempt=True),
+    }
+    slots.drop()
+
+    with pytest.raises(Fenced):
+        calls[how](claim, position=1, records=1, bad=0)
+    with pytest.raises(Fenced):
+        _ = slots.sink
+
+
+# -- keeping --------------------------------------------------------------------------------------
+
+
+def test_the_keeper_renews_the_lease_of_an_extent_in_work() -> None:
+    scene = Scene()
+    slots = scene.of("me", ONE)
+    scene.claim(slots, scene.extent())
+    scene.ticker.now += 2
+
+    slots.renew()
+
+    assert scene.slot(0).until == scene.ticker.now + LEASE_SECONDS
+
+
+def test_the_keeper_stops_when_the_extent_has_not_moved_for_too_long() -> None:
+    scene = Scene()
+    slots = scene.of("me", replace(ONE, stall_seconds=10))
+    scene.claim(slots, scene.extent())
+    scene.ticker.now += 10
+    slots.renew()
+    until = scene.slot(0).until
+    scene.ticker.now += 0.1
+
+    slots.renew()
+
+    assert scene.slot(0).until == until == scene.ticker.now - 0.1 + LEASE_SECONDS
+
+
+def test_a_commit_counts_as_moving() -> None:
+    scene = Scene()
+    slots = scene.of("me", replace(ONE, stall_seconds=10))
+    claim = scene.claim(slots, scene.extent())
+    scene.ticker.now += 10
+    scene.deliver(slots, claim, 1)
+    scene.ticker.now += 10
+
+    slots.renew()
+
+    assert scene.slot(0).until == scene.ticker.now + LEASE_SECONDS
+
+
+def test_the_keeper_does_not_renew_a_slot_without_an_extent() -> None:
+    scene = Scene()
+    slots = scene.of("me", ONE)
+    slots.complete(scene.claim(slots, scene.extent()), position=4, records=4, bad=0)
+    until = scene.slot(0).until
+    scene.ticker.now += 1
+
+    slots.renew()
+
+    assert scene.slot(0).until == until
+
+
+def test_a_keeper_that_finds_the_slot_taken_stops_the_worker_before_its_next_commit() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    slots = scene.of("slow", ONE)
+    claim = scene.claim(slots, extent)
+    scene.send(slots, b"0")
+    scene.outlast_the_lease()
+    scene.ledger.lease(scene.slot(0), owner="faster", lease_seconds=LEASE_SECONDS)
+
+    slots.renew()
+
+    with pytest.raises(Fenced):
+        slots.commit(claim, position=1, records=1, bad=0)
+    assert scene.group(0) == Progress(epoch=1)
+
+
+def test_a_keeper_survives_a_ledger_that_is_away() -> None:
+    scene = Scene()
+    slots = scene.of("me", ONE)
+    claim = scene.claim(slots, scene.extent())
+    scene.ledger.refuse("renew")
+
+    slots.renew()
+
+    slots.complete(claim, position=4, records=4, bad=0)
+    assert scene.ledger.extent(claim.extent.job, 0).state is ExtentState.DONE
+
+
+# -- letting go -----------------------------------------------------------------------------------
+
+
+def test_a_released_slot_is_free_at_once() -> None:
+    scene = Scene()
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    slots = scene.of("me", ONE)
+    slots.complete(scene.claim(slots, first), position=4, records=4, bad=0)
+
+    slots.release()
+
+    assert scene.slot(0).owner == ""
+    assert scene.claim(scene.of("next", ONE), second).mark.epoch == 2
+
+
+def test_a_slot_in_work_is_left_to_its_lease() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    slots = scene.of("me", ONE)
+    claim = scene.claim(slots, extent)
+
+    slots.release()
+
+    assert scene.slot(0).owner == "me"
+    assert scene.ledger.extent(extent.job, 0).claim == claim.mark
+
+
+def test_a_slot_whose_release_is_not_answered_is_left_to_its_lease() -> None:
+    scene = Scene()
+    slots = scene.of("me", ONE)
+    slots.complete(scene.claim(slots, scene.extent()), position=4, records=4, bad=0)
+    scene.ledger.refuse("release")
+
+    slots.release()
+
+    assert scene.slot(0).owner == "me"
+
+
+def test_evicting_settles_and_frees_the_slots_of_a_run_without_waiting_for_leases() -> None:
+    scene = Scene()
+    policy = replace(ONE, count=3)
+    extents = scene.extents(scene.job(b"abcdefghijkl"))
+    owners = ["run-1/a", "run-1/b", "run-2/c"]
+    workers = [scene.of(owner, policy) for owner in owners]
+    claims = [scene.claim(w, e) for w, e in zip(workers, extents, strict=True)]
+    for worker, claim in zip(workers, claims, strict=True):
+        scene.die_after_commit(worker, claim, claim.item.position + 2)
+    started = scene.ticker.now
+
+    evicted = scene.of("driver", policy).evict("run-1/")
+
+    assert (evicted, scene.ticker.now) == (2, started)
+    left = [scene.ledger.extent(extent.job, extent.ordinal) for extent in extents]
+    assert [item.position for item in left] == [2, 2, 0]
+    assert [item.claim for item in left] == [None, None, claims[2].mark]
+    assert sorted(slot.owner for slot in scene.ledger.slots("memory")) == ["", "", "run-2/c"]
+
+
+def test_an_evicted_worker_that_lives_is_fenced_and_may_come_back() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    worker = scene.of("run/worker")
+    claim = scene.claim(worker, extent)
+    scene.send(worker, b"0")
+
+    scene.of("driver").evict("run/")
+
+    with pytest.raises(Fenced):
+        worker.commit(claim, position=1, records=1, bad=0)
+    assert scene.delivered() == []
+    assert scene.claim(worker, extent).item.position == 0
+
+
+def test_an_idle_slot_is_freed_by_the_ledger_alone_and_its_owner_takes_one_anew() -> None:
+    scene = Scene()
+    policy = replace(ONE, count=2)
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    worker = scene.of("run/idle", policy)
+    worker.complete(scene.claim(worker, first), position=4, records=4, bad=0)
+    asked: list[str] = []
+    broker = MemoryBroker(on_call=asked.append)
+
+    evicted = scene.of("driver", policy, broker=broker).evict("run/")
+
+    (slot,) = scene.ledger.slots("memory")
+    assert (evicted, slot.owner, slot.epoch, asked) == (1, "", 2, [])
+    assert scene.claim(worker, second).mark.epoch in {1, 3}  # another slot, or this one anew
+
+
+def test_an_idle_owner_that_claims_meanwhile_is_fenced() -> None:
+    scene = Scene()
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    worker = scene.of("run/idle", ONE)
+    worker.complete(scene.claim(worker, first), position=4, records=4, bad=0)
+    claims: list[Claim] = []
+    before = scene.ledger.on_call
+
+    def claim(name: str) -> None:
+        if name == "lease" and not claims:
+            scene.ledger.on_call = before
+            claims.append(scene.claim(worker, second))
+            scene.send(worker, b"4")
+
+    scene.ledger.on_call = claim
+    scene.of("driver", ONE).evict("run/")
+
+    with pytest.raises(Fenced):
+        worker.commit(claims[0], position=5, records=1, bad=0)
+    assert scene.delivered() == []
+    assert scene.ledger.extent(second.job, second.ordinal).claim is None
+    assert scene.slot(0).owner == ""
+
+
+def test_a_worker_does_not_evict_itself() -> None:
+    scene = Scene()
+    slots = scene.of("run/me", ONE)
+    claim = scene.claim(slots, scene.extent())
+
+    assert slots.evict("run/") == 0
+
+    slots.complete(claim, position=4, records=4, bad=0)
+    assert scene.slot(0).epoch == 1
+
+
+def test_a_slot_taken_by_somebody_else_meanwhile_is_left_to_them() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    scene.claim(scene.of("run/dead", ONE), extent)
+    faster = scene.of("faster", ONE)
+
+    def overtake() -> None:
+        scene.outlast_the_lease()
+        scene.claim(faster, extent)
+
+    scene.of("driver", ONE, broker=scene.meanwhile("fence", overtake)).evict("run/")
+
+    assert scene.slot(0).owner == "faster"
+    assert scene.slot(0).working == (extent.job, 0)
+
+
+# -- sweeping -------------------------------------------------------------------------------------
+
+
+def test_sweeping_settles_what_the_dead_committed_and_frees_their_slots() -> None:
+    scene = Scene()
+    policy = replace(ONE, count=3)
+    extents = scene.extents(scene.job(b"abcdefghijkl"))
+    workers = [scene.of(owner, policy) for owner in ("a", "b", "c")]
+    claims = [scene.claim(w, e) for w, e in zip(workers, extents, strict=True)]
+    scene.die_after_commit(workers[0], claims[0], 2)
+    scene.die_while_completing(workers[1], claims[1], 8)
+    scene.outlast_the_lease()
+
+    swept = list(scene.of("sweeper", policy).sweep())
+
+    left = [scene.ledger.extent(extent.job, extent.ordinal) for extent in extents]
+    assert sorted(slot.owner for slot in swept) == ["a", "b", "c"]
+    assert [item.position for item in left] == [2, 8, 0]
+    assert [item.claim for item in left] == [None] * 3
+    assert [slot.owner for slot in scene.ledger.slots("memory")] == [""] * 3
+
+
+def test_sweeping_completes_an_extent_whose_last_chunk_was_committed_as_done() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    worker = scene.of("dead", ONE)
+    claim = scene.claim(worker, extent)
+    scene.die_while_completing(worker, claim, 4)
+    scene.outlast_the_lease()
+
+    list(scene.of("sweeper", ONE).sweep())
+
+    assert scene.ledger.extent(extent.job, 0).state is ExtentState.DONE
+    assert scene.ledger.progress(extent.job).done == 1
+
+
+@pytest.mark.parametrize(("after", "swept"), [(-0.1, 0), (0.1, 1)])
+def test_sweeping_respects_a_lease_until_its_grace_is_over(after: float, swept: int) -> None:
+    scene = Scene()
+    scene.claim(scene.of("worker", ONE), scene.extent())
+    scene.ticker.now += LEASE_SECONDS + GRACE_SECONDS + after
+
+    assert len(list(scene.of("sweeper", ONE).sweep())) == swept
+
+
+def test_sweeping_leaves_slots_alone_that_work_on_nothing() -> None:
+    scene = Scene()
+    worker = scene.of("idle", ONE)
+    worker.complete(scene.claim(worker, scene.extent()), position=4, records=4, bad=0)
+    scene.outlast_the_lease()
+
+    assert list(scene.of("sweeper", ONE).sweep()) == []
+
+    assert scene.slot(0).epoch == 1
+
+
+def test_sweeping_goes_on_behind_a_slot_that_somebody_else_took_meanwhile() -> None:
+    scene, two = Scene(), replace(ONE, count=2)
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    for owner, extent in (("dead", first), ("as dead", second)):
+        scene.claim(scene.of(owner, two), extent)
+    scene.outlast_the_lease()
+    faster = scene.of("faster", two)
+    broker = scene.meanwhile(
+        "fence",
+        lambda: scene.ledger.lease(scene.slot(0), owner=faster.owner, lease_seconds=LEASE_SECONDS),
+    )
+
+    swept = list(scene.of("sweeper", two, broker=broker).sweep())
+
+    assert [slot.number for slot in swept] == [1]
+    assert scene.slot(0).owner == "faster"
+
+
+def test_a_sweep_that_was_cut_short_is_finished_by_the_next_one() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    scene.claim(scene.of("dead", ONE), extent)
+    sweeper = scene.of("sweeper", ONE)
+    scene.outlast_the_lease()
+    scene.ledger.refuse("settle")
+    with pytest.raises(LedgerUnavailable):
+        list(sweeper.sweep())
+    scene.outlast_the_lease()
+
+    swept = list(sweeper.sweep())
+
+    assert [slot.owner for slot in swept] == ["sweeper"]
+    assert scene.ledger.extent(extent.job, 0).claim is None
+
+
+def test_a_swept_worker_that_lives_is_fenced_and_may_come_back() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    worker = scene.of("frozen")
+    claim = scene.claim(worker, extent)
+    scene.send(worker, b"0")
+    scene.outlast_the_lease()
+
+    list(scene.of("sweeper").sweep())
+
+    with pytest.raises(Fenced):
+        worker.commit(claim, position=1, records=1, bad=0)
+    assert scene.delivered() == []
+    assert scene.claim(worker, extent).item.position == 0
+
+
+def test_a_ledger_of_another_app_id_is_refused_before_a_slot_is_taken() -> None:
+    """Its slots stand for other transactional ids: nobody would be fenced."""
+    scene = Scene()
+    extent = scene.extent()
+    scene.ledger.bind("other")
+    before = list(scene.ledger.slots(scene.broker.cluster))
+
+    with pytest.raises(Misconfigured, match=r"belongs to app\.id=other, .* has app\.id=app"):
+        scene.of("me", ONE).claim(extent, CLIENT)
+
+    assert list(scene.ledger.slots(scene.broker.cluster)) == before

@@ -1,0 +1,1306 @@
+"""From an arrival to jobs: who wants the object, and that nothing announced gets lost."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.queued import Queued, ordinals, queue_world
+from tests.support.world import Bytewise, World, expected
+from tests.unit.discovery.posting import (
+    ANYONE,
+    EVENTS,
+    GRID,
+    SECRET,
+    SIGNED,
+    Post,
+    event,
+    record,
+    request_of,
+    signing_time,
+)
+
+from extentflow.connectors import ConnectorConfig
+from extentflow.discovery import Arrival, Dialect
+from extentflow.discovery.admission import NotYet, Received, Reception, Unparsed, wants
+from extentflow.discovery.messages import wrapped
+from extentflow.discovery.sources import Proof
+from extentflow.errors import (
+    AccessDenied,
+    BucketGone,
+    Conflict,
+    CorruptObject,
+    LedgerUnavailable,
+    Misconfigured,
+    NotOffered,
+    ObjectGone,
+    QueueUnavailable,
+    RunsUnavailable,
+    StoreUnavailable,
+)
+from extentflow.formats import Format
+from extentflow.jobs.planner import MAX_EXTENTS, PAGE_EXTENTS, Intake, Planner
+from extentflow.ledger import ConnectorState
+from extentflow.model import Job, JobState, ObjectVersion
+from extentflow.queue import Queue
+from extentflow.queue.backfill import MOST_ADDRESSES, Backfill
+from extentflow.queue.consumer import PAUSED_RECEIVES
+from extentflow.queue.dispatch import Dispatch
+from extentflow.storage import RangeSource
+from extentflow.testing.queues import MemoryQueue
+from extentflow.testing.stores import MemoryStore
+from extentflow.wiring import options
+
+ORDERS = ConnectorConfig(name="orders", topic="orders", s3_bucket="bucket", format="text")
+SMALL = replace(ORDERS, name="small", extent_bytes=4)
+CONFLICT = Conflict("the job delivers to another Kafka cluster")
+
+
+@dataclass
+class Desk:
+    """A reception with everything around it in memory."""
+
+    queued: Queued = field(default_factory=Queued)
+    connectors_: list[tuple[ConnectorConfig, int]] = field(default_factory=lambda: [(SMALL, 1)])
+    states: dict[str, ConnectorState] = field(default_factory=dict)
+    late: Callable[[], bool] = lambda: False
+    errors: dict[str, Exception] = field(default_factory=dict)
+    unparsed: list[Unparsed] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.kept = MemoryQueue(self.queued.world.ticker.read)
+        self.arrivals = MemoryQueue(self.queued.world.ticker.read)
+        self.backfilled: list[Backfill] = []
+        self.revisions = {(config.name, revision): config for config, revision in self.connectors_}
+
+    @property
+    def world(self) -> World:
+        return self.queued.world
+
+    @property
+    def planner(self) -> Planner:
+        return Planner(self.world.ledger, self._open, self.world.ticker.clock)
+
+    def _open(self, job: Job) -> tuple[Format, RangeSource]:
+        config = self.revisions[job.connector, job.revision]
+        config.format_for(job.version.key)
+        return self.world._open(job)
+
+    def reception(self, kept: Queue | None = None) -> Reception:
+        dispatch = Dispatch(self.planner, self.queued.queue)
+        return Reception(
+            surroundings=self,
+            planner=self.planner,
+            start=lambda job: dispatch.start(job, late=self.late),
+            kept=kept or self.kept,
+            arrivals=self.arrivals,
+            late=self.late,
+            backfill=self.backfill,
+        )
+
+    def backfill(self, wanted: Backfill) -> None:
+        """Take a backfill, or fail as the test wants it."""
+        if (error := self.errors.get(wanted.id)) is not None:
+            raise error
+        self.backfilled.append(wanted)
+
+    def take(self, body: str) -> list[Received]:
+        return self.reception().take(body)
+
+    def jobs(self) -> list[Job]:
+        return sorted(self.world.ledger.jobs(), key=lambda job: (job.version.key, job.connector))
+
+    def put(self, body: bytes, key: str = "key") -> str:
+        """Put an object; return what announces it."""
+        self.world.put(body, key)
+        return announced(key)
+
+    # -- Surroundings ---------------------------------------------------------------------------
+
+    def connectors(self) -> Iterator[tuple[ConnectorConfig, int] | Unparsed]:
+        yield from self.unparsed
+        yield from self.connectors_
+
+    def state(self, config: ConnectorConfig) -> ConnectorState:
+        return self.states.get(config.name, ConnectorState.RUNNING)
+
+    def head(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> ObjectVersion:
+        assert self.revisions[config.name, revision] == config
+        error = self.errors.get(arrival.key) or self.errors.get(config.name)
+        if error is not None:
+            raise error
+        return self.world.store.head(arrival.bucket, arrival.key, arrival.version_id)
+
+    def intake(
+        self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
+    ) -> Intake:
+        return options.intake(config, revision, version, self.world.broker.cluster, cores)
+
+
+def announced(*keys: str, bucket: str = "bucket") -> str:
+    """What AWS says about new objects."""
+    found = [record(key, eventSource="aws:s3") for key in keys]
+    for one in found:
+        one["s3"]["bucket"]["name"] = bucket
+    return json.dumps({"Records": found})
+
+
+# -- every dialect --------------------------------------------------------------------------------
+
+
+class Everywhere(MemoryStore):
+    """A store that has every object, in the version that was announced."""
+
+    def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:
+        return ObjectVersion(bucket, key, version_id, "etag", 1_000)
+
+
+SHOP = replace(ORDERS, s3_bucket="shop", prefix="in/")
+SHOPS = [
+    (replace(SHOP, name="any"), 1),
+    (replace(SHOP, name="eu", region="eu-central-1"), 2),
+    (replace(SHOP, name="grid", endpoint=GRID), 3),
+    (replace(SHOP, name="elsewhere", endpoint="https://other.example.com"), 4),
+    (replace(SHOP, name="another-bucket", s3_bucket="other"), 5),
+    (replace(SHOP, name="another-prefix", prefix="out/"), 6),
+]
+FLOWER = "in/2026/red flower+100% ☃.csv"
+LARGE = "in/2026/orders, large.parquet"
+V_PUT = "096fKKXTRTtl3on89fVO.nfljtsv6qko"
+V_BRIDGED = "IYV3p45BT0ac8hjHg1houSdS1a.Mro8e"
+V_GRID = "NTZEMDQxNTgtQzVBMy0xMUVDLTgwMDAtMDA1MDU2QTg"
+
+EUROPE = ("any", "elsewhere", "eu", "grid")
+AMERICA = ("any", "elsewhere", "grid")
+Wanted = set[tuple[str, str, str | None]]
+
+
+def jobs(connectors: tuple[str, ...], key: str, version: str | None = None) -> Wanted:
+    return {(connector, key, version) for connector in connectors}
+
+
+ANNOUNCED: dict[str, Wanted] = {
+    "arrival": jobs(("grid",), FLOWER),
+    "aws-s3-multipart": jobs(AMERICA, LARGE),
+    "aws-s3-put": jobs(EUROPE, FLOWER, V_PUT),
+    "aws-s3-removed": set(),
+    "aws-s3-test": set(),
+    "eventbridge-created": jobs(EUROPE, FLOWER, V_BRIDGED),
+    "eventbridge-created-emulator": jobs(EUROPE, "in/2026/100%+a%20b.csv"),
+    "eventbridge-deleted": set(),
+    "function-url-sns": jobs(EUROPE, FLOWER),
+    "function-url-webhook": jobs(EUROPE, FLOWER),
+    "http-api-probe": set(),
+    "http-api-sns-base64": jobs(EUROPE, FLOWER),
+    "http-api-sns-plain": jobs(EUROPE, FLOWER),
+    "http-api-sns-test": set(),
+    "http-api-webhook": jobs(EUROPE, FLOWER),
+    "sns-envelope": jobs(EUROPE, FLOWER, V_PUT),
+    "sqs-aws-s3": jobs(EUROPE, FLOWER, V_PUT) | jobs(AMERICA, LARGE),
+    "sqs-eventbridge": jobs(EUROPE, FLOWER, V_BRIDGED),
+    "sqs-receiver": jobs(("grid",), FLOWER),
+    "sqs-sns": jobs(EUROPE, FLOWER, V_PUT),
+    "storagegrid": jobs(EUROPE, FLOWER) | jobs(EUROPE, "in/2026/orders.parquet", V_GRID),
+}
+
+
+def shop() -> Desk:
+    return Desk(Queued(queue_world(store=Everywhere())), SHOPS)
+
+
+def planned(desk: Desk) -> Wanted:
+    return {(job.connector, job.version.key, job.version.version_id) for job in desk.jobs()}
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in EVENTS.glob("*.json")))
+def test_trap_t22_every_event_file_leads_to_its_jobs(name: str) -> None:
+    desk = shop()
+
+    found = desk.take(event(name))
+
+    assert planned(desk) == ANNOUNCED[name]
+    assert {job.state for job in desk.jobs()} <= {JobState.RUNNING}
+    assert len(desk.queued.queue.sent) == len(ANNOUNCED[name])
+    assert desk.kept.messages == []
+    assert sorted(job.id for one in found for job in one.jobs) == sorted(
+        job.id for job in desk.jobs()
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "proof"),
+    [
+        ("http-api-sns-base64", SIGNED),
+        ("http-api-sns-plain", SIGNED),
+        ("http-api-webhook", SECRET),
+        ("function-url-sns", SECRET),
+        ("function-url-webhook", ANYONE),
+    ],
+)
+def test_what_the_receiver_queued_leads_to_jobs_of_its_endpoint_only(
+    name: str, proof: Proof
+) -> None:
+    request = request_of(name)
+    post = Post(proof, now=signing_time(request) if proof == SIGNED else 0.0)
+    post.answer(request)
+    desk = shop()
+
+    for body in post.queued:
+        desk.take(body)
+
+    assert planned(desk) == {("grid", FLOWER, None)}
+
+
+@pytest.mark.parametrize("name", sorted(ANNOUNCED))
+def test_notifications_that_come_twice_and_in_another_wrapping_change_nothing(name: str) -> None:
+    desk = shop()
+    desk.take(event(name))
+    before, sent = desk.jobs(), list(desk.queued.queue.sent)
+
+    for body in (event(name), sns(event(name)), sqs(event(name)), sqs(sns(event(name)))):
+        desk.take(body)
+
+    assert desk.jobs() == before
+    assert desk.queued.queue.sent == sent
+
+
+def sns(body: str) -> str:
+    return json.dumps({"Type": "Notification", "Message": body})
+
+
+def sqs(body: str) -> str:
+    return json.dumps({"Records": [{"eventSource": "aws:sqs", "body": body}]})
+
+
+@pytest.mark.parametrize("key", ["a,b", "a b", "a+b", "ü/☃", "100%", "a%2Bb", "a//b/c", "x\ty"])
+def test_trap_t20_the_key_is_exact(key: str) -> None:
+    desk = Desk()
+    desk.put(b"abcd", key)
+    arrival = Arrival("bucket", key, Dialect.LISTING)
+
+    desk.take(json.dumps(arrival.to_message()))
+
+    (job,) = desk.jobs()
+    assert job.version.key == key
+
+
+# -- who wants it ---------------------------------------------------------------------------------
+
+
+AWS = Arrival("bucket", "in/a.csv", Dialect.AWS, region="eu-central-1")
+GRID_TOLD = Arrival("bucket", "in/a.csv", Dialect.STORAGEGRID, endpoint=GRID)
+UNKNOWN = Arrival("bucket", "in/a.csv", Dialect.STORAGEGRID)
+
+
+@pytest.mark.parametrize(
+    ("arrival", "endpoint", "region", "wanted"),
+    [
+        (AWS, None, None, True),
+        (AWS, None, "eu-central-1", True),
+        (AWS, None, "us-east-1", False),
+        (AWS, GRID, None, True),
+        (AWS, GRID, "us-east-1", False),
+        (UNKNOWN, None, None, True),
+        (UNKNOWN, None, "us-east-1", True),
+        (UNKNOWN, GRID, None, True),
+        (GRID_TOLD, None, None, False),
+        (GRID_TOLD, None, "us-east-1", False),
+        (GRID_TOLD, GRID, None, True),
+        (GRID_TOLD, GRID, "us-east-1", True),
+        (GRID_TOLD, f"{GRID}/", None, True),
+        (GRID_TOLD, GRID.upper(), None, True),
+        (GRID_TOLD, "https://grid.example.com", None, False),
+        (GRID_TOLD, "https://other.example.com:10443", None, False),
+        (replace(AWS, endpoint="https://s3.test"), "https://s3.test:443", None, True),
+        (replace(AWS, endpoint="http://s3.test"), "http://s3.test:80", None, True),
+        (replace(AWS, endpoint="http://s3.test"), "https://s3.test", None, False),
+        (replace(AWS, endpoint="http://[::1]:9000"), "http://[::1]:9000", None, True),
+        (replace(AWS, endpoint="minio:9000"), "minio:9000", None, True),
+        (replace(AWS, endpoint="minio:9000"), "other:9000", None, False),
+        (replace(AWS, endpoint="http://[broken"), GRID, None, False),
+        (replace(AWS, endpoint="http://host:99999"), "http://host:99999", None, True),
+    ],
+)
+def test_endpoint_and_region_decide_whose_object_it_is(
+    arrival: Arrival,
+    endpoint: str | None,
+    region: str | None,
+    wanted: bool,  # noqa: FBT001
+) -> None:
+    config = replace(ORDERS, endpoint=endpoint, region=region)
+
+    assert wants(config, arrival) is wanted
+
+
+@pytest.mark.parametrize(
+    ("bucket", "prefix", "key", "wanted"),
+    [
+        ("bucket", "", "a", True),
+        ("bucket", "in/", "in/a", True),
+        ("bucket", "in/", "out/a", False),
+        ("bucket", "in/a", "in/abc", True),
+        ("Bucket", "", "a", False),
+        ("bucket", "in/", "in/_SUCCESS", False),
+        ("bucket", "in/", "in/.part.crc", False),
+        ("bucket", "in/", "in/_temporary/0/part", False),
+        ("bucket", "in/", "in/_year=2026/part", True),
+        ("bucket", "_in/", "_in/a", True),
+    ],
+)
+def test_bucket_prefix_and_name_decide_what_is_data(
+    bucket: str,
+    prefix: str,
+    key: str,
+    wanted: bool,  # noqa: FBT001
+) -> None:
+    config = replace(ORDERS, prefix=prefix)
+
+    assert wants(config, replace(AWS, bucket=bucket, key=key)) is wanted
+
+
+def test_every_connector_that_wants_an_object_gets_a_job_of_its_own() -> None:
+    desk = Desk(connectors_=[(SMALL, 1), (replace(SMALL, name="other", extent_bytes=2), 7)])
+
+    (received,) = desk.take(desk.put(b"abcd"))
+
+    assert [(job.connector, job.revision) for job in received.jobs] == [("small", 1), ("other", 7)]
+    assert len({job.id for job in received.jobs}) == 2
+    assert ordinals(desk.queued.queue.sent) == [0, 0, 1]
+
+
+AVRO = Misconfigured("connector avro, revision 1, cannot be read: input.format='avro'")
+
+
+@pytest.mark.parametrize(
+    "unparsed", [Unparsed(AVRO, "avro", "other"), Unparsed(AVRO, "avro", "bucket", "in/")]
+)
+def test_a_connector_that_cannot_be_parsed_and_reads_elsewhere_is_only_logged(
+    unparsed: Unparsed, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = Desk(unparsed=[unparsed])
+
+    (received,) = desk.take(desk.put(b"abcd"))
+
+    assert [job.connector for job in received.jobs] == ["small"]
+    assert desk.kept.messages == []
+    assert "connector avro, revision 1, cannot be read" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "unparsed",
+    [
+        Unparsed(AVRO, "avro"),
+        Unparsed(AVRO, "avro", "bucket"),
+        Unparsed(AVRO, "avro", "bucket", "ke"),
+    ],
+)
+def test_what_a_connector_that_cannot_be_parsed_may_read_comes_again_for_it_alone(
+    unparsed: Unparsed,
+) -> None:
+    desk = Desk(unparsed=[unparsed])
+    body = desk.put(b"abcd")
+
+    with pytest.raises(NotYet, match="connector avro, revision 1, cannot be read"):
+        desk.take(body)
+
+    assert [job.connector for job in desk.jobs()] == ["small"]
+    assert desk.kept.messages == []
+    desk.unparsed.clear()
+    desk.take(body)
+    assert [job.connector for job in desk.jobs()] == ["small"]
+
+
+def test_an_object_of_a_connector_that_cannot_be_parsed_is_not_called_unwanted() -> None:
+    desk = Desk(connectors_=[], unparsed=[Unparsed(AVRO, "avro", "bucket")], late=lambda: True)
+
+    with pytest.raises(NotYet, match="connector avro"):
+        desk.take(desk.put(b"abcd"))
+    (received,) = desk.take(announced("key", "another"))
+
+    assert not received.unmatched
+    assert desk.kept.messages == []
+
+
+def test_an_object_that_no_connector_reads_is_kept_with_the_reason() -> None:
+    desk = Desk(connectors_=[(replace(SMALL, prefix="in/"), 1)])
+
+    (received,) = desk.take(desk.put(b"abcd", "out/key"))
+
+    assert received.unmatched
+    assert desk.jobs() == []
+    (kept,) = desk.kept.messages
+    assert kept.reason == "no connector reads s3://bucket/out/key"
+
+
+@pytest.mark.parametrize(
+    ("config", "arrival", "reason"),
+    [
+        (
+            replace(SMALL, endpoint="https://grid:10443"),
+            Arrival("bucket", "key", Dialect.LISTING, endpoint="https://grid:10444"),
+            "of https://grid:10444: connector small reads that name from https://grid:10443;",
+        ),
+        (
+            replace(SMALL, endpoint="https://grid:10443"),
+            Arrival("bucket", "key", Dialect.LISTING),
+            None,
+        ),
+        (
+            replace(SMALL, region="eu-north-1"),
+            Arrival("bucket", "key", Dialect.LISTING, region="eu-west-1"),
+            "of AWS region eu-west-1: connector small reads that name from AWS region eu-north-1;",
+        ),
+        (
+            SMALL,
+            Arrival("bucket", "key", Dialect.LISTING, endpoint="https://grid:10443"),
+            "of https://grid:10443: connector small reads that name from AWS;",
+        ),
+    ],
+)
+def test_a_connector_that_reads_the_name_from_elsewhere_is_named(
+    config: ConnectorConfig, arrival: Arrival, reason: str | None
+) -> None:
+    desk = Desk(connectors_=[(config, 1)])
+    desk.put(b"abcd")
+
+    desk.take(json.dumps(arrival.to_message()))
+
+    told = [one.reason for one in desk.kept.messages]
+    remedy = "correct its aws.s3.endpoint or aws.s3.region"
+    expected = reason and f"no connector reads s3://bucket/key {reason} {remedy}"
+    assert told == ([expected] if expected else [])
+
+
+def test_what_was_kept_is_all_that_a_replay_takes() -> None:
+    desk = Desk(connectors_=[])
+    desk.take(desk.put(b"abcd"))
+    (kept,) = desk.kept.messages
+    desk.connectors_ = [(SMALL, 1)]
+    desk.revisions = {("small", 1): SMALL}
+
+    desk.take(kept.body)
+
+    assert [job.version.key for job in desk.jobs()] == ["key"]
+
+
+@pytest.mark.parametrize("key", ["_SUCCESS", ".part.crc", "_temporary/0/part", "folder/"])
+def test_what_is_no_data_by_its_name_makes_no_job_and_alarms_nobody(key: str) -> None:
+    desk = Desk()
+
+    (received,) = desk.take(desk.put(b"", key))
+
+    assert received == Received()
+    assert desk.jobs() == []
+    assert desk.kept.messages == []
+
+
+def test_an_object_with_bytes_is_data_although_its_key_ends_with_a_slash() -> None:
+    desk = Desk()
+
+    desk.take(desk.put(b"abcd", "folder/"))
+
+    assert [job.version.key for job in desk.jobs()] == ["folder/"]
+
+
+def test_trap_t19_an_empty_object_is_done_at_once() -> None:
+    desk = Desk()
+
+    ((job,),) = [one.jobs for one in desk.take(desk.put(b""))]
+
+    assert job.state is JobState.DONE
+
+
+# -- what people want -----------------------------------------------------------------------------
+
+
+def test_a_paused_connector_makes_the_message_come_again_and_loses_no_job() -> None:
+    desk = Desk(connectors_=[(SMALL, 1), (ORDERS, 1)], states={"small": ConnectorState.PAUSED})
+    body = desk.put(b"abcd")
+
+    for _ in range(3):
+        with pytest.raises(NotYet, match="connector small is PAUSED"):
+            desk.take(body)
+
+    assert [job.connector for job in desk.jobs()] == ["orders"]
+    assert len(desk.queued.queue.sent) == 1
+    desk.states.clear()
+    desk.take(body)
+    assert [job.connector for job in desk.jobs()] == ["orders", "small"]
+    assert desk.kept.messages == []
+
+
+def test_a_paused_connectors_arrival_goes_on_as_a_copy_before_its_receives_end_it() -> None:
+    desk = Desk(states={"small": ConnectorState.PAUSED})
+    desk.put(b"abcd")
+    body = announced("key")
+
+    with pytest.raises(NotYet):
+        desk.reception().take(body, received=PAUSED_RECEIVES - 1)
+    assert desk.arrivals.messages == []
+    desk.reception().take(body, received=PAUSED_RECEIVES)
+
+    (copy,) = desk.arrivals.messages
+    assert (desk.kept.messages, desk.jobs()) == ([], [])
+    desk.states.clear()
+    desk.take(copy.body)
+    assert len(desk.jobs()) == 1
+
+
+def test_only_what_waits_for_a_paused_connector_goes_on_and_the_rest_is_kept_once() -> None:
+    waiting = replace(SMALL, prefix="key")
+    other = replace(SMALL, name="other", prefix="bad")
+    desk = Desk(
+        connectors_=[(waiting, 1), (other, 1)],
+        errors={"bad": CONFLICT},
+        states={"small": ConnectorState.PAUSED},
+    )
+    known = json.loads(announced("key", "bad", "unread"))["Records"]
+    body = json.dumps({"Records": [*known, {"eventSource": "unheard"}]})
+    desk.put(b"abcd")
+
+    desk.reception().take(body, received=PAUSED_RECEIVES)
+
+    assert [json.loads(copy.body)["key"] for copy in desk.arrivals.messages] == ["key"]
+    reasons = [message.reason for message in desk.kept.messages]
+    assert reasons[0].startswith("notification not understood")
+    assert reasons[1:] == [str(CONFLICT), "no connector reads s3://bucket/unread"]
+    (copy,) = desk.arrivals.messages
+    desk.states.clear()
+    desk.take(copy.body)
+    assert [job.version.key for job in desk.jobs()] == ["key"]
+    assert len(desk.kept.messages) == 3
+
+
+def test_an_error_that_nothing_helps_is_noted_while_another_connector_is_paused() -> None:
+    desk = Desk(
+        connectors_=[(ORDERS, 1), (SMALL, 1)],
+        errors={"orders": CONFLICT},
+        states={"small": ConnectorState.PAUSED},
+    )
+
+    desk.reception().take(desk.put(b"abcd"), received=PAUSED_RECEIVES)
+
+    (kept,) = desk.kept.messages
+    (copy,) = desk.arrivals.messages
+    assert (kept.reason, kept.body) == (str(CONFLICT), copy.body)
+    desk.states.clear()
+    desk.errors.clear()
+    desk.take(copy.body)
+    assert [job.connector for job in desk.jobs()] == ["orders", "small"]
+
+
+def test_every_connectors_error_is_in_the_reason() -> None:
+    desk = Desk(
+        connectors_=[(ORDERS, 1), (SMALL, 1)],
+        errors={"orders": CONFLICT, "small": CorruptObject("its footer is damaged")},
+    )
+
+    desk.take(desk.put(b"abcd"))
+
+    (kept,) = desk.kept.messages
+    assert kept.reason == f"{CONFLICT}; its footer is damaged"
+
+
+def test_only_a_pause_makes_copies() -> None:
+    desk = Desk(
+        connectors_=[(SMALL, 1), (ORDERS, 1)],
+        states={"small": ConnectorState.PAUSED},
+        errors={"orders": StoreUnavailable("s3://bucket/key: no answer")},
+    )
+
+    with pytest.raises(NotYet, match="no answer"):
+        desk.reception().take(desk.put(b"abcd"), received=PAUSED_RECEIVES)
+
+    assert desk.arrivals.messages == []
+
+
+def test_a_stopped_connector_gets_no_job() -> None:
+    desk = Desk(states={"small": ConnectorState.STOPPED})
+
+    (received,) = desk.take(desk.put(b"abcd"))
+
+    assert received == Received()
+    assert desk.jobs() == []
+    assert desk.kept.messages == []
+
+
+def test_what_has_to_be_kept_is_kept_once_when_the_message_is_over() -> None:
+    desk = Desk(states={"small": ConnectorState.PAUSED})
+    records = [record("key", eventSource="aws:s3"), {"eventSource": "unheard"}]
+    records[0]["s3"]["bucket"]["name"] = "bucket"
+    desk.put(b"abcd")
+    body = json.dumps({"Records": [*records, record("unread")]})
+
+    for _ in range(3):
+        with pytest.raises(NotYet):
+            desk.take(body)
+    assert desk.kept.messages == []
+    desk.states.clear()
+    desk.take(body)
+
+    reasons = [message.reason for message in desk.kept.messages]
+    assert reasons[0].startswith("notification not understood")
+    assert reasons[1:] == ["no connector reads s3://shop/unread"]
+
+
+# -- versions -------------------------------------------------------------------------------------
+
+
+def test_an_object_that_is_gone_makes_no_job() -> None:
+    desk = Desk()
+    body = desk.put(b"abcd")
+    assert isinstance(desk.world.store, MemoryStore)
+    desk.world.store.delete("bucket", "key")
+
+    (received,) = desk.take(body)
+
+    assert received == Received()
+    assert desk.jobs() == []
+
+
+def test_an_object_whose_bucket_is_missing_is_kept_with_the_reason() -> None:
+    desk = Desk(
+        connectors_=[(ORDERS, 1), (SMALL, 1)],
+        errors={"orders": BucketGone("s3://bucket: no such bucket at https://grid")},
+    )
+
+    desk.take(desk.put(b"abcd"))
+
+    assert [job.connector for job in desk.jobs()] == ["small"]
+    (kept,) = desk.kept.messages
+    assert kept.reason.endswith("s3://bucket: no such bucket at https://grid")
+    assert json.loads(kept.body)["key"] == "key"
+
+
+def test_the_version_that_was_announced_is_the_one_that_is_pinned() -> None:
+    desk = Desk(Queued(queue_world(store=MemoryStore(versioned=True))))
+    first, second = desk.world.put(b"old"), desk.world.put(b"new")
+
+    for version in (second, first):
+        arrival = Arrival("bucket", "key", Dialect.AWS, version_id=version.version_id)
+        desk.take(json.dumps(arrival.to_message()))
+    desk.queued.drain(desk.queued.worker())
+
+    assert {job.version for job in desk.jobs()} == {first, second}
+    assert {job.state for job in desk.jobs()} == {JobState.DONE}
+
+
+def test_an_object_that_comes_back_is_delivered_to_its_end() -> None:
+    desk = Desk()
+    worker = desk.queued.worker()
+    desk.take(desk.put(b"abcdefghijkl"))
+    message = desk.queued.take()
+    desk.queued.settle(message, worker.handle(message))
+    desk.take(desk.put(b"ABCDEFGHIJKL"))
+    desk.queued.drain(worker)
+    first = next(job for job in desk.jobs() if job.state is JobState.SUPERSEDED)
+
+    ((again,),) = [one.jobs for one in desk.take(desk.put(b"abcdefghijkl"))]
+    desk.queued.drain(worker)
+
+    assert again.id == first.id
+    assert {job.state for job in desk.jobs()} == {JobState.DONE}
+    both = expected(b"abcdefghijkl") + expected(b"ABCDEFGHIJKL")
+    assert sorted(desk.world.delivered()) == sorted(both)
+    assert desk.queued.dead.messages == []
+
+
+def test_an_object_that_comes_back_after_it_was_delivered_adds_nothing() -> None:
+    desk = Desk()
+    worker = desk.queued.worker()
+    for body in (b"abcd", b"ABCD", b"abcd"):
+        desk.take(desk.put(body))
+        desk.queued.drain(worker)
+
+    assert {job.state for job in desk.jobs()} == {JobState.DONE}
+    assert desk.world.delivered() == expected(b"abcd") + expected(b"ABCD")
+
+
+def test_a_planner_that_dies_while_an_object_comes_back_leaves_it_to_the_next() -> None:
+    at, finished = 0, False
+    while not finished:
+        at += 1
+        desk = Desk()
+        worker = desk.queued.worker()
+        desk.take(desk.put(b"abcdefghijkl"))
+        desk.put(b"ABCDEFGHIJKL")
+        message = desk.queued.take()
+        desk.queued.settle(message, worker.handle(message))
+        desk.queued.drain(worker)
+        body = desk.put(b"abcdefghijkl")
+        dying = Dying(at)
+
+        dying.watch(desk)
+        with suppress(NotYet):
+            desk.take(body)
+        finished = not dying.died
+        dying.spare(desk)
+        desk.take(body)
+        desk.queued.drain(worker)
+
+        (job,) = desk.jobs()
+        assert job.state in (JobState.DONE, JobState.FAILED)
+        assert job.state is JobState.DONE or desk.queued.item(job).error
+
+
+@dataclass
+class Dying:
+    """Takes table and queue away at the n-th operation, for good."""
+
+    at: int
+    count: int = 0
+    died: bool = False
+
+    def watch(self, desk: Desk) -> None:
+        desk.world.ledger.on_call = desk.queued.queue.on_call = self
+
+    def spare(self, desk: Desk) -> None:
+        desk.world.ledger.on_call = desk.queued.queue.on_call = lambda _: None
+
+    def __call__(self, _name: str) -> None:
+        self.count += 1
+        if self.count >= self.at:
+            self.died = True
+            raise LedgerUnavailable("gone")
+
+
+# -- planning that fails --------------------------------------------------------------------------
+
+
+def test_an_unsupported_format_is_a_failed_job_with_its_reason() -> None:
+    anything = replace(SMALL, format=None)
+    desk = Desk(connectors_=[(anything, 1)])
+
+    ((job,),) = [one.jobs for one in desk.take(desk.put(b"abcd", "file.xyz"))]
+
+    assert job.state is JobState.FAILED
+    assert "s3://bucket/file.xyz: the extension tells no format" in job.reason
+    assert desk.queued.queue.sent == []
+    assert desk.kept.messages == []
+
+
+def test_a_replay_of_an_unsupported_format_fails_again_with_the_reason() -> None:
+    desk = Desk(connectors_=[(replace(SMALL, format=None), 1)])
+    ((job,),) = [one.jobs for one in desk.take(desk.put(b"abcd", "file.xyz"))]
+
+    again = desk.planner.plan(desk.planner.replay(job))
+
+    assert (again.state, again.reason) == (JobState.FAILED, job.reason)
+
+
+def test_more_extents_than_a_job_may_have_are_a_failed_job_and_stay_one() -> None:
+    desk = Desk(
+        Queued(queue_world(store=Large())), connectors_=[(replace(SMALL, extent_bytes=1), 1)]
+    )
+
+    ((job,),) = [one.jobs for one in desk.take(announced("key"))]
+    again = desk.planner.plan(desk.planner.replay(job))
+
+    assert job.state is JobState.FAILED
+    assert "set extent.bytes to" in job.reason
+    assert (again.state, again.reason) == (JobState.FAILED, job.reason)
+    assert desk.queued.queue.sent == []
+
+
+class Large(MemoryStore):
+    """A store of objects that are too large for extents of a byte."""
+
+    def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:
+        return ObjectVersion(bucket, key, version_id, "etag", 2 * MAX_EXTENTS)
+
+
+def test_a_connector_that_was_broken_since_ends_no_job_that_is_under_way() -> None:
+    desk = Desk()
+    body = desk.put(b"abcd", "file.xyz")
+    ((job,),) = [one.jobs for one in desk.take(body)]
+    broken = replace(SMALL, format=None)
+    desk.connectors_, desk.revisions["small", 2] = [(broken, 2)], broken
+
+    ((again,),) = [one.jobs for one in desk.take(body)]
+
+    assert again == job
+    desk.queued.drain(desk.queued.worker())
+    assert desk.queued.now(job).state is JobState.DONE
+
+
+class Damaged(Bytewise):
+    """Cannot cut an object that begins with `!`."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._error = error
+
+    def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
+        if source.read(0, 1) == b"!":
+            raise self._error
+        return super().plan(source, target_bytes)
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (CorruptObject("its footer is damaged"), "its footer is damaged"),
+        (ZeroDivisionError("oh"), "s3://bucket/bad: unexpected ZeroDivisionError: oh"),
+    ],
+)
+def test_trap_t09_an_object_that_cannot_be_planned_fails_only_its_own_job(
+    error: Exception, why: str
+) -> None:
+    desk = Desk(Queued(queue_world(format=Damaged(error))))
+    desk.put(b"!bcd", "bad")
+    desk.put(b"abcd", "good")
+
+    desk.take(announced("bad", "good"))
+
+    bad, good = desk.jobs()
+    assert (bad.state, bad.reason) == (JobState.FAILED, why)
+    assert good.state is JobState.RUNNING
+
+
+def test_a_defect_of_ours_holds_up_its_own_object_alone(caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk(errors={"bad": ZeroDivisionError("oh")})
+    desk.put(b"abcd", "bad")
+    desk.put(b"abcd", "good")
+    body = announced("bad", "good")
+
+    with pytest.raises(NotYet, match="connector small, s3://bucket/bad: unexpected ZeroDivision"):
+        desk.take(body)
+
+    assert [job.version.key for job in desk.jobs()] == ["good"]
+    assert "Traceback" in caplog.text
+    desk.errors.clear()
+    desk.take(body)
+    assert [job.version.key for job in desk.jobs()] == ["bad", "good"]
+
+
+def test_a_planning_failure_can_be_replayed() -> None:
+    fmt = Damaged(CorruptObject("its footer is damaged"))
+    desk = Desk(Queued(queue_world(format=fmt)))
+    ((job,),) = [one.jobs for one in desk.take(desk.put(b"!bcd"))]
+    desk.world.format = Bytewise()
+
+    desk.reception().start(desk.planner.replay(job))
+
+    assert desk.queued.now(job).state is JobState.RUNNING
+    assert ordinals(desk.queued.queue.sent) == [0]
+
+
+def test_a_planner_without_time_lets_the_message_come_again_and_goes_on() -> None:
+    desk = Desk(connectors_=[(replace(SMALL, extent_bytes=1), 1)], late=lambda: True)
+    body = desk.put(b"x" * (3 * PAGE_EXTENTS))
+
+    for _ in range(3):
+        with pytest.raises(NotYet, match="is PLANNING"):
+            desk.take(body)
+    desk.take(body)
+
+    assert ordinals(desk.queued.queue.sent) == list(range(3 * PAGE_EXTENTS))
+    assert [job.state for job in desk.jobs()] == [JobState.RUNNING]
+
+
+class Slow(Desk):
+    """A desk whose clock moves on by 20 s where the store of an object or connector is away."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.begin()
+
+    def begin(self) -> None:
+        end = self.world.ticker.now + 30
+        self.late = lambda: self.world.ticker.now > end
+
+    def head(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> ObjectVersion:
+        if "away" in arrival.key or "away" in config.name:
+            self.world.ticker.now += 20
+            raise StoreUnavailable(f"{arrival.uri}: no answer")
+        return super().head(config, revision, arrival)
+
+    def waiting(self) -> list[str]:
+        """Return the keys that went on by themselves."""
+        return [json.loads(message.body)["key"] for message in self.arrivals.messages]
+
+
+def test_what_there_is_no_time_for_goes_on_each_by_itself() -> None:
+    desk = Slow()
+    for key in ("good", "behind", "last"):
+        desk.put(b"abcd", key)
+    body = announced("good", "away1", "away2", "behind", "last")
+
+    desk.take(body)
+
+    assert [job.version.key for job in desk.jobs()] == ["good"]
+    assert desk.waiting() == ["away1", "away2", "behind", "last"]
+    for message in desk.arrivals.messages[2:]:
+        desk.take(message.body)
+    assert [job.version.key for job in desk.jobs()] == ["behind", "good", "last"]
+
+
+def test_the_only_arrival_is_always_begun_and_makes_no_copy() -> None:
+    desk = Slow()
+
+    for _ in range(3):
+        with pytest.raises(NotYet, match="no answer"):
+            desk.take(announced("away"))
+
+    assert desk.arrivals.messages == []
+
+
+def test_without_time_from_the_start_nothing_is_lost_and_something_is_done() -> None:
+    desk = Desk(late=lambda: True)
+    for number in range(4):
+        desk.put(b"abcd", f"k{number}")
+
+    desk.take(announced("k0", "k1", "k2", "k3"))
+    for message in desk.arrivals.messages:
+        desk.take(message.body)
+
+    assert [job.version.key for job in desk.jobs()] == ["k0", "k1", "k2", "k3"]
+    assert len(desk.arrivals.messages) == 3
+
+
+def test_a_message_that_is_split_is_over_with_everything_that_it_says() -> None:
+    waiting = replace(ORDERS, prefix="paused")
+    desk = Slow(connectors_=[(SMALL, 1), (waiting, 1)], states={"orders": ConnectorState.PAUSED})
+    for key in ("paused", "unseen"):
+        desk.put(b"abcd", key)
+    known = json.loads(announced("paused", "away1", "away2", "unseen"))["Records"]
+    body = json.dumps({"Records": [*known, {"eventSource": "unheard"}]})
+
+    desk.reception().take(body, received=PAUSED_RECEIVES)
+
+    assert desk.waiting() == ["paused", "away1", "away2", "unseen"]
+    (kept,) = desk.kept.messages
+    assert kept.reason.startswith("notification not understood")
+
+
+def test_what_goes_on_is_sent_before_anything_is_kept() -> None:
+    desk = Slow()
+    known = json.loads(announced("away1", "away2", "unseen"))["Records"]
+    body = json.dumps({"Records": [*known, {"eventSource": "unheard"}]})
+    desk.arrivals.away = 1
+
+    with pytest.raises(QueueUnavailable):
+        desk.take(body)
+
+    assert desk.kept.messages == []
+
+
+def test_connectors_whose_stores_are_away_starve_none_behind_them() -> None:
+    away = [(replace(SMALL, name=f"away{number}"), 1) for number in range(3)]
+    desk = Slow(connectors_=[*away, (ORDERS, 1)])
+    body = desk.put(b"abcd")
+    began = desk.world.ticker.now
+
+    with pytest.raises(NotYet, match="no time left for connector orders"):
+        desk.reception().take(body)
+    assert desk.world.ticker.now - began == 40
+    for received in range(2, 5):
+        desk.begin()
+        with pytest.raises(NotYet, match="no answer"):
+            desk.reception().take(body, received=received)
+
+    assert [job.connector for job in desk.jobs()] == ["orders"]
+
+
+# -- what is away ---------------------------------------------------------------------------------
+
+
+AGAIN = [
+    StoreUnavailable("the store is away"),
+    AccessDenied("no permission"),
+    Misconfigured("another region"),
+]
+
+
+@pytest.mark.parametrize("error", AGAIN, ids=lambda error: type(error).__name__)
+def test_trap_t09_an_object_that_cannot_be_looked_at_holds_up_no_other(error: Exception) -> None:
+    desk = Desk(errors={"b": error})
+    for key in "abc":
+        desk.put(b"abcd", key)
+
+    with pytest.raises(NotYet, match=str(error)):
+        desk.take(announced("a", "b", "c"))
+
+    assert [job.version.key for job in desk.jobs()] == ["a", "c"]
+    assert desk.kept.messages == []
+    desk.errors.clear()
+    desk.take(announced("a", "b", "c"))
+    assert [job.version.key for job in desk.jobs()] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("error", AGAIN, ids=lambda error: type(error).__name__)
+def test_trap_t09_a_connector_that_cannot_look_holds_up_no_other(error: Exception) -> None:
+    desk = Desk(connectors_=[(ORDERS, 1), (SMALL, 1)], errors={"orders": error})
+
+    with pytest.raises(NotYet, match=str(error)):
+        desk.take(desk.put(b"abcd"))
+
+    assert [job.connector for job in desk.jobs()] == ["small"]
+
+
+def test_the_error_of_a_single_arrival_is_raised_as_it_is() -> None:
+    error = AccessDenied("no permission")
+    desk = Desk(connectors_=[(ORDERS, 1), (SMALL, 1)], errors={"orders": error})
+    desk.put(b"abcd")
+
+    with pytest.raises(AccessDenied, match="no permission"):
+        desk.reception().receive(Arrival("bucket", "key", Dialect.COMMAND))
+
+    assert [job.connector for job in desk.jobs()] == ["small"]
+
+
+def test_an_arrival_that_nothing_helps_is_kept_with_the_reason() -> None:
+    desk = Desk(errors={"key": Conflict("the job delivers to another Kafka cluster")})
+
+    desk.take(desk.put(b"abcd"))
+
+    (kept,) = desk.kept.messages
+    assert kept.reason == "the job delivers to another Kafka cluster"
+    assert json.loads(kept.body)["key"] == "key"
+
+
+def test_an_arrival_comes_again_as_long_as_that_may_help_anybody() -> None:
+    nothing_helps = Conflict("the job delivers to another Kafka cluster")
+    desk = Desk(
+        connectors_=[(ORDERS, 1), (SMALL, 1)],
+        errors={"orders": nothing_helps},
+        states={"small": ConnectorState.PAUSED},
+    )
+    body = desk.put(b"abcd")
+
+    with pytest.raises(NotYet, match="another Kafka cluster"):
+        desk.take(body)
+    assert desk.kept.messages == []
+    desk.states.clear()
+    desk.take(body)
+
+    assert [job.connector for job in desk.jobs()] == ["small"]
+    assert len(desk.kept.messages) == 1
+
+
+def test_a_job_of_another_kafka_cluster_is_kept_for_people() -> None:
+    desk = Desk()
+    body = desk.put(b"abcd")
+    desk.take(body)
+    desk.world.broker.cluster = "elsewhere"
+
+    desk.take(body)
+
+    (kept,) = desk.kept.messages
+    assert "delivers to Kafka cluster memory" in kept.reason
+
+
+@pytest.mark.parametrize("at", range(1, 30))
+def test_a_planner_that_dies_anywhere_is_made_good_by_the_same_message(at: int) -> None:
+    desk = Desk(connectors_=[(ORDERS, 1), (SMALL, 1)])
+    desk.put(b"abcdefgh", "a")
+    desk.put(b"ijkl", "b")
+    body = announced("a", "b")
+    dying = Dying(at)
+
+    dying.watch(desk)
+    with suppress(NotYet):
+        desk.take(body)
+    dying.spare(desk)
+    desk.take(body)
+
+    assert [(job.version.key, job.connector) for job in desk.jobs()] == [
+        ("a", "orders"),
+        ("a", "small"),
+        ("b", "orders"),
+        ("b", "small"),
+    ]
+    assert {job.state for job in desk.jobs()} == {JobState.RUNNING}
+    assert len(set(desk.queued.queue.sent)) == 5
+    assert desk.kept.messages == []
+
+
+def test_while_the_queue_for_people_is_away_the_message_comes_again() -> None:
+    desk = Desk(connectors_=[])
+    desk.kept.away = 1
+    body = desk.put(b"abcd")
+
+    with pytest.raises(QueueUnavailable):
+        desk.take(body)
+    desk.take(body)
+
+    assert len(desk.kept.messages) == 1
+
+
+# -- bodies ---------------------------------------------------------------------------------------
+
+
+def test_what_is_not_understood_is_kept_and_its_neighbours_are_dealt_with() -> None:
+    desk = Desk()
+    desk.put(b"abcd")
+    known = json.loads(announced("key"))["Records"]
+    body = json.dumps({"Records": [{"eventSource": "unheard"}, *known, 7]})
+
+    desk.take(body)
+
+    assert [job.version.key for job in desk.jobs()] == ["key"]
+    assert [json.loads(message.body) for message in desk.kept.messages] == [
+        {"Records": [{"eventSource": "unheard"}]},
+        {"Records": [7]},
+    ]
+    assert all(
+        message.reason.startswith("notification not understood") for message in desk.kept.messages
+    )
+
+
+@settings(deadline=None, max_examples=100)
+@given(body=st.text(min_size=1))
+def test_any_text_is_kept_or_announces_nothing(body: str) -> None:
+    desk = Desk()
+
+    found = desk.take(body)
+
+    assert found == []
+    assert desk.jobs() == []
+    assert all(message.body and message.reason for message in desk.kept.messages)
+    assert desk.kept.messages or json.loads(body)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    bucket=st.text(min_size=1), key=st.text(min_size=1), endpoint=st.none() | st.text(min_size=1)
+)
+def test_any_arrival_of_ours_is_dealt_with_or_kept(
+    bucket: str, key: str, endpoint: str | None
+) -> None:
+    desk = Desk(connectors_=[(SMALL, 1), (replace(SMALL, name="grid", endpoint=GRID), 1)])
+    arrival = Arrival(bucket, key, Dialect.COMMAND, endpoint=endpoint)
+
+    desk.take(json.dumps(arrival.to_message()))
+
+    assert desk.jobs() == []
+    assert bucket == "bucket" or len(desk.kept.messages) == 1
+
+
+def test_an_empty_message_inside_another_is_kept_as_the_whole() -> None:
+    desk = Desk()
+    body = sns("")
+
+    desk.take(body)
+
+    assert [message.body for message in desk.kept.messages] in ([body], [])
+
+
+@pytest.mark.parametrize("error", [ObjectGone("gone"), None])
+def test_an_arrival_without_any_certainty_is_looked_up(error: Exception | None) -> None:
+    desk = Desk(errors={"key": error} if error else {})
+    desk.put(b"abcd")
+    arrival = Arrival("bucket", "key", Dialect.LISTING, etag="another", size=0, event_time=0.0)
+
+    (received,) = desk.take(json.dumps(arrival.to_message()))
+
+    assert [job.version.size for job in received.jobs] == ([] if error else [4])
+
+
+# -- backfills ------------------------------------------------------------------------------------
+
+WANTED = Backfill("b1", "small", ("s3://bucket/in/",))
+ASKED = json.dumps(WANTED.to_message())
+
+
+def test_a_backfill_goes_to_whoever_runs_it_and_makes_no_job_here() -> None:
+    desk = Desk()
+
+    assert desk.take(ASKED) == []
+
+    assert desk.backfilled == [WANTED]
+    assert (desk.kept.messages, desk.arrivals.messages, desk.jobs()) == ([], [], [])
+
+
+@pytest.mark.parametrize("error", [RunsUnavailable("away"), Misconfigured("no permission")])
+def test_a_backfill_that_cannot_be_started_now_comes_again(error: Exception) -> None:
+    desk = Desk(errors={"b1": error})
+
+    with pytest.raises(NotYet, match=f"backfill b1: {error}"):
+        desk.take(ASKED)
+
+    assert (desk.backfilled, desk.kept.messages) == ([], [])
+
+
+def test_a_backfill_that_nobody_can_run_is_kept_with_the_reason() -> None:
+    desk = Desk(errors={"b1": NotOffered("there is no Spark")})
+
+    desk.take(ASKED)
+
+    (kept,) = desk.kept.messages
+    assert (json.loads(kept.body), kept.reason) == (WANTED.to_message(), "there is no Spark")
+
+
+def test_a_backfill_waits_for_a_paused_connector_and_goes_on_as_a_copy() -> None:
+    desk = Desk(states={"small": ConnectorState.PAUSED})
+
+    with pytest.raises(NotYet, match="connector small is PAUSED"):
+        desk.take(ASKED)
+    desk.reception().take(ASKED, received=PAUSED_RECEIVES)
+
+    (copy,) = desk.arrivals.messages
+    desk.states.clear()
+    desk.take(copy.body)
+    assert desk.backfilled == [WANTED]
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (WANTED, "connector small is STOPPED"),
+        (replace(WANTED, connector="other"), "connector other is not there"),
+    ],
+)
+def test_a_backfill_of_no_connector_that_runs_is_kept(asked: Backfill, why: str) -> None:
+    desk = Desk(states={"small": ConnectorState.STOPPED})
+
+    desk.take(json.dumps(asked.to_message()))
+
+    (kept,) = desk.kept.messages
+    assert why in kept.reason
+    assert desk.backfilled == []
+
+
+def test_a_backfill_of_a_connector_that_cannot_be_read_yet_comes_again() -> None:
+    desk = Desk(connectors_=[], unparsed=[Unparsed(AVRO, "small"), Unparsed(AVRO, "other")])
+
+    with pytest.raises(NotYet, match="backfill b1: "):
+        desk.take(ASKED)
+
+    assert (desk.kept.messages, desk.backfilled) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"v": 2},
+        {"id": ""},
+        {"connector": None},
+        {"addresses": "s3://bucket/"},
+        {"addresses": [1]},
+        {"addresses": ["--again"]},
+        {"addresses": ["s3://bucket/"] * (MOST_ADDRESSES + 1)},
+    ],
+)
+def test_what_is_no_backfill_is_kept_as_it_came(changes: dict[str, object]) -> None:
+    desk = Desk()
+    body = json.dumps(WANTED.to_message() | changes)
+
+    desk.take(body)
+
+    (kept,) = desk.kept.messages
+    assert kept.body == body
+    assert desk.backfilled == []
+
+
+def test_nobody_who_posts_notifications_starts_a_backfill() -> None:
+    desk = Desk()
+
+    desk.take(wrapped(ASKED.encode(), None))
+    desk.take(json.dumps({"Type": "Notification", "Message": ASKED}))
+
+    assert desk.backfilled == []
+    assert len(desk.kept.messages) == 2

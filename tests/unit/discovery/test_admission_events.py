@@ -1,0 +1,60 @@
+"""Jobs that end while they are planned are announced by whoever planned them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from tests.support.world import TOPIC
+from tests.unit.discovery.test_admission import Desk
+
+from extentflow.errors import BusUnavailable
+from extentflow.jobs.events import Announcements
+from extentflow.model import Job, JobState
+from extentflow.testing.announcers import MemoryAnnouncer
+
+
+def told_by(desk: Desk, announcer: MemoryAnnouncer) -> Announcements:
+    return Announcements(desk.world.ledger, (announcer,), lambda _job: TOPIC)
+
+
+def test_an_empty_object_is_announced_by_its_planner_once() -> None:
+    desk, announcer = Desk(), MemoryAnnouncer()
+    reception = replace(desk.reception(), announce=told_by(desk, announcer).announce)
+    body = desk.put(b"")
+
+    reception.take(body)
+    reception.take(body)
+
+    (job,) = desk.jobs()
+    assert [(event.job, event.state) for event in announcer.events] == [(job.id, JobState.DONE)]
+    assert job.announced
+
+
+def test_a_job_that_goes_on_to_workers_is_not_announced() -> None:
+    desk, announcer = Desk(), MemoryAnnouncer()
+
+    replace(desk.reception(), announce=told_by(desk, announcer).announce).take(desk.put(b"abc"))
+
+    assert announcer.events == []
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (BusUnavailable("no bus answers"), "no bus answers"),
+        (ZeroDivisionError("oh"), "unexpected error"),
+    ],
+)
+def test_what_cannot_be_announced_never_makes_a_message_come_again(
+    caplog: pytest.LogCaptureFixture, error: Exception, said: str
+) -> None:
+    def away(_jobs: Sequence[Job]) -> None:
+        raise error
+
+    desk = Desk()
+    body = desk.put(b"")
+
+    (received,) = replace(desk.reception(), announce=away).take(body)
+
+    assert [job.state for job in received.jobs] == [JobState.DONE]
+    assert f"ends of jobs are announced later: {said}" in caplog.text

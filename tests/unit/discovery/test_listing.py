@@ -1,0 +1,459 @@
+"""Objects that nobody told of are found, whatever their order; what is known costs no request."""
+
+import tracemalloc
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import pytest
+from tests.support.queued import Queued
+from tests.support.reconciled import BUCKET, Reconciled
+from tests.support.world import World, expected
+
+from extentflow.connectors import ConnectorConfig
+from extentflow.discovery import Arrival, Dialect
+from extentflow.discovery.admission import Received
+from extentflow.discovery.listing import Discovery
+from extentflow.discovery.reconciler import Report, Territory
+from extentflow.errors import AccessDenied, Misconfigured, Permanent, StoreUnavailable
+from extentflow.ledger import ConnectorState
+from extentflow.model import JobState, ObjectVersion
+from extentflow.storage import Page
+from extentflow.testing.ledger import MemoryLedger
+from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
+
+
+def opened(*, versioned: bool = False, page_keys: int = 3) -> Reconciled:
+    store = MemoryStore(versioned=versioned, page_keys=page_keys)
+    return Reconciled(Queued(World(store=store)))
+
+
+@pytest.fixture
+def house() -> Reconciled:
+    """Three keys to a page."""
+    return opened()
+
+
+def store_of(house: Reconciled) -> MemoryStore:
+    assert isinstance(house.world.store, MemoryStore)
+    return house.world.store
+
+
+def heads(house: Reconciled) -> list[str]:
+    return [asked.key for asked in store_of(house).asked if asked.operation == "head"]
+
+
+# -- what is found --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+def test_objects_whose_events_were_lost_are_delivered_once(*, versioned: bool) -> None:
+    house = opened(versioned=versioned)
+    for number in range(7):
+        house.put(f"{number}", b"%d" % number)
+
+    first, second = house.run(), house.run()
+    house.work()
+
+    assert (first.keys_listed, first.jobs_new) == (7, 7)
+    assert (second.keys_listed, second.jobs_new) == (7, 0)
+    assert first.listings_finished == second.listings_finished == ("c",)
+    assert house.states() == {f"{number}": JobState.DONE for number in range(7)}
+    assert sorted(house.world.delivered()) == [b"0:%d" % number for number in range(7)]
+
+
+def test_an_arrival_of_a_listing_says_what_the_listing_said(house: Reconciled) -> None:
+    house.connector("c", prefix="in/", endpoint="http://grid:1", region="eu-test-1")
+    version = house.put("in/key")
+
+    house.run()
+
+    assert house.arrived == [
+        Arrival(
+            BUCKET,
+            "in/key",
+            Dialect.LISTING,
+            version_id=None,
+            etag=version.etag,
+            size=8,
+            endpoint="http://grid:1",
+            region="eu-test-1",
+        )
+    ]
+
+
+def test_trap_t16_what_has_a_job_costs_no_request_of_its_own(house: Reconciled) -> None:
+    for number in range(7):
+        house.put(f"{number}")
+    house.run()
+    store_of(house).asked.clear()
+
+    house.run()
+
+    assert [asked.operation for asked in store_of(house).asked] == ["list"] * 3
+
+
+def test_a_new_version_of_a_known_key_is_news() -> None:
+    house = opened(versioned=True)
+    house.put("key", b"old")
+    house.run()
+    house.put("key", b"new")
+
+    report = house.run()
+    house.work()
+
+    assert report.jobs_new == 1
+    assert house.world.delivered() == [b"0:o", b"1:l", b"2:d", b"0:n", b"1:e", b"2:w"]
+
+
+def test_an_object_that_came_back_reopens_its_superseded_job(house: Reconciled) -> None:
+    """A, then B before A was delivered, then A again: its arrival was lost, too."""
+    job = house.sent("key", b"aaaa")
+    house.ledger.end(job.id, JobState.SUPERSEDED, "replaced by b")
+    house.lose_messages()
+
+    house.run()
+    house.work()
+
+    assert house.state_of(job) is JobState.DONE
+    assert house.world.delivered() == expected(b"aaaa")
+
+
+def test_what_is_no_data_by_its_name_is_left_out(house: Reconciled) -> None:
+    house.connector("c", prefix="in/")
+    for key in ("in/_SUCCESS", "in/.x.crc", "in/_tmp/a", "out/a", "in/_year=2026/a"):
+        house.put(key)
+    house.put("in/folder/", b"")
+
+    house.run()
+
+    assert list(house.states()) == ["in/_year=2026/a"]
+    assert [arrival.key for arrival in house.arrived] == ["in/_year=2026/a"]
+
+
+@pytest.mark.parametrize("state", [ConnectorState.PAUSED, ConnectorState.STOPPED])
+def test_only_connectors_that_run_are_listed(house: Reconciled, state: ConnectorState) -> None:
+    house.put("key")
+    house.want(state)
+    resting = house.run()
+
+    house.want(ConnectorState.RUNNING)
+    running = house.run()
+
+    assert (resting.keys_listed, resting.listings_finished) == (0, ())
+    assert (running.jobs_new, running.listings_finished) == (1, ("c",))
+
+
+def test_a_deleted_connector_is_not_listed(house: Reconciled) -> None:
+    house.put("key")
+    house.ledger.delete_connector("c")
+
+    assert house.run().keys_listed == 0
+
+
+# -- over many runs -------------------------------------------------------------------------------
+
+
+def test_a_listing_goes_on_in_the_next_run_where_time_ran_out(house: Reconciled) -> None:
+    for number in range(12):
+        house.put(f"{number:02}")
+    reports: list[Report] = []
+
+    while not reports or not reports[-1].listings_finished:
+        arrived = len(house.arrived)
+        reports.append(house.run(late=lambda arrived=arrived: len(house.arrived) >= arrived + 4))  # type: ignore[misc]
+
+    assert len(house.states()) == 12
+    assert len(reports) == 4
+    assert [arrival.key for arrival in house.arrived] == [f"{number:02}" for number in range(12)]
+
+
+def test_trap_t13_a_key_that_sorts_before_the_token_is_found_by_the_next_round(
+    house: Reconciled,
+) -> None:
+    for number in range(5, 10):
+        house.put(f"{number}")
+    house.run(late=lambda: len(house.arrived) >= 4)
+    house.put("0")
+
+    rest, following = house.run(), house.run()
+
+    assert ("0" in house.states(), rest.jobs_new, following.jobs_new) == (True, 1, 1)
+
+
+def test_a_run_that_is_killed_in_a_page_loses_nothing(house: Reconciled) -> None:
+    for number in range(9):
+        house.put(f"{number}")
+
+    class Killed(BaseException):
+        """The process is gone."""
+
+    def late() -> bool:
+        if len(house.arrived) == 5:
+            raise Killed
+        return False
+
+    with pytest.raises(Killed):
+        house.run(late)
+    house.arrived.clear()
+
+    report = house.run()
+
+    assert report.listings_finished == ("c",)
+    assert len(house.states()) == 9
+    assert [arrival.key for arrival in house.arrived] == ["5", "6", "7", "8"]
+
+
+def test_a_token_of_another_place_is_not_used(house: Reconciled) -> None:
+    for key in ("a/1", "a/2", "a/3", "a/4", "b/1", "b/2"):
+        house.put(key)
+    house.run(late=lambda: len(house.arrived) >= 4)
+
+    house.connector("c", prefix="a/")
+    report = house.run()
+
+    assert report.keys_listed == 4
+
+
+def test_a_token_that_the_store_does_not_take_any_more_is_forgotten(house: Reconciled) -> None:
+    for number in range(9):
+        house.put(f"{number}")
+    house.run(late=lambda: len(house.arrived) >= 4)
+    house.stores["c"] = ForgetfulStore(store_of(house))
+
+    broken, report = house.run(), house.run()
+
+    assert (broken.problems, report.problems) == (1, 0)
+    assert report.listings_finished == ("c",)
+    assert len(house.states()) == 9
+
+
+class ForgetfulStore(FaultyStore):
+    """A store whose tokens mean nothing in the next process."""
+
+    def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
+        if token is not None:
+            raise Permanent(f"{token}: no such token")
+        return super().pages(bucket, prefix)
+
+
+# -- what goes wrong ------------------------------------------------------------------------------
+
+
+def test_trap_t9_an_object_that_makes_trouble_holds_up_no_other(house: Reconciled) -> None:
+    for number in range(7):
+        house.put(f"{number}")
+    house.broken["1"] = StoreUnavailable("away")
+    house.broken["3"] = AccessDenied("an object's own")
+    house.broken["4"] = ZeroDivisionError("a defect")
+
+    first = house.run()
+    house.broken.clear()
+    second = house.run()
+
+    assert (first.jobs_new, first.problems, first.listings_finished) == (4, 3, ("c",))
+    assert (second.jobs_new, second.problems) == (3, 0)
+
+
+def test_objects_that_use_up_all_time_do_not_hold_up_the_pages_behind_them(
+    house: Reconciled,
+) -> None:
+    """Whoever asks for 0 or 1 waits until no time is left."""
+    for number in range(7):
+        house.put(f"{number}")
+    spent = []
+
+    class Slow(StoreUnavailable):
+        def __str__(self) -> str:
+            spent.append(self)
+            return "gave up"
+
+    house.broken.update({"0": Slow(), "1": Slow()})
+
+    for _ in range(3):
+        spent.clear()
+        house.run(late=lambda: bool(spent))
+
+    assert set(house.states()) == {"3", "4", "5", "6"}  # 2 waits for the next round
+    house.broken.clear()
+    house.run()
+    house.run()
+    assert len(house.states()) == 7
+
+
+def test_a_bucket_that_cannot_be_listed_holds_up_no_other_connector(house: Reconciled) -> None:
+    house.put("key")
+    for name in ("denied", "gone", "unread"):
+        house.connector(name)
+    house.stores["denied"] = FaultyStore(store_of(house), Fault("denied", "list"))
+    house.stores["gone"] = FaultyStore(store_of(house), Fault("gone", "list"))
+    house.broken["unread"] = Misconfigured("its secret is not there")
+
+    report = house.run()
+
+    assert report.problems == 3
+    assert report.listings_finished == ("c",)
+
+
+def test_a_store_that_was_away_is_listed_on_from_where_it_was(house: Reconciled) -> None:
+    for number in range(9):
+        house.put(f"{number}")
+    house.run(late=lambda: len(house.arrived) >= 4)
+    house.arrived.clear()
+    whole = house.world.store
+    house.stores["c"] = FaultyStore(whole, Fault("unavailable", "list", frozenset({1})))
+
+    away, back = house.run(), house.run()
+
+    assert (away.problems, away.keys_listed) == (1, 0)
+    assert (back.problems, back.keys_listed) == (0, 6)
+
+
+def test_with_little_time_every_connector_gets_its_turn_over_several_runs() -> None:
+    house = opened(page_keys=1_000)
+    for name in "abcdefgh":
+        house.connector(name, prefix=f"{name}/")
+        for number in range(5):
+            house.put(f"{name}/{number}")
+
+    for _ in range(12):
+        arrived = len(house.arrived)
+        house.run(late=lambda arrived=arrived: len(house.arrived) >= arrived + 8)  # type: ignore[misc]
+
+    begun = {arrival.key[0] for arrival in house.arrived}
+    assert begun == set("abcdefgh")
+
+
+def test_a_connector_that_never_rests_leaves_time_for_the_others() -> None:
+    """One object may be received per run, and `a` has a new one each time, before all others."""
+    house = opened()
+    house.ledger.delete_connector("c")
+    for name in "abd":
+        house.connector(name, prefix=f"{name}/")
+        house.put(f"{name}/0")
+
+    for number in range(1, 30):
+        house.put(f"a/{1_000 - number}")
+        arrived = len(house.arrived)
+        house.run(late=lambda arrived=arrived: len(house.arrived) > arrived)  # type: ignore[misc]
+
+    assert {"b/0", "d/0"} <= set(house.states())
+
+
+def test_where_no_version_ids_are_listed_an_object_is_asked_for_anew_and_its_job_is_not() -> None:
+    house = opened(versioned=True)
+    version = house.put("key")
+    house.stores["c"] = Fixed([replace(version, version_id=None)])
+    first = house.run()
+    house.world.ticker.now += 1
+
+    second = house.run()
+
+    assert (first.jobs_new, second.jobs_new) == (1, 0)
+    assert heads(house) == ["key", "key"]
+    assert len(house.states()) == 1
+
+
+# -- what may still be written ---------------------------------------------------------------------
+
+
+def test_where_files_are_listed_while_they_are_written_an_object_has_to_look_the_same_twice() -> (
+    None
+):
+    house = opened()
+    house.settling = frozenset({"c"})
+    house.put("ready", b"ready")
+    house.put("growing", b"g")
+    jobs = [house.run().jobs_new]
+    house.put("growing", b"gr")
+    jobs.append(house.run().jobs_new)
+    house.put("growing", b"gro")
+    jobs.append(house.run().jobs_new)
+    jobs.append(house.run().jobs_new)
+    house.work()
+
+    assert jobs == [0, 1, 0, 1]
+    assert sorted(house.world.delivered()) == sorted(expected(b"ready") + expected(b"gro"))
+
+
+def test_a_size_that_changes_under_the_same_etag_is_a_change() -> None:
+    house = opened()
+    version = house.put("key", b"gr")
+    listed = [replace(version, size=1), replace(version, size=2), version]
+    ledger, received = MemoryLedger(), list[Arrival]()
+
+    def receive(arrival: Arrival) -> Received:
+        received.append(arrival)
+        return Received()
+
+    config = ConnectorConfig(name="c", topic="t", s3_bucket=BUCKET)
+    sums = []
+    for look in listed:
+        discovery = Discovery(ledger, receive, lambda: False, 0.0)
+        list(discovery.look(Territory(config, Fixed([look]), settles=True)))
+        sums.append(len(received))
+
+    assert sums == [0, 0, 1]
+
+
+class Fixed(MemoryStore):
+    """A store that lists what it is told, in one page."""
+
+    def __init__(self, versions: Iterable[ObjectVersion]) -> None:
+        super().__init__()
+        self._listed = tuple(versions)
+
+    def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
+        assert (bucket, prefix, token) == (BUCKET, "", None)
+        yield Page(self._listed)
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+
+class Vast(MemoryStore):
+    """A bucket of `count` keys that exist only while they are listed."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self._count = count
+
+    def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
+        begin = int(token or 0)
+        for start in range(begin, self._count, 1_000):
+            numbers = range(start, min(self._count, start + 1_000))
+            keys = [f"{prefix}year=2026/part-{number:08}.parquet" for number in numbers]
+            found = [ObjectVersion(bucket, key, None, f"{hash(key):032x}", 1) for key in keys]
+            following = numbers[-1] + 1
+            yield Page(tuple(found), str(following) if following < self._count else None)
+
+
+class Knowing(MemoryLedger):
+    """A ledger that has a job for every object."""
+
+    def known(self, job_ids: Iterable[str]) -> set[str]:
+        return set(job_ids)
+
+
+def listed_with_peak(count: int) -> tuple[int, int]:
+    """List a vast bucket; return how many keys came, and the peak of memory in bytes."""
+
+    def receive(arrival: Arrival) -> Received:
+        raise AssertionError(f"{arrival.uri} is known")
+
+    config = ConnectorConfig(name="c", topic="t", s3_bucket=BUCKET)
+    discovery = Discovery(Knowing(), receive, lambda: False, 0.0)
+    tracemalloc.start()
+    try:
+        listed = sum(step.keys_listed for step in discovery.look(Territory(config, Vast(count))))
+        return listed, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_does_not_grow_with_the_number_of_keys() -> None:
+    few, few_bytes = listed_with_peak(3_000)
+    many, many_bytes = listed_with_peak(30_000)
+
+    assert (few, many) == (3_000, 30_000)
+    assert many_bytes < few_bytes + (64 << 10)
+    assert many_bytes < 4 << 20

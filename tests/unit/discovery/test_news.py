@@ -1,0 +1,30 @@
+"""News is added up, errors travel."""
+
+import pickle
+
+from extentflow.discovery import Arrival, Dialect
+from extentflow.discovery.news import EXCERPT_CHARACTERS, News, Unreadable
+
+ONE, TWO = (Arrival("shop", key, Dialect.AWS) for key in ("1", "2"))
+
+
+def test_news_of_parts_keeps_their_order() -> None:
+    odd = Unreadable("odd", "{}")
+    parts = [News((ONE,), ignored=("a",)), News(tests=("t",)), News((TWO,), unreadable=(odd,))]
+
+    assert News.merged(parts) == News((ONE, TWO), ("a",), ("t",), (odd,))
+    assert News.merged([]) == News()
+
+
+def test_an_error_survives_a_process_boundary() -> None:
+    again = pickle.loads(pickle.dumps(Unreadable("odd", "the document")))  # noqa: S301 - our own
+
+    assert (again.why, again.document) == ("odd", "the document")
+
+
+def test_an_error_shows_how_the_document_begins_on_one_line() -> None:
+    said = str(Unreadable("odd", "line\n" * 1_000))
+
+    assert said.startswith(r"notification not understood: odd; it begins with 'line\nline\n")
+    assert "\n" not in said
+    assert len(said) < 2 * EXCERPT_CHARACTERS + 200

@@ -1,0 +1,288 @@
+"""Dialects are told apart, keys are exact, nothing gets lost."""
+
+import json
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.discovery.posting import GRID, TOPIC, form, notification, record
+
+from extentflow.discovery import documents, messages
+from extentflow.discovery.news import News
+from extentflow.discovery.notifications import MAX_WRAPPINGS, news_of
+
+KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
+AWKWARD = [
+    "a b",
+    "a+b",
+    "a%20b",
+    "a,b",
+    "%",
+    "100%",
+    "%zz",
+    "ä☃𐍈",
+    "a&b=c",
+    "/",
+    "a//b",
+    "\x00",
+    "é/",
+]
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+def aws(key: str, **changes: object) -> str:
+    return json.dumps({"Records": [record(key, **{"eventSource": "aws:s3", **changes})]})
+
+
+def bridged(key: str) -> str:
+    detail = {"bucket": {"name": "shop"}, "object": {"key": key}}
+    return json.dumps({"source": "aws.s3", "detail-type": "Object Created", "detail": detail})
+
+
+def enveloped(message: str) -> str:
+    return json.dumps({"Type": "Notification", "MessageId": "1", "Message": message})
+
+
+def in_queue(*bodies: str) -> str:
+    return json.dumps({"Records": [{"eventSource": "aws:sqs", "body": body} for body in bodies]})
+
+
+def keys(news: News) -> list[str]:
+    return [arrival.key for arrival in news.arrivals]
+
+
+@pytest.mark.parametrize("key", AWKWARD)
+def test_trap_t20_awkward_keys_are_exact_in_every_dialect(key: str) -> None:
+    encoded = quote_plus(key, safe="/")
+    told = (
+        aws(encoded),
+        aws(quote_plus(key)),
+        aws(quote(key)),
+        notification(encoded),
+        bridged(key),
+        enveloped(aws(encoded)),
+        in_queue(enveloped(bridged(key))),
+        form(notification(encoded)).decode(),
+        messages.wrapped(notification(encoded).encode(), GRID),
+    )
+
+    found = [keys(news_of(document)) for document in told]
+
+    assert found == [[key]] * len(told)
+
+
+@given(KEYS)
+def test_trap_t20_any_key_is_exact_whether_its_dialect_encodes_or_not(key: str) -> None:
+    assert keys(news_of(aws(quote_plus(key)))) == keys(news_of(bridged(key))) == [key]
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.6", "2.17", "2"])
+def test_minor_event_versions_do_not_matter(version: str) -> None:
+    assert keys(news_of(aws("k", eventVersion=version))) == ["k"]
+
+
+@pytest.mark.parametrize(
+    "name", ["ObjectCreated:Put", "ObjectCreated:Anything", "s3:ObjectCreated:Copy"]
+)
+def test_every_created_event_is_an_arrival(name: str) -> None:
+    assert keys(news_of(aws("k", eventName=name))) == ["k"]
+
+
+@pytest.mark.parametrize("name", ["ObjectRemoved:Delete", "ObjectRestore:Post", "EntirelyNew", ""])
+def test_other_events_are_ignored_by_name(name: str) -> None:
+    assert news_of(aws("k", eventName=name)) == News(ignored=(name,))
+
+
+def test_an_ignored_event_needs_no_object() -> None:
+    news = news_of(aws("k", eventName="ObjectRemoved:Delete", s3=None))
+
+    assert news == News(ignored=("ObjectRemoved:Delete",))
+
+
+def test_an_empty_list_of_records_is_a_test() -> None:
+    assert news_of('{"Records":[]}') == News(tests=("an empty list of Records",))
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("", "neither JSON nor a Publish form"),
+        ("hello", "neither JSON"),
+        ('{"Records":[', "neither JSON"),
+        ('"text"', "no object"),
+        ("[]", "no object"),
+        ("{}", "no known dialect"),
+        ('{"Records":{}}', "no known dialect"),
+        ('{"Records":[7]}', "no object"),
+        ('{"Records":[{}]}', "without eventSource"),
+        (aws("k", eventVersion="3.0"), "eventVersion '3.0'"),
+        (aws("k", eventVersion="20.0"), "eventVersion '20.0'"),
+        (aws("k", eventVersion=2.1), "without eventSource, eventVersion"),
+        (aws("k", eventSource="ceph:s3"), "eventSource 'ceph:s3'"),
+        (aws("%FF"), "does not decode to UTF-8"),
+        (aws(""), "no s3.bucket.name or no s3.object.key"),
+        (aws("k", s3={"bucket": {"name": "shop"}}), "no s3.bucket.name or no s3.object.key"),
+        (aws("k", s3={"bucket": {}, "object": {"key": "k"}}), "no s3.bucket.name"),
+        (bridged(""), "EventBridge"),
+        ('{"source":"aws.s3"}', "EventBridge"),
+        ('{"source":"aws.s3","detail-type":"Object Created"}', "EventBridge"),
+        ('{"source":"aws.ec2","detail-type":"Object Created"}', "no known dialect"),
+        ('{"Type":"SubscriptionConfirmation","Message":"..."}', "no known dialect"),
+        ('{"Type":"Notification","Message":"words"}', "neither JSON"),
+        ('{"source":"http","v":2,"endpoint":null,"body":"{}"}', "version 2"),
+        ('{"source":"http","v":1,"endpoint":null,"base64":"%"}', ""),
+        ('{"source":"http","v":1,"endpoint":null,"base64":"/w=="}', "utf-8"),
+        ('{"source":"arrival","v":2,"bucket":"b","key":"k"}', "version 2"),
+        ('{"source":"arrival","v":1,"bucket":"b"}', "without bucket or key"),
+        ('{"source":"arrival","v":1,"bucket":"b","key":"k","dialect":"x"}', "Dialect"),
+        ('{"requestContext":{"http":{}},"rawPath":"/"}', "payload format 2.0"),
+        ('{"requestContext":{"http":{"method":"POST"}},"rawPath":"/","body":7}', "payload format"),
+        (form('{"Records":[').decode(), "neither JSON"),
+        (form(' \r\n{"Records":[').decode(), "neither JSON"),
+        (form('\ufeff{"Records":[]}').decode(), "neither JSON"),
+        (form("[").decode(), "neither JSON"),
+        ("Action=Publish&Message=a&Message=b", "neither JSON nor a Publish form"),
+        ("Action=Publish&Message=%7B%FF", "neither JSON nor a Publish form"),
+        ("Action=Subscribe&Message=a", "neither JSON nor a Publish form"),
+        ("Action=Publish" + "&a=b" * 200 + "&Message=a", "neither JSON nor a Publish form"),
+        ('{"Records":["\\ud800"]}', "neither JSON"),
+        ("\ud800", "neither JSON"),
+        ('{"Records":[' + "[" * 500 + "]" * 500 + "]}", "cannot be written again"),
+        ("[" * 100_000, "neither JSON"),
+    ],
+)
+def test_trap_t22_unknown_shapes_are_kept_with_the_reason(body: str, why: str) -> None:
+    news = news_of(body)
+
+    (unread,) = news.unreadable
+    assert news == News(unreadable=(unread,))
+    assert why in str(unread)
+    assert "extentflow submit" in str(unread)
+
+
+def test_trap_t09_an_odd_entry_does_not_hold_up_its_neighbours() -> None:
+    odd = record("k", eventSource="strange:s3")
+    document = json.dumps({"Records": [record("a"), odd, 7, record("b")]})
+
+    news = news_of(in_queue(document, "words", aws("c")))
+
+    assert keys(news) == ["a", "b", "c"]
+    assert [unread.document for unread in news.unreadable] == [
+        documents.dump({"Records": [odd]}).decode(),
+        '{"Records":[7]}',
+        "words",
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "words",
+        '{"a":1}',
+        aws("k", eventSource="strange:s3"),
+        messages.wrapped(b"words", GRID),
+        messages.wrapped(b"\xff\xfe", None),
+        messages.wrapped(json.dumps({"Records": [7]}).encode(), GRID),
+        in_queue(enveloped("words")),
+        in_queue(enveloped("\x00\uffff words")),
+        enveloped(messages.wrapped(b"\x00", GRID)),
+        bridged("").replace("shop", "\\u0000\\uffff"),
+        aws("k", eventSource="\uffff"),
+        "\ud800",
+    ],
+)
+def test_what_is_kept_reads_the_same_when_it_is_queued_again(body: str) -> None:
+    (unread,) = news_of(body).unreadable
+
+    (again,) = news_of(unread.document).unreadable
+
+    assert messages.sendable(unread.document)
+    assert again.document == unread.document
+
+
+def test_the_receivers_endpoint_counts_whatever_the_document_claims() -> None:
+    claimed = messages.wrapped(notification("k").encode(), "https://other.example.com")
+
+    (known,) = news_of(messages.wrapped(claimed.encode(), GRID)).arrivals
+    (unknown,) = news_of(messages.wrapped(claimed.encode(), None)).arrivals
+
+    assert (known.endpoint, unknown.endpoint) == (GRID, None)
+
+
+def test_what_is_kept_still_tells_its_endpoint() -> None:
+    entries = documents.dump({"Records": [record("k", eventVersion="9")]})
+
+    (unread,) = news_of(in_queue(messages.wrapped(entries, GRID))).unreadable
+
+    assert messages.unwrapped(json.loads(unread.document)) == (entries, GRID)
+
+
+def test_wrappings_are_unwrapped_eight_deep_and_then_kept() -> None:
+    body = aws("k")
+    for _ in range(MAX_WRAPPINGS - 1):
+        body = enveloped(body)
+
+    assert keys(news_of(body)) == ["k"]
+    (unread,) = news_of(enveloped(body)).unreadable
+    assert unread.document == aws("k")
+
+
+@pytest.mark.parametrize("message", ["words", "", "7", '"{}"', "true"])
+def test_a_published_message_that_is_no_document_is_a_test(message: str) -> None:
+    assert news_of(form(message).decode()) == News(tests=(TOPIC,))
+
+
+def test_hints_of_an_odd_type_are_as_good_as_none() -> None:
+    found = {"key": "k", "size": "5", "eTag": 7, "versionId": "null", "sequencer": ["x"]}
+    odd = {"s3": {"bucket": {"name": "shop"}, "object": found}, "eventTime": "soon"}
+
+    (arrival,) = news_of(aws("k", **odd, awsRegion=3)).arrivals
+
+    (plain,) = news_of(aws("k")).arrivals
+    assert arrival == plain
+
+
+@given(st.text(st.characters()))
+def test_any_text_is_news_of_some_kind(body: str) -> None:
+    news = news_of(body)
+
+    assert news != News()
+    assert all(messages.sendable(unread.document) for unread in news.unreadable)
+
+
+@given(VALUES)
+def test_any_json_is_news_of_some_kind(document: object) -> None:
+    news = news_of(json.dumps(document))
+
+    assert news != News()
+
+
+@given(st.dictionaries(st.sampled_from(["bucket", "object", "key"]), VALUES), VALUES, VALUES)
+def test_any_entry_is_an_arrival_or_kept(s3: object, version: object, name: object) -> None:
+    for source in ("aws:s3", "sgws:s3", "aws:sqs"):
+        entry = record("k", eventSource=source, s3=s3, eventVersion=version, eventName=name)
+
+        news = news_of(json.dumps({"Records": [entry]}))
+
+        assert len(news.arrivals) + len(news.ignored) + len(news.unreadable) == 1
+
+
+@given(st.lists(st.sampled_from(["created", "removed", "odd"]), min_size=1, max_size=12))
+def test_every_entry_of_a_list_is_accounted_for(kinds: list[str]) -> None:
+    entry = {
+        "created": record("k"),
+        "removed": record("k", eventName="ObjectRemoved:Delete"),
+        "odd": record("k", eventVersion="9"),
+    }
+
+    news = news_of(json.dumps({"Records": [entry[kind] for kind in kinds]}))
+
+    counted = (len(news.arrivals), len(news.ignored), len(news.unreadable))
+    assert counted == (kinds.count("created"), kinds.count("removed"), kinds.count("odd"))

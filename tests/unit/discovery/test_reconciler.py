@@ -1,0 +1,277 @@
+"""Whole runs: the dead's slots, parts in turn, whatever dies at whatever moment."""
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+from tests.support.reconciled import EVERY_SECONDS, PATIENCE, Reconciled
+from tests.support.world import expected
+
+from extentflow.delivery.slots import Slots
+from extentflow.discovery.reconciler import ANNOUNCED_AT_ONCE, Report
+from extentflow.discovery.report import in_turns, tried
+from extentflow.discovery.stalled_jobs import LONGEST_PATIENCE_SECONDS
+from extentflow.errors import Fenced, LedgerUnavailable, SinkUnavailable
+from extentflow.ledger import Claim
+from extentflow.model import ExtentState, Job, JobState
+from extentflow.sink import ClientSettings
+from extentflow.testing.broker import MemoryBroker
+
+BODY = b"abcdefghijkl"  # three extents
+OUTLASTS_THE_LEASE = 4.0
+
+
+@pytest.fixture
+def house() -> Reconciled:
+    return Reconciled()
+
+
+def claim(house: Reconciled, job: Job, ordinal: int = 0) -> tuple[Slots, Claim]:
+    slots = house.world.slots()
+    claimed = slots.claim(house.world.extents(job)[ordinal], ClientSettings())
+    assert isinstance(claimed, Claim)
+    return slots, claimed
+
+
+# -- slots ----------------------------------------------------------------------------------------
+
+
+def test_a_dead_worker_without_a_commit_leaves_its_extent_pending(house: Reconciled) -> None:
+    job = house.sent("key", BODY)
+    claim(house, job)
+    house.world.ticker.now += OUTLASTS_THE_LEASE
+
+    report = house.run()
+
+    item = house.ledger.extent(job.id, 0)
+    assert (report.slots_recovered, report.problems) == (1, 0)
+    assert (item.claim, item.position, item.state) == (None, 0, ExtentState.PENDING)
+
+
+def test_a_dead_worker_with_commits_behind_it_leaves_what_kafka_knows(house: Reconciled) -> None:
+    job = house.sent("key", BODY)
+    slots, held = claim(house, job)
+    house.ledger.refuse("advance")
+    with pytest.raises(LedgerUnavailable):
+        slots.commit(held, position=2, records=2, bad=0)
+    house.world.ticker.now += OUTLASTS_THE_LEASE
+
+    report = house.run()
+
+    item = house.ledger.extent(job.id, 0)
+    assert report.slots_recovered == 1
+    assert (item.claim, item.position, item.state) == (None, 2, ExtentState.PENDING)
+
+
+def test_a_dead_worker_that_had_done_everything_leaves_a_job_that_is_closed(
+    house: Reconciled,
+) -> None:
+    job = house.sent("key", b"abcd")
+    slots, held = claim(house, job)
+    house.ledger.refuse("complete")
+    with pytest.raises(LedgerUnavailable):
+        slots.complete(held, position=4, records=4, bad=0)
+    house.world.ticker.now += OUTLASTS_THE_LEASE
+
+    report = house.run() + house.run()
+
+    assert (report.slots_recovered, report.jobs_closed) == (1, 1)
+    assert house.state_of(job) is JobState.DONE
+
+
+def test_the_living_keep_their_slots(house: Reconciled) -> None:
+    job = house.sent("key", b"abcd")
+    slots, held = claim(house, job)
+
+    report = house.run()
+
+    assert report.slots_recovered == 0
+    slots.complete(held, position=4, records=4, bad=0)
+
+
+def test_a_frozen_worker_whose_slot_was_recovered_commits_nothing_when_it_thaws(
+    house: Reconciled,
+) -> None:
+    job = house.sent("key", b"abcd")
+    slots, held = claim(house, job)
+    house.world.ticker.now += OUTLASTS_THE_LEASE
+    house.run()
+
+    with pytest.raises(Fenced):
+        slots.commit(held, position=2, records=2, bad=0)
+
+    house.work()
+    assert house.state_of(job) is JobState.DONE
+    assert house.world.delivered() == expected(b"abcd")
+
+
+# -- announcements --------------------------------------------------------------------------------
+
+
+def test_ends_that_nobody_was_told_of_are_announced_once(house: Reconciled) -> None:
+    told_late = [house.sent(f"{number:03}", b"abcd") for number in range(ANNOUNCED_AT_ONCE + 5)]
+    house.work()
+    closed_now = house.sent("closed", b"abcd")
+    slots, held = claim(house, closed_now)
+    slots.complete(held, position=4, records=4, bad=0)
+
+    first, second = house.run(), house.run()
+
+    expected_jobs = sorted(job.id for job in [*told_late, closed_now])
+    assert sorted(event.job for event in house.announcer.events) == expected_jobs
+    assert (first.ends_announced, second.ends_announced) == (ANNOUNCED_AT_ONCE + 6, 0)
+
+
+def test_an_announcer_that_is_away_costs_one_step_and_is_told_later(house: Reconciled) -> None:
+    house.sent("key", b"abcd")
+    house.work()
+    house.put("lost")
+    house.announcer.away = 1
+
+    away, back = house.run(), house.run()
+
+    assert (away.problems, away.ends_announced, away.jobs_new) == (1, 0, 1)
+    assert (back.problems, back.ends_announced) == (0, 1)
+
+
+# -- a step that fails ----------------------------------------------------------------------------
+
+
+def test_a_broker_that_is_away_holds_up_nothing_that_does_not_need_it(house: Reconciled) -> None:
+    open_job, done = house.registered("open"), house.sent("done", b"abcd")
+    dead = house.sent("dead", b"abcd")
+    slots, held = claim(house, done)
+    slots.complete(held, position=4, records=4, bad=0)
+    claim(house, dead)
+    house.world.ticker.now += EVERY_SECONDS + 1
+
+    def on_call(name: str) -> None:
+        if name == "fence":
+            raise SinkUnavailable("away")
+
+    away = MemoryBroker(on_call=on_call)
+    away._log = house.world.broker._log
+    house.world.broker = away
+
+    report = house.run()
+
+    assert (report.problems, report.slots_recovered) == (1, 0)
+    assert (report.jobs_resumed, report.jobs_closed) == (1, 1)
+    assert [house.state_of(job) for job in (open_job, done)] == [JobState.RUNNING, JobState.DONE]
+
+
+def test_a_ledger_that_is_away_is_told_and_not_raised(house: Reconciled) -> None:
+    for name in ("slots", "connectors", "connector_names"):
+        house.ledger.refuse(name)
+
+    report = house.run()
+
+    assert report.problems == 3
+
+
+def test_a_run_without_time_does_nothing(house: Reconciled) -> None:
+    house.registered("key")
+    house.put("another")
+    house.world.ticker.now += EVERY_SECONDS + 1
+
+    report = house.run(late=lambda: True)
+
+    assert report == Report()
+    assert house.queue.sent == []
+
+
+def test_an_unexpected_error_is_a_problem_of_its_step_only() -> None:
+    def broken() -> Report:
+        raise ZeroDivisionError("a defect")
+
+    assert tried("dividing", broken) == Report(problems=1)
+
+
+def test_parts_take_turns_and_one_that_raises_is_over() -> None:
+    def steps(amount: int, count: int, *, then: Exception | None = None) -> Iterator[Report]:
+        yield from [Report(keys_listed=amount)] * count
+        if then:
+            raise then
+
+    parts = {"a": steps(1, 2, then=LedgerUnavailable("away")), "b": steps(2, 4), "c": steps(3, 1)}
+
+    told = [step.keys_listed or "problem" for step in in_turns(parts)]
+
+    assert told == [1, 2, 3, 1, 2, "problem", 2, 2]
+
+
+def test_reports_are_summed_field_by_field() -> None:
+    one = Report(1, 2, 3, 4, 5, 6, 7, 8, 9, ("a",), 10)
+
+    assert one + one == Report(2, 4, 6, 8, 10, 12, 14, 16, 18, ("a", "a"), 20)
+    assert (one + Report()).to_log()["listings_finished"] == ("a",)
+
+
+# -- whatever dies --------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """The process is gone; nothing of it runs any more."""
+
+
+def killed_within(house: Reconciled, random: Random) -> None:
+    """Do a run that is killed before some operation of the ledger or the queue, or not at all."""
+    left = [random.randrange(60)]
+
+    def on_call(_name: str) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed
+
+    house.ledger.on_call = house.queue.on_call = on_call
+    try:
+        house.run()
+    except Killed:
+        pass
+    finally:
+        house.ledger.on_call = house.queue.on_call = lambda _name: None
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_record_arrives_once_whatever_is_lost_and_whoever_is_killed(
+    house: Reconciled, seed: int
+) -> None:
+    """Events and messages get lost, planners, workers and reconcilers die, over and over."""
+    random = Random(seed)
+    bodies: dict[str, bytes] = {}
+    for number in range(8):
+        key, body = f"{random.randrange(100):02}-{number}", bytes([97 + number]) * (4 * number + 1)
+        bodies[key] = body
+        happens = random.choice(["event lost", "planner died", "messages lost", "worker died"])
+        if happens == "event lost":
+            house.put(key, body)
+        elif happens == "planner died":
+            house.registered(key, body)
+        else:
+            job = house.sent(key, body)
+            if happens == "worker died":
+                slots, held = claim(house, job)
+                if random.random() < 0.5:
+                    house.ledger.refuse("advance")
+                    with pytest.raises(LedgerUnavailable):
+                        slots.commit(held, position=0, records=0, bad=0)
+            house.lose_messages()
+        house.world.ticker.now += random.choice([1.0, PATIENCE.grace_seconds])
+        killed_within(house, random)
+
+    for _ in range(40):
+        house.world.ticker.now += EVERY_SECONDS
+        killed_within(house, random)
+        if random.random() < 0.3:
+            house.lose_messages()
+        if random.random() < 0.3:
+            house.work()
+    calm_until = house.world.ticker.now + LONGEST_PATIENCE_SECONDS
+    while set(house.states().values()) != {JobState.DONE} and house.world.ticker.now < calm_until:
+        house.run_for(EVERY_SECONDS)
+        house.work()
+
+    assert house.states() == dict.fromkeys(bodies, JobState.DONE)
+    records = [record for body in bodies.values() for record in expected(body)]
+    assert sorted(house.world.delivered()) == sorted(records)
+    assert house.queued.reasons() == []

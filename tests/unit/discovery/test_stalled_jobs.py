@@ -1,0 +1,597 @@
+"""Open jobs that nobody works on: planned on, sent again, closed; and left alone otherwise."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from tests.support.queued import ordinals
+from tests.support.reconciled import EVERY_SECONDS, PATIENCE, Reconciled
+from tests.support.world import expected
+
+from extentflow.delivery.slots import Slots
+from extentflow.discovery.reconciler import Patience
+from extentflow.discovery.stalled_jobs import BACKLOG_FACTOR, LONGEST_PATIENCE_SECONDS
+from extentflow.engines.emr.submitted import Hold
+from extentflow.errors import LedgerUnavailable, ObjectGone, QueueUnavailable
+from extentflow.formats import Format
+from extentflow.jobs.planner import PAGE_EXTENTS
+from extentflow.ledger import Claim, ConnectorState
+from extentflow.model import Job, JobState, Plan
+from extentflow.sink import ClientSettings
+from extentflow.storage import RangeSource
+
+BODY = b"abcdefghijkl"  # three extents
+STALL_SECONDS = PATIENCE.stall_seconds
+HOUR, DAY = 3_600.0, 86_400.0
+
+
+@pytest.fixture
+def house() -> Reconciled:
+    return Reconciled()
+
+
+def pass_time(house: Reconciled, seconds: float = EVERY_SECONDS + 1) -> None:
+    house.world.ticker.now += seconds
+
+
+def claim(house: Reconciled, job: Job, ordinal: int) -> tuple[Slots, Claim]:
+    """Let a worker claim an extent, and hold it."""
+    slots = house.world.slots()
+    claimed = slots.claim(house.world.extents(job)[ordinal], ClientSettings())
+    assert isinstance(claimed, Claim)
+    return slots, claimed
+
+
+def complete(house: Reconciled, job: Job, ordinal: int) -> None:
+    """Complete an extent, and die before the job is looked at."""
+    slots, claimed = claim(house, job, ordinal)
+    slots.complete(claimed, position=claimed.extent.end, records=4, bad=0)
+
+
+def fail(house: Reconciled, job: Job, ordinal: int) -> None:
+    slots, claimed = claim(house, job, ordinal)
+    slots.fail(claimed, position=0, records=0, bad=0, error="bad bytes")
+
+
+# -- PLANNING -------------------------------------------------------------------------------------
+
+
+def test_a_planner_killed_between_registering_and_sending_costs_nothing_but_time(
+    house: Reconciled,
+) -> None:
+    job = house.registered("key", BODY)
+    pass_time(house)
+
+    report = house.run()
+    house.work()
+
+    assert (report.jobs_resumed, report.problems) == (1, 0)
+    assert house.state_of(job) is JobState.DONE
+    assert house.world.delivered() == expected(BODY)
+
+
+def test_a_job_is_planned_on_from_its_cursor(house: Reconciled) -> None:
+    job = house.registered("key", b"x" * 4 * (2 * PAGE_EXTENTS + 1))
+    house.dispatch.start(job, late=lambda: True)  # one page, then the planner is gone
+    pass_time(house)
+
+    house.run()
+
+    assert ordinals(house.queue.sent) == list(range(2 * PAGE_EXTENTS + 1))
+    assert house.state_of(job) is JobState.RUNNING
+
+
+def test_a_job_that_was_just_registered_is_left_to_its_planner(house: Reconciled) -> None:
+    job = house.registered("key")
+    pass_time(house, PATIENCE.grace_seconds - 1)
+
+    report = house.run()
+
+    assert (report.jobs_resumed, house.queue.sent) == (0, [])
+    assert house.state_of(job) is JobState.PLANNING
+
+
+def test_a_plan_that_takes_several_runs_goes_on_with_each(house: Reconciled) -> None:
+    job = house.registered("key", b"x" * 4 * PAGE_EXTENTS * 3)
+    resumed = []
+
+    for _ in range(3):
+        pass_time(house)
+        sent = len(house.queue.sent)
+        resumed.append(house.run(late=lambda sent=sent: len(house.queue.sent) > sent).jobs_resumed)  # type: ignore[misc]
+
+    assert resumed == [1, 1, 1]
+    assert ordinals(house.queue.sent) == list(range(3 * PAGE_EXTENTS))
+    assert house.state_of(job) is JobState.PLANNING  # its last page was sent, and no time was left
+    pass_time(house)
+    house.run()
+    assert house.state_of(job) is JobState.RUNNING
+    assert len(house.queue.sent) == 3 * PAGE_EXTENTS
+
+
+def test_a_job_whose_cursor_moves_is_left_to_its_planner_until_it_stops(house: Reconciled) -> None:
+    job = house.registered("key", b"x" * 4 * PAGE_EXTENTS * 5)
+    pass_time(house)
+    house.run(late=lambda: bool(house.queue.sent))
+    resumed = []
+    for _ in range(2):
+        house.dispatch.start(house.queued.now(job), late=lambda: True)
+        pass_time(house)
+        resumed.append(house.run().jobs_resumed)
+
+    pass_time(house)
+    last = house.run()
+
+    assert resumed == [0, 0]
+    assert last.jobs_resumed == 1
+    assert ordinals(house.queue.sent) == list(range(5 * PAGE_EXTENTS))
+
+
+def test_an_object_that_cannot_be_planned_ends_its_own_job_only(house: Reconciled) -> None:
+    bad, good = house.registered("bad"), house.registered("good")
+
+    def opened(job: Job) -> tuple[Format, RangeSource]:
+        if job.id == bad.id:
+            raise ObjectGone(job.version.uri)
+        return house._open(job)
+
+    house.open = opened
+    pass_time(house)
+
+    report = house.run()
+
+    assert (report.jobs_failed, report.problems) == (1, 0)
+    assert [house.state_of(job) for job in (bad, good)] == [JobState.FAILED, JobState.RUNNING]
+
+
+@pytest.mark.parametrize("error", [LedgerUnavailable("away"), ZeroDivisionError("a defect")])
+def test_trap_t9_a_job_that_makes_trouble_holds_up_no_other(
+    house: Reconciled, error: Exception
+) -> None:
+    jobs = [house.registered(f"{number}") for number in range(3)]
+
+    def opened(job: Job) -> tuple[Format, RangeSource]:
+        if job.id == jobs[1].id:
+            raise error
+        return house._open(job)
+
+    house.open = opened
+    pass_time(house)
+
+    report = house.run()
+
+    assert (report.jobs_resumed, report.problems) == (2, 1)
+    assert [house.state_of(job) for job in jobs] == [
+        JobState.RUNNING,
+        JobState.PLANNING,
+        JobState.RUNNING,
+    ]
+
+
+@pytest.mark.parametrize("state", [ConnectorState.PAUSED, ConnectorState.STOPPED])
+def test_a_job_is_not_planned_while_its_connector_does_not_run(
+    house: Reconciled, state: ConnectorState
+) -> None:
+    job = house.registered("key")
+    house.want(state)
+    house.run_for(HOUR)
+    before = house.state_of(job), list(house.queue.sent)
+
+    house.want(ConnectorState.RUNNING)
+    house.run()
+
+    assert before == (JobState.PLANNING, [])
+    assert house.state_of(job) is JobState.RUNNING
+
+
+def test_jobs_of_a_deleted_connector_are_looked_after(house: Reconciled) -> None:
+    job = house.registered("key")
+    house.ledger.delete_connector("c")
+    pass_time(house)
+
+    house.run()
+
+    assert house.state_of(job) is JobState.RUNNING
+
+
+def test_a_job_of_another_cluster_is_closed_and_neither_planned_nor_sent(house: Reconciled) -> None:
+    foreign = replace(house.registered("key"), id="foreign", cluster="another")
+    stuck = house.ledger.register(foreign)
+    lost = house.ledger.register(
+        replace(foreign, id="lost", state=JobState.RUNNING, plan=Plan(target_bytes=4, count=2))
+    )
+    done = house.ledger.register(replace(foreign, id="done", state=JobState.RUNNING))
+    house.ledger.end(house.registered("key").id, JobState.CANCELLED, "only its values were needed")
+
+    report = house.run_for(DAY)
+
+    assert (house.queue.sent, report.problems) == ([], 0)
+    assert [house.state_of(job) for job in (stuck, lost, done)] == [
+        JobState.PLANNING,
+        JobState.RUNNING,
+        JobState.DONE,
+    ]
+
+
+# -- RUNNING: closing -----------------------------------------------------------------------------
+
+
+def test_a_job_whose_last_worker_died_before_closing_it_is_closed(house: Reconciled) -> None:
+    job = house.sent("key", BODY)
+    for ordinal in range(3):
+        complete(house, job, ordinal)
+
+    report = house.run()
+
+    assert (report.jobs_closed, report.jobs_failed) == (1, 0)
+    assert house.state_of(job) is JobState.DONE
+
+
+def test_a_job_that_nothing_is_left_of_but_failures_is_closed_as_failed(house: Reconciled) -> None:
+    job = house.sent("key", BODY)
+    complete(house, job, 0)
+    fail(house, job, 1)
+    fail(house, job, 2)
+
+    report = house.run()
+
+    assert (report.jobs_closed, report.jobs_failed) == (1, 1)
+    assert house.state_of(job) is JobState.FAILED
+
+
+def test_a_job_whose_extents_are_not_all_final_is_never_ended(house: Reconciled) -> None:
+    job = house.sent("key", BODY)
+    complete(house, job, 0)
+    fail(house, job, 1)
+    house.lose_messages()
+
+    report = house.run_for(30 * DAY)
+
+    assert (report.jobs_closed, house.state_of(job)) == (0, JobState.RUNNING)
+
+
+# -- RUNNING: lost messages -----------------------------------------------------------------------
+
+
+def test_lost_messages_are_sent_again_and_every_record_arrives_once(house: Reconciled) -> None:
+    job = house.sent("key", BODY)
+    complete(house, job, 0)
+    assert house.lose_messages() == 3
+
+    report = house.run_for(STALL_SECONDS + 3 * EVERY_SECONDS)
+    house.work()
+
+    assert (report.messages_resent, report.problems) == (2, 0)
+    assert ordinals(house.queue.sent[3:]) == [1, 2]
+    assert house.state_of(job) is JobState.DONE
+    assert sorted(house.world.delivered()) == sorted(expected(BODY)[4:])
+
+
+def test_nothing_is_sent_again_before_a_job_stood_still_for_long_enough(house: Reconciled) -> None:
+    house.sent("key", BODY)
+    house.lose_messages()
+
+    report = house.run_for(STALL_SECONDS)
+
+    assert (report.messages_resent, report.jobs_stalled) == (0, 0)
+
+
+def test_patience_doubles_each_time_messages_were_sent_in_vain(house: Reconciled) -> None:
+    house.sent("key")
+    house.lose_messages()
+    moments = []
+
+    for _ in range(int(DAY / EVERY_SECONDS)):
+        pass_time(house, EVERY_SECONDS)
+        if house.run().messages_resent:
+            moments.append(house.world.ticker.now)
+        house.lose_messages()
+
+    between = [later - earlier for earlier, later in pairwise(moments)]
+    assert between == [STALL_SECONDS * 2**power for power in range(1, 6)]
+
+
+def test_a_job_that_moved_again_is_watched_as_if_it_had_never_stood_still(
+    house: Reconciled,
+) -> None:
+    job = house.sent("key", BODY)
+    house.lose_messages()
+    house.run_for(DAY)
+    house.lose_messages()
+    complete(house, job, 0)
+
+    report = house.run_for(STALL_SECONDS + 3 * EVERY_SECONDS)
+
+    assert report.messages_resent == 2
+
+
+def test_a_job_that_stands_still_is_told_in_every_run_until_it_moves(house: Reconciled) -> None:
+    job = house.sent("key", BODY)
+    house.lose_messages()
+    house.run_for(STALL_SECONDS + 2 * EVERY_SECONDS)
+
+    stalled = [house.run_for(EVERY_SECONDS).jobs_stalled for _ in range(5)]
+    complete(house, job, 0)
+
+    assert stalled == [1] * 5
+    assert house.run_for(EVERY_SECONDS).jobs_stalled == 0
+
+
+@pytest.mark.parametrize(("hold", "told"), [(Hold.OWN, 1), (Hold.SHARED, 0)])
+def test_what_a_run_of_spark_has_is_left_to_it(hold: Hold, told: int) -> None:
+    house = Reconciled(hold=lambda _job: hold)
+    house.sent("key", BODY)
+    house.lose_messages()
+
+    report = house.run_for(2 * STALL_SECONDS)
+
+    assert report.messages_resent == 0
+    assert bool(report.jobs_stalled) == bool(told)
+
+
+@pytest.mark.parametrize("hold", [Hold.OWN, Hold.SHARED])
+def test_a_run_that_has_a_job_for_more_than_a_day_is_not_waited_for(hold: Hold) -> None:
+    house = Reconciled(hold=lambda _job: hold)
+    house.sent("key", BODY)
+    house.lose_messages()
+
+    report = house.run_for(DAY + 3 * EVERY_SECONDS)
+
+    assert report.messages_resent == 3
+    assert report.jobs_stalled > 0
+
+
+def test_where_nobody_says_whether_a_run_has_a_job_patience_is_greater() -> None:
+    house = Reconciled(hold=lambda _job: Hold.UNKNOWN)
+    house.sent("key", BODY)
+    house.lose_messages()
+
+    early = house.run_for(BACKLOG_FACTOR * STALL_SECONDS)
+    late = house.run_for(3 * EVERY_SECONDS)
+
+    assert (early.messages_resent, late.messages_resent) == (0, 3)
+
+
+@pytest.mark.parametrize("hold", [Hold.OWN, Hold.SHARED, Hold.UNKNOWN])
+def test_what_a_run_has_not_planned_yet_is_left_to_it(hold: Hold) -> None:
+    house = Reconciled(hold=lambda _job: hold)
+    house.registered("key", BODY)
+
+    report = house.run_for(4 * EVERY_SECONDS)
+    house.hold = lambda _job: Hold.NOBODY
+    then = house.run_for(2 * EVERY_SECONDS)
+
+    assert (report.jobs_resumed, then.jobs_resumed) == (0, 1)
+
+
+def test_what_a_run_left_whose_end_nobody_told_is_sent_at_once_and_only_once_so_soon() -> None:
+    house = Reconciled(hold=lambda _job: Hold.GONE)
+    house.sent("key", BODY)
+    house.lose_messages()
+
+    soon = house.run_for(3 * EVERY_SECONDS)
+    house.lose_messages()
+    then = house.run_for(STALL_SECONDS)
+
+    assert (soon.messages_resent, then.messages_resent) == (3, 0)
+
+
+def test_failed_extents_are_never_sent_again_for_that_would_be_a_replay(house: Reconciled) -> None:
+    job = house.sent("key", BODY)
+    fail(house, job, 1)
+    house.lose_messages()
+
+    house.run_for(DAY)
+
+    assert set(ordinals(house.queue.sent[3:])) == {0, 2}
+
+
+def test_of_an_ordered_job_only_the_next_extent_is_sent_again(house: Reconciled) -> None:
+    job = house.sent("key", BODY, ordered=True)
+    complete(house, job, 0)
+    house.lose_messages()
+
+    house.run_for(STALL_SECONDS + 3 * EVERY_SECONDS)
+    sent = ordinals(house.queue.sent)
+    house.work()
+
+    assert sent == [0, 1]
+    assert house.state_of(job) is JobState.DONE
+
+
+# -- RUNNING: nothing is sent while there is progress ----------------------------------------------
+
+
+def test_nothing_is_sent_again_while_extents_become_final(house: Reconciled) -> None:
+    job = house.sent("key", b"x" * 4 * 20)
+    house.lose_messages()
+    resent = 0
+
+    for ordinal in range(19):
+        complete(house, job, ordinal)
+        resent += house.run_for(STALL_SECONDS - EVERY_SECONDS).messages_resent
+
+    assert resent == 0
+
+
+def test_nothing_is_sent_again_while_a_claim_moves(house: Reconciled) -> None:
+    job = house.sent("key", b"x" * 4 * 20)
+    house.lose_messages()
+    slots, held = claim(house, job, 0)
+    resent = 0
+
+    for position in range(1, 4):
+        for _ in range(2):
+            pass_time(house, EVERY_SECONDS)
+            house.ledger.renew(held.lease, lease_seconds=3)
+            resent += house.run().messages_resent
+        slots.commit(held, position=position, records=position, bad=0)
+        resent += house.run().messages_resent
+
+    assert resent == 0
+    assert house.ledger.extent(job.id, 0).claim == held.mark
+
+
+def test_a_claim_that_is_held_and_does_not_move_is_no_progress(house: Reconciled) -> None:
+    job = house.sent("key", BODY)
+    house.lose_messages()
+    _, held = claim(house, job, 0)
+    house.ledger.renew(held.lease, lease_seconds=DAY)
+
+    report = house.run_for(STALL_SECONDS + 3 * EVERY_SECONDS)
+
+    assert report.messages_resent == 3  # the holder's own message absorbs the first
+
+
+def test_messages_that_only_wait_are_not_doubled_for_a_long_time(house: Reconciled) -> None:
+    house.sent("key", BODY)
+
+    soon = house.run_for(BACKLOG_FACTOR * STALL_SECONDS)
+    late = house.run_for(BACKLOG_FACTOR * STALL_SECONDS)
+
+    assert (soon.messages_resent, late.messages_resent) == (0, 3)
+    assert soon.jobs_stalled > 0
+
+
+def test_doubled_messages_do_no_harm(house: Reconciled) -> None:
+    job = house.sent("key", BODY)
+    house.run_for(2 * BACKLOG_FACTOR * STALL_SECONDS)
+    assert len(house.queue.messages) == 6
+
+    house.work()
+
+    assert house.state_of(job) is JobState.DONE
+    assert sorted(house.world.delivered()) == sorted(expected(BODY))
+    assert house.queued.reasons() == []
+
+
+def test_a_queue_that_does_not_tell_its_depth_is_taken_for_a_full_one(house: Reconciled) -> None:
+    house.sent("key", BODY)
+    house.lose_messages()
+
+    def on_call(name: str) -> None:
+        if name == "depth":
+            raise QueueUnavailable("not today")
+
+    house.queue.on_call = on_call
+
+    report = house.run_for(STALL_SECONDS + 3 * EVERY_SECONDS)
+
+    assert (report.messages_resent, report.problems) == (0, 0)
+
+
+@pytest.mark.parametrize("state", [ConnectorState.PAUSED, ConnectorState.STOPPED])
+def test_a_connectors_rest_is_no_standing_still(house: Reconciled, state: ConnectorState) -> None:
+    house.sent("key", BODY)
+    house.lose_messages()
+    house.run_for(HOUR / 4)
+    house.want(state)
+    resting = house.run_for(DAY)
+
+    house.want(ConnectorState.RUNNING)
+    at_first = house.run_for(STALL_SECONDS)
+    then = house.run_for(3 * EVERY_SECONDS)
+
+    assert (resting.messages_resent, resting.jobs_stalled) == (0, 0)
+    assert (at_first.messages_resent, then.messages_resent) == (0, 3)
+
+
+def test_a_run_that_dies_while_it_sends_does_not_begin_anew_with_the_next(
+    house: Reconciled,
+) -> None:
+    house.sent("key", BODY)
+    house.lose_messages()
+    house.run_for(STALL_SECONDS + EVERY_SECONDS)
+
+    def on_answer(name: str) -> None:
+        if name == "send":
+            raise QueueUnavailable("nobody hears that it was sent")
+
+    house.queue.on_answer = on_answer
+    broken = house.run_for(EVERY_SECONDS)
+    house.queue.on_answer = lambda _name: None
+    house.lose_messages()
+    next_one = house.run_for(EVERY_SECONDS)
+
+    assert (broken.problems, len(house.queue.sent)) == (1, 6)
+    assert next_one.messages_resent == 0
+
+
+# -- many jobs ------------------------------------------------------------------------------------
+
+
+def test_with_little_time_every_job_gets_its_turn_over_several_runs(house: Reconciled) -> None:
+    jobs = [house.registered(f"{number:02}") for number in range(20)]
+    pass_time(house)
+    resumed = 0
+
+    for _ in range(20):
+        sent = len(house.queue.sent)
+        resumed += house.run(late=lambda sent=sent: len(house.queue.sent) > sent + 4).jobs_resumed  # type: ignore[misc]
+
+    assert {house.state_of(job) for job in jobs} == {JobState.RUNNING}
+    assert resumed >= 20
+
+
+def test_jobs_that_keep_failing_do_not_keep_time_from_those_behind_them(
+    house: Reconciled,
+) -> None:
+    """Three may be tried per run, and the three that come first always fail."""
+    jobs = [house.registered(f"{number}") for number in range(9)]
+    failing = {job.id for job in jobs[:3]}
+    tried: set[str] = set()
+
+    def opened(job: Job) -> tuple[Format, RangeSource]:
+        tried.add(job.id)
+        if job.id in failing:
+            raise LedgerUnavailable("away")
+        return house._open(job)
+
+    house.open = opened
+    pass_time(house)
+
+    for _ in range(6):
+        tried.clear()
+        house.run(late=lambda: len(tried) >= 3)
+
+    assert [house.state_of(job) for job in jobs] == [JobState.PLANNING] * 3 + [JobState.RUNNING] * 6
+
+
+def test_a_connector_that_never_rests_leaves_time_for_the_others(house: Reconciled) -> None:
+    """One job may be planned per run, and `a` has a new one each time."""
+    tried: set[str] = set()
+
+    def opened(job: Job) -> tuple[Format, RangeSource]:
+        tried.add(job.id)
+        return house._open(job)
+
+    for name in "abc":
+        house.connector(name, prefix=f"{name}/")
+    quiet = [house.registered(f"{name}/0", connector=name) for name in "bc"]
+    house.open = opened
+
+    for number in range(30):
+        house.registered(f"a/{number}", connector="a")
+        pass_time(house)
+        tried.clear()
+        house.run(late=lambda: bool(tried))
+
+    assert {house.state_of(job) for job in quiet} == {JobState.RUNNING}
+
+
+# -- patience -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("resent", "empty_queue", "seconds"),
+    [
+        (0, True, 900),
+        (1, True, 1_800),
+        (0, False, 7_200),
+        (3, False, 57_600),
+        (4, False, LONGEST_PATIENCE_SECONDS),
+        (10_000, True, LONGEST_PATIENCE_SECONDS),
+    ],
+)
+def test_patience_grows_and_is_bounded(resent: int, seconds: float, *, empty_queue: bool) -> None:
+    assert Patience().until_resent(resent, empty_queue=empty_queue) == seconds

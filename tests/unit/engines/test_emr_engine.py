@@ -1,0 +1,302 @@
+"""A run of Spark elsewhere, seen from here: receipts come out of the ledger, its end is told."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from tests.support.here import Noted
+from tests.support.world import World
+
+from extentflow.delivery.runner import run_extent
+from extentflow.engines import pack
+from extentflow.engines.emr import Run, RunState, RunStatus
+from extentflow.engines.emr.engine import RemoteEngine
+from extentflow.errors import Misconfigured, RunFailed
+from extentflow.jobs.run import Run as Drive
+from extentflow.jobs.run import RunReport
+from extentflow.ledger import ConnectorState, ExtentItem
+from extentflow.model import Extent, Job, JobState, Outcome
+from extentflow.testing.runs import MemoryRuns
+
+RUN = Run(subject="run-1", number=0, arguments=("--connector", "c"), timeout_minutes=720)
+ID = "0" * 16
+BODY = b"abcdefghijkl"  # three extents
+
+
+@dataclass
+class Elsewhere(MemoryRuns):
+    """Runs whose one run does its next step each time that somebody looks."""
+
+    steps: list[Callable[[], object]] = field(default_factory=list)
+    looks: int = 0
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def look(self, run_id: str) -> RunStatus:
+        self.looks += 1
+        if not self.away and self.steps:
+            self.steps.pop(0)()
+        return super().look(run_id)
+
+    def becomes(self, state: RunState, details: str = "") -> Callable[[], object]:
+        """The step in which the run gets into a state."""
+
+        def become() -> None:
+            self.states[ID] = RunStatus(state, details)
+
+        return become
+
+
+@dataclass
+class Desk:
+    """A driver whose engine is a run elsewhere, on a clock that waits for nobody."""
+
+    world: World = field(default_factory=World)
+    runs: Elsewhere = field(default_factory=Elsewhere)
+    watch: Noted = field(default_factory=Noted)
+    said: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.engine = RemoteEngine(
+            self.runs,
+            lambda: self.runs.start(RUN),
+            self.world.ledger,
+            self.world.ticker.clock,
+            say=self.said.append,
+        )
+
+    def delivers(self, job: Job, *ordinals: int) -> Callable[[], object]:
+        """The step in which workers elsewhere deliver extents."""
+        work = self.world.worker()
+
+        def deliver() -> None:
+            for extent in self.world.extents(job):
+                if extent.ordinal in ordinals:
+                    run_extent(extent, work)
+
+        return deliver
+
+    def drive(self, job: Job, *, stopped: bool = False) -> RunReport:
+        """Deliver what a job has left."""
+        world = self.world
+        return Drive(
+            "emr", self.engine, world.planner, world.ledger, self.watch, lambda: stopped
+        ).go_on(job)
+
+    def extents(self, job: Job) -> list[Extent]:
+        return self.world.extents(job)
+
+
+def test_receipts_come_as_the_run_delivers_and_the_job_is_done() -> None:
+    desk = Desk()
+    job = desk.world.job(BODY)
+    desk.runs.steps += [
+        desk.runs.becomes(RunState.RUNNING),
+        desk.delivers(job, 0, 2),
+        desk.delivers(job, 1),
+    ]
+
+    report = desk.drive(job)
+
+    assert report.ok
+    assert [receipt.ordinal for receipt in desk.watch.receipts] == [0, 2, 1]
+    assert (report.records_this_run, report.worker_peak_rss_bytes) == (12, 0)
+    assert list(desk.runs.started.values()) == [RUN]
+    assert [line for line in desk.said if "RUNNING" in line]
+
+
+def test_what_was_delivered_before_counts_for_nobody_here() -> None:
+    desk = Desk()
+    job = desk.world.job(BODY)
+    desk.delivers(job, 0)()
+    desk.runs.steps.append(desk.delivers(job, 1, 2))
+
+    report = desk.drive(job)
+
+    assert (report.ok, report.records_this_run) == (True, 8)
+
+
+def test_where_nothing_is_left_no_run_is_started() -> None:
+    desk = Desk()
+    job = desk.world.job(BODY)
+    desk.delivers(job, 0, 1, 2)()
+
+    desk.engine.run(pack(desk.extents(job), lambda _job: False, 1), desk.watch)
+
+    assert desk.runs.started == {}
+    assert len(desk.watch.receipts) == 3
+
+
+def test_a_second_wave_waits_for_the_same_run() -> None:
+    desk = Desk()
+    job = desk.world.job(BODY)
+    first, *rest = desk.extents(job)
+    desk.runs.steps += [desk.delivers(job, 0, 1), desk.delivers(job, 2)]
+
+    desk.engine.run(pack([first], lambda _job: False, 1), desk.watch)
+    desk.engine.run(pack(rest, lambda _job: False, 1), desk.watch)
+
+    assert len(desk.runs.started) == 1
+    assert len(desk.watch.receipts) == 3
+
+
+def test_a_run_that_dies_is_an_error_that_says_what_the_service_says() -> None:
+    desk = Desk()
+    job = desk.world.job(BODY)
+    desk.runs.steps += [
+        desk.delivers(job, 0),
+        desk.runs.becomes(RunState.FAILED, "driver lost"),
+    ]
+
+    report = desk.drive(job)
+
+    assert not report.ok
+    assert f"run {ID} ended as FAILED and has left extents: driver lost" in report.errors[0]
+    assert [receipt.ordinal for receipt in desk.watch.receipts] == [0]
+
+
+def test_a_run_that_dies_before_anything_is_delivered_raises() -> None:
+    desk = Desk()
+    desk.runs.steps.append(desk.runs.becomes(RunState.CANCELLED))
+
+    with pytest.raises(RunFailed, match="ended as CANCELLED"):
+        desk.drive(desk.world.job(BODY))
+
+
+def test_what_a_run_did_before_its_end_is_seen_although_nobody_looked_in_between() -> None:
+    desk = Desk()
+    job = desk.world.job(BODY)
+    done, ended = desk.delivers(job, 0, 1, 2), desk.runs.becomes(RunState.SUCCESS)
+    desk.runs.steps.append(lambda: (done(), ended()))
+
+    assert desk.drive(job).ok
+
+
+def test_a_job_that_ends_meanwhile_has_nothing_left() -> None:
+    desk = Desk()
+    job = desk.world.job(BODY)
+    desk.runs.steps.append(
+        lambda: desk.world.ledger.end(job.id, JobState.SUPERSEDED, "another version came")
+    )
+
+    report = desk.drive(job)
+
+    assert [one.state for one in report.jobs] == ["SUPERSEDED"]
+    assert {receipt.outcome for receipt in desk.watch.receipts} == {Outcome.JOB_CLOSED}
+
+
+def test_what_a_job_delivered_right_before_it_closed_is_counted() -> None:
+    desk = Desk()
+    job = desk.world.job(BODY)
+    deliver = desk.delivers(job, 0, 1, 2)
+    read = desk.world.ledger.extents
+
+    def extents_then_the_rest(job_id: str) -> Iterator[ExtentItem]:
+        """Answer, and let the run go on to its end before anybody asks again."""
+        found = list(read(job_id))
+        if desk.runs.started:
+            desk.world.ledger.extents = read  # type: ignore[method-assign]
+            deliver()
+            desk.world.ledger.close(job.id)
+        return iter(found)
+
+    desk.world.ledger.extents = extents_then_the_rest  # type: ignore[method-assign]
+
+    report = desk.drive(job)
+
+    assert (report.ok, report.records_this_run) == (True, 12)
+    assert {receipt.outcome for receipt in desk.watch.receipts} == {Outcome.DONE}
+
+
+def test_a_run_that_may_not_be_cancelled_is_told_and_the_report_is_there() -> None:
+    class Guarded(Elsewhere):
+        def cancel(self, run_id: str) -> None:
+            raise Misconfigured(f"no permission to cancel {run_id}")
+
+    desk = Desk(runs=Guarded())
+    job = desk.world.job(BODY)
+    desk.runs.steps += [desk.delivers(job, 0), desk.engine.stop]
+
+    report = desk.drive(job)
+
+    assert report.records_this_run == 4
+    assert "could not be cancelled, and goes on: no permission" in desk.said[-1]
+
+
+def test_extents_that_fail_are_told_with_their_reason() -> None:
+    desk = Desk()
+    job = desk.world.job(b"abcd!fghijkl")
+    desk.runs.steps.append(desk.delivers(job, 0, 1, 2))
+
+    report = desk.drive(job)
+
+    outcomes = {receipt.ordinal: receipt.outcome for receipt in desk.watch.receipts}
+    assert outcomes == {0: Outcome.DONE, 1: Outcome.FAILED, 2: Outcome.DONE}
+    assert report.errors
+
+
+def test_a_service_that_is_away_is_asked_again() -> None:
+    desk = Desk()
+    job = desk.world.job(BODY)
+    away = lambda: setattr(desk.runs, "away", 2)  # noqa: E731 - a step
+    desk.runs.steps += [away, desk.delivers(job, 0, 1, 2)]
+
+    assert desk.drive(job).ok
+    assert desk.runs.looks >= 3
+
+
+def test_a_stop_cancels_the_run() -> None:
+    desk = Desk()
+    job = desk.world.job(BODY)
+    desk.runs.steps += [desk.delivers(job, 0), desk.engine.stop]
+
+    desk.drive(job)
+
+    assert desk.runs.states[ID].state is RunState.CANCELLED
+    assert f"run {ID} is cancelled" in desk.said[-1]
+
+
+def test_a_stop_while_the_service_is_away_says_that_the_run_goes_on() -> None:
+    desk = Desk()
+    job = desk.world.job(BODY)
+
+    def stop() -> None:
+        desk.engine.stop()
+        desk.runs.away = 9
+
+    desk.runs.steps += [desk.delivers(job, 0), stop]
+
+    desk.drive(job)
+
+    assert "could not be cancelled, and goes on" in desk.said[-1]
+
+
+def test_a_run_that_cannot_be_started_is_told_at_once() -> None:
+    class Refused(Elsewhere):
+        def start(self, run: Run) -> str:
+            raise Misconfigured(f"no permission to start {run.subject}")
+
+    desk = Desk(runs=Refused())
+
+    with pytest.raises(Misconfigured, match="no permission to start run-1"):
+        desk.drive(desk.world.job(BODY))
+
+
+def test_a_run_that_ended_because_its_connector_rests_is_told_with_that() -> None:
+    desk = Desk()
+    ledger = desk.world.ledger
+    ledger.put_connector("c", {})
+    job = desk.world.job(BODY)
+    desk.runs.steps += [
+        desk.delivers(job, 0),
+        lambda: ledger.set_connector_state("c", ConnectorState.PAUSED),
+        desk.runs.becomes(RunState.FAILED, "exit code 1"),
+    ]
+
+    report = desk.drive(job)
+
+    assert "ended as FAILED and has left extents" in report.errors[0]
+    assert [(one.state, one.done, one.reason) for one in report.jobs] == [
+        ("RUNNING", 1, "connector c is PAUSED; `extentflow resume c` lets it go on")
+    ]

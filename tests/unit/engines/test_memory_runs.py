@@ -1,0 +1,51 @@
+"""The double of Runs keeps the contract: one token, one run."""
+
+from dataclasses import replace
+
+import pytest
+
+from extentflow.engines.emr import Run, RunState, RunStatus
+from extentflow.errors import Misconfigured, RunsUnavailable
+from extentflow.testing.runs import MemoryRuns
+
+RUN = Run(subject="0123abcd", number=1, arguments=("-c", "orders"), timeout_minutes=720)
+
+
+def test_a_repeated_start_is_the_run_that_began() -> None:
+    runs = MemoryRuns()
+
+    ids = [runs.start(run) for run in (RUN, replace(RUN, number=2), RUN)]
+
+    assert ids[0] == ids[2] != ids[1]
+    assert len(runs.started) == 2
+
+
+@pytest.mark.parametrize("unclear", [False, True])
+def test_a_start_that_failed_may_be_repeated_whether_it_began_or_not(*, unclear: bool) -> None:
+    runs = MemoryRuns(unclear=unclear)
+    runs.away = 1
+
+    with pytest.raises(RunsUnavailable):
+        runs.start(RUN)
+
+    assert len(runs.started) == unclear
+    runs.start(RUN)
+    assert list(runs.started.values()) == [RUN]
+
+
+def test_a_run_waits_until_it_is_cancelled_and_one_that_ended_stays_as_it_is() -> None:
+    runs = MemoryRuns()
+    first, second = runs.start(RUN), runs.start(replace(RUN, number=2))
+    runs.states[second] = RunStatus(RunState.SUCCESS)
+
+    before = runs.look(first).state
+    runs.cancel(first)
+    runs.cancel(second)
+
+    assert before is RunState.WAITING
+    assert [runs.look(one).state for one in (first, second)] == ["CANCELLED", "SUCCESS"]
+
+
+def test_nothing_is_known_of_a_run_that_was_never_started() -> None:
+    with pytest.raises(Misconfigured, match="there is no run r1"):
+        MemoryRuns().look("r1")

@@ -1,0 +1,497 @@
+"""What all engines share: packing extents into tasks, driving jobs, waiting out busy extents."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.here import Here, Noted, until_final
+from tests.support.world import Bytewise, World, expected
+
+from extentflow.delivery.connector_state import ASK_SECONDS, Wanted
+from extentflow.delivery.pipeline import Pipeline
+from extentflow.engines import (
+    SMALL_TASK_BYTES,
+    Task,
+    Watch,
+    pack,
+    run_in_turn,
+    run_until_final,
+)
+from extentflow.errors import Conflict, CorruptRecord, LedgerUnavailable
+from extentflow.jobs.drive import WAVE_EXTENTS, drive
+from extentflow.ledger import Claim, ConnectorState
+from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Outcome, Receipt
+from extentflow.sink import ClientSettings
+from extentflow.storage import RangeSource
+from extentflow.testing.stores import MemoryStore
+
+MIB = 1 << 20
+
+
+def extent(ordinal: int, size: int, *, job: str = "job", start: int = 0) -> Extent:
+    version = ObjectVersion("bucket", "key", None, "etag", start + size)
+    return Extent(job, ordinal, "c", version, start, start + size, "text")
+
+
+def never(_job: str) -> bool:
+    return False
+
+
+def driven(
+    world: World, jobs: Sequence[Job], engine: Here, watch: Noted | None = None
+) -> list[Job]:
+    return drive(
+        jobs, planner=world.planner, ledger=world.ledger, engine=engine, watch=watch or Noted()
+    )
+
+
+# -- packing --------------------------------------------------------------------------------------
+
+
+def test_nothing_packs_into_nothing() -> None:
+    assert pack([], never, cores=4) == []
+
+
+def test_a_large_extent_is_a_task_of_its_own() -> None:
+    extents = [extent(n, 64 * MIB) for n in range(5)]
+
+    tasks = pack(extents, never, cores=2)
+
+    assert {task.extents for task in tasks} == {(one,) for one in extents}
+    assert len(tasks) == 5
+
+
+def test_small_extents_share_a_task_of_a_few_mebibytes() -> None:
+    extents = [extent(n, MIB // 2) for n in range(2_000)]
+
+    tasks = pack(extents, never, cores=2)
+
+    assert {task.size for task in tasks} == {SMALL_TASK_BYTES}
+    assert len(tasks) == 125
+
+
+def test_few_small_extents_are_spread_over_all_cores() -> None:
+    extents = [extent(n, 10) for n in range(64)]
+
+    tasks = pack(extents, never, cores=4)
+
+    assert len(tasks) == 16
+
+
+def test_an_ordered_job_is_one_task_in_file_order() -> None:
+    ordered = [extent(n, 64 * MIB, job="ordered", start=n * 64 * MIB) for n in range(6)]
+    others = [extent(n, 100 * MIB, job="other") for n in range(2)]
+    mixed = [ordered[0], others[0], *ordered[1:4], others[1], *ordered[4:]]
+
+    tasks = pack(mixed, lambda job: job == "ordered", cores=2)
+
+    assert Task(tuple(ordered)) in tasks
+    assert len(tasks) == 3
+
+
+def test_the_largest_task_is_handed_out_first() -> None:
+    sizes = [9 * MIB, 100 * MIB, 20 * MIB, 64 * MIB]
+
+    tasks = pack([extent(n, size) for n, size in enumerate(sizes)], never, cores=1)
+
+    assert [task.size for task in tasks] == sorted(sizes, reverse=True)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 200 * MIB), max_size=60),
+    ordered=st.sets(st.sampled_from("abc")),
+    cores=st.integers(1, 16),
+)
+def test_every_extent_is_in_exactly_one_task(
+    sizes: list[int], ordered: set[str], cores: int
+) -> None:
+    extents = [extent(n, size, job="abc"[n % 3]) for n, size in enumerate(sizes)]
+
+    tasks = pack(extents, lambda job: job in ordered, cores=cores)
+
+    packed = Counter(one for task in tasks for one in task.extents)
+    assert packed == Counter(extents)
+    for job in ordered:
+        assert sum(any(one.job == job for one in task.extents) for task in tasks) <= 1
+    for task in tasks:
+        if len(task.extents) > 1 and not ordered:
+            assert Task(task.extents[:-1]).size < SMALL_TASK_BYTES
+
+
+# -- driving --------------------------------------------------------------------------------------
+
+
+def test_jobs_are_planned_run_and_closed() -> None:
+    world = World()
+    first = world.planner.register(world.intake(world.put(b"abcdefgh", "one")))
+    second = world.planner.register(world.intake(world.put(b"xyz", "two")))
+    watch = Noted()
+
+    ended = driven(world, [first, second], Here(until_final(world.worker())), watch)
+
+    assert [job.state for job in ended] == [JobState.DONE, JobState.DONE]
+    assert sorted(world.delivered()) == sorted(expected(b"abcdefgh") + expected(b"xyz"))
+    assert len(watch.expected) == len(watch.receipts) == 3
+
+
+def test_a_job_that_is_final_is_reported_as_it_stands_and_not_run() -> None:
+    world = World()
+    job = world.job(b"!bc")
+    driven(world, [job], Here(until_final(world.worker())))
+    engine = Here(until_final(world.worker()))
+
+    (ended,) = driven(world, [world.ledger.close(job.id)], engine)
+
+    assert ended.state is JobState.FAILED
+    assert engine.runs == []
+
+
+def test_only_what_is_left_of_a_job_is_run() -> None:
+    world = World()
+    job = world.job(b"abcdefgh")
+    first, _ = world.extents(job)
+    run_until_final(first, world.worker())
+    engine = Here(until_final(world.worker()))
+
+    (ended,) = driven(world, [job], engine)
+
+    assert engine.extents == [(job.id, 1)]
+    assert ended.state is JobState.DONE
+    assert world.delivered() == expected(b"abcdefgh")
+
+
+def test_trap_t09_a_job_that_cannot_be_planned_or_decoded_stops_no_other() -> None:
+    memory = MemoryStore()
+    world = World(store=memory)
+    bad = world.planner.register(world.intake(world.put(b"!", "bad")))
+    gone = world.planner.register(world.intake(world.put(b"abc", "gone")))
+    good = world.planner.register(world.intake(world.put(b"xyz", "good")))
+    memory.delete("bucket", "gone")
+
+    ended = driven(world, [bad, gone, good], Here(until_final(world.worker())))
+
+    states = [JobState.FAILED, JobState.FAILED, JobState.DONE]
+    assert [job.state for job in ended] == states
+    assert world.delivered() == expected(b"xyz")
+
+
+class Looking(Bytewise):
+    """A format that reads the object to cut it, as Parquet does."""
+
+    def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
+        source.read(0, 1)
+        return super().plan(source, target_bytes)
+
+
+@pytest.mark.parametrize(
+    ("changed", "state"), [(False, JobState.FAILED), (True, JobState.SUPERSEDED)]
+)
+def test_a_planned_object_that_cannot_be_cut_again_ends_only_its_own_job(
+    changed: bool,  # noqa: FBT001
+    state: JobState,
+) -> None:
+    world = World(format=Looking())
+    lost, kept = world.job(b"abcd", "lost"), world.job(b"efgh", "kept")
+    assert isinstance(world.store, MemoryStore)
+    if changed:
+        world.store.put("bucket", "lost", b"other")
+    else:
+        world.store.delete("bucket", "lost")
+
+    ended = driven(world, [lost, kept], Here(until_final(world.worker())))
+
+    assert [job.state for job in ended] == [state, JobState.DONE]
+    assert sorted(world.delivered()) == sorted(expected(b"efgh"))
+
+
+class Damaged(Bytewise):
+    """A format that finds damage where it looks for cuts, once it is told to."""
+
+    damaged: str | None = None
+
+    def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
+        if source.version.key == self.damaged:
+            raise CorruptRecord(f"{source.version.uri}: no cut is to be found")
+        return super().plan(source, target_bytes)
+
+
+def test_damage_that_shows_when_an_object_is_cut_again_ends_only_its_own_job() -> None:
+    damaged = Damaged()
+    world = World(format=damaged)
+    lost, kept = world.job(b"abcd", "lost"), world.job(b"efgh", "kept")
+    damaged.damaged = "lost"
+
+    ended = driven(world, [lost, kept], Here(until_final(world.worker())))
+
+    assert [job.state for job in ended] == [JobState.FAILED, JobState.DONE]
+    assert "no cut is to be found" in ended[0].reason
+
+
+def test_many_extents_are_driven_in_waves() -> None:
+    world = World()
+    job = world.job(b"x" * (WAVE_EXTENTS + 904), extent_bytes=1)
+    engine = Here()
+
+    (ended,) = driven(world, [job], engine)
+
+    waves = [sum(len(task.extents) for task in run) for run in engine.runs]
+    assert waves == [WAVE_EXTENTS, 904]
+    assert len(set(engine.extents)) == WAVE_EXTENTS + 904
+    assert ended.state is JobState.RUNNING
+
+
+def test_a_job_that_was_stopped_before_its_turn_stays_to_be_planned() -> None:
+    world = World()
+    job = world.planner.register(world.intake(world.put(b"abc")))
+    engine = Here(until_final(world.worker()))
+
+    (left,) = drive(
+        [job],
+        planner=world.planner,
+        ledger=world.ledger,
+        engine=engine,
+        watch=Noted(),
+        stopped=lambda: True,
+    )
+
+    assert left.state is JobState.PLANNING
+    assert engine.runs == []
+
+
+# -- until final ----------------------------------------------------------------------------------
+
+
+def test_a_busy_extent_is_waited_for_until_its_lease_ends_and_then_taken_over() -> None:
+    world = World()
+    (one,) = world.extents(world.job(b"abc"))
+    world.slots("paused").claim(one, ClientSettings())
+    began = world.ticker.now
+
+    receipt = run_until_final(one, world.worker())
+
+    assert receipt.outcome is Outcome.DONE
+    assert world.ticker.now - began >= 3
+    assert world.delivered() == expected(b"abc")
+
+
+def test_a_busy_extent_is_given_up_when_the_worker_stops() -> None:
+    world = World()
+    (one,) = world.extents(world.job(b"abc"))
+    world.slots("paused").claim(one, ClientSettings())
+
+    receipt = run_until_final(one, world.worker(stopping=lambda: True))
+
+    assert receipt.outcome is Outcome.BUSY
+    assert receipt.retry_after_seconds > 0
+
+
+def test_a_defect_fails_its_extent_and_says_which() -> None:
+    world = World()
+    one, other = world.extents(world.job(b"abcdefgh"))
+    work = world.worker()
+    pipeline = work.open
+
+    def defective(extent: Extent) -> Pipeline:
+        if extent == one:
+            raise ZeroDivisionError("a defect")
+        return pipeline(extent)
+
+    receipts = [run_until_final(each, replace(work, open=defective)) for each in (one, other)]
+
+    assert [receipt.outcome for receipt in receipts] == [Outcome.FAILED, Outcome.DONE]
+    assert receipts[0].reason == f"{one.uri}: unexpected ZeroDivisionError: a defect"
+    assert world.ledger.extent(one.job, 0).state is ExtentState.FAILED
+
+
+@pytest.mark.parametrize("error", [LedgerUnavailable("away"), Conflict("another range")])
+def test_our_own_errors_are_raised_to_the_engine(error: Exception) -> None:
+    world = World()
+    (one,) = world.extents(world.job(b"abc"))
+
+    def failing(_extent: Extent) -> ClientSettings:
+        raise error
+
+    with pytest.raises(type(error)):
+        run_until_final(one, replace(world.worker(), client=failing))
+
+
+# -- connectors that rest -------------------------------------------------------------------------
+
+
+PAUSED = "connector c is PAUSED; `extentflow resume c` lets it go on"
+
+
+def want(world: World, state: ConnectorState) -> None:
+    world.ledger.put_connector("c", {})
+    assert world.ledger.set_connector_state("c", state)
+
+
+@pytest.mark.parametrize("state", [ConnectorState.PAUSED, ConnectorState.STOPPED])
+def test_an_extent_of_a_connector_that_rests_is_not_claimed(state: ConnectorState) -> None:
+    world = World()
+    (one,) = world.extents(world.job(b"abc"))
+    want(world, state)
+    rests = Wanted(world.ledger, world.ticker.read).rests
+
+    receipt = run_until_final(one, world.worker(), rests)
+
+    assert (receipt.outcome, receipt.records) == (Outcome.RESTING, 0)
+    assert f"connector c is {state}" in receipt.reason
+    assert world.ledger.extent(one.job, 0).attempts == 0
+    assert world.delivered() == []
+    assert list(world.ledger.slots(world.broker.cluster)) == []
+
+
+def test_a_copy_of_an_extent_in_work_is_no_end_of_it_until_its_holder_is_gone() -> None:
+    world = World()
+    (one,) = world.extents(world.job(b"abc"))
+    holder = world.slots("holder")
+    claim = holder.claim(one, ClientSettings())
+    assert isinstance(claim, Claim)
+    looks: list[float] = []
+
+    def rests(_connector: str) -> str:
+        looks.append(world.ticker.now)
+        if len(looks) == 4:
+            holder.hand_back(claim, position=0, records=0, bad=0, keep_attempt=False)
+        elif len(looks) < 4:
+            holder.renew()
+        return PAUSED
+
+    receipt = run_until_final(one, world.worker(), rests)
+
+    assert receipt.outcome is Outcome.RESTING
+    assert len(looks) == 4
+    assert world.delivered() == []
+
+
+def test_what_a_dead_worker_holds_is_left_alone_once_its_lease_ended() -> None:
+    world = World()
+    (one,) = world.extents(world.job(b"abc"))
+    world.slots("dead").claim(one, ClientSettings())
+    began = world.ticker.now
+
+    receipt = run_until_final(one, world.worker(), lambda _connector: PAUSED)
+
+    assert receipt.outcome is Outcome.RESTING
+    assert 3 <= world.ticker.now - began < 10
+
+
+def test_whether_a_copy_is_in_work_is_asked_again_where_the_ledger_is_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    (one,) = world.extents(world.job(b"abc"))
+    world.ledger.refuse("extent", times=1)
+
+    receipt = run_until_final(one, world.worker(), lambda _connector: PAUSED)
+
+    assert receipt.outcome is Outcome.RESTING
+    assert "whether somebody works on it is not known now" in caplog.text
+
+
+def test_a_worker_that_stops_waits_for_no_holder() -> None:
+    world = World()
+    (one,) = world.extents(world.job(b"abc"))
+    world.slots("holder").claim(one, ClientSettings())
+    began = world.ticker.now
+
+    stopping = world.worker(stopping=lambda: True)
+    receipt = run_until_final(one, stopping, lambda _connector: PAUSED)
+
+    assert (receipt.outcome, world.ticker.now) == (Outcome.RESTING, began)
+
+
+def test_behind_an_extent_that_was_left_alone_so_are_those_of_its_job_in_the_task() -> None:
+    """Resumed meanwhile, they would wait for it: of an ordered job, for ever."""
+    world = World()
+    first, second = world.extents(world.job(b"abcdefgh", ordered=True))
+    (other,) = world.extents(world.job(b"xyz", "other"))
+    answers = iter([PAUSED, "", "", ""])
+    work = world.worker()
+
+    receipts = list(
+        run_in_turn(
+            [first, second, other],
+            lambda extent: run_until_final(extent, work, lambda _connector: next(answers)),
+        )
+    )
+
+    assert [(one.job, one.ordinal, one.outcome) for one in receipts] == [
+        (first.job, 0, Outcome.RESTING),
+        (first.job, 1, Outcome.RESTING),
+        (other.job, 0, Outcome.DONE),
+    ]
+    assert receipts[1].uri == second.uri
+
+
+def test_a_driver_neither_plans_nor_sends_what_rests() -> None:
+    world = World()
+    begun = world.job(b"abc", "begun")
+    new = world.planner.register(world.intake(world.put(b"abc", "new")))
+    want(world, ConnectorState.PAUSED)
+    engine = Here()
+
+    ended = driven(world, [begun, new], engine)
+
+    assert [job.state for job in ended] == [JobState.RUNNING, JobState.PLANNING]
+    assert engine.runs == []
+
+
+@dataclass
+class Told(Here):
+    """An engine during whose first run somebody says what is wanted of the connector."""
+
+    world: World | None = None
+    state: ConnectorState = ConnectorState.PAUSED
+    seconds: float = ASK_SECONDS
+
+    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+        assert self.world is not None
+        if not self.runs:
+            want(self.world, self.state)
+            self.world.ticker.sleep(self.seconds)
+        super().run(tasks, watch)
+
+
+def test_a_wave_after_a_pause_is_not_sent() -> None:
+    world = World()
+    job = world.job(b"x" * (WAVE_EXTENTS + 904), extent_bytes=1)
+    engine = Told(world=world)
+
+    (ended,) = driven(world, [job], engine)
+
+    assert len(engine.runs) == 1
+    assert ended.state is JobState.RUNNING
+
+
+def test_what_a_worker_left_alone_is_left_by_the_waves_that_follow_also_when_resumed() -> None:
+    world = World()
+    job = world.job(b"x" * (WAVE_EXTENTS + 904), extent_bytes=1, ordered=True)
+
+    def leave(extent: Extent) -> Receipt:
+        return Receipt(extent.job, extent.ordinal, extent.uri, Outcome.RESTING, reason=PAUSED)
+
+    engine, watch = Here(leave), Noted()
+
+    (ended,) = driven(world, [job], engine, watch)
+
+    assert len(engine.runs) == 1
+    assert len(watch.receipts) == WAVE_EXTENTS
+    assert ended.state is JobState.RUNNING
+
+
+def test_a_job_that_a_stop_missed_is_cancelled_and_one_that_was_done_is_done() -> None:
+    world = World()
+    done, missed = world.job(b"abc", "done"), world.job(b"x" * WAVE_EXTENTS, extent_bytes=1)
+    (whole,) = world.extents(done)
+    run_until_final(whole, world.worker())
+    engine = Told(world=world, state=ConnectorState.STOPPED, seconds=0)
+
+    ended = driven(world, [done, missed], engine)
+
+    assert [job.state for job in ended] == [JobState.DONE, JobState.CANCELLED]
+    assert ended[1].reason == "connector c was stopped"

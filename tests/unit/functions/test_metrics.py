@@ -1,0 +1,216 @@
+"""What the functions count: above all every job that FAILED, for the alarm that watches it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from extentflow.discovery.admission import NotYet, Received
+from extentflow.discovery.reconciler import Report
+from extentflow.engines.emr import RunState
+from extentflow.model import Job, JobState, ObjectVersion, Plan
+from extentflow.queue.consumer import Answer
+
+FUNCTIONS = Path(__file__).parents[3] / "functions"
+CONTEXT = SimpleNamespace(
+    function_name="one",
+    memory_limit_in_mb=1024,
+    invoked_function_arn="arn:aws:lambda:us-east-1:000000000000:function:one",
+    aws_request_id="request",
+    get_remaining_time_in_millis=lambda: 120_000,
+)
+JOB = Job(
+    id="6c1a3d0f9b2e4a7c8d15",
+    connector="orders",
+    revision=1,
+    version=ObjectVersion("shop", "in/orders.csv", None, "etag", 4),
+    format="csv",
+    cluster="cluster",
+    plan=Plan(target_bytes=1),
+)
+
+Load = Callable[[str], ModuleType]
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Load:
+    """Import a function's handler as Lambda would."""
+
+    def module(name: str) -> ModuleType:
+        monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", name)
+        monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "extentflow")
+        spec = spec_from_file_location(f"{name}_handler", FUNCTIONS / name / "handler.py")
+        assert spec is not None
+        assert spec.loader is not None
+        loaded = module_from_spec(spec)
+        spec.loader.exec_module(loaded)
+        return loaded
+
+    return module
+
+
+def job(state: JobState, *, announced: bool = False) -> Job:
+    return replace(JOB, state=state, announced=announced)
+
+
+@pytest.mark.parametrize(
+    ("ended", "failed"),
+    [(job(JobState.FAILED), 1), (job(JobState.DONE), 0), (None, 0)],
+)
+def test_the_worker_counts_the_jobs_that_it_brought_to_failed(
+    load: Load,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    ended: Job | None,
+    failed: int,
+) -> None:
+    worker = load("worker")
+    answer = SimpleNamespace(handle=lambda _message: Answer(ended=ended))
+    monkeypatch.setattr(worker, "worker", lambda: answer)
+
+    worker.handler(messages("{}"), CONTEXT)
+
+    assert counted(capsys)["FailedJobs"] == [failed]
+
+
+@pytest.mark.parametrize(
+    ("planned", "failed"),
+    [
+        (job(JobState.FAILED), 1),
+        (job(JobState.FAILED, announced=True), 0),
+        (job(JobState.RUNNING), 0),
+    ],
+)
+def test_the_planner_counts_jobs_that_could_not_be_planned_until_they_are_announced(
+    load: Load,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    planned: Job,
+    failed: int,
+) -> None:
+    planner = load("planner")
+    reception = SimpleNamespace(take=lambda _body, **_: [Received((planned,))])
+    monkeypatch.setattr(planner, "reception", lambda: reception)
+
+    planner.handler(messages("{}"), CONTEXT)
+
+    assert counted(capsys)["FailedJobs"] == [failed]
+
+
+def test_a_run_of_spark_that_ended_is_looked_after_and_nothing_else(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reconciler = load("reconciler")
+    asked: list[tuple[str, str]] = []
+
+    def ended(run: str, state: RunState, *, late: Callable[[], bool]) -> int:
+        asked.append((run, state))
+        assert not late()
+        return 3
+
+    monkeypatch.setattr(reconciler, "routing", lambda: SimpleNamespace(ended=ended))
+    event = {"source": "aws.emr-serverless", "detail": {"jobRunId": "r1", "state": "FAILED"}}
+
+    answer = reconciler.handler(event, CONTEXT)
+
+    assert (asked, answer) == ([("r1", "FAILED")], {"run": "r1", "messages_resent": 3})
+
+
+def test_a_run_of_the_reconciler_that_ends_well_writes_what_its_alarm_listens_for(
+    load: Load, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reconciler = load("reconciler")
+    monkeypatch.setattr(reconciler, "reconciliation", lambda: SimpleNamespace(run=Report))
+
+    reconciler.handler({}, CONTEXT)
+
+    found = counted(capsys)
+    assert found["ReconciliationProblems"] == [0]
+    assert found["service"] == "reconciler"
+
+
+def test_the_planner_begins_no_further_message_when_its_batch_has_no_time_left(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planner = load("planner")
+    taken: list[str] = []
+
+    def take(body: str, **_: object) -> list[Received]:
+        taken.append(body)
+        planner.deadline.start(planner.BEGIN_SECONDS + 1 if body == "a" else 1)
+        return [Received()]
+
+    monkeypatch.setattr(planner, "reception", lambda: SimpleNamespace(take=take))
+    hurried = SimpleNamespace(**{**vars(CONTEXT), "get_remaining_time_in_millis": lambda: 1})
+
+    answer = planner.handler(messages("a", "b", "c", "d"), hurried)
+
+    assert taken == ["a", "b"]
+    assert [one["itemIdentifier"] for one in answer["batchItemFailures"]] == ["2", "3"]
+
+
+@pytest.mark.parametrize("error", [NotYet("the table is away"), TypeError("a defect")])
+def test_the_planner_tells_why_a_message_comes_back(
+    load: Load,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    planner = load("planner")
+    monkeypatch.setattr(planner, "reception", lambda: SimpleNamespace(take=raising(error)))
+
+    answer = planner.handler(messages("{}"), CONTEXT)
+
+    assert [one["itemIdentifier"] for one in answer["batchItemFailures"]] == ["0"]
+    assert str(error) in caplog.text
+
+
+def test_the_worker_tells_of_an_error_that_nobody_foresaw(
+    load: Load, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = load("worker")
+    failing = SimpleNamespace(handle=raising(TypeError("a defect")))
+    monkeypatch.setattr(worker, "worker", lambda: failing)
+
+    answer = worker.handler(messages("{}"), CONTEXT)
+
+    assert [one["itemIdentifier"] for one in answer["batchItemFailures"]] == ["0"]
+    assert "a defect" in caplog.text
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
+def messages(*bodies: str) -> dict[str, Any]:
+    """Return an event of SQS for a function."""
+    return {
+        "Records": [
+            {
+                "messageId": str(number),
+                "receiptHandle": "handle",
+                "body": body,
+                "attributes": {"ApproximateReceiveCount": "1"},
+                "messageAttributes": {},
+                "eventSource": "aws:sqs",
+                "eventSourceARN": "arn:aws:sqs:us-east-1:000000000000:queue",
+                "awsRegion": "us-east-1",
+            }
+            for number, body in enumerate(bodies)
+        ]
+    }
+
+
+def counted(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Return the metrics that were printed."""
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (found,) = [line for line in lines if "_aws" in line]
+    return dict(found)

@@ -1,0 +1,278 @@
+"""Addresses and the objects that people mean by them."""
+
+import pytest
+
+from extentflow.errors import AccessDenied, Misconfigured, ObjectGone
+from extentflow.jobs.addresses import Territory, select
+from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
+
+ODD_KEYS = (
+    "in/a b.txt",
+    "in/a+b.txt",
+    "in/a%2Fb.txt",
+    "in/a%25b.txt",
+    "in/ümläut.txt",
+    "in/snow☃man.txt",
+    "in/comma,semi;.txt",
+    "in/star*.txt",
+    "in/what?.txt",
+    "in/[1].txt",
+    "in/#hash&and=.txt",
+    "in//double.txt",
+    "in/trailing .txt",
+)
+
+
+def store(*keys: str) -> MemoryStore:
+    filled = MemoryStore()
+    for key in keys:
+        filled.put("bucket", key, key.encode())
+    return filled
+
+
+def keys(filled: MemoryStore, address: str, prefix: str = "") -> list[str]:
+    territory = Territory("orders", "bucket", prefix)
+    found = select(filled, territory, territory.key(address))
+    return [version.key for version in found]
+
+
+# -- addresses ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("address", "prefix", "key"),
+    [
+        ("s3://bucket", "", ""),
+        ("s3://bucket/", "", ""),
+        ("s3://bucket/a/b.csv", "", "a/b.csv"),
+        ("s3://bucket/a/b.csv", "a/", "a/b.csv"),
+        ("s3://bucket/a/", "a/", "a/"),
+        ("s3://bucket/a", "a/", "a/"),
+        ("s3://bucket/", "a/b/", "a/b/"),
+        ("s3://bucket", "a/b/", "a/b/"),
+        ("s3://bucket/a", "a/b/", "a/b/"),
+        ("s3://bucket/a/", "a/log-", "a/log-"),
+        ("s3://bucket/a/log-2", "a/log-", "a/log-2"),
+        ("s3a://bucket/a/b.csv", "a/", "a/b.csv"),
+    ],
+)
+def test_an_address_names_a_key_of_the_territory(address: str, prefix: str, key: str) -> None:
+    assert Territory("orders", "bucket", prefix).key(address) == key
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "s3://other/a",
+        "s3://bucket2/a",
+        "bucket/a",
+        "/a",
+        "https://bucket/a",
+        "",
+        "s3:/bucket/a",
+        "s3a://other/a",
+    ],
+)
+def test_an_address_elsewhere_is_refused_with_the_place_to_look(address: str) -> None:
+    with pytest.raises(Misconfigured, match=r"bucket bucket.* orders .*s3://bucket/in/"):
+        Territory("orders", "bucket", "in/").key(address)
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/out/a", "s3://bucket/inside", "s3://bucket/i"])
+def test_an_address_beside_the_prefix_is_refused(address: str) -> None:
+    with pytest.raises(Misconfigured, match="is not below s3://bucket/in/, which is what"):
+        Territory("orders", "bucket", "in/").key(address)
+
+
+def test_a_directory_is_addressed_as_a_file_url() -> None:
+    territory = Territory("orders", "/data/in")
+
+    assert territory.key("file:///data/in/a.csv") == "a.csv"
+    assert territory.uri("a.csv") == "file:///data/in/a.csv"
+
+
+# -- what is selected -----------------------------------------------------------------------------
+
+
+def test_an_exact_key_is_that_object_and_costs_one_request() -> None:
+    filled = store("in/a.txt", "in/a.txt.bak", "in/a.txt/below.txt")
+
+    assert keys(filled, "s3://bucket/in/a.txt") == ["in/a.txt"]
+    assert [asked.operation for asked in filled.asked] == ["head"]
+
+
+def test_a_prefix_means_everything_below_it_nested_prefixes_included() -> None:
+    filled = store("in/a.txt", "in/sub/b.txt", "in/sub/deep/c.txt", "inside.txt", "out/d.txt")
+
+    assert keys(filled, "s3://bucket/in/") == ["in/a.txt", "in/sub/b.txt", "in/sub/deep/c.txt"]
+    assert keys(filled, "s3://bucket/in/sub") == ["in/sub/b.txt", "in/sub/deep/c.txt"]
+
+
+def test_the_whole_territory_is_every_key_that_begins_with_the_prefix() -> None:
+    filled = store("log-1.txt", "log-2/a.txt", "log-", "other.txt", "dir/log-3.txt")
+
+    assert keys(filled, "s3://bucket/", prefix="log-") == ["log-", "log-1.txt", "log-2/a.txt"]
+
+
+def test_a_prefix_with_glob_characters_is_compared_as_text() -> None:
+    filled = store("a[1]/x.txt", "a1/x.txt")
+
+    assert keys(filled, "s3://bucket/", prefix="a[1]/") == ["a[1]/x.txt"]
+    assert keys(filled, "s3://bucket/a[1]/*.txt", prefix="a[1]/") == ["a[1]/x.txt"]
+    assert keys(filled, "s3://bucket/a[1]/") == ["a[1]/x.txt"]
+
+
+@pytest.mark.parametrize(
+    ("glob", "found"),
+    [
+        ("in/*.csv", ["in/a.csv", "in/b.csv", "in/sub/c.csv"]),
+        ("in/?.csv", ["in/a.csv", "in/b.csv"]),
+        ("in/[!a].csv", ["in/b.csv"]),
+        ("*", ["in/a.csv", "in/b.csv", "in/b.txt", "in/sub/c.csv", "out/a.csv"]),
+        ("*/a.csv", ["in/a.csv", "out/a.csv"]),
+        ("i*/", ["in/a.csv", "in/b.csv", "in/b.txt", "in/sub/c.csv"]),
+    ],
+)
+def test_a_glob_crosses_slashes(glob: str, found: list[str]) -> None:
+    filled = store("in/a.csv", "in/b.csv", "in/b.txt", "in/sub/c.csv", "out/a.csv")
+
+    assert keys(filled, f"s3://bucket/{glob}") == found
+
+
+def test_a_glob_asks_for_the_objects_that_match_and_lists_no_more_than_it_must() -> None:
+    filled = store("in/a.csv", "in/b.txt", "in/c.txt", "out/d.csv")
+
+    assert keys(filled, "s3://bucket/in/*.csv") == ["in/a.csv"]
+
+    heads = [asked.key for asked in filled.asked if asked.operation == "head"]
+    lists = [asked.key for asked in filled.asked if asked.operation == "list"]
+    assert heads == ["in/*.csv", "in/a.csv"]
+    assert lists == ["in/*.csv/", "in/"]
+
+
+def test_a_glob_never_leaves_the_connectors_prefix() -> None:
+    filled = store("in/a.csv", "inside/b.csv")
+
+    assert keys(filled, "s3://bucket/in/*", prefix="in/") == ["in/a.csv"]
+
+
+@pytest.mark.parametrize("key", ODD_KEYS)
+def test_trap_t20_an_odd_key_is_found_by_its_exact_name(key: str) -> None:
+    filled = store(*ODD_KEYS, "in/starfish.txt", "in/whatx.txt", "in/1.txt", "in/a/b.txt")
+
+    assert keys(filled, f"s3://bucket/{key}") == [key]
+
+
+def test_trap_t20_odd_keys_are_found_below_their_prefix() -> None:
+    assert sorted(keys(store(*ODD_KEYS), "s3://bucket/in/")) == sorted(ODD_KEYS)
+
+
+def test_keys_that_stand_for_folders_are_no_objects() -> None:
+    filled = store("in/a.txt")
+    filled.put("bucket", "in/", b"")
+    filled.put("bucket", "in/sub/", b"")
+
+    assert keys(filled, "s3://bucket/in/") == ["in/a.txt"]
+    assert keys(filled, "s3://bucket/i*") == ["in/a.txt"]
+
+
+def test_an_object_with_content_is_found_whatever_its_key_ends_with() -> None:
+    assert keys(store("in/odd/"), "s3://bucket/in/") == ["in/odd/"]
+
+
+def test_an_object_whose_key_ends_with_a_slash_is_one_when_there_is_something_in_it() -> None:
+    assert keys(store("in/a/"), "s3://bucket/in/") == ["in/a/"]
+
+
+def test_an_object_deleted_since_it_was_listed_is_left_out() -> None:
+    filled = FaultyStore(
+        store("in/a.txt", "in/b.txt"), Fault("gone", operation="head", calls=frozenset({1}))
+    )
+
+    found = select(filled, Territory("orders", "bucket"), "in/")
+
+    assert [version.key for version in found] == ["in/b.txt"]
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/none/", "s3://bucket/none", "s3://bucket/n*"])
+def test_nothing_found_is_said_with_the_address(address: str) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        keys(store("in/a.txt"), address)
+
+    assert address in str(caught.value)
+
+
+def test_trap_t19_an_empty_territory_is_no_mistake() -> None:
+    filled = store("out/a.txt")
+
+    assert keys(filled, "s3://bucket/", prefix="in/") == []
+    assert keys(filled, "s3://bucket/in/", prefix="in/") == []
+
+
+@pytest.mark.parametrize("pattern", ["a", ""])
+def test_a_missing_bucket_is_named(pattern: str) -> None:
+    territory = Territory("orders", "absent")
+
+    with pytest.raises(ObjectGone, match="s3://absent: no such bucket"):
+        list(select(store("a"), territory, pattern))
+
+
+def test_an_address_that_is_no_utf_8_is_refused_readably() -> None:
+    with pytest.raises(Misconfigured, match=r"is not UTF-8") as caught:
+        Territory("orders", "bucket").key("s3://bucket/\udcff")
+
+    assert str(caught.value).isascii()
+
+
+def test_a_refused_listing_is_not_an_empty_one() -> None:
+    filled = FaultyStore(store("in/a.txt"), Fault("denied", operation="list"))
+
+    with pytest.raises(AccessDenied):
+        list(select(filled, Territory("orders", "bucket"), "in/"))
+
+
+# -- names that say that they are no data ----------------------------------------------------------
+
+
+def left_out(filled: MemoryStore, address: str, prefix: str = "") -> tuple[list[str], list[str]]:
+    territory = Territory("orders", "bucket", prefix)
+    told: list[str] = []
+    found = [v.key for v in select(filled, territory, territory.key(address), told.append)]
+    return found, told
+
+
+def test_markers_and_unfinished_files_below_a_prefix_are_left_out_and_told() -> None:
+    filled = store("in/a.csv", "in/_SUCCESS", "in/.a.csv.crc", "in/_temporary/0/b.csv", "in/x/_c")
+
+    found, told = left_out(filled, "s3://bucket/in/")
+
+    assert found == ["in/a.csv"]
+    assert told == ["in/.a.csv.crc", "in/_SUCCESS", "in/_temporary/0/b.csv", "in/x/_c"]
+
+
+def test_the_prefixs_own_names_hide_nothing() -> None:
+    filled = store("_raw/in/a.csv", "_raw/_SUCCESS")
+
+    assert left_out(filled, "s3://bucket/_raw/", "_raw/") == (["_raw/in/a.csv"], ["_raw/_SUCCESS"])
+
+
+def test_a_hidden_objects_own_address_delivers_it() -> None:
+    assert left_out(store("in/_a.csv"), "s3://bucket/in/_a.csv") == (["in/_a.csv"], [])
+
+
+def test_a_glob_that_spells_the_mark_out_means_it() -> None:
+    filled = store("in/_a.csv", "in/_b.csv", "in/c.csv")
+
+    assert left_out(filled, "s3://bucket/in/_*.csv") == (["in/_a.csv", "in/_b.csv"], [])
+
+
+def test_a_glob_leaves_hidden_names_out_and_tells_only_those_that_match() -> None:
+    filled = store("in/_a.csv", "in/_b.txt", "in/c.csv")
+
+    assert left_out(filled, "s3://bucket/in/*.csv") == (["in/c.csv"], ["in/_a.csv"])
+
+
+def test_a_partition_whose_column_begins_with_a_mark_is_data() -> None:
+    filled = store("in/_year=2026/a.csv")
+
+    assert left_out(filled, "s3://bucket/in/") == (["in/_year=2026/a.csv"], [])

@@ -1,0 +1,475 @@
+"""From an object to a job and its extents: sizes, generations, the life of a plan."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.world import Bytewise, World, expected
+
+from extentflow.delivery.runner import run_extent
+from extentflow.errors import (
+    Conflict,
+    CorruptObject,
+    Misconfigured,
+    ObjectChanged,
+    ProgressUnknown,
+    StoreUnavailable,
+)
+from extentflow.formats import Format
+from extentflow.jobs.planner import Intake, target_bytes
+from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Outcome
+from extentflow.sink import ClientSettings
+from extentflow.storage import RangeSource
+
+KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
+
+
+class Rowwise(Bytewise):
+    """A columnar format, as far as planning goes."""
+
+    place: Literal["offset", "row"] = "row"
+
+
+@dataclass
+class Breaking(Bytewise):
+    """A format that cannot plan while it has an error to raise."""
+
+    error: Exception | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
+        yield from super().plan(source, target_bytes)
+        if self.error is not None:
+            raise self.error
+
+
+def claim(world: World, extent: Extent) -> None:
+    """Let a worker claim an extent and say no more."""
+    world.slots().claim(extent, ClientSettings())
+
+
+def forget_progress(world: World) -> None:
+    """Lose every group's offset."""
+    for number in range(4):
+        world.broker.forget_group(f"app.{world.ledger.id}.slot-{number}")
+
+
+def failed_with_unknown_progress(world: World) -> Job:
+    """Return a job whose first extent nobody knows the progress of; its second one is bad."""
+    job = world.job(b"abcd!fgh")
+    first, second = world.extents(job)
+    claim(world, first)
+    forget_progress(world)
+    world.ticker.sleep(60)
+    worker = world.worker()
+    assert run_extent(first, worker).outcome is Outcome.FAILED
+    assert run_extent(second, worker).outcome is Outcome.FAILED
+    return world.ledger.close(job.id)
+
+
+# -- extent sizes ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fmt", "size", "cores", "expected_bytes"),
+    [
+        (Bytewise(), 1 * GIB, 1, 64 * MIB),
+        (Bytewise(), 1 * GIB, 4, 64 * MIB),
+        (Bytewise(), 100 * MIB, 4, 25 * MIB),
+        (Bytewise(), 100 * MIB + 1, 4, 25 * MIB + 1),
+        (Bytewise(), 2 * MIB, 8, 1 * MIB),
+        (Bytewise(), 10, 8, 1 * MIB),
+        (Bytewise(), 0, 8, 1 * MIB),
+        (Bytewise(), 1 * TIB, 4, 109_951_163),
+        (Rowwise(), 1 * GIB, 4, 32 * MIB),
+        (Rowwise(), 1 * TIB, 4, 32 * MIB),
+        (Rowwise(), 48 * MIB, 4, 12 * MIB),
+    ],
+)
+def test_an_automatic_extent_fits_its_format_the_object_and_the_cores(
+    fmt: Format, size: int, cores: int, expected_bytes: int
+) -> None:
+    assert target_bytes(fmt, size, extent_bytes=None, cores=cores) == expected_bytes
+
+
+def test_a_named_extent_size_is_taken_as_it_is() -> None:
+    assert target_bytes(Bytewise(), 1 * GIB, extent_bytes=7, cores=64) == 7
+
+
+@given(size=st.integers(0, 1 << 50), cores=st.integers(1, 512))
+def test_there_are_never_fewer_extents_than_cores_where_a_mebibyte_each_allows_it(
+    size: int, cores: int
+) -> None:
+    target = target_bytes(Bytewise(), size, extent_bytes=None, cores=cores)
+
+    assert target >= MIB
+    assert -(-size // target) >= min(cores, size // MIB)
+    assert -(-size // target) <= max(10_000, cores)
+
+
+def test_what_a_job_was_registered_with_is_never_recomputed() -> None:
+    world = World()
+    version = world.put(b"abcdefgh")
+    first = world.planner.register(world.intake(version, extent_bytes=4))
+
+    again = world.planner.register(world.intake(version, extent_bytes=1))
+
+    assert again == first
+    assert [(e.start, e.end) for e in world.planner.extents(again)] == [(0, 4), (4, 8)]
+
+
+class Uncounted(Bytewise):
+    """A format whose extents nobody may count one by one."""
+
+    def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
+        raise AssertionError(f"{source.version.uri} was to be cut by {target_bytes}, not looked at")
+
+
+class Whole(Uncounted):
+    """A format that cannot be cut, such as lines inside a compression."""
+
+    splittable = False
+
+
+class Rows(Uncounted):
+    """A format that is cut where its rows allow it."""
+
+    place: Literal["offset", "row"] = "row"
+
+
+def huge(world: World, size: int, extent_bytes: int) -> Intake:
+    """Return what a job for an object of that size is made of; there is no such object."""
+    return world.intake(ObjectVersion("bucket", "huge.csv", None, "etag", size), extent_bytes)
+
+
+def test_an_absurd_number_of_extents_is_refused_before_anything_is_stored() -> None:
+    world = World(format=Uncounted())
+    intake = huge(world, 1 * TIB, 1_000)
+
+    for refuse in (world.planner.register, world.planner.dry_run):
+        with pytest.raises(Misconfigured) as caught:
+            refuse(intake)
+
+        assert str(caught.value) == (
+            "s3://bucket/huge.csv has 1099511627776 bytes: extent.bytes=1000 of connector c makes"
+            " 1,099,511,628 extents, and a job has at most 1,000,000; set extent.bytes to 1099512"
+            " or more, or to auto"
+        )
+    assert list(world.ledger.jobs()) == []
+
+
+@pytest.mark.parametrize(("size", "fits"), [(7_000_000, True), (7_000_001, False)])
+def test_a_million_extents_are_not_too_many(size: int, *, fits: bool) -> None:
+    world = World(format=Uncounted())
+    intake = huge(world, size, 7)
+
+    if fits:
+        assert world.planner.register(intake).plan.target_bytes == 7
+    else:
+        with pytest.raises(Misconfigured, match=r"set extent\.bytes to 8 or more"):
+            world.planner.register(intake)
+
+
+def test_the_size_that_a_refusal_names_will_do() -> None:
+    world = World(format=Uncounted())
+
+    job = world.planner.register(huge(world, 1 * TIB, 1_099_512))
+
+    assert job.plan.target_bytes == 1_099_512
+
+
+@pytest.mark.parametrize("fmt", [Whole(), Rows()], ids=["whole", "rows"])
+def test_small_extents_are_no_mistake_where_the_format_decides_about_cuts(fmt: Format) -> None:
+    world = World(format=fmt)
+
+    job = world.planner.register(huge(world, 1 * TIB, 1_000))
+
+    assert job.plan.target_bytes == 1_000
+
+
+def test_a_job_goes_on_as_it_was_planned_whatever_its_connector_says_by_now() -> None:
+    world = World(format=Uncounted())
+    first = world.planner.register(huge(world, 1 * TIB, 64 * MIB))
+
+    again = world.planner.register(huge(world, 1 * TIB, 1))
+
+    assert again == first
+
+
+# -- registering ----------------------------------------------------------------------------------
+
+
+def test_a_dry_run_stores_nothing_and_shows_what_a_run_would_do() -> None:
+    world = World()
+    intake = world.intake(world.put(b"abcdefgh"))
+
+    shown, extents = world.planner.dry_run(intake)
+
+    assert list(world.ledger.jobs()) == []
+    job = world.planner.plan(world.planner.register(intake))
+    assert (job.id, job.plan.target_bytes) == (shown.id, shown.plan.target_bytes)
+    assert list(world.planner.extents(job)) == extents
+
+
+def test_another_connector_or_version_or_generation_is_another_job() -> None:
+    world = World()
+    intake = world.intake(world.put(b"abc"))
+    other = Intake("d", 1, intake.version, "bytewise", intake.cluster, extent_bytes=4)
+    first = world.planner.register(intake)
+
+    found = {
+        world.planner.register(intake).id,
+        world.planner.register(other).id,
+        world.planner.register(intake, again=True).id,
+        world.planner.register(world.intake(world.put(b"new"))).id,
+    }
+
+    assert first.id in found
+    assert len(found) == 4
+
+
+def test_again_takes_the_next_generation_every_time() -> None:
+    world = World()
+    intake = world.intake(world.put(b"abc"))
+
+    jobs = []
+    for _ in range(3):
+        jobs.append(world.planner.register(intake, again=True))
+        world.ledger.end(jobs[-1].id, JobState.CANCELLED, "enough")
+
+    assert [job.generation for job in jobs] == [0, 1, 2]
+
+
+def test_a_later_run_means_the_newest_generation_and_not_an_older_failure() -> None:
+    """Otherwise a run stays red for ever after a failure that `--again` mended long ago."""
+    world = World()
+    intake = world.intake(world.put(b"abc"))
+    failed = world.planner.register(intake)
+    world.ledger.end(failed.id, JobState.FAILED, "a connector's fault")
+    mended = world.planner.register(intake, again=True)
+    world.ledger.end(mended.id, JobState.CANCELLED, "final")
+
+    found = world.planner.register(intake)
+
+    assert (found.id, found.generation) == (mended.id, 1)
+
+
+def test_again_goes_on_with_a_second_delivery_that_was_interrupted() -> None:
+    world = World()
+    intake = world.intake(world.put(b"abc"))
+    world.planner.register(intake)
+    interrupted = world.planner.register(intake, again=True)
+
+    again = world.planner.register(intake, again=True)
+
+    assert again.id == interrupted.id
+
+
+def test_a_job_of_another_kafka_cluster_is_refused_although_it_is_done() -> None:
+    world = World()
+    job = world.job(b"abc")
+    run_extent(world.extents(job)[0], world.worker())
+    assert world.ledger.close(job.id).state is JobState.DONE
+    elsewhere = Intake("c", 1, job.version, "bytewise", "another-cluster")
+
+    with pytest.raises(Conflict, match=r"memory.*another-cluster.*--again"):
+        world.planner.register(elsewhere)
+
+
+def test_an_object_that_comes_back_reopens_its_superseded_job() -> None:
+    world = World()
+    job = world.job(b"abcdefgh")
+    first, second = world.extents(job)
+    worker = world.worker()
+    run_extent(first, worker)
+    world.put(b"ABCDEFGH")
+    run_extent(second, worker)
+    assert world.ledger.close(job.id).state is JobState.SUPERSEDED
+    version = world.put(b"abcdefgh")
+
+    reopened = world.planner.register(world.intake(version))
+
+    assert (reopened.id, reopened.state) == (job.id, JobState.RUNNING)
+    assert [e.ordinal for e in world.planner.pending(reopened)] == [1]
+    run_extent(second, worker)
+    assert world.delivered() == expected(b"abcdefgh")
+    assert world.ledger.close(job.id).state is JobState.DONE
+
+
+# -- planning -------------------------------------------------------------------------------------
+
+
+def test_trap_t19_an_empty_object_is_done_with_no_records() -> None:
+    world = World()
+
+    job = world.job(b"")
+
+    assert (job.state, job.plan.count) == (JobState.DONE, 0)
+    assert world.ledger.progress(job.id).records == 0
+
+
+def test_a_planned_job_is_not_planned_again() -> None:
+    world = World()
+    job = world.job(b"abcdefgh")
+
+    again = world.planner.plan(job)
+
+    assert again is job
+
+
+def test_a_plan_that_fails_for_good_fails_its_job_and_a_replay_plans_anew() -> None:
+    fmt = Breaking(error=CorruptObject("s3://bucket/key: its footer is damaged"))
+    world = World(format=fmt)
+
+    job = world.job(b"abcdefgh")
+
+    assert (job.state, job.reason) == (JobState.FAILED, "s3://bucket/key: its footer is damaged")
+    assert job.plan.count == 0
+    fmt.error = None
+    replayed = world.planner.plan(world.planner.replay(job))
+    assert (replayed.state, replayed.plan.count) == (JobState.RUNNING, 2)
+
+
+def test_an_object_that_changes_while_it_is_planned_supersedes_its_job() -> None:
+    world = World(format=Breaking(error=ObjectChanged("s3://bucket/key: replaced")))
+
+    job = world.job(b"abcdefgh")
+
+    assert job.state is JobState.SUPERSEDED
+
+
+def test_a_store_that_is_away_leaves_the_job_to_be_planned_later() -> None:
+    fmt = Breaking(error=StoreUnavailable("s3://bucket/key: no answer"))
+    world = World(format=fmt)
+
+    with pytest.raises(StoreUnavailable):
+        world.job(b"abcdefgh")
+
+    (job,) = world.ledger.jobs()
+    assert job.state is JobState.PLANNING
+    fmt.error = None
+    assert world.planner.plan(job).plan.count == 2
+
+
+def test_a_plan_of_one_page_is_stored_once() -> None:
+    world = World()
+    job = world.planner.register(world.intake(world.put(b"abcdefgh")))
+    calls: list[str] = []
+    world.ledger.on_call = calls.append
+
+    planned = world.planner.plan(job, send=lambda _page: None)
+
+    assert (planned.state, planned.plan.count) == (JobState.RUNNING, 2)
+    assert calls.count("plan") == 1
+
+
+def test_only_extents_that_are_not_final_are_pending() -> None:
+    world = World()
+    job = world.job(b"ab!defghijkl")
+    first, second, _ = world.extents(job)
+    worker = world.worker()
+    run_extent(first, worker)
+    run_extent(second, worker)
+
+    pending = list(world.planner.pending(job))
+
+    assert world.ledger.extent(job.id, 0).state is ExtentState.FAILED
+    assert world.ledger.extent(job.id, 1).state is ExtentState.DONE
+    assert [extent.ordinal for extent in pending] == [2]
+
+
+# -- replaying ------------------------------------------------------------------------------------
+
+
+def test_a_replay_takes_up_failed_extents_where_they_stopped() -> None:
+    world = World()
+    job = world.job(b"abcd" + b"ef!h" + b"ijkl" + b"mn!p", extent_bytes=4)
+    worker = world.worker()
+    for extent in world.extents(job):
+        run_extent(extent, worker)
+    failed = world.ledger.close(job.id)
+    assert (failed.state, failed.reason) == (JobState.FAILED, "2 of 4 extents failed")
+
+    replayed = world.planner.replay(failed)
+
+    assert replayed.state is JobState.RUNNING
+    assert [extent.ordinal for extent in world.planner.pending(replayed)] == [1, 3]
+    assert [world.ledger.extent(job.id, n).position for n in (1, 3)] == [6, 14]
+
+
+def test_a_replay_of_one_extent_leaves_the_others_failed() -> None:
+    world = World()
+    job = world.job(b"!bcd" + b"!fgh")
+    worker = world.worker()
+    for extent in world.extents(job):
+        run_extent(extent, worker)
+
+    replayed = world.planner.replay(world.ledger.close(job.id), ordinal=1)
+
+    assert [extent.ordinal for extent in world.planner.pending(replayed)] == [1]
+    assert world.ledger.extent(job.id, 0).state is ExtentState.FAILED
+
+
+@pytest.mark.parametrize("ordinal", [1, 99])
+def test_a_replay_of_an_extent_that_did_not_fail_is_refused_and_changes_nothing(
+    ordinal: int,
+) -> None:
+    world = World()
+    job = world.job(b"!bcd" + b"efgh")
+    worker = world.worker()
+    for extent in world.extents(job):
+        run_extent(extent, worker)
+    failed = world.ledger.close(job.id)
+
+    with pytest.raises(Misconfigured, match=f"extent {ordinal} of job {job.id} is not FAILED"):
+        world.planner.replay(failed, ordinal=ordinal)
+
+    assert world.ledger.job(job.id) == failed
+
+
+def test_unknown_progress_refuses_the_whole_replay_and_changes_nothing() -> None:
+    world = World()
+    failed = failed_with_unknown_progress(world)
+    before = list(world.ledger.extents(failed.id))
+
+    with pytest.raises(ProgressUnknown, match=r"progress unknown.*--accept-duplicates"):
+        world.planner.replay(failed)
+
+    assert world.ledger.job(failed.id) == failed
+    assert list(world.ledger.extents(failed.id)) == before
+
+
+def test_an_extent_whose_progress_is_known_can_be_replayed_beside_one_that_is_not() -> None:
+    world = World()
+    failed = failed_with_unknown_progress(world)
+
+    replayed = world.planner.replay(failed, ordinal=1)
+
+    assert [extent.ordinal for extent in world.planner.pending(replayed)] == [1]
+
+
+def test_unknown_progress_goes_on_when_a_person_accepts_duplicates() -> None:
+    world = World()
+    failed = failed_with_unknown_progress(world)
+
+    replayed = world.planner.replay(failed, accept_duplicates=True)
+
+    assert [extent.ordinal for extent in world.planner.pending(replayed)] == [0, 1]
+    assert not any(item.progress_unknown for item in world.ledger.extents(failed.id))
+
+
+def test_a_replay_of_a_job_that_is_done_adds_nothing() -> None:
+    world = World()
+    job = world.job(b"abc")
+    worker = world.worker()
+    run_extent(world.extents(job)[0], worker)
+    done = world.ledger.close(job.id)
+
+    replayed = world.planner.replay(done)
+
+    assert replayed == done

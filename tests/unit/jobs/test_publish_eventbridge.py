@@ -1,0 +1,233 @@
+"""Events on a bus: what is put, what is put again, what a person has to mend."""
+
+import json
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.stub import ANY, Stubber
+from moto import mock_aws
+from tests.support.world import Ticker
+from tests.unit.jobs.test_events import EVENT
+
+from extentflow.aws.batches import BATCH_BYTES, BATCH_ENTRIES
+from extentflow.errors import BusUnavailable, Misconfigured
+from extentflow.jobs import publish_eventbridge as eventbridge
+from extentflow.jobs.publish_eventbridge import (
+    TRIES,
+    EventBridgeAnnouncer,
+)
+from extentflow.model import JobState
+
+if TYPE_CHECKING:
+    from mypy_boto3_events import EventBridgeClient
+
+BUS = "jobs"
+ACCEPTED = {"EventId": "1"}
+THROTTLED = {"ErrorCode": "ThrottlingException", "ErrorMessage": "slower"}
+
+
+def client(endpoint: str | None = None) -> "EventBridgeClient":
+    return boto3.session.Session().client(
+        "events",
+        region_name="eu-west-1",
+        endpoint_url=endpoint,
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+        config=Config(retries={"total_max_attempts": 1}),
+    )
+
+
+@dataclass
+class Bus:
+    """A bus that answers from a script; it remembers what was put."""
+
+    client: "EventBridgeClient" = field(default_factory=client)
+    ticker: Ticker = field(default_factory=Ticker)
+    put: list[list[dict[str, Any]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.client.meta.events.register("provide-client-params.events.PutEvents", self._note)
+        self.stubber = Stubber(self.client)
+        self.stubber.activate()
+
+    def _note(self, *, params: dict[str, Any], **_: object) -> None:
+        self.put.append(params["Entries"])
+
+    def answers(self, *entries: dict[str, str]) -> None:
+        failed = sum("ErrorCode" in entry for entry in entries)
+        answer = {"FailedEntryCount": failed, "Entries": list(entries)}
+        self.stubber.add_response("put_events", answer, {"Entries": ANY})
+
+    @property
+    def announcer(self) -> EventBridgeAnnouncer:
+        return EventBridgeAnnouncer(BUS, self.client, clock=self.ticker.clock, random=Random(1))
+
+    @property
+    def told(self) -> list[list[str]]:
+        """The jobs of every call."""
+        return [[json.loads(entry["Detail"])["job"] for entry in entries] for entries in self.put]
+
+
+def events(count: int) -> list[Any]:
+    return [replace(EVENT, job=f"{number:020x}") for number in range(count)]
+
+
+def names(*numbers: int) -> list[str]:
+    return [f"{number:020x}" for number in numbers]
+
+
+# -- on a service of another make ----------------------------------------------------------------
+
+
+def test_a_bus_is_told_source_type_time_and_the_event() -> None:
+    sent: list[dict[str, Any]] = []
+    done = replace(EVENT, state=JobState.DONE, reason="")
+
+    with mock_aws():
+        bus = client()
+        bus.create_event_bus(Name=BUS)
+        note = "request-created.events.PutEvents"
+        bus.meta.events.register(note, lambda request, **_: sent.append(json.loads(request.body)))
+        EventBridgeAnnouncer(BUS, bus).announce([EVENT, *[done] * BATCH_ENTRIES])
+
+    entries = [entry for call in sent for entry in call["Entries"]]
+    detail = entries[0].pop("Detail")
+    assert [len(call["Entries"]) for call in sent] == [BATCH_ENTRIES, 1]
+    assert json.loads(detail) == EVENT.to_json()
+    assert entries[0] == {
+        "EventBusName": BUS,
+        "Source": "extentflow",
+        "DetailType": "extentflow Job FAILED",
+        "Time": EVENT.ended,
+    }
+    assert {entry["DetailType"] for entry in entries[1:]} == {"extentflow Job DONE"}
+
+
+def test_a_bus_that_does_not_exist_is_named_with_its_remedy() -> None:
+    wanted = r"event bus jobs: .*; there is no such bus"
+    with mock_aws(), pytest.raises(Misconfigured, match=wanted):
+        EventBridgeAnnouncer(BUS, client()).announce([EVENT])
+
+
+# -- batches --------------------------------------------------------------------------------------
+
+
+def test_ten_events_go_into_one_call() -> None:
+    bus = Bus()
+    bus.answers(*[ACCEPTED] * 10)
+    bus.answers(ACCEPTED)
+
+    bus.announcer.announce(events(11))
+
+    assert bus.told == [names(*range(10)), names(10)]
+    bus.stubber.assert_no_pending_responses()
+
+
+def test_a_call_has_no_more_bytes_than_the_bus_takes() -> None:
+    bus = Bus()
+    large = [replace(event, reason="x" * 100_000) for event in events(3)]
+    bus.answers(ACCEPTED, ACCEPTED)
+    bus.answers(ACCEPTED)
+
+    bus.announcer.announce(large)
+
+    assert bus.told == [names(0, 1), names(2)]
+
+
+@pytest.mark.parametrize("letter", ["x", "ü", "\U0001f40d"])
+def test_a_reason_is_cut_to_what_the_bus_takes(letter: str) -> None:
+    bus = Bus()
+    bus.answers(ACCEPTED)
+    reason = letter * 300_000
+
+    bus.announcer.announce([replace(EVENT, reason=reason)])
+
+    ((entry,),) = bus.put
+    kept = json.loads(entry["Detail"])["reason"]
+    assert len(entry["Detail"]) < BATCH_BYTES
+    assert kept
+    assert reason.startswith(kept)
+    assert {**json.loads(entry["Detail"]), "reason": ""} == replace(EVENT, reason="").to_json()
+
+
+def test_nothing_to_tell_is_no_call() -> None:
+    bus = Bus()
+
+    bus.announcer.announce([])
+
+    assert bus.put == []
+
+
+# -- refusals -------------------------------------------------------------------------------------
+
+
+def test_only_entries_that_failed_are_put_again() -> None:
+    bus = Bus()
+    bus.answers(ACCEPTED, THROTTLED, ACCEPTED)
+    bus.answers(ACCEPTED)
+
+    bus.announcer.announce(events(3))
+
+    assert bus.told == [names(0, 1, 2), names(1)]
+    assert bus.ticker.now > Ticker().now
+
+
+def test_entries_that_fail_again_and_again_are_left_to_a_later_call() -> None:
+    bus = Bus()
+    for _ in range(TRIES):
+        bus.answers(THROTTLED)
+
+    with pytest.raises(BusUnavailable, match="1 events not accepted"):
+        bus.announcer.announce(events(1))
+
+    assert bus.told == [names(0)] * TRIES
+
+
+def test_an_entry_that_is_never_accepted_is_a_persons_work() -> None:
+    bus = Bus()
+    bus.answers({"ErrorCode": "MalformedDetail", "ErrorMessage": "no JSON"})
+
+    with pytest.raises(Misconfigured, match="MalformedDetail: no JSON"):
+        bus.announcer.announce(events(1))
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("ThrottlingException", 400), ("Anything", 503), ("InternalException", 500)],
+)
+def test_a_bus_that_is_away_may_be_asked_again(code: str, status: int) -> None:
+    bus = Bus()
+    bus.stubber.add_client_error("put_events", code, "not now", http_status_code=status)
+
+    with pytest.raises(BusUnavailable, match=code):
+        bus.announcer.announce(events(1))
+
+
+def test_a_missing_permission_names_the_action() -> None:
+    bus = Bus()
+    bus.stubber.add_client_error("put_events", "AccessDeniedException", "no", http_status_code=400)
+
+    with pytest.raises(Misconfigured, match="allow events:PutEvents"):
+        bus.announcer.announce(events(1))
+
+
+def test_a_bus_that_cannot_be_reached_is_away() -> None:
+    nowhere = client("http://127.0.0.1:9")
+
+    with pytest.raises(BusUnavailable, match="event bus jobs: EndpointConnectionError"):
+        EventBridgeAnnouncer(BUS, nowhere).announce([EVENT])
+
+
+@pytest.mark.parametrize(
+    ("bus", "region"),
+    [
+        ("default", None),
+        ("arn:aws:events:eu-central-1:123456789012:event-bus/jobs", "eu-central-1"),
+    ],
+)
+def test_an_arn_names_the_bus_s_region(bus: str, region: str | None) -> None:
+    assert eventbridge._region(bus) == region

@@ -1,0 +1,100 @@
+"""Events on the topic extentflow.jobs: what a record is, how long its producer lives."""
+
+import json
+from dataclasses import dataclass, field, replace
+
+import pytest
+from tests.support.world import Ticker
+from tests.unit.jobs.test_events import EVENT
+
+from extentflow.errors import Misconfigured, SinkUnavailable
+from extentflow.jobs.publish_kafka import IDLE_SECONDS, KafkaAnnouncer
+from extentflow.sink import JOBS_TOPIC, ClientSettings, Sink
+from extentflow.testing.broker import MemoryBroker
+
+
+@dataclass
+class Cluster:
+    """A broker in memory that counts the producers it gave."""
+
+    broker: MemoryBroker = field(default_factory=lambda: MemoryBroker({JOBS_TOPIC: 1}))
+    ticker: Ticker = field(default_factory=Ticker)
+    opened: int = 0
+
+    def open(self) -> Sink:
+        self.opened += 1
+        return self.broker.fence("news", ClientSettings(exactly_once=False)).open()
+
+    @property
+    def announcer(self) -> KafkaAnnouncer:
+        return KafkaAnnouncer(self.open, self.ticker.clock)
+
+
+def test_an_event_is_a_record_with_the_jobs_id_as_its_key() -> None:
+    cluster = Cluster()
+    other = replace(EVENT, job="f" * 20)
+
+    cluster.announcer.announce([EVENT, other])
+
+    records = cluster.broker.read_committed(JOBS_TOPIC)
+    assert [record.key for record in records] == [EVENT.job.encode(), other.job.encode()]
+    assert [json.loads(record.value or b"") for record in records] == [
+        EVENT.to_json(),
+        other.to_json(),
+    ]
+
+
+def test_one_producer_serves_many_calls() -> None:
+    cluster = Cluster()
+    announcer = cluster.announcer
+
+    for _ in range(3):
+        announcer.announce([EVENT])
+        cluster.ticker.sleep(IDLE_SECONDS)
+
+    assert cluster.opened == 1
+
+
+def test_a_producer_that_was_idle_for_long_is_replaced() -> None:
+    cluster = Cluster()
+    announcer = cluster.announcer
+    announcer.announce([EVENT])
+
+    cluster.ticker.sleep(IDLE_SECONDS + 1)
+    announcer.announce([EVENT])
+
+    assert cluster.opened == 2
+    assert len(cluster.broker.read_committed(JOBS_TOPIC)) == 2
+
+
+def test_a_producer_that_failed_is_replaced() -> None:
+    cluster = Cluster()
+    announcer = cluster.announcer
+    announcer.announce([EVENT])
+    cluster.broker.lose_commit_answer(committed=False)
+
+    with pytest.raises(SinkUnavailable):
+        announcer.announce([EVENT])
+    announcer.announce([EVENT])
+
+    assert cluster.opened == 2
+
+
+def test_an_event_that_the_topic_does_not_take_names_its_job_and_the_remedy() -> None:
+    cluster = Cluster()
+    cluster.broker.create_topic(JOBS_TOPIC, max_message_bytes=100)
+
+    with pytest.raises(Misconfigured, match=rf"{EVENT.job} was refused.*max\.message\.bytes"):
+        cluster.announcer.announce([EVENT])
+
+
+def test_a_closed_announcer_opens_again() -> None:
+    cluster = Cluster()
+    announcer = cluster.announcer
+    announcer.close()
+    announcer.announce([EVENT])
+
+    announcer.close()
+    announcer.announce([EVENT])
+
+    assert cluster.opened == 2

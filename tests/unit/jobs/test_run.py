@@ -1,0 +1,612 @@
+"""A run from the driver's side: what it reports, how receipts are summed."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+from tests.support.here import Here, Noted, until_final
+from tests.support.world import World, expected
+
+from extentflow.delivery.connector_state import ASK_SECONDS
+from extentflow.delivery.runner import run_extent
+from extentflow.engines import Task, Watch
+from extentflow.errors import (
+    Conflict,
+    LedgerUnavailable,
+    Misconfigured,
+    ProgressUnknown,
+    SinkUnavailable,
+)
+from extentflow.formats import Format
+from extentflow.jobs.planner import MAX_EXTENTS, Intake
+from extentflow.jobs.run import Run, RunReport, Tally, known_job, report
+from extentflow.ledger import ConnectorState
+from extentflow.model import Extent, Job, JobState, Outcome, Receipt
+from extentflow.storage import RangeSource
+
+RECEIPT = Receipt("job", 0, "s3://bucket/key[0-4)", Outcome.DONE, records=4, bytes_read=40)
+
+
+def driver(world: World, engine: Here, watch: Noted | None = None) -> Run:
+    return Run("here", engine, world.planner, world.ledger, watch or Noted())
+
+
+def ingested(world: World, *bodies: bytes, engine: Here | None = None) -> RunReport:
+    """Put one object per body and run them all."""
+    versions = [world.put(body, f"key{n}") for n, body in enumerate(bodies)]
+    engine = engine or Here(until_final(world.worker()))
+    return driver(world, engine).ingest(world.intake(version) for version in versions)
+
+
+# -- receipts -------------------------------------------------------------------------------------
+
+
+def test_receipts_are_summed_and_passed_on() -> None:
+    watch = Noted()
+    tally = Tally(watch)
+    other = replace(RECEIPT, ordinal=1, records=1, bytes_read=10, peak_rss_bytes=7)
+
+    tally.see(RECEIPT)
+    tally.see(other)
+
+    assert (tally.records, tally.bytes_read, tally.peak_rss_bytes) == (5, 50, 7)
+    assert watch.receipts == [RECEIPT, other]
+
+
+def test_a_receipt_that_comes_twice_counts_once() -> None:
+    watch = Noted()
+    tally = Tally(watch)
+    failed = replace(RECEIPT, ordinal=1, outcome=Outcome.FAILED, reason="bad")
+
+    for receipt in (RECEIPT, failed, RECEIPT, failed):
+        tally.see(receipt)
+
+    assert tally.records == 8
+    assert tally.errors == ("bad",)
+    assert watch.receipts == [RECEIPT, failed]
+
+
+def test_extents_that_fail_alike_share_a_line() -> None:
+    tally = Tally(Noted())
+    uris = [f"s3://b/k[{n}-{n + 1})" for n in range(3)]
+    failed = [
+        replace(RECEIPT, ordinal=n, uri=uri, outcome=Outcome.FAILED, reason=f"{uri}: no such topic")
+        for n, uri in enumerate(uris)
+    ]
+
+    for receipt in failed:
+        tally.see(receipt)
+
+    assert tally.errors == ("s3://b/k[0-1): no such topic (and 2 more extents alike)",)
+
+
+def test_an_extent_handed_back_and_finished_later_counts_for_both() -> None:
+    tally = Tally(Noted())
+
+    tally.see(replace(RECEIPT, outcome=Outcome.HANDED_BACK, records=3, seconds=1.0))
+    tally.see(replace(RECEIPT, records=1, seconds=2.0))
+
+    assert tally.records == 4
+
+
+def test_expectations_reach_the_watch() -> None:
+    world = World()
+    (extent,) = world.extents(world.job(b"abc"))
+    watch = Noted()
+
+    Tally(watch).expect(extent)
+
+    assert watch.expected == [extent]
+
+
+# -- a run ----------------------------------------------------------------------------------------
+
+
+def test_a_run_reports_the_ledgers_totals_of_every_job() -> None:
+    report = ingested(World(), b"abcdefgh", b"xy")
+
+    assert report.ok
+    assert [(job.state, job.extents, job.done, job.records) for job in report.jobs] == [
+        ("DONE", 2, 2, 8),
+        ("DONE", 1, 1, 2),
+    ]
+    assert [job.uri for job in report.jobs] == ["s3://bucket/key0", "s3://bucket/key1"]
+    assert [job.object_bytes for job in report.jobs] == [8, 2]
+    assert report.records_this_run == 10
+    assert report.errors == ()
+
+
+def test_a_second_run_adds_nothing_and_reports_the_same_totals() -> None:
+    world = World()
+    first = ingested(world, b"abcdefgh")
+
+    second = ingested(world, b"abcdefgh")
+
+    assert not any(job.delivered_before for job in first.jobs)
+    assert second.jobs == tuple(replace(job, delivered_before=True) for job in first.jobs)
+    assert second.records_this_run == 0
+    assert sorted(world.delivered()) == sorted(expected(b"abcdefgh"))
+
+
+def test_a_run_with_a_failed_job_is_not_ok_and_says_why() -> None:
+    report = ingested(World(), b"ab!d", b"xy")
+
+    assert not report.ok
+    assert [(job.state, job.failed) for job in report.jobs] == [("FAILED", 1), ("DONE", 0)]
+    assert report.errors == ("s3://bucket/key0[0-4): bad record at offset 2: an exclamation mark",)
+
+
+def test_receipts_echoed_by_an_engine_count_once() -> None:
+    world = World()
+
+    report = ingested(world, b"abcdefgh", engine=Here(until_final(world.worker()), echoes=3))
+
+    assert report.records_this_run == 8
+
+
+def test_a_run_ends_its_engine() -> None:
+    world = World()
+    engine = Here(until_final(world.worker()))
+
+    ingested(world, b"abc", engine=engine)
+
+    assert engine.closed
+
+
+def test_an_engine_that_fails_is_ended_too_and_its_error_comes_through() -> None:
+    class Failing(Here):
+        def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+            watch.expect(tasks[0].extents[0])
+            raise LedgerUnavailable("away")
+
+    engine = Failing()
+
+    with pytest.raises(LedgerUnavailable, match="away"):
+        ingested(World(), b"abc", engine=engine)
+
+    assert engine.closed
+
+
+def test_a_stopped_run_registers_nothing_more_and_says_so() -> None:
+    world = World()
+    versions = [world.put(b"abc", f"key{n}") for n in range(3)]
+    looks = iter([False, False, True])
+    run = replace(driver(world, Here()), stopped=lambda: next(looks, True))
+
+    report = run.ingest(world.intake(version) for version in versions)
+
+    assert report.stopped
+    assert not report.ok
+    assert len(report.jobs) == 2
+    assert {job.state for job in world.ledger.jobs()} == {JobState.PLANNING}
+
+
+@pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])
+def test_a_run_whose_connector_comes_to_rest_meanwhile_registers_nothing_more(state: str) -> None:
+    world = World()
+    world.ledger.put_connector("c", {})
+    versions = [world.put(b"abc", f"key{n}") for n in range(4)]
+
+    def intakes() -> Iterator[Intake]:
+        for number, version in enumerate(versions):
+            if number == 2:
+                world.ledger.set_connector_state("c", ConnectorState(state))
+                world.ticker.clock.sleep(ASK_SECONDS)
+            yield world.intake(version)
+
+    report = driver(world, Here(until_final(world.worker()))).ingest(intakes())
+
+    assert (report.ok, report.stopped, report.left_out) == (False, False, True)
+    assert report.errors == (
+        f"connector c is {state}; `extentflow resume c` lets it go on; not every object has a job",
+    )
+    assert {job.state for job in report.jobs} == {"PLANNING" if state == "PAUSED" else "CANCELLED"}
+    assert len(list(world.ledger.jobs())) == len(report.jobs) == 2
+    assert world.delivered() == []
+
+
+@pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])
+def test_a_run_whose_connector_was_told_to_rest_ends_and_says_which_one_rests(state: str) -> None:
+    world = World()
+    world.ledger.put_connector("c", {})
+
+    class Rests(Here):
+        def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+            super().run(tasks[:1], watch)
+            world.ledger.set_connector_state("c", ConnectorState(state))
+
+    report = ingested(world, b"abcdefgh", engine=Rests(until_final(world.worker())))
+
+    (job,) = report.jobs
+    assert (report.ok, report.stopped, report.broken) == (False, False, False)
+    assert (job.state, job.done, job.extents, job.reason) == {
+        "PAUSED": ("RUNNING", 1, 2, "connector c is PAUSED; `extentflow resume c` lets it go on"),
+        "STOPPED": ("CANCELLED", 1, 2, "connector c was stopped"),
+    }[state]
+    assert report.errors == ()
+
+
+def test_a_report_is_json_with_its_verdict() -> None:
+    world = World()
+
+    plain = json.loads(json.dumps(ingested(world, b"ab!d").to_json()))
+
+    assert plain["ok"] is False
+    assert plain["engine"] == "here"
+    assert plain["jobs"][0]["reason"] == "1 of 1 extents failed"
+
+
+# -- totals of jobs that are not done --------------------------------------------------------------
+
+
+def test_what_open_extents_committed_counts_in_a_jobs_totals() -> None:
+    world = World(tolerant=True)
+    job = world.job(b"abcd!fgh")
+    whole, begun = world.extents(job)
+    run_extent(whole, world.worker())
+    run_extent(begun, world.worker(stopping=lambda: True))
+
+    open_yet = report(world.ledger, world.ledger.close(job.id))
+    run_extent(begun, world.worker())
+    done = report(world.ledger, world.ledger.close(job.id))
+
+    assert (open_yet.state, open_yet.done, open_yet.failed) == ("RUNNING", 1, 0)
+    assert (open_yet.records, open_yet.bad) == (5, 1)
+    assert (done.state, done.done, done.records, done.bad) == ("DONE", 2, 7, 1)
+
+
+def test_what_a_failed_extent_committed_counts_in_its_jobs_totals() -> None:
+    world = World()
+
+    ended = ingested(world, b"abcdef!hijkl")
+
+    (job,) = ended.jobs
+    assert (job.state, job.done, job.failed) == ("FAILED", 2, 1)
+    assert job.records == ended.records_this_run == len(world.delivered()) == 10
+
+
+# -- replays --------------------------------------------------------------------------------------
+
+
+def tried(world: World, body: bytes) -> Job:
+    """Run an object and return its job as it ended."""
+    ingested(world, body)
+    (job,) = world.ledger.jobs()
+    return job
+
+
+def test_a_replay_of_a_bad_record_fails_at_the_same_place_and_adds_nothing() -> None:
+    world = World()
+    job = tried(world, b"ab!d")
+    before = world.delivered()
+
+    report = driver(world, Here(until_final(world.worker()))).replay(job)
+
+    assert not report.ok
+    assert report.errors == ("s3://bucket/key0[0-4): bad record at offset 2: an exclamation mark",)
+    assert world.delivered() == before == expected(b"ab")
+
+
+def test_a_replay_goes_on_where_the_extent_stopped_once_the_cause_is_mended() -> None:
+    world = World()
+    job = tried(world, b"ab!d")
+    world.tolerant = True
+
+    report = driver(world, Here(until_final(world.worker()))).replay(job)
+
+    assert report.ok
+    assert (report.jobs[0].records, report.jobs[0].bad) == (3, 1)
+    assert report.records_this_run == 1
+    assert world.delivered() == expected(b"ab!d")
+
+
+def test_a_refused_replay_starts_nothing() -> None:
+    world = World()
+    job = tried(world, b"ab!d")
+    engine = Here()
+
+    with pytest.raises(Misconfigured):
+        driver(world, engine).replay(job, ordinal=7)
+
+    assert engine.runs == []
+    assert world.ledger.job(job.id) == job
+
+
+def unknown(world: World, body: bytes) -> Extent:
+    """Leave an object's only extent with a worker that died, and of which Kafka forgot all."""
+    (extent,) = world.extents(world.job(body))
+    dying = world.worker()
+    dying.slots.claim(extent, dying.client(extent))
+    for number in range(4):
+        world.broker.forget_group(f"app.ledger.slot-{number}")
+    world.ticker.sleep(60)
+    return extent
+
+
+def test_unknown_progress_is_raised() -> None:
+    world = World()
+    extent = unknown(world, b"abc")
+    run = driver(world, Here(until_final(world.worker())))
+    report = run.ingest(iter([world.intake(extent.version)]))
+    assert report.jobs[0].state == "FAILED"
+
+    with pytest.raises(ProgressUnknown):
+        run.replay(known_job(world.ledger, extent.job))
+
+    accepted = run.replay(known_job(world.ledger, extent.job), accept_duplicates=True)
+    assert accepted.ok
+    assert world.delivered() == expected(b"abc")
+
+
+def test_of_several_jobs_one_whose_progress_is_unknown_is_told_and_holds_up_no_other() -> None:
+    world = World()
+    extent = unknown(world, b"abc")
+    run = driver(world, Here(until_final(world.worker())))
+    run.ingest(iter([world.intake(extent.version)]))
+    other = world.job(b"xy", "other")
+    world.ledger.end(other.id, JobState.CANCELLED, "connector c was stopped")
+    jobs = [known_job(world.ledger, job_id) for job_id in (extent.job, other.id)]
+
+    report = run.replay_all(jobs)
+
+    assert [job.state for job in report.jobs] == ["FAILED", "DONE"]
+    assert not report.ok
+    assert "progress unknown" in report.errors[0]
+    assert "--accept-duplicates" in report.errors[0]
+    assert world.delivered() == expected(b"xy")
+
+
+# -- jobs by name ---------------------------------------------------------------------------------
+
+
+def stored(world: World, *ids: str) -> list[Job]:
+    job = world.planner.register(world.intake(world.put(b"abc")))
+    return [world.ledger.register(replace(job, id=each)) for each in ids]
+
+
+def test_a_job_is_known_by_its_id_or_the_beginning_of_it() -> None:
+    world = World()
+    first, second = stored(world, "xx00", "xx11")
+
+    assert known_job(world.ledger, "xx00") == first
+    assert known_job(world.ledger, "xx1") == second
+
+
+def test_an_exact_id_wins_over_longer_ones() -> None:
+    world = World()
+    first, _ = stored(world, "xx", "xx11")
+
+    assert known_job(world.ledger, "xx") == first
+
+
+def test_an_ambiguous_beginning_is_refused_with_the_number_of_jobs() -> None:
+    world = World()
+    stored(world, "xx00", "xx11")
+
+    with pytest.raises(Misconfigured, match="2 jobs begin with xx; see `extentflow status`"):
+        known_job(world.ledger, "xx")
+
+
+def test_an_unknown_job_is_named() -> None:
+    with pytest.raises(Misconfigured, match="there is no job zz; see `extentflow status`"):
+        known_job(World().ledger, "zz")
+
+
+def test_extents_of_a_run_are_those_of_its_jobs() -> None:
+    world = World()
+    engine = Here(until_final(world.worker()))
+
+    report = ingested(world, b"abcdefgh", engine=engine)
+
+    extents: list[Extent] = world.extents(known_job(world.ledger, report.jobs[0].job))
+    assert sorted(engine.extents) == [(e.job, e.ordinal) for e in extents]
+
+
+class FailsLater(Here):
+    """Delivers the first task, then cannot go on."""
+
+    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+        super().run(tasks[:1], watch)
+        raise Misconfigured("topic extentflow.progress does not exist; create it")
+
+
+def test_a_run_that_breaks_after_records_were_delivered_reports_both() -> None:
+    world = World()
+
+    report = ingested(world, b"abcdefgh", engine=FailsLater(until_final(world.worker())))
+
+    assert (report.ok, report.broken) == (False, True)
+    assert report.errors == ("topic extentflow.progress does not exist; create it",)
+    assert [(job.done, job.records) for job in report.jobs] == [(1, 4)]
+
+
+def test_a_run_that_breaks_and_cannot_ask_how_its_jobs_stand_still_reports() -> None:
+    world = World()
+
+    class LosesTheLedger(FailsLater):
+        def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+            try:
+                super().run(tasks, watch)
+            finally:
+                world.ledger.refuse("job", times=100)
+
+    report = ingested(world, b"abcdefgh", engine=LosesTheLedger(until_final(world.worker())))
+
+    assert (report.ok, report.broken, report.jobs) == (False, True, ())
+
+
+# -- objects that nobody can cut ------------------------------------------------------------------
+
+
+UNFIT = "the extension tells no format"
+
+
+def test_an_object_that_nobody_reads_is_a_failed_job_among_the_others() -> None:
+    world = World()
+    run = driver(world, Here(until_final(world.worker())))
+    odd = world.intake(world.put(b"?", "odd.xyz"), unfit=UNFIT)
+
+    report = run.ingest(iter([odd, world.intake(world.put(b"abcd"))]))
+
+    assert [(job.state, job.reason) for job in report.jobs] == [
+        (JobState.FAILED, UNFIT),
+        (JobState.DONE, ""),
+    ]
+    assert (report.ok, report.records_this_run) == (False, 4)
+
+
+def test_an_object_that_nobody_reads_is_the_same_failed_job_run_after_run() -> None:
+    world = World()
+    odd = world.intake(world.put(b"?", "odd.xyz"), unfit=UNFIT)
+
+    first, second = world.planner.admit(odd), world.planner.admit(odd)
+
+    assert first == second == world.planner.newest(odd)
+    assert list(world.ledger.jobs()) == [first]
+
+
+def test_a_second_delivery_of_an_object_that_nobody_reads_any_more_fails() -> None:
+    world = World()
+    run = driver(world, Here(until_final(world.worker())))
+    version = world.put(b"abcd")
+    assert run.ingest(iter([world.intake(version)])).ok
+
+    report = run.ingest(iter([world.intake(version, unfit=UNFIT)]), again=True)
+
+    assert [(job.state, job.reason) for job in report.jobs] == [(JobState.FAILED, UNFIT)]
+    assert not report.ok
+
+
+def test_a_second_delivery_of_too_many_extents_fails() -> None:
+    world = World()
+    version = world.put(b"abcd")
+    first = world.planner.register(world.intake(version))
+    world.ledger.end(first.id, JobState.CANCELLED, "enough")
+    huge = replace(version, size=MAX_EXTENTS + 1)
+
+    refused = world.planner.admit(world.intake(huge, extent_bytes=1), again=True)
+
+    assert (refused.id == first.id, refused.state) == (False, JobState.FAILED)
+    assert "a job has at most 1,000,000" in refused.reason
+
+
+def test_a_refusal_is_the_clusters_own() -> None:
+    world = World()
+    version = world.put(b"abcd")
+    world.planner.register(world.intake(version))
+
+    with pytest.raises(Conflict, match="delivers to Kafka cluster"):
+        world.planner.admit(replace(world.intake(version, unfit=UNFIT), cluster="another"))
+
+
+def test_an_object_that_was_refused_is_delivered_once_its_connector_reads_it() -> None:
+    world = World()
+    run = driver(world, Here(until_final(world.worker())))
+    version = world.put(b"abcd", "odd.xyz")
+    refused = world.intake(version, unfit=UNFIT)
+    run.ingest(iter([refused]))
+    still = run.ingest(iter([replace(refused, revision=2, unfit="still none")]))
+
+    mended = run.ingest(iter([replace(world.intake(version), revision=3)]))
+    later = run.ingest(iter([replace(world.intake(version), revision=4)]))
+
+    assert [job.reason for job in still.jobs] == ["still none"]
+    assert (mended.ok, mended.records_this_run) == (True, 4)
+    assert (later.ok, later.records_this_run) == (True, 0)
+
+
+def test_an_open_job_whose_revision_cannot_be_used_here_holds_up_no_other() -> None:
+    world = World()
+    run = replace(
+        driver(world, Here(until_final(world.worker()))),
+        unusable=lambda job: "no such variable" if job.revision == 1 else "",
+    )
+    old, new = world.put(b"abcd", "old"), world.put(b"efgh", "new")
+    begun = world.planner.register(world.intake(old))
+    latest = [replace(world.intake(version), revision=2) for version in (old, new)]
+
+    came_to = run.ingest(iter(latest))
+
+    assert [(job.uri, job.state) for job in came_to.jobs] == [(new.uri, JobState.DONE)]
+    (error,) = came_to.errors
+    assert f"{old.uri}: job {begun.id} is left: no such variable" in error
+    assert not came_to.ok
+    assert replace(run, unusable=lambda _job: "").ingest(iter(latest)).ok
+
+
+def test_a_superseded_object_that_nobody_reads_any_more_fails() -> None:
+    world = World()
+    version = world.put(b"abcd")
+    first = world.planner.register(world.intake(version))
+    world.ledger.end(first.id, JobState.SUPERSEDED, "replaced")
+
+    refused = world.planner.admit(world.intake(version, unfit=UNFIT))
+
+    assert (refused.id, refused.state, refused.reason) == (first.id, JobState.FAILED, UNFIT)
+
+
+def test_what_is_mended_from_outside_fails_no_object() -> None:
+    def unreadable(_job: Job) -> tuple[Format, RangeSource]:
+        raise Misconfigured("secret s: AccessDenied")
+
+    world = World()
+    job = world.planner.register(world.intake(world.put(b"abcd")))
+
+    with pytest.raises(Misconfigured, match="secret s"):
+        replace(world.planner, open=unreadable).admit(world.intake(job.version))
+    assert world.ledger.job(job.id) == job
+
+
+# -- announcing -----------------------------------------------------------------------------------
+
+
+def test_a_run_announces_its_jobs_when_it_is_over() -> None:
+    world = World()
+    given: list[Job] = []
+    run = replace(driver(world, Here(until_final(world.worker()))), announce=given.extend)
+
+    report = run.ingest(
+        world.intake(world.put(body, body.decode())) for body in (b"abcdefgh", b"ab!d")
+    )
+
+    assert [(job.id, job.state) for job in given] == [
+        (job.job, JobState(job.state)) for job in report.jobs
+    ]
+    assert [job.state for job in given] == [JobState.DONE, JobState.FAILED]
+
+
+def test_a_run_whose_jobs_cannot_be_announced_is_no_worse_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def away(_jobs: Sequence[Job]) -> None:
+        raise SinkUnavailable("no broker answers")
+
+    world = World()
+    run = replace(driver(world, Here(until_final(world.worker()))), announce=away)
+
+    report = run.ingest(iter([world.intake(world.put(b"abc"))]))
+
+    assert report.ok
+    assert "not every job's end was announced" in caplog.text
+    assert "no broker answers" in caplog.text
+
+
+def test_a_run_that_somebody_stopped_announces_nothing_and_the_next_one_everything() -> None:
+    world = World()
+    given: list[Job] = []
+    version = world.put(b"abc")
+    looks = iter([False, False, False])
+    run = replace(
+        driver(world, Here(until_final(world.worker()))),
+        announce=given.extend,
+        stopped=lambda: next(looks, True),
+    )
+
+    stopped = run.ingest(iter([world.intake(version)]))
+    before = list(given)
+    replace(run, stopped=lambda: False).ingest(iter([world.intake(version)]))
+
+    assert [job.state for job in stopped.jobs] == [JobState.DONE]
+    assert before == []
+    assert [job.state for job in given] == [JobState.DONE]

@@ -1,0 +1,1009 @@
+"""What becomes of one message: every row of `engines.queue`'s table, and nothing ever lost."""
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from tests.support.queued import HIDE_SECONDS, Queued, after, ask, cut, ordinals, queue_world
+from tests.support.world import TOPIC, Bytewise, World, expected
+
+from extentflow.delivery.runner import Limits
+from extentflow.delivery.slots import SlotPolicy
+from extentflow.errors import (
+    CredentialsUnavailable,
+    LedgerUnavailable,
+    Misconfigured,
+    QueueUnavailable,
+)
+from extentflow.formats import Chunk
+from extentflow.ledger import Claim, ConnectorState
+from extentflow.model import Extent, ExtentState, JobState, Outcome
+from extentflow.queue import Message
+from extentflow.queue.consumer import PAUSED_RECEIVES
+from extentflow.queue.dispatch import body_of
+from extentflow.sink import ClientSettings
+from extentflow.storage import ObjectStore, RangeSource
+from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
+
+LEASE_SECONDS = 3.0
+
+
+def held(queued: Queued, extent: Extent, *, message: str) -> None:
+    """Let a worker claim an extent and say no more."""
+    claim = queued.world.slots().claim(extent, ClientSettings(), message=message)
+    assert isinstance(claim, Claim)
+
+
+def forget_progress(world: World) -> None:
+    for number in range(4):
+        world.broker.forget_group(f"app.{world.ledger.id}.slot-{number}")
+
+
+# -- over -----------------------------------------------------------------------------------------
+
+
+def test_messages_of_extents_that_are_done_are_over_and_the_job_is_closed() -> None:
+    queued = Queued()
+    job = queued.job(b"abcdefghij")
+
+    answers = queued.drain(queued.worker())
+
+    assert [answer.over for answer in answers] == [True, True, True]
+    assert {answer.receipt.outcome for answer in answers if answer.receipt} == {Outcome.DONE}
+    assert queued.now(job).state is JobState.DONE
+    assert sorted(queued.world.delivered()) == sorted(expected(b"abcdefghij"))
+    assert queued.dead.messages == []
+
+
+def test_a_message_that_comes_twice_delivers_once() -> None:
+    queued = Queued()
+    job = queued.job(b"abcd")
+    message = queued.take()
+    worker = queued.worker()
+
+    first, second = worker.handle(message), worker.handle(message)
+
+    assert first.over
+    assert second.over
+    assert queued.world.delivered() == expected(b"abcd")
+    assert queued.world.ledger.progress(job.id).done == 1
+
+
+@settings(deadline=None, max_examples=50)
+@given(order=st.permutations([0, 0, 0, 1, 1, 2, 2, 2]), workers=st.integers(1, 3))
+def test_copies_in_any_order_among_several_workers_deliver_once(
+    order: list[int], workers: int
+) -> None:
+    queued = Queued()
+    job = queued.job(b"abcdefghij")
+    extents = queued.world.extents(job)
+    crew = [queued.worker() for _ in range(workers)]
+
+    for place, ordinal in enumerate(order):
+        message = Message(f"copy-{place}", body_of(extents[ordinal]))
+        assert crew[place % workers].handle(message).over
+
+    assert queued.now(job).state is JobState.DONE
+    assert sorted(queued.world.delivered()) == sorted(expected(b"abcdefghij"))
+    assert queued.dead.messages == []
+
+
+def test_a_job_that_was_left_open_is_closed_by_any_message_of_a_final_extent() -> None:
+    queued = Queued()
+    job = queued.job(b"abcd")
+    message = queued.take()
+    come_back = refuse(queued.world, "close")
+    queued.settle(message, queued.worker().handle(message))
+    assert queued.now(job).state is JobState.RUNNING
+    come_back()
+
+    queued.drain(queued.worker())
+
+    assert queued.now(job).state is JobState.DONE
+
+
+@pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.FAILED, JobState.SUPERSEDED])
+def test_messages_of_a_job_that_has_ended_are_over(state: JobState) -> None:
+    queued = Queued()
+    job = queued.job(b"abcd")
+    queued.world.ledger.end(job.id, state, "enough")
+
+    (answer,) = queued.deliver(queued.worker())
+
+    assert answer.over
+    assert answer.receipt is not None
+    assert answer.receipt.outcome is Outcome.JOB_CLOSED
+    assert queued.world.delivered() == []
+    assert queued.dead.messages == []
+
+
+def test_an_extent_of_a_superseded_job_is_over_without_the_dead_letter_queue() -> None:
+    queued = Queued()
+    job = queued.job(b"abcdefgh")
+    worker = queued.worker()
+    message = queued.take()
+    queued.settle(message, worker.handle(message))
+    queued.world.put(b"ABCDEFGH")
+
+    queued.drain(worker)
+
+    assert queued.now(job).state is JobState.SUPERSEDED
+    assert queued.world.delivered() == expected(b"abcd")
+    assert queued.dead.messages == []
+
+
+# -- failed ---------------------------------------------------------------------------------------
+
+
+def test_a_failed_extent_moves_to_the_dead_letter_queue_with_its_reason() -> None:
+    queued = Queued()
+    job = queued.job(b"abcd!fgh")
+    first, second = (body_of(extent) for extent in queued.world.extents(job))
+
+    answers = queued.drain(queued.worker())
+
+    assert [answer.over for answer in answers] == [True, True]
+    assert [message.body for message in queued.dead.messages] == [second]
+    assert first != second
+    assert queued.reasons() == [queued.item(job, 1).error]
+    assert "s3://bucket/key[4-8): bad record at offset 4" in queued.reasons()[0]
+    assert queued.now(job).state is JobState.FAILED
+
+
+def test_a_message_is_in_the_dead_letter_queue_before_it_is_over() -> None:
+    queued = Queued()
+    queued.job(b"!bcd")
+    seen: list[int] = []
+    queued.queue.on_call = lambda _: seen.append(queued.dead.depth().waiting)
+
+    queued.deliver(queued.worker())
+
+    assert seen == [0, 1]
+
+
+def test_while_the_dead_letter_queue_is_away_a_failed_extents_message_comes_back() -> None:
+    queued = Queued()
+    job = queued.job(b"ab!d")
+    worker = queued.worker()
+    queued.dead.away = 3
+
+    answers = queued.drain(worker)
+
+    assert [answer.over for answer in answers] == [False, False, False, True]
+    assert queued.item(job).state is ExtentState.FAILED
+    assert ordinals(message.body for message in queued.dead.messages) == [0]
+    assert queued.now(job).state is JobState.FAILED
+    assert queued.world.ledger.progress(job.id).failed == 1
+
+
+def test_a_dead_letter_whose_answer_was_lost_is_there_at_least_once() -> None:
+    queued = Queued()
+    job = queued.job(b"!bcd")
+    lost = iter([True])
+
+    def lose(name: str) -> None:
+        if name == "send" and next(lost, False):
+            raise LedgerUnavailable("the answer got lost")
+
+    queued.dead.on_answer = lose
+
+    queued.drain(queued.worker())
+
+    assert ordinals(message.body for message in queued.dead.messages) == [0, 0]
+    assert queued.now(job).state is JobState.FAILED
+    assert queued.world.ledger.progress(job.id).failed == 1
+
+
+def test_a_message_of_a_failed_extent_is_a_replay_from_where_it_stopped() -> None:
+    world = World(format=Mended(), limits=Limits(transaction_bytes=6))
+    queued = Queued(world)
+    job = queued.job(b"abcd!fgh", extent_bytes=8)
+    worker = queued.worker()
+    queued.drain(worker)
+    assert (queued.item(job).position, queued.now(job).state) == (4, JobState.FAILED)
+    assert isinstance(world.format, Mended)
+    world.format.mended = True
+    seen: list[tuple[int, JobState, int]] = []
+
+    def look(name: str) -> None:
+        if name == "claim":
+            world.ledger.on_call = lambda _: None
+            item, counts = queued.item(job), world.ledger.progress(job.id)
+            seen.append((item.position, queued.now(job).state, counts.failed))
+
+    world.ledger.on_call = look
+    assert queued.redrive() == 1
+    queued.drain(worker)
+
+    assert seen == [(4, JobState.RUNNING, 0)]
+    assert queued.now(job).state is JobState.DONE
+    assert world.ledger.progress(job.id).failed == 0
+    assert world.delivered() == [b"%d:%c" % (n, c) for n, c in enumerate(b"abcd?fgh")]
+    assert queued.dead.messages == []
+
+
+class Mended(Bytewise):
+    """Takes `!` for a bad record until it is mended."""
+
+    mended = False
+
+    def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
+        if self.mended:
+            source = Corrected(source)
+        return super().decode(source, extent, position)
+
+
+class Corrected:
+    """A source in which nothing is bad."""
+
+    def __init__(self, source: RangeSource) -> None:
+        self._source = source
+        self.version = source.version
+
+    def read(self, start: int, end: int) -> bytes:
+        return self._source.read(start, end).replace(b"!", b"?")
+
+    def stream(self, start: int, end: int, *, window_bytes: int | None = None) -> Iterator[bytes]:
+        return self._source.stream(start, end, window_bytes=window_bytes)
+
+
+def test_a_replay_of_one_extent_leaves_the_others_failed() -> None:
+    queued = Queued()
+    job = queued.job(b"!bcd!fgh")
+    worker = queued.worker()
+    queued.drain(worker)
+    one, other = queued.dead.messages
+    queued.dead.delete(one)
+    queued.queue.send([one.body])
+
+    queued.drain(worker)
+
+    assert queued.now(job).state is JobState.FAILED
+    assert queued.world.ledger.progress(job.id).failed == 2
+    assert {message.id for message in queued.dead.messages} > {other.id}
+
+
+def test_an_old_objects_replay_ends_superseded_and_leaves_the_dead_letter_queue() -> None:
+    queued = Queued()
+    corrupt = queued.job(b"abcd!fgh")
+    worker = queued.worker()
+    queued.drain(worker)
+    assert queued.now(corrupt).state is JobState.FAILED
+    corrected = queued.job(b"ABCDEFGH")
+    queued.drain(worker)
+    assert queued.now(corrected).state is JobState.DONE
+
+    queued.redrive()
+    queued.drain(worker)
+
+    assert queued.now(corrupt).state is JobState.SUPERSEDED
+    assert queued.dead.messages == []
+    assert sorted(queued.world.delivered()) == sorted(expected(b"abcd") + expected(b"ABCDEFGH"))
+
+
+def test_an_extent_of_unknown_progress_stays_failed_and_closes_its_job() -> None:
+    queued = Queued()
+    job = queued.job(b"abcd")
+    message = queued.take()
+    held(queued, queued.world.extents(job)[0], message=message.id)
+    forget_progress(queued.world)
+    queued.world.ticker.sleep(60)
+    queued.world.slots(policy=SlotPolicy(count=4, lease_seconds=3)).evict("worker")
+    assert queued.item(job).progress_unknown
+    assert queued.now(job).state is JobState.RUNNING
+
+    answer = queued.worker().handle(message)
+
+    assert answer.over
+    assert queued.item(job).state is ExtentState.FAILED
+    assert "progress unknown" in queued.reasons()[0]
+    assert "--accept-duplicates" in queued.reasons()[0]
+    assert queued.now(job).state is JobState.FAILED
+
+
+def test_a_replay_of_unknown_progress_goes_back_to_the_dead_letter_queue() -> None:
+    queued = Queued()
+    job = queued.job(b"abcd")
+    message = queued.take()
+    held(queued, queued.world.extents(job)[0], message=message.id)
+    forget_progress(queued.world)
+    queued.world.ticker.sleep(60)
+    worker = queued.worker()
+    queued.settle(message, worker.handle(message))
+
+    for _ in range(3):
+        assert queued.redrive() == 1
+        queued.drain(worker)
+
+    assert len(queued.dead.messages) == 1
+    assert "progress unknown" in queued.reasons()[0]
+    assert queued.now(job).state is JobState.FAILED
+    assert queued.world.ledger.progress(job.id).failed == 1
+
+
+def test_a_replay_of_a_cancelled_job_is_refused() -> None:
+    queued = Queued()
+    job = queued.job(b"!bcdefgh")
+    worker = queued.worker()
+    message = queued.take()
+    queued.settle(message, worker.handle(message))
+    queued.world.ledger.end(job.id, JobState.CANCELLED, "enough")
+
+    queued.redrive()
+    queued.drain(worker)
+
+    assert queued.reasons() == [f"job {job.id} is CANCELLED or unknown; no replay"]
+    assert queued.item(job).state is ExtentState.FAILED
+
+
+# -- handed back ----------------------------------------------------------------------------------
+
+
+def test_a_deadline_hands_back_as_a_copy_and_the_extent_goes_on_at_its_position() -> None:
+    queued = Queued()
+    job = queued.job(b"abcdefgh", extent_bytes=8)
+    message = queued.take()
+    late = queued.worker(queued.world.worker(stopping=after(1)))
+
+    answer = queued.settle(message, late.handle(message))
+
+    assert answer.over
+    assert queued.item(job).position == 4
+    assert queued.item(job).claim is None
+    (copy,) = queued.queue.messages
+    assert (copy.id != message.id, copy.body) == (True, message.body)
+    queued.drain(queued.worker())
+    assert queued.world.delivered() == expected(b"abcdefgh")
+    assert queued.now(job).state is JobState.DONE
+
+
+def test_a_copy_that_could_not_be_sent_lets_the_message_itself_come_back() -> None:
+    queued = Queued()
+    job = queued.job(b"abcdefgh", extent_bytes=8)
+    message = queued.take()
+    queued.queue.away = 1
+
+    answer = queued.worker(queued.world.worker(stopping=after(1))).handle(message)
+
+    assert not answer.over
+    assert [one.id for one in queued.queue.messages] == [message.id]
+    assert queued.item(job).position == 4
+
+
+def test_an_extent_of_many_deadlines_is_delivered_once() -> None:
+    queued = Queued()
+    body = bytes(range(97, 123))
+    job = queued.job(body, extent_bytes=26)
+
+    answers = queued.drain(queued.worker(queued.world.worker(stopping=lambda: True)))
+
+    assert len(answers) == 14  # a chunk of two bytes each, and the end
+    assert queued.now(job).state is JobState.DONE
+    assert queued.world.delivered() == expected(body)
+
+
+class Standing(Bytewise):
+    """Yields chunks that lead nowhere."""
+
+    def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
+        start = max(position, extent.start)
+        for chunk in super().decode(source, replace(extent, end=start + 1), start):
+            while True:
+                yield Chunk(chunk.batch.slice(0, 0), start, [])
+
+
+def test_hand_backs_that_move_nothing_are_attempts() -> None:
+    queued = Queued(queue_world(format=Standing()))
+    job = queued.job(b"abcd")
+
+    worker = queued.worker(queued.world.worker(stopping=lambda: True))
+
+    for attempt in range(1, 4):
+        queued.deliver(worker)
+        assert queued.item(job).attempts == attempt
+    queued.deliver(worker)
+
+    assert queued.now(job).state is JobState.FAILED
+    assert "gave up after 3 attempts without progress" in queued.reasons()[0]
+    assert queued.queue.messages == []
+
+
+def test_workers_that_die_use_attempts_up_until_the_extent_fails() -> None:
+    queued = Queued()
+    job = queued.job(b"abcd")
+    for _ in range(3):
+        message = queued.take()
+        held(queued, queued.world.extents(job)[0], message=message.id)
+        queued.world.ticker.sleep(HIDE_SECONDS)
+
+    queued.drain(queued.worker())
+
+    assert "gave up after 3 attempts" in queued.reasons()[0]
+    assert queued.now(job).state is JobState.FAILED
+    queued.redrive()
+    queued.drain(queued.worker())
+    assert queued.now(job).state is JobState.DONE
+    assert queued.world.delivered() == expected(b"abcd")
+
+
+# -- busy -----------------------------------------------------------------------------------------
+
+
+def test_a_claim_names_the_message_that_asked_for_it() -> None:
+    queued = Queued()
+    job = queued.job(b"abcd")
+    message = queued.take()
+    seen: list[str] = []
+
+    def look(name: str) -> None:
+        if name == "complete":
+            claim = queued.item(job).claim
+            seen.append(claim.message if claim else "")
+
+    queued.world.ledger.on_call = look
+    queued.worker().handle(message)
+
+    assert seen == [message.id]
+
+
+@pytest.mark.parametrize("holder", ["its own", "another", ""])
+def test_a_message_of_an_extent_in_work_comes_back_when_the_lease_may_have_ended(
+    holder: str,
+) -> None:
+    queued = Queued()
+    job = queued.job(b"abcd")
+    message = queued.take()
+    held(
+        queued,
+        queued.world.extents(job)[0],
+        message=message.id if holder == "its own" else holder,
+    )
+
+    answer = queued.worker().handle(message)
+
+    assert answer.receipt is not None
+    assert answer.receipt.outcome is Outcome.BUSY
+    assert answer.again_seconds is not None
+    assert answer.again_seconds >= LEASE_SECONDS * 1.25
+    assert queued.item(job).attempts == 1
+    queued.settle(message, answer)
+    queued.drain(queued.worker())
+    assert queued.now(job).state is JobState.DONE
+    assert queued.world.delivered() == expected(b"abcd")
+
+
+def test_a_worker_that_claims_for_a_message_that_is_gone_and_dies_loses_nothing() -> None:
+    queued = Queued()
+    job = queued.job(b"abcd")
+    frozen = queued.take()
+    queued.dispatch.resend(queued.now(job))
+    queued.queue.delete(frozen)  # by somebody who got it while its first worker was frozen
+    held(queued, queued.world.extents(job)[0], message=frozen.id)
+
+    answers = queued.deliver(queued.worker())
+
+    assert [answer.over for answer in answers] == [False]
+    queued.drain(queued.worker())
+    assert queued.now(job).state is JobState.DONE
+    assert queued.world.delivered() == expected(b"abcd")
+
+
+def test_without_a_free_slot_messages_wait_longer_every_time_and_use_no_attempt() -> None:
+    policy = SlotPolicy(count=1, lease_seconds=3, wait_seconds=1)
+    world = World()
+    queued = Queued(world)
+    job = queued.job(b"abcdefgh")
+    first, _ = world.extents(job)
+    other = world.slots(policy=policy)
+    assert isinstance(other.claim(first, ClientSettings(), message="elsewhere"), Claim)
+    worker = queued.worker(world.worker(world.slots(policy=policy)))
+    second = queued.receive(2)[1]
+
+    delays = []
+    for received in range(1, 9):
+        other.renew()
+        answer = worker.handle(replace(second, received=received))
+        assert answer.again_seconds is not None
+        delays.append(answer.again_seconds)
+
+    assert delays[-1] > delays[0] * 20
+    assert sum(delays) > 300
+    assert queued.item(job, 1).attempts == 0
+    assert queued.dead.messages == []
+
+
+def test_a_copy_that_arrives_while_the_first_worker_works_changes_nothing() -> None:
+    world = World(limits=Limits(transaction_bytes=6, attempts=3))
+    queued = Queued(world)
+    job = queued.job(b"abcdefgh", extent_bytes=8)
+    message = queued.take()
+    work, other = world.worker(), queued.worker()
+    answers = []
+
+    def interrupted() -> bool:
+        answers.append(other.handle(Message("copy", message.body)))
+        answers.append(other.handle(message))
+        return False
+
+    queued.settle(message, queued.worker(replace(work, stopping=interrupted)).handle(message))
+
+    assert {answer.over for answer in answers} == {False}
+    assert world.delivered() == expected(b"abcdefgh")
+    assert queued.now(job).state is JobState.DONE
+    assert queued.item(job).attempts == 0
+
+
+# -- something is away ----------------------------------------------------------------------------
+
+
+def refuse(world: World, *names: str) -> Callable[[], None]:
+    """Take the table away for these operations; return what brings it back."""
+    for name in names:
+        world.ledger.refuse(name, times=10**9)
+
+    def end() -> None:
+        for name in names:
+            world.ledger.refuse(name, times=-(10**9))
+
+    return end
+
+
+def table_away(world: World) -> Callable[[], None]:
+    return refuse(world, "connector_state", "extent", "slot", "slots", "lease", "job", "claim")
+
+
+def table_refuses_writes(world: World) -> Callable[[], None]:
+    return refuse(world, "claim", "advance", "complete", "settle", "hand_back", "close")
+
+
+def broker_away(world: World) -> Callable[[], None]:
+    cut(world)
+    return lambda: cut(world, away=False)
+
+
+def partitions_away(world: World) -> Callable[[], None]:
+    """The topic's leaders are gone, coordinators are there: claims succeed, records do not."""
+    topics = world.broker._log.topics
+    lost = topics.pop(TOPIC)
+
+    def end() -> None:
+        topics[TOPIC] = lost
+
+    return end
+
+
+def store_away(world: World) -> Callable[[], None]:
+    there = world.store
+    world.store = FaultyStore(there, Fault("unavailable"))
+
+    def end() -> None:
+        world.store = there
+
+    return end
+
+
+class Locked:
+    """A store whose credentials cannot be looked up."""
+
+    def __getattr__(self, name: str) -> object:
+        raise CredentialsUnavailable(f"secret keys: throttled, asked for {name}")
+
+
+def secrets_away(world: World) -> Callable[[], None]:
+    there = world.store
+    world.store = cast("ObjectStore", Locked())
+
+    def end() -> None:
+        world.store = there
+
+    return end
+
+
+AWAY = [
+    table_away,
+    table_refuses_writes,
+    broker_away,
+    partitions_away,
+    store_away,
+    secrets_away,
+]
+
+
+@pytest.mark.parametrize("away", AWAY)
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+def test_what_is_away_for_more_receives_than_attempts_fails_nothing(
+    away: Callable[[World], Callable[[], None]],
+    warm: bool,  # noqa: FBT001
+) -> None:
+    queued = Queued()
+    world, worker = queued.world, queued.worker()
+    if warm:  # it holds a slot when the lights go out
+        queued.job(b"xyz", "before")
+        queued.drain(worker)
+    delivered = len(world.delivered())
+    job = queued.job(b"abcdefghij")
+
+    come_back = away(world)
+    for _ in range(3 * world.limits.attempts):
+        assert queued.queue.next_at is not None
+        world.ticker.now = max(world.ticker.now, queued.queue.next_at)
+        assert not any(answer.over for answer in queued.deliver(worker))
+    come_back()
+    queued.drain(worker)
+
+    assert queued.now(job).state is JobState.DONE
+    assert [item.attempts for item in world.ledger.extents(job.id)] == [0, 0, 0]
+    assert sorted(world.delivered()[delivered:]) == sorted(expected(b"abcdefghij"))
+    assert queued.dead.sent == []
+
+
+@pytest.mark.parametrize("away", AWAY)
+def test_what_is_away_delays_messages_longer_every_time(
+    away: Callable[[World], Callable[[], None]],
+) -> None:
+    queued = Queued()
+    queued.job(b"abcd")
+    message = queued.take()
+    away(queued.world)
+    worker = queued.worker()
+
+    delays = [
+        worker.handle(replace(message, received=received)).again_seconds or 0.0
+        for received in (1, 3, 5, 7, 99)
+    ]
+
+    assert delays == sorted(delays)
+    assert 2.5 <= delays[0] <= 5
+    assert 150 <= delays[-1] <= 300
+
+
+def test_delays_differ_so_that_messages_do_not_come_back_together() -> None:
+    queued = Queued()
+    queued.job(b"abcd")
+    message = queued.take()
+    broker_away(queued.world)
+    worker = queued.worker()
+
+    delays = {worker.handle(message).again_seconds for _ in range(10)}
+
+    assert len(delays) == 10
+
+
+def test_a_table_that_denies_access_lets_messages_come_back() -> None:
+    queued = Queued()
+    queued.job(b"abcd")
+    message = queued.take()
+
+    def deny(name: str) -> None:
+        raise Misconfigured(f"{name}: no permission")
+
+    queued.world.ledger.on_call = deny
+
+    answer = queued.worker().handle(message)
+
+    assert not answer.over
+    assert queued.dead.sent == []
+
+
+# -- what people want -----------------------------------------------------------------------------
+
+
+def steer(queued: Queued, state: ConnectorState) -> None:
+    queued.world.ledger.put_connector("c", {"name": "c"})
+    assert queued.world.ledger.set_connector_state("c", state)
+
+
+def test_a_paused_connectors_messages_wait_and_use_no_attempt() -> None:
+    queued = Queued()
+    job = queued.job(b"abcdefgh")
+    steer(queued, ConnectorState.PAUSED)
+    worker = queued.worker()
+
+    for _ in range(20):
+        assert queued.queue.next_at is not None
+        queued.world.ticker.now = max(queued.world.ticker.now, queued.queue.next_at)
+        assert not any(answer.over for answer in queued.deliver(worker))
+    steer(queued, ConnectorState.RUNNING)
+    queued.drain(worker)
+
+    assert queued.now(job).state is JobState.DONE
+    assert queued.dead.sent == []
+    assert sorted(queued.world.delivered()) == sorted(expected(b"abcdefgh"))
+
+
+def test_a_long_pause_ends_no_message() -> None:
+    queued = Queued()
+    job = queued.job(b"abcd")
+    steer(queued, ConnectorState.PAUSED)
+    worker = queued.worker()
+    highest = 0
+
+    for _ in range(10 * PAUSED_RECEIVES):
+        queued.world.ticker.now = queued.queue.next_at or 0.0
+        queued.deliver(worker)
+        highest = max(highest, *(message.received for message in queued.queue.messages))
+    steer(queued, ConnectorState.RUNNING)
+    queued.drain(worker)
+
+    assert highest <= PAUSED_RECEIVES
+    assert queued.now(job).state is JobState.DONE
+    assert queued.world.delivered() == expected(b"abcd")
+
+
+def test_a_stopped_connector_cancels_its_jobs() -> None:
+    queued = Queued()
+    job = queued.job(b"abcdefgh")
+    steer(queued, ConnectorState.STOPPED)
+
+    answers = queued.drain(queued.worker())
+
+    assert [answer.over for answer in answers] == [True, True]
+    ended = queued.now(job)
+    assert (ended.state, ended.reason) == (JobState.CANCELLED, "connector c was stopped")
+    assert queued.world.delivered() == []
+    assert queued.dead.messages == []
+
+
+def test_a_replay_for_a_stopped_connector_stays_in_the_dead_letter_queue() -> None:
+    queued = Queued()
+    job = queued.job(b"!bcd")
+    worker = queued.worker()
+    queued.drain(worker)
+    steer(queued, ConnectorState.STOPPED)
+
+    queued.redrive()
+    queued.drain(worker)
+
+    assert queued.reasons() == ["connector c was stopped; resume it before a replay"]
+    assert queued.now(job).state is JobState.FAILED
+
+
+# -- bodies ---------------------------------------------------------------------------------------
+
+
+def buried(queued: Queued, body: str) -> str:
+    """Let a worker handle a body; return why it went to the dead letter queue."""
+    answer = queued.worker().handle(Message("m", body))
+
+    assert answer.over
+    assert answer.receipt is None
+    (message,) = queued.dead.messages
+    assert message.body == body
+    return message.reason
+
+
+@settings(deadline=None, max_examples=50)
+@given(body=st.text())
+def test_any_text_ends_in_the_dead_letter_queue(body: str) -> None:
+    why = buried(Queued(), body)
+
+    assert why == "not an extent of schema version 1; it was not read"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+FIELDS = ("v", "job", "extent", "connector", "object", "range", "format")
+WITHIN = ("bucket", "key", "version_id", "etag", "size")
+
+
+@settings(deadline=None, max_examples=50)
+@given(field=st.sampled_from([*FIELDS, *WITHIN]), value=JSON)
+def test_a_body_with_any_other_value_ends_in_the_dead_letter_queue(field: str, value: Any) -> None:  # noqa: ANN401
+    queued = Queued()
+    job = queued.job(b"abcd")
+    message = queued.world.extents(job)[0].to_message()
+    target = message["object"] if field in WITHIN else message
+    assume(target[field] != value)
+    assume(field not in ("extent", "range") or not isinstance(value, int | list))  # may be one
+    target[field] = value
+
+    buried(queued, json.dumps(message))
+
+    assert queued.now(job).state is JobState.RUNNING
+    assert queued.item(job).state is ExtentState.PENDING
+    assert queued.world.delivered() == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("bucket", "b"), ("key", "other"), ("version_id", "v1"), ("etag", ""), ("size", 9)],
+)
+def test_a_message_never_has_another_object_delivered_for_a_job(field: str, value: object) -> None:
+    queued = Queued()
+    job = queued.job(b"abcd")
+    queued.world.put(b"efgh", "other")
+    extent = queued.world.extents(job)[0]
+
+    why = buried(queued, ask(extent, object={**extent.to_message()["object"], field: value}))
+
+    assert f"job {job.id} of connector c delivers s3://bucket/key" in why
+    assert queued.now(job).state is JobState.RUNNING
+    assert queued.world.delivered() == []
+
+
+@pytest.mark.parametrize("field", [*FIELDS, *WITHIN])
+def test_a_body_without_a_field_ends_in_the_dead_letter_queue(field: str) -> None:
+    queued = Queued()
+    message = queued.world.extents(queued.job(b"abcd"))[0].to_message()
+    del (message["object"] if field in WITHIN else message)[field]
+
+    assert "it was not read" in buried(queued, json.dumps(message))
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["[" * 100_000, '{"v":1,"range":' + "9" * 5_000 + "}", "NaN", "null", "[]", '"\\ud800"', "\0"],
+    ids=["deep", "digits", "nan", "null", "list", "surrogate", "nul"],
+)
+def test_hostile_bodies_end_in_the_dead_letter_queue(body: str) -> None:
+    assert "it was not read" in buried(Queued(), body)
+
+
+def test_an_extent_of_an_unknown_job_says_so_in_the_dead_letter_queue() -> None:
+    queued = Queued()
+    (extent,) = queued.world.extents(queued.job(b"abcd"))
+
+    why = buried(queued, ask(extent, job="0" * 20))
+
+    assert f"the ledger has no job {'0' * 20}" in why
+
+
+def test_an_extent_with_another_range_than_the_ledgers_is_refused() -> None:
+    queued = Queued()
+    job = queued.job(b"abcdefgh", extent_bytes=8)
+    (extent,) = queued.world.extents(job)
+    message = queued.take()
+    queued.worker(queued.world.worker(stopping=after(0))).handle(message)
+
+    why = buried(queued, ask(extent, range=[0, 4]))
+
+    assert "the ledger holds [0-8)" in why
+    assert queued.item(job).state is ExtentState.PENDING
+
+
+def test_an_extent_of_another_kafka_cluster_says_where_it_belongs() -> None:
+    queued = Queued()
+    world = queued.world
+    intake = replace(world.intake(world.put(b"abcd")), cluster="elsewhere")
+    job = queued.dispatch.start(world.planner.register(intake))
+
+    why = buried(queued, queued.take().body)
+
+    assert "belongs to Kafka cluster elsewhere" in why
+    assert queued.now(job).state is JobState.RUNNING
+
+
+def test_while_the_dead_letter_queue_is_away_a_body_that_is_no_extent_comes_back() -> None:
+    queued = Queued()
+    queued.queue.send(["hello"])
+    queued.dead.away = 2
+
+    answers = queued.drain(queued.worker())
+
+    assert [answer.over for answer in answers] == [False, False, True]
+    assert [message.body for message in queued.dead.messages] == ["hello"]
+
+
+# -- what is ours to mend -------------------------------------------------------------------------
+
+
+def test_a_missing_topic_fails_the_extent_and_its_replay_delivers_the_pinned_version() -> None:
+    world = queue_world(store=MemoryStore(versioned=True))
+    queued = Queued(world)
+    job = queued.job(b"abcdefgh")
+    missing = {TOPIC}
+
+    def client(_extent: Extent) -> ClientSettings:
+        if TOPIC in missing:
+            raise Misconfigured(f"topic {TOPIC} does not exist; create it")
+        return ClientSettings()
+
+    worker = queued.worker(replace(world.worker(), client=client))
+    queued.drain(worker)
+    assert queued.reasons() == [f"topic {TOPIC} does not exist; create it"] * 2
+    assert queued.now(job).state is JobState.FAILED
+    world.put(b"ABCDEFGH")
+    missing.clear()
+
+    assert queued.redrive() == 2
+    queued.drain(worker)
+
+    done = queued.now(job)
+    assert (done.state, done.version) == (JobState.DONE, job.version)
+    assert sorted(world.delivered()) == expected(b"abcdefgh")
+    assert queued.dead.messages == []
+    assert world.ledger.progress(job.id).failed == 0
+
+
+class Defective(Bytewise):
+    """Trips over the object at one place."""
+
+    def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
+        for chunk in super().decode(source, extent, position):
+            if 4 in chunk.places:
+                raise ZeroDivisionError("a defect")
+            yield chunk
+
+
+def test_a_defect_of_a_format_fails_only_its_extent(caplog: pytest.LogCaptureFixture) -> None:
+    queued = Queued(queue_world(format=Defective()))
+    job = queued.job(b"abcdefghij")
+
+    with caplog.at_level(logging.ERROR):
+        queued.drain(queued.worker())
+
+    states = [queued.item(job, ordinal).state for ordinal in range(3)]
+    assert states == [ExtentState.DONE, ExtentState.FAILED, ExtentState.DONE]
+    assert queued.reasons() == ["s3://bucket/key[4-8): unexpected ZeroDivisionError: a defect"]
+    assert queued.now(job).state is JobState.FAILED
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_trap_t09_one_corrupt_object_stops_no_other() -> None:
+    queued = Queued()
+    corrupt = queued.job(b"!!!!!!!!", "corrupt")
+    sound = [queued.job(b"abcdefgh", f"sound-{number}") for number in range(3)]
+
+    queued.drain(queued.worker())
+
+    assert queued.now(corrupt).state is JobState.FAILED
+    assert {queued.now(job).state for job in sound} == {JobState.DONE}
+
+
+# -- renewal --------------------------------------------------------------------------------------
+
+
+class Slow(Bytewise):
+    """Decodes when somebody has renewed twice."""
+
+    def __init__(self, renewals: threading.Semaphore) -> None:
+        super().__init__()
+        self._renewals = renewals
+
+    def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
+        assert self._renewals.acquire(timeout=10)
+        assert self._renewals.acquire(timeout=10)
+        return super().decode(source, extent, position)
+
+
+@pytest.mark.parametrize(
+    "fault", [None, QueueUnavailable("away"), LedgerUnavailable("away"), Misconfigured("refused")]
+)
+def test_lease_and_message_are_renewed_while_an_extent_is_in_work(fault: Exception | None) -> None:
+    renewals = threading.Semaphore(0)
+    queued = Queued(queue_world(format=Slow(renewals)))
+    job = queued.job(b"abcd")
+    message = queued.take()
+    faults = [fault] if fault else []
+    leases: list[str] = []
+
+    def lease(name: str) -> None:
+        if name == "renew" and threading.current_thread() is not threading.main_thread():
+            leases.append(name)
+            if faults and not isinstance(fault, QueueUnavailable):
+                raise faults.pop()
+
+    def visibility(name: str) -> None:
+        if name == "delay":
+            if faults:
+                raise faults.pop()
+            if leases:  # before the extent is claimed there is no lease to renew
+                renewals.release()
+
+    queued.world.ledger.on_call, queued.queue.on_call = lease, visibility
+
+    answer = replace(queued.worker(), renew_seconds=0.001).handle(message)
+
+    assert answer.over
+    assert len(leases) >= 2
+    assert queued.queue.next_at == queued.world.ticker.now + HIDE_SECONDS
+    assert queued.now(job).state is JobState.DONE

@@ -1,0 +1,151 @@
+"""What a queue worker does about the end of a job: it is told last, and never fails a message."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+from tests.support.queued import Queued
+from tests.support.world import TOPIC
+
+from extentflow.errors import LedgerUnavailable
+from extentflow.jobs.events import Announcements
+from extentflow.ledger import ConnectorState
+from extentflow.model import Job, JobState
+from extentflow.queue.consumer import QueueWorker
+from extentflow.testing.announcers import MemoryAnnouncer
+
+
+@dataclass
+class Told:
+    """Queues, and somebody who wants to hear of ends."""
+
+    queued: Queued = field(default_factory=Queued)
+    announcer: MemoryAnnouncer = field(default_factory=MemoryAnnouncer)
+
+    @property
+    def announcements(self) -> Announcements:
+        return Announcements(self.queued.world.ledger, (self.announcer,), lambda _job: TOPIC)
+
+    def worker(self, ended: Callable[[Job], None] | None = None) -> QueueWorker:
+        return replace(self.queued.worker(), ended=ended or self.announcements.announce_ended)
+
+    @property
+    def ends(self) -> list[tuple[str, JobState, int]]:
+        return [(event.job, event.state, event.reopened) for event in self.announcer.events]
+
+
+def test_the_worker_that_ends_a_job_announces_it_once() -> None:
+    told = Told()
+    job = told.queued.job(b"abcdefgh")
+
+    told.queued.drain(told.worker())
+
+    assert told.ends == [(job.id, JobState.DONE, 0)]
+    assert told.queued.now(job).announced
+
+
+def test_a_doubled_message_announces_nothing_more() -> None:
+    told = Told()
+    job = told.queued.job(b"abc")
+    (body,) = told.queued.queue.sent
+    told.queued.drain(told.worker())
+
+    told.queued.queue.send([body])
+    told.queued.drain(told.worker())
+
+    assert told.ends == [(job.id, JobState.DONE, 0)]
+
+
+def test_the_answer_names_the_job_that_it_brought_to_its_end() -> None:
+    told = Told()
+    job = told.queued.job(b"ab!defgh")
+    (_, second) = told.queued.queue.sent
+
+    first, ending = told.queued.drain(told.worker())
+    told.queued.queue.send([second])
+    (doubled,) = told.queued.drain(told.worker())
+
+    assert first.ended is None
+    assert ending.ended is not None
+    assert (ending.ended.id, ending.ended.state) == (job.id, JobState.FAILED)
+    assert doubled.ended is None
+
+
+def test_a_failed_job_is_announced_when_its_message_is_in_the_dead_letter_queue() -> None:
+    told = Told()
+    job = told.queued.job(b"ab!d")
+    buried: list[int] = []
+
+    def ended(found: Job) -> None:
+        buried.append(len(told.queued.dead.messages))
+        told.announcements.announce_ended(found)
+
+    told.queued.drain(told.worker(ended))
+
+    assert buried == [1]
+    assert told.ends == [(job.id, JobState.FAILED, 0)]
+
+
+def test_a_replay_from_the_dead_letter_queue_announces_its_own_end() -> None:
+    told = Told()
+    job = told.queued.job(b"ab!d")
+    told.queued.drain(told.worker())
+    told.queued.world.tolerant = True
+
+    told.queued.redrive()
+    told.queued.drain(told.worker())
+
+    assert told.ends == [(job.id, JobState.FAILED, 0), (job.id, JobState.DONE, 1)]
+
+
+def test_a_job_of_a_stopped_connector_is_announced_as_cancelled() -> None:
+    told = Told()
+    told.queued.world.ledger.put_connector("c", {})
+    job = told.queued.job(b"abcdefgh")
+    told.queued.world.ledger.set_connector_state("c", ConnectorState.STOPPED)
+
+    told.queued.drain(told.worker())
+
+    assert told.ends == [(job.id, JobState.CANCELLED, 0)]
+
+
+def test_an_end_that_others_brought_about_is_announced_by_the_next_message() -> None:
+    told = Told()
+    job = told.queued.job(b"abcdefgh")
+    told.queued.world.ledger.end(job.id, JobState.SUPERSEDED, "replaced")
+
+    told.queued.drain(told.worker())
+
+    assert told.ends == [(job.id, JobState.SUPERSEDED, 0)]
+
+
+def test_an_announcer_that_is_away_leaves_the_end_to_whoever_sweeps(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    told = Told()
+    job = told.queued.job(b"abc")
+    told.announcer.away = 1
+
+    with caplog.at_level(logging.WARNING):
+        (answer,) = told.queued.drain(told.worker())
+
+    assert answer.over
+    assert f"the end of job {job.id} is announced later" in caplog.text
+    assert not told.queued.now(job).announced
+    assert told.announcements.sweep(10) == 1
+    assert told.ends == [(job.id, JobState.DONE, 0)]
+
+
+@pytest.mark.parametrize("error", [LedgerUnavailable("away"), KeyError("a defect")])
+def test_whatever_goes_wrong_in_announcing_never_fails_a_message(error: Exception) -> None:
+    told = Told()
+    told.queued.job(b"abc")
+
+    def ended(_job: Job) -> None:
+        raise error
+
+    (answer,) = told.queued.drain(told.worker(ended))
+
+    assert answer.over
+    assert told.queued.dead.messages == []

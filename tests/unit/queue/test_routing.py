@@ -1,0 +1,390 @@
+"""Who delivers a new job: the queue's functions, or a run of Spark; and what a run's end leaves."""
+
+from dataclasses import replace
+
+import pytest
+from tests.support.queued import Queued, ordinals
+
+from extentflow.connectors.config import AUTO, LAMBDA, SPARK
+from extentflow.engines.emr import Run, RunState, RunStatus
+from extentflow.engines.emr.submitted import FRESH_SECONDS, Hold, StartedRuns, Then
+from extentflow.errors import LedgerUnavailable, Misconfigured, NotOffered
+from extentflow.ledger import ConnectorState
+from extentflow.model import Job, JobState
+from extentflow.queue.backfill import Backfill
+from extentflow.queue.routing import Routing
+from extentflow.testing.runs import MemoryRuns
+
+BODY = b"abcdefghij"
+
+
+def registered(queued: Queued, body: bytes = BODY, key: str = "key") -> Job:
+    """A job as the planner has it before anything of it is planned."""
+    return queued.world.planner.register(queued.world.intake(queued.world.put(body, key)))
+
+
+def pass_a_minute(queued: Queued) -> None:
+    """Let time pass, until what was heard of a run does not count any more."""
+    queued.world.ticker.now += FRESH_SECONDS
+
+
+def routing(
+    queued: Queued, runs: MemoryRuns | None, threshold_bytes: int = 9, engine: str = AUTO
+) -> Routing:
+    started = None
+    if runs is not None:
+        started = StartedRuns(
+            runs, queued.world.ledger, monotonic=queued.world.ticker.clock.monotonic
+        )
+    return Routing(queued.dispatch, started, threshold_bytes, lambda _job: engine)
+
+
+class Counted(MemoryRuns):
+    """Counts who asks where runs stand."""
+
+    looks = 0
+
+    def look(self, run_id: str) -> RunStatus:
+        self.looks += 1
+        return super().look(run_id)
+
+
+class Refused(MemoryRuns):
+    """Nobody may start a run."""
+
+    def start(self, run: Run) -> str:
+        raise Misconfigured(f"no permission to start {run.token}")
+
+
+def test_a_large_job_is_planned_and_given_to_a_run_and_nothing_to_the_queue() -> None:
+    queued, runs = Queued(), MemoryRuns()
+
+    job = routing(queued, runs).start(registered(queued))
+
+    (run,) = runs.started.values()
+    assert (job.state, queued.queue.messages) == (JobState.RUNNING, [])
+    assert (run.subject, run.number) == (job.id, 0)
+    assert run.arguments == ("--job", job.id, "--json")
+
+
+@pytest.mark.parametrize("threshold_bytes", [len(BODY), 1 << 40])
+def test_up_to_the_threshold_the_queue_has_it(threshold_bytes: int) -> None:
+    queued, runs = Queued(), MemoryRuns()
+
+    routing(queued, runs, threshold_bytes).start(registered(queued))
+
+    assert (runs.started, len(queued.queue.messages)) == ({}, 3)
+
+
+def test_without_an_application_the_queue_has_everything() -> None:
+    queued = Queued()
+
+    routing(queued, None).start(registered(queued))
+
+    assert len(queued.queue.messages) == 3
+
+
+@pytest.mark.parametrize("unclear", [False, True])
+def test_where_no_run_can_be_had_the_queue_has_it(unclear: bool) -> None:  # noqa: FBT001
+    queued, runs = Queued(), MemoryRuns(unclear=unclear)
+    runs.away = 1
+
+    job = routing(queued, runs).start(registered(queued))
+
+    assert job.state is JobState.RUNNING
+    assert ordinals(queued.queue.sent) == [0, 1, 2]
+
+
+def test_settings_that_are_wrong_hold_up_no_job() -> None:
+    queued = Queued()
+
+    routing(queued, Refused()).start(registered(queued))
+
+    assert ordinals(queued.queue.sent) == [0, 1, 2]
+
+
+def test_a_job_that_is_under_way_gets_no_second_run() -> None:
+    queued, runs = Queued(), MemoryRuns()
+    route = routing(queued, runs)
+    job = route.start(registered(queued))
+
+    again = route.start(job)
+
+    assert (again.id, len(runs.started), queued.queue.messages) == (job.id, 1, [])
+
+
+def test_what_a_dead_run_left_undone_goes_to_the_queue() -> None:
+    queued, runs = Queued(), MemoryRuns()
+    route = routing(queued, runs)
+    job = route.start(registered(queued))
+    first = next(iter(queued.world.planner.extents(job)))
+    queued.dispatch.resend(job, below=1)
+    queued.drain(queued.worker())
+    assert first.ordinal == 0
+
+    sent = route.ended("0" * 16, RunState.FAILED)
+    queued.drain(queued.worker())
+
+    assert (sent, ordinals(queued.queue.sent)) == (2, [0, 1, 2])
+    assert queued.now(job).state is JobState.DONE
+    assert route.ended("0" * 16, RunState.FAILED) == 0
+
+
+def test_a_run_of_somebody_else_is_left_alone() -> None:
+    queued = Queued()
+
+    assert routing(queued, MemoryRuns()).ended("unknown", RunState.FAILED) == 0
+    assert queued.queue.messages == []
+
+
+@pytest.mark.parametrize(
+    ("engine", "threshold_bytes", "by_run"),
+    [(LAMBDA, 1, False), (SPARK, 1 << 40, True), (AUTO, 9, True), (AUTO, 10, False)],
+)
+def test_a_connector_may_want_one_engine_whatever_the_size(
+    engine: str, threshold_bytes: int, *, by_run: bool
+) -> None:
+    queued, runs = Queued(), MemoryRuns()
+
+    routing(queued, runs, threshold_bytes, engine).start(registered(queued))
+
+    assert (len(runs.started), len(queued.queue.messages)) == ((1, 0) if by_run else (0, 3))
+
+
+def test_a_large_job_that_is_reopened_gets_another_run() -> None:
+    queued, runs = Queued(), MemoryRuns()
+    route = routing(queued, runs)
+    job = route.start(registered(queued))
+    queued.world.ledger.end(job.id, JobState.SUPERSEDED, "another version came")
+
+    again = route.start(queued.world.planner.replay(queued.now(job)))
+
+    assert (again.state, queued.queue.messages) == (JobState.RUNNING, [])
+    assert [run.number for run in runs.started.values()] == [0, 1]
+
+
+# -- which run has a job --------------------------------------------------------------------------
+
+
+def test_a_run_has_its_job_until_it_ends_and_its_end_is_told() -> None:
+    queued, runs = Queued(), MemoryRuns()
+    route = routing(queued, runs)
+    job = route.start(registered(queued))
+
+    held = [route.hold(job)]
+    runs.states["0" * 16] = RunStatus(RunState.FAILED)
+    pass_a_minute(queued)
+    held.append(route.hold(job))
+    route.ended("0" * 16, RunState.FAILED)
+    held.append(route.hold(job))
+
+    assert held == [Hold.OWN, Hold.GONE, Hold.NOBODY]
+
+
+def test_while_nobody_says_where_a_run_stands_its_job_is_nobodys_either() -> None:
+    queued, runs = Queued(), MemoryRuns()
+    route = routing(queued, runs)
+    job = route.start(registered(queued))
+    runs.away = 1
+
+    held = [route.hold(job), route.hold(job)]  # the second asks nobody
+    pass_a_minute(queued)
+
+    assert held == [Hold.UNKNOWN, Hold.UNKNOWN]
+    assert route.hold(job) is Hold.OWN
+
+
+def test_a_look_at_many_jobs_asks_about_their_run_once() -> None:
+    queued, runs = Queued(), Counted()
+    route = routing(queued, runs)
+    route.backfill(WANTED)
+    jobs = [registered(queued, BODY, f"in/{number}") for number in range(5)]
+
+    assert {route.hold(job) for job in jobs} == {Hold.SHARED}
+    assert runs.looks == 1
+
+
+def test_an_end_that_is_told_late_does_not_take_a_later_runs_job_away() -> None:
+    queued, runs = Queued(), MemoryRuns()
+    route = routing(queued, runs)
+    job = route.start(registered(queued))
+    queued.world.ledger.end(job.id, JobState.SUPERSEDED, "another version came")
+    job = route.start(queued.world.planner.replay(queued.now(job)))
+
+    sent = route.ended("0" * 16, RunState.CANCELLED)
+
+    assert (sent, queued.queue.messages) == (0, [])
+    assert route.hold(job) is Hold.OWN
+
+
+# -- backfills ------------------------------------------------------------------------------------
+
+WANTED = Backfill("b1", "c", ("s3://bucket/in/", "s3://bucket/*.csv"))
+
+
+def test_a_backfill_is_one_run_however_often_it_is_asked_for() -> None:
+    queued, runs = Queued(), MemoryRuns()
+    route = routing(queued, runs)
+
+    route.backfill(WANTED)
+    route.backfill(WANTED)
+
+    (run,) = runs.started.values()
+    assert (run.subject, run.number) == ("b1", 0)
+    assert run.arguments == ("--connector", "c", "--json", *WANTED.addresses)
+
+
+def test_the_jobs_below_a_backfills_addresses_wait_for_its_run_and_no_others() -> None:
+    queued, runs = Queued(), MemoryRuns()
+    route = routing(queued, runs)
+    within, globbed, outside = (registered(queued, BODY, key) for key in ("in/a", "b.csv", "out/a"))
+    elsewhere = Backfill("b2", "c", ("s3://bucket/out/",))
+
+    before = route.hold(within)
+    route.backfill(replace(WANTED, addresses=("s3://bucket/in/", "s3://bucket/b*.csv")))
+    during = [route.hold(job) for job in (within, globbed, outside)]
+    route.backfill(elsewhere)
+    with_another = [route.hold(job) for job in (within, outside)]
+    route.ended(f"{1:016x}", RunState.SUCCESS)
+    after_it = [route.hold(job) for job in (within, outside)]
+    route.ended("0" * 16, RunState.SUCCESS)
+
+    assert before is Hold.NOBODY
+    assert during == [Hold.SHARED, Hold.SHARED, Hold.NOBODY]
+    assert with_another == [Hold.SHARED, Hold.SHARED]
+    assert after_it == [Hold.SHARED, Hold.NOBODY]
+    assert route.hold(within) is Hold.NOBODY
+
+
+def test_the_end_of_a_backfills_run_that_nobody_told_is_found_out() -> None:
+    queued, runs = Queued(), MemoryRuns()
+    route = routing(queued, runs)
+    route.backfill(WANTED)
+    runs.states["0" * 16] = RunStatus(RunState.FAILED)
+
+    assert route.hold(registered(queued, key="in/a")) is Hold.NOBODY
+
+
+def test_a_backfill_whose_run_failed_gets_one_more_and_then_no_other() -> None:
+    queued, runs = Queued(), MemoryRuns()
+    route = routing(queued, runs)
+    route.backfill(WANTED)
+    job = registered(queued, key="in/a")
+
+    route.ended("0" * 16, RunState.FAILED)
+    route.ended("0" * 16, RunState.FAILED)
+    second = f"{1:016x}"
+    held = route.hold(job)
+    route.ended(second, RunState.FAILED)
+
+    assert [(run.subject, run.number) for run in runs.started.values()] == [("b1", 0), ("b1", 1)]
+    assert len({run.arguments for run in runs.started.values()}) == 1
+    assert held is Hold.SHARED
+    assert route.hold(job) is Hold.NOBODY
+
+
+def test_a_backfill_that_no_run_can_deliver_any_more_gets_no_other_run() -> None:
+    queued, runs = Queued(), MemoryRuns()
+    route = routing(queued, runs)
+    route.backfill(WANTED)
+    registered(queued, key="in/a")
+    changed = replace(route, absent=lambda connector: f"connector {connector}: secret=${{env:X}}")
+
+    changed.ended("0" * 16, RunState.FAILED)
+
+    assert len(runs.started) == 1
+    with pytest.raises(NotOffered, match=r"backfill b2: connector c: secret="):
+        changed.backfill(replace(WANTED, id="b2"))
+
+
+def test_a_backfill_whose_driver_died_before_it_made_a_job_gets_one_more() -> None:
+    queued, runs = Queued(), MemoryRuns()
+    older = registered(queued, key="in/older")
+    queued.world.ledger.end(older.id, JobState.FAILED, "bad bytes")
+    queued.world.ticker.now += 1
+    route = routing(queued, runs)
+    route.backfill(WANTED)
+
+    route.ended("0" * 16, RunState.FAILED)
+
+    assert len(runs.started) == 2
+
+
+def test_a_backfill_that_failed_for_a_job_of_its_own_alone_gets_no_other_run() -> None:
+    queued, runs = Queued(), MemoryRuns()
+    route = routing(queued, runs)
+    route.backfill(replace(WANTED, addresses=("s3://bucket/in/",)))
+    queued.world.ticker.now += 1
+    bad, other = registered(queued, key="in/bad"), registered(queued, key="out/other")
+    queued.world.ledger.end(bad.id, JobState.FAILED, "bad bytes")
+
+    route.ended("0" * 16, RunState.FAILED)
+
+    assert len(runs.started) == 1
+    assert queued.now(other).state.open
+
+
+@pytest.mark.parametrize("state", [ConnectorState.PAUSED, ConnectorState.STOPPED])
+def test_a_backfill_whose_connector_rests_gets_no_other_run(state: ConnectorState) -> None:
+    queued, runs = Queued(), MemoryRuns()
+    queued.world.ledger.put_connector("c", {})
+    route = routing(queued, runs)
+    route.backfill(WANTED)
+    registered(queued, key="in/a")
+    assert queued.world.ledger.set_connector_state("c", state)
+
+    route.ended("0" * 16, RunState.FAILED)
+
+    assert len(runs.started) == 1
+
+
+@pytest.mark.parametrize("state", [RunState.FAILED, RunState.CANCELLED])
+def test_what_a_shells_run_left_is_the_shells(state: RunState) -> None:
+    queued, runs = Queued(), MemoryRuns()
+    route = routing(queued, runs)
+    assert route.started is not None
+    job = queued.world.planner.plan(registered(queued, key="in/a"))
+    shared = route.started.begin_shared("shell-1", "c", ["s3://bucket/"], then=Then.PERSON)
+    held = [route.hold(job)]
+    own = route.started.begin_job(job, subject="shell-2", then=Then.PERSON)
+    held.append(route.hold(job))
+
+    sent = [route.ended(run, state) for run in (shared, own)]
+
+    assert held == [Hold.SHARED, Hold.OWN]
+    assert (sent, len(runs.started), queued.queue.messages) == ([0, 0], 2, [])
+    assert route.hold(job) is Hold.NOBODY
+
+
+def test_a_run_that_is_started_and_cannot_be_noted_goes_on() -> None:
+    queued, runs = Queued(), MemoryRuns()
+    route = routing(queued, runs)
+    remember = queued.world.ledger.remember
+
+    def away(*_: object, **__: object) -> None:
+        raise LedgerUnavailable("away")
+
+    queued.world.ledger.remember = away  # type: ignore[method-assign]
+    job = route.start(registered(queued))
+    queued.world.ledger.remember = remember  # type: ignore[method-assign]
+
+    assert (len(runs.started), queued.queue.messages) == (1, [])
+    assert route.hold(job) is Hold.NOBODY
+
+
+@pytest.mark.parametrize("state", [RunState.SUCCESS, RunState.CANCELLED])
+def test_a_backfill_that_is_over_or_was_cancelled_gets_no_other_run(state: RunState) -> None:
+    queued, runs = Queued(), MemoryRuns()
+    route = routing(queued, runs)
+    route.backfill(WANTED)
+
+    route.ended("0" * 16, state)
+
+    assert len(runs.started) == 1
+
+
+def test_without_spark_a_backfill_is_refused_with_the_way_out() -> None:
+    with pytest.raises(
+        NotOffered, match=r"backfill b1 of connector c wants Spark.*--engine lambda"
+    ):
+        routing(Queued(), None).backfill(WANTED)
