@@ -18,7 +18,7 @@ import numpy as np
 from extentflow.errors import BucketGone, ObjectGone
 from extentflow.model import ObjectVersion
 from extentflow.storage import Listed, Page, pins
-from extentflow.storage.traffic import Traffic
+from extentflow.storage.pins import TransferCounters
 
 DIGITS = 15
 LINE_BYTES = 100
@@ -113,21 +113,21 @@ class SyntheticStore:
         self._bucket = bucket
         self._objects = dict(objects)
         self._page_keys = page_keys
-        self._traffic = Traffic()
+        self._counters = TransferCounters()
 
     @property
     def fetched_bytes(self) -> int:
         """Bytes returned by reads so far."""
-        return self._traffic.fetched_bytes
+        return self._counters.fetched_bytes
 
     @property
     def requests(self) -> int:
         """Requests so far; a page of a listing is one."""
-        return self._traffic.requests
+        return self._counters.requests
 
     def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:
         """Return the object's pin; see the port."""
-        self._traffic.asked()
+        self._counters.count_request()
         return self._found(bucket, key, version_id)
 
     def read(self, version: ObjectVersion, start: int, end: int) -> bytes:
@@ -137,12 +137,12 @@ class SyntheticStore:
             ValueError: not a range of the object, or more than 64 MiB at once.
         """
         pins.check_request(version, start, end)
-        self._traffic.asked()
+        self._counters.count_request()
         found = self._found(version.bucket, version.key, version.version_id)
-        where = pins.place(version, start, end)
+        where = pins.range_uri(version, start, end)
         pins.check_etag(version, found.etag, where=where, endpoint="the synthetic store")
         body = self._objects[version.key].read(start, end)
-        self._traffic.received(len(body))
+        self._counters.count_body(len(body))
         pins.check_length(version, start, end, body=body, source="the synthetic store")
         return body
 
@@ -157,7 +157,7 @@ class SyntheticStore:
         self._require(bucket)
         below = sorted((key for key in self._objects if key.startswith(prefix)), key=str.encode)
         while True:
-            self._traffic.asked()
+            self._counters.count_request()
             left = [key for key in below if token is None or key.encode() > token.encode()]
             page = left[: self._page_keys]
             token = page[-1] if len(left) > len(page) else None

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
-from extentflow.aws.sessions import own_session
+from extentflow.aws.sessions import new_session
 from extentflow.discovery.sources import declared
 from extentflow_local.emr.service import EmrServerless
 from extentflow_local.event_source.delivery import Observe
@@ -165,7 +165,7 @@ class LocalEventPath:
         secret = self.settings.get(SECRET_ID)
         if secret is None:
             return
-        client = own_session().client(
+        client = new_session().client(
             "secretsmanager",
             endpoint_url=self.stack.endpoint("aws"),
             region_name=REGION,

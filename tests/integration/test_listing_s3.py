@@ -10,7 +10,7 @@ import pytest
 from extentflow.errors import AccessDenied, ObjectGone
 from extentflow.model import ObjectVersion, job_id
 from extentflow.storage import Page, StoreOptions
-from extentflow.storage.s3 import Limits, S3Store
+from extentflow.storage.s3 import RequestLimits, S3Store
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def store(stack: Stack) -> Iterator[S3Store]:
 
 @pytest.fixture
 def by_threes(stack: Stack) -> Iterator[S3Store]:
-    opened = S3Store(StoreOptions(endpoint=stack.endpoint("s3")), limits=Limits(page_keys=3))
+    opened = S3Store(StoreOptions(endpoint=stack.endpoint("s3")), limits=RequestLimits(page_keys=3))
     yield opened
     opened.close()
 
@@ -73,7 +73,7 @@ def test_no_key_is_lost_at_the_edge_of_a_page_whatever_the_server_sorts_by(
     caplog: pytest.LogCaptureFixture,
     versioned: bool,
 ) -> None:
-    """This server loses some of them where it lists versions: it is asked for keys, and told of."""
+    """This server loses versions in listings, so its keys are listed, with a warning."""
     caplog.set_level(logging.WARNING)
     home = versioned_bucket if versioned else bucket
     put(s3, home, [prefix + key for key in MIXED])

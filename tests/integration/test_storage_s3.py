@@ -15,7 +15,7 @@ from extentflow.errors import AccessDenied, ObjectChanged, ObjectGone, StoreUnav
 from extentflow.storage import StoreOptions
 from extentflow.storage.ranges import RangeReader
 from extentflow.storage.retry import Patience
-from extentflow.storage.s3 import Limits, S3Store
+from extentflow.storage.s3 import RequestLimits, S3Store
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ ODD = ["a,b", "a b", "a+b", "ü€😀", "100%", "%20", "%2B", "a&b=c?d#e", "q'\
 
 @pytest.fixture
 def store(stack: Stack) -> Iterator[S3Store]:
-    opened = S3Store(StoreOptions(endpoint=stack.endpoint("s3")), limits=Limits(page_keys=4))
+    opened = S3Store(StoreOptions(endpoint=stack.endpoint("s3")), limits=RequestLimits(page_keys=4))
     yield opened
     opened.close()
 
@@ -44,7 +44,7 @@ def behind(proxy: FaultProxy, total_seconds: float) -> S3Store:
     return S3Store(
         StoreOptions(endpoint=proxy.endpoint),
         patience=Patience(total_seconds, cap_seconds=0.05, first_seconds=0.01),
-        limits=Limits(connect_seconds=2.0, read_seconds=5.0),
+        limits=RequestLimits(connect_seconds=2.0, read_seconds=5.0),
     )
 
 
@@ -298,7 +298,7 @@ def test_bytes_fetched_are_the_objects_bytes(
     assert s3_proxy.response_body_bytes("GET") == len(LARGE)
 
 
-def test_a_version_of_another_size_is_refused_whatever_its_etag(
+def test_a_version_of_another_size_is_rejected_despite_an_equal_etag(
     store: S3Store, s3: "S3Client", bucket: str, prefix: str
 ) -> None:
     key = f"{prefix}key"

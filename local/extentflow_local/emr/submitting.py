@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 import psutil
 from botocore.exceptions import BotoCoreError, ClientError
 
-from extentflow.aws.sessions import own_session
+from extentflow.aws.sessions import new_session
 from extentflow_local import programs
 from extentflow_local.emr.application import Order
 from extentflow_local.errors import ProgramMissing, ServiceFailed
@@ -187,7 +187,7 @@ class Submitted:
 
 def s3_client(environment: Mapping[str, str]) -> Any:  # noqa: ANN401 - boto3's
     """Return a client of the S3 server that an environment names."""
-    return own_session().client(
+    return new_session().client(
         "s3",
         endpoint_url=environment["AWS_ENDPOINT_URL_S3"],
         region_name=REGION,

@@ -21,7 +21,7 @@ from pathlib import Path
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from extentflow.aws.sessions import own_session
+from extentflow.aws.sessions import new_session
 from extentflow.clock import Clock
 from extentflow_local.event_source.uploads import documents, notification, upload_of
 from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY
@@ -42,7 +42,7 @@ _ODD = (AttributeError, LookupError, TypeError, ValueError)
 
 def to_queue(endpoint: str, url: str) -> Send:
     """Return what sends to a queue of the SQS server at `endpoint`."""
-    client = own_session().client(
+    client = new_session().client(
         "sqs",
         endpoint_url=endpoint,
         region_name=REGION,

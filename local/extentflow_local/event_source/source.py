@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from botocore.config import Config
 
-from extentflow.aws.sessions import own_session
+from extentflow.aws.sessions import new_session
 from extentflow.clock import Clock
 from extentflow_local.event_source.delivery import Delivery, Observe, write_down
 from extentflow_local.event_source.deployment import Deployment, Schedule, SourceMapping
@@ -193,7 +193,7 @@ class EventSource:
 
 
 def _client(deployment: Deployment) -> "SQSClient":
-    return own_session().client(
+    return new_session().client(
         "sqs",
         endpoint_url=deployment.sqs,
         region_name=REGION,

@@ -1,4 +1,4 @@
-"""Tokens for brokers are signed with the SDK's own credentials, for the brokers' region."""
+"""Tokens for MSK are signed with the SDK's credentials for the brokers' region."""
 
 import base64
 import logging
@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from extentflow.credentials.mskiam import Signer
+from extentflow.credentials.mskiam import TokenSigner
 from extentflow.errors import CredentialsUnavailable, Misconfigured
 
 
@@ -24,13 +24,13 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def opened(token: str) -> tuple[str | None, dict[str, list[str]]]:
-    """Return host and parameters of the signed address that a token is."""
+    """Return host and query parameters of the signed URL in a token."""
     address = urlsplit(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode())
     return address.hostname, parse_qs(address.query)
 
 
-def test_a_token_is_a_signed_leave_to_connect_for_a_quarter_of_an_hour() -> None:
-    token, end = Signer()("eu-west-1")
+def test_a_token_is_a_signed_request_valid_for_15_minutes() -> None:
+    token, end = TokenSigner()("eu-west-1")
 
     host, said = opened(token)
     assert host == "kafka.eu-west-1.amazonaws.com"
@@ -42,32 +42,32 @@ def test_a_token_is_a_signed_leave_to_connect_for_a_quarter_of_an_hour() -> None
 
 
 @pytest.mark.parametrize("variable", ["AWS_REGION", "AWS_DEFAULT_REGION"])
-def test_without_the_brokers_region_it_is_our_own(
+def test_without_a_broker_region_the_process_region_is_used(
     variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, "us-east-2")
 
-    token, _ = Signer()(None)
+    token, _ = TokenSigner()(None)
 
     assert opened(token)[0] == "kafka.us-east-2.amazonaws.com"
 
 
-def test_without_any_region_somebody_has_to_say_one() -> None:
+def test_a_missing_region_raises_with_the_remedy() -> None:
     with pytest.raises(
         Misconfigured, match=r"cannot be signed; no AWS region; set AWS_DEFAULT_REGION"
     ):
-        Signer()(None)
+        TokenSigner()(None)
 
 
-def test_without_credentials_somebody_has_to_give_some(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_raise_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
 
     with pytest.raises(Misconfigured, match=r"cannot be signed; no AWS credentials"):
-        Signer()("eu-west-1")
+        TokenSigner()("eu-west-1")
 
 
-def test_credentials_that_do_not_come_may_come_later(
+def test_credentials_that_cannot_be_refreshed_are_retryable(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
@@ -76,21 +76,21 @@ def test_credentials_that_do_not_come_may_come_later(
     config.write_text("[default]\ncredential_process = false\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
 
-    with pytest.raises(CredentialsUnavailable, match="a token for the brokers: "):
-        Signer()("eu-west-1")
+    with pytest.raises(CredentialsUnavailable, match="cannot be signed now: "):
+        TokenSigner()("eu-west-1")
 
 
-def test_no_log_holds_what_a_token_is_made_of(
+def test_no_log_contains_parts_of_a_token(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("AWS_SESSION_TOKEN", "bearer-of-rights")
 
     with caplog.at_level(logging.DEBUG):
-        token, _ = Signer()("eu-west-1")
-        logging.getLogger("urllib3").debug("whoever writes no secret is heard")
+        token, _ = TokenSigner()("eu-west-1")
+        logging.getLogger("urllib3").debug("other loggers still write")
 
     _, said = opened(token)
     assert said["X-Amz-Security-Token"] == ["bearer-of-rights"]
-    assert "whoever writes no secret is heard" in caplog.text
+    assert "other loggers still write" in caplog.text
     for secret in (said["X-Amz-Signature"][0], "bearer-of-rights", "hidden", token):
         assert secret not in caplog.text

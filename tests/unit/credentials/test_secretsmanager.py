@@ -1,4 +1,4 @@
-"""Secrets are asked for when they are needed, not for ever kept, and never told."""
+"""Secrets are read when needed, cached for a bounded time, and never shown."""
 
 import json
 import logging
@@ -12,7 +12,7 @@ from botocore.stub import Stubber
 from moto import mock_aws
 from tests.support.world import Ticker
 
-from extentflow.credentials.secretsmanager import REMEMBERED_SECONDS, SecretsManager, connect
+from extentflow.credentials.secretsmanager import CACHED_SECONDS, SecretsManager, connect
 from extentflow.errors import CredentialsUnavailable, Misconfigured
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def test_a_secret_is_found_by_name_and_by_arn(server: "SecretsManagerClient") ->
     assert secrets.read(arn) == VALUE
 
 
-def test_an_arn_leads_to_its_own_region(server: "SecretsManagerClient") -> None:
+def test_an_arn_selects_its_region(server: "SecretsManagerClient") -> None:
     elsewhere = boto3.session.Session().client("secretsmanager", region_name="us-east-2")
     arn = elsewhere.create_secret(Name="far", SecretString=VALUE)["ARN"]
 
@@ -51,7 +51,7 @@ def test_an_arn_leads_to_its_own_region(server: "SecretsManagerClient") -> None:
     assert SecretsManager().read(arn) == VALUE
 
 
-def test_a_rotated_secret_is_picked_up_in_bounded_time_or_at_once(
+def test_a_rotated_secret_is_read_after_the_cache_expires_or_on_refresh(
     server: "SecretsManagerClient",
 ) -> None:
     server.create_secret(Name="app", SecretString="first")
@@ -61,16 +61,16 @@ def test_a_rotated_secret_is_picked_up_in_bounded_time_or_at_once(
 
     server.put_secret_value(SecretId="app", SecretString="second")
 
-    ticker.now += REMEMBERED_SECONDS - 1
+    ticker.now += CACHED_SECONDS - 1
     assert secrets.read("app") == "first"
     ticker.now += 1
     assert secrets.read("app") == "second"
     server.put_secret_value(SecretId="app", SecretString="third")
-    assert secrets.read("app", anew=True) == "third"
+    assert secrets.read("app", refresh=True) == "third"
     assert secrets.read("app") == "third"
 
 
-def test_a_clock_that_was_set_back_makes_nothing_last_longer(
+def test_a_clock_set_back_does_not_extend_the_cache(
     server: "SecretsManagerClient",
 ) -> None:
     server.create_secret(Name="app", SecretString="first")
@@ -86,24 +86,24 @@ def test_a_clock_that_was_set_back_makes_nothing_last_longer(
 
 @pytest.mark.usefixtures("server")
 def test_a_missing_secret_is_named_with_the_remedy() -> None:
-    with pytest.raises(Misconfigured, match=r"secret nowhere: .*; there is no such secret"):
+    with pytest.raises(Misconfigured, match=r"secret nowhere: .*; no such secret"):
         SecretsManager().read("nowhere")
 
 
-def test_a_secret_of_bytes_is_no_text(server: "SecretsManagerClient") -> None:
+def test_a_binary_secret_is_rejected(server: "SecretsManagerClient") -> None:
     server.create_secret(Name="keystore", SecretBinary=VALUE.encode())
 
-    with pytest.raises(Misconfigured, match="secret keystore: it holds no text") as caught:
+    with pytest.raises(Misconfigured, match="secret keystore: it has no SecretString") as caught:
         SecretsManager().read("keystore")
 
     assert VALUE not in str(caught.value)
 
 
-def test_a_secret_that_is_to_be_deleted_says_so(server: "SecretsManagerClient") -> None:
+def test_a_secret_scheduled_for_deletion_is_named(server: "SecretsManagerClient") -> None:
     server.create_secret(Name="old", SecretString=VALUE)
     server.delete_secret(SecretId="old")
 
-    with pytest.raises(Misconfigured, match="marked for deletion"):
+    with pytest.raises(Misconfigured, match="scheduled for deletion"):
         SecretsManager().read("old")
 
 
@@ -118,7 +118,7 @@ def test_a_secret_that_is_to_be_deleted_says_so(server: "SecretsManagerClient") 
         ("Whatever", 503, CredentialsUnavailable, "secret app: "),
     ],
 )
-def test_a_refusal_is_somebodys_work_or_passes(
+def test_an_error_code_is_permanent_or_retryable(
     code: str, status: int, error: type[Exception], told: str
 ) -> None:
     client = connect(REGION)
@@ -138,7 +138,7 @@ def test_a_refusal_is_somebodys_work_or_passes(
         (NoCredentialsError(), Misconfigured, "secret app: no AWS credentials"),
     ],
 )
-def test_nobody_answers_or_there_is_nothing_to_ask_with(
+def test_an_unreachable_service_or_missing_credentials_raise(
     raised: Exception, error: type[Exception], told: str
 ) -> None:
     def open_client(_: str | None) -> "SecretsManagerClient":
@@ -148,7 +148,7 @@ def test_nobody_answers_or_there_is_nothing_to_ask_with(
         SecretsManager(open_client=open_client).read("app")
 
 
-def test_no_log_holds_a_secret_at_whatever_level(
+def test_no_log_contains_a_secret_at_any_level(
     server: "SecretsManagerClient",
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -158,14 +158,14 @@ def test_no_log_holds_a_secret_at_whatever_level(
 
     with caplog.at_level(logging.DEBUG):
         SecretsManager().read("app")
-        logging.getLogger("urllib3").debug("whoever writes no secret is heard")
+        logging.getLogger("urllib3").debug("other loggers still write")
 
-    assert "whoever writes no secret is heard" in caplog.text
+    assert "other loggers still write" in caplog.text
     for secret in (VALUE, "bearer-of-rights", "Signature="):
         assert secret not in caplog.text
 
 
-def test_a_failed_look_up_is_not_remembered(server: "SecretsManagerClient") -> None:
+def test_a_failed_read_is_not_cached(server: "SecretsManagerClient") -> None:
     secrets = SecretsManager()
     with pytest.raises(Misconfigured):
         secrets.read("late")

@@ -13,7 +13,7 @@ from moto import mock_aws
 from tests.support.world import Ticker
 from tests.unit.jobs.test_events import EVENT
 
-from extentflow.aws.batches import BATCH_BYTES, BATCH_ENTRIES
+from extentflow.aws.calls import BATCH_BYTES, BATCH_ENTRIES
 from extentflow.errors import BusUnavailable, Misconfigured
 from extentflow.jobs import publish_eventbridge as eventbridge
 from extentflow.jobs.publish_eventbridge import (

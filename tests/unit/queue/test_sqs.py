@@ -21,7 +21,7 @@ from moto import mock_aws
 from tests.contracts.queue import MissingQueueContract, QueueContract
 from tests.support.world import Ticker
 
-from extentflow.aws.batches import BATCH_BYTES, BATCH_ENTRIES
+from extentflow.aws.calls import BATCH_BYTES, BATCH_ENTRIES
 from extentflow.errors import ExtentflowError, Misconfigured, QueueUnavailable
 from extentflow.queue import Message
 from extentflow.queue.sqs import (

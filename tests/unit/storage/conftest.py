@@ -8,7 +8,7 @@ from tests.unit.storage.loopback import Loopback
 
 from extentflow.storage import StoreOptions
 from extentflow.storage.retry import Patience
-from extentflow.storage.s3 import Limits, S3Store
+from extentflow.storage.s3 import RequestLimits, S3Store
 
 OpenStore = Callable[..., S3Store]
 
@@ -47,7 +47,7 @@ def open_store(server: Loopback, hand_turned: HandTurnedClock) -> Iterator[OpenS
     """Open stores before the loopback server; closed with the test."""
     opened: list[S3Store] = []
 
-    def open_one(*, limits: Limits | None = None, **options: object) -> S3Store:
+    def open_one(*, limits: RequestLimits | None = None, **options: object) -> S3Store:
         settings: dict[str, object] = {
             "endpoint": server.url,
             "region": "eu-test-1",
@@ -58,7 +58,7 @@ def open_store(server: Loopback, hand_turned: HandTurnedClock) -> Iterator[OpenS
         store = S3Store(
             StoreOptions(**settings),  # type: ignore[arg-type]
             patience=hand_turned.patience(),
-            limits=limits or Limits(connect_seconds=2.0, read_seconds=5.0),
+            limits=limits or RequestLimits(connect_seconds=2.0, read_seconds=5.0),
         )
         opened.append(store)
         return store

@@ -30,7 +30,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """`cut`: close after so many bytes of the body; `reset`: no answer at all, a TCP reset."""
+    """`cut`: close after so many bytes of the body; `reset`: a TCP reset instead of a response."""
 
     status: int = 200
     body: bytes = b""
@@ -50,7 +50,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One version, or a delete marker, as a listing tells of it; the newest of a key goes first."""
+    """One version, or a delete marker, as a listing contains it; the newest of a key comes first."""
 
     key: str
     id: str
@@ -81,7 +81,7 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Clients that leave in the middle are what some tests are about."""
+        """Some tests close the connection in the middle of a response."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 

@@ -22,7 +22,7 @@ from extentflow.errors import (
 )
 from extentflow.model import ObjectVersion
 from extentflow.storage import Page, StoreOptions, pins
-from extentflow.storage.local import LocalStore, _translated
+from extentflow.storage.local import LocalStore, _translate_errors
 
 BODY = bytes(range(256)) * 4
 
@@ -52,7 +52,7 @@ def later(path: Path) -> None:
     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns + 1))
 
 
-def test_options_that_mean_nothing_to_files_are_refused() -> None:
+def test_options_that_apply_to_s3_only_are_rejected() -> None:
     with pytest.raises(Misconfigured, match="localfile takes no endpoint"):
         LocalStore(StoreOptions(region="eu-test-1"))
 
@@ -83,13 +83,13 @@ def test_a_bucket_that_is_no_absolute_directory_is_misconfigured(
         store.head(bucket, "key")
 
 
-def test_ranges_outside_the_file_are_refused(store: LocalStore, version: ObjectVersion) -> None:
+def test_ranges_outside_the_file_are_rejected(store: LocalStore, version: ObjectVersion) -> None:
     for start, end in ((5, 5), (-1, 5), (0, len(BODY) + 1)):
         with pytest.raises(ValueError, match="is not a range"):
             store.read(version, start, end)
 
 
-def test_trap_t17_more_than_64_mib_in_one_read_is_refused(
+def test_trap_t17_more_than_64_mib_in_one_read_is_rejected(
     store: LocalStore, version: ObjectVersion
 ) -> None:
     with pytest.raises(ValueError, match="more than 67108864 bytes"):
@@ -215,7 +215,7 @@ def test_a_version_id_is_object_gone(store: LocalStore, version: ObjectVersion) 
         store.head(version.bucket, version.key, "v1")
 
 
-def test_a_pipe_is_refused_without_waiting_for_its_writer(store: LocalStore, folder: Path) -> None:
+def test_a_pipe_is_rejected_without_waiting_for_its_writer(store: LocalStore, folder: Path) -> None:
     os.mkfifo(folder / "pipe")
 
     with pytest.raises(ObjectGone, match="not a regular file"):
@@ -225,7 +225,7 @@ def test_a_pipe_is_refused_without_waiting_for_its_writer(store: LocalStore, fol
 @pytest.mark.parametrize(
     "key", ["../outside", "in/../../outside", "/etc/passwd", "in//key", "./in"]
 )
-def test_a_key_cannot_leave_its_bucket_or_have_two_names(
+def test_a_key_cannot_leave_its_bucket_or_have_two_forms(
     store: LocalStore, version: ObjectVersion, folder: Path, key: str
 ) -> None:
     (folder.parent / "outside").write_bytes(b"secret")
@@ -236,7 +236,7 @@ def test_a_key_cannot_leave_its_bucket_or_have_two_names(
         store.read(replace(version, key=key), 0, 1)
 
 
-def test_a_link_out_of_the_bucket_is_refused(store: LocalStore, folder: Path) -> None:
+def test_a_link_out_of_the_bucket_is_rejected(store: LocalStore, folder: Path) -> None:
     (folder.parent / "outside").write_bytes(b"secret")
     (folder / "link").symlink_to(folder.parent / "outside")
 
@@ -246,7 +246,7 @@ def test_a_link_out_of_the_bucket_is_refused(store: LocalStore, folder: Path) ->
         list(store.list(str(folder)))
 
 
-def test_a_linked_directory_out_of_the_bucket_is_refused(store: LocalStore, folder: Path) -> None:
+def test_a_linked_directory_out_of_the_bucket_is_rejected(store: LocalStore, folder: Path) -> None:
     (folder.parent / "other").mkdir()
     (folder.parent / "other" / "key").write_bytes(b"secret")
     (folder / "link").symlink_to(folder.parent / "other")
@@ -278,14 +278,14 @@ def test_a_link_that_turns_in_circles_is_object_gone(store: LocalStore, folder: 
     ("code", "error"),
     [(errno.EACCES, AccessDenied), (errno.EIO, StoreUnavailable), (errno.ENOENT, ObjectGone)],
 )
-def test_the_systems_errors_are_told_apart_and_keep_their_cause(
+def test_system_errors_map_to_distinct_errors_and_keep_their_cause(
     code: int, error: type[ExtentflowError]
 ) -> None:
     refused = OSError(code, os.strerror(code), "/data/key")
 
     with (
         pytest.raises(error, match=r"s3:///data/key: .*/data/key") as raised,
-        _translated("s3:///data/key"),
+        _translate_errors("s3:///data/key"),
     ):
         raise refused
 
@@ -415,9 +415,7 @@ def test_a_token_goes_on_where_its_file_and_directory_are_gone(folder: Path) -> 
     assert keys(list(store.pages(str(folder), token=token))) == TREE[4:]
 
 
-def test_directories_behind_a_token_are_not_looked_at_any_more(
-    store: LocalStore, folder: Path
-) -> None:
+def test_directories_before_a_token_are_not_read_again(store: LocalStore, folder: Path) -> None:
     tree(folder)
     (folder / "d/link").symlink_to("/")  # whoever walks there is refused
 

@@ -168,9 +168,9 @@ def test_nothing_is_requested_before_the_first_window_is_wanted(
     assert memory.requests == 0
 
 
-def test_windows_come_in_order_although_answers_do_not(version: ObjectVersion) -> None:
+def test_windows_come_in_order_although_responses_do_not(version: ObjectVersion) -> None:
     class Reversed(MemoryStore):
-        """Answers the first three reads last to first."""
+        """Completes the first three reads in reverse order."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -194,7 +194,7 @@ def test_windows_come_in_order_although_answers_do_not(version: ObjectVersion) -
     assert b"".join(windows) == BODY[:400]
 
 
-def test_closing_asks_for_nothing_more_and_leaves_no_thread(
+def test_closing_stops_requests_and_ends_all_threads(
     memory: MemoryStore, version: ObjectVersion
 ) -> None:
     stream = RangeReader(memory, version).stream(0, 1000, window_bytes=100)
@@ -292,7 +292,7 @@ class Watched(bytes):
         type(self).alive -= 1
 
 
-def test_a_window_that_the_consumer_dropped_is_kept_by_nobody(
+def test_a_window_that_the_consumer_dropped_is_freed(
     memory: MemoryStore, version: ObjectVersion
 ) -> None:
     gate = Gate(memory)
@@ -311,7 +311,7 @@ def test_a_window_that_the_consumer_dropped_is_kept_by_nobody(
     gate.let(20)
 
 
-def test_trap_t17_windows_over_64_mib_are_refused(
+def test_trap_t17_windows_over_64_mib_are_rejected(
     memory: MemoryStore, version: ObjectVersion
 ) -> None:
     large = replace(version, size=1 << 40)
@@ -331,7 +331,7 @@ def test_windows_must_be_positive(memory: MemoryStore, version: ObjectVersion, w
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 5), (6, 5), (0, len(BODY) + 1)])
-def test_streams_outside_the_object_are_refused_at_the_call(
+def test_streams_outside_the_object_are_rejected_at_the_call(
     memory: MemoryStore, version: ObjectVersion, start: int, end: int
 ) -> None:
     with pytest.raises(ValueError, match="is not a range of 1024 bytes"):

@@ -18,7 +18,7 @@ from tests.unit.storage.loopback import Loopback, Reply, Request, error
 from extentflow.errors import AccessDenied, BucketGone, Misconfigured, ObjectGone, Permanent
 from extentflow.model import ObjectVersion
 from extentflow.storage import StoreOptions
-from extentflow.storage.s3 import Limits, S3Store
+from extentflow.storage.s3 import RequestLimits, S3Store
 from extentflow.storage.s3.client import connect
 
 
@@ -115,7 +115,7 @@ def test_a_bucket_we_may_not_ask_about_does_not_hide_the_missing_key(
 def test_a_server_without_etags_cannot_be_pinned(store: S3Store, server: Loopback) -> None:
     server.script.append(Reply(200, b"01"))
 
-    with pytest.raises(Permanent, match="no version can be pinned"):
+    with pytest.raises(Permanent, match="the version cannot be pinned"):
         store.head("bucket", "key")
 
 
@@ -150,7 +150,7 @@ def test_all_bad_options_are_reported_at_once() -> None:
     ],
 )
 def test_path_style_follows_the_endpoint_unless_set(options: StoreOptions, style: str) -> None:
-    client = connect(options, Limits())
+    client = connect(options, RequestLimits())
 
     assert client.meta.config.s3["addressing_style"] == style  # type: ignore[attr-defined]
 
@@ -234,7 +234,7 @@ def test_a_role_is_assumed_once_and_signs_the_requests(
     assert all("Credential=ASIAROLE/" in seen.headers["authorization"] for seen in server.seen)
 
 
-def test_a_role_that_is_refused_is_denied_and_named(open_store: OpenStore, sts: Loopback) -> None:
+def test_a_role_that_is_rejected_is_denied_and_named(open_store: OpenStore, sts: Loopback) -> None:
     refused = b"<ErrorResponse><Error><Code>AccessDenied</Code></Error></ErrorResponse>"
     sts.script.append(Reply(403, refused, {"Content-Type": "text/xml"}))
     store = open_store(role_arn=ROLE)

@@ -6,7 +6,7 @@ from tests.unit.storage.loopback import Loopback, Reply, error
 
 from extentflow.errors import AccessDenied, ObjectGone, Permanent, StoreUnavailable
 from extentflow.storage import Listed
-from extentflow.storage.s3 import Limits, S3Store
+from extentflow.storage.s3 import RequestLimits, S3Store
 
 ODD = ["a,b", "a b", "a+b", "ü€😀", "100%", "%20", "a&b=c?d#e", "q'\"<>", "dir/", "x\x01y"]
 
@@ -27,7 +27,7 @@ def test_a_listing_carries_key_etag_and_size(store: S3Store, server: Loopback) -
 def test_trap_t16_a_listing_makes_one_request_per_page_and_none_per_key(
     open_store: OpenStore, server: Loopback
 ) -> None:
-    store = open_store(limits=Limits(page_keys=100))
+    store = open_store(limits=RequestLimits(page_keys=100))
     for number in range(250):
         server.hold(f"/bucket/{number:04}", b"0", "aaa")
 
@@ -47,21 +47,21 @@ def test_trap_t19_an_empty_prefix_lists_nothing(store: S3Store, server: Loopback
 def test_trap_t20_odd_keys_are_listed_exactly(
     open_store: OpenStore, server: Loopback, *, encodes: bool
 ) -> None:
-    """Whether or not the server encodes its keys: it says so, and is believed."""
+    """Keys are decoded only where the response declares an encoding."""
     keys = [key for key in ODD if encodes or "\x01" not in key]
     for key in keys:
         server.hold(f"/bucket/{key}", b"0", "aaa")
 
     server.ignores_encoding_type = not encodes
-    store = open_store(limits=Limits(page_keys=3))
+    store = open_store(limits=RequestLimits(page_keys=3))
 
     assert [item.key for item in store.list("bucket")] == sorted(keys)
 
 
-def test_a_page_that_failed_is_asked_again_without_doubling_keys(
+def test_a_page_that_failed_is_requested_again_without_duplicate_keys(
     open_store: OpenStore, server: Loopback
 ) -> None:
-    store = open_store(limits=Limits(page_keys=2))
+    store = open_store(limits=RequestLimits(page_keys=2))
     for number in range(6):
         server.hold(f"/bucket/{number}", b"0", "aaa")
     listing = store.list("bucket")
@@ -72,7 +72,7 @@ def test_a_page_that_failed_is_asked_again_without_doubling_keys(
     assert [item.key for item in [*first, *listing]] == list("012345")
 
 
-def test_trap_t24_a_page_cut_inside_its_xml_is_asked_again(
+def test_trap_t24_a_page_cut_inside_its_xml_is_requested_again(
     store: S3Store, server: Loopback
 ) -> None:
     server.hold("/bucket/key", b"0", "aaa")
@@ -98,7 +98,7 @@ def test_a_truncated_page_that_leads_nowhere_raises_instead_of_ending(
     page = f"<ListBucketResult><IsTruncated>true</IsTruncated>{token}</ListBucketResult>"
     server.script.extend([Reply(200, page.encode())] * 2)
 
-    with pytest.raises(Permanent, match="not where to go on"):
+    with pytest.raises(Permanent, match="without a new continuation token"):
         list(store.list("bucket"))
 
 
@@ -107,7 +107,7 @@ def test_a_page_that_does_not_say_whether_it_is_complete_raises(
 ) -> None:
     server.script.append(Reply(200, b"<ListBucketResult></ListBucketResult>"))
 
-    with pytest.raises(Permanent, match="does not say whether keys are left"):
+    with pytest.raises(Permanent, match="has no IsTruncated"):
         list(store.list("bucket"))
 
 

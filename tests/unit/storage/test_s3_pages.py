@@ -1,4 +1,4 @@
-"""Pages of current versions: which listing is asked, where it goes on, what servers leave out."""
+"""Pages of current versions: choice of request, continuation, incomplete servers."""
 
 import logging
 
@@ -9,7 +9,7 @@ from tests.unit.storage.loopback import Loopback, Reply, Version, error
 from extentflow.errors import AccessDenied, ObjectGone, Permanent
 from extentflow.model import ObjectVersion
 from extentflow.storage import Page
-from extentflow.storage.s3 import Limits, S3Store
+from extentflow.storage.s3 import RequestLimits, S3Store
 
 ODD = ["a,b", "a b", "a+b", "ü€😀", "100%", "%20", "a&b=c?d#e", "q'\"<>", "dir/", "x\x01y"]
 
@@ -53,7 +53,7 @@ def test_current_versions_are_listed_with_their_ids_and_nothing_else(
 def test_trap_t16_pages_go_on_inside_the_versions_of_a_key_with_one_request_each(
     open_store: OpenStore, versioned: Loopback, page_keys: int
 ) -> None:
-    store = open_store(limits=Limits(page_keys=page_keys))
+    store = open_store(limits=RequestLimits(page_keys=page_keys))
 
     pages = list(store.pages("bucket", "in/"))
 
@@ -66,8 +66,8 @@ def test_any_token_goes_on_behind_its_page_in_another_process(
     open_store: OpenStore, versioned: Loopback
 ) -> None:
     assert versioned.versioning
-    pages = list(open_store(limits=Limits(page_keys=3)).pages("bucket", "in/"))
-    another = open_store(limits=Limits(page_keys=3))
+    pages = list(open_store(limits=RequestLimits(page_keys=3)).pages("bucket", "in/"))
+    another = open_store(limits=RequestLimits(page_keys=3))
 
     for number, page in enumerate(pages[:-1]):
         assert list(another.pages("bucket", "in/", token=page.token)) == pages[number + 1 :]
@@ -91,13 +91,13 @@ def test_trap_t20_odd_keys_are_listed_exactly_also_as_markers(
     server.versions += [Version(key, "1", "etag", 1) for key in odd]
     server.hold("/bucket/key", b"", "etag")
 
-    assert keys(list(open_store(limits=Limits(page_keys=1)).pages("bucket"))) == odd
+    assert keys(list(open_store(limits=RequestLimits(page_keys=1)).pages("bucket"))) == odd
 
 
-def test_a_page_that_failed_is_asked_again_without_doubling_keys(
+def test_a_page_that_failed_is_requested_again_without_duplicate_keys(
     open_store: OpenStore, versioned: Loopback
 ) -> None:
-    listing = open_store(limits=Limits(page_keys=5)).pages("bucket", "in/")
+    listing = open_store(limits=RequestLimits(page_keys=5)).pages("bucket", "in/")
 
     first = next(listing)
     versioned.script.extend([error(503, "SlowDown"), Reply(reset=True)])
@@ -113,7 +113,7 @@ def test_a_bucket_that_never_kept_versions_is_listed_by_its_keys(
 ) -> None:
     for number in range(5):
         server.hold(f"/bucket/in/{number}", b"12345", "aaa")
-    store = open_store(limits=Limits(page_keys=2))
+    store = open_store(limits=RequestLimits(page_keys=2))
 
     pages = list(store.pages("bucket", "in/"))
 
@@ -122,9 +122,7 @@ def test_a_bucket_that_never_kept_versions_is_listed_by_its_keys(
     assert list(store.pages("bucket", "in/", token=pages[0].token)) == pages[1:]
 
 
-def test_a_server_that_knows_no_versioning_is_listed_by_its_keys(
-    store: S3Store, server: Loopback
-) -> None:
+def test_a_server_without_versioning_is_listed_by_keys(store: S3Store, server: Loopback) -> None:
     server.hold("/bucket/in/0", b"12345", "aaa")
     server.script.append(error(501, "NotImplemented"))
 
@@ -145,7 +143,7 @@ def test_trap_t19_an_empty_prefix_is_one_empty_page(store: S3Store, server: Loop
 @pytest.mark.parametrize(
     "refusal", [error(501, "NotImplemented"), error(405, "MethodNotAllowed")], ids=["501", "405"]
 )
-def test_keys_are_listed_where_the_server_refuses_to_list_versions_and_it_is_told(
+def test_a_server_that_rejects_listing_versions_is_listed_by_keys(
     store: S3Store, versioned: Loopback, refusal: Reply, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -158,7 +156,7 @@ def test_keys_are_listed_where_the_server_refuses_to_list_versions_and_it_is_tol
     assert "listed without version ids" in caplog.text
 
 
-def test_a_server_that_answers_another_listing_does_not_look_empty(
+def test_a_response_without_versions_does_not_look_empty(
     store: S3Store, versioned: Loopback, caplog: pytest.LogCaptureFixture
 ) -> None:
     versioned.ignores_versions = True
@@ -166,7 +164,7 @@ def test_a_server_that_answers_another_listing_does_not_look_empty(
     pages = list(store.pages("bucket", "in/"))
 
     assert keys(pages) == [f"in/{number}" for number in range(5)]
-    assert "lists no versions, although there are keys" in caplog.text
+    assert "lists no versions, although the prefix contains keys" in caplog.text
 
 
 def test_a_prefix_in_which_everything_is_deleted_is_empty(
@@ -182,8 +180,8 @@ def test_a_server_known_to_lose_versions_between_pages_is_listed_by_its_keys(
 ) -> None:
     versioned.name = "SeaweedFS 8000GB 4.48"
 
-    complete = list(open_store(limits=Limits(page_keys=10)).pages("bucket", "in/"))
-    over_pages = list(open_store(limits=Limits(page_keys=9)).pages("bucket", "in/"))
+    complete = list(open_store(limits=RequestLimits(page_keys=10)).pages("bucket", "in/"))
+    over_pages = list(open_store(limits=RequestLimits(page_keys=9)).pages("bucket", "in/"))
 
     assert [version.version_id for version in complete[0].versions] == [
         "0new",
@@ -220,15 +218,15 @@ def test_a_truncated_page_that_leads_nowhere_raises_instead_of_ending(
     page = f"<ListVersionsResult><IsTruncated>true</IsTruncated>{token}{item}</ListVersionsResult>"
     versioned.script.extend([Reply(200, status), *[Reply(200, page.encode())] * 2])
 
-    with pytest.raises(Permanent, match="not where to go on"):
+    with pytest.raises(Permanent, match="without a new continuation token"):
         list(store.pages("bucket", "in/"))
 
 
 @pytest.mark.parametrize("token", ["", "nothing", '"keys"', "7", '["keys"]', '["else", {}]'])
-def test_a_token_of_another_store_is_refused(store: S3Store, server: Loopback, token: str) -> None:
+def test_a_token_of_another_store_is_rejected(store: S3Store, server: Loopback, token: str) -> None:
     server.hold("/bucket/key", b"0", "aaa")
 
-    with pytest.raises(Permanent, match=r"no place to go on from"):
+    with pytest.raises(Permanent, match=r"not a continuation token"):
         list(store.pages("bucket", token=token))
 
 

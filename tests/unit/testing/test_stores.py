@@ -1,4 +1,4 @@
-"""The doubles keep the port's contract, and fail when the script says so."""
+"""The doubles keep the port's contract and inject scripted faults."""
 
 import pytest
 
@@ -114,7 +114,7 @@ def test_a_listing_is_one_request_in_key_order() -> None:
     ]
 
 
-def test_trap_t17_more_than_64_mib_in_one_read_is_refused() -> None:
+def test_trap_t17_more_than_64_mib_in_one_read_is_rejected() -> None:
     store = MemoryStore()
     version = store.put("bucket", "key", bytes((64 << 20) + 1))
 
@@ -188,7 +188,7 @@ def test_a_source_raises_where_the_script_says_so() -> None:
         next(stream)
 
 
-def test_a_source_refuses_what_is_outside() -> None:
+def test_a_source_rejects_ranges_outside_the_object() -> None:
     source = MemorySource(b"0123456")
 
     with pytest.raises(ValueError, match="not a range of 7 bytes"):

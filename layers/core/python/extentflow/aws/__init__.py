@@ -1,10 +1,10 @@
-"""What clients of AWS's services have in common.
+"""What the adapters of AWS services share: sessions, error translation, batches.
 
-Owns: batches (`batches`), what a failed call means (`failures`), a log without secrets (`logs`),
-sessions (`sessions`). Refuses to know: any service.
+Each adapter (S3, DynamoDB, SQS, EventBridge, EMR Serverless, Secrets Manager) defines its own
+client, its own error codes and its own entries.
 """
 
-from extentflow.aws.logs import keep_secrets
+from extentflow.aws.sessions import silence_sdk_log
 
-# Whoever makes a client of AWS's imports something of this room.
-keep_secrets()
+# At import, so that no client exists before the SDK's log is silenced.
+silence_sdk_log()

@@ -1,26 +1,35 @@
-"""Sessions of the SDK, each one's own: boto3's shared one must not be set up from several threads.
+"""Sessions of the AWS SDK, one per client, and a log of the SDK that holds no secrets."""
 
-Owns: what sessions of a process share, the descriptions of services. Refuses to know: credentials,
-clients.
-"""
-
+import logging
 import os
 
 import boto3.session
 import botocore.session
 from botocore.loaders import create_loader
 
-# Reading DynamoDB's description takes longer than making its client.
-_DESCRIPTIONS = create_loader(os.environ.get("AWS_DATA_PATH"))
+# Shared by all sessions: reading the description of DynamoDB takes longer than making its client.
+_SERVICE_DESCRIPTIONS = create_loader(os.environ.get("AWS_DATA_PATH"))
 
 
-def own_session() -> boto3.session.Session:
-    """Return a session of the caller's own, of the environment's credentials and region."""
-    return boto3.session.Session(botocore_session=bare_session())
+def new_session() -> boto3.session.Session:
+    """Return a new session with the environment's credentials and region.
+
+    boto3's default session must not be initialised from several threads.
+    """
+    return boto3.session.Session(botocore_session=new_botocore_session())
 
 
-def bare_session() -> botocore.session.Session:
-    """Return what a session is made of, for whoever brings credentials."""
+def new_botocore_session() -> botocore.session.Session:
+    """Return a botocore session without credentials, for a caller that sets its own."""
     session = botocore.session.Session()
-    session.register_component("data_loader", _DESCRIPTIONS)
+    session.register_component("data_loader", _SERVICE_DESCRIPTIONS)
     return session
+
+
+def silence_sdk_log() -> None:
+    """Limit the SDK's log to warnings and errors, whatever the root level is.
+
+    At DEBUG botocore writes session tokens, signatures and response bodies: enough to repeat a
+    request or to read a secret.
+    """
+    logging.getLogger("botocore").setLevel(logging.WARNING)

@@ -1,5 +1,4 @@
-"""What proves to others who we are, where AWS keeps or makes it.
+"""Credentials from AWS: secrets in Secrets Manager and signed tokens for MSK.
 
-Owns: secrets that are looked up (`secretsmanager`), tokens that are signed (`mskiam`). Refuses to
-know: whom they are shown to.
+Where a connector refers to them is the subject of `extentflow.config`.
 """

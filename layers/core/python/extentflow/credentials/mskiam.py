@@ -1,8 +1,4 @@
-"""Tokens for brokers that ask AWS IAM who we are, as MSK does.
-
-Owns: the credentials that sign, what is wrong where none do. Refuses to know: Kafka, whom a token
-is shown to.
-"""
+"""Tokens for the SASL mechanism OAUTHBEARER of MSK with IAM access control."""
 
 import os
 from functools import cached_property
@@ -12,51 +8,53 @@ from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 from botocore.credentials import CredentialProvider, Credentials
 from botocore.exceptions import BotoCoreError, NoCredentialsError, NoRegionError
 
-from extentflow.aws.failures import NO_ANSWER, remedy
-from extentflow.aws.sessions import own_session
+from extentflow.aws.calls import NO_ANSWER, describe_sdk_error
+from extentflow.aws.sessions import new_session
 from extentflow.errors import CredentialsUnavailable, Misconfigured
 
 
-class Signer:
-    """Signs with what the SDK's own chain of credentials finds in this process."""
+class TokenSigner:
+    """Signs tokens with the credentials that the SDK's default chain finds in this process."""
 
     @cached_property
     def _session(self) -> boto3.session.Session:
-        return own_session()
+        return new_session()
 
     def __call__(self, region: str | None) -> tuple[str, float]:
-        """Return a token for brokers in `region` (None: ours), and its end as seconds since 1970.
+        """Return a token for brokers in `region`, and its expiry in seconds since 1970.
+
+        Where `region` is None, the region of this process is used.
 
         Raises:
-            CredentialsUnavailable: the credentials could not be renewed now.
-            Misconfigured: there are none, or no region.
+            CredentialsUnavailable: the credentials could not be refreshed.
+            Misconfigured: no credentials or no region is configured.
         """
         region = region or os.environ.get("AWS_REGION") or self._session.region_name
         try:
             if region is None:
                 raise NoRegionError
             sign = MSKAuthTokenProvider.generate_auth_token_from_credentials_provider
-            token, end_ms = sign(region, _Chain(self._session))
+            token, end_ms = sign(region, _SessionCredentials(self._session))
         except NO_ANSWER as exc:
-            raise CredentialsUnavailable(f"a token for the brokers: {exc}") from exc
+            raise CredentialsUnavailable(
+                f"a token for the Kafka brokers cannot be signed now: {exc}"
+            ) from exc
         except BotoCoreError as exc:
-            raise Misconfigured(f"a token for the brokers cannot be signed; {remedy(exc)}") from exc
+            raise Misconfigured(
+                f"a token for the Kafka brokers cannot be signed; {describe_sdk_error(exc)}"
+            ) from exc
         return token, end_ms / 1000
 
 
-class _Chain(CredentialProvider):
-    """The session's credentials, which renew themselves, where the signer wants a provider."""
+class _SessionCredentials(CredentialProvider):
+    """Adapts a session's refreshable credentials to the provider that the signer takes."""
 
     def __init__(self, session: boto3.session.Session) -> None:
         super().__init__()
         self._boto3 = session
 
     def load(self) -> Credentials:
-        """Return them.
-
-        Raises:
-            NoCredentialsError: there are none.
-        """
+        """Return the credentials; raises NoCredentialsError where the session has none."""
         found = self._boto3.get_credentials()
         if found is None:
             raise NoCredentialsError

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 from botocore.config import Config
 
-from extentflow.aws.batches import BATCH_BYTES, Persistence, batches
-from extentflow.aws.failures import translated
-from extentflow.aws.sessions import own_session
+from extentflow.aws.calls import BATCH_BYTES, BatchSender, split_into_batches, translate_errors
+from extentflow.aws.sessions import new_session
 from extentflow.clock import Clock
 from extentflow.errors import BusUnavailable, Misconfigured
 from extentflow.jobs.events import JobEvent
@@ -57,7 +56,7 @@ def connect(bus: str) -> "EventBridgeClient":
         retries={"total_max_attempts": 2, "mode": "standard"}, connect_timeout=2, read_timeout=4
     )
     with _translated(bus):
-        return own_session().client("events", region_name=_region(bus), config=config)
+        return new_session().client("events", region_name=_region(bus), config=config)
 
 
 class EventBridgeAnnouncer:
@@ -73,7 +72,7 @@ class EventBridgeAnnouncer:
     ) -> None:
         self.bus = bus
         self._client = client
-        self._persistence = Persistence(TRIES, clock, random)
+        self._sender = BatchSender(TRIES, clock, random)
 
     def announce(self, events: Sequence[JobEvent]) -> None:
         """Put events; what the bus reports as failed is put again, as `Announcer.announce`.
@@ -82,8 +81,8 @@ class EventBridgeAnnouncer:
             BusUnavailable: no usable answer, or entries failed until tries ran out.
             Misconfigured: no such bus, no credentials, no permission, or never to be accepted.
         """
-        for batch in batches([_entry(self.bus, event) for event in events], _size):
-            if left := self._persistence.send(batch, self._put):
+        for batch in split_into_batches([_entry(self.bus, event) for event in events], _size):
+            if left := self._sender.send(batch, self._put):
                 raise BusUnavailable(f"event bus {self.bus}: {len(left)} events not accepted")
 
     def close(self) -> None:
@@ -112,7 +111,9 @@ class EventBridgeAnnouncer:
 
 
 def _translated(bus: str) -> AbstractContextManager[None]:
-    return translated(f"event bus {bus}", BusUnavailable, passing=PASSING_CODES, remedies=REMEDIES)
+    return translate_errors(
+        f"event bus {bus}", BusUnavailable, transient=PASSING_CODES, remedies=REMEDIES
+    )
 
 
 def _entry(bus: str, event: JobEvent) -> "PutEventsRequestEntryTypeDef":

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from extentflow.aws.failures import NO_ANSWER, SERVER_ERROR
-from extentflow.aws.sessions import own_session
+from extentflow.aws.calls import NO_ANSWER, SERVER_ERROR
+from extentflow.aws.sessions import new_session
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger.items import Stored, item_from_wire
 from extentflow.ledger.server_clock import ServerClock, Timing
@@ -140,7 +140,7 @@ def connect(address: Address, patience: Patience) -> "DynamoDBClient":
         read_timeout=patience.read_seconds,
         max_pool_connections=64,
     )
-    return own_session().client(
+    return new_session().client(
         "dynamodb", region_name=address.region, endpoint_url=address.endpoint, config=config
     )
 

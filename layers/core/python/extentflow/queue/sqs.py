@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from extentflow.aws.batches import BATCH_BYTES, Persistence, batches
-from extentflow.aws.sessions import own_session
+from extentflow.aws.calls import BATCH_BYTES, BatchSender, split_into_batches
+from extentflow.aws.sessions import new_session
 from extentflow.clock import Clock
 from extentflow.errors import Misconfigured, QueueUnavailable
 from extentflow.queue import BATCH_MESSAGES, Depth, Message
@@ -53,7 +53,7 @@ def connect(url: str) -> "SQSClient":
         read_timeout=LONGEST_POLL_SECONDS + 10,
     )
     with translated(url, "connecting"):
-        return own_session().client("sqs", region_name=_region(url), config=config)
+        return new_session().client("sqs", region_name=_region(url), config=config)
 
 
 class SqsQueue:
@@ -69,13 +69,13 @@ class SqsQueue:
     ) -> None:
         self.url = url
         self._client = connect(url) if client is None else client
-        self._persistence = Persistence(SEND_TRIES, clock, random)
+        self._sender = BatchSender(SEND_TRIES, clock, random)
 
     def send(self, bodies: Sequence[str], *, reason: str = "") -> None:
         """Send in batches; entries that SQS reports as failed are sent again, as `Queue.send`."""
         entries = [_entry(body, reason) for body in bodies]
-        for batch in batches(entries, _size):
-            if left := self._persistence.send(batch, self._send):
+        for batch in split_into_batches(entries, _size):
+            if left := self._sender.send(batch, self._send):
                 raise QueueUnavailable(f"{self.url}: {len(left)} messages were not accepted")
 
     def receive(

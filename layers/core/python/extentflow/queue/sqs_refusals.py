@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from extentflow.aws.failures import NO_ANSWER, SERVER_ERROR, remedy
+from extentflow.aws.calls import NO_ANSWER, SERVER_ERROR, describe_sdk_error
 from extentflow.errors import ExtentflowError, Misconfigured, QueueUnavailable
 
 MISSING_CODES = frozenset(
@@ -72,7 +72,7 @@ def translated(url: str, doing: str) -> Iterator[None]:
     except NO_ANSWER as exc:
         raise QueueUnavailable(f"{url}: {doing}: {type(exc).__name__}: {exc}") from exc
     except BotoCoreError as exc:
-        raise Misconfigured(f"{url}: {doing}: {remedy(exc)}") from exc
+        raise Misconfigured(f"{url}: {doing}: {describe_sdk_error(exc)}") from exc
 
 
 def _refused(url: str, doing: str, error: ClientError) -> ExtentflowError:

@@ -1,6 +1,8 @@
-"""Where objects are read from: the ObjectStore port and the pinned ranges that formats read.
+"""Object storage: the ObjectStore port, and the pinned ranges that formats read.
 
-Owns: the contracts. Refuses to know: boto3, file systems, formats.
+Adapters read S3 and compatible servers (`s3`) or local directories (`local`). Every read is
+conditional on the version that was pinned at planning. What the bytes mean is the subject of
+`extentflow.formats`.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +14,7 @@ from extentflow.model import ObjectVersion
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One key of a listing, as the store reported it; no request per key was made."""
+    """One key of a listing, with the ETag and size that the listing contains."""
 
     bucket: str
     key: str
@@ -22,9 +24,9 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a listing: current versions, and the `token` of the next part; None: there is none.
+    """One page of a listing: current versions, and the `token` of the next page.
 
-    A page may be empty and not the last.
+    `token` is None on the last page. An empty page may be followed by others.
     """
 
     versions: tuple[ObjectVersion, ...]
@@ -35,12 +37,12 @@ class ObjectStore(Protocol):
     """Pinned, ranged access to objects. Safe for use from several threads."""
 
     def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:
-        """Return the current (or the given) version, to be pinned.
+        """Return the current version, or the given one, for pinning.
 
         Raises:
-            ObjectGone: no such bucket, key or version (the message says which).
-            AccessDenied: credentials are missing or refused.
-            StoreUnavailable: still no answer after bounded retries.
+            ObjectGone: no such bucket, key or version (the message names which).
+            AccessDenied: credentials are missing, invalid or lack a permission.
+            StoreUnavailable: no usable response after bounded retries.
         """
         ...
 
@@ -68,22 +70,23 @@ class ObjectStore(Protocol):
     def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
         """Yield the current versions of all keys below `prefix`, page by page, as `head` pins them.
 
-        No request per key. In the store's own order; `token`, of any page that any process ever
-        saw of this bucket and prefix, goes on behind that page. What is put or deleted meanwhile
-        may be missed or found. A delete marker is no object. Version ids are None where the server
-        keeps none, and where it does not list them (it is then logged as a warning).
+        Makes no request per key. Pages come in the store's own order. `token` is that of an earlier
+        page of the same bucket and prefix, from any process; the listing continues after that page.
+        Objects that are put or deleted during the listing may be included or not. Delete markers
+        are left out. Version ids are None where the server keeps none, and where it cannot list
+        them (then a warning is logged).
 
         Raises:
             ObjectGone: no such bucket.
-            Permanent: the token means nothing to this store (any more), or the server's answer
-                makes no listing.
+            Permanent: the token is invalid or expired, or the server's response is not a valid
+                listing.
             AccessDenied, StoreUnavailable: as `head`.
         """
         ...
 
 
 class RangeSource(Protocol):
-    """What a format sees of an object: pinned bytes by position, and nothing else."""
+    """Read access of a format to one pinned object, by byte position."""
 
     @property
     def version(self) -> ObjectVersion:
@@ -97,18 +100,18 @@ class RangeSource(Protocol):
     def stream(self, start: int, end: int, *, window_bytes: int | None = None) -> Iterator[bytes]:
         """Yield `[start, end)` in order, in windows (the last may be shorter), reading ahead.
 
-        Bounded: at most three windows are in flight or waiting. Closing the iterator cancels
-        what was not yet requested. A fault raises at the window where it happened.
+        At most three windows are in flight or waiting, which bounds memory. Closing the iterator
+        drops windows that were not requested yet. An error is raised at its own window.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """What a connector says about its object store. None: the SDK's own chain or default.
+    """A connector's settings for its object store; None selects the SDK's default.
 
-    `path_style` None: on where an `endpoint` is set. `verify` is the path of a CA bundle.
-    `retry_seconds` shortens the store's own patience with a server that is away.
+    `path_style` defaults to true where an `endpoint` is set. `verify` is the path of a CA bundle.
+    `retry_seconds` shortens the time for which the store retries an unavailable server.
     """
 
     endpoint: str | None = None

@@ -1,10 +1,11 @@
-"""Objects in a local directory, for `endpoint.type=localfile`.
+"""Files below a local directory as objects, for `endpoint.type=localfile`.
 
-Owns: what a bucket, a key and a version are on a file system. Refuses to know: S3. The bucket is
-an absolute directory, as a path or a `file://` URI; a key is a normal relative path below it; the
-pin is inode, modification time and size, compared before and after every read. A file that is
-rewritten in place, to the same size and within one tick of the kernel's clock (some milliseconds),
-is beyond it.
+    bucket    an absolute directory, as a path or a file:// URI
+    key       a normalised relative path below it
+    pin       inode, modification time and size, compared before and after every read
+
+A file that is rewritten in place, to the same size and within one tick of the kernel's clock (a few
+milliseconds), keeps its pin: this change cannot be detected.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ from extentflow.errors import (
 )
 from extentflow.model import ObjectVersion
 from extentflow.storage import Listed, Page, StoreOptions, pins
+from extentflow.storage.pins import TransferCounters
 from extentflow.storage.retry import Patience
-from extentflow.storage.traffic import Traffic
 
 _PATIENCE = Patience(total_seconds=10.0)
 
 PRead = Callable[[int, int, int], bytes]
 
-_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO)
+_NOT_FOUND = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO)
 
 
 class LocalStore:
-    """The ObjectStore port over directories. Links that lead out of a bucket are refused.
+    """The ObjectStore port over directories; symbolic links out of a bucket are rejected.
 
     Raises:
-        Misconfigured: an option that only means something to S3.
+        Misconfigured: an option that applies to S3 only.
     """
 
     def __init__(
@@ -54,28 +55,31 @@ class LocalStore:
     ) -> None:
         if options != StoreOptions():
             raise Misconfigured(
-                "endpoint.type=localfile takes no endpoint, region, credentials or CA bundle"
+                "endpoint.type=localfile accepts no endpoint, region, credentials or CA bundle; "
+                "remove these keys"
             )
         self._patience = patience.within(options.retry_seconds)
         self._pread = pread
         self._page_keys = page_keys
-        self._traffic = Traffic()
+        self._counters = TransferCounters()
 
     @property
     def fetched_bytes(self) -> int:
         """Bytes read so far."""
-        return self._traffic.fetched_bytes
+        return self._counters.fetched_bytes
 
     @property
     def requests(self) -> int:
         """Reads and heads so far."""
-        return self._traffic.requests
+        return self._counters.requests
 
     def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:
-        """Return the file as it is now; see the port."""
+        """Return the file's current version; see the port."""
         where = _uri(bucket, key)
         if version_id is not None:
-            raise ObjectGone(f"{where}: files have no versions; there is no version {version_id}")
+            raise ObjectGone(
+                f"{where}: local files have no version ids; version {version_id} does not exist"
+            )
         return self._patience.retried(lambda: self._head(bucket, key))
 
     def read(self, version: ObjectVersion, start: int, end: int) -> bytes:
@@ -90,22 +94,21 @@ class LocalStore:
     def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
         """Yield every file below `prefix`, in key order (UTF-8 bytes, as S3 does); see the port.
 
-        Linked directories inside the bucket are left out: their files have keys of their own.
+        Symbolic links to directories inside the bucket are skipped: their files have other keys.
         """
-        with _translated(f"s3://{bucket}"):
+        with _translate_errors(f"s3://{bucket}"):
             root = _root(bucket)
         yield from _walk(bucket, root, "", prefix)
 
     def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
         """Yield files below `prefix`, page by page, in the order of `list`; see the port.
 
-        A token is the last key of its page: files that come before it are found by the next
-        listing, whatever became of that one.
+        The token is the last key of its page; the file of that key need not exist any more.
         """
-        with _translated(f"s3://{bucket}"):
+        with _translate_errors(f"s3://{bucket}"):
             root = _root(bucket)
-        behind = b"" if token is None else unquote_to_bytes(token)
-        found = _walk(bucket, root, "", prefix, behind)
+        after = b"" if token is None else unquote_to_bytes(token)
+        found = _walk(bucket, root, "", prefix, after)
         page, ahead = self._page(found), self._page(found)
         while ahead:
             yield Page(page, quote(os.fsencode(page[-1].key)))
@@ -120,23 +123,23 @@ class LocalStore:
 
     def _head(self, bucket: str, key: str) -> ObjectVersion:
         where = _uri(bucket, key)
-        self._traffic.asked()
-        with _translated(where), _opened(bucket, key, where) as (_, found):
+        self._counters.count_request()
+        with _translate_errors(where), _opened(bucket, key, where) as (_, found):
             return ObjectVersion(bucket, key, None, _pin(found), found.st_size)
 
     def _read(self, version: ObjectVersion, start: int, end: int) -> bytes:
-        where = pins.place(version, start, end)
-        self._traffic.asked()
-        with _translated(where), _opened(version.bucket, version.key, where) as (file, found):
+        where = pins.range_uri(version, start, end)
+        self._counters.count_request()
+        with _translate_errors(where), _opened(version.bucket, version.key, where) as (file, found):
             _check_pin(version, found, where)
             body = self._bytes(file, start, end)
             _check_pin(version, os.fstat(file), where)
-        self._traffic.received(len(body))
+        self._counters.count_body(len(body))
         pins.check_length(version, start, end, body=body, source="the file system")
         return body
 
     def _bytes(self, file: int, start: int, end: int) -> bytes:
-        """Read what the file system gives at once, and the rest after it: a pread may be short."""
+        """Read the whole range; pread() may return fewer bytes than requested."""
         body = self._pread(file, end - start, start)
         while 0 < len(body) < end - start:
             more = self._pread(file, end - start - len(body), start + len(body))
@@ -166,7 +169,7 @@ def _root(bucket: str) -> Path:
         path = unquote(parts.path) if parts.netloc in ("", "localhost") else ""
     if not Path(path).is_absolute() or "\0" in path:
         raise Misconfigured(
-            f"the bucket {bucket!r} is no absolute directory; endpoint.type=localfile needs one, "
+            f"{bucket!r} is not an absolute directory; with endpoint.type=localfile write one, "
             "as a path or as file:///path"
         )
     try:
@@ -174,22 +177,22 @@ def _root(bucket: str) -> Path:
         if not root.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
     except OSError as exc:
-        if exc.errno not in _NOTHING_THERE:
+        if exc.errno not in _NOT_FOUND:
             raise
         raise BucketGone(
-            f"s3://{bucket}: {exc.filename}: {exc.strerror}; mount or make that directory, "
-            "or correct the connector's"
+            f"s3://{bucket}: {exc.filename}: {exc.strerror}; mount or create that directory, "
+            "or correct the connector"
         ) from exc
     return root
 
 
 @contextlib.contextmanager
 def _opened(bucket: str, key: str, where: str) -> Iterator[tuple[int, os.stat_result]]:
-    """Open the key's file for reading; never waits, whatever the key turns out to be."""
+    """Open the key's file for reading; never blocks, even on a FIFO or a device."""
     root = _root(bucket)
     if not _is_normal(key):
         raise AccessDenied(
-            f"{where}: a key is a path below its bucket, without '.', '..' or empty parts"
+            f"{where}: a key must be a path below its bucket, without '.', '..' or empty parts"
         )
     path = os.path.realpath(root / key, strict=True)
     _check_inside(root, path, where)
@@ -204,48 +207,45 @@ def _opened(bucket: str, key: str, where: str) -> Iterator[tuple[int, os.stat_re
 
 
 def _is_normal(key: str) -> bool:
-    """Whether this is the one key of its file, so that no file is two objects."""
+    """Return whether the path is normalised, so that each file has exactly one key."""
     return not any(part in ("", ".", "..") for part in key.split("/")) and "\0" not in key
 
 
 def _check_inside(root: Path, path: str, where: str) -> None:
     if not Path(path).is_relative_to(root):
-        raise AccessDenied(f"{where} is a link that leads out of its bucket; put the file inside")
+        raise AccessDenied(f"{where} is a symbolic link out of its bucket; move the file inside")
 
 
 def _walk(
-    bucket: str, root: Path, above: str, prefix: str, behind: bytes = b""
+    bucket: str, root: Path, parent: str, prefix: str, after: bytes = b""
 ) -> Iterator[Listed]:
-    """Yield the files of one directory, `above` being its own key, and of those below it.
-
-    Only keys that come after `behind`.
-    """
-    with _translated(_uri(bucket, above)), os.scandir(root / above) as entries:
+    """Yield the files below the directory with key `parent` whose keys sort after `after`."""
+    with _translate_errors(_uri(bucket, parent)), os.scandir(root / parent) as entries:
         ordered = sorted(entries, key=_sort_key)
     for entry in ordered:
-        key = above + entry.name
-        if not _reaches(entry, key, behind):
+        key = parent + entry.name
+        if not _sorts_after(entry, key, after):
             continue
-        with _translated(_uri(bucket, key)):
+        with _translate_errors(_uri(bucket, key)):
             _check_link(root, entry, _uri(bucket, key))
             found = _stat(entry)
         if entry.is_dir(follow_symlinks=False):
             if prefix.startswith(f"{key}/") or key.startswith(prefix):
-                yield from _walk(bucket, root, f"{key}/", prefix, behind)
+                yield from _walk(bucket, root, f"{key}/", prefix, after)
         elif found is not None and stat.S_ISREG(found.st_mode) and key.startswith(prefix):
             yield Listed(bucket, key, _pin(found), found.st_size)
 
 
-def _reaches(entry: os.DirEntry[str], key: str, behind: bytes) -> bool:
-    """Whether the entry is, or holds, a key that comes after `behind`."""
+def _sorts_after(entry: os.DirEntry[str], key: str, after: bytes) -> bool:
+    """Return whether the entry is, or contains, a key that sorts after `after`."""
     name = os.fsencode(key)
     if not entry.is_dir(follow_symlinks=False):
-        return name > behind
-    return name + b"/" > behind or behind.startswith(name + b"/")
+        return name > after
+    return name + b"/" > after or after.startswith(name + b"/")
 
 
 def _sort_key(entry: os.DirEntry[str]) -> bytes:
-    # A directory's keys go on with a slash, so that "a.csv" comes before "a/b.csv".
+    # Keys of a directory continue with a slash, so "a.csv" sorts before "a/b.csv", as in S3.
     return os.fsencode(entry.name) + (b"/" if entry.is_dir(follow_symlinks=False) else b"")
 
 
@@ -255,7 +255,7 @@ def _check_link(root: Path, entry: os.DirEntry[str], where: str) -> None:
 
 
 def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """Return what the entry is now, or None where it vanished since the directory was read."""
+    """Return the entry's status, or None where it was deleted after the directory was read."""
     try:
         return entry.stat()
     except FileNotFoundError:
@@ -263,13 +263,15 @@ def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
 
 
 @contextlib.contextmanager
-def _translated(where: str) -> Iterator[None]:
-    """Turn the operating system's errors into ours: the one place where that happens."""
+def _translate_errors(where: str) -> Iterator[None]:
+    """Translate errors of the operating system."""
     try:
         yield
     except PermissionError as exc:
-        raise AccessDenied(f"{where}: {exc.filename} may not be read; change its mode") from exc
+        raise AccessDenied(
+            f"{where}: no permission to read {exc.filename}; change its mode"
+        ) from exc
     except OSError as exc:
-        if exc.errno in _NOTHING_THERE:
+        if exc.errno in _NOT_FOUND:
             raise ObjectGone(f"{where}: {exc.filename}: {exc.strerror}") from exc
         raise StoreUnavailable(f"{where}: {exc}") from exc

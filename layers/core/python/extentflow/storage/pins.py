@@ -1,18 +1,18 @@
-"""What must be proved before bytes may leave a store.
+"""Checks that every response must pass before its bytes leave a store, and request counters.
 
-Owns: the comparison of an answer with the pin (status, ETag, Content-Range, length) and the bounds
-of a request. Refuses to know: how the answer was obtained. Servers may ignore If-Match and Range
-and proxies may cut bodies short; hence nothing here trusts that a condition was honoured.
+Servers may ignore If-Match and Range, and proxies may truncate bodies. Every response is therefore
+compared with the pin:
 
-    200 where a range was asked      -> Permanent         before the body is read
-    ETag missing                     -> Permanent         nothing can be proved
-    another ETag, another total size -> ObjectChanged
-    another range, another length    -> StoreUnavailable  asked again by the caller
+    200 for a request of a range            -> Permanent         before the body is read
+    no ETag                                 -> Permanent         the version cannot be verified
+    another ETag, another total size        -> ObjectChanged
+    another range, another length           -> StoreUnavailable  the caller retries
 """
 
 from __future__ import annotations
 
 import re
+import threading
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -25,77 +25,78 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The head of a server's answer to a ranged GET; its body has not been read yet."""
+class RangeResponse:
+    """Status and headers of a response to a ranged GET, before its body is read."""
 
     status: int
     etag: str | None
     content_range: str | None
 
 
-def place(version: ObjectVersion, start: int, end: int) -> str:
-    """Return `s3://bucket/key[start-end)`, as every message names a range."""
+def range_uri(version: ObjectVersion, start: int, end: int) -> str:
+    """Return `s3://bucket/key[start-end)`, the form in which messages name a range."""
     return f"{version.uri}[{start}-{end})"
 
 
-def unquoted(etag: str) -> str:
-    """Return an ETag as it is pinned: opaque, without its quotes."""
+def unquote_etag(etag: str) -> str:
+    """Return an ETag without its quotes, as pins hold it."""
     return etag.removeprefix('"').removesuffix('"')
 
 
 def check_request(version: ObjectVersion, start: int, end: int) -> None:
-    """Refuse a range that no caller of ours has a reason to ask for.
+    """Check the bounds of a request.
 
     Raises:
-        ValueError: not `0 <= start < end <= size`, or more than 64 MiB at once: memory must not
-            grow with the object (trap T17); `RangeReader.stream` reads any range in windows.
+        ValueError: not `0 <= start < end <= size`, or more than 64 MiB at once, because memory must
+            not grow with the object (trap T17); `RangeReader.stream` reads any range in windows.
     """
     if not 0 <= start < end <= version.size:
-        raise ValueError(f"{place(version, start, end)} is not a range of {version.size} bytes")
+        raise ValueError(f"{range_uri(version, start, end)} is not a range of {version.size} bytes")
     if end - start > MAX_READ_BYTES:
         raise ValueError(
-            f"{place(version, start, end)} is more than {MAX_READ_BYTES} bytes; stream it"
+            f"{range_uri(version, start, end)} is more than {MAX_READ_BYTES} "
+            "bytes; read it with stream()"
         )
 
 
-def check_answer(
-    version: ObjectVersion, start: int, end: int, *, answer: Answer, endpoint: str
+def check_response(
+    version: ObjectVersion, start: int, end: int, *, response: RangeResponse, endpoint: str
 ) -> None:
-    """Compare the head of an answer with the pin; called before the body is read.
+    """Compare status and headers with the pin; called before the body is read.
 
-    A 200 is accepted only where the range is the whole object: it then carries just these bytes.
+    Status 200 is accepted only where the range is the whole object: the body then is that range.
 
     Raises:
-        Permanent: the endpoint ignores Range, or sends no ETag.
-        ObjectChanged: ETag or total size are not the pinned ones.
-        StoreUnavailable: the answer holds another range.
+        Permanent: the endpoint ignores the Range header, or sends no ETag.
+        ObjectChanged: ETag or total size differ from the pin.
+        StoreUnavailable: the response contains another range.
     """
-    where = place(version, start, end)
-    whole = answer.status == HTTPStatus.OK
+    where = range_uri(version, start, end)
+    whole = response.status == HTTPStatus.OK
     if whole and (start, end) != (0, version.size):
         raise Permanent(
             f"{where}: {endpoint} ignored the Range header and answered 200 with the whole object; "
             "use an endpoint, or a proxy setting, that honours Range"
         )
-    check_etag(version, answer.etag, where=where, endpoint=endpoint)
+    check_etag(version, response.etag, where=where, endpoint=endpoint)
     if not whole:
-        _check_content_range(version, start, end, answer=answer, endpoint=endpoint)
+        _check_content_range(version, start, end, response=response, endpoint=endpoint)
 
 
 def check_etag(version: ObjectVersion, etag: str | None, *, where: str, endpoint: str) -> None:
-    """Compare the answer's ETag, in quotes or not, with the pinned one.
+    """Compare a response's ETag, with or without quotes, with the pinned one.
 
     Raises:
-        Permanent: there is none, so that nothing can be proved.
-        ObjectChanged: it is another one.
+        Permanent: it is missing, so the version cannot be verified.
+        ObjectChanged: it differs.
     """
     if not etag:
         raise Permanent(
-            f"{where}: {endpoint} sent no ETag, so that a replaced object could not be noticed; "
+            f"{where}: {endpoint} sent no ETag, so a replaced object could not be detected; "
             "use an endpoint that sends ETags"
         )
-    if unquoted(etag) != version.etag:
-        raise changed(where, f"its ETag is {unquoted(etag)}, not {version.etag}")
+    if unquote_etag(etag) != version.etag:
+        raise object_changed(where, f"its ETag is {unquote_etag(etag)}, not {version.etag}")
 
 
 def check_length(version: ObjectVersion, start: int, end: int, *, body: bytes, source: str) -> None:
@@ -104,31 +105,60 @@ def check_length(version: ObjectVersion, start: int, end: int, *, body: bytes, s
     Raises:
         StoreUnavailable: the body is shorter or longer.
     """
-    where, wanted = place(version, start, end), end - start
+    where, wanted = range_uri(version, start, end), end - start
     if len(body) != wanted:
         raise StoreUnavailable(f"{where}: {source} sent {len(body)} bytes instead of {wanted}")
 
 
-def changed(where: str, proof: str) -> ObjectChanged:
-    """Return the error for an object that was replaced since it was planned."""
+def object_changed(where: str, difference: str) -> ObjectChanged:
+    """Return the error for an object that was replaced after planning."""
     return ObjectChanged(
-        f"{where} was replaced since it was planned ({proof}); "
-        "the new version is a job of its own: run its address again"
+        f"{where} was replaced after planning ({difference}); "
+        "run its address again to deliver the new version as a job of its own"
     )
 
 
 def _check_content_range(
-    version: ObjectVersion, start: int, end: int, *, answer: Answer, endpoint: str
+    version: ObjectVersion, start: int, end: int, *, response: RangeResponse, endpoint: str
 ) -> None:
-    where = place(version, start, end)
-    parsed = _CONTENT_RANGE.fullmatch(answer.content_range or "")
+    where = range_uri(version, start, end)
+    parsed = _CONTENT_RANGE.fullmatch(response.content_range or "")
     if parsed is None:
         raise StoreUnavailable(
-            f"{where}: {endpoint} answered {answer.status} with Content-Range "
-            f"{answer.content_range!r}; expected bytes {start}-{end - 1}/{version.size}"
+            f"{where}: {endpoint} answered {response.status} with Content-Range "
+            f"{response.content_range!r}; expected bytes {start}-{end - 1}/{version.size}"
         )
     first, last, total = parsed.groups()
     if total not in ("*", str(version.size)):
-        raise changed(where, f"it has {total} bytes, not {version.size}")
+        raise object_changed(where, f"it has {total} bytes, not {version.size}")
     if (int(first), int(last)) != (start, end - 1):
         raise StoreUnavailable(f"{where}: {endpoint} sent bytes {first}-{last} instead")
+
+
+class TransferCounters:
+    """Counts one store's requests and received body bytes in this process; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._requests = 0
+        self._fetched_bytes = 0
+
+    @property
+    def requests(self) -> int:
+        """Requests made, including failed attempts."""
+        return self._requests
+
+    @property
+    def fetched_bytes(self) -> int:
+        """Bytes of object bodies received, including discarded bodies."""
+        return self._fetched_bytes
+
+    def count_request(self) -> None:
+        """Count one request."""
+        with self._lock:
+            self._requests += 1
+
+    def count_body(self, body_bytes: int) -> None:
+        """Add the bytes of one response body."""
+        with self._lock:
+            self._fetched_bytes += body_bytes

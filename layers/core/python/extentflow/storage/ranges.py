@@ -1,11 +1,8 @@
-"""Pinned ranges of one object, read ahead in bounded windows.
+"""Read a pinned object in windows, with a bounded number of windows read ahead.
 
-Owns: the order of windows, how many may exist at once, the end of their threads. Refuses to know:
-the store behind it, what the bytes mean, retries.
-
-    consumer   |w0 yielded|
-    ahead                  w1 ready | w2 in flight | w3 in flight       never more than `ahead`
-    not asked                                                    w4 ... dropped by close()
+consumer       |w0 yielded|
+read ahead                 w1 ready | w2 in flight | w3 in flight   at most `ahead` windows
+not requested                                               w4 ... dropped by close()
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from concurrent.futures import Future
 
 from extentflow.model import ObjectVersion
 from extentflow.storage import ObjectStore, RangeSource, pins
-from extentflow.storage.traffic import Traffic
+from extentflow.storage.pins import TransferCounters
 from extentflow.transfer import Transfer
 
 WINDOW_BYTES = 8 << 20
@@ -26,12 +23,12 @@ TAIL_BYTES = 64 << 10
 
 
 class RangeReader:
-    """The RangeSource port over any store. Holds no threads and no connections of its own.
+    """The RangeSource port over any store; holds no threads and no connections between calls.
 
-    A stream has threads while it runs, one per window in flight; nothing survives it, so that a
-    reader may be used before and after a fork. `linger_seconds` is how long closing a stream waits
-    for the windows in flight; a request that hangs longer ends alone, at the store's own limits,
-    on a daemon thread that keeps no process alive.
+    A stream runs one thread per window in flight and ends them all, so a reader may be used before
+    and after a fork. Closing a stream waits up to `linger_seconds` for the windows in flight. A
+    request that takes longer ends at the store's own timeout, on a daemon thread, which does not
+    keep the process alive.
     """
 
     def __init__(
@@ -48,7 +45,7 @@ class RangeReader:
         self._window_bytes = window_bytes
         self._ahead = ahead
         self._linger_seconds = linger_seconds
-        self._traffic = Traffic()
+        self._counters = TransferCounters()
 
     @property
     def version(self) -> ObjectVersion:
@@ -57,8 +54,8 @@ class RangeReader:
 
     @property
     def fetched_bytes(self) -> int:
-        """Bytes the store returned to this reader, whether or not they were consumed."""
-        return self._traffic.fetched_bytes
+        """Bytes that the store returned to this reader, consumed or not."""
+        return self._counters.fetched_bytes
 
     def read(self, start: int, end: int) -> bytes:
         """Return exactly `[start, end)` in one request, on the caller's thread.
@@ -68,25 +65,25 @@ class RangeReader:
             StoreUnavailable: the store returned another number of bytes.
         """
         pins.check_request(self._version, start, end)
-        self._traffic.asked()
+        self._counters.count_request()
         body = self._store.read(self._version, start, end)
-        self._traffic.received(len(body))
+        self._counters.count_body(len(body))
         pins.check_length(self._version, start, end, body=body, source="the store")
         return body
 
     def stream(self, start: int, end: int, *, window_bytes: int | None = None) -> Iterator[bytes]:
         """Yield `[start, end)` in windows, in order; see the port. Nothing for an empty range.
 
-        Reading ahead begins with the first `next()`. The windows are the store's own bytes
-        objects, never copied.
+        Read-ahead starts with the first `next()`. The windows are the bytes objects that the store
+        returned; nothing is copied.
 
         Raises:
-            ValueError: at the call: the range is not in the object, or a window is no positive
-                number of at most 64 MiB.
+            ValueError: immediately, where the range is not within the object, or the window is not
+                between 1 byte and 64 MiB.
         """
         window = self._window_bytes if window_bytes is None else window_bytes
         if not 0 <= start <= end <= self._version.size:
-            where = pins.place(self._version, start, end)
+            where = pins.range_uri(self._version, start, end)
             raise ValueError(f"{where} is not a range of {self._version.size} bytes")
         if not 0 < window <= pins.MAX_READ_BYTES:
             raise ValueError(f"a window of {window} bytes is not in [1, {pins.MAX_READ_BYTES}]")
@@ -94,22 +91,20 @@ class RangeReader:
         return self._windows(cuts)
 
     def _windows(self, cuts: Iterator[tuple[int, int]]) -> Iterator[bytes]:
-        ahead = deque(self._begin(cut) for cut in itertools.islice(cuts, self._ahead))
+        ahead = deque(self._fetch(cut) for cut in itertools.islice(cuts, self._ahead))
         try:
             while ahead:
-                arrived = [ahead.popleft().body()]
-                ahead.extend(self._begin(cut) for cut in itertools.islice(cuts, 1))
-                # Popped, so that only the consumer holds the window while it works on it.
-                yield arrived.pop()
+                ready = [ahead.popleft().body()]
+                ahead.extend(self._fetch(cut) for cut in itertools.islice(cuts, 1))
+                # pop() leaves the consumer as the only owner, so a consumed window is freed at
+                # once.
+                yield ready.pop()
         finally:
-            self._settle(ahead)
+            for window in ahead:
+                window.drop(self._linger_seconds / self._ahead)
 
-    def _begin(self, cut: tuple[int, int]) -> _Window:
-        return _Window(lambda: self.read(*cut), pins.place(self._version, *cut))
-
-    def _settle(self, ahead: deque[_Window]) -> None:
-        for window in ahead:
-            window.settle(self._linger_seconds / self._ahead)
+    def _fetch(self, cut: tuple[int, int]) -> _Window:
+        return _Window(lambda: self.read(*cut), pins.range_uri(self._version, *cut))
 
 
 def tail(
@@ -119,19 +114,20 @@ def tail(
     first_bytes: int = TAIL_BYTES,
     most_bytes: int = WINDOW_BYTES,
 ) -> Iterator[bytes]:
-    """Yield `[start, size)` in reads that begin small and double, without reading ahead.
+    """Yield `[start, size)` in reads whose size doubles from `first_bytes`, without read-ahead.
 
-    For the few bytes behind an extent's end that finish its last unit: the caller stops early.
+    For the bytes after an extent's end that complete its last unit; the caller stops as soon as it
+    has them.
     """
-    wanted = first_bytes
+    length = first_bytes
     while start < source.version.size:
-        end = min(start + wanted, source.version.size)
+        end = min(start + length, source.version.size)
         yield source.read(start, end)
-        start, wanted = end, min(2 * wanted, most_bytes)
+        start, length = end, min(2 * length, most_bytes)
 
 
 class _Window:
-    """One range being fetched on a thread of its own."""
+    """One range that a thread of its own fetches."""
 
     def __init__(self, fetch: Callable[[], bytes], where: str) -> None:
         self._fetch = fetch
@@ -140,12 +136,12 @@ class _Window:
         self._thread.start()
 
     def body(self) -> bytes:
-        """Return the window's bytes, or raise what the fetch raised; waits for either."""
+        """Wait for the fetch; return its bytes or raise its error."""
         self._thread.join()
         return self._outcome.result()
 
-    def settle(self, seconds: float) -> None:
-        """Wait for the thread's end, for so long at most; the body is dropped."""
+    def drop(self, seconds: float) -> None:
+        """Wait up to `seconds` for the thread to end, and discard the bytes."""
         self._thread.join(seconds)
 
     def _run(self) -> None:

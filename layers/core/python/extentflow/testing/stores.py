@@ -17,7 +17,7 @@ from typing import Literal
 from extentflow.errors import AccessDenied, ExtentflowError, ObjectGone, StoreUnavailable
 from extentflow.model import ObjectVersion
 from extentflow.storage import Listed, ObjectStore, Page, pins
-from extentflow.storage.traffic import Traffic
+from extentflow.storage.pins import TransferCounters
 
 Operation = Literal["head", "read", "list"]
 FaultKind = Literal["unavailable", "short", "changed", "gone", "denied"]
@@ -55,18 +55,18 @@ class MemoryStore:
         self._objects: dict[str, dict[str, list[_Stored]]] = {}
         self._ordinals = itertools.count(1)
         self._lock = threading.Lock()
-        self._traffic = Traffic()
+        self._counters = TransferCounters()
         self.asked: list[Asked] = []
 
     @property
     def fetched_bytes(self) -> int:
         """Bytes returned by reads so far."""
-        return self._traffic.fetched_bytes
+        return self._counters.fetched_bytes
 
     @property
     def requests(self) -> int:
         """Requests so far; a listing is one."""
-        return self._traffic.requests
+        return self._counters.requests
 
     def put(self, bucket: str, key: str, body: bytes) -> ObjectVersion:
         """Store an object, in place of the one that had the key; return its pin."""
@@ -95,10 +95,10 @@ class MemoryStore:
         self._note(Asked("read", version.bucket, version.key, start, end))
         pins.check_request(version, start, end)
         stored = self._found(version.bucket, version.key, version.version_id)
-        where = pins.place(version, start, end)
+        where = pins.range_uri(version, start, end)
         pins.check_etag(version, stored.version.etag, where=where, endpoint="the memory store")
         body = stored.body[start:end]
-        self._traffic.received(len(body))
+        self._counters.count_body(len(body))
         return body
 
     def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
@@ -149,7 +149,7 @@ class MemoryStore:
         return versions[-1]
 
     def _note(self, asked: Asked) -> None:
-        self._traffic.asked()
+        self._counters.count_request()
         with self._lock:
             self.asked.append(asked)
 
@@ -222,7 +222,7 @@ class FaultyStore:
 
 def _error(kind: FaultKind, where: str) -> ExtentflowError:
     if kind == "changed":
-        return pins.changed(where, "by script")
+        return pins.object_changed(where, "by script")
     if kind == "gone":
         return ObjectGone(f"{where}: no such key, by script")
     if kind == "denied":

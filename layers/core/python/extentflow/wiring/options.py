@@ -47,7 +47,7 @@ class References:
             written,
             environ=os.environ,
             read_text=lambda path: Path(path).read_text("utf-8"),
-            read_secret=partial(self._secrets.read, anew=anew),
+            read_secret=partial(self._secrets.read, refresh=anew),
         )
 
 

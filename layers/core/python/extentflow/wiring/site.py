@@ -17,7 +17,7 @@ from extentflow.config import nearest, read_if_present
 from extentflow.config import worker as worker_settings
 from extentflow.config.worker import ARRAYS, WorkerSettings
 from extentflow.connectors import ConnectorConfig
-from extentflow.credentials.mskiam import Signer
+from extentflow.credentials.mskiam import TokenSigner
 from extentflow.credentials.secretsmanager import SecretsManager
 from extentflow.delivery.deadletters import DeadLetters
 from extentflow.delivery.pipeline import Pipeline
@@ -58,7 +58,7 @@ class Site:
         self.random = Random()  # noqa: S311 - jitter and names, no secrets
         self._references = options.References(SecretsManager(self.clock))
         self._usable: set[tuple[str, int]] = set()
-        self._sign = Signer()
+        self._sign = TokenSigner()
         self._stores: dict[tuple[str, int, StoreOptions], ObjectStore] = {}
         self._configs: dict[tuple[str, int], ConnectorConfig] = {}
         self._formats: dict[tuple[str, int, str, str], Format] = {}

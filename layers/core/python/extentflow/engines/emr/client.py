@@ -19,8 +19,8 @@ from typing import Any, Protocol, cast
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from extentflow.aws.failures import translated
-from extentflow.aws.sessions import own_session
+from extentflow.aws.calls import translate_errors
+from extentflow.aws.sessions import new_session
 from extentflow.config import environments
 from extentflow.engines.emr import Run, RunState, RunStatus
 from extentflow.errors import Misconfigured, RunsUnavailable
@@ -140,10 +140,10 @@ class EmrRuns:
         return self._client
 
     def _translated(self) -> AbstractContextManager[None]:
-        return translated(
+        return translate_errors(
             f"EMR Serverless application {self.application.id}",
             RunsUnavailable,
-            passing=PASSING_CODES,
+            transient=PASSING_CODES,
             remedies=REMEDIES,
         )
 
@@ -153,7 +153,7 @@ def connect(region: str | None) -> Client:
     config = Config(
         retries={"total_max_attempts": 3, "mode": "standard"}, connect_timeout=2, read_timeout=10
     )
-    made = own_session().client("emr-serverless", region_name=region, config=config)
+    made = new_session().client("emr-serverless", region_name=region, config=config)
     return cast("Client", made)
 
 

@@ -1,10 +1,10 @@
-"""Objects in S3 and in everything that speaks its API; boto3's one home on the reading side.
+"""The ObjectStore adapter for S3 and compatible servers, over boto3.
 
-`store` reads, `listing` lists, `client` makes the client, `refusals` says what a server's refusal
-means.
+`store` reads objects, `listing` lists them, `client` creates the boto3 client, and `errors`
+translates error responses.
 """
 
-from extentflow.storage.s3.client import Limits
+from extentflow.storage.s3.client import RequestLimits
 from extentflow.storage.s3.store import S3Store
 
-__all__ = ["Limits", "S3Store"]
+__all__ = ["RequestLimits", "S3Store"]

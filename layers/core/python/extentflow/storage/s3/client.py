@@ -1,8 +1,7 @@
-"""How the boto3 client is made: session, credentials, time-outs, addressing.
+"""Create the boto3 client from StoreOptions: session, credentials, timeouts, addressing style.
 
-Owns: what of StoreOptions botocore is told, and what is checked before it is. Refuses to know:
-requests. botocore's own retries are off: ours compare every answer with the pin, are bounded in
-time and name the range.
+botocore's own retries are off. The store retries instead, because it must compare every response
+with the pin, bound the total time, and name the range in errors.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from botocore.credentials import (
 )
 from botocore.exceptions import NoCredentialsError
 
-from extentflow.aws.sessions import bare_session
+from extentflow.aws.sessions import new_botocore_session
 from extentflow.storage import StoreOptions
 
 if TYPE_CHECKING:
@@ -33,11 +32,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What bounds a single request.
+class RequestLimits:
+    """Limits of a single request.
 
-    `read_seconds` is the longest silence of a server, not the longest download. `connections` is
-    the pool's size: read-ahead times the extents that one process works on.
+    `read_seconds` bounds the time without any received byte, not the whole download. `connections`
+    is the size of the pool: windows read ahead times extents in work in one process.
     """
 
     connect_seconds: float = 3.0
@@ -46,26 +45,26 @@ class Limits:
     page_keys: int = 1000
 
 
-def problems(options: StoreOptions) -> Iterator[str]:
-    """Yield one line for everything in `options` that cannot work."""
+def find_problems(options: StoreOptions) -> Iterator[str]:
+    """Yield one line for each invalid option or combination of options."""
     endpoint = options.endpoint
-    if endpoint is not None and not _is_address(endpoint):
-        yield f"aws.s3.endpoint {endpoint!r} is not an address like https://host:port"
+    if endpoint is not None and not _is_url(endpoint):
+        yield f"aws.s3.endpoint {endpoint!r} is not a URL of the form https://host:port"
     if bool(options.access_key_id) != bool(options.secret_access_key):
         yield "aws.access.key.id and aws.secret.access.key must be set together"
     if options.role_external_id and not options.role_arn:
         yield "aws.sts.role.external.id needs aws.sts.role.arn"
     if options.verify is not None and not Path(options.verify).exists():
-        yield f"aws.s3.ca.bundle {options.verify} does not exist"
+        yield f"aws.s3.ca.bundle {options.verify}: no such file or directory"
 
 
-def _is_address(endpoint: str) -> bool:
+def _is_url(endpoint: str) -> bool:
     parts = urlsplit(endpoint)
     return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
-def connect(options: StoreOptions, limits: Limits) -> S3Client:
-    """Return a new client; safe over threads, not over forks."""
+def connect(options: StoreOptions, limits: RequestLimits) -> S3Client:
+    """Return a new client; usable from several threads, but not in a forked child."""
     path_style = options.path_style
     if path_style is None and options.endpoint is not None:
         path_style = True
@@ -81,7 +80,7 @@ def connect(options: StoreOptions, limits: Limits) -> S3Client:
     )
 
 
-def _config(limits: Limits) -> Config:
+def _config(limits: RequestLimits) -> Config:
     return Config(
         connect_timeout=limits.connect_seconds,
         read_timeout=limits.read_seconds,
@@ -93,9 +92,9 @@ def _config(limits: Limits) -> Config:
     )
 
 
-def _session(options: StoreOptions, limits: Limits) -> boto3.session.Session:
-    """Return a session of our own: boto3's default session is not safe over threads."""
-    session = bare_session()
+def _session(options: StoreOptions, limits: RequestLimits) -> boto3.session.Session:
+    """Return a new session with the credentials that the options select."""
+    session = new_botocore_session()
     if options.access_key_id and options.secret_access_key:
         session.set_credentials(options.access_key_id, options.secret_access_key)
     if options.role_arn:
@@ -104,25 +103,25 @@ def _session(options: StoreOptions, limits: Limits) -> boto3.session.Session:
 
 
 def _in_role(
-    source: botocore.session.Session, role_arn: str, *, options: StoreOptions, limits: Limits
+    source: botocore.session.Session, role_arn: str, *, options: StoreOptions, limits: RequestLimits
 ) -> botocore.session.Session:
-    own = source.get_credentials()
-    if own is None:
+    credentials = source.get_credentials()
+    if credentials is None:
         raise NoCredentialsError
     external = {"ExternalId": options.role_external_id} if options.role_external_id else {}
     fetcher = AssumeRoleCredentialFetcher(
         functools.partial(source.create_client, region_name=options.region, config=_config(limits)),
-        own,
+        credentials,
         role_arn,
         extra_args={"RoleSessionName": "extentflow", **external},
     )
-    session = bare_session()
+    session = new_botocore_session()
     session.register_component("credential_provider", CredentialResolver([_RoleProvider(fetcher)]))
     return session
 
 
 class _RoleProvider(CredentialProvider):
-    """The role's credentials, fetched at first use and again before they expire."""
+    """Credentials of an assumed role, fetched at first use and refreshed before they expire."""
 
     METHOD = "assume-role"
 

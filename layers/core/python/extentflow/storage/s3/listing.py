@@ -1,14 +1,14 @@
-"""How an S3 server is asked what there is: keys by ListObjectsV2, versions by ListObjectVersions.
+"""List current object versions, by ListObjectsV2 or by ListObjectVersions.
 
-Owns: pages, their tokens, which of the two is asked. Refuses to know: the client, what a refusal
-means, what is done with the objects.
+    versioning of the bucket            request
+    never enabled                       ListObjectsV2: the ETag is the whole pin
+    enabled or suspended                ListObjectVersions, current versions only
+    ... but the server rejects          ListObjectsV2 without version ids, and a warning: planning
+        ListObjectVersions or           then sends one HEAD request per key
+        loses entries of it
 
-    the bucket never kept versions        keys: ETags are all the pins there are
-    it keeps them, or did once            versions, those that are current
-    ... and its server refuses to list    keys, without version ids, and a warning: every one of
-        versions, or loses some of them   them costs a HEAD until somebody knows its version
-
-Keys are url-encoded where the server says so: botocore leaves that to us when it is asked for.
+Requests ask for url-encoded keys, because XML cannot carry every character; botocore decodes them
+only where it added that parameter itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from extentflow.errors import Permanent
 from extentflow.model import ObjectVersion
 from extentflow.storage import Page, pins
 from extentflow.storage.retry import Patience
-from extentflow.storage.s3.refusals import Unsupported
+from extentflow.storage.s3.errors import Unsupported
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -34,14 +34,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Seen of 4.48: whatever sorts differently by directory and by key (d/x, d.x, d-1/x) is lost at the
-# edge of two pages of versions. Its ListObjectsV2 is complete.
-_LOSING_VERSIONS = ("SeaweedFS",)
-_NULL = "null"
+# SeaweedFS 4.48 loses keys at the edge of two pages of versions where the order by directory
+# differs
+# from the order by key (d/x, d.x, d-1/x). Its ListObjectsV2 is complete.
+_SERVERS_LOSING_VERSIONS = ("SeaweedFS",)
+_NULL_VERSION = "null"
 
 
 class VersionsUnlisted(Unsupported):
-    """The server does not list versions, or not all of them."""
+    """The server cannot list versions, or lists them incompletely."""
 
 
 _Kind = Literal["keys", "versions"]
@@ -49,8 +50,8 @@ _KINDS: Mapping[str, _Kind] = {"keys": "keys", "versions": "versions"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a listing goes on: the next page's markers."""
+class _Cursor:
+    """The request parameters of the next page."""
 
     kind: _Kind
     markers: Mapping[str, str]
@@ -59,23 +60,26 @@ class _Place:
         return json.dumps([self.kind, self.markers], separators=(",", ":"))
 
     @classmethod
-    def of_token(cls, token: str, where: str) -> _Place:
+    def from_token(cls, token: str, where: str) -> _Cursor:
         try:
             kind, markers = json.loads(token)
             return cls(_KINDS[kind], {**markers})
         except (ValueError, TypeError, KeyError) as exc:
-            raise Permanent(f"{where}: {token!r} is no place to go on from; list anew") from exc
+            raise Permanent(
+                f"{where}: {token!r} is not a continuation token of this store; "
+                "start the listing again"
+            ) from exc
 
 
-_KEYS, _VERSIONS = _Place("keys", {}), _Place("versions", {})
-_Found = tuple[list[ObjectVersion], _Place | None]
+_KEYS, _VERSIONS = _Cursor("keys", {}), _Cursor("versions", {})
+_PageResult = tuple[list[ObjectVersion], _Cursor | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Listings:
-    """Listings of one store. `asking` lends its client for one request, as `S3Store` does."""
+    """Lists one store; `request` yields its client for one request and translates errors."""
 
-    asking: Callable[[str], AbstractContextManager[S3Client]]
+    request: Callable[[str], AbstractContextManager[S3Client]]
     patience: Patience
     endpoint: str
     page_keys: int
@@ -83,99 +87,99 @@ class Listings:
     def pages(self, bucket: str, prefix: str, token: str | None) -> Iterator[Page]:
         """Yield pages of current versions; see `ObjectStore.pages`."""
         where = f"s3://{bucket}/{prefix}*"
-        place = self._begin(bucket) if token is None else _Place.of_token(token, where)
+        cursor = self._first_cursor(bucket) if token is None else _Cursor.from_token(token, where)
         while True:
-            ask = functools.partial(self._page, bucket, prefix, place)
+            request = functools.partial(self._page, bucket, prefix, cursor)
             try:
-                found, following = self.patience.retried(ask)
+                found, following = self.patience.retried(request)
             except VersionsUnlisted as exc:
                 log.warning("%s; its keys are listed without version ids", exc)
-                place = _KEYS
+                cursor = _KEYS
                 continue
             yield Page(tuple(found), following.to_token() if following else None)
             if following is None:
                 return
-            place = following
+            cursor = following
 
     def keys(self, bucket: str, prefix: str) -> Iterator[ObjectVersion]:
-        """Yield every key, pinned by its ETag alone."""
-        place: _Place | None = _KEYS
-        while place is not None:
-            ask = functools.partial(self._page, bucket, prefix, place)
-            found, place = self.patience.retried(ask)
+        """Yield every key, pinned by its ETag only."""
+        cursor: _Cursor | None = _KEYS
+        while cursor is not None:
+            request = functools.partial(self._page, bucket, prefix, cursor)
+            found, cursor = self.patience.retried(request)
             yield from found
 
-    def _begin(self, bucket: str) -> _Place:
+    def _first_cursor(self, bucket: str) -> _Cursor:
         return _VERSIONS if self.patience.retried(lambda: self._versioned(bucket)) else _KEYS
 
     def _versioned(self, bucket: str) -> bool:
         try:
-            with self.asking(f"s3://{bucket}") as client:
+            with self.request(f"s3://{bucket}") as client:
                 status = client.get_bucket_versioning(Bucket=bucket).get("Status")
         except Unsupported:
             return False
         return status in ("Enabled", "Suspended")
 
-    def _page(self, bucket: str, prefix: str, place: _Place) -> _Found:
-        if place.kind == "keys":
-            return self._page_of_keys(bucket, prefix, place)
-        return self._page_of_versions(bucket, prefix, place)
+    def _page(self, bucket: str, prefix: str, cursor: _Cursor) -> _PageResult:
+        if cursor.kind == "keys":
+            return self._keys_page(bucket, prefix, cursor)
+        return self._versions_page(bucket, prefix, cursor)
 
     # -- keys -----------------------------------------------------------------------------------
 
-    def _page_of_keys(self, bucket: str, prefix: str, place: _Place) -> _Found:
+    def _keys_page(self, bucket: str, prefix: str, cursor: _Cursor) -> _PageResult:
         where = f"s3://{bucket}/{prefix}*"
-        page = self._ask_keys(bucket, prefix, self.page_keys, place.markers)
-        following = self._following(page, where, ContinuationToken="NextContinuationToken")
+        page = self._list_keys(bucket, prefix, self.page_keys, cursor.markers)
+        following = self._next_markers(page, where, ContinuationToken="NextContinuationToken")
         decoded = _decoder(page)
         found = [
             ObjectVersion(
                 bucket,
                 decoded(item["Key"]),
                 None,
-                pins.unquoted(item.get("ETag", "")),
+                pins.unquote_etag(item.get("ETag", "")),
                 item["Size"],
             )
             for item in page.get("Contents", ())
         ]
-        self._check_moves(place.markers, following, where)
-        return found, _Place("keys", following) if following else None
+        self._check_progress(cursor.markers, following, where)
+        return found, _Cursor("keys", following) if following else None
 
-    def _ask_keys(
+    def _list_keys(
         self, bucket: str, prefix: str, most: int, markers: Mapping[str, str]
     ) -> ListObjectsV2OutputTypeDef:
-        going_on: dict[str, Any] = dict(markers)
-        with self.asking(f"s3://{bucket}/{prefix}*") as client:
+        parameters: dict[str, Any] = dict(markers)
+        with self.request(f"s3://{bucket}/{prefix}*") as client:
             return client.list_objects_v2(
-                Bucket=bucket, Prefix=prefix, EncodingType="url", MaxKeys=most, **going_on
+                Bucket=bucket, Prefix=prefix, EncodingType="url", MaxKeys=most, **parameters
             )
 
     # -- versions -------------------------------------------------------------------------------
 
-    def _page_of_versions(self, bucket: str, prefix: str, place: _Place) -> _Found:
+    def _versions_page(self, bucket: str, prefix: str, cursor: _Cursor) -> _PageResult:
         where = f"s3://{bucket}/{prefix}*"
-        going_on: dict[str, Any] = dict(place.markers)
+        parameters: dict[str, Any] = dict(cursor.markers)
         try:
-            with self.asking(where) as client:
+            with self.request(where) as client:
                 page = client.list_object_versions(
                     Bucket=bucket,
                     Prefix=prefix,
                     EncodingType="url",
                     MaxKeys=self.page_keys,
-                    **going_on,
+                    **parameters,
                 )
         except Unsupported as exc:
             raise VersionsUnlisted(str(exc)) from exc
         self._check_complete(page, bucket, prefix)
         decoded = _decoder(page)
-        following = self._following(
+        following = self._next_markers(
             page, where, KeyMarker="NextKeyMarker", VersionIdMarker="NextVersionIdMarker"
         )
         if following:
             following["KeyMarker"] = decoded(following["KeyMarker"])
-        self._check_moves(place.markers, following, where)
+        self._check_progress(cursor.markers, following, where)
         found = list(self._current(page, bucket, decoded))
-        return found, _Place("versions", following) if following else None
+        return found, _Cursor("versions", following) if following else None
 
     def _current(
         self, page: ListObjectVersionsOutputTypeDef, bucket: str, decoded: Callable[[str], str]
@@ -184,65 +188,73 @@ class Listings:
             key = decoded(item["Key"])
             if "IsLatest" not in item:
                 raise VersionsUnlisted(
-                    f"s3://{bucket}/{key}: {self.endpoint} does not say which version is current"
+                    f"s3://{bucket}/{key}: {self.endpoint} does not report which version is current"
                 )
             if item["IsLatest"]:
-                version_id = item.get("VersionId", _NULL)
+                version_id = item.get("VersionId", _NULL_VERSION)
                 yield ObjectVersion(
                     bucket,
                     key,
-                    None if version_id == _NULL else version_id,
-                    pins.unquoted(item.get("ETag", "")),
+                    None if version_id == _NULL_VERSION else version_id,
+                    pins.unquote_etag(item.get("ETag", "")),
                     item["Size"],
                 )
 
     def _check_complete(
         self, page: ListObjectVersionsOutputTypeDef, bucket: str, prefix: str
     ) -> None:
-        """Refuse a page of versions by a server that ignored the question, or that loses some."""
+        """Raise where the server ignored the request for versions, or is known to lose entries."""
         where = f"s3://{bucket}/{prefix}*"
         server = page["ResponseMetadata"]["HTTPHeaders"].get("server", "")
-        if page.get("IsTruncated") and server.startswith(_LOSING_VERSIONS):
+        if page.get("IsTruncated") and server.startswith(_SERVERS_LOSING_VERSIONS):
             raise VersionsUnlisted(
-                f"{where}: {self.endpoint} ({server}) loses keys where a listing of versions has "
-                "more than one page"
+                f"{where}: {self.endpoint} ({server}) loses keys between pages of a listing of "
+                "versions"
             )
-        answered = bool(page.get("Versions") or page.get("DeleteMarkers"))
-        if not answered and self._ask_keys(bucket, prefix, 1, {}).get("Contents"):
+        has_entries = bool(page.get("Versions") or page.get("DeleteMarkers"))
+        if not has_entries and self._list_keys(bucket, prefix, 1, {}).get("Contents"):
             raise VersionsUnlisted(
-                f"{where}: {self.endpoint} lists no versions, although there are keys"
+                f"{where}: {self.endpoint} lists no versions, although the prefix contains keys"
             )
 
-    # -- going on -------------------------------------------------------------------------------
+    # -- pagination -----------------------------------------------------------------------------
 
-    def _following(
+    def _next_markers(
         self,
         page: ListObjectsV2OutputTypeDef | ListObjectVersionsOutputTypeDef,
         where: str,
         **names: str,
     ) -> dict[str, str] | None:
-        """Return the next page's markers; a listing ends only where the server says so.
+        """Return the parameters of the next page, or None where IsTruncated is false.
 
-        `names` maps what a request calls them to what an answer does; the first has to be there.
+        `names` maps each request parameter to the response element; the first one is mandatory.
         """
         if "IsTruncated" not in page:
-            raise Permanent(f"{where}: {self.endpoint} does not say whether keys are left")
+            raise Permanent(
+                f"{where}: the response of {self.endpoint} has no IsTruncated; it may be incomplete"
+            )
         if not page["IsTruncated"]:
             return None
-        answer: Mapping[str, Any] = {**page}
-        found = {asked: answer[told] for asked, told in names.items() if answer.get(told)}
+        elements: Mapping[str, Any] = {**page}
+        found = {
+            parameter: elements[element]
+            for parameter, element in names.items()
+            if elements.get(element)
+        }
         if next(iter(names)) not in found:
-            raise self._nowhere(where)
+            raise self._no_next_page(where)
         return found
 
-    def _check_moves(
+    def _check_progress(
         self, before: Mapping[str, str], following: Mapping[str, str] | None, where: str
     ) -> None:
         if following is not None and following == before:
-            raise self._nowhere(where)
+            raise self._no_next_page(where)
 
-    def _nowhere(self, where: str) -> Permanent:
-        return Permanent(f"{where}: {self.endpoint} says keys are left but not where to go on")
+    def _no_next_page(self, where: str) -> Permanent:
+        return Permanent(
+            f"{where}: {self.endpoint} reports more keys without a new continuation token"
+        )
 
 
 def _decoder(

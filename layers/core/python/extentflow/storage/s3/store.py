@@ -1,8 +1,4 @@
-"""The ObjectStore port over S3: pinned and conditional requests, compared and retried.
-
-Owns: one client per process, the requests, the translation of the provider's errors in one place.
-Refuses to know: how the client is made, what a refusal means, what the bytes mean.
-"""
+"""The ObjectStore port over S3: conditional requests, verified against the pin and retried."""
 
 from __future__ import annotations
 
@@ -27,18 +23,18 @@ from extentflow.errors import (
 )
 from extentflow.model import ObjectVersion
 from extentflow.storage import Listed, Page, StoreOptions, pins
+from extentflow.storage.pins import TransferCounters
 from extentflow.storage.retry import Patience
-from extentflow.storage.s3.client import Limits, connect, problems
+from extentflow.storage.s3.client import RequestLimits, connect, find_problems
+from extentflow.storage.s3.errors import S3Error, bucket_gone
 from extentflow.storage.s3.listing import Listings
-from extentflow.storage.s3.refusals import Refusal, bucket_gone
-from extentflow.storage.traffic import Traffic
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 _PATIENCE = Patience()
 
-_NO_CREDENTIALS = (
+_CREDENTIAL_ERRORS = (
     boto.NoCredentialsError,
     boto.PartialCredentialsError,
     boto.CredentialRetrievalError,
@@ -46,14 +42,15 @@ _NO_CREDENTIALS = (
     boto.NoAuthTokenError,
     boto.ProfileNotFound,
 )
-_GIVE_CREDENTIALS = (
+_CREDENTIALS_REMEDY = (
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, in the environment of every "
-    "worker, give its machine a role, or write references in the connector's aws.access.key.id and "
+    "worker, attach a role to its machine, or write references in the connector's "
+    "aws.access.key.id and "
     "aws.secret.access.key, for example ${env:NAME}"
 )
-# Besides botocore's own: a list page that was cut inside its XML, and what urllib3 raises while a
-# body is read without botocore translating it.
-_NO_ANSWER = (
+# ResponseParserError: a listing truncated inside its XML. HTTPError: urllib3 raises it while a body
+# is read, and botocore does not translate it.
+_TRANSPORT_ERRORS = (
     boto.HTTPClientError,
     boto.ConnectionError,
     boto.IncompleteReadError,
@@ -62,62 +59,67 @@ _NO_ANSWER = (
 )
 
 
-_LIMITS = Limits()
+_LIMITS = RequestLimits()
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
-def _usual_endpoint(region: str | None) -> str:
-    """Return where the SDK goes by itself, in words."""
-    given = [os.environ[name] for name in _ENDPOINT_VARIABLES if os.environ.get(name)]
-    return given[0] if given else f"AWS S3 ({region or 'default region'})"
+def _default_endpoint(region: str | None) -> str:
+    """Return the SDK's default endpoint, for messages."""
+    configured = [os.environ[name] for name in _ENDPOINT_VARIABLES if os.environ.get(name)]
+    return configured[0] if configured else f"AWS S3 ({region or 'default region'})"
 
 
 class S3Store:
-    """The ObjectStore port over S3. The client is made at first use, anew in a forked child.
+    """The ObjectStore port over S3; creates its client at first use, and again in a forked child.
 
     Raises:
-        Misconfigured: options that cannot work together; all problems at once.
+        Misconfigured: invalid options; all problems at once.
     """
 
     def __init__(
-        self, options: StoreOptions, *, patience: Patience = _PATIENCE, limits: Limits = _LIMITS
+        self,
+        options: StoreOptions,
+        *,
+        patience: Patience = _PATIENCE,
+        limits: RequestLimits = _LIMITS,
     ) -> None:
-        found = list(problems(options))
+        found = list(find_problems(options))
         if found:
             raise Misconfigured(found)
         self._options = options
         self._patience = patience.within(options.retry_seconds)
         self._limits = limits
-        self.endpoint = options.endpoint or _usual_endpoint(options.region)
-        self._begin()
-        _living.add(self)
+        self.endpoint = options.endpoint or _default_endpoint(options.region)
+        self._reset()
+        _open_stores.add(self)
 
-    def _begin(self) -> None:
-        # A forked child must share neither sockets, nor counts, nor a lock held by a lost thread.
+    def _reset(self) -> None:
+        # A forked child must not share sockets or counters, nor a lock that a thread of its parent
+        # held.
         self._lock = threading.Lock()
         self._client: S3Client | None = None
-        self._traffic = Traffic()
+        self._counters = TransferCounters()
 
     @property
     def fetched_bytes(self) -> int:
-        """Bytes of object bodies this process received, those of discarded bodies included."""
-        return self._traffic.fetched_bytes
+        """Bytes of object bodies received by this process, including discarded bodies."""
+        return self._counters.fetched_bytes
 
     @property
     def requests(self) -> int:
-        """Requests this process made, attempts that failed included."""
-        return self._traffic.requests
+        """Requests made by this process, including failed attempts."""
+        return self._counters.requests
 
     def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:
-        """Return the current (or the given) version; see the port.
+        """Return the current version, or the given one; see the port.
 
-        A delete marker is ObjectGone. The version id "null" is not a pin, for the next upload
-        replaces it: such a version is pinned by its ETag alone.
+        A delete marker raises ObjectGone. The version id "null" is no pin, because the next upload
+        replaces that version; such a version is pinned by its ETag only.
         """
         try:
             return self._patience.retried(lambda: self._head(bucket, key, version_id))
         except ObjectGone as exc:
-            if self._has(bucket):
+            if self._bucket_exists(bucket):
                 raise
             raise bucket_gone(f"s3://{bucket}", self.endpoint) from exc
 
@@ -147,23 +149,26 @@ class S3Store:
             client.close()
 
     def _head(self, bucket: str, key: str, version_id: str | None) -> ObjectVersion:
-        wanted: dict[str, Any] = {"VersionId": version_id} if version_id else {}
+        parameters: dict[str, Any] = {"VersionId": version_id} if version_id else {}
         suffix = f"?versionId={version_id}" if version_id else ""
         where = f"s3://{bucket}/{key}{suffix}"
-        with self._asking(where) as client:
-            answer = client.head_object(Bucket=bucket, Key=key, **wanted)
-        etag = pins.unquoted(answer.get("ETag", ""))
+        with self._request(where) as client:
+            response = client.head_object(Bucket=bucket, Key=key, **parameters)
+        etag = pins.unquote_etag(response.get("ETag", ""))
         if not etag:
-            raise Permanent(f"{where}: {self.endpoint} sent no ETag; no version can be pinned")
-        found = answer.get("VersionId")
+            raise Permanent(
+                f"{where}: {self.endpoint} sent no ETag, so the version cannot be pinned; "
+                "use an endpoint that sends ETags"
+            )
+        found = response.get("VersionId")
         return ObjectVersion(
-            bucket, key, None if found == "null" else found, etag, answer["ContentLength"]
+            bucket, key, None if found == "null" else found, etag, response["ContentLength"]
         )
 
-    def _has(self, bucket: str) -> bool:
-        """Tell a missing bucket from a missing key, where HEAD's answer without a body cannot."""
+    def _bucket_exists(self, bucket: str) -> bool:
+        """Tell a missing bucket from a missing key: the response to HEAD has no error code."""
         try:
-            with self._asking(f"s3://{bucket}") as client:
+            with self._request(f"s3://{bucket}") as client:
                 client.head_bucket(Bucket=bucket)
         except ObjectGone:
             return False
@@ -172,67 +177,69 @@ class S3Store:
         return True
 
     def _read(self, version: ObjectVersion, start: int, end: int) -> bytes:
-        with self._asking(pins.place(version, start, end)) as client:
-            answer = client.get_object(
+        with self._request(pins.range_uri(version, start, end)) as client:
+            response = client.get_object(
                 **_pinned(version), Range=f"bytes={start}-{end - 1}", IfMatch=f'"{version.etag}"'
             )
-            head = pins.Answer(
-                answer["ResponseMetadata"]["HTTPStatusCode"],
-                answer.get("ETag"),
-                answer.get("ContentRange"),
+            received = pins.RangeResponse(
+                response["ResponseMetadata"]["HTTPStatusCode"],
+                response.get("ETag"),
+                response.get("ContentRange"),
             )
-            with contextlib.closing(answer["Body"]) as stream:
-                pins.check_answer(version, start, end, answer=head, endpoint=self.endpoint)
-                # One byte more than asked: a longer body is noticed, and never held.
+            with contextlib.closing(response["Body"]) as stream:
+                pins.check_response(version, start, end, response=received, endpoint=self.endpoint)
+                # One byte more than requested detects a longer body without holding it in memory.
                 body = stream.read(end - start + 1)
-        self._traffic.received(len(body))
+        self._counters.count_body(len(body))
         pins.check_length(version, start, end, body=body, source=self.endpoint)
         return body
 
     @property
     def _listings(self) -> Listings:
-        return Listings(self._asking, self._patience, self.endpoint, self._limits.page_keys)
+        return Listings(self._request, self._patience, self.endpoint, self._limits.page_keys)
 
     @contextlib.contextmanager
-    def _asking(self, where: str) -> Iterator[S3Client]:
-        """Lend the client for one request for `where`; errors are translated here alone."""
-        self._traffic.asked()
+    def _request(self, where: str) -> Iterator[S3Client]:
+        """Yield the client for one request on `where`, and translate the errors of the SDK."""
+        self._counters.count_request()
         try:
-            yield self._connected()
+            yield self._connect()
         except boto.ClientError as exc:
-            raise _refusal(exc, where, self.endpoint).error() from exc
-        except _NO_CREDENTIALS as exc:
+            raise _parse_error(exc, where, self.endpoint).to_exception() from exc
+        except _CREDENTIAL_ERRORS as exc:
             raise AccessDenied(
-                f"{where}: no usable credentials ({exc}); {_GIVE_CREDENTIALS}"
+                f"{where}: no usable credentials ({exc}); {_CREDENTIALS_REMEDY}"
             ) from exc
         except boto.SSLError as exc:
             if "CERTIFICATE_VERIFY_FAILED" in str(exc):
                 raise Misconfigured(
                     f"{where}: the certificate of {self.endpoint} is not trusted ({exc}); "
-                    "name its CA bundle in aws.s3.ca.bundle"
+                    "set aws.s3.ca.bundle to its CA bundle"
                 ) from exc
             raise StoreUnavailable(f"{where}: {self.endpoint}: {exc}") from exc
-        except _NO_ANSWER as exc:
-            raise StoreUnavailable(f"{where}: {self.endpoint} did not answer ({exc})") from exc
+        except _TRANSPORT_ERRORS as exc:
+            raise StoreUnavailable(
+                f"{where}: no complete response from {self.endpoint} ({exc})"
+            ) from exc
         except boto.BotoCoreError as exc:
             raise Misconfigured(f"{where}: {self.endpoint}: {exc}") from exc
 
-    def _connected(self) -> S3Client:
+    def _connect(self) -> S3Client:
         with self._lock:
             if self._client is None:
                 self._client = connect(self._options, self._limits)
             return self._client
 
 
-_living: weakref.WeakSet[S3Store] = weakref.WeakSet()
+_open_stores: weakref.WeakSet[S3Store] = weakref.WeakSet()
 
 
-def _begin_in_child() -> None:
-    for store in _living:
-        store._begin()  # noqa: SLF001 - the store's own module
+def _reset_in_child() -> None:
+    for store in _open_stores:
+        store._reset()  # noqa: SLF001 - the store's own module
 
 
-os.register_at_fork(after_in_child=_begin_in_child)
+os.register_at_fork(after_in_child=_reset_in_child)
 
 
 def _pinned(version: ObjectVersion) -> dict[str, Any]:
@@ -240,10 +247,10 @@ def _pinned(version: ObjectVersion) -> dict[str, Any]:
     return {**name, "VersionId": version.version_id} if version.version_id else name
 
 
-def _refusal(exc: boto.ClientError, where: str, endpoint: str) -> Refusal:
+def _parse_error(exc: boto.ClientError, where: str, endpoint: str) -> S3Error:
     error = exc.response.get("Error", {})
     metadata = exc.response.get("ResponseMetadata", {})
-    return Refusal(
+    return S3Error(
         operation=exc.operation_name,
         where=where,
         endpoint=endpoint,

@@ -1,4 +1,4 @@
-"""Every kind of refusal, and the error a person gets for it."""
+"""S3 error responses and the exceptions that they become."""
 
 import pytest
 
@@ -12,14 +12,14 @@ from extentflow.errors import (
     Permanent,
     StoreUnavailable,
 )
-from extentflow.storage.s3.refusals import Refusal, Unsupported
+from extentflow.storage.s3.errors import S3Error, Unsupported
 
 WHERE, ENDPOINT = "s3://bucket/key[0-9)", "https://s3.example.test"
 
 
-def refused(status: int, code: str = "", operation: str = "GetObject", **headers: str) -> Refusal:
+def refused(status: int, code: str = "", operation: str = "GetObject", **headers: str) -> S3Error:
     names = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Refusal(operation, WHERE, ENDPOINT, status, code, "said so", names)
+    return S3Error(operation, WHERE, ENDPOINT, status, code, "said so", names)
 
 
 @pytest.mark.parametrize(
@@ -39,9 +39,9 @@ def refused(status: int, code: str = "", operation: str = "GetObject", **headers
         (refused(404, "NoSuchBucket"), BucketGone, "no such bucket"),
         (refused(405, "MethodNotAllowed", x_amz_delete_marker="true"), ObjectGone, "deleted"),
         (refused(404, "NoSuchKey", x_amz_delete_marker="true"), ObjectGone, "deleted"),
-        (refused(405, "MethodNotAllowed"), Unsupported, "speaks the S3 API"),
+        (refused(405, "MethodNotAllowed"), Unsupported, "implements the S3 API"),
         (refused(412, "PreconditionFailed"), ObjectChanged, "If-Match failed"),
-        (refused(416, "InvalidRange"), ObjectChanged, "shorter"),
+        (refused(416, "InvalidRange"), ObjectChanged, "shorter than its pin"),
         (refused(403, "AccessDenied"), AccessDenied, "allow s3:GetObject"),
         (refused(403, "InvalidAccessKeyId"), AccessDenied, "check the credentials"),
         (refused(400, "ExpiredToken"), AccessDenied, "check the credentials"),
@@ -49,7 +49,7 @@ def refused(status: int, code: str = "", operation: str = "GetObject", **headers
         (refused(403, "RequestTimeTooSkewed"), AccessDenied, "clock"),
         (refused(403, "AccessDenied", "AssumeRole"), AccessDenied, "aws.sts.role.arn"),
         (refused(403, "InvalidObjectState"), Permanent, "archived"),
-        (refused(501, "NotImplemented"), Unsupported, "speaks the S3 API"),
+        (refused(501, "NotImplemented"), Unsupported, "implements the S3 API"),
         (refused(400, "EntirelyNew"), Permanent, "400 EntirelyNew said so"),
         (
             refused(301, "PermanentRedirect", x_amz_bucket_region="eu-west-9"),
@@ -59,10 +59,10 @@ def refused(status: int, code: str = "", operation: str = "GetObject", **headers
         (refused(400, "AuthorizationHeaderMalformed"), Misconfigured, "the bucket's region"),
     ],
 )
-def test_a_refusal_becomes_the_error_that_says_what_to_do(
-    refusal: Refusal, error: type[ExtentflowError], says: str
+def test_an_error_response_raises_its_class_with_a_remedy(
+    refusal: S3Error, error: type[ExtentflowError], says: str
 ) -> None:
-    raised = refusal.error()
+    raised = refusal.to_exception()
 
     assert type(raised) is error
     assert WHERE in str(raised)

@@ -1,4 +1,4 @@
-"""Every client of AWS's silences what of the SDK's log holds secrets, whoever imports it first."""
+"""Every AWS client module silences the SDK log, whatever is imported first."""
 
 import logging
 import subprocess
@@ -20,7 +20,7 @@ LOUD = ("auth", "endpoint", "hooks", "httpsession", "parsers", "credentials")
         "storage.s3",
     ],
 )
-def test_at_debug_the_sdk_writes_down_nothing_that_it_signs_or_hears(room: str) -> None:
+def test_at_debug_the_sdk_logs_no_request_and_no_response(room: str) -> None:
     program = (
         f"import logging, extentflow.{room}; logging.basicConfig(level=logging.DEBUG);"
         f"print([logging.getLogger('botocore.' + one).getEffectiveLevel() for one in {LOUD}])"
