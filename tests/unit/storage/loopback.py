@@ -50,7 +50,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One version, or a delete marker, as a listing contains it; the newest of a key comes first."""
+    """One version, or a delete marker, in a listing; the newest of a key comes first."""
 
     key: str
     id: str

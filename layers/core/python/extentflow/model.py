@@ -15,6 +15,13 @@ MESSAGE_VERSION = 1
 JOB_ID_DIGITS = 20
 
 
+def bucket_uri(bucket: str) -> str:
+    """Return `s3://bucket`, or `file:///directory` for a bucket that is a local directory."""
+    if bucket.startswith("file://"):
+        return bucket
+    return f"file://{bucket}" if bucket.startswith("/") else f"s3://{bucket}"
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectVersion:
     """One version of one object, pinned at planning; every read is conditional on it.
@@ -32,9 +39,8 @@ class ObjectVersion:
     @property
     def uri(self) -> str:
         """`s3://bucket/key` (`file://directory/key`), with the version id where there is one."""
-        scheme = "file" if self.bucket.startswith("/") else "s3"
         version = f"?versionId={self.version_id}" if self.version_id else ""
-        return f"{scheme}://{self.bucket}/{self.key}{version}"
+        return f"{bucket_uri(self.bucket)}/{self.key}{version}"
 
 
 @dataclass(frozen=True, slots=True)

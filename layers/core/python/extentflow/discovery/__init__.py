@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
 from extentflow.discovery import hints
+from extentflow.model import bucket_uri
 
 MESSAGE_VERSION = 1
 
@@ -59,7 +60,7 @@ class Arrival:
     def uri(self) -> str:
         """`s3://bucket/key`, with the version id where it is known."""
         version = f"?versionId={self.version_id}" if self.version_id else ""
-        return f"s3://{self.bucket}/{self.key}{version}"
+        return f"{bucket_uri(self.bucket)}/{self.key}{version}"
 
     def to_message(self) -> dict[str, Any]:
         """Return JSON-ready values without the unknown ones; as JSON, a body for the queue."""

@@ -26,7 +26,7 @@ from extentflow.errors import (
     ObjectGone,
     StoreUnavailable,
 )
-from extentflow.model import ObjectVersion
+from extentflow.model import ObjectVersion, bucket_uri
 from extentflow.storage import Listed, Page, StoreOptions, pins
 from extentflow.storage.pins import TransferCounters
 from extentflow.storage.retry import Patience
@@ -96,7 +96,7 @@ class LocalStore:
 
         Symbolic links to directories inside the bucket are skipped: their files have other keys.
         """
-        with _translate_errors(f"s3://{bucket}"):
+        with _translate_errors(bucket_uri(bucket)):
             root = _root(bucket)
         yield from _walk(bucket, root, "", prefix)
 
@@ -105,7 +105,7 @@ class LocalStore:
 
         The token is the last key of its page; the file of that key need not exist any more.
         """
-        with _translate_errors(f"s3://{bucket}"):
+        with _translate_errors(bucket_uri(bucket)):
             root = _root(bucket)
         after = b"" if token is None else unquote_to_bytes(token)
         found = _walk(bucket, root, "", prefix, after)
@@ -158,7 +158,7 @@ def _check_pin(version: ObjectVersion, found: os.stat_result, where: str) -> Non
 
 
 def _uri(bucket: str, key: str) -> str:
-    return f"s3://{bucket}/{key}"
+    return f"{bucket_uri(bucket)}/{key}"
 
 
 def _root(bucket: str) -> Path:
@@ -180,7 +180,7 @@ def _root(bucket: str) -> Path:
         if exc.errno not in _NOT_FOUND:
             raise
         raise BucketGone(
-            f"s3://{bucket}: {exc.filename}: {exc.strerror}; mount or create that directory, "
+            f"{bucket_uri(bucket)}: {exc.filename}: {exc.strerror}; mount or create that directory, "
             "or correct the connector"
         ) from exc
     return root
