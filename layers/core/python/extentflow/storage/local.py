@@ -180,7 +180,7 @@ def _root(bucket: str) -> Path:
         if exc.errno not in _NOT_FOUND:
             raise
         raise BucketGone(
-            f"{bucket_uri(bucket)}: {exc.filename}: {exc.strerror}; mount or create that directory, "
+            f"{bucket_uri(bucket)}: {exc.filename}: {exc.strerror}; mount or create it, "
             "or correct the connector"
         ) from exc
     return root
