@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from uuid import uuid4
 
+from extentflow.background import LeaseRenewer
 from extentflow.engines import Task, Watch, run_until_final
-from extentflow.keeper import Keeper
 from extentflow.wiring import Site
 from extentflow.wiring.worker import prepare_process, work_of
 
@@ -35,7 +35,7 @@ class Here:
 
     def run(self, tasks: Sequence[Task], watch: Watch) -> None:
         """See `Engine.run`."""
-        with Keeper(self._slots.renew, self._renew_seconds):
+        with LeaseRenewer(self._slots.renew, self._renew_seconds):
             for extent in (extent for task in tasks for extent in task.extents):
                 if self.stopped:
                     return

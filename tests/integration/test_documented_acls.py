@@ -50,7 +50,7 @@ def test_the_documented_acls_are_enough(secured: Secured, *, exactly_once: bool)
     secured.user(user)
     for created in secured.admin.create_acls(list(documented(user, topic))).values():
         created.result(timeout=30)
-    broker = KafkaBroker(secured.settings(user), patience=replace(QUICK, topic_seconds=20))
+    broker = KafkaBroker(secured.settings(user), timeouts=replace(QUICK, topic_seconds=20))
 
     secured.broker("app").ensure_progress_topic()
     assert broker.cluster
@@ -68,5 +68,5 @@ def test_the_documented_acls_are_enough(secured: Secured, *, exactly_once: bool)
     news.commit(PROGRESS)
     news.close()
 
-    (batch,) = read_committed(secured.settings("app"), topic, patience=QUICK)
+    (batch,) = read_committed(secured.settings("app"), topic, timeouts=QUICK)
     assert values_of(batch) == [b"a"]

@@ -34,13 +34,13 @@ from extentflow.sink import PROGRESS_TOPIC, ClientSettings, Progress
 from extentflow.sink.broker import KafkaBroker
 from extentflow.sink.layout import trusted_library
 from extentflow.sink.native import Library
-from extentflow.sink.patience import Patience
 from extentflow.sink.progress import group_metadata
 from extentflow.sink.reader import Delivered, read_committed
+from extentflow.sink.settings import Timeouts
 from extentflow_local.stack import Stack
 
 MARKED_SECONDS = 3.0
-QUICK = Patience(
+QUICK = Timeouts(
     request_seconds=10,
     topic_seconds=1,
     fence_seconds=30,
@@ -77,11 +77,11 @@ class KafkaCluster:
         return {"bootstrap.servers": self.bootstrap_servers}
 
     def impatient(self, timeout_ms: int = 30_000, **seconds: float) -> KafkaBroker:
-        patience = replace(QUICK, **seconds)  # type: ignore[arg-type]
+        timeouts = replace(QUICK, **seconds)  # type: ignore[arg-type]
         return KafkaBroker(
             self.kafka,
             transaction_timeout_ms=timeout_ms,
-            patience=patience,
+            timeouts=timeouts,
             find_library=self.find_library,
         )
 
@@ -102,7 +102,7 @@ class KafkaCluster:
         until = time.monotonic() + MARKED_SECONDS
         while not is_stable(self.admin, topic) and time.monotonic() < until:
             time.sleep(0.02)  # unless a test keeps a transaction open
-        batches = read_committed(self.kafka, topic, idle_seconds=20, patience=QUICK)
+        batches = read_committed(self.kafka, topic, idle_seconds=20, timeouts=QUICK)
         return sorted(itertools.chain.from_iterable(batches), key=lambda one: one[:2])
 
     def forget_group(self, identity: str) -> None:
@@ -121,7 +121,7 @@ class KafkaCluster:
 @pytest.fixture(scope="module", autouse=True)
 def _progress_topic(stack: Stack) -> None:
     kafka = {"bootstrap.servers": stack.endpoint("kafka")}
-    KafkaBroker(kafka, patience=QUICK).ensure_progress_topic()
+    KafkaBroker(kafka, timeouts=QUICK).ensure_progress_topic()
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ def test_all_missing_topics_are_named_at_once(cluster: KafkaCluster) -> None:
 def test_a_broker_that_is_away_is_reported_in_time() -> None:
     away = KafkaBroker(
         {"bootstrap.servers": "127.0.0.1:1"},
-        patience=replace(QUICK, fence_seconds=2, request_seconds=2),
+        timeouts=replace(QUICK, fence_seconds=2, request_seconds=2),
     )
     began = time.monotonic()
 

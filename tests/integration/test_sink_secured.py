@@ -60,7 +60,7 @@ def test_everything_works_through_scram_over_tls(secured: Secured) -> None:
     fence.close()
 
     assert found == PROGRESS
-    (batch,) = read_committed(secured.settings("app"), topic, patience=QUICK)
+    (batch,) = read_committed(secured.settings("app"), topic, timeouts=QUICK)
     assert values_of(batch) == [b"a"]
 
 
@@ -78,7 +78,7 @@ def test_a_wrong_password_is_told_at_once(secured: Secured) -> None:
 
 def test_a_certificate_that_nobody_vouches_for_is_told_in_time(secured: Secured) -> None:
     settings = {**secured.settings("app"), "ssl.ca.location": "probe"}
-    broker = KafkaBroker(settings, patience=replace(QUICK, fence_seconds=3))
+    broker = KafkaBroker(settings, timeouts=replace(QUICK, fence_seconds=3))
 
     with pytest.raises(SinkUnavailable, match=r"(?i)certificate"):
         broker.fence("app.slot-3", EXACTLY_ONCE)
@@ -145,7 +145,7 @@ def test_a_topic_that_is_not_allowed_is_named(secured: Secured) -> None:
 
 def with_token(secured: Secured, sign: Unsigned) -> KafkaBroker:
     return KafkaBroker(
-        {**secured.over_tls, "sasl.mechanism": "AWS_MSK_IAM"}, patience=QUICK, sign=sign
+        {**secured.over_tls, "sasl.mechanism": "AWS_MSK_IAM"}, timeouts=QUICK, sign=sign
     )
 
 
@@ -170,7 +170,7 @@ def test_everything_works_with_tokens_over_tls(secured: Secured, *, exactly_once
 
     assert found == PROGRESS
     settings = {**secured.over_tls, "sasl.mechanism": "AWS_MSK_IAM"}
-    (batch,) = read_committed(settings, topic, patience=QUICK, sign=sign)
+    (batch,) = read_committed(settings, topic, timeouts=QUICK, sign=sign)
     assert values_of(batch) == [b"a"]
 
 
@@ -190,7 +190,7 @@ def test_a_client_that_was_idle_beyond_its_tokens_end_commits(secured: Secured) 
     sink.close()
 
     settings = {**secured.over_tls, "sasl.mechanism": "AWS_MSK_IAM"}
-    batches = read_committed(settings, topic, patience=QUICK, sign=Unsigned())
+    batches = read_committed(settings, topic, timeouts=QUICK, sign=Unsigned())
     assert [value for batch in batches for value in values_of(batch)] == [b"a", b"b"]
 
 

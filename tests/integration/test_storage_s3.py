@@ -12,9 +12,9 @@ import pytest
 from tests.integration.faultproxy import Answer, CutBody, FaultProxy, Request, Reset, ShortBody
 
 from extentflow.errors import AccessDenied, ObjectChanged, ObjectGone, StoreUnavailable
+from extentflow.retry import RetryPolicy
 from extentflow.storage import StoreOptions
 from extentflow.storage.ranges import RangeReader
-from extentflow.storage.retry import Patience
 from extentflow.storage.s3 import RequestLimits, S3Store
 from extentflow_local.stack import Stack
 
@@ -43,7 +43,7 @@ def hasty(s3_proxy: FaultProxy) -> Iterator[S3Store]:
 def behind(proxy: FaultProxy, total_seconds: float) -> S3Store:
     return S3Store(
         StoreOptions(endpoint=proxy.endpoint),
-        patience=Patience(total_seconds, cap_seconds=0.05, first_seconds=0.01),
+        retry=RetryPolicy(total_seconds, first_pause_seconds=0.01, longest_pause_seconds=0.05),
         limits=RequestLimits(connect_seconds=2.0, read_seconds=5.0),
     )
 

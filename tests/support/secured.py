@@ -34,13 +34,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from extentflow.sink.broker import KafkaBroker
-from extentflow.sink.patience import Patience
+from extentflow.sink.settings import Timeouts
 from extentflow_local.ports import free_run
 from extentflow_local.services import Service
 from extentflow_local.services.kafka import Kafka
 from extentflow_local.stack import Stack
 
-QUICK = Patience(request_seconds=20, topic_seconds=1, read_seconds=20, commit_seconds=20)
+QUICK = Timeouts(request_seconds=20, topic_seconds=1, read_seconds=20, commit_seconds=20)
 PASSWORD = "correct-horse"
 STORE_PASSWORD = "changeit"
 # Sessions end with their token at the latest; brokers of MSK see to that, too.
@@ -105,7 +105,7 @@ class Secured:
         }
 
     def broker(self, user: str, password: str = PASSWORD) -> KafkaBroker:
-        return KafkaBroker(self.settings(user, password), patience=QUICK)
+        return KafkaBroker(self.settings(user, password), timeouts=QUICK)
 
     def topic(self, name: str) -> str:
         for created in self.admin.create_topics([NewTopic(name, 1, 1)]).values():

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.support.world import DEAD, TOPIC, Bytewise, World, expected
 
+from extentflow.background import prefetch
 from extentflow.delivery.runner import Chunks, ChunksOrNothing, Limits, fail_extent, run_extent
 from extentflow.delivery.slots import Slots
 from extentflow.errors import (
@@ -23,7 +24,6 @@ from extentflow.errors import (
 from extentflow.formats import Chunk
 from extentflow.ledger import Claim
 from extentflow.model import Extent, ExtentState, JobState, Outcome
-from extentflow.overlap import overlapped
 from extentflow.storage import RangeSource
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
@@ -455,7 +455,7 @@ def test_chunks_that_are_prepared_ahead_change_nothing(
     extents = world.extents(world.job(body, extent_bytes=40))
     ahead = replace(
         world.worker(),
-        ahead=lambda chunks: overlapped(chunks, lambda one: one.payload_bytes, budget_bytes),
+        ahead=lambda chunks: prefetch(chunks, lambda one: one.payload_bytes, budget_bytes),
     )
 
     outcomes = [run_extent(extent, ahead).outcome for extent in extents]

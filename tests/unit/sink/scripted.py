@@ -1,25 +1,25 @@
 """A producer that answers from a script, for what no broker does on demand."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from extentflow.clock import Clock
-from extentflow.sink.patience import Patience
 from extentflow.sink.producer import Client
+from extentflow.sink.settings import Timeouts
 
 Answer = BaseException | None
 
 
 class Time:
-    """A clock that moves half a second whenever it is looked at."""
+    """A clock that advances by half a second at every reading."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
-    def look(self) -> float:
+    def read(self) -> float:
         self.now += 0.5
         return self.now
 
@@ -27,17 +27,20 @@ class Time:
         self.now += seconds
 
 
-def patience(seconds: float = 10) -> Patience:
-    """Every bound is `seconds` of a time that nobody has to wait for."""
+def timeouts(seconds: float = 10) -> Timeouts:
+    """Return timeouts that all are `seconds` of a simulated clock."""
     time = Time()
-    return Patience(
+    return Timeouts(
         request_seconds=seconds,
         topic_seconds=seconds,
         fence_seconds=seconds,
         read_seconds=seconds,
         commit_seconds=seconds,
         abort_seconds=seconds,
-        clock=Clock(monotonic=time.look, wall=time.look, sleep=time.sleep),
+        retry=replace(
+            Timeouts().retry,
+            clock=Clock(monotonic=time.read, wall=time.read, sleep=time.sleep),
+        ),
     )
 
 

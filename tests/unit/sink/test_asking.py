@@ -2,7 +2,7 @@
 
 import pytest
 from confluent_kafka import KafkaException
-from tests.unit.sink.scripted import error, patience
+from tests.unit.sink.scripted import error, timeouts
 
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.sink.asking import Questions
@@ -23,7 +23,7 @@ class Question:
 
 
 def questions() -> Questions:
-    return Questions("Kafka at broker:9092", patience())
+    return Questions("Kafka at broker:9092", timeouts())
 
 
 def served() -> None:

@@ -7,13 +7,13 @@ import pytest
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.sink import ClientSettings
 from extentflow.sink.broker import KafkaBroker
-from extentflow.sink.patience import Patience
+from extentflow.sink.settings import Timeouts
 
 
 @pytest.mark.parametrize("exactly_once", [True, False])
 def test_there_is_no_fence_until_a_broker_fenced_the_predecessor(*, exactly_once: bool) -> None:
     nowhere = {"bootstrap.servers": "127.0.0.1:1"}
-    broker = KafkaBroker(nowhere, patience=Patience(fence_seconds=0.2))
+    broker = KafkaBroker(nowhere, timeouts=Timeouts(fence_seconds=0.2))
 
     with pytest.raises(SinkUnavailable, match=r"slot app\.ledger\.slot-1: no answer"):
         broker.fence("app.ledger.slot-1", ClientSettings(exactly_once=exactly_once))
@@ -34,12 +34,12 @@ class Rotated:
 # Refused by librdkafka itself, as a broker would refuse a password.
 REFUSED = {"ssl.ca.pem": "no certificate", "security.protocol": "SSL"}
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
-BRIEF = Patience(fence_seconds=0.2, request_seconds=0.2)
+BRIEF = Timeouts(fence_seconds=0.2, request_seconds=0.2)
 
 
 def test_what_is_refused_with_a_remembered_secret_is_tried_with_the_one_of_now() -> None:
     look_up = Rotated(REFUSED, {})
-    broker = KafkaBroker(NOWHERE, patience=BRIEF, look_up=look_up)
+    broker = KafkaBroker(NOWHERE, timeouts=BRIEF, look_up=look_up)
 
     with pytest.raises(SinkUnavailable, match="no answer"):
         broker.fence("app.ledger.slot-1", ClientSettings())
@@ -51,7 +51,7 @@ def test_what_is_refused_with_a_remembered_secret_is_tried_with_the_one_of_now()
 
 def test_what_is_refused_with_the_secret_of_now_is_refused() -> None:
     look_up = Rotated(REFUSED, REFUSED)
-    broker = KafkaBroker(NOWHERE, patience=BRIEF, look_up=look_up)
+    broker = KafkaBroker(NOWHERE, timeouts=BRIEF, look_up=look_up)
 
     with pytest.raises(Misconfigured):
         _ = broker.cluster
@@ -66,7 +66,7 @@ def test_a_connectors_secrets_are_looked_up_for_its_producer() -> None:
         seen.append(dict(written))
         return {key: text.replace("${ref}", "lz4") for key, text in written.items()}
 
-    broker = KafkaBroker(NOWHERE, patience=BRIEF, look_up=look_up)
+    broker = KafkaBroker(NOWHERE, timeouts=BRIEF, look_up=look_up)
 
     with pytest.raises(SinkUnavailable, match="no answer"):  # librdkafka took the settings
         broker.fence("app.slot-1", ClientSettings({"compression.type": "${ref}"}))

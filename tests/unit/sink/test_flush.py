@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from tests.unit.sink.scripted import ScriptedProducer, error, patience
+from tests.unit.sink.scripted import ScriptedProducer, error, timeouts
 
 from extentflow.errors import SinkUnavailable
 from extentflow.sink import Progress, Records
@@ -14,7 +14,7 @@ RECORDS = Records("orders", pa.array([b"a"], pa.binary()))
 def opened(*producers: ScriptedProducer) -> FlushingSink:
     """Return a sink that works through one of `producers` after the other."""
     waiting = iter(producers)
-    return FlushingSink(lambda: next(waiting).client(), patience())
+    return FlushingSink(lambda: next(waiting).client(), timeouts())
 
 
 def test_a_commit_waits_until_nothing_is_left() -> None:

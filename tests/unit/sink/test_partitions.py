@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from tests.unit.sink.scripted import ScriptedProducer, error, patience
+from tests.unit.sink.scripted import ScriptedProducer, error, timeouts
 
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.sink import Records
@@ -14,7 +14,7 @@ def records(topic: str = "orders", partition: int = -1) -> Records:
 
 
 def topics(producer: ScriptedProducer) -> KnownTopics:
-    return KnownTopics(producer.client(), patience())
+    return KnownTopics(producer.client(), timeouts())
 
 
 def test_a_topic_is_asked_for_once() -> None:
@@ -110,7 +110,7 @@ def test_where_none_has_a_leader_any_may_find_one() -> None:
 
 def test_partitions_that_were_added_are_found_by_a_producer_that_lives_on() -> None:
     producer, now = ScriptedProducer(leaders={0: 1}), [0.0]
-    known = KnownTopics(producer.client(), patience(), now=lambda: now[0])
+    known = KnownTopics(producer.client(), timeouts(), now=lambda: now[0])
     known.check(records())
     before = known.turns("orders")
     producer.leaders = {0: 1, 1: 1}
@@ -126,7 +126,7 @@ def test_partitions_that_were_added_are_found_by_a_producer_that_lives_on() -> N
 
 def test_turns_go_on_where_nothing_was_added() -> None:
     now = [0.0]
-    known = KnownTopics(ScriptedProducer().client(), patience(), now=lambda: now[0])
+    known = KnownTopics(ScriptedProducer().client(), timeouts(), now=lambda: now[0])
     known.check(records())
     before = known.turns("orders")
 

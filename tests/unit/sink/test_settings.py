@@ -1,11 +1,15 @@
 """Clients are told what delivery needs; connectors may tune, not break it."""
 
+from dataclasses import replace
+
 import pytest
 from confluent_kafka import Producer
 
+from extentflow.clock import Clock
 from extentflow.errors import Misconfigured
 from extentflow.sink import ClientSettings
 from extentflow.sink.settings import (
+    Timeouts,
     client_settings,
     idempotent_settings,
     problems,
@@ -196,3 +200,19 @@ def test_settings_that_contradict_each_other_are_found_without_a_broker() -> Non
 
 def test_good_settings_have_no_problems() -> None:
     assert problems(KAFKA, {**SCRAM_OVER_TLS, "linger.ms": "5"}) == []
+
+
+# -- timeouts --------------------------------------------------------------------------------------
+
+
+def test_no_attempt_gets_more_than_a_slice_or_the_time_left() -> None:
+    now = 100.0
+    clock = Clock(monotonic=lambda: now, sleep=lambda _: None)
+    timeouts = Timeouts(retry=replace(Timeouts().retry, clock=clock))
+    granted = []
+
+    for seconds in timeouts.attempts(5):
+        granted.append(seconds)
+        now += seconds
+
+    assert granted == [2.0, 2.0, 1.0]

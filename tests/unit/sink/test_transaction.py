@@ -7,7 +7,7 @@ from tests.unit.sink.scripted import (
     TIMED_OUT,
     ScriptedProducer,
     error,
-    patience,
+    timeouts,
 )
 
 from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
@@ -18,7 +18,7 @@ from extentflow.sink.transaction import TransactionalSink, Transactions, initial
 
 
 def transactions(producer: ScriptedProducer, seconds: float = 10) -> Transactions:
-    return Transactions(producer.client(), "app.ledger.slot-1", patience(seconds))
+    return Transactions(producer.client(), "app.ledger.slot-1", timeouts(seconds))
 
 
 def test_every_commit_carries_the_offset_also_without_records() -> None:
@@ -142,7 +142,7 @@ def test_an_abort_that_timed_out_is_asked_for_again() -> None:
 def test_what_failed_before_an_abort_does_not_count_after_it() -> None:
     producer = ScriptedProducer()
     client = producer.client()
-    slot = Transactions(client, "app.ledger.slot-1", patience())
+    slot = Transactions(client, "app.ledger.slot-1", timeouts())
     with slot.begun():
         producer.fail_delivery("_MSG_TIMED_OUT")
 
@@ -154,7 +154,7 @@ def test_what_failed_before_an_abort_does_not_count_after_it() -> None:
 def test_fencing_is_resumed_until_the_broker_answers() -> None:
     producer = ScriptedProducer(init_transactions=[TIMED_OUT, TIMED_OUT, None])
 
-    initialise(producer.client(), patience())
+    initialise(producer.client(), timeouts())
 
     assert producer.calls == ["init_transactions", "poll"] * 2 + ["init_transactions"]
 
@@ -165,7 +165,7 @@ def test_fencing_gives_up_in_time_and_says_what_was_heard() -> None:
     producer.settings["error_cb"](error("_TRANSPORT").args[0])
 
     with pytest.raises(SinkUnavailable, match="no answer from the broker for 3 s; _TRANSPORT"):
-        initialise(client, patience(3))
+        initialise(client, timeouts(3))
 
 
 def test_refused_credentials_end_the_fencing_at_once() -> None:
@@ -174,7 +174,7 @@ def test_refused_credentials_end_the_fencing_at_once() -> None:
     producer.settings["error_cb"](error("_AUTHENTICATION").args[0])
 
     with pytest.raises(Misconfigured, match="check user name, password"):
-        initialise(client, patience())
+        initialise(client, timeouts())
 
     assert producer.calls.count("init_transactions") == 1
 
@@ -262,8 +262,8 @@ def test_nothing_is_abandoned_where_nothing_is_open() -> None:
 def test_closing_a_sink_aborts_what_is_open_before_the_producer_goes() -> None:
     producer = ScriptedProducer()
     client = producer.client()
-    slot = Transactions(client, "app.ledger.slot-1", patience())
-    sink = TransactionalSink(client, slot, KnownTopics(client, patience()))
+    slot = Transactions(client, "app.ledger.slot-1", timeouts())
+    sink = TransactionalSink(client, slot, KnownTopics(client, timeouts()))
     with slot.begun():
         pass
 

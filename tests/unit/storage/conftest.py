@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 import pytest
 from tests.unit.storage.loopback import Loopback
 
+from extentflow.clock import Clock
+from extentflow.retry import RetryPolicy
 from extentflow.storage import StoreOptions
-from extentflow.storage.retry import Patience
 from extentflow.storage.s3 import RequestLimits, S3Store
 
 OpenStore = Callable[..., S3Store]
@@ -27,8 +28,9 @@ class HandTurnedClock:
         self.pauses.append(seconds)
         self.now += seconds
 
-    def patience(self, total_seconds: float = 20.0, chance: float = 1.0) -> Patience:
-        return Patience(total_seconds, clock=self.read, sleep=self.sleep, chance=lambda: chance)
+    def retry(self) -> RetryPolicy:
+        clock = Clock(monotonic=self.read, sleep=self.sleep)
+        return RetryPolicy(20.0, clock=clock, jitter=lambda: 1.0)
 
 
 @pytest.fixture
@@ -57,7 +59,7 @@ def open_store(server: Loopback, hand_turned: HandTurnedClock) -> Iterator[OpenS
         }
         store = S3Store(
             StoreOptions(**settings),  # type: ignore[arg-type]
-            patience=hand_turned.patience(),
+            retry=hand_turned.retry(),
             limits=limits or RequestLimits(connect_seconds=2.0, read_seconds=5.0),
         )
         opened.append(store)

@@ -173,7 +173,7 @@ def test_trap_t24_reads_that_end_early_are_repeated_and_then_raise(
     ends = [b"", b"abc", b"", BODY[100:200]]
     store = LocalStore(
         StoreOptions(),
-        patience=hand_turned.patience(),
+        retry=hand_turned.retry(),
         pread=lambda _file, _size, _offset: ends.pop(0) if ends else b"",
     )
 

@@ -86,7 +86,7 @@ def test_a_secret_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) ->
         options.store_options(connector, NO_SECRETS, retry_seconds=1)
 
 
-# -- patience -------------------------------------------------------------------------------------
+# -- timeouts -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("retry", "tried"), [(0, 0), (2, 2), (120, 30)])
@@ -96,10 +96,10 @@ def test_the_table_is_tried_no_longer_than_an_attempt_may_wait(retry: float, tri
 
 @pytest.mark.parametrize(("retry", "tried"), [(0, 10), (20, 20), (120, 60)])
 def test_brokers_are_given_the_seconds_that_healthy_ones_need(retry: int, tried: float) -> None:
-    patience = options.sink_patience(retry)
+    timeouts = options.sink_timeouts(retry)
 
-    assert (patience.fence_seconds, patience.read_seconds, patience.commit_seconds) == (tried,) * 3
-    assert patience.request_seconds == {0: 4, 20: 10, 120: 10}[retry]
+    assert (timeouts.fence_seconds, timeouts.read_seconds, timeouts.commit_seconds) == (tried,) * 3
+    assert timeouts.request_seconds == {0: 4, 20: 10, 120: 10}[retry]
 
 
 # -- formats --------------------------------------------------------------------------------------

@@ -20,9 +20,9 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from types import TracebackType
 
+from extentflow.background import ExceptionRelay
 from extentflow.formats.parquet_blocks import Block, Chunks, cut, runs
 from extentflow.storage import RangeSource
-from extentflow.transfer import Transfer
 
 __all__ = ["Ahead", "RowGroupFile"]
 
@@ -77,7 +77,7 @@ class _Readers:
         while (asked := self._asked.get()) is not None:
             outcome, start, end = asked
             if outcome.set_running_or_notify_cancel():
-                with Transfer(outcome):
+                with ExceptionRelay(outcome):
                     outcome.set_result(self._source.read(start, end))
 
 

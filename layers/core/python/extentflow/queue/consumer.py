@@ -30,10 +30,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 
+from extentflow.background import LeaseRenewer
 from extentflow.delivery.runner import Work
 from extentflow.engines import run_or_fail
 from extentflow.errors import ExtentflowError, Permanent, ProgressUnknown, reason
-from extentflow.keeper import Keeper
 from extentflow.ledger import ConnectorState, Ledger
 from extentflow.model import (
     JOB_ID_DIGITS,
@@ -162,7 +162,7 @@ class QueueWorker:
             except ExtentflowError as exc:
                 log.warning("%s: lease or message was not renewed: %s", extent.uri, exc)
 
-        with Keeper(renew, self.renew_seconds):
+        with LeaseRenewer(renew, self.renew_seconds):
             return run_or_fail(extent, self.work, message=message.id)
 
     def _after(self, extent: Extent, message: Message, receipt: Receipt) -> Answer:

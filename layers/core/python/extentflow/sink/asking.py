@@ -10,7 +10,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from extentflow.errors import SinkUnavailable
-from extentflow.sink.patience import Patience
+from extentflow.sink.settings import Timeouts
 from extentflow.sink.translate import error_of, hopeless, translate
 
 log = logging.getLogger(__name__)
@@ -24,9 +24,9 @@ SILENCE_SECONDS = 2.0
 class Questions:
     """What was heard while asking: a client's `error_cb` is `heard`."""
 
-    def __init__(self, subject: str, patience: Patience) -> None:
+    def __init__(self, subject: str, timeouts: Timeouts) -> None:
         self.subject = subject
-        self.patience = patience
+        self.timeouts = timeouts
         self._heard: list[KafkaError] = []
 
     def heard(self, error: KafkaError) -> None:
@@ -48,10 +48,10 @@ class Questions:
             SinkUnavailable: no answer in time.
             Misconfigured: credentials or permissions are missing.
         """
-        seconds = self.patience.request_seconds if seconds is None else seconds
+        seconds = self.timeouts.request_seconds if seconds is None else seconds
         last = KafkaError(KafkaError.UNKNOWN)
-        began, told = self.patience.clock.monotonic(), False
-        for remaining in self.patience.attempts(seconds):
+        began, told = self.timeouts.retry.clock.monotonic(), False
+        for remaining in self.timeouts.attempts(seconds):
             try:
                 return question(remaining)
             except KafkaException as exc:
@@ -59,7 +59,7 @@ class Questions:
                     last = error_of(exc)
                 serve()
                 self._give_up(last)
-                silent = self.patience.clock.monotonic() - began
+                silent = self.timeouts.retry.clock.monotonic() - began
                 if not told and silent > SILENCE_SECONDS:
                     told = True
                     log.warning("%s does not answer; trying for %.0f s", self.subject, seconds)

@@ -15,10 +15,10 @@ from extentflow.sink.flush import FlushingSink
 from extentflow.sink.layout import trusted_library
 from extentflow.sink.native import Library
 from extentflow.sink.partitions import KnownTopics
-from extentflow.sink.patience import Patience
 from extentflow.sink.producer import Client
 from extentflow.sink.progress import read_progress
 from extentflow.sink.settings import (
+    Timeouts,
     client_settings,
     idempotent_settings,
     spreads,
@@ -70,7 +70,7 @@ class KafkaBroker:
         kafka: Mapping[str, str],
         *,
         transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
-        patience: Patience | None = None,
+        timeouts: Timeouts | None = None,
         look_up: LookUp = as_written,
         sign: Sign | None = None,
         find_library: Callable[[], Library | None] = trusted_library,
@@ -79,7 +79,7 @@ class KafkaBroker:
             raise Misconfigured("bootstrap.servers is not set; it names the Kafka brokers")
         self._kafka = dict(kafka)
         self._transaction_timeout_ms = transaction_timeout_ms
-        self._patience = patience or Patience()
+        self._timeouts = timeouts or Timeouts()
         self._look_up = look_up
         self._sign = sign
         self._find_library = find_library
@@ -139,7 +139,7 @@ class KafkaBroker:
             kafka, client, identity, transaction_timeout_ms=timeout_ms
         )
         owner = self._client(settings, subject)
-        initialise(owner, self._patience)
+        initialise(owner, self._timeouts)
         plain = None
         if not client.exactly_once:
             idempotent = idempotent_settings(kafka, client, delivery_timeout_ms=timeout_ms)
@@ -150,7 +150,7 @@ class KafkaBroker:
             identity,
             asking,
             plain,
-            self._patience,
+            self._timeouts,
             arrays=self._arrays,
             spreads=spreads(settings),
         )
@@ -161,12 +161,12 @@ class KafkaBroker:
         `extentflow.jobs` is created unless it exists. Raises as `ensure_progress_topic`.
         """
         self._ask(ensure_jobs_topic)
-        timeout_ms = round(self._patience.commit_seconds * 1000)
+        timeout_ms = round(self._timeouts.commit_seconds * 1000)
         settings = idempotent_settings(
             self._look_up(self._kafka), NEWS, delivery_timeout_ms=timeout_ms
         )
         return FlushingSink(
-            functools.partial(self._client, settings, f"topic {JOBS_TOPIC}"), self._patience
+            functools.partial(self._client, settings, f"topic {JOBS_TOPIC}"), self._timeouts
         )
 
     @functools.cached_property
@@ -180,7 +180,7 @@ class KafkaBroker:
     def _ask(self, question: Callable[[Admin], Answer]) -> Answer:
         def ask(kafka: Mapping[str, str], producer: Mapping[str, str]) -> Answer:
             settings = identified(client_settings(kafka, producer), self._sign)
-            with Admin(settings, self._patience) as admin:
+            with Admin(settings, self._timeouts) as admin:
                 return question(admin)
 
         return self._with_secrets({}, ask)
@@ -214,7 +214,7 @@ class KafkaFence:
         identity: str,
         settings: Mapping[str, Any],
         plain: Callable[[], Client] | None,
-        patience: Patience,
+        timeouts: Timeouts,
         *,
         arrays: Arrays | None = None,
         spreads: bool = False,
@@ -225,13 +225,13 @@ class KafkaFence:
         self._identity = identity
         self._settings = settings
         self._plain = plain
-        self._patience = patience
-        self._transactions = Transactions(client, identity, patience)
+        self._timeouts = timeouts
+        self._transactions = Transactions(client, identity, timeouts)
         self._opened = False
 
     def read(self) -> Progress | None:
         """Return what previous owners last committed, as `Fence.read`."""
-        return read_progress(self._settings, self._identity, self._patience)
+        return read_progress(self._settings, self._identity, self._timeouts)
 
     def mark(self, progress: Progress) -> None:
         """Commit only `progress`, as `Fence.mark`."""
@@ -241,12 +241,12 @@ class KafkaFence:
         """Return the sink; an at-least-once one works through a producer of its own."""
         self._opened = True
         if self._plain is None:
-            topics = KnownTopics(self._client, self._patience)
+            topics = KnownTopics(self._client, self._timeouts)
             return TransactionalSink(
                 self._client, self._transactions, topics, self._arrays, spreads=self._spreads
             )
         self._client.close()
-        return FlushingSink(self._plain, self._patience)
+        return FlushingSink(self._plain, self._timeouts)
 
     def close(self) -> None:
         """Drop the producer where no sink was opened, as `Fence.close`."""

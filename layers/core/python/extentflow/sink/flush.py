@@ -10,16 +10,16 @@ from extentflow.errors import SinkUnavailable
 from extentflow.sink import Progress, Records, Refusal
 from extentflow.sink.enqueue import enqueue, require_equal_lengths
 from extentflow.sink.partitions import KnownTopics
-from extentflow.sink.patience import Patience
 from extentflow.sink.producer import Client
+from extentflow.sink.settings import Timeouts
 
 
 class FlushingSink:
     """`Sink` with `delivery.guarantee=at_least_once`."""
 
-    def __init__(self, make: Callable[[], Client], patience: Patience) -> None:
+    def __init__(self, make: Callable[[], Client], timeouts: Timeouts) -> None:
         self._make = make
-        self._patience = patience
+        self._timeouts = timeouts
         self._renew()
 
     def send(self, records: Records) -> Sequence[Refusal]:
@@ -52,12 +52,12 @@ class FlushingSink:
 
     def _renew(self) -> None:
         self._client = self._make()
-        self._topics = KnownTopics(self._client, self._patience)
+        self._topics = KnownTopics(self._client, self._timeouts)
 
     def _drain(self, check: Callable[[], None]) -> None:
-        seconds = self._patience.commit_seconds
+        seconds = self._timeouts.commit_seconds
         with self._client.calling() as producer:
-            for remaining in self._patience.attempts(seconds):
+            for remaining in self._timeouts.attempts(seconds):
                 waiting = producer.flush(remaining)
                 check()
                 if not waiting:

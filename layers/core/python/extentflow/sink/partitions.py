@@ -14,8 +14,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.sink import Records
-from extentflow.sink.patience import Patience
 from extentflow.sink.producer import Client
+from extentflow.sink.settings import Timeouts
 from extentflow.sink.translate import error_of, hopeless, translate
 
 # librdkafka's own interval: partitions that are added later are found by a producer that lives on.
@@ -53,10 +53,10 @@ class KnownTopics:
     """The topics that one producer has met; they are asked for anew every few minutes."""
 
     def __init__(
-        self, client: Client, patience: Patience, now: Callable[[], float] = time.monotonic
+        self, client: Client, timeouts: Timeouts, now: Callable[[], float] = time.monotonic
     ) -> None:
         self._client = client
-        self._patience = patience
+        self._timeouts = timeouts
         self._now = now
         self._known: dict[str, _Known] = {}
 
@@ -91,7 +91,7 @@ class KnownTopics:
     def _ask(self, producer: Producer, topic: str) -> dict[int, int]:
         """Return the leader of each partition, -1 where there is none."""
         last: KafkaError | None = None
-        for remaining in self._patience.attempts(self._patience.topic_seconds):
+        for remaining in self._timeouts.attempts(self._timeouts.topic_seconds):
             try:
                 found = producer.list_topics(topic, remaining).topics[topic]
             except KafkaException as exc:

@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from extentflow.errors import ProgressUnknown
 from extentflow.sink import PROGRESS_TOPIC, Progress
 from extentflow.sink.asking import Questions
-from extentflow.sink.patience import Patience
 from extentflow.sink.producer import LOG
+from extentflow.sink.settings import Timeouts
 from extentflow.sink.topics import Admin, require_progress_topic
 from extentflow.sink.translate import error_of
 
@@ -29,7 +29,7 @@ def offset_of(progress: Progress) -> TopicPartition:
     )
 
 
-def read_progress(settings: Mapping[str, Any], group: str, patience: Patience) -> Progress | None:
+def read_progress(settings: Mapping[str, Any], group: str, timeouts: Timeouts) -> Progress | None:
     """Return what the group's last transaction said; None where the group or its offset is gone.
 
     Waits while a transaction that writes the offset is undecided (KIP-447).
@@ -39,10 +39,10 @@ def read_progress(settings: Mapping[str, Any], group: str, patience: Patience) -
         SinkUnavailable: no stable answer within `read_seconds`.
         Misconfigured: the progress topic is missing, or a permission.
     """
-    found = _committed(settings, group, patience)
+    found = _committed(settings, group, timeouts)
     if found is not None:
         return _agreed(group, found)
-    with Admin(settings, patience) as admin:
+    with Admin(settings, timeouts) as admin:
         require_progress_topic(admin)  # a missing topic reads like a group that never committed
     return None
 
@@ -76,14 +76,14 @@ def _asked(group: str) -> bytes:
 
 
 def _committed(
-    settings: Mapping[str, Any], group: str, patience: Patience
+    settings: Mapping[str, Any], group: str, timeouts: Timeouts
 ) -> TopicPartition | None:
     """Ask through a consumer that joins nothing.
 
     Not through an AdminClient: its answer to this very question crashes the process when the
     coordinator moves (librdkafka issue 5040).
     """
-    questions = Questions(f"consumer group {group}", patience)
+    questions = Questions(f"consumer group {group}", timeouts)
     callbacks: dict[str, Any] = {"logger": LOG, "error_cb": questions.heard}
     consumer = Consumer(
         {
@@ -104,7 +104,7 @@ def _committed(
         return questions.ask(
             lambda seconds: _offset(consumer, seconds),
             serve=serve,
-            seconds=patience.read_seconds,
+            seconds=timeouts.read_seconds,
         )
     finally:
         consumer.close()

@@ -13,9 +13,8 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from extentflow.errors import SinkUnavailable
 from extentflow.sink import Headers
 from extentflow.sink.access import Sign, identified
-from extentflow.sink.patience import Patience
 from extentflow.sink.producer import LOG
-from extentflow.sink.settings import client_settings
+from extentflow.sink.settings import Timeouts, client_settings
 from extentflow.sink.topics import Admin, topic_facts
 from extentflow.sink.translate import translate
 
@@ -38,7 +37,7 @@ def read_committed(
     topic: str,
     *,
     idle_seconds: float = 60.0,
-    patience: Patience | None = None,
+    timeouts: Timeouts | None = None,
     sign: Sign | None = None,
 ) -> Iterator[list[Delivered]]:
     """Yield the committed records of `topic` in batches, in order within each partition.
@@ -51,9 +50,9 @@ def read_committed(
         Misconfigured: no such topic.
         SinkUnavailable: nothing came for `idle_seconds`.
     """
-    patience = patience or Patience()
-    clock = patience.clock
-    with Admin(identified(client_settings(kafka, {}), sign), patience) as admin:
+    timeouts = timeouts or Timeouts()
+    clock = timeouts.retry.clock
+    with Admin(identified(client_settings(kafka, {}), sign), timeouts) as admin:
         unread = set(range(topic_facts(admin, [topic])[0].partitions))
     consumer = Consumer({**identified(_settings(kafka), sign), "logger": LOG})
     try:

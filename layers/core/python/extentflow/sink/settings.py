@@ -5,11 +5,13 @@ used. `kafka` are the worker's settings (bootstrap.servers, security); `producer
 `producer.*` without its prefix.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from confluent_kafka import KafkaException, Producer
 
 from extentflow.errors import Misconfigured
+from extentflow.retry import RetryPolicy
 from extentflow.sink import ClientSettings
 from extentflow.sink.access import spelled_out
 from extentflow.sink.translate import error_of
@@ -60,6 +62,34 @@ SHARED_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "broker.address.
 # librdkafka's message.max.bytes, whose least value is 1000.
 BATCH_HEADER_BYTES = 61
 LEAST_MESSAGE_BYTES = 1000
+
+SLICE_SECONDS = 2.0  # Python runs signal handlers only between two blocking calls
+LEAST_SECONDS = 0.1  # a last attempt of a few milliseconds could only time out
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long the sink waits for brokers, per kind of call, in seconds; `retry` spaces attempts.
+
+    `retry.total_seconds` is replaced by the bound of the call at hand.
+    """
+
+    request_seconds: float = 10.0
+    topic_seconds: float = 3.0
+    fence_seconds: float = 60.0
+    read_seconds: float = 60.0
+    commit_seconds: float = 60.0
+    abort_seconds: float = 5.0
+    retry: RetryPolicy = field(
+        default_factory=lambda: RetryPolicy(
+            first_pause_seconds=0.05, longest_pause_seconds=1.0, attempts_block=True
+        )
+    )
+
+    def attempts(self, seconds: float) -> Iterator[float]:
+        """Yield the timeout of each attempt, at least one, until `seconds` are over."""
+        for attempt in replace(self.retry, total_seconds=seconds).attempts():
+            yield min(SLICE_SECONDS, max(attempt.remaining_seconds, LEAST_SECONDS))
 
 
 def client_settings(kafka: Mapping[str, str], producer: Mapping[str, str]) -> dict[str, str]:

@@ -16,8 +16,8 @@ from confluent_kafka.cimpl import NewTopic
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.sink import JOBS_TOPIC, PROGRESS_TOPIC
 from extentflow.sink.asking import Answer, Questions
-from extentflow.sink.patience import Patience
 from extentflow.sink.producer import LOG
+from extentflow.sink.settings import Timeouts
 from extentflow.sink.translate import error_of
 
 UNKNOWN_TOPIC = frozenset({"UNKNOWN_TOPIC_OR_PART", "LEADER_NOT_AVAILABLE"})
@@ -40,11 +40,11 @@ class Admin:
     (librdkafka issues 5040 and 5397).
     """
 
-    def __init__(self, settings: Mapping[str, Any], patience: Patience) -> None:
-        self.patience = patience
+    def __init__(self, settings: Mapping[str, Any], timeouts: Timeouts) -> None:
+        self.timeouts = timeouts
         self.servers = settings.get("bootstrap.servers")
         self.subject = f"Kafka at {self.servers}"
-        self._questions = Questions(self.subject, patience)
+        self._questions = Questions(self.subject, timeouts)
         callbacks: dict[str, Any] = {"logger": LOG, "error_cb": self._questions.heard}
         try:
             self.client = AdminClient({**settings, **callbacks})
@@ -158,7 +158,7 @@ def _partitions(admin: Admin, names: Sequence[str]) -> dict[str, int]:
     A topic created a moment ago may not have reached every broker: brokers are asked again.
     """
     found: dict[str, int] = {}
-    for _ in admin.patience.attempts(admin.patience.topic_seconds):
+    for _ in admin.timeouts.attempts(admin.timeouts.topic_seconds):
         found |= {name: _glance(admin, name) for name in names if not found.get(name)}
         if all(found.values()):
             break

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
+from extentflow.background import call_with_timeout
 from extentflow.errors import ExtentflowError, SinkUnavailable
 from extentflow.sink import Progress, Records, Refusal
-from extentflow.sink.bounded import bounded
 from extentflow.sink.enqueue import enqueue, require_equal_lengths
 from extentflow.sink.native import Library, enqueue_arrays
 from extentflow.sink.partitions import KnownTopics, Turns
-from extentflow.sink.patience import Patience
 from extentflow.sink.producer import Client
 from extentflow.sink.progress import group_metadata, offset_of
+from extentflow.sink.settings import Timeouts
 from extentflow.sink.translate import error_of, resumable
 
 # What a client that answers at all needs beyond half of a commit's time.
@@ -32,7 +32,7 @@ HANG_SECONDS = 12.0
 ABANDON_SECONDS = 0.5
 
 
-def initialise(client: Client, patience: Patience) -> None:
+def initialise(client: Client, timeouts: Timeouts) -> None:
     """Fence the previous producer of the client's transactional id and abort what it left open.
 
     Raises:
@@ -40,7 +40,7 @@ def initialise(client: Client, patience: Patience) -> None:
         Misconfigured: settings, credentials or permissions cannot work.
     """
     with client.calling() as producer:
-        for seconds in patience.attempts(patience.fence_seconds):
+        for seconds in timeouts.attempts(timeouts.fence_seconds):
             try:
                 producer.init_transactions(seconds)
             except KafkaException as exc:
@@ -51,7 +51,7 @@ def initialise(client: Client, patience: Patience) -> None:
             else:
                 return
         raise SinkUnavailable(
-            f"{client.subject}: no answer from the broker for {patience.fence_seconds:g} s"
+            f"{client.subject}: no answer from the broker for {timeouts.fence_seconds:g} s"
             f"{client.hint()}"
         )
 
@@ -59,10 +59,10 @@ def initialise(client: Client, patience: Patience) -> None:
 class Transactions:
     """The transactions of one producer, one after the other."""
 
-    def __init__(self, client: Client, identity: str, patience: Patience) -> None:
+    def __init__(self, client: Client, identity: str, timeouts: Timeouts) -> None:
         self._client = client
         self._group = group_metadata(identity)
-        self._patience = patience
+        self._timeouts = timeouts
         self._open = False
         self._torn = False
         self._committing = False
@@ -103,7 +103,7 @@ class Transactions:
     ) -> None:
         limit = seconds / 2 + HANG_SECONDS
         try:
-            bounded(
+            call_with_timeout(
                 lambda: producer.send_offsets_to_transaction(offsets, self._group, seconds), limit
             )
         except TimeoutError:
@@ -132,8 +132,8 @@ class Transactions:
             producer.abort_transaction(ABANDON_SECONDS)
 
     def _resume(self, call: Callable[[float], None]) -> None:
-        seconds = self._patience.commit_seconds
-        for remaining in self._patience.attempts(seconds):
+        seconds = self._timeouts.commit_seconds
+        for remaining in self._timeouts.attempts(seconds):
             try:
                 return call(remaining)
             except KafkaException as exc:
@@ -147,7 +147,7 @@ class Transactions:
 
     def _abort_before_dropping(self, producer: Producer) -> None:
         """Spare consumers the wait for the transaction's time-out; a fence would do it, too."""
-        for remaining in self._patience.attempts(self._patience.abort_seconds):
+        for remaining in self._timeouts.attempts(self._timeouts.abort_seconds):
             try:
                 producer.abort_transaction(remaining)
             except KafkaException as exc:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import inf
 
+from extentflow.background import LeaseRenewer
 from extentflow.config.worker import WorkerSettings
 from extentflow.engines import run_or_fail
 from extentflow.errors import (
@@ -17,7 +18,6 @@ from extentflow.errors import (
     LedgerUnavailable,
     SinkUnavailable,
 )
-from extentflow.keeper import Keeper
 from extentflow.ledger import Ledger
 from extentflow.model import Extent, Receipt
 from extentflow.queue.consumer import read_extent
@@ -97,7 +97,7 @@ class StandingWorker(SiteWorker):
 
     def run(self, extent: Extent) -> Receipt:
         """Run an extent once, as functions do (see `run_or_fail`)."""
-        with Keeper(self._slots.renew, self._renew_seconds):
+        with LeaseRenewer(self._slots.renew, self._renew_seconds):
             return run_or_fail(extent, self._work)
 
 

@@ -27,11 +27,11 @@ from extentflow.errors import (
     StoreUnavailable,
 )
 from extentflow.model import ObjectVersion, bucket_uri
+from extentflow.retry import RetryPolicy
 from extentflow.storage import Listed, Page, StoreOptions, pins
 from extentflow.storage.pins import TransferCounters
-from extentflow.storage.retry import Patience
 
-_PATIENCE = Patience(total_seconds=10.0)
+_RETRY = RetryPolicy(total_seconds=10.0)
 
 PRead = Callable[[int, int, int], bytes]
 
@@ -49,7 +49,7 @@ class LocalStore:
         self,
         options: StoreOptions,
         *,
-        patience: Patience = _PATIENCE,
+        retry: RetryPolicy = _RETRY,
         pread: PRead = os.pread,
         page_keys: int = 1000,
     ) -> None:
@@ -58,7 +58,7 @@ class LocalStore:
                 "endpoint.type=localfile accepts no endpoint, region, credentials or CA bundle; "
                 "remove these keys"
             )
-        self._patience = patience.within(options.retry_seconds)
+        self._retry = retry.within(options.retry_seconds)
         self._pread = pread
         self._page_keys = page_keys
         self._counters = TransferCounters()
@@ -80,7 +80,7 @@ class LocalStore:
             raise ObjectGone(
                 f"{where}: local files have no version ids; version {version_id} does not exist"
             )
-        return self._patience.retried(lambda: self._head(bucket, key))
+        return self._retry.call(lambda: self._head(bucket, key), retry_on=StoreUnavailable)
 
     def read(self, version: ObjectVersion, start: int, end: int) -> bytes:
         """Return exactly `[start, end)` of that file; see the port.
@@ -89,7 +89,7 @@ class LocalStore:
             ValueError: not a range of the file, or more than 64 MiB at once.
         """
         pins.check_request(version, start, end)
-        return self._patience.retried(lambda: self._read(version, start, end))
+        return self._retry.call(lambda: self._read(version, start, end), retry_on=StoreUnavailable)
 
     def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
         """Yield every file below `prefix`, in key order (UTF-8 bytes, as S3 does); see the port.

@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 
+from extentflow.background import ExceptionRelay
 from extentflow.model import ObjectVersion
 from extentflow.storage import ObjectStore, RangeSource, pins
 from extentflow.storage.pins import TransferCounters
-from extentflow.transfer import Transfer
 
 WINDOW_BYTES = 8 << 20
 TAIL_BYTES = 64 << 10
@@ -145,5 +145,5 @@ class _Window:
         self._thread.join(seconds)
 
     def _run(self) -> None:
-        with Transfer(self._outcome):
+        with ExceptionRelay(self._outcome):
             self._outcome.set_result(self._fetch())

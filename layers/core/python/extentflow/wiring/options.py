@@ -21,7 +21,7 @@ from extentflow.formats import FormatOptions
 from extentflow.jobs.planner import UNKNOWN_FORMAT, Intake
 from extentflow.ledger import dynamodb_calls as ledger
 from extentflow.model import ObjectVersion
-from extentflow.sink import patience as sink
+from extentflow.sink.settings import Timeouts
 from extentflow.storage import StoreOptions
 
 RAW_COLUMN = "value"
@@ -104,9 +104,9 @@ def ledger_patience(retry_seconds: float) -> ledger.Patience:
     return replace(usual, seconds=min(usual.seconds, retry_seconds))
 
 
-def sink_patience(retry_seconds: float) -> sink.Patience:
+def sink_timeouts(retry_seconds: float) -> Timeouts:
     """Return how long brokers are waited for; healthy ones need some seconds, too."""
-    usual, most = sink.Patience(), max(retry_seconds, LEAST_SINK_SECONDS)
+    usual, most = Timeouts(), max(retry_seconds, LEAST_SINK_SECONDS)
     return replace(
         usual,
         request_seconds=min(usual.request_seconds, max(retry_seconds, LEAST_REQUEST_SECONDS)),
@@ -121,9 +121,9 @@ def brief_ledger_patience() -> ledger.Patience:
     return ledger.Patience(seconds=BRIEF_SECONDS, connect_seconds=1.0, read_seconds=BRIEF_SECONDS)
 
 
-def brief_sink_patience() -> sink.Patience:
+def brief_sink_timeouts() -> Timeouts:
     """Return how long brokers are waited for where a person waits for the end of a command."""
-    return sink.Patience(
+    return Timeouts(
         request_seconds=BRIEF_SECONDS,
         fence_seconds=BRIEF_SECONDS,
         read_seconds=BRIEF_SECONDS,
@@ -132,9 +132,9 @@ def brief_sink_patience() -> sink.Patience:
     )
 
 
-def announcing_patience() -> sink.Patience:
+def job_event_timeouts() -> Timeouts:
     """Return how long brokers are waited for with an event; whoever sweeps tells it later."""
-    return sink.Patience(request_seconds=4.0, commit_seconds=8.0)
+    return Timeouts(request_seconds=4.0, commit_seconds=8.0)
 
 
 def format_options(config: ConnectorConfig, name: str, compression: str) -> FormatOptions:

@@ -33,7 +33,7 @@ from extentflow.sink import ClientSettings, Sink
 from extentflow.sink.broker import KafkaBroker
 from extentflow.sink.layout import trusted_library
 from extentflow.sink.native import Library
-from extentflow.sink.patience import Patience as SinkPatience
+from extentflow.sink.settings import Timeouts
 from extentflow.sink.topics import TopicFacts
 from extentflow.storage import ObjectStore, RangeSource, StoreOptions, open_store
 from extentflow.storage.ranges import RangeReader
@@ -78,7 +78,7 @@ class Site:
     @cached_property
     def broker(self) -> KafkaBroker:
         """The Kafka cluster of `bootstrap.servers`."""
-        return self._open_broker(options.sink_patience(self.settings.retry_timeout_seconds))
+        return self._open_broker(options.sink_timeouts(self.settings.retry_timeout_seconds))
 
     def _open_ledger(self, patience: LedgerPatience) -> DynamoLedger:
         return DynamoLedger(
@@ -88,12 +88,12 @@ class Site:
             patience=patience,
         )
 
-    def _open_broker(self, patience: SinkPatience) -> KafkaBroker:
+    def _open_broker(self, timeouts: Timeouts) -> KafkaBroker:
         settings = self.settings
         return KafkaBroker(
             {"bootstrap.servers": settings.bootstrap_servers, **settings.kafka},
             transaction_timeout_ms=settings.transaction_timeout_ms,
-            patience=patience,
+            timeouts=timeouts,
             look_up=self._references,
             sign=self._sign,
             find_library=self._library,
@@ -104,7 +104,7 @@ class Site:
 
     def open_news(self) -> Sink:
         """Return a sink for job events, of no slot, that does not wait for long."""
-        return self._open_broker(options.announcing_patience()).open_news()
+        return self._open_broker(options.job_event_timeouts()).open_news()
 
     def topic(self, name: str) -> TopicFacts:
         """Return a topic's facts, asked for once per process."""
@@ -285,7 +285,7 @@ class Site:
         settings = self.settings
         return Slots(
             ledger=self.brief_ledger,
-            broker=self._open_broker(options.brief_sink_patience()),
+            broker=self._open_broker(options.brief_sink_timeouts()),
             policy=SlotPolicy(settings.exactly_once_slots, settings.lease_seconds),
             app_id=settings.app_id,
             owner=f"driver-{os.getpid()}-{self.random.getrandbits(32):08x}",

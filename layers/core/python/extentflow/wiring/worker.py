@@ -8,15 +8,14 @@ from functools import partial
 
 import pyarrow as pa
 
+from extentflow.background import LeaseRenewer, prefetch
 from extentflow.config.worker import WorkerSettings
 from extentflow.delivery.connector_state import Wanted
 from extentflow.delivery.runner import Limits, Work
 from extentflow.delivery.slots import Slots
 from extentflow.engines import run_until_final
-from extentflow.keeper import Keeper
 from extentflow.memory import tune_allocator
 from extentflow.model import Extent, Receipt
-from extentflow.overlap import overlapped
 from extentflow.wiring.site import Site
 
 
@@ -32,7 +31,7 @@ class SiteWorker:
 
     def run(self, extent: Extent) -> Receipt:
         """See `engines.Worker`."""
-        with Keeper(self._slots.renew, self._renew_seconds):
+        with LeaseRenewer(self._slots.renew, self._renew_seconds):
             return run_until_final(extent, self._work, self._wanted.rests)
 
     def stop(self) -> None:
@@ -66,7 +65,7 @@ def work_of(site: Site, slots: Slots) -> Work:
         clock=site.clock,
         random=site.random,
         ahead=partial(
-            overlapped,
+            prefetch,
             size_bytes=lambda prepared: prepared.payload_bytes,
             budget_bytes=settings.extent_ahead_bytes,
         ),

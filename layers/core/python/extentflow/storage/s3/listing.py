@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote_plus
 
-from extentflow.errors import Permanent
+from extentflow.errors import Permanent, StoreUnavailable
 from extentflow.model import ObjectVersion
+from extentflow.retry import RetryPolicy
 from extentflow.storage import Page, pins
-from extentflow.storage.retry import Patience
 from extentflow.storage.s3.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Listings:
     """Lists one store; `request` yields its client for one request and translates errors."""
 
     request: Callable[[str], AbstractContextManager[S3Client]]
-    patience: Patience
+    retry: RetryPolicy
     endpoint: str
     page_keys: int
 
@@ -91,7 +91,7 @@ class Listings:
         while True:
             request = functools.partial(self._page, bucket, prefix, cursor)
             try:
-                found, following = self.patience.retried(request)
+                found, following = self.retry.call(request, retry_on=StoreUnavailable)
             except VersionsUnlisted as exc:
                 log.warning("%s; its keys are listed without version ids", exc)
                 cursor = _KEYS
@@ -106,11 +106,12 @@ class Listings:
         cursor: _Cursor | None = _KEYS
         while cursor is not None:
             request = functools.partial(self._page, bucket, prefix, cursor)
-            found, cursor = self.patience.retried(request)
+            found, cursor = self.retry.call(request, retry_on=StoreUnavailable)
             yield from found
 
     def _first_cursor(self, bucket: str) -> _Cursor:
-        return _VERSIONS if self.patience.retried(lambda: self._versioned(bucket)) else _KEYS
+        versioned = self.retry.call(lambda: self._versioned(bucket), retry_on=StoreUnavailable)
+        return _VERSIONS if versioned else _KEYS
 
     def _versioned(self, bucket: str) -> bool:
         try:

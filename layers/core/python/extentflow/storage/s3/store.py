@@ -22,9 +22,9 @@ from extentflow.errors import (
     StoreUnavailable,
 )
 from extentflow.model import ObjectVersion
+from extentflow.retry import RetryPolicy
 from extentflow.storage import Listed, Page, StoreOptions, pins
 from extentflow.storage.pins import TransferCounters
-from extentflow.storage.retry import Patience
 from extentflow.storage.s3.client import RequestLimits, connect, find_problems
 from extentflow.storage.s3.errors import S3Error, bucket_gone
 from extentflow.storage.s3.listing import Listings
@@ -32,7 +32,7 @@ from extentflow.storage.s3.listing import Listings
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-_PATIENCE = Patience()
+_RETRY = RetryPolicy()
 
 _CREDENTIAL_ERRORS = (
     boto.NoCredentialsError,
@@ -80,14 +80,14 @@ class S3Store:
         self,
         options: StoreOptions,
         *,
-        patience: Patience = _PATIENCE,
+        retry: RetryPolicy = _RETRY,
         limits: RequestLimits = _LIMITS,
     ) -> None:
         found = list(find_problems(options))
         if found:
             raise Misconfigured(found)
         self._options = options
-        self._patience = patience.within(options.retry_seconds)
+        self._retry = retry.within(options.retry_seconds)
         self._limits = limits
         self.endpoint = options.endpoint or _default_endpoint(options.region)
         self._reset()
@@ -117,7 +117,9 @@ class S3Store:
         replaces that version; such a version is pinned by its ETag only.
         """
         try:
-            return self._patience.retried(lambda: self._head(bucket, key, version_id))
+            return self._retry.call(
+                lambda: self._head(bucket, key, version_id), retry_on=StoreUnavailable
+            )
         except ObjectGone as exc:
             if self._bucket_exists(bucket):
                 raise
@@ -130,7 +132,7 @@ class S3Store:
             ValueError: not a range of the object, or more than 64 MiB at once.
         """
         pins.check_request(version, start, end)
-        return self._patience.retried(lambda: self._read(version, start, end))
+        return self._retry.call(lambda: self._read(version, start, end), retry_on=StoreUnavailable)
 
     def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
         """Yield every key below `prefix`, page by page, without a request per key; see the port."""
@@ -196,7 +198,7 @@ class S3Store:
 
     @property
     def _listings(self) -> Listings:
-        return Listings(self._request, self._patience, self.endpoint, self._limits.page_keys)
+        return Listings(self._request, self._retry, self.endpoint, self._limits.page_keys)
 
     @contextlib.contextmanager
     def _request(self, where: str) -> Iterator[S3Client]:

@@ -1,0 +1,196 @@
+"""Background threads: prefetch items, renew a lease, bound a blocking call, relay exceptions."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+T = TypeVar("T")
+
+IDLE_SECONDS = 0.25
+LINGER_SECONDS = 2.0
+
+
+class ExceptionRelay:
+    """Context manager that re-raises an exception of a background thread in the caller.
+
+    Every exception of the block becomes the exception of `outcome`; `outcome.result()` raises it.
+    """
+
+    def __init__(self, outcome: Future[Any]) -> None:
+        self._outcome = outcome
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if error is not None:
+            self._outcome.set_exception(error)
+        return True
+
+
+def call_with_timeout(call: Callable[[], None], seconds: float) -> None:
+    """Run `call` on a thread; return when it returns, raise what it raises.
+
+    Python cannot stop a thread: one whose call never returns stays behind (as a daemon, so that it
+    does not keep the process alive) together with the objects that the call uses.
+
+    Raises:
+        TimeoutError: the call is still running after `seconds`.
+    """
+    outcome: Future[None] = Future()
+
+    def run() -> None:
+        with ExceptionRelay(outcome):
+            call()
+            outcome.set_result(None)
+
+    threading.Thread(target=run, name="extentflow-call", daemon=True).start()
+    outcome.result(seconds)
+
+
+class LeaseRenewer:
+    """Context manager: calls `renew` every `interval_seconds` on a daemon thread until the exit.
+
+    `renew` handles its own errors. An exception that escapes ends the renewals and is printed by
+    `threading.excepthook`; the lease then expires by itself.
+    """
+
+    def __init__(self, renew: Callable[[], None], interval_seconds: float) -> None:
+        self._renew = renew
+        self._interval_seconds = interval_seconds
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="extentflow-renewal", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._interval_seconds):
+            self._renew()
+
+
+def prefetch(
+    items: Generator[T, None, None],
+    size_bytes: Callable[[T], int],
+    budget_bytes: int,
+    *,
+    idle_seconds: float = IDLE_SECONDS,
+    linger_seconds: float = LINGER_SECONDS,
+) -> Generator[T | None, None, None]:
+    """Yield the items of `items` in order, produced ahead on a thread; raise what it raises.
+
+    Yields None when no item is ready within `idle_seconds`, so that the consumer can commit or
+    stop. The thread starts with the first `next()`.
+
+        thread     item 5, being produced   waits while the buffered items exceed the budget
+        buffered   items 3, 4               at most `budget_bytes` together, or a single item
+        consumer   item 2
+
+    Closing this iterator closes `items` and waits for the thread: `linger_seconds`, or only
+    `idle_seconds` if the last item was None. A thread that hangs longer is left behind as a daemon.
+    """
+    buffer = _PrefetchBuffer(items, size_bytes, budget_bytes, idle_seconds)
+    try:
+        yield from buffer
+    finally:
+        buffer.stop(linger_seconds)
+
+
+class _PrefetchBuffer(Generic[T]):
+    """Items that were produced and not consumed yet; `_end` holds how the production ended."""
+
+    def __init__(
+        self,
+        items: Generator[T, None, None],
+        size_bytes: Callable[[T], int],
+        budget_bytes: int,
+        idle_seconds: float,
+    ) -> None:
+        self._items = items
+        self._size_bytes = size_bytes
+        self._budget_bytes = budget_bytes
+        self._idle_seconds = idle_seconds
+        self._changed = threading.Condition()
+        self._buffered: deque[T] = deque()
+        self._buffered_bytes = 0
+        self._stopped = False
+        self._last_was_none = False
+        self._end: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, name="extentflow-prefetch", daemon=True)
+
+    def __iter__(self) -> Iterator[T | None]:
+        self._thread.start()
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._buffered or self._end.done(), self._idle_seconds
+                )
+                if not self._buffered and self._end.done():
+                    break
+                # A list, so that the pop below leaves the consumer as the only owner of the item:
+                # its memory is free as soon as the consumer drops it.
+                ready = [self._buffered.popleft()] if self._buffered else []
+                if ready:
+                    self._buffered_bytes -= self._size_bytes(ready[0])
+                    self._changed.notify()
+            self._last_was_none = not ready
+            yield ready.pop() if ready else None
+        self._end.result()
+
+    def stop(self, linger_seconds: float) -> None:
+        with self._changed:
+            self._stopped = True
+            self._buffered.clear()
+            self._changed.notify()
+        if self._thread.ident is None:  # never started: no other thread uses the generator
+            self._items.close()
+        else:
+            self._thread.join(self._idle_seconds if self._last_was_none else linger_seconds)
+
+    def _run(self) -> None:
+        with ExceptionRelay(self._end):
+            for item in self._items:
+                if not self._put(item):
+                    break
+            self._items.close()
+            self._end.set_result(None)
+        with self._changed:
+            self._changed.notify()
+
+    def _put(self, item: T) -> bool:
+        """Wait until the budget admits the item and buffer it; return False after `stop`."""
+        size = self._size_bytes(item)
+        with self._changed:
+            # An empty buffer admits any item: one item may be larger than the budget.
+            self._changed.wait_for(
+                lambda: (
+                    self._stopped
+                    or not self._buffered
+                    or self._buffered_bytes + size <= self._budget_bytes
+                )
+            )
+            if not self._stopped:
+                self._buffered.append(item)
+                self._buffered_bytes += size
+                self._changed.notify()
+            return not self._stopped
