@@ -1,29 +1,29 @@
-"""The deployed event path: one CDK stack, composed of small constructs. Synthesis needs no network.
+"""The deployed event path: one CDK stack per stage, composed of small constructs.
 
-Owns: what is deployed, who may do what, what is checked before anything is deployed. Refuses to
-know: what functions do with it; the library is asked for names, shapes and checks, never copied.
+Synthesis needs no network. Names, shapes and checks come from the library; what the functions do
+is the subject of `functions/` and `extentflow`.
 
-    config         a stage's settings, and what is wrong with them
-    config_spark   Spark's part of them
+    config         the settings of a stage, and their checks
+    config_spark   the settings of Spark
     stages         the stages
-    project        where code stands
-    declared       connectors/*.yaml, checked by the library
-    queues         arrivals, extents, their dead letters
+    project        paths in the project
+    declared       connectors/*.yaml, validated by the library
+    queues         arrivals, extents, and their dead letter queues
     state          the ledger's table
-    buckets        what announces objects
+    buckets        buckets and their notifications
     receiver       the HTTP endpoint
     functions      one function and its role
-    ingest         all functions, and what wakes them
+    ingest         all functions and their event sources
     grants         one permission and its reason
-    findings       findings of cdk-nag that are accepted
-    broker         the way to Kafka
-    secrets        what settings and connectors refer to
-    network        the ways out of a VPC
-    rights         what all that deliver may do
-    layers         the library, and what it imports
-    missing        what has to be built first
-    spark          the application of Spark jobs
-    connectors     written at deployment, by provider/
+    findings       accepted findings of cdk-nag
+    broker         permissions on Kafka
+    secrets        secrets that settings and connectors refer to
+    network        paths out of the VPC
+    rights         permissions that all delivering roles share
+    layers         layers of the library and its dependencies
+    missing        artifacts that must be built before a deployment
+    spark          the EMR Serverless application
+    connectors     stored at deployment, by provider/
     observability  alarms
-    stack          all of it
+    stack          the whole stack
 """

@@ -1,8 +1,4 @@
-"""The way to Kafka: what functions may do there.
-
-Owns: MSK's names for rights and resources. Refuses to know: what is sent; networks (`network`), how
-functions prove who they are (`config`).
-"""
+"""Permissions of functions on the Kafka cluster, in MSK's terms."""
 
 from collections.abc import Iterable, Iterator
 
@@ -14,51 +10,51 @@ _MAKE = ("kafka-cluster:DescribeTopic", "kafka-cluster:CreateTopic")
 
 
 def credentials(cluster: Cluster) -> Iterator[Grant]:
-    """Yield leave to look the credentials up."""
+    """Yield permission to read the credentials for the brokers."""
     if cluster.secret_arn is not None:
         yield Grant(
             "ReadBrokerCredentials",
-            "the credentials for the brokers are looked up where they are used",
+            "functions read the credentials for the brokers at run time",
             ("secretsmanager:GetSecretValue",),
             (cluster.secret_arn,),
         )
     if cluster.secret_key_arn is not None:
         yield Grant(
             "DecryptBrokerCredentials",
-            "they are encrypted with a key of your own, as MSK wants it",
+            "MSK requires that a customer managed key encrypts them",
             ("kms:Decrypt",),
             (cluster.secret_key_arn,),
         )
 
 
 def describe(cluster: Cluster) -> Iterator[Grant]:
-    """Yield leave to connect, and to ask for the cluster's id."""
+    """Yield permission to connect and to read the cluster's id."""
     if cluster.auth is Auth.IAM and cluster.arn is not None:
         yield Grant(
             "ConnectToCluster",
-            "jobs carry the id of the cluster that they deliver to",
+            "jobs contain the id of their target cluster",
             ("kafka-cluster:Connect", "kafka-cluster:DescribeCluster"),
             (cluster.arn,),
         )
 
 
 def prepare(cluster: Cluster) -> Iterator[Grant]:
-    """Yield leave to make what delivering needs, before anybody delivers."""
+    """Yield permission to create the topics that delivery needs."""
     if cluster.auth is Auth.IAM and cluster.arn is not None:
         yield Grant(
             "MakeProgress",
-            "the topic of progress is made when it is missing",
+            "the progress topic is created when it is missing",
             _MAKE,
             (_below(cluster.arn, "topic", PROGRESS_TOPIC),),
         )
 
 
-def tell_of_jobs(cluster: Cluster) -> Iterator[Grant]:
-    """Yield leave to write the events of jobs that ended."""
+def publish_job_events(cluster: Cluster) -> Iterator[Grant]:
+    """Yield permission to publish job events."""
     if cluster.auth is Auth.IAM and cluster.arn is not None:
         yield Grant(
             "TellOfJobs",
-            "every job's end is told on a topic, which is made when it is missing",
+            "job events go to a topic, which is created when it is missing",
             (*_MAKE, "kafka-cluster:WriteData"),
             (_below(cluster.arn, "topic", JOBS_TOPIC),),
         )
@@ -66,26 +62,26 @@ def tell_of_jobs(cluster: Cluster) -> Iterator[Grant]:
 
 
 def deliver(cluster: Cluster, *, app_id: str, topics: Iterable[str]) -> Iterator[Grant]:
-    """Yield leave to own slots and to commit records with their progress."""
+    """Yield permission to own slots, and to commit records with their progress."""
     if cluster.auth is not Auth.IAM or cluster.arn is None:
         return
     written = sorted({*topics})
     yield Grant(
         "WriteRecords",
-        "records go to the connectors' topics, whose limits are asked for",
+        "records go to the connectors' topics, whose limits are read",
         (
             "kafka-cluster:DescribeTopic",
             "kafka-cluster:DescribeTopicDynamicConfiguration",
             "kafka-cluster:WriteData",
         ),
         tuple(_below(cluster.arn, "topic", topic) for topic in written),
-        wildcard="topics that are made from objects' keys are known only then",
+        wildcard="names of topics that depend on object keys are known only at run time",
     )
     yield from own_slots(cluster, app_id=app_id)
 
 
 def own_slots(cluster: Cluster, *, app_id: str) -> Iterator[Grant]:
-    """Yield leave to fence and settle slots: transactional ids, groups, the topic of progress."""
+    """Yield permission on transactional ids, groups and the progress topic, to fence and settle."""
     if cluster.auth is not Auth.IAM or cluster.arn is None:
         return
     yield Grant(
@@ -104,19 +100,19 @@ def own_slots(cluster: Cluster, *, app_id: str) -> Iterator[Grant]:
             "kafka-cluster:AlterGroup",
         ),
         tuple(_below(cluster.arn, kind, f"{app_id}.*") for kind in ("transactional-id", "group")),
-        wildcard="slots are named after the ledger's identity, which the ledger makes itself",
+        wildcard="names of slots contain the ledger's identity, which the ledger generates",
     )
 
 
 def _idempotent(cluster_arn: str) -> Grant:
     return Grant(
         "WriteIdempotently",
-        "no producer of ours writes anything twice",
+        "all producers are idempotent",
         ("kafka-cluster:WriteDataIdempotently",),
         (cluster_arn,),
     )
 
 
 def _below(cluster_arn: str, kind: str, name: str) -> str:
-    """Return MSK's name of a topic, group or transactional id: cluster/<name>/<id> with its own."""
+    """Return MSK's ARN of a topic, group or transactional id: cluster/<name>/<id>/<resource>."""
     return cluster_arn.replace(":cluster/", f":{kind}/", 1) + f"/{name}"

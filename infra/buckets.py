@@ -1,11 +1,8 @@
-"""Buckets whose new objects are announced on the arrivals queue.
+"""Buckets whose object-created notifications go to the arrivals queue.
 
-Owns: making a bucket, and each way in which one announces its objects. Refuses to know: connectors,
-what an announcement looks like.
-
-              made here                        exists
-    eventbridge  its own property, one rule       switched on by CDK's handler, the same rule
-    direct       its own property, queue policy   added by CDK's handler, queue policy
+created here                     existing
+eventbridge  own property, one rule        enabled by CDK's handler, the same rule
+direct       own property, queue policy    added by CDK's handler, queue policy
 """
 
 from collections.abc import Sequence
@@ -29,7 +26,7 @@ CREATED = "s3:ObjectCreated:*"
 
 
 class Buckets(Construct):
-    """The buckets of a stage, announcing on `arrivals`."""
+    """The buckets of a stage, which send notifications to `arrivals`."""
 
     def __init__(
         self,
@@ -51,7 +48,7 @@ class Buckets(Construct):
             self._switch_on(existing)
 
     def _rule(self, names: Sequence[str]) -> None:
-        """Send what EventBridge hears of the buckets; what cannot be sent is kept as well."""
+        """Create the rule from EventBridge to the queue, with its dead letter queue."""
         events.Rule(
             self,
             "Created",
@@ -81,16 +78,16 @@ class Buckets(Construct):
         explain(
             made,
             "AwsSolutions-S1",
-            "who reads is told by the functions' own logs; where audits ask for every request,"
-            " CloudTrail's data events record it without a second bucket",
+            "the functions' logs show every read; where audits require every request,"
+            " CloudTrail data events record it without a second bucket",
         )
         self._announce_made(made, bucket)
 
     def _announce_made(self, made: s3.Bucket, bucket: config.Bucket) -> None:
-        """Say it in the bucket's own properties: CDK's way would add a function for that."""
+        """Use the bucket's own properties: CDK's method would add a function."""
         resource = made.node.default_child
         if not isinstance(resource, s3.CfnBucket):
-            raise TypeError(f"{made.node.path}: a bucket is no longer one resource")
+            raise TypeError(f"{made.node.path}: CDK no longer creates a bucket as one resource")
         if bucket.announced is Announced.EVENTBRIDGE:
             resource.notification_configuration = s3.CfnBucket.NotificationConfigurationProperty(
                 event_bridge_configuration=s3.CfnBucket.EventBridgeConfigurationProperty(
@@ -105,13 +102,13 @@ class Buckets(Construct):
                 )
             ]
         )
-        # S3 tries the queue when the bucket is made.
+        # S3 sends a test message to the queue when the bucket is created.
         allowed = self._arrivals.queue.add_to_resource_policy(self._announcing(bucket.name))
         if allowed.policy_dependable is not None:
             resource.node.add_dependency(allowed.policy_dependable)
 
     def _announcing(self, bucket: str) -> iam.PolicyStatement:
-        """Let one bucket of this account send; its name is known before the bucket is there."""
+        """Allow one bucket of this account to send; its name is known before it exists."""
         stack = Stack.of(self)
         return iam.PolicyStatement(
             sid=f"Announce{bucket.title().replace('-', '').replace('.', '')}",
@@ -125,7 +122,7 @@ class Buckets(Construct):
         )
 
     def _switch_on(self, buckets: Sequence[config.Bucket]) -> None:
-        """Add announcements to buckets that exist, beside those that they have."""
+        """Add notifications to existing buckets, beside those that they have."""
         role = self._switch_role(buckets)
         for bucket in buckets:
             existing = s3.Bucket.from_bucket_attributes(
@@ -144,27 +141,27 @@ class Buckets(Construct):
         """Return the role of CDK's handler, for these buckets only."""
         grant = Grant(
             "SwitchAnnouncementsOn",
-            "the buckets' own configuration is read, completed and written back",
+            "the handler reads, completes and writes the buckets' notification configuration",
             ("s3:GetBucketNotification", "s3:PutBucketNotification"),
             tuple(arn_of(self, bucket.name) for bucket in buckets),
         )
         return iam.Role(
             self,
             "SwitchRole",
-            description="Adds announcements to buckets that exist",
+            description="Adds notifications to existing buckets",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
             inline_policies={"Function": policy([grant])},
         )
 
 
 def arn_of(scope: Construct, bucket: str) -> str:
-    """Return a bucket's ARN; it names neither region nor account, and no token."""
+    """Return a bucket's ARN; it contains neither region nor account, and no token."""
     partition = RegionInfo.get(Stack.of(scope).region).partition
     return f"arn:{partition}:s3:::{bucket}"
 
 
 def read(scope: Construct, buckets: Sequence[config.Bucket]) -> tuple[Grant, ...]:
-    """Return leave to read objects, and to be told that one is gone rather than refused."""
+    """Return permission to read objects, and to distinguish a missing object from a denied one."""
     if not buckets:
         return ()
     keys = tuple(bucket.kms_key_arn for bucket in buckets if bucket.kms_key_arn)
@@ -174,11 +171,11 @@ def read(scope: Construct, buckets: Sequence[config.Bucket]) -> tuple[Grant, ...
             "objects are pinned and read in ranges, also as versions",
             ("s3:GetObject", "s3:GetObjectVersion"),
             tuple(f"{arn_of(scope, bucket.name)}/*" for bucket in buckets),
-            wildcard="every object of the bucket may be announced",
+            wildcard="a notification can name every object of the bucket",
         ),
         Grant(
             "ListObjects",
-            "S3 says `forbidden`, not `gone`, of missing objects to those who may not list",
+            "without ListBucket, S3 answers 403 instead of 404 for missing objects",
             ("s3:ListBucket",),
             tuple(arn_of(scope, bucket.name) for bucket in buckets),
         ),
@@ -187,13 +184,13 @@ def read(scope: Construct, buckets: Sequence[config.Bucket]) -> tuple[Grant, ...
 
 
 def list_versions(scope: Construct, buckets: Sequence[config.Bucket]) -> tuple[Grant, ...]:
-    """Return leave to list buckets whose objects have versions."""
+    """Return permission to list buckets that have versions."""
     if not buckets:
         return ()
     return (
         Grant(
             "ListVersions",
-            "lost events and late keys are found by listing, with version ids where there are any",
+            "listings find objects whose events were lost, with version ids where they exist",
             ("s3:GetBucketVersioning", "s3:ListBucketVersions"),
             tuple(arn_of(scope, bucket.name) for bucket in buckets),
         ),

@@ -1,8 +1,4 @@
-"""A stage: everything about one deployment that is not in the code.
-
-Owns: the settings' types, and what is wrong with a stage before anything is made of it. Refuses to
-know: CDK; which stages there are (`stages`).
-"""
+"""A stage: the settings of one deployment, and their checks."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,16 +9,16 @@ from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured
 from infra.config_spark import Spark
 
-# What AWS allows for one SQS event source.
+# Limits of AWS for the maximum concurrency of one SQS event source.
 LEAST_CONCURRENCY, MOST_CONCURRENCY = 2, 1_000
-# A slot is not free at once when its worker dies: its lease has to end first.
+# The slot of a worker that died is not available before its lease ends.
 SLOTS_IN_USE_PERCENT = 80
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _SERVERS = re.compile(r"\s*[^\s,]+:[0-9]+\s*(,\s*[^\s,]+:[0-9]+\s*)*")
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 _ARN = re.compile(r"arn:[a-z0-9-]+:[a-z0-9-]+:[a-z0-9-]*:[0-9]*:.+")
-# Said by the stack itself, so a stage cannot say it, too.
+# Set by the stack itself, so a stage must not set them.
 _SAID_BY_STACK = (
     "bootstrap.servers",
     "ledger.",
@@ -35,10 +31,10 @@ _SAID_BY_STACK = (
 
 
 class Auth(StrEnum):
-    """How functions prove to the brokers who they are.
+    """How functions authenticate to the brokers.
 
-    none   plain text                             scram  name and password from a secret
-    iam    a token that the function's role signs mtls   certificate and key from a secret
+    none   plain text                             scram  user name and password from a secret
+    iam    a token signed with the function's role  mtls   certificate and key from a secret
     """
 
     NONE = "none"
@@ -47,7 +43,7 @@ class Auth(StrEnum):
     MTLS = "mtls"
 
 
-# Where MSK's brokers listen: within their VPC, and, with public access, for everybody.
+# Ports of MSK brokers: inside their VPC, and with public access.
 MSK_PORTS: Mapping[Auth, tuple[int, int | None]] = {
     Auth.NONE: (9092, None),
     Auth.MTLS: (9094, 9194),
@@ -58,7 +54,7 @@ _MSK = re.compile(r".*\.kafka(?:-serverless)?\.[a-z0-9-]+\.amazonaws\.com(?:\.cn
 
 
 class Announced(StrEnum):
-    """How a bucket's objects are announced."""
+    """How a bucket sends object-created notifications."""
 
     EVENTBRIDGE = "eventbridge"
     DIRECT = "direct"
@@ -66,9 +62,9 @@ class Announced(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """A bucket whose new objects are ingested; made by the stack unless it exists.
+    """A bucket whose new objects are delivered; the stack creates it unless `exists`.
 
-    `kms_key_arn` is the key of objects that are encrypted with one.
+    `kms_key_arn` is the key of encrypted objects.
     """
 
     name: str
@@ -79,11 +75,11 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """A Kafka cluster that exists.
+    """An existing Kafka cluster.
 
-    `arn` is MSK's, for `iam`. `secret_arn` is complete and names a secret with the keys `username`
-    and `password` (`scram`), or `certificate` and `key`, both PEM (`mtls`); `secret_key_arn` is its
-    KMS key, which MSK wants to be one of your own for `scram`.
+    `arn` is that of an MSK cluster, for `iam`. `secret_arn` is complete and names a secret with the
+    keys `username` and `password` (`scram`), or `certificate` and `key`, both PEM (`mtls`).
+    `secret_key_arn` is its KMS key; for `scram`, MSK requires a customer managed one.
     """
 
     bootstrap_servers: str
@@ -104,7 +100,7 @@ class Cluster:
         return tuple((host, int(port)) for host, _, port in written)
 
     def client_settings(self) -> dict[str, str]:
-        """Return worker settings by their keys; secrets are references, looked up by functions."""
+        """Return worker settings by key; secrets are references that functions resolve."""
         found = {"bootstrap.servers": self.bootstrap_servers}
         match self.auth:
             case Auth.NONE:
@@ -138,11 +134,11 @@ class Subnet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """The VPC of the brokers, where functions are placed that talk to them.
+    """The brokers' VPC, in which functions that use them run.
 
-    `endpoints` are made by the stack (S3 and DynamoDB: free of charge; others are billed by the
-    hour and zone), `existing_endpoints` are there. With `nat` the subnets' default route leads to
-    a NAT gateway. `reaches` names hosts that own routes lead to, such as a grid's.
+    The stack creates `endpoints` (S3 and DynamoDB are free of charge; others are billed by hour and
+    zone); `existing_endpoints` exist already. With `nat`, the subnets' default route leads to a NAT
+    gateway. `reaches` names hosts with routes of their own, such as a StorageGRID.
     """
 
     vpc_id: str
@@ -158,8 +154,8 @@ class Network:
 class Receiver:
     """The HTTP endpoint for notifications of other stores.
 
-    `secret_arn` is complete and names the secret that declares who may send, as
-    `extentflow.discovery.sources` reads it.
+    `secret_arn` is complete and names the secret that declares the permitted sources, in the form
+    that `extentflow.discovery.sources` reads.
     """
 
     secret_arn: str
@@ -170,12 +166,11 @@ class Receiver:
 class Stage:
     """One deployment.
 
-    `settings` are worker settings by their keys (docs/configuration.md). `most_workers` and
-    `most_planners` bound how many run at once; `spark_cores` is how many slots Spark jobs may take
-    beside them, wherever they run. `table` names a ledger that exists, for example a restored one.
+    `settings` are worker settings by key (docs/configuration.md). `most_workers` and
+    `most_planners` limit the concurrency of the functions; `spark_cores` is the number of slots
+    for Spark, wherever it runs. `table` names an existing ledger, for example a restored one.
     `event_bus` is a name or an ARN. `connectors` is a folder of the project. `secret_key_arns` are
-    the KMS keys of secrets that settings and connectors refer to, and of the receiver's, where they
-    are not encrypted with AWS's own.
+    the customer managed KMS keys of the secrets that settings, connectors and receiver refer to.
     """
 
     name: str
@@ -200,12 +195,12 @@ class Stage:
         """Return the library's view of this stage.
 
         Raises:
-            Misconfigured: the settings do not fit.
+            Misconfigured: the settings are invalid.
         """
         return WorkerSettings.from_map({**self.settings, **self.cluster.client_settings()})
 
     def check(self) -> None:
-        """Raise Misconfigured with everything that is wrong with the stage."""
+        """Raise Misconfigured with all problems of the stage."""
         if found := [f"stage {self.name}: {problem}" for problem in self._problems()]:
             raise Misconfigured(found)
 
@@ -238,7 +233,7 @@ class Stage:
     def _setting_problems(self) -> Iterator[str]:
         for key in self.settings:
             if key.startswith(_SAID_BY_STACK):
-                yield f"settings: {key}: the stack says that itself; remove it"
+                yield f"settings: {key}: the stack sets it; remove it"
         try:
             slots = self.worker_settings().exactly_once_slots
         except Misconfigured as exc:
@@ -253,8 +248,8 @@ class Stage:
         wanted = self.most_workers + self.spark_cores
         if wanted * 100 > slots * SLOTS_IN_USE_PERCENT:
             yield (
-                f"most_workers={self.most_workers} and spark_cores={self.spark_cores} want {wanted}"
-                f" slots, {SLOTS_IN_USE_PERCENT} % of exactly.once.slots={slots} may be in use;"
+                f"most_workers={self.most_workers} and spark_cores={self.spark_cores} need {wanted}"
+                f" slots, {SLOTS_IN_USE_PERCENT} % of exactly.once.slots={slots} may be used;"
                 " lower the former or raise the latter"
             )
 
@@ -262,11 +257,11 @@ class Stage:
 def _bucket_problems(buckets: tuple[Bucket, ...]) -> Iterator[str]:
     names = [bucket.name for bucket in buckets]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        yield f"buckets: {name} stands there more than once; keep one"
+        yield f"buckets: {name} is listed more than once; remove the duplicate"
     for name in (bucket.name for bucket in buckets if not bucket.exists):
         if not _BUCKET.fullmatch(name):
             yield (
-                f"buckets: {name!r} is no bucket's name: write 3 to 63 lower-case letters,"
+                f"buckets: {name!r} is not a valid bucket name: write 3 to 63 lower-case letters,"
                 " digits, - and ."
             )
 
@@ -279,9 +274,9 @@ def _cluster_problems(cluster: Cluster) -> Iterator[str]:
 
 
 def _server_problems(cluster: Cluster, *, in_vpc: bool) -> Iterator[str]:
-    """Yield why functions could not reach these brokers, as far as MSK's own ports tell."""
+    """Yield why functions cannot reach these brokers, as far as MSK's ports show it."""
     if not _SERVERS.fullmatch(cluster.bootstrap_servers):
-        return  # that is told with the settings
+        return  # reported with the settings
     inside, outside = MSK_PORTS[cluster.auth]
     for host, port in cluster.servers:
         if not _MSK.fullmatch(host):
@@ -289,18 +284,18 @@ def _server_problems(cluster: Cluster, *, in_vpc: bool) -> Iterator[str]:
         if port in _others(cluster.auth):
             public = f", or {outside} with public access" if outside else ""
             yield (
-                f"cluster.bootstrap_servers: {host}:{port}: MSK's brokers listen for"
+                f"cluster.bootstrap_servers: {host}:{port}: MSK brokers listen for"
                 f" auth={cluster.auth} on {inside}{public}"
             )
         elif port == inside and not in_vpc:
             yield (
-                f"cluster.bootstrap_servers: {host}:{port} is reached from its VPC only; set"
+                f"cluster.bootstrap_servers: {host}:{port} can be reached from its VPC only; set"
                 " network"
             )
 
 
 def _others(auth: Auth) -> set[int | None]:
-    """Return the ports at which MSK's brokers want another proof; TLS may go without one."""
+    """Return the ports at which MSK's brokers use another authentication; TLS may use none."""
     own = {Auth.NONE, Auth.MTLS} if auth is Auth.NONE else {auth}
     return {port for one in MSK_PORTS.keys() - own for port in MSK_PORTS[one]}
 
@@ -309,6 +304,9 @@ def _network_problems(network: Network | None) -> Iterator[str]:
     if network is None:
         return
     if not network.subnets:
-        yield "network.subnets: name one at least"
+        yield "network.subnets: list at least one"
     for service in sorted({*network.endpoints} & {*network.existing_endpoints}):
-        yield f"network.endpoints: {service} is among existing_endpoints; keep it in one of them"
+        yield (
+            f"network.endpoints: {service} is also in existing_endpoints; remove it "
+            "from one of them"
+        )

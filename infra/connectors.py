@@ -1,17 +1,13 @@
-"""Declared connectors, written into the ledger when the stack is deployed.
-
-Owns: one custom resource per connector, the function behind them. Refuses to know: what a connector
-says (`declared`), how the ledger keeps it (the library, in `provider/handler.py`).
-"""
+"""Store declared connectors in the ledger at deployment: one custom resource per connector."""
 
 from aws_cdk import CustomResource, Duration, RemovalPolicy, custom_resources
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from infra.context import StackContext
 from infra.functions import LOGS_KEPT, EventFunction, Size, write
 from infra.grants import Grant, policy
-from infra.surroundings import Surroundings
 
 RESOURCE = "Custom::ExtentflowConnector"
 ANSWERED_WITHIN = Duration.minutes(5)
@@ -19,21 +15,21 @@ WRITER = Size(memory_mib=512, timeout_seconds=120)
 
 
 class Connectors(Construct):
-    """Every declared connector; one that is no longer declared is hidden from new jobs."""
+    """All declared connectors; one that is no longer declared is hidden from new jobs."""
 
-    def __init__(self, scope: Construct, construct_id: str, *, around: Surroundings) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, context: StackContext) -> None:
         super().__init__(scope, construct_id)
         writer = EventFunction(
             self,
             "Writer",
-            code=around.project.provider,
-            description="Writes the stack's connectors into the ledger",
+            code=context.project.provider,
+            description="Stores the stack's connectors in the ledger",
             size=WRITER,
-            common=around.common,
-            grants=(around.ledger.write_connectors(),),
+            common=context.common,
+            grants=(context.ledger.write_connectors(),),
         )
         provider = self._provider(writer)
-        for one in around.connectors:
+        for one in context.connectors:
             CustomResource(
                 self,
                 one.name,
@@ -44,20 +40,20 @@ class Connectors(Construct):
             )
 
     def _provider(self, writer: EventFunction) -> custom_resources.Provider:
-        """Return CDK's framework, which answers CloudFormation for the writer."""
+        """Return CDK's provider framework, which responds to CloudFormation."""
         log = logs.LogGroup(
             self, "ProviderLog", retention=LOGS_KEPT, removal_policy=RemovalPolicy.DESTROY
         )
         call = Grant(
             "CallWriter",
-            "the framework calls the writer, and looks whether it can be called",
+            "the framework invokes the writer, and checks its state",
             ("lambda:InvokeFunction", "lambda:GetFunction"),
             (writer.function.function_arn,),
         )
         role = iam.Role(
             self,
             "ProviderRole",
-            description="Calls the writer of connectors",
+            description="Invokes the function that stores connectors",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
             inline_policies={"Function": policy((call, write(log)))},
         )

@@ -1,8 +1,4 @@
-"""Connectors that the stack declares: read, checked by the library, and what they ask of a stage.
-
-Owns: where they stand, which of their wishes a stage has to fulfil. Refuses to know: what a key
-means; CDK.
-"""
+"""Connectors that the stack declares: read, validated, and checked against the stage."""
 
 import re
 from collections import Counter
@@ -18,8 +14,8 @@ from infra import secrets
 from infra.config import Network, Stage
 
 PATTERNS = ("*.yaml", "*.yml")
-OTHERS = ("*.properties", "*.json")  # what `connectors put` takes as well
-LAYER = PurePosixPath("/opt")  # where functions find the files of a layer
+OTHERS = ("*.properties", "*.json")  # `connectors put` accepts these too
+LAYER = PurePosixPath("/opt")  # mount point of layers in functions
 LOCAL_FILE = "localfile"
 PRODUCER = "producer."
 
@@ -28,7 +24,7 @@ _PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """One connector: its file, its flat map as written, and what the library makes of it."""
+    """One connector: its file, its keys as written, and its parsed configuration."""
 
     file: str
     config: Mapping[str, str]
@@ -41,18 +37,18 @@ class Declared:
 
     @property
     def on_aws(self) -> bool:
-        """Whether its bucket is one of AWS's, read with the functions' own role."""
+        """Whether the bucket is on AWS and read with the functions' own role."""
         own = self.checked.role_arn or self.checked.access_key_id
         return self.checked.endpoint_type == "awss3" and not (self.checked.endpoint or own)
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that it writes to; `*` where only an object tells."""
+        """The topics it writes to; `*` where the topic depends on the object."""
         written = (self.checked.topic, self.checked.dead_letter_topic)
         return tuple(_PLACEHOLDER.sub("*", topic) for topic in written if topic)
 
     def secrets(self, *, producer: bool) -> frozenset[str]:
-        """The secrets that it refers to: its store's, and its producer's for who has one."""
+        """The secrets it refers to: those of its store, and those of its producer."""
         return secrets.referred(
             {
                 key: text
@@ -63,16 +59,16 @@ class Declared:
 
 
 def declared(folder: Path, stage: Stage, *, layer: Path) -> tuple[Declared, ...]:
-    """Return the connectors below `folder`, by name; `layer` is what functions find below /opt.
+    """Return the connectors below `folder`, by name; functions see `layer` below /opt.
 
     Raises:
-        Misconfigured: every problem of every file at once.
+        Misconfigured: all problems of all files.
     """
     found: list[Declared] = []
     problems: list[str] = []
     files = _files(folder, PATTERNS)
     if not files:
-        what = "declares no connector (*.yaml)" if folder.is_dir() else "is no folder"
+        what = "declares no connector (*.yaml)" if folder.is_dir() else "is not a folder"
         problems.append(f"{folder}: it {what}; a stage without one would deliver nothing")
     for path in files:
         try:
@@ -102,7 +98,7 @@ def _placed(path: Path, problem: str) -> str:
 def _twice(found: Sequence[Declared]) -> list[str]:
     names = Counter(one.name for one in found)
     return [
-        f"{one.file}: name={one.name}: another file has it, too; rename one"
+        f"{one.file}: name={one.name}: another file has the same name; rename one"
         for one in found
         if names[one.name] > 1
     ]
@@ -111,12 +107,14 @@ def _twice(found: Sequence[Declared]) -> list[str]:
 def _unmet(one: Declared, stage: Stage) -> Iterator[str]:
     """Yield what the stage lacks for this connector."""
     if one.checked.endpoint_type == LOCAL_FILE:
-        yield f"endpoint.type={LOCAL_FILE}: functions have no such directory; name a bucket"
+        yield (
+            f"endpoint.type={LOCAL_FILE}: functions have no access to this directory; use a bucket"
+        )
     buckets = {bucket.name for bucket in stage.buckets}
     if one.on_aws and one.checked.bucket not in buckets:
         yield (
             f"aws.s3.bucket.name={one.checked.bucket}: stage {stage.name} has no such bucket;"
-            " add it to the stage's buckets, or correct it"
+            " add it to the stage's buckets, or correct the name"
         )
     if "${" in (one.checked.role_arn or ""):
         yield "aws.sts.role.arn: a reference; write the ARN, functions are allowed that role only"
@@ -126,12 +124,12 @@ def _unmet(one: Declared, stage: Stage) -> Iterator[str]:
 
 
 def _unread(config: ConnectorConfig, layer: Path) -> Iterator[str]:
-    """Yield why functions find no certificate authorities where the connector says."""
+    """Yield why functions do not find the CA bundle of the connector."""
     if config.ca_bundle is None:
         return
     path = PurePosixPath(config.ca_bundle)
     if path.parent == LAYER and not (layer / path.name).is_file():
-        yield f"aws.s3.ca.bundle={path}: there is no {layer / path.name}; put it there"
+        yield f"aws.s3.ca.bundle={path}: {layer / path.name} does not exist; add the file there"
 
 
 def _unreached(config: ConnectorConfig, network: Network, region: str) -> Iterator[str]:
@@ -139,21 +137,22 @@ def _unreached(config: ConnectorConfig, network: Network, region: str) -> Iterat
     host = urlsplit(config.endpoint or "").hostname
     if host is not None and host not in network.reaches:
         yield (
-            f"aws.s3.endpoint={config.endpoint}: no path leads there from the VPC; add {host} to"
-            " network.reaches when own routes do, or set network.nat"
+            f"aws.s3.endpoint={config.endpoint}: no path from the VPC; add {host} to"
+            " network.reaches if a route exists, or set network.nat"
         )
     if host is None and config.region not in {None, region}:
         yield (
-            f"aws.s3.region={config.region}: the VPC's S3 endpoint leads to {region} only; set"
+            f"aws.s3.region={config.region}: the VPC's S3 endpoint covers {region} only; set"
             " network.nat"
         )
 
 
 def _too_far(one: Declared, region: str) -> Iterator[str]:
-    """Yield the secrets that functions in a VPC without NAT cannot look up."""
+    """Yield the secrets that functions in a VPC without NAT cannot read."""
     for secret in sorted(one.secrets(producer=True)):
         if secrets.region_of(secret) not in {None, region}:
             yield (
-                f"secret {secret}: the VPC's way to secretsmanager leads to {region} only; keep the"
+                f"secret {secret}: the VPC's endpoint of secretsmanager covers "
+                f"{region} only; store the"
                 " secret there, or set network.nat"
             )

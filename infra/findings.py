@@ -1,7 +1,4 @@
-"""Findings of cdk-nag that are meant to be: each with its reason, beside the construct it is about.
-
-Owns: how reasons are told, how cdk-nag writes what only a deployment knows. Refuses to know: rules.
-"""
+"""Accepted findings of cdk-nag, each with its reason beside the construct."""
 
 import re
 from typing import Any
@@ -13,17 +10,17 @@ _VARIABLE = re.compile(r"\$\{([^}]+)\}")
 
 
 def explain(construct: IConstruct, rule: str, reason: str) -> None:
-    """Accept what `rule` finds in this construct, because of `reason`."""
+    """Accept the finding of `rule` on this construct, with its `reason`."""
     Validations.of(construct).acknowledge(Acknowledgment(id=rule, reason=reason))
 
 
 def shown(construct: IConstruct, text: str) -> str:
-    """Return a text that may hold tokens as findings show it: `arn:<AWS::Partition>:...`."""
+    """Return a text with tokens in the form that findings use: `arn:<AWS::Partition>:...`."""
     return _flat(Stack.of(construct).resolve(text))
 
 
 def _flat(part: Any) -> str:  # noqa: ANN401 - CloudFormation's JSON
-    """Return an expression of CloudFormation as one text."""
+    """Return a CloudFormation expression as one text."""
     match part:
         case {"Ref": name}:
             return f"<{name}>"
@@ -35,4 +32,4 @@ def _flat(part: Any) -> str:  # noqa: ANN401 - CloudFormation's JSON
             return _VARIABLE.sub(r"<\1>", str(text))
         case str():
             return part
-    raise TypeError(f"{part}: cdk-nag's way to write this is not known here")
+    raise TypeError(f"{part}: unknown expression; findings.py cannot write it as cdk-nag does")

@@ -1,7 +1,4 @@
-"""One function of the event path: code, role, log, place in the network.
-
-Owns: what all functions have in common. Refuses to know: what each is for, what wakes it.
-"""
+"""One function of the event path: code, role, log group, place in the network."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,8 +21,8 @@ ENTRY = "handler.py"
 HANDLER = "handler.handler"
 LOGS_KEPT = logs.RetentionDays.ONE_MONTH
 METRICS_NAMESPACE = "extentflow"
-# Unless a stage says otherwise. A function that waits is paid for, and the queue waits for nothing:
-# what is away fails the message, which comes back. Begun within the margin that the worker keeps
+# Default. A waiting function costs money, a waiting message does not: an unavailable service fails
+# the message, which returns to the queue. Begun within the margin that the worker keeps
 # (25 s), one such wait ends before the function's time does.
 RETRY_SECONDS = 20
 
@@ -40,19 +37,19 @@ class Common:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """What one invocation gets: memory, and processors with it (one at 1769 MiB); time."""
+    """Resources of one invocation: memory, with it CPU (one vCPU at 1,769 MiB), and timeout."""
 
     memory_mib: int
     timeout_seconds: int
 
 
 class EventFunction(Construct):
-    """One function and the role that it alone has.
+    """One function with a role of its own.
 
-    `code` is a folder with `handler.py`. In a `network` it stands in the VPC's subnets.
+    `code` is a folder with `handler.py`. With `network` it runs in the VPC's subnets.
 
     Raises:
-        Misconfigured: there is no code.
+        Misconfigured: the code is missing.
     """
 
     def __init__(
@@ -69,7 +66,9 @@ class EventFunction(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         if not (code / ENTRY).is_file():
-            raise Misconfigured(f"{code / ENTRY}: no such file; a function's code stands there")
+            raise Misconfigured(
+                f"{code / ENTRY}: no such file; it must contain the function's code"
+            )
         name = code.name
         own = tuple(grants)
         if network is not None:
@@ -95,7 +94,7 @@ class EventFunction(Construct):
             timeout=Duration.seconds(size.timeout_seconds),
             role=self.role,
             log_group=log,
-            # Lambda sets no level in plain text, and what the library says at INFO would be lost.
+            # With plain text logs Lambda sets no level, and the library's INFO lines would be lost.
             logging_format=lambda_.LoggingFormat.JSON,
             application_log_level_v2=lambda_.ApplicationLogLevel.INFO,
             environment={
@@ -112,12 +111,12 @@ class EventFunction(Construct):
         explain(
             self.function,
             "AwsSolutions-L1",
-            "Python 3.13 is what the layer's packages are built for; both move together",
+            "the layer's packages are built for Python 3.13; both change together",
         )
 
 
 def write(log: logs.LogGroup) -> Grant:
-    """Return leave to write a function's own log."""
+    """Return permission to write a function's own log group."""
     return Grant(
         "WriteLog",
         "what the function prints",
@@ -130,7 +129,7 @@ def _stand(network: Network | None) -> Iterator[Grant]:
     if network is not None:
         yield Grant(
             "StandInVpc",
-            "Lambda gives the function network interfaces in the VPC, in the function's name",
+            "Lambda creates network interfaces in the VPC with the function's role",
             (
                 "ec2:AssignPrivateIpAddresses",
                 "ec2:CreateNetworkInterface",
@@ -140,5 +139,5 @@ def _stand(network: Network | None) -> Iterator[Grant]:
                 "ec2:UnassignPrivateIpAddresses",
             ),
             ("*",),
-            wildcard="Lambda makes the interfaces and checks these rights on all of them",
+            wildcard="Lambda requires these permissions on all network interfaces",
         )

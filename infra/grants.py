@@ -1,8 +1,6 @@
-"""One permission of a function or a Spark job, and why it has it.
+"""One permission of a function or a Spark job, with its reason.
 
-Owns: how permissions are said, which services functions call by them. Refuses to know: which
-functions there are. A resource is a name wherever one is known; `wildcards` gives the reason
-wherever one is not, and cdk-nag hears it.
+Resources are named wherever the name is known; otherwise `wildcard` gives the reason to cdk-nag.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,21 +11,21 @@ from constructs import Construct
 
 from infra.findings import explain, shown
 
-# Services that are used without a connection of the function's own, so that no path is needed.
+# Services that the function uses without a connection of its own, so they need no path.
 WITHOUT_CONNECTION: Mapping[str, str] = {
-    "logs": "Lambda itself writes what a function prints",
-    "ec2": "Lambda itself places functions in the VPC",
-    "kms": "S3 and Secrets Manager ask it in the function's name",
-    "kafka-cluster": "brokers judge by it; their addresses are inside the VPC",
-    "iam": "EMR Serverless asks it whether a role may be passed",
+    "logs": "Lambda itself writes a function's output",
+    "ec2": "Lambda itself connects functions to the VPC",
+    "kms": "S3 and Secrets Manager call it on behalf of the function",
+    "kafka-cluster": "brokers authorise with it; their addresses are inside the VPC",
+    "iam": "EMR Serverless checks whether a role may be passed",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Leave to do `actions` on `resources`; `why` says for what, `wildcard` why no name is known.
+    """Permission for `actions` on `resources`; `why` and `wildcard` are its reasons.
 
-    `id` tells a role's grants apart, in CamelCase. `connects` names services that whoever has it
+    `id` identifies a grant within a role, in CamelCase. `connects` names services that the holder
     connects to although functions do not.
     """
 
@@ -40,7 +38,7 @@ class Grant:
     connects: frozenset[str] = frozenset()
 
     def statement(self) -> iam.PolicyStatement:
-        """Return the grant as IAM has it."""
+        """Return the grant as an IAM statement."""
         return iam.PolicyStatement(
             sid=self.id,
             actions=list(self.actions),
@@ -50,13 +48,13 @@ class Grant:
 
     @property
     def services(self) -> frozenset[str]:
-        """The services that somebody with this grant connects to."""
+        """The services that the holder of this grant connects to."""
         asked = {action.partition(":")[0] for action in self.actions}
         return frozenset(asked - WITHOUT_CONNECTION.keys()) | self.connects
 
 
 def policy(grants: Iterable[Grant]) -> iam.PolicyDocument:
-    """Return grants as one document."""
+    """Return grants as one policy document."""
     return iam.PolicyDocument(statements=[grant.statement() for grant in grants])
 
 
@@ -68,7 +66,7 @@ def role(
     grants: Sequence[Grant],
     policy_name: str,
 ) -> iam.Role:
-    """Return a role with these grants and nothing else, each wildcard explained."""
+    """Return a role with exactly these grants, each wildcard explained."""
     made = iam.Role(
         scope,
         "Role",
@@ -82,7 +80,7 @@ def role(
 
 
 def wildcards(grants: Iterable[Grant]) -> Iterator[tuple[str, str]]:
-    """Yield (resource, reason) for every resource that is not one name."""
+    """Yield (resource, reason) for every resource that is not a single name."""
     for grant in grants:
         yield from (
             (resource, f"{grant.id}: {grant.wildcard}")

@@ -1,13 +1,10 @@
-"""The functions of the event path, and what wakes each of them.
+"""The functions of the event path, with sizes, permissions and event sources.
 
-Owns: sizes, permissions and event sources of receiver, planner, worker and reconciler. Refuses to
-know: what they do inside; how a function is made (`functions`).
-
-    store ──HTTP──> receiver ──> arrivals ──ten──> planner ──> extents ──one──> worker ──> Kafka
-    bucket ──────────────────────┘             │                 ^
-    every 5 minutes ──> reconciler ────────────┼─────────────────┘
-                            ^                  v
-                            └─ a run ended ─ Spark, where a stage has it
+store ──HTTP──> receiver ──> arrivals ──ten──> planner ──> extents ──one──> worker ──> Kafka
+bucket ──────────────────────┘             │                 ^
+every 5 minutes ──> reconciler ────────────┼─────────────────┘
+^                  v
+└─ a run ended ─ Spark, where a stage has it
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,19 +19,19 @@ from constructs import Construct
 
 from extentflow.config.worker import variable
 from infra import broker, buckets, queues, rights, secrets
+from infra.context import StackContext
 from infra.functions import Common, EventFunction, Size
 from infra.grants import Grant
 from infra.receiver import Endpoint
 from infra.spark import SparkApplication
-from infra.surroundings import Surroundings
 
 ARRIVALS_BATCH = 10
-EXTENTS_BATCH = 1  # a failure is one extent's own, and so is its time
+EXTENTS_BATCH = 1  # one extent per invocation: its failure and its time affect no other
 RECONCILED_EVERY = Duration.minutes(5)
 
-RECEIVER = Size(memory_mib=512, timeout_seconds=25)  # API Gateway waits for 30 s
+RECEIVER = Size(memory_mib=512, timeout_seconds=25)  # API Gateway's timeout is 30 s
 PLANNER = Size(memory_mib=1024, timeout_seconds=170)
-WORKER = Size(memory_mib=1769, timeout_seconds=170)  # one whole processor; hidden for 180 s
+WORKER = Size(memory_mib=1769, timeout_seconds=170)  # one vCPU; messages are hidden for 180 s
 RECONCILER = Size(memory_mib=1024, timeout_seconds=170)
 
 
@@ -46,61 +43,61 @@ class Ingest(Construct):
         scope: Construct,
         construct_id: str,
         *,
-        around: Surroundings,
+        context: StackContext,
         spark: SparkApplication | None,
     ) -> None:
         super().__init__(scope, construct_id)
-        self._around = around
+        self._context = context
         self._spark = spark
-        stage = around.stage
+        stage = context.stage
         self.planner = self._planner()
         self.worker = self._worker()
         self.reconciler = self._reconciler()
         self.endpoint = self._endpoint() if stage.receiver else None
-        _feed(self.planner, around.arrivals.queue, ARRIVALS_BATCH, stage.most_planners)
-        _feed(self.worker, around.extents.queue, EXTENTS_BATCH, stage.most_workers)
+        _feed(self.planner, context.arrivals.queue, ARRIVALS_BATCH, stage.most_planners)
+        _feed(self.worker, context.extents.queue, EXTENTS_BATCH, stage.most_workers)
         events.Rule(
             self,
             "Reconcile",
-            description="Lists what was not announced, resumes what stands still",
+            description="Lists objects without a notification, resumes stalled jobs",
             schedule=events.Schedule.rate(RECONCILED_EVERY),
-            # The next round repeats what this one missed.
+            # The next scheduled invocation repeats the work.
             targets=[targets.LambdaFunction(self.reconciler.function, retry_attempts=0)],
         )
         if spark is not None:
             self._hear_of_runs(spark)
 
     def _hear_of_runs(self, spark: SparkApplication) -> None:
-        """Wake the reconciler when a run ended; what is left it judges by the ledger."""
+        """Invoke the reconciler when a job run ended; it reads the state from the ledger."""
         events.Rule(
             self,
             "RunEnded",
-            description="Runs of Spark that came to an end, well or not",
+            description="Completed and failed Spark job runs",
             event_pattern=spark.ended,
-            # The next round finds what this event would have told.
+            # The next scheduled invocation finds the ended run.
             targets=[targets.LambdaFunction(self.reconciler.function, retry_attempts=0)],
         )
 
     def _endpoint(self) -> Endpoint:
-        around, settings = self._around, self._around.stage.receiver
+        context, settings = self._context, self._context.stage.receiver
         if settings is None:
-            raise TypeError("a stage without receiver has no endpoint")
+            raise TypeError("a stage without a receiver has no endpoint")
         function = EventFunction(
             self,
             "Receiver",
-            code=around.project.functions / "receiver",
-            description="Queues notifications that come over HTTP",
+            code=context.project.functions / "receiver",
+            description="Queues notifications received over HTTP",
             size=RECEIVER,
-            common=around.common,
+            common=context.common,
             grants=(
-                queues.send("SendArrivals", "notifications are queued", around.arrivals.queue),
+                queues.send("SendArrivals", "notifications are queued", context.arrivals.queue),
                 Grant(
                     "ReadSources",
-                    "the secret declares who may send, and what proves it",
+                    "the secret declares the permitted sources and their proofs",
                     ("secretsmanager:GetSecretValue",),
                     (settings.secret_arn,),
                 ),
-                *secrets.decrypt(around.stage.secret_key_arns),
+                *secrets.decrypt(context.stage.secret_key_arns),
             ),
         )
         return Endpoint(
@@ -111,72 +108,82 @@ class Ingest(Construct):
         )
 
     def _planner(self) -> EventFunction:
-        around = self._around
+        context = self._context
         return self._in_network(
             "planner",
-            "Turns arrivals into jobs, and sends their extents",
+            "Registers jobs for arrivals, and sends their extents",
             PLANNER,
             (
-                queues.take(around.arrivals.queue),
-                queues.send("SendExtents", "a job's extents are queued", around.extents.queue),
-                queues.send("KeepArrivals", "what nobody wants is kept", around.arrivals.dead),
+                queues.receive(context.arrivals.queue),
+                queues.send("SendExtents", "a job's extents are queued", context.extents.queue),
+                queues.send(
+                    "DeadLetterArrivals",
+                    "arrivals that match no connector are dead-lettered",
+                    context.arrivals.dead,
+                ),
                 queues.send(
                     "SendArrivals",
-                    "what waits for a paused connector goes on as a copy",
-                    around.arrivals.queue,
+                    "arrivals for a paused connector are re-sent before they expire",
+                    context.arrivals.queue,
                 ),
-                around.ledger.work(),
-                *buckets.read(self, around.stage.buckets),
-                *broker.describe(around.stage.cluster),
-                *broker.prepare(around.stage.cluster),
-                *rights.tell(around),
-                *rights.look_up(self, around, producer=False),
+                context.ledger.work(),
+                *buckets.read(self, context.stage.buckets),
+                *broker.describe(context.stage.cluster),
+                *broker.prepare(context.stage.cluster),
+                *rights.publish_events(context),
+                *rights.read_secrets(self, context, producer=False),
                 *(self._spark.start() if self._spark else ()),
             ),
             self._spark.settings() if self._spark else {},
         )
 
     def _worker(self) -> EventFunction:
-        around, cluster = self._around, self._around.stage.cluster
-        topics = [topic for one in around.connectors for topic in one.topics]
-        app_id = around.stage.worker_settings().app_id
+        context, cluster = self._context, self._context.stage.cluster
+        topics = [topic for one in context.connectors for topic in one.topics]
+        app_id = context.stage.worker_settings().app_id
         return self._in_network(
             "worker",
             "Delivers one extent's records",
             WORKER,
             (
-                queues.take(around.extents.queue),
-                queues.hide(around.extents.queue),
-                queues.send("SendExtents", "what is left goes on as a copy", around.extents.queue),
-                queues.send("BuryExtents", "failed extents wait there", around.extents.dead),
-                around.ledger.work(),
-                around.ledger.claim(),
-                *buckets.read(self, around.stage.buckets),
+                queues.receive(context.extents.queue),
+                queues.change_visibility(context.extents.queue),
+                queues.send(
+                    "SendExtents", "unfinished extents are re-sent as a copy", context.extents.queue
+                ),
+                queues.send(
+                    "DeadLetterExtents", "failed extents are dead-lettered", context.extents.dead
+                ),
+                context.ledger.work(),
+                context.ledger.claim(),
+                *buckets.read(self, context.stage.buckets),
                 *broker.describe(cluster),
                 *broker.deliver(cluster, app_id=app_id, topics=topics),
-                *rights.tell(around),
-                *rights.look_up(self, around, producer=True),
+                *rights.publish_events(context),
+                *rights.read_secrets(self, context, producer=True),
             ),
         )
 
     def _reconciler(self) -> EventFunction:
-        around, cluster = self._around, self._around.stage.cluster
+        context, cluster = self._context, self._context.stage.cluster
         return self._in_network(
             "reconciler",
-            "Finds what was not announced, resumes what stands still",
+            "Lists objects without a notification, resumes stalled jobs",
             RECONCILER,
             (
-                queues.send("SendExtents", "what stands still is sent again", around.extents.queue),
-                queues.look(around.extents.queue),
-                around.ledger.work(),
-                *around.ledger.find_jobs(),
-                *buckets.read(self, around.stage.buckets),
-                *buckets.list_versions(self, around.stage.buckets),
+                queues.send(
+                    "SendExtents", "extents of stalled jobs are sent again", context.extents.queue
+                ),
+                queues.read_depth(context.extents.queue),
+                context.ledger.work(),
+                *context.ledger.find_jobs(),
+                *buckets.read(self, context.stage.buckets),
+                *buckets.list_versions(self, context.stage.buckets),
                 *broker.describe(cluster),
                 *broker.prepare(cluster),
-                *broker.own_slots(cluster, app_id=around.stage.worker_settings().app_id),
-                *rights.tell(around),
-                *rights.look_up(self, around, producer=False),
+                *broker.own_slots(cluster, app_id=context.stage.worker_settings().app_id),
+                *rights.publish_events(context),
+                *rights.read_secrets(self, context, producer=False),
                 *((*self._spark.start(), self._spark.look()) if self._spark else ()),
             ),
             self._spark.settings() if self._spark else {},
@@ -190,19 +197,19 @@ class Ingest(Construct):
         grants: Iterable[Grant],
         settings: Mapping[str, str] = MappingProxyType({}),
     ) -> EventFunction:
-        """Return a function that stands with the brokers; `settings` are known to it alone."""
-        around = self._around
+        """Return a function in the brokers' VPC; only it gets `settings`."""
+        context = self._context
         own = {variable(key): value for key, value in settings.items()}
-        environment = {**around.common.environment, **own}
+        environment = {**context.common.environment, **own}
         return EventFunction(
             self,
             name.title(),
-            code=around.project.functions / name,
+            code=context.project.functions / name,
             description=description,
             size=size,
-            common=Common(layers=around.common.layers, environment=environment),
-            grants=(*grants, *rights.enter(around)),
-            network=around.network,
+            common=Common(layers=context.common.layers, environment=environment),
+            grants=(*grants, *rights.authenticate(context)),
+            network=context.network,
         )
 
 

@@ -1,10 +1,10 @@
-"""The two layers of every function: the library, and the packages that it imports.
+"""The two layers of every function: the library, and its dependencies.
 
-Owns: where they come from, and that a stack without the second is never deployed. Refuses to know:
-what is in them (`layers/deps/recipe.py`). Synthesis only refers to what `make layers` has built:
+Synthesis only refers to what `make layers` has built:
 
-    built from today's pins   the layer
-    missing, or of old pins   a placeholder, a warning, and a rule by which CloudFormation refuses
+    built from the current pins   the layer
+    missing, or of older pins     a placeholder, a warning, and a rule with which CloudFormation
+                                  rejects the deployment
 """
 
 from aws_cdk import aws_lambda as lambda_
@@ -18,7 +18,7 @@ RUNTIME = lambda_.Runtime.PYTHON_3_13
 ARCHITECTURE = lambda_.Architecture.ARM_64
 NOT_CODE = ["**/__pycache__", "**/*.pyc", "**/*.egg-info"]
 
-REMEDY = "the layer of imported packages is missing or was built from other pins; run `make layers`"
+REMEDY = "the dependency layer is missing or was built from other pins; run `make layers`"
 
 
 class Layers(Construct):

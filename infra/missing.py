@@ -1,7 +1,4 @@
-"""What synthesis only refers to and somebody has to build first.
-
-Owns: that a stack without it is never deployed. Refuses to know: what it is.
-"""
+"""Prevent the deployment of a stack whose artifacts were not built."""
 
 from aws_cdk import Annotations, CfnParameter, CfnRule, CfnRuleAssertion, Fn, Stack
 from constructs import Construct
@@ -10,14 +7,14 @@ BUILT = "built"
 
 
 def refuse_deployment(scope: Construct, what: str, remedy: str) -> None:
-    """Let synthesis warn and CloudFormation refuse the stack, at its first look at the template.
+    """Add a warning at synthesis, and a rule with which CloudFormation rejects the template.
 
-    `what` is in CamelCase, and once in a stack.
+    `what` is in CamelCase, and unique within a stack.
     """
     Annotations.of(scope).add_warning_v2(f"extentflow:{what}Missing", remedy)
     stack = Stack.of(scope)
     parameter = CfnParameter(
-        stack, what, default="missing", description="Set by synthesis; not to be given."
+        stack, what, default="missing", description="Set by synthesis; do not set it."
     )
     CfnRule(
         stack,

@@ -1,13 +1,12 @@
-"""The VPC of the brokers: where functions stand in it, and every way out.
-
-Owns: the functions' security group, endpoints, the check that every service that a function calls
-can be reached. Refuses to know: which functions there are, what they call (their grants say it).
+"""The brokers' VPC: the functions in it, and every path out of it.
 
     function ──security group──> brokers                       their ports, from their group
     and Spark (its own)
              ──gateway endpoint──> S3, DynamoDB                free of charge
              ──interface endpoint──> SQS, Secrets Manager ...  billed by the hour and zone
-             ──NAT──> everything, with network.nat
+             ──NAT──> all others, with network.nat
+
+The grants of a function define which services it calls.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,7 +40,7 @@ class Network(Construct):
     """The brokers' VPC, with the functions' security group and the endpoints of a stage.
 
     Raises:
-        Misconfigured: the stage asks for endpoints that nobody knows.
+        Misconfigured: the stage names an unknown endpoint.
     """
 
     def __init__(
@@ -51,7 +50,9 @@ class Network(Construct):
         unknown = sorted({*settings.endpoints} - GATEWAYS.keys() - INTERFACES.keys())
         if unknown:
             known = ", ".join(sorted(GATEWAYS.keys() | INTERFACES.keys()))
-            raise Misconfigured(f"network.endpoints: {', '.join(unknown)}: known are {known}")
+            raise Misconfigured(
+                f"network.endpoints: {', '.join(unknown)}: unknown; known are {known}"
+            )
         self.settings = settings
         self._placed: list[tuple[str, tuple[Grant, ...]]] = []
         self.vpc = _existing(self, settings)
@@ -68,9 +69,9 @@ class Network(Construct):
     def admit(
         self, scope: Construct, description: str, *, ports: Iterable[int]
     ) -> ec2.SecurityGroup:
-        """Return a security group, made in `scope`, from which brokers and endpoints are reached.
+        """Return a security group in `scope` that may connect to brokers and endpoints.
 
-        Apart from the brokers, it reaches `ports` only.
+        Its other outbound traffic is limited to `ports`.
         """
         made = ec2.SecurityGroup(
             scope, "Group", vpc=self.vpc, description=description, allow_all_outbound=False
@@ -85,11 +86,11 @@ class Network(Construct):
         return made
 
     def place(self, function: str, grants: Iterable[Grant]) -> None:
-        """Remember a function, or the Spark jobs, that stand here, and what they may call."""
+        """Register a function, or the Spark jobs, with the services that it may call."""
         self._placed.append((function, tuple(grants)))
 
     def require_paths(self) -> None:
-        """Raise Misconfigured unless every service that a placed function calls can be reached."""
+        """Raise Misconfigured unless every registered service can be reached."""
         region = Stack.of(self).region
         callers: dict[str, list[str]] = {}
         for function, grants in self._placed:
@@ -99,12 +100,12 @@ class Network(Construct):
             raise Misconfigured([f"{_call(names)} {what}" for what, names in callers.items()])
 
     def _let_in(self, group: ec2.ISecurityGroup, description: str) -> None:
-        """Let a group in at the brokers' own security group."""
+        """Allow a group to connect to the brokers' security group."""
         for port in self._broker_ports:
             self._brokers.add_ingress_rule(group, ec2.Port.tcp(port), description)
 
     def _make_endpoints(self) -> ec2.SecurityGroup | None:
-        """Make the stage's endpoints; return the group that opens interface endpoints."""
+        """Create the stage's endpoints; return the group of the interface endpoints."""
         wanted = self.settings.endpoints
         for service in sorted(GATEWAYS.keys() & {*wanted}):
             self.vpc.add_gateway_endpoint(_title(service), service=GATEWAYS[service])
@@ -127,15 +128,15 @@ class Network(Construct):
 
 
 def _call(functions: Sequence[str]) -> str:
-    """Return the beginning of what these functions do, which is a call."""
+    """Return the start of the message for these functions."""
     one = len(functions) == 1
     return f"function {functions[0]} calls" if one else f"functions {', '.join(functions)} call"
 
 
 def unreached(settings: config.Network, grants: Iterable[Grant], *, region: str) -> Iterator[str]:
-    """Yield every service that is called and that no path leads to, with the way out.
+    """Yield every service that is called but not reachable, with the remedy.
 
-    Endpoints lead to services of the VPC's own `region`.
+    Endpoints cover services of the VPC's own `region`.
     """
     if settings.nat:
         return
@@ -143,7 +144,7 @@ def unreached(settings: config.Network, grants: Iterable[Grant], *, region: str)
     for grant in grants:
         for service in sorted(grant.services - reached):
             yield (
-                f"{service} ({grant.why}), and no path leads there from"
+                f"{service} ({grant.why}), and there is no path from"
                 f" {settings.vpc_id}: {_remedy(service)}"
             )
         for resource in grant.resources:
@@ -151,12 +152,12 @@ def unreached(settings: config.Network, grants: Iterable[Grant], *, region: str)
             if service in grant.services & reached and found not in {"", region}:
                 yield (
                     f"{service} in {found} ({grant.why}: {resource}), and"
-                    f" the way from {settings.vpc_id} leads to {region} only; set network.nat"
+                    f" the path from {settings.vpc_id} covers {region} only; set network.nat"
                 )
 
 
 def _place(resource: str) -> tuple[str, str]:
-    """Return service and region of an ARN; the region is empty where it says none."""
+    """Return service and region of an ARN; the region is empty where the ARN has none."""
     service, region = f"{resource}::::".split(":")[2:4]
     return service, "" if Token.is_unresolved(region) else region
 
@@ -164,7 +165,7 @@ def _place(resource: str) -> tuple[str, str]:
 def _remedy(service: str) -> str:
     if service in GATEWAYS or service in INTERFACES:
         return f"add {service} to network.endpoints or network.existing_endpoints, or set nat"
-    return "set network.nat, or add it to network.existing_endpoints when an endpoint is there"
+    return "set network.nat, or add it to network.existing_endpoints if an endpoint exists"
 
 
 def _existing(scope: Construct, settings: config.Network) -> ec2.IVpc:

@@ -1,8 +1,4 @@
-"""Alarms: what a person has to hear of.
-
-Owns: thresholds, and the names of the metrics that functions write for them. Refuses to know: what
-to do then (docs/operations.md), whom to tell.
-"""
+"""Alarms, with their thresholds and metrics; docs/operations.md says what to do about each."""
 
 from collections.abc import Sequence
 
@@ -18,7 +14,7 @@ from infra.queues import WorkQueue
 
 FAILED_JOBS = "FailedJobs"
 STALLED_JOBS = "StalledJobs"
-RUN_ENDED = "ReconciliationProblems"  # written by every run that comes to its end, mostly as 0
+RUN_ENDED = "ReconciliationProblems"  # written by every completed invocation, usually as 0
 
 WAITED_MINUTES = 15
 PERIOD = Duration.minutes(5)
@@ -26,7 +22,7 @@ SILENCE = Duration.hours(1)
 
 
 class Alarms(Construct):
-    """One alarm per thing that can go wrong, told to a topic where there is one."""
+    """One alarm per kind of failure, with a topic as action where the stage names one."""
 
     def __init__(
         self,
@@ -51,7 +47,7 @@ class Alarms(Construct):
         self._alarm(
             f"{name}Wait",
             queue.metric_approximate_age_of_oldest_message(period=PERIOD, statistic="Maximum"),
-            f"the oldest message of {name} waits for more than {WAITED_MINUTES} minutes",
+            f"the oldest message of {name} is older than {WAITED_MINUTES} minutes",
             threshold=WAITED_MINUTES * 60,
         )
 
@@ -64,7 +60,7 @@ class Alarms(Construct):
         )
 
     def _counted(self, metric: str, services: Sequence[str], meaning: str) -> None:
-        """Watch a metric that several functions write, each under its own name."""
+        """Alarm on a metric that several functions write, each under its own name."""
         written = {service: _written(service, metric, PERIOD, "Sum") for service in services}
         total = " + ".join(f"FILL({service}, 0)" for service in services)
         watched = cloudwatch.MathExpression(
@@ -73,9 +69,9 @@ class Alarms(Construct):
         self._alarm(metric, watched, meaning, threshold=0)
 
     def _silent(self, service: str, metric: str) -> None:
-        """Watch that a function goes on writing a metric; here silence is the alarm."""
+        """Alarm on missing data: the function must write the metric regularly."""
         written = _written(service, metric, SILENCE, "SampleCount")
-        meaning = f"no run of the {service} came to its end within an hour"
+        meaning = f"no invocation of the {service} completed within an hour"
         self._alarm(f"{service.capitalize()}Silent", written, meaning, threshold=1, least=True)
 
     def _alarm(
@@ -87,7 +83,7 @@ class Alarms(Construct):
         threshold: float,
         least: bool = False,
     ) -> None:
-        """Make an alarm: above `threshold`, or where that is the `least`, below it."""
+        """Create an alarm: above `threshold`, or, where that is the `least`, below it."""
         operator, missing = cloudwatch.ComparisonOperator, cloudwatch.TreatMissingData
         alarm = cloudwatch.Alarm(
             self,
@@ -107,7 +103,7 @@ class Alarms(Construct):
 
 
 def _written(service: str, metric: str, period: Duration, statistic: str) -> cloudwatch.Metric:
-    """Return a metric as a function writes it, under its own name."""
+    """Return a metric of one function, under its service name."""
     return cloudwatch.Metric(
         namespace=METRICS_NAMESPACE,
         metric_name=metric,

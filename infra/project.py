@@ -1,7 +1,4 @@
-"""Where the deployed files stand in the project.
-
-Owns: these paths. Refuses to know: what is in the files.
-"""
+"""Paths of the deployed files in the project."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +8,7 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """The project's folders; tests put some of them elsewhere."""
+    """The project's folders; tests use others."""
 
     root: Path = ROOT
     functions: Path = ROOT / "functions"

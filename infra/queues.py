@@ -1,9 +1,7 @@
 """The two queues of the event path, each with its dead letter queue.
 
-Owns: how long messages are kept, hidden and tried. Refuses to know: who sends and who reads.
-
-    arrivals ──planner──> extents ──worker──> Kafka
-       └─> arrivals-dlq      └─> extents-dlq         kept for 14 days, then gone
+arrivals ──planner──> extents ──worker──> Kafka
+└─> arrivals-dlq      └─> extents-dlq         messages expire after 14 days
 """
 
 from aws_cdk import Duration
@@ -14,18 +12,19 @@ from infra.grants import Grant
 
 KEPT = Duration.days(4)
 DEAD_KEPT = Duration.days(14)
-# Just above the functions' 170 s, so that what a crash left behind comes again soon; workers renew
-# it while an extent is in work. AWS recommends six times the function's time, for batches that
-# Lambda received and could not hand over. Their messages come twice here, which the ledger absorbs,
-# and the mappings' concurrency keeps them rare; whereas every message of a planner that died, or
-# had no time left for it, would wait for 17 minutes.
+# Just above the functions' 170 s, so that a message returns soon after a crash; workers renew it
+# while an extent is in work. AWS recommends six times the function's time, for batches that
+# Lambda received and could not pass on. Here such messages arrive twice, which the ledger absorbs,
+# and the limited concurrency keeps them rare; with six times the timeout, every message of a
+# planner
+# that died or ran out of time would wait for 17 minutes.
 HIDDEN_SECONDS = 180
-# A fuse only: whether an extent is given up is decided by the ledger's attempts.
+# A safety limit only: the attempts in the ledger decide when an extent fails.
 MOST_RECEIVES = 100
 
 
 class WorkQueue(Construct):
-    """A queue and its dead letter queue, encrypted, reached by TLS only."""
+    """A queue and its dead letter queue, encrypted, reachable by TLS only."""
 
     def __init__(self, scope: Construct, construct_id: str) -> None:
         super().__init__(scope, construct_id)
@@ -47,36 +46,36 @@ class WorkQueue(Construct):
         )
 
 
-def take(queue: sqs.IQueue) -> Grant:
-    """Return leave for Lambda to hand a function the queue's messages."""
+def receive(queue: sqs.IQueue) -> Grant:
+    """Return permission for Lambda to poll the queue for a function."""
     return Grant(
         "TakeMessages",
-        "Lambda receives messages in the function's name, and deletes those that are over",
+        "Lambda receives messages with the function's role, and deletes processed ones",
         ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"),
         (queue.queue_arn,),
     )
 
 
-def hide(queue: sqs.IQueue) -> Grant:
-    """Return leave to say when a message comes back."""
+def change_visibility(queue: sqs.IQueue) -> Grant:
+    """Return permission to change the visibility of messages."""
     return Grant(
         "HideMessages",
-        "a message stays hidden while its extent is in work, and waits while it cannot be",
+        "a message stays hidden while its extent is in work or must wait",
         ("sqs:ChangeMessageVisibility",),
         (queue.queue_arn,),
     )
 
 
-def look(queue: sqs.IQueue) -> Grant:
-    """Return leave to ask how much a queue holds."""
+def read_depth(queue: sqs.IQueue) -> Grant:
+    """Return permission to read the depth of the queue."""
     return Grant(
         "LookAtQueue",
-        "nothing is lost while messages wait, so that patience is greater then",
+        "while messages wait, jobs are not stalled, so thresholds are higher",
         ("sqs:GetQueueAttributes",),
         (queue.queue_arn,),
     )
 
 
 def send(grant_id: str, why: str, *queues: sqs.IQueue) -> Grant:
-    """Return leave to send messages."""
+    """Return permission to send messages."""
     return Grant(grant_id, why, ("sqs:SendMessage",), tuple(queue.queue_arn for queue in queues))

@@ -1,7 +1,4 @@
-"""The HTTP endpoint for notifications of StorageGRID and other stores.
-
-Owns: the API in front of the receiver. Refuses to know: what is posted, and how it is proven.
-"""
+"""The HTTP API in front of the receiver function."""
 
 import json
 
@@ -15,7 +12,7 @@ from constructs import Construct
 from infra.findings import explain
 from infra.functions import LOGS_KEPT
 
-# Not the path: it may hold a secret.
+# Without the path, which may contain a secret.
 LOGGED = {
     "request": "$context.requestId",
     "time": "$context.requestTime",
@@ -27,7 +24,7 @@ LOGGED = {
 
 
 class Endpoint(Construct):
-    """An HTTP API that hands every request to the receiver, in payload format 2.0."""
+    """An HTTP API that passes every request to the receiver, in payload format 2.0."""
 
     def __init__(
         self,
@@ -63,7 +60,8 @@ class Endpoint(Construct):
         explain(
             api,
             "AwsSolutions-APIG4",
-            "the receiver verifies every request by itself: a grid signs with a key that IAM does"
+            "the receiver itself verifies every request: a StorageGRID signs with "
+            "a key that IAM does"
             " not know, or has only a secret path",
         )
         self.url = api.api_endpoint
@@ -74,7 +72,9 @@ class Endpoint(Construct):
         )
         resource = stage.node.default_child
         if not isinstance(resource, http.CfnStage):
-            raise TypeError(f"{stage.node.path}: an HTTP stage is no longer one resource")
+            raise TypeError(
+                f"{stage.node.path}: CDK no longer creates an HTTP stage as one resource"
+            )
         resource.access_log_settings = http.CfnStage.AccessLogSettingsProperty(
             destination_arn=log.log_group_arn, format=json.dumps(LOGGED)
         )

@@ -1,44 +1,41 @@
-"""What all that deliver may do, wherever they run: tell of ends, look up secrets, assume roles.
-
-Owns: these grants, from a stage's settings and its connectors. Refuses to know: who has them.
-"""
+"""Permissions of every delivering role: publish job events, read secrets, assume roles."""
 
 from collections.abc import Iterator
 
 from constructs import Construct
 
 from infra import broker, secrets
+from infra.context import StackContext
 from infra.grants import Grant
-from infra.surroundings import Surroundings
 
 
-def tell(around: Surroundings) -> Iterator[Grant]:
-    """Yield leave to tell that a job ended; whoever ends it tells."""
+def publish_events(context: StackContext) -> Iterator[Grant]:
+    """Yield permission to publish job events; any role that can end a job needs it."""
     yield Grant(
         "TellEventBus",
-        "every job's end is told on the event bus",
+        "job events go to the event bus",
         ("events:PutEvents",),
-        (around.event_bus_arn,),
+        (context.event_bus_arn,),
     )
-    yield from broker.tell_of_jobs(around.stage.cluster)
+    yield from broker.publish_job_events(context.stage.cluster)
 
 
-def look_up(scope: Construct, around: Surroundings, *, producer: bool) -> Iterator[Grant]:
-    """Yield leave to look up what references lead to, a producer's for who makes one."""
-    found = [one.secrets(producer=producer) for one in around.connectors]
-    names = secrets.referred(around.stage.settings).union(*found)
-    yield from secrets.read(scope, names, around.stage.secret_key_arns)
+def read_secrets(scope: Construct, context: StackContext, *, producer: bool) -> Iterator[Grant]:
+    """Yield permission to read referenced secrets, including those of producers."""
+    found = [one.secrets(producer=producer) for one in context.connectors]
+    names = secrets.referred(context.stage.settings).union(*found)
+    yield from secrets.read(scope, names, context.stage.secret_key_arns)
 
 
-def enter(around: Surroundings) -> Iterator[Grant]:
-    """Yield leave to show the brokers credentials, and other accounts' buckets a role."""
-    yield from broker.credentials(around.stage.cluster)
-    connectors = around.connectors
+def authenticate(context: StackContext) -> Iterator[Grant]:
+    """Yield permission to authenticate to the brokers, and to assume roles for other accounts."""
+    yield from broker.credentials(context.stage.cluster)
+    connectors = context.connectors
     roles = sorted({one.checked.role_arn for one in connectors if one.checked.role_arn})
     if roles:
         yield Grant(
             "AssumeRoles",
-            "connectors read other accounts' buckets with these roles",
+            "connectors read buckets of other accounts with these roles",
             ("sts:AssumeRole",),
             tuple(roles),
         )

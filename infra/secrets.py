@@ -1,7 +1,4 @@
-"""Secrets that settings and connectors refer to, apart from the brokers' (`broker`).
-
-Owns: which they are, leave to look them up. Refuses to know: what they are for.
-"""
+"""Secrets that settings and connectors refer to; those of the brokers are in `broker`."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -17,7 +14,7 @@ PROVIDER = "secretsmanager"
 def referred(config: Mapping[str, str]) -> frozenset[str]:
     """Return names and ARNs of the secrets that a checked flat map refers to.
 
-    Some keys take any text. What looks like a reference there, and is none, is that text.
+    Some keys accept any text; text that only resembles a reference is no reference there.
     """
     found = map(_reference, config.values())
     return frozenset(one.path for one in found if one is not None and one.provider == PROVIDER)
@@ -31,7 +28,7 @@ def _reference(text: str) -> Reference | None:
 
 
 def read(scope: Construct, names: Iterable[str], key_arns: Iterable[str]) -> Iterator[Grant]:
-    """Yield leave to read these secrets, encrypted with one of these keys where not with AWS's."""
+    """Yield permission to read these secrets, and to decrypt those with customer managed keys."""
     arns = sorted(arn_of(scope, name) for name in names)
     if not arns:
         return
@@ -45,7 +42,7 @@ def read(scope: Construct, names: Iterable[str], key_arns: Iterable[str]) -> Ite
 
 
 def decrypt(key_arns: Iterable[str]) -> Iterator[Grant]:
-    """Yield leave to decrypt secrets with these keys; nothing where there are none."""
+    """Yield permission to decrypt secrets with these keys, if there are any."""
     if keys := tuple(key_arns):
         yield Grant(
             "DecryptSecrets", "secrets are encrypted with these keys", ("kms:Decrypt",), keys
@@ -53,7 +50,7 @@ def decrypt(key_arns: Iterable[str]) -> Iterator[Grant]:
 
 
 def arn_of(scope: Construct, name: str) -> str:
-    """Return a secret's ARN; that of a name ends in six characters which AWS chose."""
+    """Return the ARN of a secret; for a name, AWS appends six random characters."""
     if name.startswith("arn:"):
         return name
     return Stack.of(scope).format_arn(
@@ -65,5 +62,5 @@ def arn_of(scope: Construct, name: str) -> str:
 
 
 def region_of(name: str) -> str | None:
-    """Return the region that an ARN names; None for a name, which is one of the stage's region."""
+    """Return the region of an ARN, or None for a name, which is in the stage's region."""
     return name.split(":")[3] if name.startswith("arn:") else None

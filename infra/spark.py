@@ -1,14 +1,11 @@
-"""The EMR Serverless application of Spark jobs: large objects and backfills.
-
-Owns: the application, its job role, its place in the network, its log, where runs find their code.
-Refuses to know: who decides that an object goes to Spark, what a run does, what is in the archive
-(`layers/spark/recipe.py`).
+"""The EMR Serverless application for large objects and backfills.
 
     planner ──StartJobRun──> application ──job role──> ledger, stores, brokers, secrets
                                   │                    code: the entry point, the archive
                                   └──run ended──> reconciler
 
-Nothing runs while there is no run: no capacity is kept, the application stops by itself.
+Without runs nothing is active: there is no pre-initialised capacity, and the application stops
+automatically.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,49 +23,48 @@ from layers.spark import recipe
 
 from infra import broker, buckets, rights
 from infra.config_spark import Spark
+from infra.context import StackContext
 from infra.functions import LOGS_KEPT, METRICS_NAMESPACE
 from infra.grants import Grant, role
 from infra.missing import refuse_deployment
 from infra.network import HTTPS_PORT, Network
 from infra.project import Project
-from infra.surroundings import Surroundings
 
 SERVICE = "emr-serverless.amazonaws.com"
 ARCHITECTURE = recipe.MACHINE.shown.upper()
 IDLE_MINUTES = 15
-QUEUE_MINUTES = 720  # the most that there is; then the run ends, and functions go on
+QUEUE_MINUTES = 720  # the maximum; then the run ends, and functions continue
 ENDED = ("SUCCESS", "FAILED", "CANCELLED")
 LOGGED = ("STDOUT", "STDERR")
 ENTRY_POINT = "spark_ingest.py"
 PLAIN_HTTP_PORT = 80
 
 REMEDY = (
-    "the archive of Spark jobs is missing or was built from other pins or code;"
-    " run `make spark-archive`"
+    "the Spark archive is missing or was built from other pins or code; run `make spark-archive`"
 )
 
 
 class SparkApplication(Construct):
-    """The application, the one role of its runs, and the code that they are started with.
+    """The application, the job role of its runs, and their code.
 
-    `settings` are for who starts runs, `start` what it may do for that, `ended` the events of runs
-    that are over.
+    `settings` are for components that start runs, `start` their permissions, `ended` the pattern of
+    the events of completed runs.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, around: Surroundings) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, context: StackContext) -> None:
         super().__init__(scope, construct_id)
-        wanted, network = around.stage.spark, around.network
+        wanted, network = context.stage.spark, context.network
         if wanted is None or network is None:
-            raise TypeError("a stage without spark and network has no application")
+            raise TypeError("a stage without spark and network has no Spark application")
         self._threshold_bytes = wanted.threshold_bytes
         self._timeout_minutes = wanted.timeout_minutes
-        self._entry_point, self._archive = self._code(around.project)
+        self._entry_point, self._archive = self._code(context.project)
         self._log = logs.LogGroup(
             self, "Log", retention=LOGS_KEPT, removal_policy=RemovalPolicy.DESTROY
         )
-        group = network.admit(self, "Spark jobs of extentflow", ports=_ports(around))
-        self.application = self._application(around.stage.name, wanted, network, group)
-        own = tuple(self._grants(around))
+        group = network.admit(self, "Spark jobs of extentflow", ports=_ports(context))
+        self.application = self._application(context.stage.name, wanted, network, group)
+        own = tuple(self._grants(context))
         network.place("spark", own)
         self.role = role(
             self,
@@ -80,7 +76,7 @@ class SparkApplication(Construct):
 
     @property
     def ended(self) -> events.EventPattern:
-        """What EventBridge hears when a run of this application is over."""
+        """The event pattern of completed runs of this application."""
         return events.EventPattern(
             source=["aws.emr-serverless"],
             detail_type=["EMR Serverless Job Run State Change"],
@@ -88,7 +84,7 @@ class SparkApplication(Construct):
         )
 
     def settings(self) -> Mapping[str, str]:
-        """Return what who starts runs has to know, as worker settings by their keys."""
+        """Return the worker settings of components that start runs."""
         return {
             "spark.application.id": self.application.attr_application_id,
             "spark.job.role.arn": self.role.role_arn,
@@ -99,10 +95,10 @@ class SparkApplication(Construct):
         }
 
     def start(self) -> Iterator[Grant]:
-        """Yield leave to start runs, in the name of this role alone."""
+        """Yield permission to start runs with this job role only."""
         yield Grant(
             "StartRuns",
-            "large objects and backfills are delivered by Spark",
+            "Spark delivers large objects and backfills",
             ("emr-serverless:StartJobRun",),
             (self.application.attr_arn,),
         )
@@ -115,17 +111,17 @@ class SparkApplication(Construct):
         )
 
     def look(self) -> Grant:
-        """Return leave to ask where runs stand."""
+        """Return permission to read the state of runs."""
         return Grant(
             "LookAtRuns",
-            "what a run has is left to it, until it ends",
+            "jobs of an active run are reserved for it until it ends",
             ("emr-serverless:GetJobRun",),
             (f"{self.application.attr_arn}/jobruns/*",),
-            wildcard="runs have no names before they begin",
+            wildcard="ids of runs are known only after their start",
         )
 
     def outputs(self) -> Mapping[str, str]:
-        """Return what the command line has to know to start runs itself."""
+        """Return what the command line needs to start runs."""
         return {
             "SparkApplicationId": self.application.attr_application_id,
             "SparkJobRoleArn": self.role.role_arn,
@@ -134,7 +130,7 @@ class SparkApplication(Construct):
         }
 
     def _code(self, project: Project) -> tuple[assets.Asset, assets.Asset]:
-        """Return the entry point and the archive, or a placeholder of one that is not built."""
+        """Return the entry point and the archive, or placeholders if they are not built."""
         archive = project.root / recipe.archive()
         if recipe.built(project.root) is None:
             refuse_deployment(self, "JobsArchive", REMEDY)
@@ -164,8 +160,8 @@ class SparkApplication(Construct):
                 enabled=True, idle_timeout_minutes=IDLE_MINUTES
             ),
             scheduler_configuration=app.SchedulerConfigurationProperty(
-                # Every run has a driver before it has an executor: too many at once hold all there
-                # is, and none gets on.
+                # Every run gets a driver before an executor: too many concurrent runs would fill
+                # the capacity with drivers, and none would make progress.
                 max_concurrent_runs=wanted.most_runs,
                 queue_timeout_minutes=QUEUE_MINUTES,
             ),
@@ -192,7 +188,7 @@ class SparkApplication(Construct):
         )
 
     def _runs(self) -> iam.IPrincipal:
-        """Return who may take the job role on: runs of this application, for nobody else."""
+        """Return the principal that may assume the job role: runs of this application only."""
         return iam.ServicePrincipal(
             SERVICE,
             conditions={
@@ -201,13 +197,13 @@ class SparkApplication(Construct):
             },
         )
 
-    def _grants(self, around: Surroundings) -> Iterator[Grant]:
-        """Yield what a run may do: what planner and worker may, apart from their queues."""
-        stage = around.stage
+    def _grants(self, context: StackContext) -> Iterator[Grant]:
+        """Yield the permissions of a run: those of planner and worker without their queues."""
+        stage = context.stage
         yield from self._fetch()
-        yield around.ledger.work()
-        yield around.ledger.claim()
-        yield from around.ledger.find_jobs()
+        yield context.ledger.work()
+        yield context.ledger.claim()
+        yield from context.ledger.find_jobs()
         yield from buckets.read(self, stage.buckets)
         yield from buckets.list_versions(self, stage.buckets)
         yield from broker.describe(stage.cluster)
@@ -215,47 +211,47 @@ class SparkApplication(Construct):
         yield from broker.deliver(
             stage.cluster,
             app_id=stage.worker_settings().app_id,
-            topics=[topic for one in around.connectors for topic in one.topics],
+            topics=[topic for one in context.connectors for topic in one.topics],
         )
-        yield from rights.tell(around)
-        yield from rights.look_up(self, around, producer=True)
-        yield from rights.enter(around)
+        yield from rights.publish_events(context)
+        yield from rights.read_secrets(self, context, producer=True)
+        yield from rights.authenticate(context)
         yield from self._write_log()
 
     def _fetch(self) -> Iterator[Grant]:
-        """Yield leave to fetch the code, also that of the deployments before."""
+        """Yield permission to read the code, including that of earlier deployments."""
         bucket = self._archive.bucket.bucket_arn
         yield Grant(
             "FetchCode",
             "driver and executors fetch entry point and archive",
             ("s3:GetObject",),
             tuple(f"{bucket}/*{suffix}" for suffix in (".py", ".tgz")),
-            wildcard="runs that were begun before a deployment go on with the code of then",
+            wildcard="runs started before a deployment continue with the code of that time",
         )
 
     def _write_log(self) -> Iterator[Grant]:
-        """Yield leave to write the application's log, through the VPC: EMR acts for the run."""
+        """Yield permission to write the application's log through the VPC."""
         yield Grant(
             "WriteLog",
-            "what driver and executors print",
+            "the output of driver and executors",
             ("logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"),
             (self._log.log_group_arn,),
             connects=frozenset({"logs"}),
         )
         yield Grant(
             "FindLog",
-            "EMR looks for the log group before it writes",
+            "EMR checks that the log group exists before it writes",
             ("logs:DescribeLogGroups",),
             (Stack.of(self).format_arn(service="logs", resource="log-group", resource_name="*"),),
-            wildcard="groups are looked for in a list of all",
+            wildcard="DescribeLogGroups can only list all groups",
             connects=frozenset({"logs"}),
         )
 
 
-def _ports(around: Surroundings) -> frozenset[int]:
-    """Return the ports of stores and services: HTTPS, and where connectors' endpoints listen."""
+def _ports(context: StackContext) -> frozenset[int]:
+    """Return the ports of stores and services: HTTPS, and those of the connectors' endpoints."""
     addresses = [
-        urlsplit(one.checked.endpoint) for one in around.connectors if one.checked.endpoint
+        urlsplit(one.checked.endpoint) for one in context.connectors if one.checked.endpoint
     ]
     defaults = {"http": PLAIN_HTTP_PORT}
     return frozenset(

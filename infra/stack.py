@@ -1,8 +1,4 @@
-"""The stack: one stage's event path.
-
-Owns: putting the constructs together, the environment of functions, what the stack tells. Refuses
-to know: how anything is made.
-"""
+"""The stack of one stage: all constructs, the functions' environment, and the outputs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,6 +9,7 @@ from extentflow.config.worker import variable
 from infra.buckets import Buckets
 from infra.config import Stage
 from infra.connectors import Connectors
+from infra.context import StackContext
 from infra.declared import Declared, declared
 from infra.functions import RETRY_SECONDS, Common
 from infra.ingest import Ingest
@@ -23,15 +20,13 @@ from infra.project import Project
 from infra.queues import WorkQueue
 from infra.spark import SparkApplication
 from infra.state import Ledger
-from infra.surroundings import Surroundings
 
 
 class ExtentflowStack(cdk.Stack):
-    """Everything that a stage needs.
+    """All resources of a stage.
 
     Raises:
-        Misconfigured: everything that is wrong with the stage; with the declared connectors; with
-            the ways out of the VPC.
+        Misconfigured: all problems of the stage, of the connectors, or of the network.
     """
 
     def __init__(self, scope: Construct, *, stage: Stage, project: Project) -> None:
@@ -48,19 +43,19 @@ class ExtentflowStack(cdk.Stack):
         self._extents = WorkQueue(self, "Extents")
         self._ledger = Ledger(self, "Ledger", existing=stage.table)
         Buckets(self, "Buckets", buckets=stage.buckets, arrivals=self._arrivals)
-        around = self._surroundings(project, connectors)
-        self._spark = SparkApplication(self, "Spark", around=around) if stage.spark else None
-        self._ingest = Ingest(self, "Ingest", around=around, spark=self._spark)
-        Connectors(self, "Connectors", around=around)
-        if around.network is not None:
-            around.network.require_paths()
+        context = self._context(project, connectors)
+        self._spark = SparkApplication(self, "Spark", context=context) if stage.spark else None
+        self._ingest = Ingest(self, "Ingest", context=context, spark=self._spark)
+        Connectors(self, "Connectors", context=context)
+        if context.network is not None:
+            context.network.require_paths()
         queues = (("Arrivals", self._arrivals), ("Extents", self._extents))
         Alarms(self, "Alarms", queues=queues, topic_arn=stage.alarm_topic_arn)
         self._tell()
 
-    def _surroundings(self, project: Project, connectors: Sequence[Declared]) -> Surroundings:
+    def _context(self, project: Project, connectors: Sequence[Declared]) -> StackContext:
         layers = Layers(self, "Layers", project=project).all
-        return Surroundings(
+        return StackContext(
             stage=self._stage,
             project=project,
             common=Common(layers=layers, environment=self._environment()),
@@ -85,7 +80,7 @@ class ExtentflowStack(cdk.Stack):
         return self.format_arn(service="events", resource="event-bus", resource_name=bus)
 
     def _environment(self) -> dict[str, str]:
-        """Return the worker settings as functions read them."""
+        """Return the worker settings as environment variables of the functions."""
         stage = self._stage
         settings: Mapping[str, str | None] = {
             "retry.timeout.seconds": f"{RETRY_SECONDS}",
@@ -102,7 +97,7 @@ class ExtentflowStack(cdk.Stack):
         return {variable(key): value for key, value in settings.items() if value is not None}
 
     def _tell(self) -> None:
-        """Name what people and the command line need."""
+        """Add the outputs that operators and the command line need."""
         outputs = {
             "LedgerTable": self._ledger.table.table_name,
             "ArrivalsQueueUrl": self._arrivals.queue.queue_url,

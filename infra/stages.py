@@ -1,7 +1,4 @@
-"""The stages that can be deployed. These are examples: put your own in.
-
-Owns: their values. Refuses to know: what they mean (`config`).
-"""
+"""The stages that can be deployed; replace these examples with your own."""
 
 from collections.abc import Mapping
 
@@ -54,13 +51,11 @@ STAGES: Mapping[str, Stage] = {stage.name: stage for stage in (_DEV,)}
 
 
 def chosen(name: str) -> Stage:
-    """Return the stage called `name`.
+    """Return the stage with this name.
 
     Raises:
         Misconfigured: there is none.
     """
     if name not in STAGES:
-        raise Misconfigured(
-            f"there is no stage {name} in infra/stages.py; there is {', '.join(STAGES)}"
-        )
+        raise Misconfigured(f"no stage {name} in infra/stages.py; defined are {', '.join(STAGES)}")
     return STAGES[name]

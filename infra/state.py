@@ -1,8 +1,4 @@
-"""The ledger's table, exactly as the library makes it elsewhere.
-
-Owns: safeguards of what has to outlive the stack. Refuses to know: items. Names and keys are the
-library's own.
-"""
+"""The ledger's table, with the same keys and indexes that the library creates."""
 
 from aws_cdk import RemovalPolicy
 from aws_cdk import aws_dynamodb as dynamodb
@@ -20,9 +16,9 @@ NUMBERS = frozenset({"created"})
 
 
 class Ledger(Construct):
-    """The table of jobs, extents, slots and connectors: made, or the one called `existing`.
+    """The table of jobs, extents, slots and connectors: created here, or the `existing` one.
 
-    It remembers what was delivered, so it is never deleted with the stack.
+    It records what was delivered, so it is never deleted with the stack.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, existing: str | None) -> None:
@@ -55,7 +51,7 @@ class Ledger(Construct):
         return table
 
     def work(self) -> Grant:
-        """Return leave to read and change items."""
+        """Return permission to read and change items."""
         return Grant(
             "WorkOnLedger",
             "jobs, extents, slots and connectors are read and changed, some in transactions",
@@ -64,16 +60,16 @@ class Ledger(Construct):
         )
 
     def claim(self) -> Grant:
-        """Return leave to claim extents."""
+        """Return permission to claim extents."""
         return Grant(
             "ClaimExtents",
-            "an extent is claimed on condition that its job is open",
+            "a claim checks that the job is open",
             ("dynamodb:ConditionCheckItem",),
             (self.table.table_arn,),
         )
 
     def write_connectors(self) -> Grant:
-        """Return leave to store and hide connectors."""
+        """Return permission to store and hide connectors."""
         return Grant(
             "WriteConnectors",
             "a connector's revisions are read and written",
@@ -82,17 +78,17 @@ class Ledger(Construct):
         )
 
     def find_jobs(self) -> tuple[Grant, ...]:
-        """Return leave to find jobs by their state, and to look many up at once."""
+        """Return permission to query jobs by state, and to read them in batches."""
         return (
             Grant(
                 "ListJobs",
-                "jobs that wait for something are found through the index",
+                "jobs are queried by state through the index",
                 ("dynamodb:Query",),
                 (f"{self.table.table_arn}/index/{JOBS_INDEX}",),
             ),
             Grant(
                 "LookJobsUp",
-                "which of a listing's objects are known is asked for in batches",
+                "jobs of listed objects are read in batches",
                 ("dynamodb:BatchGetItem",),
                 (self.table.table_arn,),
             ),

@@ -34,7 +34,7 @@ def senders(template: Template, queue: str) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_new_bucket_tells_eventbridge_and_a_rule_tells_the_queue(templates: Templates) -> None:
+def test_a_new_bucket_uses_eventbridge_and_one_rule(templates: Templates) -> None:
     template = templates("plain")
     queue, dead = arrivals(template)
 
@@ -87,15 +87,15 @@ def test_a_new_bucket_is_private_encrypted_versioned_and_kept(templates: Templat
     )
 
 
-def test_a_new_bucket_tells_the_queue_directly_once_it_is_allowed_to(bench: Bench) -> None:
+def test_a_new_bucket_notifies_the_queue_after_its_policy_exists(bench: Bench) -> None:
     bucket = Bucket(name="landing", announced=Announced.DIRECT)
     template = bench.template(replace(PLAIN, buckets=(bucket,)))
     queue, _ = arrivals(template)
 
     (made,) = template.find_resources(BUCKET).values()
 
-    (told,) = made["Properties"]["NotificationConfiguration"]["QueueConfigurations"]
-    assert told == {"Event": "s3:ObjectCreated:*", "Queue": {"Fn::GetAtt": [queue, "Arn"]}}
+    (reported,) = made["Properties"]["NotificationConfiguration"]["QueueConfigurations"]
+    assert reported == {"Event": "s3:ObjectCreated:*", "Queue": {"Fn::GetAtt": [queue, "Arn"]}}
     policies = template.find_resources("AWS::SQS::QueuePolicy")
     (before,) = (name for name in made["DependsOn"] if name in policies)
     assert {"Ref": queue} in policies[before]["Properties"]["Queues"]
@@ -105,7 +105,9 @@ def test_a_new_bucket_tells_the_queue_directly_once_it_is_allowed_to(bench: Benc
     assert sender["Condition"]["StringEquals"]["aws:SourceAccount"] == {"Ref": "AWS::AccountId"}
 
 
-def test_buckets_that_exist_are_told_beside_what_they_tell_already(templates: Templates) -> None:
+def test_buckets_that_exist_are_reported_beside_what_they_tell_already(
+    templates: Templates,
+) -> None:
     template = templates("existing")
 
     found = {one["BucketName"]: one for one in of_type(template, SWITCH).values()}
@@ -120,7 +122,7 @@ def test_only_buckets_that_exist_may_be_changed(templates: Templates) -> None:
     (role,) = (
         role
         for role in of_type(templates("existing"), "AWS::IAM::Role").values()
-        if role["Description"] == "Adds announcements to buckets that exist"
+        if role["Description"] == "Adds notifications to existing buckets"
     )
 
     (statement,) = role["Policies"][0]["PolicyDocument"]["Statement"]
@@ -129,7 +131,7 @@ def test_only_buckets_that_exist_may_be_changed(templates: Templates) -> None:
     assert statement["Resource"] == ["arn:aws:s3:::landing", "arn:aws:s3:::direct"]
 
 
-def test_new_buckets_need_no_function_to_be_told(templates: Templates) -> None:
+def test_new_buckets_need_no_function_to_be_reported(templates: Templates) -> None:
     templates("plain").resource_count_is(SWITCH, 0)
 
 

@@ -1,4 +1,4 @@
-"""A stage that cannot work is refused before anything is made of it."""
+"""A stage that cannot work is rejected before anything is made of it."""
 
 from dataclasses import replace
 from typing import Any
@@ -22,8 +22,8 @@ def test_stages_that_work_are_accepted(stage: Stage) -> None:
     stage.check()
 
 
-def test_an_unknown_stage_is_told_with_those_there_are() -> None:
-    with pytest.raises(Misconfigured, match=r"no stage prod in infra/stages\.py; there is dev"):
+def test_an_unknown_stage_is_reported_with_the_defined_ones() -> None:
+    with pytest.raises(Misconfigured, match=r"no stage prod in infra/stages\.py; defined are dev"):
         chosen("prod")
 
 
@@ -40,7 +40,7 @@ def test_four_fifths_of_the_slots_may_be_in_use(workers: int, spark_cores: int, 
 @pytest.mark.parametrize(
     ("workers", "spark_cores", "slots"), [(81, 0, 100), (80, 1, 100), (205, 0, 256), (5, 0, 6)]
 )
-def test_more_workers_and_spark_cores_than_that_are_refused(
+def test_more_workers_and_spark_cores_than_that_are_rejected(
     workers: int, spark_cores: int, slots: int
 ) -> None:
     settings = {"exactly.once.slots": str(slots)}
@@ -53,7 +53,7 @@ def test_more_workers_and_spark_cores_than_that_are_refused(
 
 
 @pytest.mark.parametrize("changes", [{"most_workers": 1}, {"most_planners": 1_001}])
-def test_a_concurrency_that_aws_does_not_take_is_refused(changes: dict[str, Any]) -> None:
+def test_a_concurrency_that_aws_does_not_take_is_rejected(changes: dict[str, Any]) -> None:
     (problem,) = problems(replace(PLAIN, **changes, settings={"exactly.once.slots": "9999"}))
 
     assert "AWS allows 2 to 1000" in problem
@@ -67,14 +67,14 @@ def test_an_unknown_worker_setting_names_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("key", ["bootstrap.servers", "ledger.table", "extents.queue.url"])
-def test_what_the_stack_says_itself_cannot_be_set(key: str) -> None:
+def test_a_setting_that_the_stack_sets_is_rejected(key: str) -> None:
     found = problems(replace(PLAIN, settings={key: "http://elsewhere:1"}))
 
-    assert f"stage plain: settings: {key}: the stack says that itself; remove it" in found
+    assert f"stage plain: settings: {key}: the stack sets it; remove it" in found
 
 
 @pytest.mark.parametrize(
-    ("cluster", "told"),
+    ("cluster", "reported"),
     [
         (Cluster(bootstrap_servers="b:9098", auth=Auth.IAM), "cluster.arn"),
         (Cluster(bootstrap_servers="b:9096", auth=Auth.SCRAM), "cluster.secret_arn"),
@@ -82,20 +82,20 @@ def test_what_the_stack_says_itself_cannot_be_set(key: str) -> None:
         (Cluster(bootstrap_servers="b:9098", auth=Auth.IAM, arn="my cluster"), "complete ARN"),
     ],
 )
-def test_authentication_without_what_it_needs_is_refused(cluster: Cluster, told: str) -> None:
+def test_authentication_without_what_it_needs_is_rejected(cluster: Cluster, reported: str) -> None:
     (problem,) = problems(replace(PLAIN, cluster=cluster))
 
-    assert told in problem
+    assert reported in problem
 
 
 MSK = "b-1.dev.abc123.c2.kafka.eu-central-1.amazonaws.com"
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reported"),
     [
         ({"auth": Auth.IAM, "arn": CLUSTER_ARN, "port": 9092}, "auth=iam on 9098, or 9198 with"),
-        ({"auth": Auth.NONE, "port": 9098}, "MSK's brokers listen for auth=none on 9092"),
+        ({"auth": Auth.NONE, "port": 9098}, "MSK brokers listen for auth=none on 9092"),
         ({"auth": Auth.NONE, "port": 9094}, None),
         ({"auth": Auth.IAM, "arn": CLUSTER_ARN, "port": 14_001}, None),
         ({"auth": Auth.IAM, "arn": CLUSTER_ARN, "port": 9098}, "from its VPC only; set network"),
@@ -103,18 +103,18 @@ MSK = "b-1.dev.abc123.c2.kafka.eu-central-1.amazonaws.com"
         ({"auth": Auth.MTLS, "secret_arn": SECRET_ARN, "port": 9194}, None),
     ],
 )
-def test_brokers_of_msk_that_functions_could_not_reach_are_refused(
-    changes: dict[str, Any], told: str | None
+def test_unreachable_msk_brokers_are_rejected(
+    changes: dict[str, Any], reported: str | None
 ) -> None:
     proof = {key: value for key, value in changes.items() if key != "port"}
     cluster = Cluster(bootstrap_servers=f"{MSK}:{changes['port']}", **proof)
     stage = replace(PLAIN, cluster=cluster)
 
-    if told is None:
+    if reported is None:
         stage.check()
     else:
         (problem,) = problems(stage)
-        assert told in problem
+        assert reported in problem
 
 
 def test_brokers_of_msk_are_reached_from_their_vpc() -> None:
@@ -124,7 +124,7 @@ def test_brokers_of_msk_are_reached_from_their_vpc() -> None:
 
 
 @pytest.mark.parametrize("servers", ["b", "b:", "a:9092,,b:9092", "PLAINTEXT://b:9092", ""])
-def test_servers_that_are_no_addresses_are_refused(servers: str) -> None:
+def test_servers_that_are_no_addresses_are_rejected(servers: str) -> None:
     cluster = Cluster(bootstrap_servers=servers, auth=Auth.NONE)
 
     (problem,) = problems(replace(PLAIN, cluster=cluster))
@@ -133,17 +133,17 @@ def test_servers_that_are_no_addresses_are_refused(servers: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["Landing", "a", "land_ing", "-landing", "s3://landing"])
-def test_what_is_no_buckets_name_is_refused(name: str) -> None:
+def test_an_invalid_bucket_name_is_rejected(name: str) -> None:
     (problem,) = problems(replace(PLAIN, buckets=(Bucket(name=name),)))
 
-    assert f"{name!r} is no bucket's name" in problem
+    assert f"{name!r} is not a valid bucket name" in problem
 
 
 def test_a_bucket_that_exists_may_have_any_name() -> None:
     replace(PLAIN, buckets=(Bucket(name="My_Old_One", exists=True),)).check()
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     stage = replace(
         PLAIN,
         name="Wrong Name",
@@ -152,10 +152,10 @@ def test_every_problem_is_told_at_once() -> None:
         most_workers=500,
     )
 
-    told = "\n".join(problems(stage))
+    reported = "\n".join(problems(stage))
 
-    for part in ("name: write", "landing stands there more than once", "cluster.arn", "slots"):
-        assert part in told
+    for part in ("name: write", "landing is listed more than once", "cluster.arn", "slots"):
+        assert part in reported
 
 
 def test_the_ports_of_the_brokers_are_read_from_their_addresses() -> None:

@@ -42,23 +42,25 @@ def test_every_file_is_written(bench: Bench) -> None:
     assert set(written(bench.template(PLAIN))) == {"orders", "more"}
 
 
-def test_every_problem_of_every_file_is_told_with_its_file(bench: Bench) -> None:
+def test_every_problem_of_every_file_is_reported_with_its_file(bench: Bench) -> None:
     bench.write("connectors/a.yaml", yaml_of({**ORDERS, "name": "a", "input.formt": "csv"}))
     bench.write("connectors/b.yaml", "name: b\ntopic: a b\n")
     bench.write("connectors/c.yaml", "name: [c]\n")
 
-    told = problems(bench)
+    reported = problems(bench)
 
-    assert any(line.startswith("a.yaml: input.formt") and "input.format" in line for line in told)
-    assert any(line.startswith("b.yaml: topic=") for line in told)
-    assert any(line.startswith("b.yaml: aws.s3.bucket.name") for line in told)
-    assert any("c.yaml:1: name: a list" in line for line in told)
+    assert any(
+        line.startswith("a.yaml: input.formt") and "input.format" in line for line in reported
+    )
+    assert any(line.startswith("b.yaml: topic=") for line in reported)
+    assert any(line.startswith("b.yaml: aws.s3.bucket.name") for line in reported)
+    assert any("c.yaml:1: name: a list" in line for line in reported)
 
 
 @pytest.mark.parametrize(
-    ("folder", "why"), [("connectors", "declares no connector"), ("conectors", "is no folder")]
+    ("folder", "why"), [("connectors", "declares no connector"), ("conectors", "is not a folder")]
 )
-def test_a_stage_without_connectors_is_refused(bench: Bench, folder: str, why: str) -> None:
+def test_a_stage_without_connectors_is_rejected(bench: Bench, folder: str, why: str) -> None:
     for path in (bench.project.root / "connectors").glob("*.yaml"):
         path.unlink()
 
@@ -77,7 +79,9 @@ def test_producer_settings_are_checked_by_the_client(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("name", ["orders.properties", "more.json"])
-def test_a_connectors_file_that_would_not_be_deployed_is_told_of(bench: Bench, name: str) -> None:
+def test_a_connectors_file_that_would_not_be_deployed_is_reported_of(
+    bench: Bench, name: str
+) -> None:
     bench.write(f"connectors/{name}", "name=more\n")
 
     (problem,) = problems(bench)
@@ -86,60 +90,60 @@ def test_a_connectors_file_that_would_not_be_deployed_is_told_of(bench: Bench, n
 
 
 @pytest.mark.parametrize(
-    ("written", "told"),
+    ("written", "reported"),
     [
         ("/etc/pki/tls/certs/ca-bundle.crt", None),
         ("/opt/python/botocore/cacert.pem", None),
-        ("/opt/grid-ca.pem", "there is no {core}/grid-ca.pem; put it there"),
+        ("/opt/grid-ca.pem", "{core}/grid-ca.pem does not exist"),
         ("/opt/there.pem", None),
     ],
 )
-def test_certificate_authorities_that_functions_would_not_find_are_told_of(
-    bench: Bench, written: str, told: str | None
+def test_a_ca_bundle_that_functions_lack_is_reported(
+    bench: Bench, written: str, reported: str | None
 ) -> None:
     core = bench.root / "core"
     bench.write("core/there.pem", "")
     grid = {"aws.s3.endpoint": "https://grid:10443", "aws.s3.ca.bundle": written}
     bench.write("connectors/orders.yaml", yaml_of({**ORDERS, **grid}))
 
-    if told is None:
+    if reported is None:
         assert declared(bench.root / "connectors", PLAIN, layer=core)
     else:
         with pytest.raises(Misconfigured) as caught:
             declared(bench.root / "connectors", PLAIN, layer=core)
         (problem,) = caught.value.problems
-        assert told.format(core=core) in problem
+        assert reported.format(core=core) in problem
 
 
 def test_two_files_cannot_declare_one_name(bench: Bench) -> None:
     bench.write("connectors/twin.yaml", yaml_of(ORDERS))
 
-    told = problems(bench)
+    reported = problems(bench)
 
-    assert {line.partition(":")[0] for line in told} == {"orders.yaml", "twin.yaml"}
-    assert all("name=orders: another file has it, too" in line for line in told)
+    assert {line.partition(":")[0] for line in reported} == {"orders.yaml", "twin.yaml"}
+    assert all("name=orders: another file has the same name" in line for line in reported)
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "reported"),
     [
         ({**ORDERS, "aws.s3.bucket.name": "lnading"}, "stage plain has no such bucket"),
         (
             {"name": "o", "topic": "o", "endpoint.type": "localfile", "directory": "/data"},
-            "functions have no such directory",
+            "functions have no access to this directory",
         ),
         ({**ORDERS, "aws.sts.role.arn": "${env:ROLE}"}, "write the ARN"),
     ],
 )
-def test_what_the_stage_cannot_do_is_refused(
-    bench: Bench, config: dict[str, str], told: str
+def test_a_connector_that_the_stage_cannot_serve_is_rejected(
+    bench: Bench, config: dict[str, str], reported: str
 ) -> None:
     bench.write("connectors/orders.yaml", yaml_of(config))
 
     (problem,) = problems(bench)
 
     assert problem.startswith("orders.yaml: ")
-    assert told in problem
+    assert reported in problem
 
 
 @pytest.mark.parametrize("file", sorted((Project().root / "connectors").glob("*.yaml")))
@@ -170,7 +174,7 @@ def event(request: str, config: dict[str, str], physical: str | None = None) -> 
     return {"RequestType": request, "ResourceProperties": properties, **given}
 
 
-def test_deployment_stores_the_connector_and_says_its_revision(ledger: DynamoLedger) -> None:
+def test_deployment_stores_the_connector_and_returns_its_revision(ledger: DynamoLedger) -> None:
     answer = handler(event("Create", ORDERS), None)
 
     stored = ledger.connector("orders")
@@ -234,7 +238,7 @@ def test_hiding_a_connector_that_was_never_written_is_no_failure(ledger: DynamoL
     assert ledger.connector("orders") is None
 
 
-def test_a_template_that_was_edited_by_hand_is_refused_at_deployment(ledger: DynamoLedger) -> None:
+def test_a_template_that_was_edited_by_hand_is_rejected_at_deployment(ledger: DynamoLedger) -> None:
     with pytest.raises(Misconfigured, match=r"input\.formt"):
         handler(event("Create", {**ORDERS, "input.formt": "csv"}), None)
 

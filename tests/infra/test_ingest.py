@@ -1,4 +1,4 @@
-"""Queues, functions and what wakes them: the numbers that the protocol depends on."""
+"""Queues, functions and event sources: the numbers that the protocol depends on."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ def test_messages_are_kept_for_four_days_and_dead_ones_for_fourteen(
     assert queue["MessageRetentionPeriod"] == 4 * DAY
     assert dead["MessageRetentionPeriod"] == 14 * DAY
     lease = WorkerSettings(bootstrap_servers="any:1").lease_seconds
-    # Longer than a function may run, as Lambda demands; workers hide anew what they work on.
+    # Longer than a function may run, as Lambda demands; workers extend the visibility timeout during work.
     assert queue["VisibilityTimeout"] == 180 >= HIDDEN_LEASES * lease
     assert queue["RedrivePolicy"]["maxReceiveCount"] == 100
     assert queue["RedrivePolicy"]["deadLetterTargetArn"]["Fn::GetAtt"][0] == variable(
@@ -131,9 +131,9 @@ def test_the_library_accepts_every_functions_environment(
     templates: Templates, stage: str, service: str
 ) -> None:
     found = environment(function(templates(stage), service))
-    told = {name: _deployed(name, value) for name, value in found.items()}
+    reported = {name: _deployed(name, value) for name, value in found.items()}
 
-    settings = load(told, read_text=_no_file)
+    settings = load(reported, read_text=_no_file)
 
     assert settings.extents_queue_url == "https://EXTENTFLOW_EXTENTS_QUEUE_URL"
     assert settings.event_bus == "default"
@@ -159,7 +159,7 @@ def test_functions_hand_back_what_cannot_be_done_now(templates: Templates, servi
 
 
 @pytest.mark.parametrize("service", FUNCTIONS)
-def test_what_the_library_says_at_info_is_written(templates: Templates, service: str) -> None:
+def test_info_lines_of_the_library_are_logged(templates: Templates, service: str) -> None:
     said = function(templates("plain"), service)["LoggingConfig"]
 
     assert (said["LogFormat"], said["ApplicationLogLevel"]) == ("JSON", "INFO")
@@ -207,7 +207,7 @@ def test_outputs_name_endpoint_queues_and_table(plain: Template) -> None:
     }
 
 
-def test_a_function_without_code_is_told_by_its_path(bench: Bench) -> None:
+def test_a_function_without_code_is_reported_by_its_path(bench: Bench) -> None:
     (bench.root / "functions/worker/handler.py").unlink()
 
     with pytest.raises(Misconfigured, match=r"functions/worker/handler\.py: no such file"):

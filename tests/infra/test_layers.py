@@ -17,7 +17,7 @@ from infra.stack import ExtentflowStack
 from layers import wheels
 from layers.deps import recipe
 from tests.infra.conftest import Templates
-from tests.support.synthesis import FUNCTIONS, PLAIN, QUICK, Bench, of_type, refused
+from tests.support.synthesis import FUNCTIONS, PLAIN, QUICK, Bench, of_type, rejected
 
 ROOT = Project().root
 LAYER = "AWS::Lambda::LayerVersion"
@@ -39,7 +39,7 @@ def test_the_layer_fits_and_is_complete(layer: Path) -> None:
     assert wheels.total_bytes(layer) < 250_000_000
 
 
-def test_the_layer_says_its_size(layer: Path) -> None:
+def test_the_layer_reports_its_size(layer: Path) -> None:
     made = recipe.built()
 
     assert made is not None
@@ -61,7 +61,7 @@ def check(packages: Path) -> None:
     wheels.check(packages, recipe.PLATFORM, most_bytes=recipe.MOST_BYTES)
 
 
-def test_a_layer_that_is_too_large_is_refused(tmp_path: Path) -> None:
+def test_a_layer_that_is_too_large_is_rejected(tmp_path: Path) -> None:
     with (tmp_path / "large.bin").open("wb") as file:
         file.truncate(recipe.MOST_BYTES + 1)
 
@@ -70,7 +70,7 @@ def test_a_layer_that_is_too_large_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("machine", "fits"), [(183, True), (62, False)])
-def test_a_library_of_another_machine_is_refused(
+def test_a_library_of_another_machine_is_rejected(
     tmp_path: Path, machine: int, *, fits: bool
 ) -> None:
     header = b"\x7fELF" + bytes(14) + machine.to_bytes(2, "little")
@@ -83,7 +83,7 @@ def test_a_library_of_another_machine_is_refused(
             check(tmp_path)
 
 
-def test_a_library_that_is_linked_to_one_that_was_left_out_is_refused(tmp_path: Path) -> None:
+def test_a_library_that_is_linked_to_one_that_was_left_out_is_rejected(tmp_path: Path) -> None:
     header = b"\x7fELF" + bytes(14) + recipe.PLATFORM.machine.elf.to_bytes(2, "little")
     needs = header + b"\0libarrow.so.2600\0libarrow_flight.so.2600\0libc.so.6\0"
     (tmp_path / "libarrow.so.2600").write_bytes(header)
@@ -196,15 +196,15 @@ def _with_half_a_layer(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("spoil", [_without_layer, _with_older_pins, _with_half_a_layer])
-def test_a_stack_without_todays_layer_is_synthesised_and_refused_by_cloudformation(
+def test_a_stack_without_todays_layer_is_synthesised_and_rejected_by_cloudformation(
     bench: Bench, spoil: Callable[[Bench], None]
 ) -> None:
     spoil(bench)
 
-    assert refused(bench.stack(PLAIN), "DepsLayer", "make layers")
+    assert rejected(bench.stack(PLAIN), "DepsLayer", "make layers")
 
 
-def test_a_stack_with_the_layer_is_not_refused(templates: Templates) -> None:
+def test_a_stack_with_the_layer_is_not_rejected(templates: Templates) -> None:
     template = templates("plain").to_json()
 
     assert "DepsLayerIsBuilt" not in template["Rules"]
@@ -220,7 +220,7 @@ def test_both_layers_are_for_the_functions_machine(templates: Templates) -> None
         assert layer["CompatibleRuntimes"] == ["python3.13"]
 
 
-def test_what_python_leaves_behind_does_not_change_a_layer(tmp_path: Path, bench: Bench) -> None:
+def test_bytecode_caches_do_not_change_a_layer(tmp_path: Path, bench: Bench) -> None:
     core = tmp_path / "core" / "python" / "extentflow"
     core.mkdir(parents=True)
     (core / "__init__.py").write_text("")

@@ -44,7 +44,7 @@ def endpoints(template: Template) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("missing", ALL)
-def test_a_service_without_a_path_is_refused_with_function_reason_and_remedy(
+def test_a_service_without_a_path_is_rejected_with_function_reason_and_remedy(
     bench: Bench, missing: str
 ) -> None:
     kept = tuple(service for service in ALL if service != missing)
@@ -53,7 +53,7 @@ def test_a_service_without_a_path_is_refused_with_function_reason_and_remedy(
 
     called, why = zip(*(problem.split(f" {missing} (") for problem in found), strict=True)
     assert {name for name in IN_VPC for names in called if name in names} == set(IN_VPC)
-    assert len({*why}) == len(found)  # one line per reason, whoever calls
+    assert len({*why}) == len(found)  # one line per reason for all callers
     for problem in found:
         assert f"add {missing} to network.endpoints" in problem
 
@@ -107,15 +107,15 @@ def test_a_service_of_another_region_needs_a_path_there(
 ) -> None:
     found = problems(bench, replace(placed(endpoints=(*ALL, "secretsmanager")), **changes))
 
-    told = "\n".join(found)
-    assert all(name in told for name in IN_VPC)
+    reported = "\n".join(found)
+    assert all(name in reported for name in IN_VPC)
     for problem in found:
         assert f" {service} in us-east-1 (" in problem
-        assert "leads to eu-central-1 only; set network.nat" in problem
+        assert "covers eu-central-1 only; set network.nat" in problem
     bench.stack(replace(placed(nat=True), **changes))
 
 
-def test_an_endpoint_that_nobody_knows_is_refused(bench: Bench) -> None:
+def test_an_unknown_endpoint_is_rejected(bench: Bench) -> None:
     (problem,) = problems(bench, placed(endpoints=(*ALL, "dynamo")))
 
     assert "network.endpoints: dynamo" in problem
@@ -125,7 +125,7 @@ def test_an_endpoint_that_nobody_knows_is_refused(bench: Bench) -> None:
 def test_an_endpoint_is_made_or_there_never_both(bench: Bench) -> None:
     (problem,) = problems(bench, placed(existing_endpoints=("sqs",)))
 
-    assert "sqs is among existing_endpoints" in problem
+    assert "sqs is also in existing_endpoints" in problem
 
 
 @pytest.mark.parametrize("service", IN_VPC)
@@ -196,15 +196,18 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize(
-    ("config", "told"), [(GRID, "no path leads there"), (ELSEWHERE, "leads to eu-central-1 only")]
+    ("config", "reported"),
+    [(GRID, "no path from the VPC"), (ELSEWHERE, "covers eu-central-1 only")],
 )
-def test_a_connectors_store_needs_a_path(bench: Bench, config: dict[str, str], told: str) -> None:
+def test_a_connectors_store_needs_a_path(
+    bench: Bench, config: dict[str, str], reported: str
+) -> None:
     bench.write("connectors/other.yaml", yaml_of(config))
 
     (problem,) = problems(bench, IN_A_VPC)
 
     assert problem.startswith("other.yaml: ")
-    assert told in problem
+    assert reported in problem
 
 
 def test_routes_of_ones_own_lead_to_a_grid(bench: Bench) -> None:
@@ -225,7 +228,7 @@ def test_a_network_needs_a_subnet(bench: Bench) -> None:
 
     (problem,) = problems(bench, replace(IN_A_VPC, network=network))
 
-    assert "network.subnets: name one at least" in problem
+    assert "network.subnets: list at least one" in problem
 
 
 def _service(endpoint: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ def alarms(templates: Templates, stage: str = "plain") -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", ["ARRIVALS", "EXTENTS"])
-def test_messages_that_wait_for_long_are_told(templates: Templates, kind: str) -> None:
+def test_messages_that_wait_for_long_are_reported(templates: Templates, kind: str) -> None:
     (alarm,) = _about(templates, f"EXTENTFLOW_{kind}_QUEUE_URL")
 
     assert alarm["MetricName"] == "ApproximateAgeOfOldestMessage"
@@ -23,7 +23,7 @@ def test_messages_that_wait_for_long_are_told(templates: Templates, kind: str) -
 
 
 @pytest.mark.parametrize("kind", ["ARRIVALS", "EXTENTS"])
-def test_the_first_dead_message_is_told(templates: Templates, kind: str) -> None:
+def test_the_first_dead_message_is_reported(templates: Templates, kind: str) -> None:
     (alarm,) = _about(templates, f"EXTENTFLOW_{kind}_DLQ_URL")
 
     assert alarm["MetricName"] == "ApproximateNumberOfMessagesVisible"
@@ -54,7 +54,7 @@ def test_failed_and_stalled_jobs_are_counted_over_all_functions_that_tell(
         assert found["POWERTOOLS_METRICS_NAMESPACE"] == "extentflow"
 
 
-def test_a_reconciler_that_does_not_run_or_raises_is_told(templates: Templates) -> None:
+def test_a_reconciler_that_does_not_run_or_raises_is_reported(templates: Templates) -> None:
     (alarm,) = (one for one in alarms(templates) if one["TreatMissingData"] == "breaching")
 
     # What each run writes when it comes to its end: tests/unit/test_function_metrics.py.
@@ -74,13 +74,13 @@ def test_every_other_alarm_rings_above_its_threshold_and_silence_is_no_alarm(
     assert {one["TreatMissingData"] for one in found} == {"notBreaching"}
 
 
-def test_alarms_are_told_to_the_stages_topic(templates: Templates) -> None:
+def test_alarms_are_reported_to_the_stages_topic(templates: Templates) -> None:
     for alarm in alarms(templates, "existing"):
         assert alarm["AlarmActions"] == [ALARMS_ARN]
         assert alarm["OKActions"] == [ALARMS_ARN]
 
 
-def test_without_a_topic_alarms_tell_nobody(templates: Templates) -> None:
+def test_without_a_topic_alarms_have_no_action(templates: Templates) -> None:
     assert not [one for one in alarms(templates) if "AlarmActions" in one]
 
 

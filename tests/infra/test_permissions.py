@@ -177,17 +177,19 @@ def test_workers_write_the_connectors_topics_and_their_own_ids(bench: Bench) -> 
 
 @pytest.mark.parametrize("service", ["planner", "worker", "reconciler"])
 @pytest.mark.parametrize("bus", ["arn:aws:events:eu-west-1:111122223333:event-bus/theirs", "ours"])
-def test_ends_of_jobs_are_told_to_one_bus(bench: Bench, service: str, bus: str) -> None:
+def test_ends_of_jobs_are_reported_to_one_bus(bench: Bench, service: str, bus: str) -> None:
     template = bench.template(replace(PLAIN, event_bus=bus))
 
-    (told,) = resources(template, service, "events:PutEvents")
+    (reported,) = resources(template, service, "events:PutEvents")
 
-    assert told == bus or told["Fn::Join"][1][-1] == f":event-bus/{bus}"
+    assert reported == bus or reported["Fn::Join"][1][-1] == f":event-bus/{bus}"
     assert environment(function(template, service))["EXTENTFLOW_EVENT_BUS"] == bus
 
 
 @pytest.mark.parametrize("service", ["planner", "worker", "reconciler"])
-def test_own_topics_are_made_by_whoever_needs_them(templates: Templates, service: str) -> None:
+def test_own_topics_are_created_by_the_functions_that_need_them(
+    templates: Templates, service: str
+) -> None:
     made = resources(templates("vpc"), service, "kafka-cluster:CreateTopic")
 
     own = {"extentflow.jobs"} | ({"extentflow.progress"} if service != "worker" else set())

@@ -140,7 +140,7 @@ def test_a_secret_of_another_region_needs_a_path_there(bench: Bench) -> None:
     (problem,) = problems(bench, reaching("secretsmanager"))
 
     assert problem.startswith(f"secretive.yaml: secret {FAR_ARN}: ")
-    assert "leads to eu-central-1 only" in problem
+    assert "covers eu-central-1 only" in problem
     bench.stack(reaching(nat=True))
 
 
@@ -160,18 +160,18 @@ def test_without_references_no_secret_is_read(
 
 
 @pytest.mark.parametrize("auth", list(Auth))
-def test_functions_understand_what_they_are_told_of_the_brokers(auth: Auth) -> None:
+def test_functions_understand_what_they_are_reported_of_the_brokers(auth: Auth) -> None:
     proofs = {"arn": CLUSTER_ARN, "secret_arn": SECRET_ARN}
     cluster = Cluster(bootstrap_servers="b-1.msk:9098", auth=auth, **proofs)
-    told = cluster.client_settings()
+    reported = cluster.client_settings()
 
-    read = load({variable(key): text for key, text in told.items()}, read_text=lambda _: None)
+    read = load({variable(key): text for key, text in reported.items()}, read_text=lambda _: None)
 
     assert {f"kafka.{key}": text for key, text in read.kafka.items()} == {
-        key: text for key, text in told.items() if key.startswith("kafka.")
+        key: text for key, text in reported.items() if key.startswith("kafka.")
     }
     kept = {SECRET_ARN} if auth in {Auth.SCRAM, Auth.MTLS} else set()
-    assert referred(told) == kept
+    assert referred(reported) == kept
 
 
 def test_what_is_no_secret_is_found_at_synthesis(bench: Bench) -> None:

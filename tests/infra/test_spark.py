@@ -22,7 +22,7 @@ from tests.support.synthesis import (
     environment,
     function,
     of_type,
-    refused,
+    rejected,
     statements,
     yaml_of,
 )
@@ -223,20 +223,20 @@ def test_a_store_with_a_port_of_its_own_is_reached_there(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("missing", "told"),
+    ("missing", "reported"),
     [
         ("logs", "function spark calls logs ("),
         ("emr-serverless", "functions planner, reconciler call emr-serverless ("),
     ],
 )
-def test_a_service_that_spark_adds_needs_a_path(bench: Bench, missing: str, told: str) -> None:
+def test_a_service_that_spark_adds_needs_a_path(bench: Bench, missing: str, reported: str) -> None:
     assert ON_SPARK.network is not None
     kept = tuple(service for service in ON_SPARK.network.endpoints if service != missing)
 
     with pytest.raises(Misconfigured) as caught:
         bench.stack(replace(ON_SPARK, network=replace(ON_SPARK.network, endpoints=kept)))
 
-    assert any(problem.startswith(told) for problem in caught.value.problems)
+    assert any(problem.startswith(reported) for problem in caught.value.problems)
     for problem in caught.value.problems:
         assert f"add {missing} to network.endpoints" in problem
 
@@ -329,7 +329,7 @@ def test_who_starts_runs_starts_them_here_and_passes_this_role_to_emr_only(
     assert give["Condition"] == {"StringEquals": {"iam:PassedToService": SERVICE}}
 
 
-def test_the_reconciler_asks_where_runs_of_this_application_stand(templates: Templates) -> None:
+def test_the_reconciler_may_read_the_state_of_runs(templates: Templates) -> None:
     template = templates("spark")
     application, _ = only(template, APPLICATION)
     found = {each["Sid"]: each for each in statements(template, "reconciler")}
@@ -343,7 +343,9 @@ def test_the_reconciler_asks_where_runs_of_this_application_stand(templates: Tem
 
 
 @pytest.mark.parametrize("service", ["receiver", "worker", "provider"])
-def test_nobody_else_starts_runs_or_hears_of_them(templates: Templates, service: str) -> None:
+def test_no_other_function_starts_runs_or_gets_their_events(
+    templates: Templates, service: str
+) -> None:
     template = templates("spark")
     variables = environment(function(template, service))
 
@@ -355,7 +357,7 @@ def test_nobody_else_starts_runs_or_hears_of_them(templates: Templates, service:
 
 
 @pytest.mark.parametrize("service", ["planner", "reconciler"])
-def test_who_starts_runs_knows_application_role_and_code(
+def test_functions_that_start_runs_get_application_role_and_code(
     templates: Templates, service: str
 ) -> None:
     template = templates("spark")
@@ -410,9 +412,9 @@ def test_what_the_command_line_needs_to_start_runs_are_outputs(templates: Templa
 
 
 def test_on_one_machine_the_functions_run_without_spark(templates: Templates) -> None:
-    around = Surroundings(sqs="http://127.0.0.1:1", environment=ELSEWHERE)
+    context = Surroundings(sqs="http://127.0.0.1:1", environment=ELSEWHERE)
 
-    deployment = read_document(templates("spark").to_json(), around)
+    deployment = read_document(templates("spark").to_json(), context)
 
     planner = deployment.functions["planner"].environment
     assert not [name for name in planner if name.startswith("EXTENTFLOW_SPARK_")]
@@ -427,10 +429,10 @@ def test_on_one_machine_the_functions_run_without_spark(templates: Templates) ->
         ("00there", "FAILED", False),
     ],
 )
-def test_on_one_machine_the_reconciler_hears_of_the_ends_of_the_applications_runs(
+def test_on_one_machine_the_reconciler_gets_events_of_ended_runs(
     templates: Templates, application: str, state: str, *, heard: bool
 ) -> None:
-    around = Surroundings(sqs="http://127.0.0.1:1", application="00here", environment=ELSEWHERE)
+    context = Surroundings(sqs="http://127.0.0.1:1", application="00here", environment=ELSEWHERE)
     shown = {
         "arn": "arn:aws:emr-serverless:us-east-1:000000000000:/applications/0/jobruns/0",
         **dict.fromkeys(("jobRunId", "releaseLabel", "createdBy"), "x"),
@@ -439,7 +441,7 @@ def test_on_one_machine_the_reconciler_hears_of_the_ends_of_the_applications_run
         "state": state,
     }
 
-    (rule,) = read_document(templates("spark").to_json(), around).subscriptions
+    (rule,) = read_document(templates("spark").to_json(), context).subscriptions
 
     assert rule.function == "reconciler"
     assert wants(rule.pattern, events.changed(shown, None)) is heard
@@ -480,15 +482,15 @@ def _with_half_an_archive(bench: Bench) -> None:
 @pytest.mark.parametrize(
     "spoil", [_without_archive, _with_older_pins, _with_older_code, _with_half_an_archive]
 )
-def test_a_stack_without_todays_archive_is_synthesised_and_refused_by_cloudformation(
+def test_a_stack_without_todays_archive_is_synthesised_and_rejected_by_cloudformation(
     bench: Bench, spoil: Callable[[Bench], None]
 ) -> None:
     spoil(bench)
 
-    assert refused(bench.stack(ON_SPARK), "JobsArchive", "make spark-archive")
+    assert rejected(bench.stack(ON_SPARK), "JobsArchive", "make spark-archive")
 
 
-def test_a_stack_with_the_archive_is_not_refused(templates: Templates) -> None:
+def test_a_stack_with_the_archive_is_not_rejected(templates: Templates) -> None:
     template = templates("spark").to_json()
 
     assert "JobsArchiveIsBuilt" not in template["Rules"]
@@ -506,7 +508,7 @@ def test_releases_with_spark_4_and_our_python_are_accepted(label: str) -> None:
 @pytest.mark.parametrize(
     "label", ["emr-6.15.0", "emr-7.0.0", "emr-7.13.0", "emr-spark-8.0-preview", "latest"]
 )
-def test_other_releases_are_refused_with_the_way_out(label: str) -> None:
+def test_other_releases_are_rejected_with_the_way_out(label: str) -> None:
     (problem,) = problems(sized(release_label=label))
 
     assert f"spark.release_label={label}" in problem
@@ -526,7 +528,7 @@ def test_the_releases_python_is_the_archives() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reported"),
     [
         ({"most_vcpu": 7}, "spark.most_vcpu=7: driver and executor take 4 each"),
         ({"most_memory_gb": 31}, "spark.most_memory_gb=31: driver and executor take 16 each"),
@@ -537,10 +539,10 @@ def test_the_releases_python_is_the_archives() -> None:
         ({"most_vcpu": 65}, "spark_cores=64 counts them; raise the latter"),
     ],
 )
-def test_a_size_that_cannot_work_is_refused(changes: dict[str, int], told: str) -> None:
+def test_a_size_that_cannot_work_is_rejected(changes: dict[str, int], reported: str) -> None:
     (problem,) = problems(sized(**changes))
 
-    assert told in problem
+    assert reported in problem
 
 
 def test_spark_needs_a_network() -> None:
@@ -549,7 +551,7 @@ def test_spark_needs_a_network() -> None:
     assert "reaches brokers from a VPC only; set network" in problem
 
 
-def test_what_the_stack_says_of_spark_cannot_be_set() -> None:
+def test_spark_settings_of_the_stack_cannot_be_set() -> None:
     (problem,) = problems(replace(IN_A_VPC, settings={"spark.threshold.bytes": "1GiB"}))
 
     assert "settings: spark.threshold.bytes: the stack says that itself" in problem

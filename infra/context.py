@@ -1,7 +1,4 @@
-"""What the functions of one stack stand in, made once and handed to whoever makes functions.
-
-Owns: this collection. Refuses to know: how any of it is made.
-"""
+"""Shared constructs of one stack, passed to the modules that create functions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +13,8 @@ from infra.state import Ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What the event path stands in."""
+class StackContext:
+    """The constructs that the functions of the event path use."""
 
     stage: Stage
     project: Project
