@@ -40,7 +40,7 @@ def test_messages_are_kept_for_four_days_and_dead_ones_for_fourteen(
     assert queue["MessageRetentionPeriod"] == 4 * DAY
     assert dead["MessageRetentionPeriod"] == 14 * DAY
     lease = WorkerSettings(bootstrap_servers="any:1").lease_seconds
-    # Longer than a function may run, as Lambda demands; workers extend the visibility timeout during work.
+    # At least the function timeout, as Lambda requires; workers extend it during work.
     assert queue["VisibilityTimeout"] == 180 >= HIDDEN_LEASES * lease
     assert queue["RedrivePolicy"]["maxReceiveCount"] == 100
     assert queue["RedrivePolicy"]["deadLetterTargetArn"]["Fn::GetAtt"][0] == variable(
