@@ -153,7 +153,7 @@ def checked_app(outdir: Path) -> cdk.App:
     return app
 
 
-def refused(stack: ExtentflowStack, what: str, command: str) -> bool:
+def rejected(stack: ExtentflowStack, what: str, command: str) -> bool:
     """Whether CloudFormation refuses a stack as long as `what` is not built, and says how it is.
 
     Raises:
