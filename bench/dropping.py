@@ -11,8 +11,8 @@ from functools import cached_property
 from extentflow.config.worker import WorkerSettings
 from extentflow.sink import ClientSettings, Fence, Progress, Records, Refusal, Sink
 from extentflow.sink.broker import KafkaBroker
-from extentflow.wiring import Site
-from extentflow.wiring.worker import SiteWorker, prepare_process
+from extentflow.wiring import Runtime
+from extentflow.wiring.extents import ExtentWorker, prepare_process
 
 
 @dataclass(slots=True)
@@ -71,8 +71,8 @@ class DroppingBroker(KafkaBroker):
         return DroppingFence(super().fence(identity, client))
 
 
-class DroppingSite(Site):
-    """A Site on such a broker."""
+class DroppingRuntime(Runtime):
+    """A Runtime on such a broker."""
 
     @cached_property
     def broker(self) -> KafkaBroker:
@@ -83,7 +83,7 @@ class DroppingSite(Site):
         )
 
 
-def open_dropping_worker(settings: dict[str, str], owner: str) -> SiteWorker:
+def open_dropping_worker(settings: dict[str, str], owner: str) -> ExtentWorker:
     """Become such a worker, in the process that calls this (see `engines.WorkerSpec`)."""
     prepare_process()
-    return SiteWorker(DroppingSite(WorkerSettings.from_map(settings)), owner)
+    return ExtentWorker(DroppingRuntime(WorkerSettings.from_map(settings)), owner)

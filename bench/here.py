@@ -10,8 +10,8 @@ from uuid import uuid4
 
 from extentflow.background import LeaseRenewer
 from extentflow.engines import Task, Watch, run_until_final
-from extentflow.wiring import Site
-from extentflow.wiring.worker import prepare_process, work_of
+from extentflow.wiring import Runtime
+from extentflow.wiring.extents import delivery_context, prepare_process
 
 
 class Here:
@@ -22,12 +22,12 @@ class Here:
 
     cores = 1
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         prepare_process()
         self.stopped = False
-        self._slots = site.slots(f"bench-{uuid4().hex}")
-        self._renew_seconds = site.settings.lease_seconds / 3
-        self._work = replace(work_of(site, self._slots), stopping=lambda: self.stopped)
+        self._slots = runtime.slots(f"bench-{uuid4().hex}")
+        self._renew_seconds = runtime.settings.lease_seconds / 3
+        self._work = replace(delivery_context(runtime, self._slots), stopping=lambda: self.stopped)
 
     def begin(self) -> None:
         """Forget that a run was stopped."""

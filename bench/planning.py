@@ -26,8 +26,8 @@ from extentflow.memory import peak_rss_bytes
 from extentflow.model import JobState
 from extentflow.queue import Depth, Message
 from extentflow.queue.dispatch import Dispatch
-from extentflow.wiring import Site
-from extentflow.wiring.functions import SiteSurroundings
+from extentflow.wiring import Runtime
+from extentflow.wiring.functions import RuntimeSurroundings
 
 GB, TB = 10**9, 10**12
 CASES = (
@@ -126,11 +126,11 @@ class _Function:
     others: Dropped
 
     @classmethod
-    def open(cls, site: Site) -> "_Function":
+    def open(cls, runtime: Runtime) -> "_Function":
         extents, others = Dropped(), Dropped()
-        dispatch = Dispatch(site.planner(), extents)
+        dispatch = Dispatch(runtime.planner(), extents)
         reception = Reception(
-            surroundings=SiteSurroundings(site),
+            surroundings=RuntimeSurroundings(runtime),
             planner=dispatch.planner,
             start=dispatch.start,
             kept=others,
@@ -167,10 +167,10 @@ def _case(kind: str, size: int, run: str) -> dict[str, Any]:
     small, large = objects
     store = SyntheticStore(NAME, objects)
     storage.register(NAME, lambda _options: store)
-    site = Site.from_environment()
+    runtime = Runtime.from_environment()
     config = {"topic": NAME, "endpoint.type": NAME, "aws.s3.bucket.name": NAME}
-    site.ledger.put_connector(NAME, {"name": NAME, **config})
-    function = _Function.open(site)
+    runtime.ledger.put_connector(NAME, {"name": NAME, **config})
+    function = _Function.open(runtime)
     function.plan(small)
     peak, requests, fetched = peak_rss_bytes(), store.requests, store.fetched_bytes
     bodies = function.extents.body_bytes

@@ -23,7 +23,7 @@ from demo.feeds import Feed, Numbers
 from demo.frame import ROOT, Demo, Told, console, ended, show_topics
 from demo.rig import CommandError
 from extentflow.model import JobState
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 from extentflow_local.ports import HOST
 from extentflow_local.project import Project
 from extentflow_local.spark_cluster import SparkCluster
@@ -137,7 +137,7 @@ class _Story:
         self._query = query
         self._feeds = feeds
         os.environ.update(path.rig.environment)  # the AWS SDK looks nowhere else
-        self._ledger = Site.from_environment().ledger
+        self._ledger = Runtime.from_environment().ledger
 
     def tell(self, objects: int) -> dict[str, Any]:
         """Lose a machine midway, get it back; return what can be counted on the way."""

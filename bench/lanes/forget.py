@@ -9,7 +9,7 @@ from typing import Any
 from bench.lane import serve
 from extentflow.ledger import ConnectorState, Ledger
 from extentflow.model import JobState
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 
 
 def forget(ledger: Ledger, connectors: list[str]) -> int:
@@ -27,7 +27,7 @@ def forget(ledger: Ledger, connectors: list[str]) -> int:
 
 def main() -> None:
     """Serve requests with `connectors`."""
-    serve(partial(_run, Site.from_environment().ledger))
+    serve(partial(_run, Runtime.from_environment().ledger))
 
 
 def _run(ledger: Ledger, request: dict[str, Any]) -> dict[str, Any]:

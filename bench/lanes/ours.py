@@ -25,7 +25,7 @@ from extentflow.engines.inline import InlineEngine
 from extentflow.jobs import preflight
 from extentflow.jobs.run import Run
 from extentflow.model import Extent, Job, Receipt
-from extentflow.wiring import Site, open_engine, open_worker
+from extentflow.wiring import Runtime, open_engine, open_worker
 from extentflow.wiring.announcing import open_announcements
 
 OpenWorker = Callable[[dict[str, str], str], Worker]
@@ -70,35 +70,35 @@ def main() -> None:
 
     A request has `connector` and `key`; records are delivered again where they were before.
     """
-    site = Site.from_environment()
+    runtime = Runtime.from_environment()
     kind = sys.argv[1]
-    with _engine(site, kind) as engine, closing(open_announcements(site)) as news:
+    with _engine(runtime, kind) as engine, closing(open_announcements(runtime)) as news:
         announce = news.announce if kind == "spark" else None
-        serve(lambda request: _run(site, engine, request, announce))
+        serve(lambda request: _run(runtime, engine, request, announce))
 
 
 @contextmanager
-def _engine(site: Site, name: str) -> Iterator[Engine]:
+def _engine(runtime: Runtime, name: str) -> Iterator[Engine]:
     kind, _, count = name.partition(":")
     if kind == "spark":
-        engine = open_engine(site, "spark", cores=CORES)
+        engine = open_engine(runtime, "spark", cores=CORES)
         yield _Warm(engine)
         engine.close()
     elif kind == "here":
-        here = Here(site)
+        here = Here(runtime)
         signal.signal(signal.SIGUSR1, lambda *_: here.stop())
         yield here
         here.end()
     else:
         run = f"bench-{uuid4().hex[:12]}"
-        spec = WorkerSpec(OPEN[kind], site.settings.to_map(), run)
-        processes = InlineEngine(spec, cores=int(count), evict=site.evict)
+        spec = WorkerSpec(OPEN[kind], runtime.settings.to_map(), run)
+        processes = InlineEngine(spec, cores=int(count), evict=runtime.evict)
         yield _Warm(processes)
         processes.close()
 
 
 def _run(
-    site: Site,
+    runtime: Runtime,
     engine: Engine,
     request: dict[str, Any],
     announce: Callable[[Sequence[Job]], object] | None,
@@ -107,18 +107,18 @@ def _run(
     if isinstance(engine, Here):
         engine.begin()
     started = time.perf_counter()
-    config, revision = site.connector(request["connector"])
-    store = site.store(config, revision)
+    config, revision = runtime.connectors.latest(request["connector"])
+    store = runtime.objects.store(config, revision)
     version = store.head(config.bucket, request["key"])
     if announce is not None:
-        preflight.require_running(site.ledger, config.name)
-        site.require_app()
-        preflight.check(config, site.broker, [version])
+        preflight.require_running(runtime.ledger, config.name)
+        runtime.require_app()
+        preflight.check(config, runtime.broker, [version])
     stopped = (lambda: engine.stopped) if isinstance(engine, Here) else (lambda: False)
-    run = Run("bench", engine, site.planner(), site.ledger, _Unwatched(), stopped)
+    run = Run("bench", engine, runtime.planner(), runtime.ledger, _Unwatched(), stopped)
     if announce is not None:
         run = replace(run, announce=announce)
-    intake = site.intake(config, revision, version, engine.cores)
+    intake = runtime.request(config, revision, version, engine.cores)
     report = run.ingest(iter([intake]), again=True)
     if not report.ok and not report.stopped:
         raise RuntimeError(f"the run failed: {report.errors or report.jobs}")

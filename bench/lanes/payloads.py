@@ -17,7 +17,7 @@ from bench.lane import serve
 from extentflow.converters import open_converter
 from extentflow.sink import ClientSettings, Progress, Records, Sink
 from extentflow.storage.ranges import WINDOW_BYTES
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 
 BATCH_ROWS = 1 << 14
 NEVER = "\x01"  # no line has it
@@ -31,11 +31,11 @@ def payloads(path: str) -> Sequence[pa.Array]:
 
 def main() -> None:
     """Serve runs through one warm sink."""
-    site = Site.from_environment()
+    runtime = Runtime.from_environment()
     pa.set_cpu_count(1)
     client = ClientSettings(max_message_bytes=1_048_588)
-    sink = site.broker.fence(f"bench-ceiling-{os.getpid()}", client).open()
-    serve(partial(_run, sink, site.settings.transaction_max_bytes))
+    sink = runtime.broker.fence(f"bench-ceiling-{os.getpid()}", client).open()
+    serve(partial(_run, sink, runtime.settings.transaction_max_bytes))
     sink.close()
 
 

@@ -9,19 +9,19 @@ from bench.lane import serve
 from bench.settings import CORES
 from extentflow.engines.spark import local_context
 from extentflow.spark import register
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 
 
 def main() -> None:
     """Serve reads of one object each, which nobody has delivered for this connector before."""
-    site = Site.from_environment()
+    runtime = Runtime.from_environment()
     spark = SparkSession(local_context(CORES))
     register(spark)
-    serve(lambda request: _read(spark, site, request))
+    serve(lambda request: _read(spark, runtime, request))
 
 
-def _read(spark: SparkSession, site: Site, request: dict[str, Any]) -> dict[str, Any]:
-    config, _ = site.connector(request["connector"])
+def _read(spark: SparkSession, runtime: Runtime, request: dict[str, Any]) -> dict[str, Any]:
+    config, _ = runtime.connectors.latest(request["connector"])
     started = time.perf_counter()
     source = spark.read.format("extentflow").option("connector", config.name)
     rows = source.load(f"s3://{config.bucket}/{request['key']}").collect()

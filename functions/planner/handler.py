@@ -21,7 +21,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from extentflow.discovery.admission import NotYet, Received, Reception
 from extentflow.errors import ExtentflowError
 from extentflow.model import JobState
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 from extentflow.wiring.functions import Deadline, open_reception
 
 # Enough to send one more page of extents and to remember it, also when one of both has to wait.
@@ -39,7 +39,7 @@ deadline = Deadline()
 def reception() -> Reception:
     """Return the environment's reception."""
     return open_reception(
-        Site.from_environment(), late=lambda: deadline.seconds_left() < MARGIN_SECONDS
+        Runtime.from_environment(), late=lambda: deadline.seconds_left() < MARGIN_SECONDS
     )
 
 

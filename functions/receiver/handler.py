@@ -17,7 +17,7 @@ from extentflow.discovery.receiver import Receiver
 from extentflow.discovery.request import Request
 from extentflow.discovery.sources import declared
 from extentflow.errors import Misconfigured
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queue
 
 SECRET_SECONDS = 300
@@ -29,7 +29,7 @@ metrics = Metrics()
 @cache
 def settings() -> WorkerSettings:
     """Return the environment's settings."""
-    return Site.from_environment().settings
+    return Runtime.from_environment().settings
 
 
 def receiver() -> Receiver:

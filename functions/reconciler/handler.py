@@ -14,7 +14,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from extentflow.discovery.reconciler import Reconciliation, Report
 from extentflow.engines.emr import RunState
 from extentflow.queue.routing import Routing
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 from extentflow.wiring.announcing import ANNOUNCING_SECONDS
 from extentflow.wiring.functions import Deadline, open_reconciliation, open_routing
 
@@ -28,21 +28,21 @@ deadline = Deadline()
 
 
 @cache
-def site() -> Site:
+def runtime() -> Runtime:
     """Return what this environment has of the outside world."""
-    return Site.from_environment()
+    return Runtime.from_environment()
 
 
 @cache
 def reconciliation() -> Reconciliation:
     """Return the environment's reconciliation."""
-    return open_reconciliation(site(), late=lambda: deadline.seconds_left() < MARGIN_SECONDS)
+    return open_reconciliation(runtime(), late=lambda: deadline.seconds_left() < MARGIN_SECONDS)
 
 
 @cache
 def routing() -> Routing:
     """Return what knows the job of a run."""
-    return open_routing(site())
+    return open_routing(runtime())
 
 
 @logger.inject_lambda_context

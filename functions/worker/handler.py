@@ -22,9 +22,9 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from extentflow.model import JobState, Outcome, Receipt
 from extentflow.queue import Message
 from extentflow.queue.consumer import QueueWorker
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
+from extentflow.wiring.extents import prepare_process
 from extentflow.wiring.functions import Deadline, open_queue_worker
-from extentflow.wiring.worker import prepare_process
 
 # Commits what was sent and hands the extent back: a slow broker has this long.
 MARGIN_SECONDS = 25.0
@@ -44,7 +44,7 @@ def worker() -> QueueWorker:
     """Become a worker; its name is made at first use, never part of a snapshot."""
     prepare_process()
     return open_queue_worker(
-        Site.from_environment(),
+        Runtime.from_environment(),
         f"lambda-{uuid4().hex}",
         seconds_left=deadline.seconds_left,
         margin_seconds=MARGIN_SECONDS,

@@ -10,7 +10,7 @@ along.
 
 from typing import Any
 
-from extentflow.wiring import Site, check_connector
+from extentflow.wiring import Runtime, check_connector
 
 FOUND = ":found"  # no name of a connector has a colon
 
@@ -19,7 +19,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:  # noqa: 
     """Store the connector, or hide it from new jobs when the stack no longer declares it."""
     config: dict[str, str] = event["ResourceProperties"]["config"]
     name = config["name"]
-    ledger = Site.from_environment().ledger
+    ledger = Runtime.from_environment().ledger
     given: str = event.get("PhysicalResourceId", "")
     if event["RequestType"] == "Delete":
         if not given.endswith(FOUND):

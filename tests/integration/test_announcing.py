@@ -84,7 +84,7 @@ def test_a_run_of_the_command_line_tells_each_end_once(delivery: Delivery) -> No
 
 
 def test_the_topic_keeps_a_jobs_last_event(delivery: Delivery) -> None:
-    delivery.site.open_news().close()
+    delivery.runtime.open_event_sink().close()
 
     admin = AdminClient({"bootstrap.servers": delivery.settings.bootstrap_servers})
     resource = ConfigResource(ConfigResource.Type.TOPIC, JOBS_TOPIC)
@@ -97,11 +97,11 @@ def test_a_failed_job_and_its_replay_are_two_ends(delivery: Delivery) -> None:
     delivery.connector({})
     delivery.put("a.jsonl", BAD_JSON)
     run_here(delivery)
-    first = sweep_announcements(delivery.site, 10)
+    first = sweep_announcements(delivery.runtime, 10)
     (job,) = delivery.jobs()
     replay_here(delivery, job)
 
-    second = sweep_announcements(delivery.site, 10)
+    second = sweep_announcements(delivery.runtime, 10)
 
     (again,) = delivery.jobs()
     assert (first, second) == (1, 1)
@@ -121,18 +121,18 @@ def test_an_end_that_no_broker_heard_of_is_swept_later(delivery: Delivery) -> No
     def no_broker() -> Any:  # noqa: ANN401
         raise SinkUnavailable("no broker answers")
 
-    site = delivery.site
-    nowhere = KafkaAnnouncer(no_broker, site.clock)
+    runtime = delivery.runtime
+    nowhere = KafkaAnnouncer(no_broker, runtime.clock)
     with pytest.raises(SinkUnavailable):
-        Announcements(site.ledger, (nowhere,), site.topic_of).announce_ended(job)
-    site.open_news().close()  # the topic is there, whichever test comes first
+        Announcements(runtime.ledger, (nowhere,), runtime.connectors.topic_of).announce_ended(job)
+    runtime.open_event_sink().close()  # the topic is there, whichever test comes first
     silent = told(delivery)
-    swept = sweep_announcements(site, 10)
+    swept = sweep_announcements(runtime, 10)
 
     assert silent == []
     assert swept == 1
     assert [event["job"] for event in told(delivery)] == [job.id]
-    assert list(site.ledger.unannounced(10)) == []
+    assert list(runtime.ledger.unannounced(10)) == []
 
 
 def test_a_producer_serves_many_ends(delivery: Delivery) -> None:
@@ -140,7 +140,7 @@ def test_a_producer_serves_many_ends(delivery: Delivery) -> None:
     for number in range(3):
         delivery.put(f"{number}.txt", joined(LINES[:10]))
     run_here(delivery)
-    announcements = open_announcements(delivery.site)
+    announcements = open_announcements(delivery.runtime)
 
     for job in delivery.jobs():
         announcements.announce_ended(job)

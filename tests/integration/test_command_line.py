@@ -104,7 +104,7 @@ class CommandLine:
     @property
     def jobs(self) -> list[Job]:
         """What is registered for the connector."""
-        return list(self.delivery.site.ledger.jobs(self.delivery.connector_name))
+        return list(self.delivery.runtime.ledger.jobs(self.delivery.connector_name))
 
     @property
     def stored(self) -> bool:
@@ -131,7 +131,7 @@ def shared_table() -> str:
 def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str, shared_table: str) -> Delivery:
     changes = {"retry_timeout_seconds": 1.0, "ledger_table": shared_table}
     made = Delivery(stack, s3, bucket, unique, changes)
-    assert made.site.ledger.id
+    assert made.runtime.ledger.id
     return made
 
 
@@ -150,7 +150,7 @@ def alone(line: CommandLine) -> CommandLine:
     """A command line with a ledger of its own."""
     changes = {**line.delivery.changes, "ledger_table": f"own-{line.delivery.name}"}
     own = replace(line.delivery, changes=changes)
-    assert own.site.ledger.id
+    assert own.runtime.ledger.id
     return replace(line, delivery=own)
 
 
@@ -385,10 +385,10 @@ def test_what_people_want_of_a_connector_is_said_wherever_it_matters(line: Comma
     name = line.delivery.connector_name
     line.delivery.put("x.txt", joined(LINES[:5]))
     line.put()
-    config, revision = line.delivery.site.connector(name)
-    (version,) = selected(line.delivery.site, config, revision, None)
-    planner = line.delivery.site.planner()
-    job = planner.register(line.delivery.site.intake(config, revision, version, 1))
+    config, revision = line.delivery.runtime.connectors.latest(name)
+    (version,) = selected(line.delivery.runtime, config, revision, None)
+    planner = line.delivery.runtime.planner()
+    job = planner.register(line.delivery.runtime.request(config, revision, version, 1))
 
     paused = line.say("pause", name)
     refused = line.say("run", *line.connector)
@@ -596,10 +596,10 @@ def test_all_that_is_over_undelivered_is_replayed_but_what_was_begun_again(
     )
     line.put()
     line.delivery.put("new.txt", joined(LINES[5:9]))
-    site = line.delivery.site
-    config, revision = site.connector(name)
-    (version,) = selected(site, config, revision, [f"{line.delivery.address}new.txt"])
-    site.planner().register(site.intake(config, revision, version, 1))
+    runtime = line.delivery.runtime
+    config, revision = runtime.connectors.latest(name)
+    (version,) = selected(runtime, config, revision, [f"{line.delivery.address}new.txt"])
+    runtime.planner().register(runtime.request(config, revision, version, 1))
     line.say("stop", name)
     refused = line.say("replay", *line.connector)
     line.say("resume", name)
@@ -662,9 +662,9 @@ def test_a_replay_whose_progress_is_unknown_is_refused_in_one_line(alone: Comman
 
 def _forget(delivery: Delivery) -> None:
     """Let somebody else have written what the slot's group says."""
-    broker, slots = delivery.site.broker, delivery.slots()
+    broker, slots = delivery.runtime.broker, delivery.slots()
     for slot in slots:
-        identity = f"{delivery.settings.app_id}.{delivery.site.ledger.id}.slot-{slot.number}"
+        identity = f"{delivery.settings.app_id}.{delivery.runtime.ledger.id}.slot-{slot.number}"
         fence = broker.fence(identity, ClientSettings())
         fence.mark(Progress(epoch=slot.epoch + 100))
         fence.close()
@@ -827,7 +827,7 @@ def test_doctor_warns_of_slots_that_were_left_with_an_extent(alone: CommandLine)
     alive = line.say("doctor", "--json")
     deadline = line.delivery.slots()[0].until
     # Another process knows the ledger's clock to a second only, from below.
-    eventually("the lease ends", lambda: line.delivery.site.ledger.now() > deadline + 2)
+    eventually("the lease ends", lambda: line.delivery.runtime.ledger.now() > deadline + 2)
     stuck = line.say("doctor", "--json")
 
     assert verdicts(alive)["slots"] == "ok"

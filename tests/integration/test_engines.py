@@ -205,7 +205,7 @@ def test_a_job_begun_inline_is_finished_on_spark_in_order(
     (tmp_path / "nested" / "lines.txt").write_bytes(joined(LINES))
     config = {"endpoint.type": "localfile", "directory": str(tmp_path), "ordering": "object"}
     delivery.connector({**config, "extent.bytes": "16KiB"})
-    engine = open_engine(delivery.site, "inline", cores=1)
+    engine = open_engine(delivery.runtime, "inline", cores=1)
 
     begun = stopped_at_first_receipt(delivery, engine)
     committed = sum(item.records for item in delivery.items())
@@ -245,7 +245,7 @@ def test_ordering_by_object_keeps_file_order_in_one_partition(delivery: Delivery
 def test_small_extents_share_tasks(delivery: Delivery) -> None:
     delivery.put("lines.txt", joined(LINES))
     delivery.connector({"extent.bytes": "4KiB"})
-    engine = Counted(open_engine(delivery.site, "inline", cores=2))
+    engine = Counted(open_engine(delivery.runtime, "inline", cores=2))
 
     report = delivery.run(engine=engine)
 

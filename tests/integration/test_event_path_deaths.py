@@ -206,7 +206,7 @@ def test_a_doubled_extent_message_waits_for_the_first_and_adds_nothing(
         upload = feed.upload("lines.txt", BODY)
         patiently("a worker is in the midst of an extent", feed.midst)
         job = feed.await_state(upload, JobState.RUNNING)
-        (extent,) = feed.delivery.site.planner().extents(job)
+        (extent,) = feed.delivery.runtime.planner().extents(job)
         before = len(path.seen.deliveries)
 
         held = claim_of(feed)

@@ -25,7 +25,7 @@ from tests.support.eventpath import Ending, EventPath, Feed, Ground
 
 from extentflow.ledger import ConnectorState, ExtentItem
 from extentflow.model import ExtentState, JobState
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 from extentflow_local.event_source.delivery import Delivery
 from extentflow_local.services.kafka import Kafka
 from extentflow_local.services.sqs import ElasticMq
@@ -93,7 +93,7 @@ def test_a_broker_away_for_many_receives_costs_no_attempt(path: EventPath) -> No
     try:
         during = feed.upload("during.txt", joined(lines))
         since.in_vain("worker", RECEIVES)
-        attempts, dead = most_attempts(feed.delivery.site, during), path.dead()
+        attempts, dead = most_attempts(feed.delivery.runtime, during), path.dead()
     finally:
         path.ground.stack.up(["kafka"])
 
@@ -106,7 +106,7 @@ def test_a_ledger_away_for_many_receives_costs_no_attempt(
 ) -> None:
     lines, later = wide_lines("ledger-", 1_200), wide_lines("later-", 10)
     feed = path.feed(extent_bytes=EXTENT)
-    direct = Site(
+    direct = Runtime(
         replace(path.settings, ledger_endpoint=path.ground.stack.endpoint("dynamodb")),
     )
 
@@ -140,7 +140,7 @@ def test_a_store_away_for_many_receives_costs_no_attempt(
     feed.upload("later.txt", joined(later))
     since.in_vain("worker", RECEIVES)
     since.in_vain("planner", RECEIVES)
-    attempts, dead = most_attempts(feed.delivery.site, first), path.dead()
+    attempts, dead = most_attempts(feed.delivery.runtime, first), path.dead()
     s3_proxy.clear()
 
     assert (attempts <= 1, dead) == (True, 0)
@@ -269,18 +269,18 @@ def test_a_corrected_object_is_a_new_job_and_the_replayed_old_one_is_superseded(
 def test_a_paused_connector_waits_without_attempts_and_goes_on(path: EventPath) -> None:
     lines, later = wide_lines("paused-", 2_000), wide_lines("later-", 10)
     feed = path.feed(extent_bytes=EXTENT)
-    site = feed.delivery.site
+    runtime = feed.delivery.runtime
     first = feed.upload("first.txt", joined(lines))
-    eventually("a part is done", lambda: done(site, first.job))
+    eventually("a part is done", lambda: done(runtime, first.job))
 
     want_paused(feed)
     second = feed.upload("later.txt", joined(later))
     since = Mark(path)
     since.in_vain("planner", RECEIVES)
     since.in_vain("worker", RECEIVES)
-    before = items(site, first.job)
+    before = items(runtime, first.job)
     Mark(path).in_vain("worker", RECEIVES)
-    after = items(site, first.job)
+    after = items(runtime, first.job)
 
     waiting = [item for item in after if item.state is ExtentState.PENDING]
     assert after == before  # nobody works on it
@@ -294,7 +294,7 @@ def test_a_stopped_connector_cancels_its_jobs_and_leaves_arrivals_alone(path: Ev
     lines, later = wide_lines("stopped-", 2_000), wide_lines("later-", 10)
     feed = path.feed(extent_bytes=EXTENT)
     first = feed.upload("first.txt", joined(lines))
-    eventually("a part is done", lambda: done(feed.delivery.site, first.job))
+    eventually("a part is done", lambda: done(feed.delivery.runtime, first.job))
 
     want_paused(feed)  # at once: a command needs a second, and the job might be DONE
     command(feed, "stop", feed.delivery.connector_name)
@@ -360,20 +360,20 @@ def wide_lines(label: str, count: int) -> list[bytes]:
     return numbered_lines(label + "x" * (LINE_BYTES - len(label) - 5), count)
 
 
-def items(site: Site, job: str) -> list[ExtentItem]:
-    return list(site.ledger.extents(job))
+def items(runtime: Runtime, job: str) -> list[ExtentItem]:
+    return list(runtime.ledger.extents(job))
 
 
-def done(site: Site, job: str) -> bool:
+def done(runtime: Runtime, job: str) -> bool:
     """Whether an extent is DONE and the job is not."""
-    found = site.ledger.job(job)
-    parts = [item.state is ExtentState.DONE for item in items(site, job)]
+    found = runtime.ledger.job(job)
+    parts = [item.state is ExtentState.DONE for item in items(runtime, job)]
     return any(parts) and found is not None and found.state is JobState.RUNNING
 
 
-def most_attempts(site: Site, *uploads: Upload) -> int:
+def most_attempts(runtime: Runtime, *uploads: Upload) -> int:
     """Return how many attempts the ledger counts at most for extents of these objects."""
-    found = [item.attempts for one in uploads for item in items(site, one.job)]
+    found = [item.attempts for one in uploads for item in items(runtime, one.job)]
     return max(found, default=0)
 
 
@@ -419,7 +419,7 @@ def await_dead(feed: Feed, *uploads: Upload) -> int:
 def want_paused(feed: Feed) -> None:
     """Let a feed's connector rest."""
     name = feed.delivery.connector_name
-    assert feed.delivery.site.ledger.set_connector_state(name, ConnectorState.PAUSED)
+    assert feed.delivery.runtime.ledger.set_connector_state(name, ConnectorState.PAUSED)
 
 
 def replay(feed: Feed, *words: str, way: str | None = None) -> "subprocess.Popen[str]":

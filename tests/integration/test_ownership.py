@@ -31,11 +31,13 @@ def planned(delivery: Delivery, **config: str) -> list[Extent]:
     """Put the lines, store the connector, plan the job; return its extents."""
     delivery.put("lines.txt", joined(LINES))
     delivery.connector(config)
-    site = delivery.site
-    stored, revision = site.connector(delivery.connector_name)
-    version = site.store(stored, revision).head(delivery.bucket, f"{delivery.prefix}lines.txt")
-    planner = site.planner()
-    job = planner.plan(planner.register(site.intake(stored, revision, version, 1)))
+    runtime = delivery.runtime
+    stored, revision = runtime.connectors.latest(delivery.connector_name)
+    version = runtime.objects.store(stored, revision).head(
+        delivery.bucket, f"{delivery.prefix}lines.txt"
+    )
+    planner = runtime.planner()
+    job = planner.plan(planner.register(runtime.request(stored, revision, version, 1)))
     return list(planner.extents(job))
 
 
@@ -111,7 +113,7 @@ def test_a_deleted_group_is_a_loud_failure_that_only_a_person_can_accept(
 
 
 def _delete_groups(delivery: Delivery) -> None:
-    ours = f"{delivery.settings.app_id}.{delivery.site.ledger.id}."
+    ours = f"{delivery.settings.app_id}.{delivery.runtime.ledger.id}."
     admin = AdminClient({"bootstrap.servers": delivery.settings.bootstrap_servers})
     listed = admin.list_consumer_groups(request_timeout=30).result()
     groups = [group.group_id for group in listed.valid if group.group_id.startswith(ours)]
@@ -140,7 +142,7 @@ def elsewhere(delivery: Delivery, second_broker: Stack) -> Delivery:
     admin.create_topics([topic])[delivery.topic].result(timeout=30)
     changes = {"bootstrap_servers": brokers, "ledger_table": delivery.settings.ledger_table}
     other = Elsewhere(delivery.stack, delivery.s3, delivery.bucket, delivery.name, changes)
-    other.site.broker.ensure_progress_topic()
+    other.runtime.broker.ensure_progress_topic()
     return other
 
 
@@ -152,8 +154,8 @@ def test_a_worker_of_another_cluster_gets_a_clear_conflict_and_delivers_nothing(
     with worker(elsewhere) as stranger, pytest.raises(Conflict) as caught:
         stranger.run(extents[0])
 
-    assert delivery.site.broker.cluster in str(caught.value)
-    assert elsewhere.site.broker.cluster in str(caught.value)
+    assert delivery.runtime.broker.cluster in str(caught.value)
+    assert elsewhere.runtime.broker.cluster in str(caught.value)
     assert extents[0].uri in str(caught.value)
     assert elsewhere.values() == []
     assert run_here(delivery).ok
@@ -180,8 +182,8 @@ def test_slots_of_two_clusters_never_mix(delivery: Delivery, elsewhere: Delivery
     assert run_here(elsewhere, again=True).ok
 
     assert delivery.slots() == here
-    assert {slot.cluster for slot in here} == {delivery.site.broker.cluster}
-    assert {slot.cluster for slot in elsewhere.slots()} == {elsewhere.site.broker.cluster}
+    assert {slot.cluster for slot in here} == {delivery.runtime.broker.cluster}
+    assert {slot.cluster for slot in elsewhere.slots()} == {elsewhere.runtime.broker.cluster}
     assert sorted(delivery.values()) == sorted(elsewhere.values()) == sorted(LINES)
 
 
@@ -194,7 +196,7 @@ def test_two_ledgers_on_one_cluster_do_not_fence_each_other(
     one = Delivery(stack, s3, bucket, unique, {"exactly_once_slots": 1})
     other = Delivery(stack, s3, bucket, f"{unique}-b", {"exactly_once_slots": 1})
     (extent,) = planned(one)
-    slots = one.site.slots("slow")
+    slots = one.runtime.slots("slow")
     claim = slots.claim(extent, ClientSettings())
     assert isinstance(claim, Claim)
     slots.sink.send(Records(one.topic, pa.array([b"from one"], pa.binary())))
@@ -207,7 +209,7 @@ def test_two_ledgers_on_one_cluster_do_not_fence_each_other(
     slots.release()
     assert one.values() == [b"from one"]
     assert sorted(other.values()) == sorted(LINES)
-    assert one.site.ledger.id != other.site.ledger.id
+    assert one.runtime.ledger.id != other.runtime.ledger.id
 
 
 def test_within_one_ledger_the_only_slot_is_fenced_by_whoever_takes_it_over(
@@ -215,7 +217,7 @@ def test_within_one_ledger_the_only_slot_is_fenced_by_whoever_takes_it_over(
 ) -> None:
     delivery = Delivery(stack, s3, bucket, unique, {"exactly_once_slots": 1})
     (extent,) = planned(delivery)
-    zombie = delivery.site.slots("here/zombie")
+    zombie = delivery.runtime.slots("here/zombie")
     claim = zombie.claim(extent, ClientSettings())
     assert isinstance(claim, Claim)
     zombie.sink.send(Records(delivery.topic, pa.array([b"from a zombie"], pa.binary())))

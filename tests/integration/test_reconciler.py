@@ -17,7 +17,7 @@ from extentflow.discovery.reconciler import Report
 from extentflow.jobs.planner import Planner
 from extentflow.model import Extent, Job, JobState
 from extentflow.queue.consumer import QueueWorker
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 from extentflow.wiring.functions import open_queue_worker, open_reconciliation
 from extentflow_local.stack import Stack
 
@@ -60,13 +60,13 @@ def queued(
 
 def reconcile(delivery: Delivery) -> Report:
     """Do one run as a process of its own would."""
-    return open_reconciliation(Site(delivery.settings)).run()
+    return open_reconciliation(Runtime(delivery.settings)).run()
 
 
 def work(delivery: Delivery) -> None:
     """Be a worker until the queue is empty."""
     worker = open_queue_worker(
-        Site(delivery.settings),
+        Runtime(delivery.settings),
         f"worker-{uuid4().hex}",
         seconds_left=lambda: 900.0,
         margin_seconds=1.0,
@@ -88,16 +88,16 @@ def emptied(worker: QueueWorker) -> bool:
 
 def registered_long_ago(delivery: Delivery, key: str) -> Job:
     """Register a job as a planner does that dies before it sends anything."""
-    site = delivery.site
-    config, revision = site.connector(delivery.connector_name)
-    version = site.store(config, revision).head(delivery.bucket, key)
+    runtime = delivery.runtime
+    config, revision = runtime.connectors.latest(delivery.connector_name)
+    version = runtime.objects.store(config, revision).head(delivery.bucket, key)
     clock = Clock(wall=lambda: time.time() - 1_000)
-    planner = Planner(site.ledger, site.source, clock)
-    return planner.register(site.intake(config, revision, version, 1))
+    planner = Planner(runtime.ledger, runtime.objects.source, clock)
+    return planner.register(runtime.request(config, revision, version, 1))
 
 
 def state_of(delivery: Delivery, job: Job) -> JobState:
-    found = delivery.site.ledger.job(job.id)
+    found = delivery.runtime.ledger.job(job.id)
     assert found is not None
     return found.state
 
@@ -137,7 +137,7 @@ def test_a_planner_killed_between_registering_and_sending_is_made_up_for(
     job = registered_long_ago(delivery, delivery.put("lines.txt", joined(LINES)))
 
     report = reconcile(delivery)
-    sent_once = delivery.site.ledger.progress(job.id)
+    sent_once = delivery.runtime.ledger.progress(job.id)
     work(delivery)
 
     assert (report.jobs_resumed, report.jobs_new, report.problems) == (1, 0, 0)
@@ -152,7 +152,7 @@ def test_a_worker_that_died_within_a_transaction_is_settled_without_anybody_clai
     delivery.put("lines.txt", joined(LINES))
     reconcile(delivery)
     (job,) = delivery.jobs()
-    extent: Extent = next(delivery.site.planner().extents(job))
+    extent: Extent = next(delivery.runtime.planner().extents(job))
     began = time.monotonic()
     with (
         pytest.raises(real.Crash),

@@ -19,7 +19,7 @@ from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.sink import PROGRESS_TOPIC, ClientSettings
 from extentflow.sink.broker import KafkaBroker
 from extentflow.sink.reader import read_committed
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +240,7 @@ def test_a_password_that_is_rotated_under_a_warm_worker_fails_nothing(
             "sasl.password": f"${{secretsmanager:{arn}:password}}",
         },
     )
-    broker = Site(settings).broker
+    broker = Runtime(settings).broker
     broker.fence("rotated.slot-1", EXACTLY_ONCE).close()
 
     secured.user(user, "second")
@@ -264,7 +264,7 @@ def test_a_certificate_and_its_key_come_from_a_secret(
     cluster = Cluster(bootstrap_servers=secured.mtls_servers, auth=Auth.MTLS, secret_arn=arn)
     told = {**cluster.client_settings(), "kafka.ssl.ca.location": str(secured.certificate)}
     topic = secured.topic("certified")
-    broker = Site(WorkerSettings.from_map(told)).broker
+    broker = Runtime(WorkerSettings.from_map(told)).broker
 
     sink = broker.fence("app.slot-certified", EXACTLY_ONCE).open()
     sink.send(lines(topic, b"a"))

@@ -24,7 +24,7 @@ from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
 from extentflow.spark.query import QueryFailed, Service, Terms, Triggered
 from extentflow.spark.stopping import ask_to_stop
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queue
 from extentflow_local.stack import Stack
 
@@ -98,7 +98,7 @@ class Running:
                 **terms,
             }
         )
-        self.service = Service(spark, Site(delivery.settings), whole)
+        self.service = Service(spark, Runtime(delivery.settings), whole)
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
@@ -314,12 +314,12 @@ def test_paused_connectors_and_odd_objects_hold_up_nobody(
     delivery.connector({"extent.bytes": "64KiB"})
     delivery.put("odd.parquet", b"no parquet at all, although its name says so")
     delivery.put("others.txt", joined(OTHERS))
-    delivery.site.ledger.set_connector_state(delivery.connector_name, ConnectorState.PAUSED)
+    delivery.runtime.ledger.set_connector_state(delivery.connector_name, ConnectorState.PAUSED)
 
     with Running(spark, delivery, tmp_path) as running:
         time.sleep(2)
         untouched = delivery.jobs()
-        delivery.site.ledger.set_connector_state(delivery.connector_name, ConnectorState.RUNNING)
+        delivery.runtime.ledger.set_connector_state(delivery.connector_name, ConnectorState.RUNNING)
         eventually("both are over", lambda: states(delivery) == ["DONE", "FAILED"])
 
     assert untouched == []
@@ -393,7 +393,7 @@ def test_a_run_that_was_stopped_is_never_taken_for_another(
     spark: SparkSession, delivery: Delivery, tmp_path: Path
 ) -> None:
     delivery.connector({})
-    ask_to_stop(delivery.site.ledger, "nightly")
+    ask_to_stop(delivery.runtime.ledger, "nightly")
 
     with Running(spark, delivery, tmp_path, run="nightly") as running:
         running.join()
@@ -465,7 +465,7 @@ def states(delivery: Delivery) -> list[str]:
 def test_once_refuses_a_connector_that_rests(delivery: Delivery) -> None:
     delivery.connector({})
     name = delivery.connector_name
-    assert delivery.site.ledger.set_connector_state(name, ConnectorState.PAUSED)
+    assert delivery.runtime.ledger.set_connector_state(name, ConnectorState.PAUSED)
 
     ended = subprocess.run(
         [sys.executable, str(JOB), "--work", "listing", "--once", "--connector", name],

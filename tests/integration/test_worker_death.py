@@ -28,7 +28,7 @@ def begin(
     delivery: Delivery, pool: ThreadPoolExecutor
 ) -> tuple["Future[RunReport]", InlineEngine, Seen]:
     """Run on two workers in the background; return when an extent is under way."""
-    engine = open_engine(delivery.site, "inline", cores=2)
+    engine = open_engine(delivery.runtime, "inline", cores=2)
     assert isinstance(engine, InlineEngine)
     watch = Seen()
     running = pool.submit(delivery.run, watch=watch, engine=engine)

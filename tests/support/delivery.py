@@ -29,7 +29,7 @@ from extentflow.jobs.run import Run, RunReport
 from extentflow.ledger import ExtentItem, SlotItem
 from extentflow.model import Extent, Job, ObjectVersion, Receipt
 from extentflow.sink.reader import Delivered, read_committed
-from extentflow.wiring import Site, open_engine, parse_connector
+from extentflow.wiring import Runtime, open_engine, parse_connector
 from extentflow.wiring.functions import QUEUES, open_reception
 from extentflow_local.stack import Stack
 
@@ -140,11 +140,11 @@ class Delivery:
         return {**os.environ, **ours}
 
     @cached_property
-    def site(self) -> Site:
-        site = Site(self.settings)
-        site.ledger.create_table()
-        site.broker.ensure_progress_topic()
-        return site
+    def runtime(self) -> Runtime:
+        runtime = Runtime(self.settings)
+        runtime.ledger.create_table()
+        runtime.broker.ensure_progress_topic()
+        return runtime
 
     @cached_property
     def topic(self) -> str:
@@ -172,7 +172,7 @@ class Delivery:
     def arrive(self, label: str, body: bytes) -> None:
         """Store an object and plan it, as the planner function does."""
         key = self.put(label, body)
-        open_reception(Site(self.settings)).receive(
+        open_reception(Runtime(self.settings)).receive(
             Arrival(bucket=self.bucket, key=key, dialect=Dialect.COMMAND)
         )
 
@@ -187,7 +187,7 @@ class Delivery:
             }
         whole = {**usual, **config}
         parse_connector(whole)
-        self.site.ledger.put_connector(self.connector_name, whole)
+        self.runtime.ledger.put_connector(self.connector_name, whole)
 
     # -- running --------------------------------------------------------------------------------
 
@@ -202,18 +202,18 @@ class Delivery:
         engine: Engine | None = None,
     ) -> RunReport:
         """Deliver what is below the prefix (or `keys`) from this process."""
-        driver = self.driver(engine or open_engine(self.site, name, cores=cores), watch)
-        config, revision = self.site.connector(self.connector_name)
+        driver = self.driver(engine or open_engine(self.runtime, name, cores=cores), watch)
+        config, revision = self.runtime.connectors.latest(self.connector_name)
         versions = self._versions(list(keys))
-        intakes = (self.site.intake(config, revision, each, cores) for each in versions)
+        intakes = (self.runtime.request(config, revision, each, cores) for each in versions)
         return driver.ingest(intakes, again=again)
 
     def driver(self, engine: Engine, watch: Watch | None = None) -> Run:
-        return Run("test", engine, self.site.planner(), self.site.ledger, watch or Seen())
+        return Run("test", engine, self.runtime.planner(), self.runtime.ledger, watch or Seen())
 
     def _versions(self, keys: list[str]) -> list[ObjectVersion]:
-        config, revision = self.site.connector(self.connector_name)
-        store = self.site.store(config, revision)
+        config, revision = self.runtime.connectors.latest(self.connector_name)
+        store = self.runtime.objects.store(config, revision)
         keys = keys or [listed.key for listed in store.list(config.bucket, config.prefix)]
         return [store.head(config.bucket, key) for key in keys]
 
@@ -281,13 +281,13 @@ class Delivery:
         return is_stable(self._admin(), topic)
 
     def jobs(self) -> list[Job]:
-        return list(self.site.ledger.jobs())
+        return list(self.runtime.ledger.jobs())
 
     def slots(self) -> list[SlotItem]:
-        return list(self.site.ledger.slots(self.site.broker.cluster))
+        return list(self.runtime.ledger.slots(self.runtime.broker.cluster))
 
     def items(self) -> list[ExtentItem]:
-        return [item for job in self.jobs() for item in self.site.ledger.extents(job.id)]
+        return [item for job in self.jobs() for item in self.runtime.ledger.extents(job.id)]
 
     def claims(self) -> list[ExtentItem]:
         """Return the extents that somebody holds."""

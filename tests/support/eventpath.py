@@ -123,7 +123,7 @@ class Ground:
             source = EventSource(change(deployment), self._place(name), observe=seen)
             path = EventPath(name, self, source, proxy, seen, s3, sqs)
             s3.create_bucket(Bucket=path.bucket)
-            path.delivery("ground").site  # noqa: B018 - makes the table
+            path.delivery("ground").runtime  # noqa: B018 - makes the table
             proxy.inject(
                 Answer(200, content_type="application/x-amz-json-1.0"),
                 when=Impatience(sqs, most_hidden_seconds),
@@ -296,7 +296,7 @@ class Feed:
 
     def job(self, upload: Upload) -> Job | None:
         """Return the job of an object's version."""
-        return self.delivery.site.ledger.job(upload.job)
+        return self.delivery.runtime.ledger.job(upload.job)
 
     def await_state(self, upload: Upload, *states: JobState) -> Job:
         """Wait until a job is in one of some states."""
@@ -332,11 +332,11 @@ class Feed:
 
     def jobs(self) -> list[Job]:
         """Return the connector's jobs."""
-        return list(self.delivery.site.ledger.jobs(self.delivery.connector_name))
+        return list(self.delivery.runtime.ledger.jobs(self.delivery.connector_name))
 
     def items(self) -> list[ExtentItem]:
         """Return the extents of the connector's jobs that the ledger knows."""
-        ledger = self.delivery.site.ledger
+        ledger = self.delivery.runtime.ledger
         return [item for job in self.jobs() for item in ledger.extents(job.id)]
 
     def receipts(self) -> list[dict[str, Any]]:

@@ -23,8 +23,9 @@ from extentflow.model import Extent, Job, ObjectVersion
 from extentflow.sink.flush import FlushingSink
 from extentflow.sink.transaction import TransactionalSink
 from extentflow.storage import RangeSource
-from extentflow.wiring import Site, options
-from extentflow.wiring.worker import SiteWorker
+from extentflow.wiring import Runtime, options
+from extentflow.wiring.extents import ExtentSetup, ExtentWorker
+from extentflow.wiring.objects import ObjectAccess
 
 CHUNK_ROWS = 1_000
 WINDOW_BYTES = 64 << 10
@@ -75,12 +76,8 @@ class Hooked:
             yield chunk
 
 
-class ShortChunks(Site):
-    """A site whose formats yield chunks of a thousand rows at most."""
-
-    def __init__(self, settings: WorkerSettings, before: Before = nothing) -> None:
-        super().__init__(settings)
-        self._before = before
+class ShortChunks(ObjectAccess):
+    """Object access whose formats yield chunks of a thousand rows at most."""
 
     def format(self, config: ConnectorConfig, revision: int, version: ObjectVersion) -> Format:
         _ = revision
@@ -88,12 +85,30 @@ class ShortChunks(Site):
         usual = options.format_options(config, name, compression)
         return open_format(name, replace(usual, batch_rows=CHUNK_ROWS, window_bytes=WINDOW_BYTES))
 
+
+class HookedSetup(ExtentSetup):
+    """Pipelines that call `before` before each chunk."""
+
+    def __init__(self, runtime: Runtime, before: Before) -> None:
+        super().__init__(runtime)
+        self._before = before
+
     def pipeline(self, extent: Extent) -> Pipeline:
         usual = super().pipeline(extent)
         return replace(usual, format=Hooked(usual.format, self._before))
 
 
-def _vanish(made: SiteWorker) -> None:
+def _open_worker(settings: WorkerSettings, before: Before) -> ExtentWorker:
+    runtime = Runtime(settings)
+    short = ShortChunks(
+        runtime.connectors, runtime.secrets, retry_seconds=settings.retry_timeout_seconds
+    )
+    runtime.__dict__["objects"] = short
+    owner = f"{OWNER}/{uuid4().hex}"
+    return ExtentWorker(runtime, owner, setup=HookedSetup(runtime, before))
+
+
+def _vanish(made: ExtentWorker) -> None:
     """Let go of the producer as a crash does: nothing is aborted, nothing is closed."""
     hold, made._slots._hold = made._slots._hold, None
     if hold is not None:
@@ -102,9 +117,9 @@ def _vanish(made: SiteWorker) -> None:
 
 
 @contextmanager
-def worker(delivery: Delivery, *, before: Before = nothing) -> Iterator[SiteWorker]:
+def worker(delivery: Delivery, *, before: Before = nothing) -> Iterator[ExtentWorker]:
     """Be a worker on this thread; a `Crash` leaves claim, lease and open transaction behind."""
-    made = SiteWorker(ShortChunks(delivery.settings, before), f"{OWNER}/{uuid4().hex}")
+    made = _open_worker(delivery.settings, before)
     try:
         yield made
     except Crash:
@@ -129,7 +144,7 @@ def replay_here(
     delivery: Delivery, job: Job | str, *, before: Before = nothing, accept_duplicates: bool = False
 ) -> RunReport:
     """Replay a job on this thread."""
-    known = job if isinstance(job, Job) else known_job(delivery.site.ledger, job)
+    known = job if isinstance(job, Job) else known_job(delivery.runtime.ledger, job)
     with worker(delivery, before=before) as made:
         driver = delivery.driver(Here(made.run), Noted())
         return driver.replay(known, accept_duplicates=accept_duplicates)
@@ -137,12 +152,12 @@ def replay_here(
 
 def take_over(delivery: Delivery) -> int:
     """Settle what crashed workers left, without waiting for their leases."""
-    return delivery.site.evict(OWNER)
+    return delivery.runtime.evict(OWNER)
 
 
 def the_job(delivery: Delivery) -> Job:
     """Return the only job, as the ledger has it now."""
     (listed,) = delivery.jobs()
-    job = delivery.site.ledger.job(listed.id)
+    job = delivery.runtime.ledger.job(listed.id)
     assert job is not None
     return job

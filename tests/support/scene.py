@@ -43,7 +43,7 @@ from extentflow.queue.redrive import redrive
 from extentflow.queue.sqs import SqsQueue
 from extentflow.sink import ClientSettings
 from extentflow.testing.queues import MemoryQueue
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 from extentflow.wiring.functions import dispatch
 from extentflow_local.event_source.deployment import Deployment
 from extentflow_local.event_source.names import Names, Surroundings
@@ -232,10 +232,10 @@ class Scene:
     # -- clients --------------------------------------------------------------------------------
 
     @cached_property
-    def site(self) -> Site:
+    def runtime(self) -> Runtime:
         """A process beside the functions, with their settings."""
         environment = self.deployment.functions["worker"].environment
-        return Site(load(environment, read_text=lambda _path: None))
+        return Runtime(load(environment, read_text=lambda _path: None))
 
     @cached_property
     def s3(self) -> "S3Client":
@@ -250,7 +250,7 @@ class Scene:
         return SqsQueue(self.deployment.outputs[output], client)
 
     def make_topic(self, name: str) -> None:
-        admin = AdminClient({"bootstrap.servers": self.site.settings.bootstrap_servers})
+        admin = AdminClient({"bootstrap.servers": self.runtime.settings.bootstrap_servers})
         admin.create_topics([NewTopic(name, 2, 1)])[name].result(timeout=30)
 
     # -- arranging ------------------------------------------------------------------------------
@@ -265,8 +265,8 @@ class Scene:
             Bucket=self.kept, VersioningConfiguration={"Status": "Enabled"}
         )
         self.their_s3.create_bucket(Bucket=self.theirs)
-        self.site.ledger.create_table()
-        self.site.broker.ensure_progress_topic()
+        self.runtime.ledger.create_table()
+        self.runtime.broker.ensure_progress_topic()
         self.make_topic(self.topic)
         writer = self._place(PROJECT / "infra").starter(self.deployment, "provider", Clock())()
         try:
@@ -323,21 +323,21 @@ class Scene:
     def registered(self, version: ObjectVersion) -> Job:
         """Register an object's job, as a planner did that died long ago."""
         connector = version.key.partition("/")[0]
-        config, revision = self.site.connector(connector)
+        config, revision = self.runtime.connectors.latest(connector)
         clock = Clock(wall=lambda: time.time() - LONG_AGO_SECONDS)
-        planner = Planner(self.site.ledger, self.site.source, clock)
-        return planner.register(self.site.intake(config, revision, version, 1))
+        planner = Planner(self.runtime.ledger, self.runtime.objects.source, clock)
+        return planner.register(self.runtime.request(config, revision, version, 1))
 
     def sent_in_vain(self, version: ObjectVersion) -> Job:
         """Plan an object whose messages are lost."""
         nowhere = MemoryQueue(time.monotonic)
-        return Dispatch(self.site.planner(), nowhere).start(self.registered(version))
+        return Dispatch(self.runtime.planner(), nowhere).start(self.registered(version))
 
     def claimed(self, version: ObjectVersion) -> tuple[Job, Claim]:
         """Claim an object's only extent, as a worker that has a slot of its own."""
         job = self.sent_in_vain(version)
-        (extent,) = self.site.planner().extents(job)
-        self.slots = self.site.slots(f"worker-of-{version.key}")
+        (extent,) = self.runtime.planner().extents(job)
+        self.slots = self.runtime.slots(f"worker-of-{version.key}")
         claim = self.slots.claim(extent, ClientSettings())
         assert isinstance(claim, Claim)
         return job, claim
@@ -352,7 +352,7 @@ class Scene:
             "resent": "0",
             "resent_at": "0.0",
         }
-        self.site.ledger.remember(f"watch#{job.id}", facts)
+        self.runtime.ledger.remember(f"watch#{job.id}", facts)
         return job
 
     def complete_and_open(self, version: ObjectVersion) -> Job:
@@ -384,11 +384,11 @@ class Scene:
 
     def pause_before_delivery(self, version: ObjectVersion) -> None:
         """Pause a connector whose messages are on their way."""
-        assert self.site.ledger.set_connector_state("waiting", ConnectorState.PAUSED)
-        dispatch(self.site).start(self.registered(version))
+        assert self.runtime.ledger.set_connector_state("waiting", ConnectorState.PAUSED)
+        dispatch(self.runtime).start(self.registered(version))
 
     def resume(self) -> None:
-        assert self.site.ledger.set_connector_state("waiting", ConnectorState.RUNNING)
+        assert self.runtime.ledger.set_connector_state("waiting", ConnectorState.RUNNING)
 
     # -- acting and looking ---------------------------------------------------------------------
 
@@ -415,7 +415,7 @@ class Scene:
 
     def job_of(self, version: ObjectVersion) -> Job | None:
         connector = version.key.partition("/")[0]
-        return self.site.ledger.job(job_id(connector, version))
+        return self.runtime.ledger.job(job_id(connector, version))
 
     def state_of(self, version: ObjectVersion) -> JobState:
         job = self.job_of(version)

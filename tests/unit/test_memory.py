@@ -115,7 +115,7 @@ def test_columns_that_come_and_go_take_the_same_pages_once_the_allocator_is_tune
 
 PREPARED = """
 import pyarrow as pa
-from extentflow.wiring.worker import prepare_process
+from extentflow.wiring.extents import prepare_process
 prepare_process()
 array = pa.array(range(100_000)).cast(pa.string())
 print(pa.default_memory_pool().backend_name, pa.cpu_count(), pa.total_allocated_bytes() > 400_000)

@@ -19,7 +19,7 @@ from extentflow.errors import (
 from extentflow.sink import ClientSettings
 from extentflow.sink.topics import TopicFacts
 from extentflow.testing.broker import MemoryBroker
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 
 DAY = 24 * 3600.0
 
@@ -37,17 +37,17 @@ class Configured(MemoryBroker):
         return self._config
 
 
-def left(days: float, config: Mapping[str, str] | ExtentflowError | None = None) -> Site:
-    """Return a site whose ledger has an extent that a worker left so many days ago."""
+def left(days: float, config: Mapping[str, str] | ExtentflowError | None = None) -> Runtime:
+    """Return a runtime whose ledger has an extent that a worker left so many days ago."""
     usual = {"offsets.retention.minutes": "10080"}
     world = World(broker=Configured(usual if config is None else config))
     (extent,) = world.extents(world.job(b"abc"))
     world.slots().claim(extent, ClientSettings())
     world.ticker.sleep(3 + days * DAY)
-    site = Site(WorkerSettings(bootstrap_servers="127.0.0.1:1"))
+    runtime = Runtime(WorkerSettings(bootstrap_servers="127.0.0.1:1"))
     # Where cached properties keep what was made, so that nothing else is.
-    site.__dict__.update(ledger=world.ledger, broker=world.broker)
-    return site
+    runtime.__dict__.update(ledger=world.ledger, broker=world.broker)
+    return runtime
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_server_that_does_not_answer_is_to_be_started() -> None:
 def shown(**kafka: str) -> Finding:
     """Return what doctor says of the credentials in a worker's `kafka.*`; `_` stands for a dot."""
     settings = {key.replace("_", "."): text for key, text in kafka.items()}
-    return credentials(Site(WorkerSettings(bootstrap_servers="127.0.0.1:1", kafka=settings)))
+    return credentials(Runtime(WorkerSettings(bootstrap_servers="127.0.0.1:1", kafka=settings)))
 
 
 @pytest.fixture
@@ -179,10 +179,10 @@ class Topics(MemoryBroker):
 
 def of_topics(**changes: object) -> list[Finding]:
     """Return what doctor finds out about the topics of a connector."""
-    site = Site(WorkerSettings(bootstrap_servers="127.0.0.1:1"))
-    site.__dict__.update(broker=Topics())
+    runtime = Runtime(WorkerSettings(bootstrap_servers="127.0.0.1:1"))
+    runtime.__dict__.update(broker=Topics())
     given: dict[str, object] = {"name": "c", "topic": "records", "s3_bucket": "b", **changes}
-    return list(topics(site, ConnectorConfig(**given)))  # type: ignore[arg-type]
+    return list(topics(runtime, ConnectorConfig(**given)))  # type: ignore[arg-type]
 
 
 def test_topics_that_take_the_records_are_described() -> None:

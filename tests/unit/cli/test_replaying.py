@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.support.here import Here, until_final
-from tests.support.memorysite import MemorySite
+from tests.support.memory_runtime import MemoryRuntime
 from tests.support.world import TOPIC
 
 from extentflow.cli import INCOMPLETE, NOTHING_STARTED, app, replaying, run_command_line
@@ -17,8 +17,8 @@ from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
 from extentflow.sink.topics import TopicFacts
-from extentflow.wiring import Site
-from extentflow.wiring.worker import work_of
+from extentflow.wiring import Runtime
+from extentflow.wiring.extents import delivery_context
 
 
 @dataclass
@@ -36,9 +36,9 @@ class Said:
 
 @dataclass
 class Line:
-    """The command line over a site in memory; extents are run in this process."""
+    """The command line over a runtime in memory; extents are run in this process."""
 
-    site: MemorySite
+    runtime: MemoryRuntime
     capsys: pytest.CaptureFixture[str]
     patch: pytest.MonkeyPatch
 
@@ -48,54 +48,54 @@ class Line:
         return Said(code, said.out, said.err)
 
     def cancelled(self, count: int) -> list[Job]:
-        jobs = [self.site.job(f"c/{number}.txt") for number in range(count)]
+        jobs = [self.runtime.job(f"c/{number}.txt") for number in range(count)]
         for job in jobs:
-            self.site.memory.end(job.id, JobState.CANCELLED, "connector c was stopped")
+            self.runtime.memory.end(job.id, JobState.CANCELLED, "connector c was stopped")
         return jobs
 
     def before_opening(self, number: int, act: Callable[[], None]) -> None:
         """Let something happen before the job that is opened as the `number`th, counted from 1."""
-        resume, opened = self.site.memory.resume, count(1)
+        resume, opened = self.runtime.memory.resume, count(1)
 
         def opening(job_id: str) -> Job:
             if next(opened) == number:
                 act()
             return resume(job_id)
 
-        self.patch.setattr(self.site.memory, "resume", opening)
+        self.patch.setattr(self.runtime.memory, "resume", opening)
 
     def lose(self, lost: str) -> None:
         """Take a topic from the cluster."""
-        topics = self.site.cluster.topics
+        topics = self.runtime.cluster.topics
 
         def answer(names: list[str]) -> list[TopicFacts]:
             if lost in names:
                 raise Misconfigured(f"topic {lost} does not exist")
             return topics(names)
 
-        self.patch.setattr(self.site.cluster, "topics", answer)
+        self.patch.setattr(self.runtime.cluster, "topics", answer)
 
     def states(self) -> list[str]:
-        return [state.value for _, state in sorted(self.site.states().items())]
+        return [state.value for _, state in sorted(self.runtime.states().items())]
 
 
 @pytest.fixture
 def line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Line:
-    site = MemorySite()
-    site.put_connector()
+    runtime = MemoryRuntime()
+    runtime.put_connector()
 
     def opened(*_args: object, **_words: object) -> Here:
-        return Here(until_final(work_of(site, site.slots("here"))))
+        return Here(until_final(delivery_context(runtime, runtime.slots("here"))))
 
-    monkeypatch.setattr(Site, "from_environment", classmethod(lambda _cls: site))
+    monkeypatch.setattr(Runtime, "from_environment", classmethod(lambda _cls: runtime))
     monkeypatch.setattr(replaying, "open_engine", opened)
-    return Line(site, capsys, monkeypatch)
+    return Line(runtime, capsys, monkeypatch)
 
 
 def test_all_that_was_cancelled_or_failed_goes_on(line: Line) -> None:
     line.cancelled(2)
-    failed = line.site.job("c/failed.txt")
-    line.site.memory.end(failed.id, JobState.FAILED, "the store was away")
+    failed = line.runtime.job("c/failed.txt")
+    line.runtime.memory.end(failed.id, JobState.FAILED, "the store was away")
 
     said = line.replay()
 
@@ -104,7 +104,7 @@ def test_all_that_was_cancelled_or_failed_goes_on(line: Line) -> None:
 
 
 def test_open_jobs_are_somebody_elses(line: Line) -> None:
-    line.site.job("c/open.txt")
+    line.runtime.job("c/open.txt")
 
     said = line.replay()
 
@@ -134,13 +134,13 @@ def test_a_pause_ends_the_opening_of_jobs_and_all_are_left_to_the_next_replay(li
     line.cancelled(4)
 
     def pause() -> None:
-        line.site.memory.set_connector_state("c", ConnectorState.PAUSED)
-        line.site.clock.sleep(ASK_SECONDS)
+        line.runtime.memory.set_connector_state("c", ConnectorState.PAUSED)
+        line.runtime.clock.sleep(ASK_SECONDS)
 
     line.before_opening(2, pause)
 
     said = line.replay()
-    line.site.memory.set_connector_state("c", ConnectorState.RUNNING)
+    line.runtime.memory.set_connector_state("c", ConnectorState.RUNNING)
     repeated = line.replay()
 
     assert said.code == INCOMPLETE
@@ -152,7 +152,7 @@ def test_a_pause_ends_the_opening_of_jobs_and_all_are_left_to_the_next_replay(li
 
 def test_a_job_of_another_cluster_holds_up_no_other(line: Line) -> None:
     first, _ = line.cancelled(2)
-    line.site.memory._keep(replace(first, state=JobState.CANCELLED, cluster="gone"))
+    line.runtime.memory._keep(replace(first, state=JobState.CANCELLED, cluster="gone"))
 
     said = line.replay()
 
@@ -164,9 +164,9 @@ def test_a_job_of_another_cluster_holds_up_no_other(line: Line) -> None:
 
 def test_jobs_of_a_revision_that_cannot_run_here_hold_up_no_other(line: Line) -> None:
     line.cancelled(1)
-    line.site.put_connector(topic="gone")
-    other = line.site.job("c/other.txt")
-    line.site.memory.end(other.id, JobState.CANCELLED, "connector c was stopped")
+    line.runtime.put_connector(topic="gone")
+    other = line.runtime.job("c/other.txt")
+    line.runtime.memory.end(other.id, JobState.CANCELLED, "connector c was stopped")
     line.lose("gone")
 
     said = line.replay()
@@ -191,13 +191,13 @@ def test_an_object_that_is_begun_again_meanwhile_is_not_delivered_twice(
     line: Line,
 ) -> None:
     (job,) = line.cancelled(1)
-    planner = line.site.planner()
-    config, revision = line.site.connector("c")
-    intake = line.site.intake(config, revision, job.version, 1)
+    planner = line.runtime.planner()
+    config, revision = line.runtime.connectors.latest("c")
+    intake = line.runtime.request(config, revision, job.version, 1)
 
     def opened(*_args: object, **_words: object) -> Here:
         planner.register(intake, again=True)  # while the engine starts
-        return Here(until_final(work_of(line.site, line.site.slots("here"))))
+        return Here(until_final(delivery_context(line.runtime, line.runtime.slots("here"))))
 
     line.patch.setattr(replaying, "open_engine", opened)
 
@@ -205,4 +205,4 @@ def test_an_object_that_is_begun_again_meanwhile_is_not_delivered_twice(
 
     assert said.code == INCOMPLETE
     assert f"job {job.id} was begun again meanwhile" in said.err
-    assert line.site.memory.job(job.id).state is JobState.CANCELLED  # type: ignore[union-attr]
+    assert line.runtime.memory.job(job.id).state is JobState.CANCELLED  # type: ignore[union-attr]

@@ -11,17 +11,17 @@ from extentflow.connectors import ConnectorConfig
 from extentflow.errors import Misconfigured
 from extentflow.model import ObjectVersion
 from extentflow.queue.backfill import MOST_ADDRESSES
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 
 ORDERS = ConnectorConfig(name="orders", topic="orders", s3_bucket="shop")
 
 
-def site(application: str | None, threshold_bytes: int = 10) -> Site:
-    """A site of which only two settings are asked for."""
+def runtime(application: str | None, threshold_bytes: int = 10) -> Runtime:
+    """A runtime of which only two settings are asked for."""
     settings = SimpleNamespace(
         spark_application_id=application, spark_threshold_bytes=threshold_bytes
     )
-    return cast("Site", SimpleNamespace(settings=settings))
+    return cast("Runtime", SimpleNamespace(settings=settings))
 
 
 def objects(*sizes: int) -> list[ObjectVersion]:
@@ -46,7 +46,7 @@ def test_what_is_asked_decides_then_the_connector_then_the_size(
 ) -> None:
     config = replace(ORDERS, engine=engine)
 
-    assert events._by_one_run(site(application), config, objects(*sizes), asked) is by_one_run
+    assert events._by_one_run(runtime(application), config, objects(*sizes), asked) is by_one_run
 
 
 def test_every_backfill_is_one_of_its_own() -> None:
@@ -66,7 +66,7 @@ def test_a_connector_whose_secrets_are_in_variables_goes_to_no_run_elsewhere() -
 
     files = replace(ORDERS, engine="spark", endpoint_type="localfile", s3_bucket=None)
     for one in (config, files):
-        assert not events._by_one_run(site("app"), one, objects(6, 5), "auto")
+        assert not events._by_one_run(runtime("app"), one, objects(6, 5), "auto")
     with pytest.raises(
         Misconfigured,
         match=r"orders: aws.secret.access.key=\$\{env:GRID_SECRET\}: a run of .* `extentflow run`",

@@ -26,9 +26,9 @@ class Rotated:
         self._found = {False: remembered, True: now}
         self.asked: list[bool] = []
 
-    def __call__(self, written: Mapping[str, str], *, anew: bool = False) -> dict[str, str]:
-        self.asked.append(anew)
-        return {**written, **self._found[anew]} if written else {}
+    def __call__(self, written: Mapping[str, str], *, refresh: bool = False) -> dict[str, str]:
+        self.asked.append(refresh)
+        return {**written, **self._found[refresh]} if written else {}
 
 
 # Refused by librdkafka itself, as a broker would refuse a password.
@@ -62,7 +62,7 @@ def test_what_is_refused_with_the_secret_of_now_is_refused() -> None:
 def test_a_connectors_secrets_are_looked_up_for_its_producer() -> None:
     seen: list[dict[str, str]] = []
 
-    def look_up(written: Mapping[str, str], *, anew: bool = False) -> dict[str, str]:  # noqa: ARG001
+    def look_up(written: Mapping[str, str], *, refresh: bool = False) -> dict[str, str]:  # noqa: ARG001
         seen.append(dict(written))
         return {key: text.replace("${ref}", "lz4") for key, text in written.items()}
 

@@ -1,28 +1,28 @@
 """What a run that ends by itself waits for: what there was, as long as it gets on with it."""
 
 import pytest
-from tests.support.memorysite import MemorySite
+from tests.support.memory_runtime import MemoryRuntime
 
 from extentflow.delivery.runner import fail_extent
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
 from extentflow.sink import ClientSettings
 from extentflow.spark.backlog import QUEUE_LOOKS, VAIN_QUERIES, Backlog
-from extentflow.wiring.worker import work_of
+from extentflow.wiring.extents import delivery_context
 
 MANY = 100
 
 
 @pytest.fixture
-def site() -> MemorySite:
-    made = MemorySite()
+def runtime() -> MemoryRuntime:
+    made = MemoryRuntime()
     made.put_connector()
     return made
 
 
-def begun(site: MemorySite, connector: str | None = None) -> Backlog:
+def begun(runtime: MemoryRuntime, connector: str | None = None) -> Backlog:
     """A backlog of what is open now: so many queries did not get on with any of it."""
-    backlog = Backlog(site.memory, connector, listing=None)
+    backlog = Backlog(runtime.memory, connector, listing=None)
     for _ in range(QUEUE_LOOKS):
         backlog.left(ended=0)
     return backlog
@@ -33,70 +33,70 @@ def in_vain(backlog: Backlog) -> int:
     return next(n for n in range(1, MANY) if not backlog.left(ended=0))
 
 
-def test_nothing_open_is_over_after_the_looks_that_find_that_out(site: MemorySite) -> None:
-    backlog = Backlog(site.memory, None, listing=None)
+def test_nothing_open_is_over_after_the_looks_that_find_that_out(runtime: MemoryRuntime) -> None:
+    backlog = Backlog(runtime.memory, None, listing=None)
 
     assert in_vain(backlog) == QUEUE_LOOKS
 
 
-def test_what_arrives_later_keeps_no_run_from_its_end(site: MemorySite) -> None:
-    site.planner().plan(job := site.job())
-    backlog = begun(site)
-    site.planner().plan(site.job("c/later.txt", lines=MANY))
+def test_what_arrives_later_keeps_no_run_from_its_end(runtime: MemoryRuntime) -> None:
+    runtime.planner().plan(job := runtime.job())
+    backlog = begun(runtime)
+    runtime.planner().plan(runtime.job("c/later.txt", lines=MANY))
 
     assert backlog.left(ended=1)
-    site.run(job, 0)
+    runtime.run(job, 0)
 
     assert not backlog.left(ended=1)
 
 
-def test_a_job_that_gets_on_is_waited_for_extent_by_extent(site: MemorySite) -> None:
-    site.planner().plan(job := site.job(lines=10))
-    backlog = begun(site)
+def test_a_job_that_gets_on_is_waited_for_extent_by_extent(runtime: MemoryRuntime) -> None:
+    runtime.planner().plan(job := runtime.job(lines=10))
+    backlog = begun(runtime)
 
     for ordinal in range(9):
-        site.run(job, ordinal)
+        runtime.run(job, ordinal)
         assert backlog.left(ended=1)
-    site.run(job, 9)
+    runtime.run(job, 9)
 
     assert not backlog.left(ended=1)
 
 
-def test_what_nobody_gets_on_with_stays_whatever_else_is_delivered(site: MemorySite) -> None:
-    site.planner().plan(site.job())
-    backlog = begun(site)
+def test_what_nobody_gets_on_with_stays_whatever_else_is_delivered(runtime: MemoryRuntime) -> None:
+    runtime.planner().plan(runtime.job())
+    backlog = begun(runtime)
 
     going_on = [backlog.left(ended=5) for _ in range(VAIN_QUERIES + 1)]
 
     assert going_on == [True] * VAIN_QUERIES + [False]
 
 
-def test_what_only_others_get_on_with_is_left_to_them(site: MemorySite) -> None:
-    site.planner().plan(job := site.job(lines=10))
-    backlog = begun(site)
+def test_what_only_others_get_on_with_is_left_to_them(runtime: MemoryRuntime) -> None:
+    runtime.planner().plan(job := runtime.job(lines=10))
+    backlog = begun(runtime)
 
     for ordinal in range(VAIN_QUERIES - 1):
-        site.run(job, ordinal)
+        runtime.run(job, ordinal)
         assert backlog.left(ended=0)
-    site.run(job, VAIN_QUERIES)
+    runtime.run(job, VAIN_QUERIES)
 
     assert not backlog.left(ended=0)
 
 
-def test_other_connectors_jobs_are_none_of_a_run_for_one(site: MemorySite) -> None:
-    site.put_connector("d")
-    site.job("d/a.txt", connector="d")
-    backlog = Backlog(site.memory, "c", listing=None)
+def test_other_connectors_jobs_are_none_of_a_run_for_one(runtime: MemoryRuntime) -> None:
+    runtime.put_connector("d")
+    runtime.job("d/a.txt", connector="d")
+    backlog = Backlog(runtime.memory, "c", listing=None)
 
     assert in_vain(backlog) == QUEUE_LOOKS
 
 
 def test_a_table_that_is_away_is_waited_for_a_while(
-    site: MemorySite, caplog: pytest.LogCaptureFixture
+    runtime: MemoryRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    site.job()
-    backlog = begun(site)
-    site.memory.refuse("jobs", times=MANY)
+    runtime.job()
+    backlog = begun(runtime)
+    runtime.memory.refuse("jobs", times=MANY)
 
     assert in_vain(backlog) == VAIN_QUERIES
     assert "it is not known what is left to do" in caplog.text
@@ -106,22 +106,24 @@ def test_a_table_that_is_away_is_waited_for_a_while(
 # -- what is left ---------------------------------------------------------------------------------
 
 
-def test_what_is_over_leaves_nothing_to_tell(site: MemorySite) -> None:
-    site.planner().plan(job := site.job())
-    backlog = begun(site)
-    site.run(job, 0)
+def test_what_is_over_leaves_nothing_to_tell(runtime: MemoryRuntime) -> None:
+    runtime.planner().plan(job := runtime.job())
+    backlog = begun(runtime)
+    runtime.run(job, 0)
 
     assert not backlog.left(ended=1)
     assert backlog.undone() == []
 
 
-def test_jobs_that_stay_are_counted_by_connector_and_with_the_reason(site: MemorySite) -> None:
-    site.put_connector("d")
-    site.job("c/a.txt")
-    site.job("c/b.txt")
-    site.job("d/a.txt", connector="d")
-    site.memory.set_connector_state("d", ConnectorState.PAUSED)
-    backlog = begun(site)
+def test_jobs_that_stay_are_counted_by_connector_and_with_the_reason(
+    runtime: MemoryRuntime,
+) -> None:
+    runtime.put_connector("d")
+    runtime.job("c/a.txt")
+    runtime.job("c/b.txt")
+    runtime.job("d/a.txt", connector="d")
+    runtime.memory.set_connector_state("d", ConnectorState.PAUSED)
+    backlog = begun(runtime)
 
     in_vain(backlog)
 
@@ -132,18 +134,18 @@ def test_jobs_that_stay_are_counted_by_connector_and_with_the_reason(site: Memor
     )
 
 
-def test_what_ended_after_the_last_query_is_not_left(site: MemorySite) -> None:
-    site.planner().plan(job := site.job())
-    backlog = begun(site)
+def test_what_ended_after_the_last_query_is_not_left(runtime: MemoryRuntime) -> None:
+    runtime.planner().plan(job := runtime.job())
+    backlog = begun(runtime)
     in_vain(backlog)
-    site.run(job, 0)
+    runtime.run(job, 0)
 
     assert backlog.undone() == []
 
 
-def test_a_table_that_is_away_in_the_end_is_no_success(site: MemorySite) -> None:
-    backlog = begun(site)
-    site.memory.refuse("jobs")
+def test_a_table_that_is_away_in_the_end_is_no_success(runtime: MemoryRuntime) -> None:
+    backlog = begun(runtime)
+    runtime.memory.refuse("jobs")
 
     (told,) = backlog.undone()
 
@@ -151,14 +153,14 @@ def test_a_table_that_is_away_in_the_end_is_no_success(site: MemorySite) -> None
 
 
 def test_a_new_job_that_cannot_be_cut_is_told_and_an_older_one_is_old_news(
-    site: MemorySite,
+    runtime: MemoryRuntime,
 ) -> None:
-    older = site.job("c/older.txt")
-    site.memory.end(older.id, JobState.FAILED, "bad bytes")
-    site.ticker.now += 1
-    backlog = Backlog(site.memory, None, listing=None)
-    newer = site.job("c/newer.txt")
-    site.memory.end(newer.id, JobState.FAILED, "no footer")
+    older = runtime.job("c/older.txt")
+    runtime.memory.end(older.id, JobState.FAILED, "bad bytes")
+    runtime.ticker.now += 1
+    backlog = Backlog(runtime.memory, None, listing=None)
+    newer = runtime.job("c/newer.txt")
+    runtime.memory.end(newer.id, JobState.FAILED, "no footer")
     in_vain(backlog)
 
     (line,) = backlog.undone()
@@ -171,12 +173,12 @@ def test_a_new_job_that_cannot_be_cut_is_told_and_an_older_one_is_old_news(
 
 @pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED])
 def test_a_noted_job_that_others_ended_undelivered_is_told(
-    site: MemorySite, state: JobState
+    runtime: MemoryRuntime, state: JobState
 ) -> None:
-    site.planner().plan(job := site.job())
-    site.ticker.now += 1
-    backlog = begun(site)
-    site.memory.end(job.id, state, "by somebody else")
+    runtime.planner().plan(job := runtime.job())
+    runtime.ticker.now += 1
+    backlog = begun(runtime)
+    runtime.memory.end(job.id, state, "by somebody else")
 
     assert not backlog.left(ended=0)
     (line,) = backlog.undone()
@@ -184,11 +186,11 @@ def test_a_noted_job_that_others_ended_undelivered_is_told(
     assert line.endswith(f"job {job.id} of {job.version.uri} is {state}: by somebody else")
 
 
-def test_an_old_job_that_failed_before_anything_was_noted_is_told(site: MemorySite) -> None:
-    job = site.job()
-    site.ticker.now += 1
-    backlog = Backlog(site.memory, None, listing=None)
-    site.memory.end(job.id, JobState.FAILED, "no footer")
+def test_an_old_job_that_failed_before_anything_was_noted_is_told(runtime: MemoryRuntime) -> None:
+    job = runtime.job()
+    runtime.ticker.now += 1
+    backlog = Backlog(runtime.memory, None, listing=None)
+    runtime.memory.end(job.id, JobState.FAILED, "no footer")
     in_vain(backlog)
 
     (line,) = backlog.undone()
@@ -196,10 +198,10 @@ def test_an_old_job_that_failed_before_anything_was_noted_is_told(site: MemorySi
     assert line.endswith("is FAILED: no footer")
 
 
-def test_a_job_whose_object_was_replaced_is_nothing_that_is_left(site: MemorySite) -> None:
-    site.planner().plan(job := site.job())
-    backlog = begun(site)
-    site.memory.end(job.id, JobState.SUPERSEDED, "replaced")
+def test_a_job_whose_object_was_replaced_is_nothing_that_is_left(runtime: MemoryRuntime) -> None:
+    runtime.planner().plan(job := runtime.job())
+    backlog = begun(runtime)
+    runtime.memory.end(job.id, JobState.SUPERSEDED, "replaced")
 
     assert not backlog.left(ended=0)
     assert backlog.undone() == []
@@ -207,14 +209,14 @@ def test_a_job_whose_object_was_replaced_is_nothing_that_is_left(site: MemorySit
 
 @pytest.mark.parametrize("looks", range(1, QUEUE_LOOKS + 2))
 def test_a_list_that_lags_behind_lets_no_open_job_be_forgotten(
-    site: MemorySite, monkeypatch: pytest.MonkeyPatch, looks: int
+    runtime: MemoryRuntime, monkeypatch: pytest.MonkeyPatch, looks: int
 ) -> None:
-    site.planner().plan(job := site.job())
-    backlog = Backlog(site.memory, None, listing=None)
+    runtime.planner().plan(job := runtime.job())
+    backlog = Backlog(runtime.memory, None, listing=None)
     for _ in range(looks - 1):
         backlog.left(ended=0)
     with monkeypatch.context() as lagging:
-        lagging.setattr(site.memory, "jobs", lambda *_: iter(()))
+        lagging.setattr(runtime.memory, "jobs", lambda *_: iter(()))
         backlog.left(ended=0)
     for _ in range(QUEUE_LOOKS):
         backlog.left(ended=0)
@@ -227,11 +229,11 @@ def test_a_list_that_lags_behind_lets_no_open_job_be_forgotten(
 # -- why something is left ------------------------------------------------------------------------
 
 
-def test_what_workers_hold_is_told_with_how_long_they_may(site: MemorySite) -> None:
-    site.planner().plan(job := site.job(lines=2))
-    (extent, _) = site.planner().extents(job)
-    site.slots("dead-1").claim(extent, ClientSettings())
-    backlog = begun(site)
+def test_what_workers_hold_is_told_with_how_long_they_may(runtime: MemoryRuntime) -> None:
+    runtime.planner().plan(job := runtime.job(lines=2))
+    (extent, _) = runtime.planner().extents(job)
+    runtime.slots("dead-1").claim(extent, ClientSettings())
+    backlog = begun(runtime)
     in_vain(backlog)
 
     (line,) = backlog.undone()
@@ -241,11 +243,13 @@ def test_what_workers_hold_is_told_with_how_long_they_may(site: MemorySite) -> N
     )
 
 
-def test_a_job_whose_extents_failed_is_told_with_the_first_ones_reason(site: MemorySite) -> None:
-    site.planner().plan(job := site.job(lines=2))
-    backlog = begun(site)
-    work = work_of(site, site.slots("worker-1"))
-    for extent in site.planner().extents(job):
+def test_a_job_whose_extents_failed_is_told_with_the_first_ones_reason(
+    runtime: MemoryRuntime,
+) -> None:
+    runtime.planner().plan(job := runtime.job(lines=2))
+    backlog = begun(runtime)
+    work = delivery_context(runtime, runtime.slots("worker-1"))
+    for extent in runtime.planner().extents(job):
         fail_extent(extent, work, f"line {extent.ordinal} is odd")
     in_vain(backlog)
 

@@ -1,7 +1,7 @@
 """Workers of a batch query whose connector is told to rest while it goes on."""
 
 import pytest
-from tests.support.memorysite import MemorySite
+from tests.support.memory_runtime import MemoryRuntime
 
 from extentflow.delivery.connector_state import ASK_SECONDS
 from extentflow.ledger import ConnectorState
@@ -13,20 +13,22 @@ PAUSED = "connector c is PAUSED; `extentflow resume c` lets it go on"
 
 
 @pytest.fixture
-def site() -> MemorySite:
-    made = MemorySite()
+def runtime() -> MemoryRuntime:
+    made = MemoryRuntime()
     made.put_connector()
     return made
 
 
-def test_what_is_not_begun_when_the_connector_is_paused_is_left_and_told(site: MemorySite) -> None:
-    job = site.planner().plan(site.job(lines=3))
-    worker = ReportingWorker(site, "source/1")
-    rows = worker.deliver(list(site.planner().extents(job)))
+def test_what_is_not_begun_when_the_connector_is_paused_is_left_and_told(
+    runtime: MemoryRuntime,
+) -> None:
+    job = runtime.planner().plan(runtime.job(lines=3))
+    worker = ReportingWorker(runtime, "source/1")
+    rows = worker.deliver(list(runtime.planner().extents(job)))
     first = next(rows)
 
-    site.memory.set_connector_state("c", ConnectorState.PAUSED)
-    site.ticker.sleep(ASK_SECONDS)
+    runtime.memory.set_connector_state("c", ConnectorState.PAUSED)
+    runtime.ticker.sleep(ASK_SECONDS)
     left = list(rows)
     unfit = worker.finish([job.id])
 
@@ -36,30 +38,30 @@ def test_what_is_not_begun_when_the_connector_is_paused_is_left_and_told(site: M
         (2, "PENDING", PAUSED),
     ]
     assert [told(row) for row in unfit] == [f"s3://shop/c/a.txt: RUNNING: {PAUSED}"]
-    assert site.states() == {"c/a.txt": JobState.RUNNING}
+    assert runtime.states() == {"c/a.txt": JobState.RUNNING}
 
 
-def test_the_same_worker_goes_on_when_the_connector_is_resumed(site: MemorySite) -> None:
-    job = site.planner().plan(site.job(lines=2))
-    site.memory.set_connector_state("c", ConnectorState.PAUSED)
-    worker = ReportingWorker(site, "source/1")
+def test_the_same_worker_goes_on_when_the_connector_is_resumed(runtime: MemoryRuntime) -> None:
+    job = runtime.planner().plan(runtime.job(lines=2))
+    runtime.memory.set_connector_state("c", ConnectorState.PAUSED)
+    worker = ReportingWorker(runtime, "source/1")
     assert [row.state for row in worker.finish([job.id])] == ["RUNNING"]
 
-    site.memory.set_connector_state("c", ConnectorState.RUNNING)
-    site.ticker.sleep(ASK_SECONDS)
+    runtime.memory.set_connector_state("c", ConnectorState.RUNNING)
+    runtime.ticker.sleep(ASK_SECONDS)
 
     assert worker.finish([job.id]) == []
-    assert site.states() == {"c/a.txt": JobState.DONE}
+    assert runtime.states() == {"c/a.txt": JobState.DONE}
 
 
 def test_what_a_stopped_query_began_after_the_stop_is_cancelled_at_its_end(
-    site: MemorySite,
+    runtime: MemoryRuntime,
 ) -> None:
-    site.memory.set_connector_state("c", ConnectorState.STOPPED)
-    job = site.planner().plan(site.job(lines=2))
+    runtime.memory.set_connector_state("c", ConnectorState.STOPPED)
+    job = runtime.planner().plan(runtime.job(lines=2))
 
-    unfit = ReportingWorker(site, "source/1").finish([job.id])
+    unfit = ReportingWorker(runtime, "source/1").finish([job.id])
 
     assert [row.state for row in unfit] == ["CANCELLED"]
     assert "connector c is STOPPED" in told(unfit[0])
-    assert site.states() == {"c/a.txt": JobState.CANCELLED}
+    assert runtime.states() == {"c/a.txt": JobState.CANCELLED}

@@ -5,7 +5,7 @@ from itertools import chain
 from typing import Any
 
 import pytest
-from tests.support.memorysite import MemorySite
+from tests.support.memory_runtime import MemoryRuntime
 
 from extentflow.config.worker import WorkerSettings
 from extentflow.errors import LedgerUnavailable, Misconfigured, QueueUnavailable
@@ -38,27 +38,27 @@ OPTIONS = StreamOptions(
 
 
 @pytest.fixture
-def site() -> MemorySite:
-    made = MemorySite(OPTIONS.settings)
+def runtime() -> MemoryRuntime:
+    made = MemoryRuntime(OPTIONS.settings)
     made.put_connector()
     return made
 
 
 @pytest.fixture
-def messages(site: MemorySite) -> MemoryQueue:
-    return MemoryQueue(site.ticker.read)
+def messages(runtime: MemoryRuntime) -> MemoryQueue:
+    return MemoryQueue(runtime.ticker.read)
 
 
 def send(messages: MemoryQueue, count: int) -> None:
     messages.send([f"message {number}" for number in range(count)])
 
 
-def draining(site: MemorySite, messages: MemoryQueue, **changes: Any) -> QueueLooks:  # noqa: ANN401
-    return QueueLooks(replace(OPTIONS, listing=False, **changes), site, messages)
+def draining(runtime: MemoryRuntime, messages: MemoryQueue, **changes: Any) -> QueueLooks:  # noqa: ANN401
+    return QueueLooks(replace(OPTIONS, listing=False, **changes), runtime, messages)
 
 
-def listing(site: MemorySite, **changes: Any) -> ListingLooks:  # noqa: ANN401
-    return ListingLooks(replace(OPTIONS, **changes), site)
+def listing(runtime: MemoryRuntime, **changes: Any) -> ListingLooks:  # noqa: ANN401
+    return ListingLooks(replace(OPTIONS, **changes), runtime)
 
 
 def shares(looks: Looks) -> list[tuple[int, float]]:
@@ -80,77 +80,79 @@ def every(tasks: list[list[int]]) -> list[int]:
     return sorted(chain.from_iterable(tasks))
 
 
-def lease(site: MemorySite, number: int, owner: str) -> None:
-    seen = SlotItem(site.cluster.cluster, number)
-    assert site.memory.lease(seen, owner=owner, lease_seconds=30)
+def lease(runtime: MemoryRuntime, number: int, owner: str) -> None:
+    seen = SlotItem(runtime.cluster.cluster, number)
+    assert runtime.memory.lease(seen, owner=owner, lease_seconds=30)
 
 
 # -- offsets --------------------------------------------------------------------------------------
 
 
-def test_without_work_the_offset_stays(site: MemorySite, messages: MemoryQueue) -> None:
-    for looks in (draining(site, messages), listing(site)):
+def test_without_work_the_offset_stays(runtime: MemoryRuntime, messages: MemoryQueue) -> None:
+    for looks in (draining(runtime, messages), listing(runtime)):
         assert looks.latest() == NOTHING
-        site.ticker.sleep(LOOK_SECONDS)
+        runtime.ticker.sleep(LOOK_SECONDS)
         assert looks.latest() == NOTHING
 
 
-def test_a_new_offset_says_how_much_there_is(site: MemorySite, messages: MemoryQueue) -> None:
+def test_a_new_offset_says_how_much_there_is(runtime: MemoryRuntime, messages: MemoryQueue) -> None:
     send(messages, 5)
     messages.receive(most=2)
-    site.put(lines=3)
+    runtime.put(lines=3)
 
-    found = draining(site, messages).latest()
-    listed = listing(site).latest()
+    found = draining(runtime, messages).latest()
+    listed = listing(runtime).latest()
 
     assert {**found, "look": 0} == {"look": 0, "waiting": 3, "hidden": 2, "delayed": 0}
     assert {**listed, "look": 0} == {"look": 0, "waiting": 3}
 
 
 def test_a_listing_that_takes_longer_than_a_look_may_is_told(
-    site: MemorySite,
+    runtime: MemoryRuntime,
 ) -> None:
     for number in range(2):
-        site.put(f"c/{number}.txt")
-    site.memory.on_call = lambda name: site.ticker.sleep(
+        runtime.put(f"c/{number}.txt")
+    runtime.memory.on_call = lambda name: runtime.ticker.sleep(
         LISTING_SECONDS + 1 if name == "known" else 0
     )
-    looks = listing(site)
+    looks = listing(runtime)
 
     first = looks.latest()
     assert {**first, "look": 0} == {"look": 0, "waiting": 0, "listing": 1}
     assert dealt(looks) == []
-    site.memory.on_call = lambda _name: None
-    site.ticker.sleep(LOOK_SECONDS)
+    runtime.memory.on_call = lambda _name: None
+    runtime.ticker.sleep(LOOK_SECONDS)
 
     assert {**looks.latest(), "look": 0} == {"look": 0, "waiting": 2}
 
 
-def test_what_is_all_in_other_hands_is_no_work(site: MemorySite, messages: MemoryQueue) -> None:
+def test_what_is_all_in_other_hands_is_no_work(
+    runtime: MemoryRuntime, messages: MemoryQueue
+) -> None:
     send(messages, 2)
     messages.receive()
 
-    assert draining(site, messages).latest() == NOTHING
+    assert draining(runtime, messages).latest() == NOTHING
 
 
 def test_every_look_that_finds_work_is_news_and_there_is_one_per_second_at_most(
-    site: MemorySite, messages: MemoryQueue
+    runtime: MemoryRuntime, messages: MemoryQueue
 ) -> None:
     send(messages, 1)
-    looks = draining(site, messages)
+    looks = draining(runtime, messages)
 
     first = looks.latest()
     assert looks.latest() == first
-    site.ticker.sleep(LOOK_SECONDS)
+    runtime.ticker.sleep(LOOK_SECONDS)
     second = looks.latest()
 
     assert second["look"] > first["look"] > NOTHING["look"]
 
 
 def test_offsets_go_on_above_those_of_the_process_before(
-    site: MemorySite, messages: MemoryQueue
+    runtime: MemoryRuntime, messages: MemoryQueue
 ) -> None:
-    looks = draining(site, messages)
+    looks = draining(runtime, messages)
     remembered = {"look": 10**15, "waiting": 7}
 
     looks.resume(remembered)
@@ -158,7 +160,7 @@ def test_offsets_go_on_above_those_of_the_process_before(
 
     assert looks.latest() == remembered
     send(messages, 1)
-    site.ticker.sleep(LOOK_SECONDS)
+    runtime.ticker.sleep(LOOK_SECONDS)
     assert looks.latest()["look"] == 10**15 + 1
 
 
@@ -178,55 +180,55 @@ def test_offsets_go_on_above_those_of_the_process_before(
     ],
 )
 def test_a_triggers_tasks_take_on_so_many_messages_in_sum(
-    site: MemorySite,
+    runtime: MemoryRuntime,
     messages: MemoryQueue,
     waiting: int,
     changes: dict[str, int],
     expected: list[tuple[int, float]],
 ) -> None:
     send(messages, waiting)
-    looks = draining(site, messages, **changes)
+    looks = draining(runtime, messages, **changes)
     looks.latest()
 
     assert shares(looks) == expected
 
 
 def test_tasks_are_never_more_than_slots_that_others_leave(
-    site: MemorySite, messages: MemoryQueue
+    runtime: MemoryRuntime, messages: MemoryQueue
 ) -> None:
     send(messages, 50)
     for number in range(13):
-        lease(site, number, "others/1")
-    lease(site, 13, "r/1")
-    looks = draining(site, messages)
+        lease(runtime, number, "others/1")
+    lease(runtime, 13, "r/1")
+    looks = draining(runtime, messages)
     looks.latest()
 
     assert len(shares(looks)) == 3
-    site.ticker.sleep(31)
+    runtime.ticker.sleep(31)
     assert len(shares(looks)) == 8
 
 
 def test_one_task_looks_where_no_slot_is_free_and_all_where_nobody_knows(
-    site: MemorySite, messages: MemoryQueue
+    runtime: MemoryRuntime, messages: MemoryQueue
 ) -> None:
     send(messages, 50)
     for number in range(16):
-        lease(site, number, "others/1")
-    looks = draining(site, messages)
+        lease(runtime, number, "others/1")
+    looks = draining(runtime, messages)
     looks.latest()
 
     assert len(shares(looks)) == 1
-    site.memory.refuse("slots")
+    runtime.memory.refuse("slots")
     assert len(shares(looks)) == 8
 
 
 def test_the_queue_is_not_asked_again_between_a_look_and_its_tasks(
-    site: MemorySite, messages: MemoryQueue
+    runtime: MemoryRuntime, messages: MemoryQueue
 ) -> None:
     asked: list[str] = []
     messages.on_call = asked.append
     send(messages, 3)
-    looks = draining(site, messages)
+    looks = draining(runtime, messages)
     looks.latest()
     send(messages, 2)
 
@@ -237,11 +239,13 @@ def test_the_queue_is_not_asked_again_between_a_look_and_its_tasks(
     assert asked.count("depth") == 2
 
 
-def test_tasks_of_a_listing_have_each_extent_that_the_look_found_once(site: MemorySite) -> None:
-    site.put(lines=9)
-    looks = listing(site, parallelism=2)
+def test_tasks_of_a_listing_have_each_extent_that_the_look_found_once(
+    runtime: MemoryRuntime,
+) -> None:
+    runtime.put(lines=9)
+    looks = listing(runtime, parallelism=2)
     looks.latest()
-    site.put("c/later.txt")
+    runtime.put("c/later.txt")
 
     found = dealt(looks)
 
@@ -249,36 +253,36 @@ def test_tasks_of_a_listing_have_each_extent_that_the_look_found_once(site: Memo
     assert every(found) == list(range(9))
 
 
-def test_a_trigger_of_a_listing_takes_on_so_many_extents_at_most(site: MemorySite) -> None:
-    site.put(lines=9)
-    looks = listing(site, most_extents=4)
+def test_a_trigger_of_a_listing_takes_on_so_many_extents_at_most(runtime: MemoryRuntime) -> None:
+    runtime.put(lines=9)
+    looks = listing(runtime, most_extents=4)
 
     assert looks.latest()["waiting"] == 4
     assert every(dealt(looks)) == [0, 1, 2, 3]
 
 
-def test_what_a_trigger_did_not_begin_is_found_again(site: MemorySite) -> None:
-    site.put(lines=2)
-    looks = listing(site)
+def test_what_a_trigger_did_not_begin_is_found_again(runtime: MemoryRuntime) -> None:
+    runtime.put(lines=2)
+    looks = listing(runtime)
     first = looks.latest()
     assert every(dealt(looks)) == [0, 1]
 
-    site.ticker.sleep(LOOK_SECONDS)
+    runtime.ticker.sleep(LOOK_SECONDS)
 
     assert looks.latest() != first
     assert every(dealt(looks)) == [0, 1]
 
 
-def test_tasks_that_spark_asks_for_without_a_look_are_looked_for(site: MemorySite) -> None:
-    site.put(lines=2)
+def test_tasks_that_spark_asks_for_without_a_look_are_looked_for(runtime: MemoryRuntime) -> None:
+    runtime.put(lines=2)
 
-    assert every(dealt(listing(site))) == [0, 1]
+    assert every(dealt(listing(runtime))) == [0, 1]
 
 
-def test_a_connectors_own_bound_makes_fewer_tasks(site: MemorySite) -> None:
-    site.put_connector(tasks__max="2")
-    site.put(lines=9)
-    looks = listing(site)
+def test_a_connectors_own_bound_makes_fewer_tasks(runtime: MemoryRuntime) -> None:
+    runtime.put_connector(tasks__max="2")
+    runtime.put(lines=9)
+    looks = listing(runtime)
     looks.latest()
 
     assert len(dealt(looks)) == 2
@@ -288,38 +292,38 @@ def test_a_connectors_own_bound_makes_fewer_tasks(site: MemorySite) -> None:
 
 
 def test_a_queue_that_is_away_ends_a_query_at_its_first_look_only(
-    site: MemorySite, messages: MemoryQueue, caplog: pytest.LogCaptureFixture
+    runtime: MemoryRuntime, messages: MemoryQueue, caplog: pytest.LogCaptureFixture
 ) -> None:
     send(messages, 1)
-    looks = draining(site, messages)
+    looks = draining(runtime, messages)
     messages.away = 1
     with pytest.raises(QueueUnavailable):
         looks.latest()
     before = looks.latest()
 
     messages.away = 1
-    site.ticker.sleep(LOOK_SECONDS)
+    runtime.ticker.sleep(LOOK_SECONDS)
     assert looks.latest() == before
-    site.ticker.sleep(LOOK_SECONDS)
+    runtime.ticker.sleep(LOOK_SECONDS)
 
     assert looks.latest() != before
     assert caplog.text.count("it is not known what there is to do") == 1
 
 
 def test_a_table_that_is_away_ends_a_query_at_its_first_look_only(
-    site: MemorySite, caplog: pytest.LogCaptureFixture
+    runtime: MemoryRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    site.put(lines=2)
-    looks = listing(site)
-    site.memory.refuse("connector_names")
+    runtime.put(lines=2)
+    looks = listing(runtime)
+    runtime.memory.refuse("connector_names")
     with pytest.raises(LedgerUnavailable):
         looks.latest()
     before = looks.latest()
 
-    site.memory.refuse("connector_names")
-    site.ticker.sleep(LOOK_SECONDS)
+    runtime.memory.refuse("connector_names")
+    runtime.ticker.sleep(LOOK_SECONDS)
     assert looks.latest() == before
-    site.ticker.sleep(LOOK_SECONDS)
+    runtime.ticker.sleep(LOOK_SECONDS)
 
     assert looks.latest() != before
     assert every(dealt(looks)) == [0, 1]
@@ -327,41 +331,41 @@ def test_a_table_that_is_away_ends_a_query_at_its_first_look_only(
 
 
 def test_what_is_away_when_tasks_are_asked_for_ends_no_query(
-    site: MemorySite, messages: MemoryQueue, caplog: pytest.LogCaptureFixture
+    runtime: MemoryRuntime, messages: MemoryQueue, caplog: pytest.LogCaptureFixture
 ) -> None:
-    site.put()
+    runtime.put()
     messages.away = 1
-    site.memory.refuse("connector_names")
+    runtime.memory.refuse("connector_names")
 
-    assert shares(draining(site, messages)) == [(100, FEW_SECONDS)]
-    assert dealt(listing(site)) == []
+    assert shares(draining(runtime, messages)) == [(100, FEW_SECONDS)]
+    assert dealt(listing(runtime)) == []
     assert "it is not known how much waits" in caplog.text
     assert "it is not known what there is to do" in caplog.text
 
 
 def test_a_query_that_is_asked_to_stop_finds_nothing_any_more(
-    site: MemorySite, messages: MemoryQueue
+    runtime: MemoryRuntime, messages: MemoryQueue
 ) -> None:
-    looks = draining(site, messages)
+    looks = draining(runtime, messages)
     looks.latest()
     send(messages, 1)
-    ask_to_stop(site.memory, "r")
-    site.ticker.sleep(LOOK_SECONDS)
+    ask_to_stop(runtime.memory, "r")
+    runtime.ticker.sleep(LOOK_SECONDS)
 
     assert looks.latest() == NOTHING
 
 
 def test_a_run_that_was_stopped_before_does_not_begin(
-    site: MemorySite, messages: MemoryQueue
+    runtime: MemoryRuntime, messages: MemoryQueue
 ) -> None:
-    ask_to_stop(site.memory, "r")
+    ask_to_stop(runtime.memory, "r")
 
     with pytest.raises(Misconfigured, match="run r was stopped before"):
-        draining(site, messages).latest()
+        draining(runtime, messages).latest()
 
 
-def test_another_apps_table_is_refused_by_the_first_look(site: MemorySite) -> None:
-    site.memory.bind("other")
+def test_another_apps_table_is_refused_by_the_first_look(runtime: MemoryRuntime) -> None:
+    runtime.memory.bind("other")
 
     with pytest.raises(Misconfigured, match=r"belongs to app\.id=other"):
-        listing(site).latest()
+        listing(runtime).latest()

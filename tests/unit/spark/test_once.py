@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 import pytest
-from tests.support.memorysite import MemorySite
+from tests.support.memory_runtime import MemoryRuntime
 
 from extentflow.errors import SinkUnavailable, StoreUnavailable
 from extentflow.ledger import ConnectorState
@@ -40,10 +40,10 @@ class Slow(MemoryStore):
     """
 
     def __init__(
-        self, site: MemorySite, seconds: Mapping[str, float], *, away: Collection[str] = ()
+        self, runtime: MemoryRuntime, seconds: Mapping[str, float], *, away: Collection[str] = ()
     ) -> None:
         super().__init__()
-        self._sleep = site.ticker.sleep
+        self._sleep = runtime.ticker.sleep
         self._seconds = seconds
         self._away = away
 
@@ -62,9 +62,9 @@ class Slow(MemoryStore):
 class Refusing(MemoryStore):
     """A store that lists key by key, and of whose objects nothing is to be had for long."""
 
-    def __init__(self, site: MemorySite) -> None:
+    def __init__(self, runtime: MemoryRuntime) -> None:
         super().__init__(page_keys=1)
-        self._sleep = site.ticker.sleep
+        self._sleep = runtime.ticker.sleep
 
     def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:
         _ = version_id
@@ -81,13 +81,13 @@ class Once:
 
 
 @pytest.fixture
-def site() -> MemorySite:
-    made = MemorySite()
+def runtime() -> MemoryRuntime:
+    made = MemoryRuntime()
     made.put_connector()
     return made
 
 
-def options_of(site: MemorySite, run: str) -> StreamOptions:
+def options_of(runtime: MemoryRuntime, run: str) -> StreamOptions:
     return StreamOptions(
         connector=None,
         listing=True,
@@ -96,53 +96,55 @@ def options_of(site: MemorySite, run: str) -> StreamOptions:
         listing_seconds=60.0,
         parallelism=8,
         run=run,
-        settings=site.settings,
+        settings=runtime.settings,
     )
 
 
-def once(site: MemorySite, *, delivering: bool = True, run: str = "r") -> Once:
+def once(runtime: MemoryRuntime, *, delivering: bool = True, run: str = "r") -> Once:
     """Run queries as the program does; workers deliver what looks find, or nothing."""
-    options = options_of(site, run)
-    backlog = Backlog(site.memory, None, listing=run)
+    options = options_of(runtime, run)
+    backlog = Backlog(runtime.memory, None, listing=run)
     for query in range(1, TOO_MANY):
-        found = Standing(site, options, stopping=lambda: False).look()
+        found = Standing(runtime, options, stopping=lambda: False).look()
         extents = [extent for one in found for extent in one.extents] if delivering else []
         for extent in extents:
-            job = site.memory.job(extent.job)
+            job = runtime.memory.job(extent.job)
             assert job is not None
-            site.run(job, extent.ordinal)
+            runtime.run(job, extent.ordinal)
         if not backlog.left(ended=len(extents)):
             return Once(query, backlog.undone())
     raise AssertionError(f"not over after {TOO_MANY} queries")
 
 
-def test_what_waits_is_delivered_and_nothing_is_told(site: MemorySite) -> None:
-    site.put(lines=3)
+def test_what_waits_is_delivered_and_nothing_is_told(runtime: MemoryRuntime) -> None:
+    runtime.put(lines=3)
 
-    ended = once(site)
+    ended = once(runtime)
 
     assert ended == Once(WHOLE_ROUNDS, [])
-    assert site.states() == {"c/a.txt": JobState.DONE}
+    assert runtime.states() == {"c/a.txt": JobState.DONE}
 
 
-def test_where_nothing_waits_a_run_is_over_after_two_listings(site: MemorySite) -> None:
-    site.put("elsewhere/a.txt")
+def test_where_nothing_waits_a_run_is_over_after_two_listings(runtime: MemoryRuntime) -> None:
+    runtime.put("elsewhere/a.txt")
 
-    assert once(site) == Once(WHOLE_ROUNDS, [])
+    assert once(runtime) == Once(WHOLE_ROUNDS, [])
 
 
 def test_no_connectors_is_nothing_to_do() -> None:
-    assert once(MemorySite()) == Once(1, [])
+    assert once(MemoryRuntime()) == Once(1, [])
 
 
 # -- what is away ---------------------------------------------------------------------------------
 
 
-def test_a_store_that_cannot_be_listed_is_told_and_not_waited_for_long(site: MemorySite) -> None:
-    site.put()
-    site.reads = FaultyStore(site.objects, Fault("unavailable", "list"))
+def test_a_store_that_cannot_be_listed_is_told_and_not_waited_for_long(
+    runtime: MemoryRuntime,
+) -> None:
+    runtime.put()
+    runtime.reads = FaultyStore(runtime.memory_store, Fault("unavailable", "list"))
 
-    ended = once(site)
+    ended = once(runtime)
 
     assert ended.queries <= FAILURES + VAIN_QUERIES
     (told,) = ended.undone
@@ -150,23 +152,23 @@ def test_a_store_that_cannot_be_listed_is_told_and_not_waited_for_long(site: Mem
     assert "no answer" in told
 
 
-def test_a_store_that_is_back_soon_loses_nothing(site: MemorySite) -> None:
-    site.put()
+def test_a_store_that_is_back_soon_loses_nothing(runtime: MemoryRuntime) -> None:
+    runtime.put()
     twice = frozenset(range(1, FAILURES))
-    site.reads = FaultyStore(site.objects, Fault("unavailable", "list", twice))
+    runtime.reads = FaultyStore(runtime.memory_store, Fault("unavailable", "list", twice))
 
-    ended = once(site)
+    ended = once(runtime)
 
     assert ended == Once(FAILURES - 1 + WHOLE_ROUNDS, [])
-    assert site.states() == {"c/a.txt": JobState.DONE}
+    assert runtime.states() == {"c/a.txt": JobState.DONE}
 
 
-def test_a_broker_that_is_away_leaves_jobs_and_says_so(site: MemorySite) -> None:
-    site.planner().plan(site.job(lines=2))
-    site.put("c/new.txt")
-    site.__dict__["broker"] = AwayBroker()
+def test_a_broker_that_is_away_leaves_jobs_and_says_so(runtime: MemoryRuntime) -> None:
+    runtime.planner().plan(runtime.job(lines=2))
+    runtime.put("c/new.txt")
+    runtime.__dict__["broker"] = AwayBroker()
 
-    ended = once(site, delivering=False)
+    ended = once(runtime, delivering=False)
 
     assert ended.queries <= FAILURES + VAIN_QUERIES
     unlisted, left = ended.undone
@@ -174,11 +176,11 @@ def test_a_broker_that_is_away_leaves_jobs_and_says_so(site: MemorySite) -> None
     assert left == "connector c: 1 job is not over: no broker answers"
 
 
-def test_jobs_that_workers_do_not_get_on_with_are_left_and_told(site: MemorySite) -> None:
-    site.put("c/a.txt")
-    site.put("c/b.txt")
+def test_jobs_that_workers_do_not_get_on_with_are_left_and_told(runtime: MemoryRuntime) -> None:
+    runtime.put("c/a.txt")
+    runtime.put("c/b.txt")
 
-    ended = once(site, delivering=False)
+    ended = once(runtime, delivering=False)
 
     assert ended.queries == WHOLE_ROUNDS + VAIN_QUERIES
     (told,) = ended.undone
@@ -186,39 +188,41 @@ def test_jobs_that_workers_do_not_get_on_with_are_left_and_told(site: MemorySite
 
 
 def test_an_object_that_cannot_be_taken_on_is_told_and_holds_up_no_other(
-    site: MemorySite, caplog: pytest.LogCaptureFixture
+    runtime: MemoryRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    site.put("c/a.txt")
-    site.put("c/b.txt")
-    site.reads = FaultyStore(site.objects, Fault("denied", "head", frozenset(range(1, 100, 2))))
+    runtime.put("c/a.txt")
+    runtime.put("c/b.txt")
+    runtime.reads = FaultyStore(
+        runtime.memory_store, Fault("denied", "head", frozenset(range(1, 100, 2)))
+    )
 
-    ended = once(site)
+    ended = once(runtime)
 
     assert ended.undone == []
-    assert set(site.states().values()) == {JobState.DONE}
+    assert set(runtime.states().values()) == {JobState.DONE}
     assert "refused, by script" in caplog.text
-    site.put("c/c.txt")
-    site.reads = FaultyStore(site.objects, Fault("denied", "head"))
-    (told,) = once(site, run="next").undone
+    runtime.put("c/c.txt")
+    runtime.reads = FaultyStore(runtime.memory_store, Fault("denied", "head"))
+    (told,) = once(runtime, run="next").undone
     assert told.startswith("connector c: not all of its objects have jobs: s3://shop/c/c.txt")
 
 
-def test_a_paused_connector_is_told_and_one_without_jobs_is_not(site: MemorySite) -> None:
-    site.put_connector("d")
-    site.job()
-    site.put("d/a.txt")
+def test_a_paused_connector_is_told_and_one_without_jobs_is_not(runtime: MemoryRuntime) -> None:
+    runtime.put_connector("d")
+    runtime.job()
+    runtime.put("d/a.txt")
     for name in "cd":
-        site.memory.set_connector_state(name, ConnectorState.PAUSED)
+        runtime.memory.set_connector_state(name, ConnectorState.PAUSED)
 
-    assert once(site).undone == [
+    assert once(runtime).undone == [
         "connector c: 1 job is not over: connector c is PAUSED; `extentflow resume c` lets it go on"
     ]
 
 
-def test_what_looks_cannot_note_is_no_success(site: MemorySite) -> None:
-    site.memory.refuse("remember", times=TOO_MANY)
+def test_what_looks_cannot_note_is_no_success(runtime: MemoryRuntime) -> None:
+    runtime.memory.refuse("remember", times=TOO_MANY)
 
-    ended = once(site)
+    ended = once(runtime)
 
     assert ended.queries <= FAILURES + VAIN_QUERIES
     (told,) = ended.undone
@@ -232,99 +236,103 @@ def test_what_looks_cannot_note_is_no_success(site: MemorySite) -> None:
 def test_connectors_whose_listings_take_longer_than_looks_do_not_wait_for_each_other(
     count: int,
 ) -> None:
-    site = MemorySite()
+    runtime = MemoryRuntime()
     names = [f"c{number}" for number in range(count)]
-    site.objects = site.reads = Slow(site, {f"{name}/": LISTED_SECONDS for name in names})
+    runtime.memory_store = runtime.reads = Slow(
+        runtime, {f"{name}/": LISTED_SECONDS for name in names}
+    )
     for name in names:
-        site.put_connector(name)
-        site.put(f"{name}/a.txt")
+        runtime.put_connector(name)
+        runtime.put(f"{name}/a.txt")
 
-    ended = once(site)
+    ended = once(runtime)
 
     looks_per_round = LISTED_SECONDS / FIRST_SECONDS + 1
     assert ended.undone == []
     assert ended.queries <= count * WHOLE_ROUNDS * looks_per_round
-    assert set(site.states().values()) == {JobState.DONE}
-    assert len(site.states()) == count
+    assert set(runtime.states().values()) == {JobState.DONE}
+    assert len(runtime.states()) == count
 
 
 def test_small_connectors_are_listed_beside_a_large_one_and_over_before_it() -> None:
-    site = MemorySite()
-    site.objects = site.reads = Slow(site, {"large/": 10 * LISTED_SECONDS})
+    runtime = MemoryRuntime()
+    runtime.memory_store = runtime.reads = Slow(runtime, {"large/": 10 * LISTED_SECONDS})
     for name in ("large", *(f"s{number}" for number in range(20))):
-        site.put_connector(name)
-        site.put(f"{name}/a.txt")
+        runtime.put_connector(name)
+        runtime.put(f"{name}/a.txt")
 
-    ended = once(site)
+    ended = once(runtime)
 
     assert ended.undone == []
-    assert len(site.states()) == 21
+    assert len(runtime.states()) == 21
     assert ended.queries <= WHOLE_ROUNDS * (10 * LISTED_SECONDS / FIRST_SECONDS + 2)
 
 
 def test_a_query_that_goes_on_looks_at_small_connectors_beside_a_large_one() -> None:
-    site = MemorySite()
-    site.objects = site.reads = Slow(site, {"large/": 100 * LISTED_SECONDS})
+    runtime = MemoryRuntime()
+    runtime.memory_store = runtime.reads = Slow(runtime, {"large/": 100 * LISTED_SECONDS})
     for name in ("large", "small"):
-        site.put_connector(name)
-    site.put("large/a.txt")
-    look = Standing(site, options_of(site, "r"), stopping=lambda: False).look
+        runtime.put_connector(name)
+    runtime.put("large/a.txt")
+    look = Standing(runtime, options_of(runtime, "r"), stopping=lambda: False).look
     for _ in range(2 * WHOLE_ROUNDS):
         look()
 
     for number in range(3):
-        site.put(f"small/{number}.txt")
+        runtime.put(f"small/{number}.txt")
         look()
-        assert len(site.states()) == number + 1
+        assert len(runtime.states()) == number + 1
 
 
 def test_connectors_that_cannot_be_listed_keep_none_from_its_turn() -> None:
-    site = MemorySite()
+    runtime = MemoryRuntime()
     away = [f"a{number}" for number in range(6)]
-    store = Slow(site, {"c/": LISTED_SECONDS}, away=[f"{name}/" for name in away])
-    site.objects = site.reads = store
+    store = Slow(runtime, {"c/": LISTED_SECONDS}, away=[f"{name}/" for name in away])
+    runtime.memory_store = runtime.reads = store
     for name in ("c", *away):
-        site.put_connector(name)
-    site.put()
+        runtime.put_connector(name)
+    runtime.put()
 
-    ended = once(site)
+    ended = once(runtime)
 
-    assert site.states() == {"c/a.txt": JobState.DONE}
+    assert runtime.states() == {"c/a.txt": JobState.DONE}
     assert [line.partition(":")[0] for line in ended.undone] == [f"connector {n}" for n in away]
 
 
-def test_a_listing_that_does_not_get_on_is_given_up(site: MemorySite) -> None:
-    site.put()
-    site.memory.on_call = lambda name: site.ticker.sleep(
+def test_a_listing_that_does_not_get_on_is_given_up(runtime: MemoryRuntime) -> None:
+    runtime.put()
+    runtime.memory.on_call = lambda name: runtime.ticker.sleep(
         LISTING_SECONDS + 1 if name == "known" else 0
     )
 
-    ended = once(site)
+    ended = once(runtime)
 
     assert ended.queries <= FAILURES + VAIN_QUERIES
     assert ended.undone == ["connector c: not all of its objects have jobs: listing did not get on"]
 
 
-def test_a_listing_that_only_leaves_objects_behind_is_given_up(site: MemorySite) -> None:
-    site.objects = site.reads = Refusing(site)
+def test_a_listing_that_only_leaves_objects_behind_is_given_up(runtime: MemoryRuntime) -> None:
+    runtime.memory_store = runtime.reads = Refusing(runtime)
     for number in range(100):
-        site.put(f"c/{number:02}.txt")
+        runtime.put(f"c/{number:02}.txt")
 
-    ended = once(site)
+    ended = once(runtime)
 
     assert ended.queries <= FAILURES + VAIN_QUERIES
     (told,) = ended.undone
     assert told.startswith("connector c: not all of its objects have jobs: s3://shop/c/")
 
 
-def test_a_page_of_many_new_objects_is_waited_for_as_long_as_it_gets_on(site: MemorySite) -> None:
+def test_a_page_of_many_new_objects_is_waited_for_as_long_as_it_gets_on(
+    runtime: MemoryRuntime,
+) -> None:
     for number in range(12):
-        site.put(f"c/{number:02}.txt")
-    site.memory.on_call = lambda name: site.ticker.sleep(
+        runtime.put(f"c/{number:02}.txt")
+    runtime.memory.on_call = lambda name: runtime.ticker.sleep(
         LISTING_SECONDS if name == "register" else 0
     )
 
-    ended = once(site)
+    ended = once(runtime)
 
     assert ended.undone == []
-    assert len(site.states()) == 12
+    assert len(runtime.states()) == 12

@@ -1,7 +1,7 @@
 """What a batch query finds of a job that was planned: extents, or why there are none."""
 
 import pytest
-from tests.support.memorysite import BUCKET, MemorySite
+from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
 from extentflow.delivery.connector_state import ASK_SECONDS
 from extentflow.errors import Misconfigured
@@ -15,53 +15,53 @@ from extentflow.testing.stores import Fault, FaultyStore
 
 
 @pytest.fixture
-def site() -> MemorySite:
-    return MemorySite()
+def runtime() -> MemoryRuntime:
+    return MemoryRuntime()
 
 
-def planned(site: MemorySite, key: str, lines: int = 1) -> Job:
+def planned(runtime: MemoryRuntime, key: str, lines: int = 1) -> Job:
     """A job that somebody planned, of an object that may have changed since."""
-    job = site.job(key, lines)
-    return site.memory.plan(job.id, count=lines, cursor=4 * lines, complete=True)
+    job = runtime.job(key, lines)
+    return runtime.memory.plan(job.id, count=lines, cursor=4 * lines, complete=True)
 
 
-def test_what_is_final_is_not_pending(site: MemorySite) -> None:
-    site.put_connector()
-    job = planned(site, "c/a.txt", lines=3)
+def test_what_is_final_is_not_pending(runtime: MemoryRuntime) -> None:
+    runtime.put_connector()
+    job = planned(runtime, "c/a.txt", lines=3)
 
-    found, extents, why = _pending(site, job, {1})
+    found, extents, why = _pending(runtime, job, {1})
 
     assert (found, why) == (job, "")
     assert [extent.ordinal for extent in extents] == [0, 2]
 
 
-def test_an_object_that_cannot_be_cut_any_more_ends_its_job(site: MemorySite) -> None:
-    site.put_connector(input__format="parquet")
-    job = planned(site, "c/odd.parquet")
+def test_an_object_that_cannot_be_cut_any_more_ends_its_job(runtime: MemoryRuntime) -> None:
+    runtime.put_connector(input__format="parquet")
+    job = planned(runtime, "c/odd.parquet")
 
-    found, extents, why = _pending(site, job, ())
+    found, extents, why = _pending(runtime, job, ())
 
     assert (found.state, extents, why) == (JobState.FAILED, [], "")
     assert "s3://shop/c/odd.parquet" in found.reason
-    assert site.memory.job(job.id) == found
+    assert runtime.memory.job(job.id) == found
 
 
-def test_an_object_that_was_replaced_supersedes_its_job(site: MemorySite) -> None:
-    site.put_connector(input__format="parquet")
-    job = planned(site, "c/odd.parquet")
-    site.objects.put(BUCKET, "c/odd.parquet", b"another")
+def test_an_object_that_was_replaced_supersedes_its_job(runtime: MemoryRuntime) -> None:
+    runtime.put_connector(input__format="parquet")
+    job = planned(runtime, "c/odd.parquet")
+    runtime.memory_store.put(BUCKET, "c/odd.parquet", b"another")
 
-    found, extents, _ = _pending(site, job, ())
+    found, extents, _ = _pending(runtime, job, ())
 
     assert (found.state, extents) == (JobState.SUPERSEDED, [])
 
 
-def test_a_store_that_is_away_leaves_the_job_open_and_says_why(site: MemorySite) -> None:
-    site.put_connector(input__format="parquet")
-    job = planned(site, "c/odd.parquet")
-    site.reads = FaultyStore(site.objects, Fault("unavailable"))
+def test_a_store_that_is_away_leaves_the_job_open_and_says_why(runtime: MemoryRuntime) -> None:
+    runtime.put_connector(input__format="parquet")
+    job = planned(runtime, "c/odd.parquet")
+    runtime.reads = FaultyStore(runtime.memory_store, Fault("unavailable"))
 
-    found, extents, why = _pending(site, job, ())
+    found, extents, why = _pending(runtime, job, ())
 
     assert (found.state, extents) == (JobState.RUNNING, [])
     assert "no answer" in why
@@ -70,21 +70,21 @@ def test_a_store_that_is_away_leaves_the_job_open_and_says_why(site: MemorySite)
 # -- a query --------------------------------------------------------------------------------------
 
 
-def query(site: MemorySite) -> Plan:
+def query(runtime: MemoryRuntime) -> Plan:
     """Plan what a query of everything that connector `c` reads asks for."""
-    given = {"connector": "c", "bootstrap.servers": site.settings.bootstrap_servers}
-    return plan(ReadOptions.read(given, {}), site)
+    given = {"connector": "c", "bootstrap.servers": runtime.settings.bootstrap_servers}
+    return plan(ReadOptions.read(given, {}), runtime)
 
 
-def test_every_query_sees_what_holds_when_it_is_planned(site: MemorySite) -> None:
-    site.put_connector()
-    site.put("c/a.txt", lines=2)
-    first = query(site)
+def test_every_query_sees_what_holds_when_it_is_planned(runtime: MemoryRuntime) -> None:
+    runtime.put_connector()
+    runtime.put("c/a.txt", lines=2)
+    first = query(runtime)
 
-    site.put("c/a.txt", lines=3)  # another version
-    site.put("c/b.txt", lines=1)
-    site.put_connector(input__format="jsonl")
-    second = query(site)
+    runtime.put("c/a.txt", lines=3)  # another version
+    runtime.put("c/b.txt", lines=1)
+    runtime.put_connector(input__format="jsonl")
+    second = query(runtime)
 
     assert sum(len(task.extents) for task in first.tasks) == 2
     assert sum(len(task.extents) for task in second.tasks) == 4
@@ -93,53 +93,53 @@ def test_every_query_sees_what_holds_when_it_is_planned(site: MemorySite) -> Non
     assert not {*first.jobs} & {*second.jobs}
 
 
-def test_a_connector_that_rests_is_refused_until_it_is_resumed(site: MemorySite) -> None:
-    site.put_connector()
-    site.put()
-    site.memory.set_connector_state("c", ConnectorState.PAUSED)
+def test_a_connector_that_rests_is_refused_until_it_is_resumed(runtime: MemoryRuntime) -> None:
+    runtime.put_connector()
+    runtime.put()
+    runtime.memory.set_connector_state("c", ConnectorState.PAUSED)
 
     with pytest.raises(Misconfigured, match="connector c is PAUSED"):
-        query(site)
+        query(runtime)
 
-    assert site.states() == {}
-    site.memory.set_connector_state("c", ConnectorState.RUNNING)
-    assert query(site).tasks
+    assert runtime.states() == {}
+    runtime.memory.set_connector_state("c", ConnectorState.RUNNING)
+    assert query(runtime).tasks
 
 
 @pytest.mark.parametrize(("state", "left"), [("PAUSED", "RUNNING"), ("STOPPED", "CANCELLED")])
 def test_a_connector_that_comes_to_rest_while_objects_are_registered_ends_that(
-    site: MemorySite, state: str, left: str
+    runtime: MemoryRuntime, state: str, left: str
 ) -> None:
-    site.put_connector()
+    runtime.put_connector()
     for number in range(4):
-        site.put(f"c/{number}.txt")
-    admitted = site.asked({"register"})
-    pause_at, register = 2, site.memory.register
+        runtime.put(f"c/{number}.txt")
+    admitted = runtime.asked({"register"})
+    pause_at, register = 2, runtime.memory.register
 
     def registered(job: Job) -> Job:
         if len(admitted()) == pause_at:
-            site.memory.set_connector_state("c", ConnectorState(state))
-            site.clock.sleep(ASK_SECONDS)
+            runtime.memory.set_connector_state("c", ConnectorState(state))
+            runtime.clock.sleep(ASK_SECONDS)
         return register(job)
 
-    site.memory.register = registered  # type: ignore[method-assign]
+    runtime.memory.register = registered  # type: ignore[method-assign]
 
     with pytest.raises(Misconfigured, match=f"connector c is {state}"):
-        query(site)
+        query(runtime)
 
-    assert [str(each) for each in site.states().values()] == [left] * (pause_at + 1)
+    assert [str(each) for each in runtime.states().values()] == [left] * (pause_at + 1)
 
 
 def test_an_open_job_whose_revision_cannot_be_used_here_is_a_row_with_the_reason(
-    site: MemorySite,
+    runtime: MemoryRuntime,
 ) -> None:
-    site.put_connector(producer__sasl__password="${env:ABSENT}")
-    old = planned(site, "c/old.txt")
-    site.put_connector()
-    site.put("c/new.txt")
+    runtime.put_connector(producer__sasl__password="${env:ABSENT}")
+    old = planned(runtime, "c/old.txt")
+    runtime.put_connector()
+    runtime.put("c/new.txt")
 
-    found = query(site)
-    unfit = ReportingWorker(site, "source/1").finish([old.id])
+    found = query(runtime)
+    unfit = ReportingWorker(runtime, "source/1").finish([old.id])
 
     why = "revision 1 of connector c: sasl.password=${env:ABSENT}: the environment variable is not"
     assert [extent.version.key for task in found.tasks for extent in task.extents] == ["c/new.txt"]

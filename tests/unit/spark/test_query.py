@@ -19,7 +19,7 @@ from extentflow.wiring.options import BRIEF_SECONDS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from extentflow.wiring import Site
+    from extentflow.wiring import Runtime
 
 AT = "\n\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handle(PythonRunner.scala)"
 TRACE = 'Traceback (most recent call last):\n  File "worker.py", line 7, in main\n    process()\n'
@@ -106,12 +106,12 @@ def test_a_stop_asks_once_and_waits_only_for_workers_that_can_have_heard(
 ) -> None:
     ticker, hung, evicted = Ticker(), Hung(), list[str]()
     ledger = Asked(ticker, away=away)
-    site = SimpleNamespace(brief_ledger=ledger, evict=evicted.append)
+    runtime = SimpleNamespace(brief_ledger=ledger, evict=evicted.append)
     clock = SimpleNamespace(monotonic=ticker.read, sleep=ticker.sleep)
     monkeypatch.setattr(query, "register", lambda _spark: None)
     monkeypatch.setattr(query, "time", clock)
     monkeypatch.setattr(Service, "_start", lambda _self: hung)
-    service = Service(cast("SparkSession", None), cast("Site", site), Terms("r", "c", 1.0))
+    service = Service(cast("SparkSession", None), cast("Runtime", runtime), Terms("r", "c", 1.0))
     began = ticker.now
 
     service.stop()

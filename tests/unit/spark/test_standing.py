@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 
 import pytest
-from tests.support.memorysite import MemorySite
+from tests.support.memory_runtime import MemoryRuntime
 
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import ConnectorState
@@ -13,19 +13,20 @@ from extentflow.spark.options import StreamOptions
 from extentflow.spark.rounds import recall
 from extentflow.spark.standing import LISTING_SECONDS, Found, Standing
 from extentflow.testing.stores import Fault, FaultyStore
+from extentflow.wiring.extents import ExtentSetup
 
 REST_SECONDS = 60.0
 
 
 @pytest.fixture
-def site() -> MemorySite:
-    made = MemorySite()
+def runtime() -> MemoryRuntime:
+    made = MemoryRuntime()
     made.put_connector()
     return made
 
 
 def standing(
-    site: MemorySite,
+    runtime: MemoryRuntime,
     *,
     connector: str | None = None,
     most: int = 100,
@@ -39,9 +40,9 @@ def standing(
         listing_seconds=REST_SECONDS,
         parallelism=8,
         run="r",
-        settings=site.settings,
+        settings=runtime.settings,
     )
-    return Standing(site, options, stopping=stopping)
+    return Standing(runtime, options, stopping=stopping)
 
 
 def ordinals(found: list[Found]) -> list[int]:
@@ -56,34 +57,36 @@ def keys(found: list[Found]) -> set[str]:
 # -- objects without a job ------------------------------------------------------------------------
 
 
-def test_an_object_of_which_nobody_told_is_found_cut_and_left_to_tasks(site: MemorySite) -> None:
-    site.put(lines=3)
+def test_an_object_of_which_nobody_told_is_found_cut_and_left_to_tasks(
+    runtime: MemoryRuntime,
+) -> None:
+    runtime.put(lines=3)
 
-    found = standing(site).look()
+    found = standing(runtime).look()
 
     assert ordinals(found) == [0, 1, 2]
-    assert site.states() == {"c/a.txt": JobState.RUNNING}
+    assert runtime.states() == {"c/a.txt": JobState.RUNNING}
 
 
-def test_listing_rests_when_all_is_listed_and_then_begins_anew(site: MemorySite) -> None:
-    look = standing(site).look
+def test_listing_rests_when_all_is_listed_and_then_begins_anew(runtime: MemoryRuntime) -> None:
+    look = standing(runtime).look
     look()
-    site.put()
+    runtime.put()
 
     assert look() == []
-    site.ticker.sleep(REST_SECONDS)
+    runtime.ticker.sleep(REST_SECONDS)
     assert keys(look()) == {"c/a.txt"}
 
 
 def test_a_listing_that_takes_longer_than_a_look_may_goes_on_with_the_next(
-    site: MemorySite, caplog: pytest.LogCaptureFixture
+    runtime: MemoryRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(3):
-        site.put(f"c/{number}.txt")
-    site.memory.on_call = lambda name: site.ticker.sleep(
+        runtime.put(f"c/{number}.txt")
+    runtime.memory.on_call = lambda name: runtime.ticker.sleep(
         LISTING_SECONDS if name == "register" else 0
     )
-    look = standing(site).look
+    look = standing(runtime).look
 
     counts = [len(keys(look())) for _ in range(3)]
 
@@ -91,127 +94,129 @@ def test_a_listing_that_takes_longer_than_a_look_may_goes_on_with_the_next(
     assert caplog.text == ""
 
 
-def test_the_topic_of_progress_is_made_sure_of_once_per_connector(site: MemorySite) -> None:
-    look = standing(site).look
+def test_the_topic_of_progress_is_made_sure_of_once_per_connector(runtime: MemoryRuntime) -> None:
+    look = standing(runtime).look
     for number in range(4):
-        site.put(f"c/{number}.txt")
+        runtime.put(f"c/{number}.txt")
         look()
-        site.ticker.sleep(REST_SECONDS)
+        runtime.ticker.sleep(REST_SECONDS)
 
-    assert len(site.states()) == 4
-    assert site.cluster.ensured == 1
+    assert len(runtime.states()) == 4
+    assert runtime.cluster.ensured == 1
 
 
 @pytest.mark.parametrize("state", [ConnectorState.PAUSED, ConnectorState.STOPPED])
 def test_what_a_connector_that_rests_reads_is_not_looked_at(
-    site: MemorySite, state: ConnectorState
+    runtime: MemoryRuntime, state: ConnectorState
 ) -> None:
-    site.put()
-    site.memory.set_connector_state("c", state)
+    runtime.put()
+    runtime.memory.set_connector_state("c", state)
 
-    assert standing(site).look() == []
-    assert site.states() == {}
-    assert site.objects.requests == 0
-
-
-def test_one_connector_is_looked_after_where_one_was_named(site: MemorySite) -> None:
-    site.put_connector("d")
-    site.put("c/a.txt")
-    site.put("d/a.txt")
-
-    assert keys(standing(site, connector="d").look()) == {"d/a.txt"}
-    assert keys(standing(site).look()) == {"c/a.txt", "d/a.txt"}
+    assert standing(runtime).look() == []
+    assert runtime.states() == {}
+    assert runtime.memory_store.requests == 0
 
 
-def test_a_connector_that_is_not_there_is_no_silence(site: MemorySite) -> None:
+def test_one_connector_is_looked_after_where_one_was_named(runtime: MemoryRuntime) -> None:
+    runtime.put_connector("d")
+    runtime.put("c/a.txt")
+    runtime.put("d/a.txt")
+
+    assert keys(standing(runtime, connector="d").look()) == {"d/a.txt"}
+    assert keys(standing(runtime).look()) == {"c/a.txt", "d/a.txt"}
+
+
+def test_a_connector_that_is_not_there_is_no_silence(runtime: MemoryRuntime) -> None:
     with pytest.raises(Misconfigured, match="there is no connector orders"):
-        standing(site, connector="orders").look()
+        standing(runtime, connector="orders").look()
 
 
 # -- open jobs ------------------------------------------------------------------------------------
 
 
-def test_a_look_takes_on_so_many_extents_at_most_the_oldest_job_first(site: MemorySite) -> None:
-    old = site.job("c/old.txt", lines=3)
-    site.ticker.sleep(1)
-    site.job("c/new.txt", lines=3)
+def test_a_look_takes_on_so_many_extents_at_most_the_oldest_job_first(
+    runtime: MemoryRuntime,
+) -> None:
+    old = runtime.job("c/old.txt", lines=3)
+    runtime.ticker.sleep(1)
+    runtime.job("c/new.txt", lines=3)
 
-    (found,) = standing(site, most=4).look()
+    (found,) = standing(runtime, most=4).look()
 
     assert [extent.version.key for extent in found.extents] == ["c/old.txt"] * 3 + ["c/new.txt"]
     assert found.ordered[old.id] is False
 
 
-def test_what_is_done_is_found_no_more_and_its_job_is_closed(site: MemorySite) -> None:
-    job = site.job(lines=3)
-    look = standing(site).look
+def test_what_is_done_is_found_no_more_and_its_job_is_closed(runtime: MemoryRuntime) -> None:
+    job = runtime.job(lines=3)
+    look = standing(runtime).look
     look()
-    site.run(job, 0, 2)
+    runtime.run(job, 0, 2)
 
     assert ordinals(look()) == [1]
-    site.run(job, 1)
+    runtime.run(job, 1)
     assert look() == []
-    assert site.states() == {"c/a.txt": JobState.DONE}
+    assert runtime.states() == {"c/a.txt": JobState.DONE}
 
 
 def test_a_large_jobs_items_are_read_once_per_round_and_nothing_of_it_is_left_out(
-    site: MemorySite,
+    runtime: MemoryRuntime,
 ) -> None:
-    job = site.job(lines=7)
-    look = standing(site, most=3).look
-    asked = site.asked({"extents"})
+    job = runtime.job(lines=7)
+    look = standing(runtime, most=3).look
+    asked = runtime.asked({"extents"})
 
     first, second, third = (ordinals(look()) for _ in range(3))
     assert [first, second, third] == [[0, 1, 2], [3, 4, 5], [6]]
     assert asked() == ["extents"]
-    site.run(job, 0, 2, 3, 4, 5)
+    runtime.run(job, 0, 2, 3, 4, 5)
 
     assert ordinals(look()) == [1, 6]  # came to no end, and is found by the next round
     assert asked() == ["extents"] * 2
 
 
-def test_a_job_that_was_reopened_is_looked_at_anew(site: MemorySite) -> None:
-    job = site.job(lines=7)
-    look = standing(site, most=3).look
+def test_a_job_that_was_reopened_is_looked_at_anew(runtime: MemoryRuntime) -> None:
+    job = runtime.job(lines=7)
+    look = standing(runtime, most=3).look
     look()
-    site.memory.end(job.id, JobState.CANCELLED, "a person")
-    site.memory.resume(job.id)
+    runtime.memory.end(job.id, JobState.CANCELLED, "a person")
+    runtime.memory.resume(job.id)
 
     assert ordinals(look()) == [0, 1, 2]
 
 
 def test_extents_that_keep_their_order_are_handed_out_from_the_first_pending_on(
-    site: MemorySite,
+    runtime: MemoryRuntime,
 ) -> None:
-    site.put_connector(ordering="object", message__key="none")
-    job = site.job(lines=5)
-    look = standing(site, most=2).look
+    runtime.put_connector(ordering="object", message__key="none")
+    job = runtime.job(lines=5)
+    look = standing(runtime, most=2).look
 
     assert ordinals(look()) == [0, 1]
     assert ordinals(look()) == [0, 1]
-    site.run(job, 0)
+    runtime.run(job, 0)
     (found,) = look()
 
     assert ordinals([found]) == [1, 2]
     assert found.ordered[job.id] is True
 
 
-def test_a_stopped_connectors_jobs_end_and_a_paused_ones_wait(site: MemorySite) -> None:
-    site.put_connector("d")
-    site.job("c/a.txt")
-    site.job("d/a.txt", connector="d")
-    site.memory.set_connector_state("c", ConnectorState.STOPPED)
-    site.memory.set_connector_state("d", ConnectorState.PAUSED)
+def test_a_stopped_connectors_jobs_end_and_a_paused_ones_wait(runtime: MemoryRuntime) -> None:
+    runtime.put_connector("d")
+    runtime.job("c/a.txt")
+    runtime.job("d/a.txt", connector="d")
+    runtime.memory.set_connector_state("c", ConnectorState.STOPPED)
+    runtime.memory.set_connector_state("d", ConnectorState.PAUSED)
 
-    assert standing(site).look() == []
-    assert site.states() == {"c/a.txt": JobState.CANCELLED, "d/a.txt": JobState.PLANNING}
+    assert standing(runtime).look() == []
+    assert runtime.states() == {"c/a.txt": JobState.CANCELLED, "d/a.txt": JobState.PLANNING}
 
 
-def test_a_connectors_tasks_are_bounded_as_it_says(site: MemorySite) -> None:
-    site.put_connector(tasks__max="2")
-    site.job()
+def test_a_connectors_tasks_are_bounded_as_it_says(runtime: MemoryRuntime) -> None:
+    runtime.put_connector(tasks__max="2")
+    runtime.job()
 
-    (found,) = standing(site).look()
+    (found,) = standing(runtime).look()
 
     assert found.most_tasks == 2
 
@@ -220,93 +225,93 @@ def test_a_connectors_tasks_are_bounded_as_it_says(site: MemorySite) -> None:
 
 
 def test_a_store_that_is_away_holds_up_nothing_but_its_listing(
-    site: MemorySite, caplog: pytest.LogCaptureFixture
+    runtime: MemoryRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    site.job(lines=2)
-    site.reads = FaultyStore(site.objects, Fault("unavailable", "list"))
+    runtime.job(lines=2)
+    runtime.reads = FaultyStore(runtime.memory_store, Fault("unavailable", "list"))
 
-    found = standing(site).look()
+    found = standing(runtime).look()
 
     assert ordinals(found) == [0, 1]
     assert "listing for connector c: s3://shop/c/" in caplog.text
-    seen = recall(site.memory, "r")["c"]
+    seen = recall(runtime.memory, "r")["c"]
     assert (seen.whole, seen.failed) == (0, 1)
     assert "no answer" in seen.unlisted
 
 
-def test_an_object_that_cannot_be_cut_ends_its_own_job_only(site: MemorySite) -> None:
-    site.job("c/a.txt")
-    site.put_connector(input__format="parquet")
-    site.job("c/odd.parquet")
+def test_an_object_that_cannot_be_cut_ends_its_own_job_only(runtime: MemoryRuntime) -> None:
+    runtime.job("c/a.txt")
+    runtime.put_connector(input__format="parquet")
+    runtime.job("c/odd.parquet")
 
-    found = standing(site).look()
+    found = standing(runtime).look()
 
     assert keys(found) == {"c/a.txt"}
-    assert site.states() == {"c/a.txt": JobState.RUNNING, "c/odd.parquet": JobState.FAILED}
+    assert runtime.states() == {"c/a.txt": JobState.RUNNING, "c/odd.parquet": JobState.FAILED}
 
 
 def test_a_job_whose_items_cannot_be_read_holds_up_no_other(
-    site: MemorySite, caplog: pytest.LogCaptureFixture
+    runtime: MemoryRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    site.job("c/a.txt")
-    site.ticker.sleep(1)
-    site.job("c/b.txt")
-    site.memory.refuse("extents")
+    runtime.job("c/a.txt")
+    runtime.ticker.sleep(1)
+    runtime.job("c/b.txt")
+    runtime.memory.refuse("extents")
 
-    found = standing(site).look()
+    found = standing(runtime).look()
 
     assert keys(found) == {"c/b.txt"}
     assert "c/a.txt" in caplog.text
-    assert "extents" in recall(site.memory, "r")["c"].held_up
-    assert keys(standing(site).look()) == {"c/a.txt", "c/b.txt"}
-    assert recall(site.memory, "r")["c"].held_up == ""
+    assert "extents" in recall(runtime.memory, "r")["c"].held_up
+    assert keys(standing(runtime).look()) == {"c/a.txt", "c/b.txt"}
+    assert recall(runtime.memory, "r")["c"].held_up == ""
 
 
-def test_what_cannot_be_noted_of_a_look_holds_up_nothing(site: MemorySite) -> None:
-    site.job(lines=2)
-    look = standing(site).look
+def test_what_cannot_be_noted_of_a_look_holds_up_nothing(runtime: MemoryRuntime) -> None:
+    runtime.job(lines=2)
+    look = standing(runtime).look
     look()
-    site.ticker.sleep(REST_SECONDS)
-    site.memory.refuse("remember", times=3)
+    runtime.ticker.sleep(REST_SECONDS)
+    runtime.memory.refuse("remember", times=3)
 
     assert ordinals(look()) == [0, 1]
 
 
-def test_a_look_that_lists_nothing_and_meets_nothing_notes_nothing(site: MemorySite) -> None:
-    look = standing(site).look
+def test_a_look_that_lists_nothing_and_meets_nothing_notes_nothing(runtime: MemoryRuntime) -> None:
+    look = standing(runtime).look
     look()
-    noted = site.asked({"remember"})
+    noted = runtime.asked({"remember"})
 
     look()
 
     assert noted() == []
 
 
-def test_a_table_that_is_away_is_told_to_whoever_looks(site: MemorySite) -> None:
-    site.memory.refuse("connector_names")
+def test_a_table_that_is_away_is_told_to_whoever_looks(runtime: MemoryRuntime) -> None:
+    runtime.memory.refuse("connector_names")
 
     with pytest.raises(LedgerUnavailable):
-        standing(site).look()
+        standing(runtime).look()
 
 
 def test_a_dead_workers_slot_is_settled_and_what_it_held_found(
-    site: MemorySite, caplog: pytest.LogCaptureFixture
+    runtime: MemoryRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    job = site.planner().plan(site.job(lines=2))
-    extent = next(site.planner().extents(job))
-    site.slots("dead").claim(extent, site.client(extent))
-    site.ticker.sleep(10 * site.settings.lease_seconds)
+    job = runtime.planner().plan(runtime.job(lines=2))
+    extent = next(runtime.planner().extents(job))
+    runtime.slots("dead").claim(extent, ExtentSetup(runtime).client(extent))
+    runtime.ticker.sleep(10 * runtime.settings.lease_seconds)
 
-    found = standing(site).look()
+    found = standing(runtime).look()
 
     assert ordinals(found) == [0, 1]
-    assert site.memory.extent(job.id, 0).claim is None
+    assert runtime.memory.extent(job.id, 0).claim is None
     assert "was left by dead" in caplog.text
 
 
-def test_a_query_that_is_asked_to_stop_begins_with_no_other_job(site: MemorySite) -> None:
-    site.job()
+def test_a_query_that_is_asked_to_stop_begins_with_no_other_job(runtime: MemoryRuntime) -> None:
+    runtime.job()
 
-    assert standing(site, stopping=lambda: True).look() == []
-    assert site.states() == {"c/a.txt": JobState.PLANNING}
+    assert standing(runtime, stopping=lambda: True).look() == []
+    assert runtime.states() == {"c/a.txt": JobState.PLANNING}

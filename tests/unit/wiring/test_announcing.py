@@ -1,4 +1,4 @@
-"""Who hears of a site's jobs, and when a worker has no time to tell."""
+"""Who hears of a runtime's jobs, and when a worker has no time to tell."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from extentflow.ledger import Ledger
 from extentflow.model import Job, JobState, ObjectVersion, Plan
 from extentflow.queue.consumer import QueueWorker
 from extentflow.testing.ledger import MemoryLedger
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 from extentflow.wiring.announcing import (
     ANNOUNCING_SECONDS,
     open_announcements,
@@ -26,20 +26,20 @@ QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/extents"
 JOB = Job("1" * 20, "c", 1, ObjectVersion("shop", "in/k", None, "e", 1), "text", "k", Plan(1))
 
 
-def site(settings: WorkerSettings = SETTINGS, ledger: Ledger | None = None) -> Site:
-    made = Site(settings)
+def runtime(settings: WorkerSettings = SETTINGS, ledger: Ledger | None = None) -> Runtime:
+    made = Runtime(settings)
     made.__dict__["ledger"] = ledger or MemoryLedger()
     return made
 
 
 def test_the_cluster_hears_of_every_end() -> None:
-    (only,) = open_announcements(site()).announcers
+    (only,) = open_announcements(runtime()).announcers
 
     assert isinstance(only, KafkaAnnouncer)
 
 
 def test_a_bus_hears_as_well_where_there_is_one() -> None:
-    announcers = open_announcements(site(replace(SETTINGS, event_bus="jobs"))).announcers
+    announcers = open_announcements(runtime(replace(SETTINGS, event_bus="jobs"))).announcers
 
     assert [type(one) for one in announcers] == [KafkaAnnouncer, EventBridgeAnnouncer]
     assert isinstance(announcers[1], EventBridgeAnnouncer)
@@ -52,7 +52,7 @@ def test_an_event_names_the_topic_that_the_jobs_revision_says() -> None:
     ledger.put_connector("c", {**usual, "topic": "old.{key}"})
     ledger.put_connector("c", {**usual, "topic": "new"})
 
-    assert open_announcements(site(ledger=ledger)).topic(JOB) == "old.in.k"
+    assert open_announcements(runtime(ledger=ledger)).topic(JOB) == "old.in.k"
 
 
 def test_an_event_names_the_template_where_the_key_makes_no_topic_of_it() -> None:
@@ -60,16 +60,16 @@ def test_an_event_names_the_template_where_the_key_makes_no_topic_of_it() -> Non
     ledger.put_connector("c", {"name": "c", "aws.s3.bucket.name": "shop", "topic": "in.{key}"})
     job = replace(JOB, version=replace(JOB.version, key="my file.csv"))
 
-    assert open_announcements(site(ledger=ledger)).topic(job) == "in.{key}"
+    assert open_announcements(runtime(ledger=ledger)).topic(job) == "in.{key}"
 
 
 def test_a_connector_that_is_gone_has_no_topic() -> None:
     with pytest.raises(Misconfigured, match="no revision 1 of connector c"):
-        open_announcements(site()).topic(JOB)
+        open_announcements(runtime()).topic(JOB)
 
 
 def test_a_sweep_without_anything_to_tell_needs_no_broker() -> None:
-    assert sweep_announcements(site(), 10) == 0
+    assert sweep_announcements(runtime(), 10) == 0
 
 
 def test_a_sweep_whose_broker_is_away_says_so_and_marks_nothing() -> None:
@@ -78,7 +78,7 @@ def test_a_sweep_whose_broker_is_away_says_so_and_marks_nothing() -> None:
     ledger.end(ledger.register(JOB).id, JobState.CANCELLED, "stopped")
 
     with pytest.raises(SinkUnavailable):
-        sweep_announcements(site(ledger=ledger), 10)
+        sweep_announcements(runtime(ledger=ledger), 10)
 
     assert len(list(ledger.unannounced(10))) == 1
 
@@ -99,7 +99,7 @@ def queue_worker(seconds_left: float) -> QueueWorker:
     """A worker whose connector nobody stored: announcing, once begun, comes to that."""
     settings = replace(SETTINGS, extents_queue_url=QUEUE, extents_dlq_url=QUEUE)
     return open_queue_worker(
-        site(settings), "w", seconds_left=lambda: seconds_left, margin_seconds=25.0
+        runtime(settings), "w", seconds_left=lambda: seconds_left, margin_seconds=25.0
     )
 
 

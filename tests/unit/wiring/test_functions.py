@@ -1,4 +1,4 @@
-"""What functions get: queues by their settings, a worker with a deadline, a site's connectors."""
+"""What functions get: queues by their settings, a worker with a deadline, the connectors."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +18,10 @@ from extentflow.queue.backfill import Backfill
 from extentflow.queue.sqs import SqsQueue
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 from extentflow.wiring.functions import (
     Deadline,
-    SiteSurroundings,
+    RuntimeSurroundings,
     open_queue_worker,
     open_reception,
     open_routing,
@@ -48,19 +48,19 @@ class Cluster(MemoryBroker):
         self.ensured += 1
 
 
-def site(settings: WorkerSettings = SETTINGS) -> Site:
-    made = Site(settings)
+def runtime(settings: WorkerSettings = SETTINGS) -> Runtime:
+    made = Runtime(settings)
     made.__dict__.update(ledger=MemoryLedger(), broker=Cluster())
     return made
 
 
-def put(made: Site, name: str, directory: Path, **changes: str) -> int:
+def put(made: Runtime, name: str, directory: Path, **changes: str) -> int:
     usual = {"name": name, "topic": "t", "endpoint.type": "localfile", "directory": str(directory)}
     return made.ledger.put_connector(name, {**usual, **changes}).revision
 
 
-def readable(made: Site) -> list[tuple[ConnectorConfig, int]]:
-    found = SiteSurroundings(made).connectors()
+def readable(made: Runtime) -> list[tuple[ConnectorConfig, int]]:
+    found = RuntimeSurroundings(made).connectors()
     return [one for one in found if not isinstance(one, Unparsed)]
 
 
@@ -84,16 +84,16 @@ def test_a_queue_that_is_not_set_says_which_variable_to_set() -> None:
 
 
 def test_what_nobody_understands_is_kept_in_the_arrivals_dead_letter_queue() -> None:
-    assert url_of(open_reception(site()).kept) == f"{QUEUES}/arrivals-dead"
+    assert url_of(open_reception(runtime()).kept) == f"{QUEUES}/arrivals-dead"
 
 
 def test_a_paused_connectors_arrivals_go_on_in_the_arrivals_queue() -> None:
-    assert url_of(open_reception(site()).arrivals) == f"{QUEUES}/arrivals"
+    assert url_of(open_reception(runtime()).arrivals) == f"{QUEUES}/arrivals"
 
 
 def test_a_planner_without_time_begins_with_no_other_arrival() -> None:
-    assert open_reception(site(), late=lambda: True).late()
-    assert not open_reception(site()).late()
+    assert open_reception(runtime(), late=lambda: True).late()
+    assert not open_reception(runtime()).late()
 
 
 # -- the worker -----------------------------------------------------------------------------------
@@ -115,7 +115,9 @@ def test_a_deadline_counts_from_the_start_of_each_invocation() -> None:
 def test_a_worker_stops_when_less_than_its_margin_is_left() -> None:
     ticker = Ticker()
     deadline = Deadline(ticker.read)
-    worker = open_queue_worker(site(), "w", seconds_left=deadline.seconds_left, margin_seconds=25)
+    worker = open_queue_worker(
+        runtime(), "w", seconds_left=deadline.seconds_left, margin_seconds=25
+    )
     deadline.start(180)
 
     ticker.sleep(155)
@@ -126,7 +128,7 @@ def test_a_worker_stops_when_less_than_its_margin_is_left() -> None:
 
 
 def test_a_worker_leaves_what_is_away_to_the_message_and_renews_with_the_lease() -> None:
-    worker = open_queue_worker(site(), "w", seconds_left=lambda: 99.0, margin_seconds=25)
+    worker = open_queue_worker(runtime(), "w", seconds_left=lambda: 99.0, margin_seconds=25)
 
     assert not worker.work.limits.gives_up
     assert worker.renew_seconds == 10
@@ -141,7 +143,7 @@ def test_a_dead_workers_message_is_seen_when_its_slot_may_be_taken_over(
     lease_seconds: float,
 ) -> None:
     settings = replace(SETTINGS, lease_seconds=lease_seconds)
-    worker = open_queue_worker(site(settings), "w", seconds_left=lambda: 99.0, margin_seconds=25)
+    worker = open_queue_worker(runtime(settings), "w", seconds_left=lambda: 99.0, margin_seconds=25)
     grace_seconds = SlotPolicy(lease_seconds=lease_seconds).grace_seconds
 
     # The last commit may have renewed the lease just before the message's turn.
@@ -154,7 +156,7 @@ def test_a_dead_workers_message_is_seen_when_its_slot_may_be_taken_over(
 
 
 def test_every_connector_is_seen_in_its_latest_revision(tmp_path: Path) -> None:
-    made = site()
+    made = runtime()
     put(made, "a", tmp_path)
     put(made, "a", tmp_path, **{"input.format": "text"})
     put(made, "b", tmp_path)
@@ -179,11 +181,11 @@ def test_every_connector_is_seen_in_its_latest_revision(tmp_path: Path) -> None:
 def test_a_connector_that_cannot_be_parsed_keeps_no_other_from_being_seen(
     tmp_path: Path, stored: dict[str, str], bucket: str, prefix: str
 ) -> None:
-    made = site()
+    made = runtime()
     put(made, "c", tmp_path)
     made.ledger.put_connector("b", {"name": "b", "topic": "t", "input.format": "avro", **stored})
 
-    unparsed, _ = SiteSurroundings(made).connectors()
+    unparsed, _ = RuntimeSurroundings(made).connectors()
 
     assert [config.name for config, _ in readable(made)] == ["c"]
     assert isinstance(unparsed, Unparsed)
@@ -194,11 +196,11 @@ def test_a_connector_that_cannot_be_parsed_keeps_no_other_from_being_seen(
 
 
 def test_what_people_want_of_a_connector_is_asked_for_one_at_a_time(tmp_path: Path) -> None:
-    made = site()
+    made = runtime()
     put(made, "a", tmp_path)
     put(made, "b", tmp_path)
     made.ledger.set_connector_state("b", ConnectorState.PAUSED)
-    surroundings = SiteSurroundings(made)
+    surroundings = RuntimeSurroundings(made)
 
     states = {config.name: surroundings.state(config) for config, _ in readable(made)}
 
@@ -206,10 +208,10 @@ def test_what_people_want_of_a_connector_is_asked_for_one_at_a_time(tmp_path: Pa
 
 
 def test_an_object_is_looked_up_in_the_connectors_own_store(tmp_path: Path) -> None:
-    made = site()
+    made = runtime()
     put(made, "a", tmp_path)
     (tmp_path / "x.csv").write_bytes(b"id\n1\n")
-    surroundings = SiteSurroundings(made)
+    surroundings = RuntimeSurroundings(made)
     ((config, revision),) = readable(made)
 
     version = surroundings.head(
@@ -237,22 +239,22 @@ def test_an_object_is_looked_up_in_the_connectors_own_store(tmp_path: Path) -> N
 def test_what_no_job_can_deliver_is_said_where_jobs_are_made(
     tmp_path: Path, key: str, changes: dict[str, str], why: str
 ) -> None:
-    made = site()
+    made = runtime()
     put(made, "a", tmp_path, **changes)
     ((config, revision),) = readable(made)
     version = ObjectVersion(str(tmp_path), key, None, "etag", 1)
 
-    intake = SiteSurroundings(made).intake(config, revision, version, 1)
+    intake = RuntimeSurroundings(made).intake(config, revision, version, 1)
 
     assert why in intake.unfit
     assert bool(intake.unfit) == bool(why)
 
 
 def test_whoever_plans_makes_sure_of_the_topic_of_progress_once(tmp_path: Path) -> None:
-    made = site()
+    made = runtime()
     put(made, "a", tmp_path)
     (tmp_path / "x.csv").write_bytes(b"id\n1\n")
-    surroundings = SiteSurroundings(made)
+    surroundings = RuntimeSurroundings(made)
     ((config, revision),) = readable(made)
     version = surroundings.head(config, revision, Arrival(str(tmp_path), "x.csv", Dialect.LISTING))
 
@@ -296,7 +298,7 @@ def test_jobs_whose_secrets_are_in_variables_go_to_functions(
     told: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    made = site(SPARK)
+    made = runtime(SPARK)
     job = registered(made, engine, secret, size)
 
     assert open_routing(made).engine(job) == goes
@@ -304,7 +306,7 @@ def test_jobs_whose_secrets_are_in_variables_go_to_functions(
 
 
 def test_a_backfill_whose_secrets_are_in_variables_is_kept_with_the_way_out() -> None:
-    made = site(SPARK)
+    made = runtime(SPARK)
     registered(made, "auto", "${env:SECRET}", 1)
 
     with pytest.raises(
@@ -313,7 +315,7 @@ def test_a_backfill_whose_secrets_are_in_variables_is_kept_with_the_way_out() ->
         open_reception(made).backfill(Backfill("b1", "orders"))
 
 
-def registered(made: Site, engine: str, secret: str | None, size: int) -> Job:
+def registered(made: Runtime, engine: str, secret: str | None, size: int) -> Job:
     """A job of connector `orders`, which keeps its secret there."""
     keys = {"aws.access.key.id": "id", "aws.secret.access.key": secret} if secret else {}
     usual = {"name": "orders", "topic": "t", "s3.bucket.name": "shop", "engine": engine}

@@ -13,7 +13,7 @@ from extentflow.wiring import options, parse_connector
 
 BASE = {"name": "orders", "topic": "orders", "aws.s3.bucket.name": "bucket"}
 VERSION = ObjectVersion("bucket", "in/a b.csv", None, "etag", 10)
-NO_SECRETS = options.References(SecretsManager())
+NO_SECRETS = options.SecretResolver(SecretsManager())
 
 
 def config(**changes: str) -> ConnectorConfig:

@@ -14,8 +14,8 @@ from extentflow.storage.s3 import S3Store
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.testing.queues import MemoryQueue
-from extentflow.wiring import Site
-from extentflow.wiring.functions import SiteSurroundings, open_reconciliation
+from extentflow.wiring import Runtime
+from extentflow.wiring.functions import RuntimeSurroundings, open_reconciliation
 
 QUEUES = "https://sqs.eu-west-1.amazonaws.com/123456789012"
 SETTINGS = WorkerSettings(
@@ -28,26 +28,26 @@ IN_S3 = {"aws.s3.bucket.name": "shop", "aws.s3.endpoint": "http://127.0.0.1:1"}
 
 
 @pytest.fixture
-def site() -> Site:
-    made = Site(SETTINGS)
+def runtime() -> Runtime:
+    made = Runtime(SETTINGS)
     made.__dict__.update(ledger=MemoryLedger(), broker=MemoryBroker())
     return made
 
 
-def put(site: Site, endpoint_type: str, **changes: str) -> int:
+def put(runtime: Runtime, endpoint_type: str, **changes: str) -> int:
     usual = {"name": "c", "topic": "t", "endpoint.type": endpoint_type}
-    return site.ledger.put_connector("c", {**usual, **changes}).revision
+    return runtime.ledger.put_connector("c", {**usual, **changes}).revision
 
 
-def test_every_reconciler_is_an_owner_of_its_own(site: Site) -> None:
-    owners = {open_reconciliation(site).slots.owner for _ in range(3)}
+def test_every_reconciler_is_an_owner_of_its_own(runtime: Runtime) -> None:
+    owners = {open_reconciliation(runtime).slots.owner for _ in range(3)}
 
     assert len(owners) == 3
     assert all(owner.startswith("reconciler-") for owner in owners)
 
 
-def test_what_stands_still_is_sent_to_the_extents_queue_until_it_is_late(site: Site) -> None:
-    reconciliation = open_reconciliation(site, late=lambda: True)
+def test_what_stands_still_is_sent_to_the_extents_queue_until_it_is_late(runtime: Runtime) -> None:
+    reconciliation = open_reconciliation(runtime, late=lambda: True)
 
     found = reconciliation.dispatch.queue
     assert isinstance(found, SqsQueue)
@@ -60,22 +60,22 @@ def test_what_stands_still_is_sent_to_the_extents_queue_until_it_is_late(site: S
     [("awss3", False), ("storagegrids3", False), ("ontaps3", True)],
 )
 def test_buckets_that_are_file_systems_too_are_looked_at_twice(
-    site: Site, endpoint_type: str, *, settles: bool
+    runtime: Runtime, endpoint_type: str, *, settles: bool
 ) -> None:
-    revision = put(site, endpoint_type, **IN_S3)
+    revision = put(runtime, endpoint_type, **IN_S3)
 
-    territory = SiteSurroundings(site).territory("c", revision)
+    territory = RuntimeSurroundings(runtime).territory("c", revision)
 
     assert territory.settles == settles
     assert isinstance(territory.store, S3Store)
     assert (territory.config.bucket, territory.config.name) == ("shop", "c")
 
 
-def test_a_directory_is_listed_as_its_planner_pins_it(site: Site, tmp_path: Path) -> None:
+def test_a_directory_is_listed_as_its_planner_pins_it(runtime: Runtime, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"1")
-    revision = put(site, "localfile", directory=str(tmp_path))
+    revision = put(runtime, "localfile", directory=str(tmp_path))
 
-    territory = SiteSurroundings(site).territory("c", revision)
+    territory = RuntimeSurroundings(runtime).territory("c", revision)
 
     (page,) = territory.pages(None)
     (found,) = page.versions
@@ -86,13 +86,13 @@ def test_a_directory_is_listed_as_its_planner_pins_it(site: Site, tmp_path: Path
 
 
 def test_a_connector_that_cannot_be_parsed_is_a_problem_and_holds_up_no_listing(
-    site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    runtime: Runtime, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "a.csv").write_bytes(b"1")
-    put(site, "localfile", directory=str(tmp_path))
-    site.ledger.put_connector("b", {"name": "b", "topic": "t", "input.format": "avro"})
-    found = open_reconciliation(site)
-    dispatch = replace(found.dispatch, queue=MemoryQueue(site.clock.wall))
+    put(runtime, "localfile", directory=str(tmp_path))
+    runtime.ledger.put_connector("b", {"name": "b", "topic": "t", "input.format": "avro"})
+    found = open_reconciliation(runtime)
+    dispatch = replace(found.dispatch, queue=MemoryQueue(runtime.clock.wall))
 
     report = replace(found, dispatch=dispatch, announce=lambda _limit: 0).run()
 
@@ -100,6 +100,6 @@ def test_a_connector_that_cannot_be_parsed_is_a_problem_and_holds_up_no_listing(
     assert "connector b, revision 1, cannot be read: input.format='avro'" in caplog.text
 
 
-def test_a_territory_of_a_revision_that_is_not_there_is_misconfigured(site: Site) -> None:
+def test_a_territory_of_a_revision_that_is_not_there_is_misconfigured(runtime: Runtime) -> None:
     with pytest.raises(Misconfigured, match="no revision 7"):
-        SiteSurroundings(site).territory("c", 7)
+        RuntimeSurroundings(runtime).territory("c", 7)

@@ -14,7 +14,7 @@ from extentflow.cli.options import AsJson
 from extentflow.connectors import ConnectorConfig, load
 from extentflow.errors import Misconfigured
 from extentflow.ledger import ConnectorState, ConnectorVersion
-from extentflow.wiring import Site, check_connector, parse_connector
+from extentflow.wiring import Runtime, check_connector, parse_connector
 
 NOTHING_STARTED = 2
 
@@ -47,7 +47,7 @@ def put(file: File, *, as_json: AsJson = False) -> None:
     """Store a connector; jobs already planned keep the revision that they began with."""
     raw = load(file)
     config = check_connector(raw)
-    ledger = Site.from_environment().ledger
+    ledger = Runtime.from_environment().ledger
     stored = ledger.put_connector(config.name, raw)
     if as_json:
         output.print_json({"name": stored.name, "revision": stored.revision})
@@ -65,7 +65,7 @@ def put(file: File, *, as_json: AsJson = False) -> None:
 @app.command("list")
 def list_all(*, as_json: AsJson = False) -> None:
     """List the connectors."""
-    ledger = Site.from_environment().ledger
+    ledger = Runtime.from_environment().ledger
     found = [(one, ledger.connector_state(one.name)) for one in ledger.connectors()]
     if as_json:
         output.print_json([_plain(version, state) for version, state in found])
@@ -93,7 +93,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a connector's configuration as it was stored (secrets are references)."""
-    ledger = Site.from_environment().ledger
+    ledger = Runtime.from_environment().ledger
     found = ledger.connector(name, revision)
     if found is None:
         raise _unknown(name, revision)
@@ -109,7 +109,7 @@ def show(
 @app.command()
 def delete(name: Name, *, as_json: AsJson = False) -> None:
     """Hide a connector from new jobs; what is planned goes on with its own revision."""
-    if not Site.from_environment().ledger.delete_connector(name):
+    if not Runtime.from_environment().ledger.delete_connector(name):
         raise _unknown(name, None)
     if as_json:
         output.print_json({"name": name, "deleted": True})

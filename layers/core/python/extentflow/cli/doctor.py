@@ -28,7 +28,7 @@ from extentflow.ledger import ConnectorState
 from extentflow.queue import Queue
 from extentflow.sink import ClientSettings, Progress
 from extentflow.sink.layout import explain
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queues
 
 CLOCK_SKEW_SECONDS = 5.0
@@ -56,25 +56,25 @@ def add_to(app: typer.Typer) -> None:
 
 def init(*, as_json: AsJson = False) -> None:
     """Create the ledger table and the progress topic where they are missing."""
-    site = Site.from_environment()
-    existed = site.ledger.exists()
-    site.ledger.create_table()
-    site.require_app()
-    site.broker.ensure_progress_topic()
+    runtime = Runtime.from_environment()
+    existed = runtime.ledger.exists()
+    runtime.ledger.create_table()
+    runtime.require_app()
+    runtime.broker.ensure_progress_topic()
     if as_json:
         output.print_json(
             {
-                "table": site.settings.ledger_table,
+                "table": runtime.settings.ledger_table,
                 "created": not existed,
-                "ledger": site.ledger.id,
-                "cluster": site.broker.cluster,
+                "ledger": runtime.ledger.id,
+                "cluster": runtime.broker.cluster,
             }
         )
         return
     what = "is there already" if existed else "created"
     output.out.print(
-        f"ledger table {site.settings.ledger_table} {what} (id {site.ledger.id}); "
-        f"progress topic is there on Kafka cluster {site.broker.cluster}",
+        f"ledger table {runtime.settings.ledger_table} {what} (id {runtime.ledger.id}); "
+        f"progress topic is there on Kafka cluster {runtime.broker.cluster}",
         highlight=False,
     )
 
@@ -87,7 +87,7 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Check credentials, table, clock, broker, transactions, topics, buckets; say what to do."""
-    findings = list(_examine(Site.from_environment(), connector))
+    findings = list(_examine(Runtime.from_environment(), connector))
     if as_json:
         output.print_json([asdict(finding) for finding in findings])
     else:
@@ -108,27 +108,27 @@ def show(findings: Sequence[Finding], *, terminal: bool) -> None:
         output.out.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _examine(site: Site, connector: str | None) -> Iterator[Finding]:
-    table = _table(site)
+def _examine(runtime: Runtime, connector: str | None) -> Iterator[Finding]:
+    table = _table(runtime)
     yield table
     if table.verdict != "problem":
-        yield _clock(site)
-    broker = credentials(site)
+        yield _clock(runtime)
+    broker = credentials(runtime)
     yield broker
     if broker.verdict == "ok":
-        broker = _try("Kafka cluster", lambda: site.broker.cluster)
+        broker = _try("Kafka cluster", lambda: runtime.broker.cluster)
         yield broker
     if broker.verdict == "ok":
-        yield _try("progress topic", lambda: _progress_topic(site))
-        yield _try("transactions", lambda: _transaction(site))
-        wanted = site.settings.sink_enqueue == ARRAYS
+        yield _try("progress topic", lambda: _progress_topic(runtime))
+        yield _try("transactions", lambda: _transaction(runtime))
+        wanted = runtime.settings.sink_enqueue == ARRAYS
         yield Finding("records", "ok", f"exactly once: queued as {explain(wanted=wanted)}")
     if broker.verdict == "ok" and table.verdict != "problem":
-        yield slots(site)
-        yield retention(site)
-    yield from _queues(site)
+        yield slots(runtime)
+        yield retention(runtime)
+    yield from _queues(runtime)
     if connector is not None and table.verdict != "problem":
-        yield from _connector(site, connector, broker=broker.verdict == "ok")
+        yield from _connector(runtime, connector, broker=broker.verdict == "ok")
 
 
 def _try(check: str, ask: Callable[[], str]) -> Finding:
@@ -155,10 +155,13 @@ def _halves(problem: str) -> tuple[str, str]:
     return fact, remedy
 
 
-def _table(site: Site) -> Finding:
+def _table(runtime: Runtime) -> Finding:
     try:
-        fact, table = f"{site.settings.ledger_table}, id {site.ledger.id}", site.ledger.describe()
-        site.require_app()
+        fact, table = (
+            f"{runtime.settings.ledger_table}, id {runtime.ledger.id}",
+            runtime.ledger.describe(),
+        )
+        runtime.require_app()
     except ExtentflowError as exc:
         return trouble("ledger table", exc)
     if table.problems:
@@ -169,8 +172,8 @@ def _table(site: Site) -> Finding:
     return Finding("ledger table", "ok", fact)
 
 
-def _queues(site: Site) -> Iterator[Finding]:
-    for name, queue in queues(site.settings):
+def _queues(runtime: Runtime) -> Iterator[Finding]:
+    for name, queue in queues(runtime.settings):
         yield _try(name, partial(_waiting, queue))
 
 
@@ -178,8 +181,8 @@ def _waiting(queue: Queue) -> str:
     return f"{queue.depth().waiting} messages wait"
 
 
-def _clock(site: Site) -> Finding:
-    skew = time.time() - site.ledger.now()
+def _clock(runtime: Runtime) -> Finding:
+    skew = time.time() - runtime.ledger.now()
     fact = f"{skew:+.0f} s against the ledger's server"
     if abs(skew) <= CLOCK_SKEW_SECONDS:
         return Finding("clock", "ok", fact)
@@ -187,21 +190,21 @@ def _clock(site: Site) -> Finding:
     return Finding("clock", "warning", fact, remedy)
 
 
-def credentials(site: Site) -> Finding:
+def credentials(runtime: Runtime) -> Finding:
     """Say what brokers are shown, and whether it can be had."""
-    return _try("broker credentials", site.broker.proof)
+    return _try("broker credentials", runtime.broker.proof)
 
 
-def _progress_topic(site: Site) -> str:
-    site.broker.ensure_progress_topic()
+def _progress_topic(runtime: Runtime) -> str:
+    runtime.broker.ensure_progress_topic()
     return "is there"
 
 
-def _transaction(site: Site) -> str:
+def _transaction(runtime: Runtime) -> str:
     """Commit one empty transaction under a throw-away identity."""
     started = time.monotonic()
-    identity = f"{site.settings.app_id}.doctor-{uuid4().hex[:8]}"
-    fence = site.broker.fence(identity, ClientSettings())
+    identity = f"{runtime.settings.app_id}.doctor-{uuid4().hex[:8]}"
+    fence = runtime.broker.fence(identity, ClientSettings())
     try:
         fence.mark(Progress(epoch=1))
     finally:
@@ -209,30 +212,30 @@ def _transaction(site: Site) -> str:
     return f"committed one in {time.monotonic() - started:.1f} s"
 
 
-def slots(site: Site) -> Finding:
+def slots(runtime: Runtime) -> Finding:
     """Count the slots that are in use, and those that were left with an extent."""
-    now = site.ledger.now()
-    taken = [slot for slot in site.ledger.slots(site.broker.cluster) if slot.owner]
+    now = runtime.ledger.now()
+    taken = [slot for slot in runtime.ledger.slots(runtime.broker.cluster) if slot.owner]
     alive = [slot for slot in taken if slot.until >= now]
     stuck = [slot for slot in taken if slot.until < now and slot.working is not None]
-    fact = f"{len(alive)} in use of {site.settings.exactly_once_slots}"
+    fact = f"{len(alive)} in use of {runtime.settings.exactly_once_slots}"
     if not stuck:
         return Finding("slots", "ok", fact)
     fact += f", {len(stuck)} left behind with an extent"
     return Finding("slots", "warning", fact, "run the jobs again; the next worker takes them over")
 
 
-def retention(site: Site) -> Finding:
+def retention(runtime: Runtime) -> Finding:
     """Compare how long Kafka remembers progress with how long ago the oldest extent was left."""
     check = "offset retention"
     try:
-        minutes = int(site.broker.config().get(OFFSETS_RETENTION, DEFAULT_RETENTION_MINUTES))
+        minutes = int(runtime.broker.config().get(OFFSETS_RETENTION, DEFAULT_RETENTION_MINUTES))
     except ExtentflowError as exc:
         remedy = "allow DescribeConfigs on the cluster to see it; nothing else needs that"
         return Finding(check, "warning", str(exc), remedy)
     fact = f"Kafka remembers a slot's progress for {minutes / MINUTES_OF_A_DAY:g} days"
-    now = site.ledger.now()
-    every = site.ledger.slots(site.broker.cluster)
+    now = runtime.ledger.now()
+    every = runtime.ledger.slots(runtime.broker.cluster)
     age = now - min((slot.until for slot in every if slot.working is not None), default=now)
     if age < minutes * 60 / 2:
         return Finding(check, "ok", fact)
@@ -243,26 +246,26 @@ def retention(site: Site) -> Finding:
     return Finding(check, "problem", fact, remedy)
 
 
-def _connector(site: Site, name: str, *, broker: bool) -> Iterator[Finding]:
+def _connector(runtime: Runtime, name: str, *, broker: bool) -> Iterator[Finding]:
     try:
-        config, revision = site.connector(name)
+        config, revision = runtime.connectors.latest(name)
     except Misconfigured as exc:
         yield trouble("connector", exc)
         return
-    state = site.ledger.connector_state(name)
+    state = runtime.ledger.connector_state(name)
     fact = f"{name}, revision {revision}"
     if state is ConnectorState.RUNNING:
         yield Finding("connector", "ok", fact)
     else:
         yield Finding("connector", "warning", f"{fact}, {state}", f"`extentflow resume {name}`")
-    yield _try("objects", lambda: _first_object(site, config, revision))
+    yield _try("objects", lambda: _first_object(runtime, config, revision))
     if not broker:
         return
-    yield from topics(site, config)
+    yield from topics(runtime, config)
 
 
-def _first_object(site: Site, config: ConnectorConfig, revision: int) -> str:
-    store = site.store(config, revision)
+def _first_object(runtime: Runtime, config: ConnectorConfig, revision: int) -> str:
+    store = runtime.objects.store(config, revision)
     first = next(iter(store.list(config.bucket, config.prefix)), None)
     if first is None:
         return f"the bucket {config.bucket} can be listed; nothing is below {config.prefix!r}"
@@ -273,18 +276,20 @@ def _first_object(site: Site, config: ConnectorConfig, revision: int) -> str:
     return f"{version.uri} can be read; the bucket is {versioned}"
 
 
-def topics(site: Site, config: ConnectorConfig) -> Iterator[Finding]:
+def topics(runtime: Runtime, config: ConnectorConfig) -> Iterator[Finding]:
     """Yield what there is to say of a connector's topics, as far as they are known by name."""
     if "{" not in config.topic:
-        yield _topic(site, "topic", config.topic, lambda topic: records_refused(config, topic))
+        yield _topic(runtime, "topic", config.topic, lambda topic: records_refused(config, topic))
     queue = config.dead_letter_topic
     if queue is not None:
-        yield _topic(site, "dead letter topic", queue, dead_letters_refused)
+        yield _topic(runtime, "dead letter topic", queue, dead_letters_refused)
 
 
-def _topic(site: Site, check: str, name: str, refused: Callable[[Topic], str | None]) -> Finding:
+def _topic(
+    runtime: Runtime, check: str, name: str, refused: Callable[[Topic], str | None]
+) -> Finding:
     try:
-        facts = site.topic(name)
+        facts = runtime.topic(name)
         if problem := refused(facts):
             raise Misconfigured(problem)
     except ExtentflowError as exc:

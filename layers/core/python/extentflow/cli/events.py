@@ -26,7 +26,7 @@ from extentflow.ledger import ConnectorState
 from extentflow.model import JobState, ObjectVersion
 from extentflow.queue import Queue
 from extentflow.queue.backfill import MOST_ADDRESSES, Backfill
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queue
 
 COUNTED = 1_000
@@ -75,32 +75,32 @@ def submit(
         raise Misconfigured("--engine spark goes with --connector")
     if (event is None) == (not addresses and connector is None):
         raise Misconfigured("give addresses, or --connector, or a notification with --event")
-    site = Site.from_environment()
+    runtime = Runtime.from_environment()
     if connector is None:
         named = [_bucket_and_key(address) for address in addresses or ()]
         bodies = _documents(event) if event else [_body(*one) for one in named]
-        _send(_arrivals(site), bodies, as_json=as_json)
+        _send(_arrivals(runtime), bodies, as_json=as_json)
         return
-    config, revision = site.connector(connector)
+    config, revision = runtime.connectors.latest(connector)
     if engine == SPARK:
         require_reachable(config, addresses)
-    arrivals = _arrivals(site)
-    versions = list(selected(site, config, revision, addresses))
+    arrivals = _arrivals(runtime)
+    versions = list(selected(runtime, config, revision, addresses))
     few = len(addresses or ()) <= MOST_ADDRESSES
-    if versions and (few or engine == SPARK) and _by_one_run(site, config, versions, engine):
+    if versions and (few or engine == SPARK) and _by_one_run(runtime, config, versions, engine):
         backfill = _backfill(config, addresses or ())
         arrivals.send([json.dumps(backfill.to_message(), separators=(",", ":"))])
         _tell_backfill(backfill, len(versions), as_json=as_json)
     else:
         bodies = [_body(one.bucket, one.key, one.version_id) for one in versions]
         _send(arrivals, bodies, as_json=as_json)
-    if resting := rests(site.ledger, connector):
+    if resting := rests(runtime.ledger, connector):
         output.note(resting)
 
 
-def _arrivals(site: Site) -> Queue:
+def _arrivals(runtime: Runtime) -> Queue:
     try:
-        return queue(site.settings, "arrivals_queue_url")
+        return queue(runtime.settings, "arrivals_queue_url")
     except Misconfigured as exc:
         raise Misconfigured(
             f"{exc}; on this machine `extentflow serve` makes queues, and `extentflow stack --env` "
@@ -117,17 +117,21 @@ def _send(arrivals: Queue, bodies: Sequence[str], *, as_json: bool) -> None:
 
 
 def _by_one_run(
-    site: Site, config: ConnectorConfig, versions: Sequence[ObjectVersion], engine: str
+    runtime: Runtime, config: ConnectorConfig, versions: Sequence[ObjectVersion], engine: str
 ) -> bool:
     """Whether all objects go to one run of Spark."""
     if engine != AUTO:
         return engine == SPARK
-    if site.settings.spark_application_id is None or config.engine == LAMBDA or len(versions) == 1:
+    if (
+        runtime.settings.spark_application_id is None
+        or config.engine == LAMBDA
+        or len(versions) == 1
+    ):
         return False
     if unreachable(config):
         return False
     total = sum(version.size for version in versions)
-    return config.engine == SPARK or total > site.settings.spark_threshold_bytes
+    return config.engine == SPARK or total > runtime.settings.spark_threshold_bytes
 
 
 def _backfill(config: ConnectorConfig, addresses: Sequence[str]) -> Backfill:
@@ -185,8 +189,8 @@ def pause(connector: Name, *, as_json: AsJson = False) -> None:
 
 def resume(connector: Name, *, as_json: AsJson = False) -> None:
     """Let a paused or stopped connector go on; jobs that `stop` cancelled stay so."""
-    site = _change(connector, ConnectorState.RUNNING, as_json=as_json)
-    cancelled = sum(1 for _ in islice(site.ledger.jobs(connector, JobState.CANCELLED), COUNTED))
+    runtime = _change(connector, ConnectorState.RUNNING, as_json=as_json)
+    cancelled = sum(1 for _ in islice(runtime.ledger.jobs(connector, JobState.CANCELLED), COUNTED))
     if cancelled:
         many = (
             f"{COUNTED} jobs or more" if cancelled == COUNTED else output.counted(cancelled, "job")
@@ -200,40 +204,42 @@ def resume(connector: Name, *, as_json: AsJson = False) -> None:
 
 def stop(connector: Name, *, as_json: AsJson = False) -> None:
     """Cancel a connector's open jobs; what is committed stays, new arrivals are left alone."""
-    site = _want(connector, ConnectorState.STOPPED)
+    runtime = _want(connector, ConnectorState.STOPPED)
     why = f"connector {connector} was stopped"
     ended = [
-        site.ledger.end(job.id, JobState.CANCELLED, why)
+        runtime.ledger.end(job.id, JobState.CANCELLED, why)
         for state in (JobState.PLANNING, JobState.RUNNING)
-        for job in list(site.ledger.jobs(connector, state))
+        for job in list(runtime.ledger.jobs(connector, state))
     ]
     cancelled = [job.id for job in ended if job.state is JobState.CANCELLED]
     if as_json:
         state = ConnectorState.STOPPED
         output.print_json({"name": connector, "state": state, "cancelled": cancelled})
         return
-    _say(site, connector, ConnectorState.STOPPED)
+    _say(runtime, connector, ConnectorState.STOPPED)
     output.out.print(f"{output.counted(len(cancelled), 'open job')} cancelled", highlight=False)
 
 
-def _change(connector: str, state: ConnectorState, *, as_json: bool) -> Site:
-    site = _want(connector, state)
+def _change(connector: str, state: ConnectorState, *, as_json: bool) -> Runtime:
+    runtime = _want(connector, state)
     if as_json:
         output.print_json({"name": connector, "state": state})
     else:
-        _say(site, connector, state)
-    return site
+        _say(runtime, connector, state)
+    return runtime
 
 
-def _want(connector: str, state: ConnectorState) -> Site:
-    site = Site.from_environment()
-    if not site.ledger.set_connector_state(connector, state):
-        near = nearest(connector, site.ledger.connector_names(), "see `extentflow connectors list`")
+def _want(connector: str, state: ConnectorState) -> Runtime:
+    runtime = Runtime.from_environment()
+    if not runtime.ledger.set_connector_state(connector, state):
+        near = nearest(
+            connector, runtime.ledger.connector_names(), "see `extentflow connectors list`"
+        )
         raise Misconfigured(f"there is no connector {connector}; {near}")
-    return site
+    return runtime
 
 
-def _say(site: Site, connector: str, state: ConnectorState) -> None:
-    deleted = site.ledger.connector(connector) is None
+def _say(runtime: Runtime, connector: str, state: ConnectorState) -> None:
+    deleted = runtime.ledger.connector(connector) is None
     about = "; it is deleted: this is about jobs that it began before" if deleted else ""
     output.out.print(f"connector {connector} is {state}{about}", highlight=False)

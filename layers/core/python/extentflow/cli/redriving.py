@@ -12,7 +12,7 @@ from extentflow.errors import Misconfigured
 from extentflow.jobs.run import known_job
 from extentflow.queue import Message
 from extentflow.queue.redrive import Redriven, redrive
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queue
 
 UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -20,10 +20,10 @@ PAIRS = (("extents_dlq_url", "extents_queue_url"), ("arrivals_dlq_url", "arrival
 
 
 def redrive_all(
-    site: Site, job: str | None, since: str | None, *, dry_run: bool, as_json: bool
+    runtime: Runtime, job: str | None, since: str | None, *, dry_run: bool, as_json: bool
 ) -> None:
     """Move messages of both dead letter queues; a job's only from that of extents."""
-    wanted_job = known_job(site.ledger, job).id if job else None
+    wanted_job = known_job(runtime.ledger, job).id if job else None
     oldest = time.time() - _seconds(since) if since else 0.0
 
     def wanted(message: Message) -> bool:
@@ -31,7 +31,10 @@ def redrive_all(
 
     found = {
         dead: redrive(
-            queue(site.settings, dead), queue(site.settings, back), wanted=wanted, dry_run=dry_run
+            queue(runtime.settings, dead),
+            queue(runtime.settings, back),
+            wanted=wanted,
+            dry_run=dry_run,
         )
         for dead, back in (PAIRS[:1] if wanted_job else PAIRS)
     }

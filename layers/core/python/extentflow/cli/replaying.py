@@ -21,7 +21,7 @@ from extentflow.jobs.planner import check_cluster
 from extentflow.jobs.run import RunReport, known_job
 from extentflow.jobs.run import report as report_of
 from extentflow.model import Job, JobState
-from extentflow.wiring import Site, open_engine
+from extentflow.wiring import Runtime, open_engine
 
 # Open ones only where a replay opened them, and did not get to its end.
 REPLAYED = (JobState.FAILED, JobState.CANCELLED, JobState.PLANNING, JobState.RUNNING)
@@ -80,28 +80,33 @@ def replay(
         raise Misconfigured(
             "--connector goes with --engine spark or inline; a run elsewhere takes one JOB"
         )
-    site = Site.from_environment()
+    runtime = Runtime.from_environment()
     if dlq:
-        redrive_all(site, job, since, dry_run=dry_run, as_json=as_json)
+        redrive_all(runtime, job, since, dry_run=dry_run, as_json=as_json)
         return
     if since is not None or dry_run:
         raise Misconfigured("--since and --dry-run go with --dlq")
     if connector is not None:
         name = connector
         report = _replay_all(
-            site, connector, engine, accept_duplicates=accept_duplicates, cores=cores, master=master
+            runtime,
+            connector,
+            engine,
+            accept_duplicates=accept_duplicates,
+            cores=cores,
+            master=master,
         )
     else:
-        found = known_job(site.ledger, job or "")
+        found = known_job(runtime.ledger, job or "")
         if found.state is JobState.DONE and extent is None:
-            _show_done(site, found, engine, as_json=as_json)
+            _show_done(runtime, found, engine, as_json=as_json)
             return
         name = found.connector
-        preflight.require_running(site.ledger, name)
-        chosen = _engine_for(site, found, engine, cores=cores, master=master)
-        with driving(site, engine, chosen) as run:
+        preflight.require_running(runtime.ledger, name)
+        chosen = _engine_for(runtime, found, engine, cores=cores, master=master)
+        with driving(runtime, engine, chosen) as run:
             report = run.replay(found, ordinal=extent, accept_duplicates=accept_duplicates)
-    latest = site.ledger.connector(name)
+    latest = runtime.ledger.connector(name)
     if latest is not None:
         note_older(report, latest.revision)
     show(report, as_json=as_json)
@@ -109,17 +114,17 @@ def replay(
 
 def go_on(job: str, *, engine: str, master: str | None, as_json: bool) -> None:
     """Deliver what a job has left; one that is over is only shown."""
-    site = Site.from_environment()
-    found = known_job(site.ledger, job)
-    preflight.require_running(site.ledger, found.connector)
-    chosen = _engine_for(site, found, engine, cores=None, master=master)
-    with driving(site, engine, chosen) as run:
+    runtime = Runtime.from_environment()
+    found = known_job(runtime.ledger, job)
+    preflight.require_running(runtime.ledger, found.connector)
+    chosen = _engine_for(runtime, found, engine, cores=None, master=master)
+    with driving(runtime, engine, chosen) as run:
         report = run.go_on(found)
     show(report, as_json=as_json)
 
 
 def _replay_all(
-    site: Site,
+    runtime: Runtime,
     connector: str,
     engine: str,
     *,
@@ -128,37 +133,37 @@ def _replay_all(
     master: str | None,
 ) -> RunReport:
     """Replay all jobs of a connector."""
-    site.connector(connector)
-    preflight.require_running(site.ledger, connector)
-    site.require_app()
-    found, refused = _fit(site, _all_of(site, connector))
+    runtime.connectors.latest(connector)
+    preflight.require_running(runtime.ledger, connector)
+    runtime.require_app()
+    found, refused = _fit(runtime, _all_of(runtime, connector))
     if refused and not found:
         raise Misconfigured(refused)
     if not found:
         output.note(f"connector {connector} has no job to replay")
         return RunReport(engine)
-    bounds = [site.config(connector, job.revision).max_tasks for job in found]
+    bounds = [runtime.connectors.revision(connector, job.revision).max_tasks for job in found]
     chosen = open_engine(
-        site,
+        runtime,
         engine,
         cores=cores,
         master=master,
         max_tasks=min((most for most in bounds if most), default=None),
         say=output.note,
     )
-    with driving(site, engine, chosen) as run:
+    with driving(runtime, engine, chosen) as run:
         return run.replay_all(found, refused=refused, accept_duplicates=accept_duplicates)
 
 
-def _all_of(site: Site, connector: str) -> list[Job]:
+def _all_of(runtime: Runtime, connector: str) -> list[Job]:
     """Return a connector's FAILED and CANCELLED jobs, and those that a replay opened and left.
 
     Not those that a later one of the same version follows: that one has delivered what they have
     left, or is about to.
     """
-    planner = site.planner()
-    listed = [job.id for state in REPLAYED for job in site.ledger.jobs(connector, state)]
-    read = (site.ledger.job(job_id) for job_id in dict.fromkeys(listed))  # listings lag
+    planner = runtime.planner()
+    listed = [job.id for state in REPLAYED for job in runtime.ledger.jobs(connector, state)]
+    read = (runtime.ledger.job(job_id) for job_id in dict.fromkeys(listed))  # listings lag
     jobs = [job for job in read if job is not None and _is_left(job)]
     found = [job for job in jobs if not planner.is_followed(job)]
     if left := len(jobs) - len(found):
@@ -173,7 +178,7 @@ def _is_left(job: Job) -> bool:
     return job.state in REPLAYED and (not job.state.open or job.reopened > 0)
 
 
-def _fit(site: Site, jobs: Sequence[Job]) -> tuple[list[Job], list[str]]:
+def _fit(runtime: Runtime, jobs: Sequence[Job]) -> tuple[list[Job], list[str]]:
     """Return the jobs that can be delivered from here, and why the others cannot.
 
     They may pin different revisions, and clusters.
@@ -183,16 +188,16 @@ def _fit(site: Site, jobs: Sequence[Job]) -> tuple[list[Job], list[str]]:
     for revision in dict.fromkeys(job.revision for job in jobs):
         alike = [job for job in jobs if job.revision == revision]
         try:
-            config = site.config(alike[0].connector, revision)
-            site.store(config, revision)
-            preflight.check(config, site.broker, [job.version for job in alike])
+            config = runtime.connectors.revision(alike[0].connector, revision)
+            runtime.objects.store(config, revision)
+            preflight.check(config, runtime.broker, [job.version for job in alike])
         except Misconfigured as exc:
             what = f"{output.counted(len(alike), 'job')} of revision {revision} left out"
             refused += [f"{what}: {problem}" for problem in exc.problems]
             continue
         for job in alike:
             try:
-                check_cluster(job, site.broker.cluster)
+                check_cluster(job, runtime.broker.cluster)
             except Conflict as exc:
                 refused.append(str(exc))
             else:
@@ -200,27 +205,27 @@ def _fit(site: Site, jobs: Sequence[Job]) -> tuple[list[Job], list[str]]:
     return found, refused
 
 
-def _show_done(site: Site, job: Job, engine: str, *, as_json: bool) -> None:
+def _show_done(runtime: Runtime, job: Job, engine: str, *, as_json: bool) -> None:
     output.note(
         f"job {job.id} is DONE, there is nothing to replay; `extentflow run --again` "
         "delivers its object a second time"
     )
-    done = replace(report_of(site.ledger, job), delivered_before=True)
+    done = replace(report_of(runtime.ledger, job), delivered_before=True)
     show(RunReport(engine, jobs=(done,)), as_json=as_json)
 
 
 def _engine_for(
-    site: Site, job: Job, engine: str, *, cores: int | None, master: str | None
+    runtime: Runtime, job: Job, engine: str, *, cores: int | None, master: str | None
 ) -> Engine:
     """Return an engine for what a job has left, when everything is there that it needs."""
-    site.require_app()
-    config = site.config(job.connector, job.revision)
+    runtime.require_app()
+    config = runtime.connectors.revision(job.connector, job.revision)
     if engine == REMOTE:
         require_reachable(config, None)
-    preflight.check(config, site.broker, [job.version])
-    check_cluster(job, site.broker.cluster)
+    preflight.check(config, runtime.broker, [job.version])
+    check_cluster(job, runtime.broker.cluster)
     return open_engine(
-        site,
+        runtime,
         engine,
         cores=cores,
         master=master,

@@ -26,7 +26,7 @@ from extentflow.jobs.planner import Intake, Planner
 from extentflow.jobs.run import JobReport, Run, RunReport
 from extentflow.model import JobState, ObjectVersion
 from extentflow.queue.backfill import MOST_ADDRESSES
-from extentflow.wiring import Site, open_engine
+from extentflow.wiring import Runtime, open_engine
 from extentflow.wiring.announcing import open_announcements
 from extentflow.wiring.options import absent_elsewhere
 
@@ -68,13 +68,13 @@ def plan(
 
     Nothing is written. A job that is there keeps the plan of the revision that it began with.
     """
-    site = Site.from_environment()
-    config, revision = site.connector(connector)
-    planner = site.planner()
+    runtime = Runtime.from_environment()
+    config, revision = runtime.connectors.latest(connector)
+    planner = runtime.planner()
     plans: list[dict[str, Any]] = []
     unfit: list[str] = []
-    for version in selected(site, config, revision, addresses):
-        intake = site.intake(config, revision, version, cores or os.cpu_count() or 1)
+    for version in selected(runtime, config, revision, addresses):
+        intake = runtime.request(config, revision, version, cores or os.cpu_count() or 1)
         try:
             job, extents = planner.dry_run(intake)
         except (Misconfigured, Permanent, CorruptRecord) as exc:
@@ -118,20 +118,20 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Deliver objects into Kafka; exit code 0 only when every job is DONE."""
-    site = Site.from_environment()
-    config, revision = site.connector(connector)
-    preflight.require_running(site.ledger, connector)
+    runtime = Runtime.from_environment()
+    config, revision = runtime.connectors.latest(connector)
+    preflight.require_running(runtime.ledger, connector)
     if engine == REMOTE:
         require_reachable(config, addresses)
-    site.require_app()
-    versions = list(selected(site, config, revision, addresses))
-    preflight.check(config, site.broker, versions)
+    runtime.require_app()
+    versions = list(selected(runtime, config, revision, addresses))
+    preflight.check(config, runtime.broker, versions)
     if not versions:
         output.note(f"there is nothing to deliver below {_place(config)}")
         show(RunReport(engine), as_json=as_json)
         return
     chosen = open_engine(
-        site,
+        runtime,
         engine,
         cores=cores,
         master=master,
@@ -142,11 +142,11 @@ def run(
         say=output.note,
     )
     intakes: Iterator[Intake] = (
-        site.intake(config, revision, version, chosen.cores) for version in versions
+        runtime.request(config, revision, version, chosen.cores) for version in versions
     )
     if again and engine == REMOTE:
-        intakes = _finished_first(site.planner(), intakes)
-    with driving(site, engine, chosen) as driver:
+        intakes = _finished_first(runtime.planner(), intakes)
+    with driving(runtime, engine, chosen) as driver:
         report = driver.ingest(intakes, again=again)
     note_older(report, revision)
     before = sum(job.delivered_before for job in report.jobs)
@@ -211,12 +211,14 @@ def _show_plans(plans: Sequence[Mapping[str, Any]]) -> None:
 
 
 def selected(
-    site: Site, config: ConnectorConfig, revision: int, addresses: list[str] | None
+    runtime: Runtime, config: ConnectorConfig, revision: int, addresses: list[str] | None
 ) -> Iterator[ObjectVersion]:
     """Yield the pinned objects that the addresses mean, each once."""
     territory = Territory.of(config)
     hidden: set[str] = set()
-    yield from select_all(site.store(config, revision), territory, addresses or (), hidden.add)
+    yield from select_all(
+        runtime.objects.store(config, revision), territory, addresses or (), hidden.add
+    )
     if hidden:
         output.note(
             f"{len(hidden)} objects are left out because a name begins with _ or . (for example "
@@ -225,22 +227,22 @@ def selected(
 
 
 @contextmanager
-def driving(site: Site, name: str, engine: Engine) -> Iterator[Run]:
+def driving(runtime: Runtime, name: str, engine: Engine) -> Iterator[Run]:
     """Yield a run on an engine: signals stop it, its progress is shown, ends of jobs are told."""
     with (
-        closing(open_announcements(site)) as announcements,
+        closing(open_announcements(runtime)) as announcements,
         signals_stop(engine.stop) as stopped,
         RunProgress(output.err) as progress,
     ):
         yield Run(
             name,
             engine,
-            site.planner(),
-            site.ledger,
+            runtime.planner(),
+            runtime.ledger,
             progress,
             stopped,
             announcements.announce,
-            site.unusable,
+            runtime.undeliverable_reason,
         )
 
 

@@ -22,7 +22,7 @@ from extentflow.ledger import ExtentItem, Ledger
 from extentflow.ledger.causes import cause
 from extentflow.model import ExtentState, Job, JobState
 from extentflow.queue import Depth
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queues
 
 MAP_CELLS = 400
@@ -52,21 +52,23 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show jobs, newest first; or one job with the map of its extents and its errors."""
-    site = Site.from_environment()
+    runtime = Runtime.from_environment()
     if job is not None:
-        _show_job(site, known_job(site.ledger, job), as_json=as_json)
+        _show_job(runtime, known_job(runtime.ledger, job), as_json=as_json)
         return
-    found = nlargest(limit, site.ledger.jobs(connector, _state(state)), key=lambda job: job.created)
-    reports = [report(site.ledger, each) for each in found]
+    found = nlargest(
+        limit, runtime.ledger.jobs(connector, _state(state)), key=lambda job: job.created
+    )
+    reports = [report(runtime.ledger, each) for each in found]
     if not found and connector is not None:
-        site.connector(connector)  # an unknown name is a mistake
-    depths, silent = _depths(site)
+        runtime.connectors.latest(connector)  # an unknown name is a mistake
+    depths, silent = _depths(runtime)
     if as_json:
         output.print_json({"jobs": reports, "queues": depths})
     else:
         _show_depths(depths)
-        _show_jobs(site.ledger, found, reports)
-    if connector is not None and not as_json and (resting := rests(site.ledger, connector)):
+        _show_jobs(runtime.ledger, found, reports)
+    if connector is not None and not as_json and (resting := rests(runtime.ledger, connector)):
         output.note(resting)
     for name, error in silent.items():
         output.complain(f"{name}: {error}")
@@ -74,11 +76,11 @@ def status(
         raise typer.Exit(1)
 
 
-def _depths(site: Site) -> tuple[dict[str, Depth], dict[str, ExtentflowError]]:
+def _depths(runtime: Runtime) -> tuple[dict[str, Depth], dict[str, ExtentflowError]]:
     """Return the queues' depths, and why some do not tell theirs: the jobs are shown anyway."""
     depths: dict[str, Depth] = {}
     silent: dict[str, ExtentflowError] = {}
-    for name, queue in queues(site.settings):
+    for name, queue in queues(runtime.settings):
         try:
             depths[name] = queue.depth()
         except ExtentflowError as exc:
@@ -126,10 +128,10 @@ def _state(text: str | None) -> JobState | None:
         ) from None
 
 
-def _show_job(site: Site, job: Job, *, as_json: bool) -> None:
-    summary = report(site.ledger, job)
-    items = {item.ordinal: item for item in site.ledger.extents(job.id)}
-    run = run_of(site.ledger, job.id)
+def _show_job(runtime: Runtime, job: Job, *, as_json: bool) -> None:
+    summary = report(runtime.ledger, job)
+    items = {item.ordinal: item for item in runtime.ledger.extents(job.id)}
+    run = run_of(runtime.ledger, job.id)
     if as_json:
         found = {"job": summary, "plan": job.plan, "run": run, "extents": list(items.values())}
         output.print_json(found)
@@ -146,7 +148,7 @@ def _show_job(site: Site, job: Job, *, as_json: bool) -> None:
     ]
     output.print_table(("", ""), facts)
     output.out.print(extent_map(items, job.plan.count))
-    if job.state.open and (resting := rests(site.ledger, job.connector)):
+    if job.state.open and (resting := rests(runtime.ledger, job.connector)):
         output.note(resting)
     failed = (item for item in items.values() if item.state is ExtentState.FAILED)
     for item in islice(failed, SHOWN_ERRORS):

@@ -23,7 +23,7 @@ from extentflow.errors import Misconfigured
 from extentflow.jobs.preflight import require_running, rests
 from extentflow.spark.options import StreamOptions
 from extentflow.spark.query import NOWHERE, Service, Terms, Triggered, session
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 
 # Formats of Spark that write files somewhere.
 FILES = frozenset({"avro", "csv", "json", "orc", "parquet", "text"})
@@ -125,10 +125,10 @@ def stream(
     options = {name: str(value) for name, value in given.items() if value is not None}
     sink_options = _sink_options(receipts, receipts_option or [])
     asked = StreamOptions.read({**options, "run": run}, labels=WRITTEN)
-    site = Site(asked.settings)
-    _require_known(site, connector)  # before Spark takes its time to start
+    runtime = Runtime(asked.settings)
+    _require_known(runtime, connector)  # before Spark takes its time to start
     if once and connector is not None:
-        require_running(site.ledger, connector)
+        require_running(runtime.ledger, connector)
     with session(master, cores) as spark, _folder(checkpoint) as folder:
         options.setdefault("parallelism", str(spark.sparkContext.defaultParallelism))
         terms = Terms(
@@ -139,7 +139,7 @@ def stream(
             sink=receipts,
             sink_options=sink_options,
         )
-        service = Service(spark, site, terms)
+        service = Service(spark, runtime, terms)
         told = _Told()
         output.note(_begin(asked, once=once))
         with signals_stop(service.stop) as stopped:
@@ -149,7 +149,7 @@ def stream(
     for line in undone:
         output.complain(line)
     if once and connector is None:
-        _note_resting(site)
+        _note_resting(runtime)
     if once and not told.extents and not undone:
         output.note("nothing was waiting" + ("" if asked.listing else UNANNOUNCED))
     if once and (undone or told.failed):
@@ -173,10 +173,10 @@ def _begin(options: StreamOptions, *, once: bool) -> str:
     return f"looking after {whose}: objects without a job, and open jobs, {until}"
 
 
-def _note_resting(site: Site) -> None:
+def _note_resting(runtime: Runtime) -> None:
     """Tell of connectors of which nothing was looked for, whatever there is."""
-    for name in site.ledger.connector_names():
-        if resting := rests(site.ledger, name):
+    for name in runtime.ledger.connector_names():
+        if resting := rests(runtime.ledger, name):
             output.note(resting)
 
 
@@ -189,11 +189,11 @@ def _folder(checkpoint: str | None) -> Iterator[str]:
         yield Path(folder).as_uri()
 
 
-def _require_known(site: Site, connector: str | None) -> None:
+def _require_known(runtime: Runtime, connector: str | None) -> None:
     """Find out that the table is there, ours, and knows the connector."""
-    site.require_app()
+    runtime.require_app()
     if connector is not None:
-        site.connector(connector)
+        runtime.connectors.latest(connector)
 
 
 def _sink_options(receipts: str, words: list[str]) -> dict[str, str]:

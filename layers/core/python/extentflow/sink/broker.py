@@ -43,14 +43,14 @@ NEWS = ClientSettings(producer={"linger.ms": "0"}, exactly_once=False)
 
 
 class LookUp(Protocol):
-    """Looks up what settings only refer to: secrets. Those of now, not remembered ones, `anew`."""
+    """Looks up secrets that settings refer to; `refresh` bypasses the cache."""
 
-    def __call__(self, written: Mapping[str, str], *, anew: bool = False) -> Mapping[str, str]:
+    def __call__(self, written: Mapping[str, str], *, refresh: bool = False) -> Mapping[str, str]:
         """Return the settings with values. Raises CredentialsUnavailable, Misconfigured."""
         ...
 
 
-def as_written(written: Mapping[str, str], *, anew: bool = False) -> Mapping[str, str]:  # noqa: ARG001 - a LookUp
+def as_written(written: Mapping[str, str], *, refresh: bool = False) -> Mapping[str, str]:  # noqa: ARG001 - a LookUp
     """Return settings that refer to nothing."""
     return written
 
@@ -119,7 +119,7 @@ class KafkaBroker:
         Raises:
             CredentialsUnavailable, Misconfigured: there is nothing to show them.
         """
-        found = self._look_up(self._kafka, anew=True)
+        found = self._look_up(self._kafka, refresh=True)
         identified(client_settings(found, {}), self._sign)
         return described(found)
 
@@ -199,7 +199,7 @@ class KafkaBroker:
         try:
             return act(*remembered)
         except Misconfigured:
-            found = [self._look_up(settings, anew=True) for settings in written]
+            found = [self._look_up(settings, refresh=True) for settings in written]
             if found == remembered:
                 raise
         return act(*found)

@@ -30,7 +30,7 @@ from extentflow.spark import receipts
 from extentflow.spark.executor import ReportingWorker, open_reporting_worker
 from extentflow.spark.planning import plan
 from extentflow.spark.receipts import Row
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 
 if TYPE_CHECKING:
     from extentflow.spark.options import ReadOptions
@@ -72,7 +72,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return what is to deliver, what is known already, and the last one. Raises as `plan`."""
         settle()
-        found = plan(self._options, Site(self._options.settings))
+        found = plan(self._options, Runtime(self._options.settings))
         share = max(1, min(found.most, len(found.tasks)))
         pending = [Pending(tasks) for tasks in deal(found.tasks, share)]
         pages = range(0, len(found.rows), KNOWN_ROWS)

@@ -22,20 +22,20 @@ from extentflow.ledger import Ledger
 from extentflow.model import Extent, ExtentState, Job, JobState, Outcome, Receipt
 from extentflow.spark import receipts
 from extentflow.spark.receipts import Row
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 from extentflow.wiring.announcing import open_announcements
-from extentflow.wiring.worker import SiteWorker, prepare_process
+from extentflow.wiring.extents import ExtentWorker, prepare_process
 
 log = logging.getLogger(__name__)
 
 
-class ReportingWorker(SiteWorker):
+class ReportingWorker(ExtentWorker):
     """A worker that also tells how the ledger has what it ran."""
 
-    def __init__(self, site: Site, owner: str) -> None:
-        super().__init__(site, owner)
-        self._site = site
-        self._announcements = open_announcements(site)
+    def __init__(self, runtime: Runtime, owner: str) -> None:
+        super().__init__(runtime, owner)
+        self._runtime = runtime
+        self._announcements = open_announcements(runtime)
 
     def close(self) -> None:
         """See `engines.Resident`."""
@@ -56,7 +56,7 @@ class ReportingWorker(SiteWorker):
 
     def _row(self, extent: Extent, receipt: Receipt) -> Row | None:
         """Return the row of an extent that was run; None where it has to be run again."""
-        ledger = self._site.ledger
+        ledger = self._runtime.ledger
         row = ended_as(ledger, extent, receipt)
         if row is None and receipt.outcome is Outcome.RESTING:
             item = ledger.extent(extent.job, extent.ordinal)
@@ -75,13 +75,13 @@ class ReportingWorker(SiteWorker):
 
     def _finished(self, job_id: str) -> tuple[Job, str]:
         """Return a job that is over, or why it cannot be."""
-        ledger, planner = self._site.ledger, self._site.planner()
+        ledger, planner = self._runtime.ledger, self._runtime.planner()
         job = ledger.job(job_id)
         if job is None:
             raise Conflict(f"the ledger has no job {job_id} any more, which this query began")
         if not job.state.open:
             return job, ""
-        why = self._site.unusable(job)
+        why = self._runtime.undeliverable_reason(job)
         try:
             job = job if why else planner.plan(job)
             pending = planner.pending(job) if job.state is JobState.RUNNING and not why else ()
@@ -90,12 +90,12 @@ class ReportingWorker(SiteWorker):
         except (Permanent, CorruptRecord, StoreUnavailable) as exc:
             why = reason(exc)
             log.warning("job %s cannot be finished: %s", job_id, why)
-        return closed(job.id, ledger, Wanted(ledger, self._site.clock.monotonic)), why
+        return closed(job.id, ledger, Wanted(ledger, self._runtime.clock.monotonic)), why
 
     def _unfit(self, job: Job, why: str) -> Iterable[Row]:
         if job.state is JobState.DONE:
             return ()
-        items = self._site.ledger.extents(job.id)
+        items = self._runtime.ledger.extents(job.id)
         failed = (item for item in items if item.state is ExtentState.FAILED)
         rows = [receipts.known(job.id, job.version.uri, item) for item in failed]
         return rows or [receipts.whole(job, why)]
@@ -121,4 +121,4 @@ def ended_as(ledger: Ledger, extent: Extent, receipt: Receipt) -> Row | None:
 def open_reporting_worker(settings: dict[str, str], owner: str) -> ReportingWorker:
     """Become such a worker, in the process that calls this (see `engines.WorkerSpec`)."""
     prepare_process()
-    return ReportingWorker(Site(WorkerSettings.from_map(settings)), owner)
+    return ReportingWorker(Runtime(WorkerSettings.from_map(settings)), owner)

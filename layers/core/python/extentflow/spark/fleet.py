@@ -25,10 +25,10 @@ from extentflow.queue.draining import Drain
 from extentflow.spark.executor import ended_as
 from extentflow.spark.receipts import Row
 from extentflow.spark.stopping import Stop
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 from extentflow.wiring.announcing import open_announcements
+from extentflow.wiring.extents import ExtentWorker, prepare_process
 from extentflow.wiring.functions import open_queue_worker
-from extentflow.wiring.worker import SiteWorker, prepare_process
 
 log = logging.getLogger(__name__)
 
@@ -36,18 +36,18 @@ log = logging.getLogger(__name__)
 class DrainingWorker:
     """A worker that takes its extents off the queue, beside functions or without them."""
 
-    def __init__(self, site: Site, owner: str) -> None:
-        self._ledger = site.ledger
-        stop = _stop_of(site, owner)
-        self._announcements = open_announcements(site)
+    def __init__(self, runtime: Runtime, owner: str) -> None:
+        self._ledger = runtime.ledger
+        stop = _stop_of(runtime, owner)
+        self._announcements = open_announcements(runtime)
         self._worker = open_queue_worker(
-            site,
+            runtime,
             owner,
             seconds_left=lambda: 0.0 if stop() else inf,
             margin_seconds=1.0,
             announcements=self._announcements,
         )
-        self._drain = Drain(self._worker, site.clock.monotonic, stop)
+        self._drain = Drain(self._worker, runtime.clock.monotonic, stop)
 
     def drained(self, *, most: int, seconds: float) -> Iterator[Row]:
         """Yield a row per extent that came to its end here. What is away ends this early."""
@@ -62,21 +62,21 @@ class DrainingWorker:
         self._worker.work.slots.release()
 
 
-class StandingWorker(SiteWorker):
+class StandingWorker(ExtentWorker):
     """A worker that runs what a trigger found, until somebody asks its query to stop.
 
     Nothing that is away, wrong or in other hands is waited for: the next look finds it again.
     """
 
-    def __init__(self, site: Site, owner: str) -> None:
-        super().__init__(site, owner)
-        self._ledger = site.ledger
-        self._monotonic = site.clock.monotonic
-        self._asked: Callable[[], bool] = _stop_of(site, owner)
+    def __init__(self, runtime: Runtime, owner: str) -> None:
+        super().__init__(runtime, owner)
+        self._ledger = runtime.ledger
+        self._monotonic = runtime.clock.monotonic
+        self._asked: Callable[[], bool] = _stop_of(runtime, owner)
         self._work = replace(self._work, limits=replace(self._work.limits, gives_up=False))
 
     def stopping(self) -> bool:
-        """See `SiteWorker.stopping`."""
+        """See `ExtentWorker.stopping`."""
         return super().stopping() or self._asked()
 
     def delivered(self, extents: Iterable[Extent], *, seconds: float) -> Iterator[Row]:
@@ -112,17 +112,17 @@ def _told(ledger: Ledger, extent: Extent, receipt: Receipt) -> Iterator[Row]:
         yield row
 
 
-def _stop_of(site: Site, owner: str) -> Stop:
-    return Stop(site.ledger, owner.partition("/")[0], site.clock.monotonic)
+def _stop_of(runtime: Runtime, owner: str) -> Stop:
+    return Stop(runtime.ledger, owner.partition("/")[0], runtime.clock.monotonic)
 
 
 def open_draining_worker(settings: dict[str, str], owner: str) -> DrainingWorker:
     """Become a worker of the queue, in the process that calls this (see `engines.WorkerSpec`)."""
     prepare_process()
-    return DrainingWorker(Site(WorkerSettings.from_map(settings)), owner)
+    return DrainingWorker(Runtime(WorkerSettings.from_map(settings)), owner)
 
 
 def open_standing_worker(settings: dict[str, str], owner: str) -> StandingWorker:
     """Become a worker of a listing query, in the process that calls this."""
     prepare_process()
-    return StandingWorker(Site(WorkerSettings.from_map(settings)), owner)
+    return StandingWorker(Runtime(WorkerSettings.from_map(settings)), owner)

@@ -26,7 +26,7 @@ from extentflow.queue import Depth, Queue
 from extentflow.spark.options import StreamOptions
 from extentflow.spark.standing import Found, Standing
 from extentflow.spark.stopping import Stop
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queue
 
 log = logging.getLogger(__name__)
@@ -60,10 +60,10 @@ class Standings(InputPartition):
 class Looks:
     """What both kinds of looks have: offsets, and looks that are not too frequent."""
 
-    def __init__(self, options: StreamOptions, site: Site) -> None:
+    def __init__(self, options: StreamOptions, runtime: Runtime) -> None:
         self.options = options
-        self.site = site
-        self.stop = Stop(site.ledger, options.run, site.clock.monotonic)
+        self.runtime = runtime
+        self.stop = Stop(runtime.ledger, options.run, runtime.clock.monotonic)
         self._last = NOTHING
         self._next = float("-inf")
         self._looked = False
@@ -76,7 +76,7 @@ class Looks:
             Misconfigured: a run of that name was stopped before.
         """
         self._require_fresh()
-        now = self.site.clock.monotonic()
+        now = self.runtime.clock.monotonic()
         if now < self._next or self.stop():
             return self._last
         try:
@@ -87,10 +87,10 @@ class Looks:
             log.warning("it is not known what there is to do: %s", exc)
             facts = None
         self._looked = True
-        self._next = self.site.clock.monotonic() + LOOK_SECONDS
+        self._next = self.runtime.clock.monotonic() + LOOK_SECONDS
         if facts is not None:
             # Above that of any process before this one, which a checkpoint may remember.
-            number = max(self._last["look"] + 1, int(self.site.clock.wall() * 1000))
+            number = max(self._last["look"] + 1, int(self.runtime.clock.wall() * 1000))
             self._last = {"look": number, **facts}
         return self._last
 
@@ -118,12 +118,12 @@ class Looks:
 
     def free_slots(self) -> int:
         """Return how many workers of ours can have a slot; all of them where nobody knows."""
-        ledger, run = self.site.ledger, f"{self.options.run}/"
+        ledger, run = self.runtime.ledger, f"{self.options.run}/"
         try:
             now = ledger.now()
             taken = sum(
                 slot.until > now and not slot.owner.startswith(run)
-                for slot in ledger.slots(self.site.broker.cluster)
+                for slot in ledger.slots(self.runtime.broker.cluster)
             )
         except Retryable as exc:
             log.warning("it is not known how many slots are free: %s", exc)
@@ -134,8 +134,8 @@ class Looks:
 class QueueLooks(Looks):
     """Looks at how much the extents queue holds."""
 
-    def __init__(self, options: StreamOptions, site: Site, messages: Queue) -> None:
-        super().__init__(options, site)
+    def __init__(self, options: StreamOptions, runtime: Runtime, messages: Queue) -> None:
+        super().__init__(options, runtime)
         self._queue = messages
         self._waiting: int | None = None
 
@@ -169,16 +169,16 @@ class QueueLooks(Looks):
 class ListingLooks(Looks):
     """Looks at connectors: at objects without a job, and at open jobs."""
 
-    def __init__(self, options: StreamOptions, site: Site) -> None:
-        super().__init__(options, site)
-        self._standing = Standing(site, options, stopping=self.stop)
+    def __init__(self, options: StreamOptions, runtime: Runtime) -> None:
+        super().__init__(options, runtime)
+        self._standing = Standing(runtime, options, stopping=self.stop)
         self._found: list[Found] | None = None
         self._prepared = False
 
     def look(self) -> Offset | None:
         """See `Looks.look`."""
         if not self._prepared:
-            self.site.require_app()
+            self.runtime.require_app()
             self._prepared = True
         self._found = self._standing.look()
         waiting = sum(len(one.extents) for one in self._found)
@@ -215,10 +215,10 @@ def open_looks(options: StreamOptions) -> Looks:
     """
     settings = options.settings
     patience = min(settings.retry_timeout_seconds, RETRY_SECONDS)
-    site = Site(replace(settings, retry_timeout_seconds=patience))
+    runtime = Runtime(replace(settings, retry_timeout_seconds=patience))
     if options.listing:
-        return ListingLooks(options, site)
-    return QueueLooks(options, site, queue(settings, "extents_queue_url"))
+        return ListingLooks(options, runtime)
+    return QueueLooks(options, runtime, queue(settings, "extents_queue_url"))
 
 
 def _counts(depth: Depth) -> Offset:

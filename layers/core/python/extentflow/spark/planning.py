@@ -21,7 +21,7 @@ from extentflow.ledger import ExtentItem
 from extentflow.model import Extent, ExtentState, Job, JobState
 from extentflow.spark import receipts
 from extentflow.spark.receipts import Row
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 
 if TYPE_CHECKING:
     from extentflow.spark.options import ReadOptions
@@ -48,26 +48,26 @@ class _Found:
     ordered: dict[str, bool] = field(default_factory=dict)
 
 
-def plan(options: ReadOptions, site: Site) -> Plan:
+def plan(options: ReadOptions, runtime: Runtime) -> Plan:
     """Register and cut jobs for what the options name; nothing is delivered.
 
     Raises:
         Misconfigured: something is missing, all of it at once; or the connector rests.
         StoreUnavailable, SinkUnavailable, LedgerUnavailable: listing or registering did not work.
     """
-    config, revision = site.connector(options.connector)
+    config, revision = runtime.connectors.latest(options.connector)
     found = _Found()
-    wanted = Wanted(site.ledger, site.clock.monotonic)
-    for job in _jobs(site, options, config, revision):
+    wanted = Wanted(runtime.ledger, runtime.clock.monotonic)
+    for job in _jobs(runtime, options, config, revision):
         begins = job.state.open or (options.replay and job.state is JobState.FAILED)
-        if begins and job.revision != revision and (why := site.unusable(job)):
+        if begins and job.revision != revision and (why := runtime.undeliverable_reason(job)):
             found.ordered[job.id] = job.ordered
             found.rows.append(receipts.whole(job, why))
         else:
-            _look(site, *_standing(site, job, replay=options.replay), found)
+            _look(runtime, *_standing(runtime, job, replay=options.replay), found)
         if why := wanted.rests(config.name):
             for begun in found.ordered:
-                closed(begun, site.ledger, wanted)
+                closed(begun, runtime.ledger, wanted)
             raise Misconfigured(why)
     slots = options.settings.exactly_once_slots
     return Plan(
@@ -79,51 +79,53 @@ def plan(options: ReadOptions, site: Site) -> Plan:
 
 
 def _jobs(
-    site: Site, options: ReadOptions, config: ConnectorConfig, revision: int
+    runtime: Runtime, options: ReadOptions, config: ConnectorConfig, revision: int
 ) -> Iterator[Job]:
     """Yield a job per object, new or as it stands."""
-    preflight.require_running(site.ledger, config.name)
-    site.require_app()
+    preflight.require_running(runtime.ledger, config.name)
+    runtime.require_app()
     territory = Territory.of(config)
-    versions = list(select_all(site.store(config, revision), territory, options.addresses))
-    preflight.check(config, site.broker, versions)
-    planner = site.planner()
+    versions = list(
+        select_all(runtime.objects.store(config, revision), territory, options.addresses)
+    )
+    preflight.check(config, runtime.broker, versions)
+    planner = runtime.planner()
     for version in versions:
-        yield planner.admit(site.intake(config, revision, version, options.parallelism))
+        yield planner.admit(runtime.request(config, revision, version, options.parallelism))
 
 
-def _standing(site: Site, job: Job, *, replay: bool) -> tuple[Job, list[ExtentItem]]:
+def _standing(runtime: Runtime, job: Job, *, replay: bool) -> tuple[Job, list[ExtentItem]]:
     """Return a job that is planned and closed as far as it goes, and its final extents.
 
     What FAILED is pending again.
     """
     final: list[ExtentItem] | None = None
     try:
-        job = _planned(site, job)
-        final = _final(site, job)
+        job = _planned(runtime, job)
+        final = _final(runtime, job)
         failed = any(item.state is ExtentState.FAILED for item in final)
         if replay and (job.state is JobState.FAILED or (job.state.open and failed)):
             final = None
-            job = _planned(site, site.planner().replay(job))
+            job = _planned(runtime, runtime.planner().replay(job))
     except StoreUnavailable as exc:
         log.warning("%s is not planned yet: %s", job.version.uri, exc)
     except ProgressUnknown as exc:
         log.warning("%s is not replayed: %s", job.version.uri, exc)
-    return job, _final(site, job) if final is None else final
+    return job, _final(runtime, job) if final is None else final
 
 
-def _planned(site: Site, job: Job) -> Job:
-    job = site.planner().plan(job)
-    return site.ledger.close(job.id) if job.state is JobState.RUNNING else job
+def _planned(runtime: Runtime, job: Job) -> Job:
+    job = runtime.planner().plan(job)
+    return runtime.ledger.close(job.id) if job.state is JobState.RUNNING else job
 
 
-def _final(site: Site, job: Job) -> list[ExtentItem]:
-    return [item for item in site.ledger.extents(job.id) if item.state.final]
+def _final(runtime: Runtime, job: Job) -> list[ExtentItem]:
+    return [item for item in runtime.ledger.extents(job.id) if item.state.final]
 
 
-def _look(site: Site, job: Job, final: Sequence[ExtentItem], found: _Found) -> None:
+def _look(runtime: Runtime, job: Job, final: Sequence[ExtentItem], found: _Found) -> None:
     """Note a job's pending extents and the rows of the others."""
-    job, pending, why = _pending(site, job, {item.ordinal for item in final})
+    job, pending, why = _pending(runtime, job, {item.ordinal for item in final})
     found.ordered[job.id] = job.ordered
     found.pending += pending
     found.rows += [receipts.known(job.id, job.version.uri, item) for item in final]
@@ -132,7 +134,7 @@ def _look(site: Site, job: Job, final: Sequence[ExtentItem], found: _Found) -> N
         found.rows.append(receipts.whole(job, why))
 
 
-def _pending(site: Site, job: Job, final: Collection[int]) -> tuple[Job, list[Extent], str]:
+def _pending(runtime: Runtime, job: Job, final: Collection[int]) -> tuple[Job, list[Extent], str]:
     """Return a job with the extents that are not final, or why they are not known.
 
     One that cannot be cut has ended.
@@ -141,10 +143,10 @@ def _pending(site: Site, job: Job, final: Collection[int]) -> tuple[Job, list[Ex
         return job, [], "its store was away" if job.state is JobState.PLANNING else ""
     extents: list[Extent] = []
     try:
-        with cutting(site.ledger, job):
-            cut = site.planner().extents(job)
+        with cutting(runtime.ledger, job):
+            cut = runtime.planner().extents(job)
             extents = [extent for extent in cut if extent.ordinal not in final]
     except StoreUnavailable as exc:
         log.warning("%s cannot be cut now: %s", job.version.uri, exc)
         return job, [], reason(exc)
-    return job if extents else site.ledger.job(job.id) or job, extents, ""
+    return job if extents else runtime.ledger.job(job.id) or job, extents, ""

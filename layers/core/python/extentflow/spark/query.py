@@ -33,7 +33,7 @@ from extentflow.spark import register
 from extentflow.spark.backlog import Backlog
 from extentflow.spark.options import StreamOptions
 from extentflow.spark.stopping import ask_to_stop
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -124,10 +124,10 @@ def session(master: str | None, cores: int | None) -> Iterator[SparkSession]:
 class Service:
     """One query, or several after each other, from start to stop."""
 
-    def __init__(self, spark: SparkSession, site: Site, terms: Terms) -> None:
+    def __init__(self, spark: SparkSession, runtime: Runtime, terms: Terms) -> None:
         register(spark)
         self._spark = spark
-        self._site = site
+        self._runtime = runtime
         self._terms = terms
         self._stopping = threading.Event()
         self._heard: bool | None = None  # None: workers were not asked to stop yet
@@ -159,7 +159,7 @@ class Service:
         """Start queries until nothing is left of what there was, or nobody gets on with it."""
         options = StreamOptions.read({**self._terms.options, "run": self._terms.run})
         listing = options.run if options.listing else None
-        backlog = Backlog(self._site.brief_ledger, options.connector, listing=listing)
+        backlog = Backlog(self._runtime.brief_ledger, options.connector, listing=listing)
         while not self._stopping.is_set():
             ended = self._follow(self._start(), tell)
             if self._stopping.is_set():
@@ -172,7 +172,7 @@ class Service:
     def _free_slots(self) -> None:
         """Settle and free what workers leave; that must not hide why the query ended."""
         try:
-            self._site.evict(f"{self._terms.run}/")
+            self._runtime.evict(f"{self._terms.run}/")
         except ExtentflowError as exc:
             log.warning("slots stay leased until their leases end: %s", exc)
 
@@ -180,7 +180,7 @@ class Service:
         """Ask once; return whether they can have heard of it. There is no time to ask again."""
         if self._heard is None:
             try:
-                ask_to_stop(self._site.brief_ledger, self._terms.run)
+                ask_to_stop(self._runtime.brief_ledger, self._terms.run)
                 self._heard = True
             except ExtentflowError as exc:
                 log.warning("workers are stopped without asking them: %s", exc)

@@ -27,9 +27,9 @@ from extentflow.ledger import ConnectorState
 from extentflow.model import Extent, Job, JobState
 from extentflow.spark.options import StreamOptions
 from extentflow.spark.rounds import Rounds, recall, remember
-from extentflow.wiring import Site
+from extentflow.wiring import Runtime
 from extentflow.wiring.announcing import sweep_announcements
-from extentflow.wiring.functions import SiteSurroundings, open_admission
+from extentflow.wiring.functions import RuntimeSurroundings, open_admission
 
 log = logging.getLogger(__name__)
 
@@ -64,15 +64,17 @@ class Standing:
     where the last one stopped, and rests as long as the options say when all is listed.
     """
 
-    def __init__(self, site: Site, options: StreamOptions, *, stopping: Callable[[], bool]) -> None:
-        self._site = site
+    def __init__(
+        self, runtime: Runtime, options: StreamOptions, *, stopping: Callable[[], bool]
+    ) -> None:
+        self._runtime = runtime
         self._run = options.run
         self._connector = options.connector
         self._most = options.most_extents
         self._rest_seconds = options.listing_seconds
         self._stopping = stopping
-        self._surroundings = SiteSurroundings(site)
-        self._admission = cache(partial(open_admission, site))
+        self._surroundings = RuntimeSurroundings(runtime)
+        self._admission = cache(partial(open_admission, runtime))
         self._left: dict[str, _Left] = {}  # by connector
         self._rounds: dict[str, Rounds] | None = None
         self._noted: dict[str, Rounds] = {}
@@ -95,8 +97,8 @@ class Standing:
         """
         tried("slots and ends that nobody looked after", self._tidy_up)
         names = self._names()
-        self._site.random.shuffle(names)  # the first may have enough for everybody
-        before = recall(self._site.ledger, self._run) if self._rounds is None else self._rounds
+        self._runtime.random.shuffle(names)  # the first may have enough for everybody
+        before = recall(self._runtime.ledger, self._run) if self._rounds is None else self._rounds
         new = Rounds(goes=min((one.goes for one in before.values()), default=0))
         self._rounds = rounds = {name: before.get(name, new) for name in names}
         self._list_all(rounds)
@@ -111,31 +113,31 @@ class Standing:
 
     def _names(self) -> list[str]:
         if self._connector is None:
-            return list(self._site.ledger.connector_names())
-        self._site.connector(self._connector)
+            return list(self._runtime.ledger.connector_names())
+        self._runtime.connectors.latest(self._connector)
         return [self._connector]
 
     def _tidy_up(self) -> Report:
         """Do what is left undone by workers and drivers that are gone."""
         for slot in self._slots.sweep():
             log.info("slot %d was left by %s, and is free again", slot.number, slot.owner)
-        return Report(ends_announced=sweep_announcements(self._site, ENDS_AT_ONCE))
+        return Report(ends_announced=sweep_announcements(self._runtime, ENDS_AT_ONCE))
 
     def _note(self) -> Report:
         """Note what is news of what looks came to."""
         if self._rounds is not None and self._rounds != self._noted:
-            remember(self._site.ledger, self._run, self._rounds)
+            remember(self._runtime.ledger, self._run, self._rounds)
             self._noted = dict(self._rounds)
         return Report()
 
     @cached_property
     def _slots(self) -> Slots:
-        return self._site.slots(f"standing-{self._site.random.getrandbits(64):016x}")
+        return self._runtime.slots(f"standing-{self._runtime.random.getrandbits(64):016x}")
 
     # -- objects without a job ------------------------------------------------------------------
 
     def _list_all(self, rounds: dict[str, Rounds]) -> None:
-        monotonic = self._site.clock.monotonic
+        monotonic = self._runtime.clock.monotonic
         began = monotonic()
         if began < self._list_at:
             return
@@ -167,13 +169,13 @@ class Standing:
 
     def _list(self, name: str, rounds: dict[str, Rounds], late: Callable[[], bool]) -> Report:
         """Make jobs of a connector's objects that have none."""
-        ledger, report, refused = self._site.ledger, Report(), list[str]()
+        ledger, report, refused = self._runtime.ledger, Report(), list[str]()
         stored = ledger.connector(name)
         if stored is None or ledger.connector_state(name) is not ConnectorState.RUNNING:
             rounds[name] = rounds[name].ended(0, ())  # it has no objects to take on
             return report
         receive = self._admission(name).receive
-        discovery = Discovery(ledger, receive, late, self._site.clock.wall(), refused.append)
+        discovery = Discovery(ledger, receive, late, self._runtime.clock.wall(), refused.append)
         for step in discovery.look(self._surroundings.territory(name, stored.revision)):
             report += step
         if report.listings_finished:
@@ -190,7 +192,7 @@ class Standing:
 
         `told` hears of a job that makes trouble.
         """
-        ledger, cluster = self._site.ledger, self._site.broker.cluster
+        ledger, cluster = self._runtime.ledger, self._runtime.broker.cluster
         state = ledger.connector_state(name)
         room = self._most - sum(len(one.extents) for one in found)
         extents: list[Extent] = []
@@ -206,24 +208,26 @@ class Standing:
                 what = f"job {job.id} of {job.version.uri}"
                 tried(what, partial(self._add, job, wanted, extents), told=told)
         if extents:
-            most_tasks = self._site.config(name, self._site.revision(extents[0])).max_tasks
+            most_tasks = self._runtime.connectors.revision(
+                name, self._runtime.connectors.revision_of(extents[0])
+            ).max_tasks
             found.append(Found(extents, ordered, most_tasks))
         return Report()
 
     def _open(self, name: str) -> list[Job]:
         """Return a connector's open jobs, the oldest first."""
         states = (JobState.PLANNING, JobState.RUNNING)
-        jobs = [job for state in states for job in self._site.ledger.jobs(name, state)]
+        jobs = [job for state in states for job in self._runtime.ledger.jobs(name, state)]
         return sorted(jobs, key=lambda one: one.created)
 
     def _add(self, listed: Job, wanted: int, extents: list[Extent]) -> Report:
         """Plan a job and close it as far as it goes; add what is left, `wanted` at most."""
-        site = self._site
-        job = site.ledger.job(listed.id) or listed
-        with cutting(site.ledger, job):
+        runtime = self._runtime
+        job = runtime.ledger.job(listed.id) or listed
+        with cutting(runtime.ledger, job):
             if wanted:
-                job = site.planner().plan(job)
-            job = site.ledger.close(job.id) if job.state is JobState.RUNNING else job
+                job = runtime.planner().plan(job)
+            job = runtime.ledger.close(job.id) if job.state is JobState.RUNNING else job
             if wanted and job.state is JobState.RUNNING:
                 extents += self._next(job, wanted)
         return Report()
@@ -239,7 +243,7 @@ class Standing:
         same = left is not None and (left.job, left.reopened) == (job.id, job.reopened)
         found = list(islice(left.extents, wanted)) if left is not None and same else []
         if left is None or not found:
-            left = _Left(job.id, job.reopened, self._site.planner().pending(job))
+            left = _Left(job.id, job.reopened, self._runtime.planner().pending(job))
             found = list(islice(left.extents, wanted))
         if len(found) == wanted and not job.ordered:
             self._left[job.connector] = left

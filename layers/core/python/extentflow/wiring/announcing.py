@@ -1,6 +1,6 @@
-"""Who hears of ends of jobs: the topic of the site's cluster, and the bus of its settings.
+"""Who hears of ends of jobs: the topic of the runtime's cluster, and the bus of its settings.
 
-Owns: which announcers a site has, how much time they may need. Refuses to know: events.
+Owns: which announcers a runtime has, how much time they may need. Refuses to know: events.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from extentflow.errors import Retryable
 from extentflow.jobs.events import Announcements, Announcer
 from extentflow.jobs.publish_eventbridge import EventBridgeAnnouncer
 from extentflow.jobs.publish_kafka import KafkaAnnouncer
-from extentflow.wiring.site import Site
+from extentflow.wiring.runtime import Runtime
 
 Told = TypeVar("Told")
 
@@ -23,22 +23,22 @@ class Late(Retryable):
     """Too little time is left to begin."""
 
 
-def open_announcements(site: Site) -> Announcements:
+def open_announcements(runtime: Runtime) -> Announcements:
     """Return what announces ends of jobs; nothing is connected before the first of them."""
-    announcers: list[Announcer] = [KafkaAnnouncer(site.open_news, site.clock)]
-    if (bus := site.settings.event_bus) is not None:
-        announcers.append(EventBridgeAnnouncer(bus, clock=site.clock, random=site.random))
-    return Announcements(site.ledger, announcers, site.topic_of)
+    announcers: list[Announcer] = [KafkaAnnouncer(runtime.open_event_sink, runtime.clock)]
+    if (bus := runtime.settings.event_bus) is not None:
+        announcers.append(EventBridgeAnnouncer(bus, clock=runtime.clock, random=runtime.random))
+    return Announcements(runtime.ledger, announcers, runtime.connectors.topic_of)
 
 
-def sweep_announcements(site: Site, limit: int) -> int:
+def sweep_announcements(runtime: Runtime, limit: int) -> int:
     """Announce at most `limit` ends that nobody was told of yet; return how many were told.
 
     Raises:
         Retryable, Misconfigured: an announcer or the ledger is away or refuses; what was told is
             marked, the rest is left to the next sweep.
     """
-    with closing(open_announcements(site)) as announcements:
+    with closing(open_announcements(runtime)) as announcements:
         return announcements.sweep(limit)
 
 

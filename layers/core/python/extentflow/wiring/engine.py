@@ -15,9 +15,9 @@ from extentflow.engines.emr.engine import RemoteEngine
 from extentflow.engines.emr.submitted import StartedRuns
 from extentflow.engines.inline import InlineEngine
 from extentflow.errors import Misconfigured
+from extentflow.wiring.extents import open_worker
 from extentflow.wiring.runs import require_started
-from extentflow.wiring.site import Site
-from extentflow.wiring.worker import open_worker
+from extentflow.wiring.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ Errand = Callable[[StartedRuns], str]
 
 
 def open_engine(
-    site: Site,
+    runtime: Runtime,
     name: str = "spark",
     *,
     cores: int | None = None,
@@ -52,30 +52,32 @@ def open_engine(
     if master is not None and name != "spark":
         raise Misconfigured(f"--master goes with --engine spark, not with {name}")
     if name == "emr":
-        return _remote(site, errand, cores, say)
+        return _remote(runtime, errand, cores, say)
     spec = WorkerSpec(
         open=open_worker,
-        settings=site.settings.to_map(),
+        settings=runtime.settings.to_map(),
         run=f"run-{uuid4().hex[:12]}",
     )
-    most = min(max_tasks or site.settings.exactly_once_slots, site.settings.exactly_once_slots)
+    most = min(
+        max_tasks or runtime.settings.exactly_once_slots, runtime.settings.exactly_once_slots
+    )
     count = min(cores or os.cpu_count() or 1, most)
     if name == "inline":
-        return InlineEngine(spec, cores=count, evict=site.evict)
-    return _spark(site, spec, count, master, most)
+        return InlineEngine(spec, cores=count, evict=runtime.evict)
+    return _spark(runtime, spec, count, master, most)
 
 
 def _remote(
-    site: Site, errand: Errand | None, cores: int | None, say: Callable[[str], object]
+    runtime: Runtime, errand: Errand | None, cores: int | None, say: Callable[[str], object]
 ) -> RemoteEngine:
     if errand is None:
         raise Misconfigured("--engine emr is for `run` and `replay`")
-    started = require_started(site)
+    started = require_started(runtime)
     return RemoteEngine(
         started.runs,
         partial(errand, started),
-        site.ledger,
-        site.clock,
+        runtime.ledger,
+        runtime.clock,
         cores=cores or 1,
         say=say,
     )
@@ -94,7 +96,7 @@ def _require_java() -> None:
 
 
 def _spark(
-    site: Site, spec: WorkerSpec[Worker], cores: int, master: str | None, most: int
+    runtime: Runtime, spec: WorkerSpec[Worker], cores: int, master: str | None, most: int
 ) -> Engine:
     try:
         from extentflow.engines import spark  # noqa: PLC0415 - only Spark users need pyspark
@@ -109,4 +111,4 @@ def _spark(
         sc = spark.local_context(cores)
     else:
         sc = spark.context(None if master == SUBMITTED else master, {})
-    return spark.SparkEngine(spec, sc, most=most, evict=site.evict, owned=owned)
+    return spark.SparkEngine(spec, sc, most=most, evict=runtime.evict, owned=owned)

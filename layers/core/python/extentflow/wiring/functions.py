@@ -1,4 +1,4 @@
-"""What the functions of the event path need: a site with queues, a worker with a deadline.
+"""What the functions of the event path need: a runtime with queues, a worker with a deadline.
 
 Owns: which queue is which, how a deadline bounds a worker. Refuses to know: events, handlers.
 """
@@ -35,10 +35,10 @@ from extentflow.wiring.announcing import (
     sweep_announcements,
     unless_late,
 )
+from extentflow.wiring.extents import delivery_context
 from extentflow.wiring.options import absent_elsewhere
 from extentflow.wiring.runs import open_started
-from extentflow.wiring.site import Site
-from extentflow.wiring.worker import work_of
+from extentflow.wiring.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -92,63 +92,63 @@ def queues(settings: WorkerSettings) -> Iterator[tuple[str, SqsQueue]]:
             yield field.removesuffix("_url").replace("_", "."), queue(settings, field)
 
 
-def dispatch(site: Site) -> Dispatch:
+def dispatch(runtime: Runtime) -> Dispatch:
     """Return what sends a job's extents to the extents queue."""
-    return Dispatch(site.planner(), queue(site.settings, "extents_queue_url"))
+    return Dispatch(runtime.planner(), queue(runtime.settings, "extents_queue_url"))
 
 
-def open_routing(site: Site) -> Routing:
+def open_routing(runtime: Runtime) -> Routing:
     """Return what sends new jobs to functions or to Spark, and hears of runs that ended."""
     return Routing(
-        dispatch(site),
-        open_started(site),
-        site.settings.spark_threshold_bytes,
-        partial(_engine_of, site),
-        lambda connector: absent_elsewhere(site.connector(connector)[0]),
+        dispatch(runtime),
+        open_started(runtime),
+        runtime.settings.spark_threshold_bytes,
+        partial(_engine_of, runtime),
+        lambda connector: absent_elsewhere(runtime.connectors.latest(connector)[0]),
     )
 
 
-def _engine_of(site: Site, job: Job) -> str:
+def _engine_of(runtime: Runtime, job: Job) -> str:
     """Return what a job's connector wants; functions, where a run would miss something."""
-    config = site.config(job.connector, job.revision)
+    config = runtime.connectors.revision(job.connector, job.revision)
     absent = absent_elsewhere(config)
     if absent is None or config.engine == LAMBDA:
         return config.engine
-    if config.engine == SPARK or job.version.size > site.settings.spark_threshold_bytes:
+    if config.engine == SPARK or job.version.size > runtime.settings.spark_threshold_bytes:
         log.warning("job %s goes to the queue instead of Spark: %s", job.id, absent)
     return LAMBDA
 
 
 def open_reception(
-    site: Site, *, late: Callable[[], bool] = lambda: False, kept: Queue | None = None
+    runtime: Runtime, *, late: Callable[[], bool] = lambda: False, kept: Queue | None = None
 ) -> Reception:
     """Return the planner function's reception; `late` is asked between pages and arrivals."""
-    routing = open_routing(site)
+    routing = open_routing(runtime)
     return Reception(
-        surroundings=SiteSurroundings(site),
+        surroundings=RuntimeSurroundings(runtime),
         planner=routing.dispatch.planner,
         start=lambda job: routing.start(job, late=late),
-        kept=kept or queue(site.settings, "arrivals_dlq_url"),
-        arrivals=queue(site.settings, "arrivals_queue_url"),
-        announce=unless_late(late, open_announcements(site).announce),
+        kept=kept or queue(runtime.settings, "arrivals_dlq_url"),
+        arrivals=queue(runtime.settings, "arrivals_queue_url"),
+        announce=unless_late(late, open_announcements(runtime).announce),
         late=late,
         backfill=routing.backfill,
     )
 
 
-def open_admission(site: Site, connector: str) -> Admission:
+def open_admission(runtime: Runtime, connector: str) -> Admission:
     """Return what makes jobs for one connector where nobody sends extents: they are cut, and wait.
 
     Other connectors may be looked after by somebody who has to send theirs.
     """
-    planner = site.planner()
+    planner = runtime.planner()
     return Admission(
-        surroundings=SiteSurroundings(site, connector), planner=planner, start=planner.plan
+        surroundings=RuntimeSurroundings(runtime, connector), planner=planner, start=planner.plan
     )
 
 
 def open_queue_worker(
-    site: Site,
+    runtime: Runtime,
     owner: str,
     *,
     seconds_left: Callable[[], float],
@@ -159,61 +159,63 @@ def open_queue_worker(
 
     `announcements` are somebody's who closes them; None: they live as long as the process.
     """
-    announce = (announcements or open_announcements(site)).announce_ended
-    slots = site.slots(owner)
+    announce = (announcements or open_announcements(runtime)).announce_ended
+    slots = runtime.slots(owner)
 
     def late() -> bool:
         return seconds_left() < margin_seconds
 
-    work = work_of(site, slots)
+    work = delivery_context(runtime, slots)
     limits = replace(work.limits, gives_up=False)  # the message comes again
     return QueueWorker(
         work=replace(work, limits=limits, stopping=late),
-        dispatch=dispatch(site),
-        queue=queue(site.settings, "extents_queue_url"),
-        dead=queue(site.settings, "extents_dlq_url"),
-        ledger=site.ledger,
-        random=site.random,
-        hide_seconds=HIDDEN_LEASES * site.settings.lease_seconds,
-        renew_seconds=site.settings.lease_seconds / 3,
+        dispatch=dispatch(runtime),
+        queue=queue(runtime.settings, "extents_queue_url"),
+        dead=queue(runtime.settings, "extents_dlq_url"),
+        ledger=runtime.ledger,
+        random=runtime.random,
+        hide_seconds=HIDDEN_LEASES * runtime.settings.lease_seconds,
+        renew_seconds=runtime.settings.lease_seconds / 3,
         ended=unless_late(lambda: seconds_left() < ANNOUNCING_SECONDS, announce),
     )
 
 
-def open_reconciliation(site: Site, *, late: Callable[[], bool] = lambda: False) -> Reconciliation:
+def open_reconciliation(
+    runtime: Runtime, *, late: Callable[[], bool] = lambda: False
+) -> Reconciliation:
     """Return the reconciler function's reconciliation; `late` is asked before every step."""
-    routing = open_routing(site)
+    routing = open_routing(runtime)
     return Reconciliation(
-        surroundings=SiteSurroundings(site),
-        ledger=site.ledger,
-        slots=site.slots(f"reconciler-{os.getpid()}-{site.random.getrandbits(64):016x}"),
+        surroundings=RuntimeSurroundings(runtime),
+        ledger=runtime.ledger,
+        slots=runtime.slots(f"reconciler-{os.getpid()}-{runtime.random.getrandbits(64):016x}"),
         dispatch=routing.dispatch,
-        receive=open_reception(site, late=late).receive,
-        announce=partial(sweep_announcements, site),
-        random=site.random,
+        receive=open_reception(runtime, late=late).receive,
+        announce=partial(sweep_announcements, runtime),
+        random=runtime.random,
         late=late,
         hold=routing.hold,
     )
 
 
-class SiteSurroundings:
-    """`reception.Surroundings` and `reconciliation.Surroundings` over a site.
+class RuntimeSurroundings:
+    """`reception.Surroundings` and `reconciliation.Surroundings` over a runtime.
 
     `only` names the one connector that anything is received for; None: all of them.
     """
 
-    def __init__(self, site: Site, only: str | None = None) -> None:
-        self._site = site
+    def __init__(self, runtime: Runtime, only: str | None = None) -> None:
+        self._runtime = runtime
         self._only = only
         self._prepared = False
 
     def connectors(self) -> Iterator[tuple[ConnectorConfig, int] | Unparsed]:
         """See `Surroundings`."""
-        for stored in self._site.ledger.connectors():
+        for stored in self._runtime.ledger.connectors():
             if self._only not in (None, stored.name):
                 continue
             try:
-                config = self._site.config(stored.name, stored.revision)
+                config = self._runtime.connectors.revision(stored.name, stored.revision)
             except Misconfigured as exc:
                 yield _unparsed(stored, exc)
             else:
@@ -221,11 +223,11 @@ class SiteSurroundings:
 
     def state(self, config: ConnectorConfig) -> ConnectorState:
         """See `Surroundings`."""
-        return self._site.ledger.connector_state(config.name)
+        return self._runtime.ledger.connector_state(config.name)
 
     def head(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> ObjectVersion:
         """See `Surroundings`."""
-        return self._site.store(config, revision).head(
+        return self._runtime.objects.store(config, revision).head(
             arrival.bucket, arrival.key, arrival.version_id
         )
 
@@ -234,19 +236,19 @@ class SiteSurroundings:
     ) -> Intake:
         """See `Surroundings`; nobody delivers before there is a topic of progress."""
         if not self._prepared:
-            self._site.broker.ensure_progress_topic()
+            self._runtime.broker.ensure_progress_topic()
             self._prepared = True
-        return self._site.intake(config, revision, version, cores)
+        return self._runtime.request(config, revision, version, cores)
 
     def territory(self, connector: str, revision: int) -> Territory:
         """See `reconciliation.Surroundings`."""
-        config = self._site.config(connector, revision)
-        store = self._site.store(config, revision)
+        config = self._runtime.connectors.revision(connector, revision)
+        store = self._runtime.objects.store(config, revision)
         return Territory(config, store, settles=config.endpoint_type in SETTLING)
 
     def cluster(self) -> str:
         """See `Surroundings`."""
-        return self._site.broker.cluster
+        return self._runtime.broker.cluster
 
 
 def _unparsed(stored: ConnectorVersion, error: Misconfigured) -> Unparsed:

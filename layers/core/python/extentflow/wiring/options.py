@@ -31,14 +31,14 @@ LEAST_REQUEST_SECONDS = 4.0
 BRIEF_SECONDS = 1.5
 
 
-class References:
+class SecretResolver:
     """Looks references to secrets up in this process; as a function, a `sink.broker.LookUp`."""
 
     def __init__(self, secrets: SecretsManager) -> None:
         self._secrets = secrets
 
-    def __call__(self, written: Mapping[str, str], *, anew: bool = False) -> dict[str, str]:
-        """Return settings with what they refer to; `anew` asks for secrets that are remembered.
+    def __call__(self, written: Mapping[str, str], *, refresh: bool = False) -> dict[str, str]:
+        """Return settings with what they refer to; `refresh` asks for secrets that are remembered.
 
         Raises:
             CredentialsUnavailable, Misconfigured: as `keys.resolve`.
@@ -47,7 +47,7 @@ class References:
             written,
             environ=os.environ,
             read_text=lambda path: Path(path).read_text("utf-8"),
-            read_secret=partial(self._secrets.read, refresh=anew),
+            read_secret=partial(self._secrets.read, refresh=refresh),
         )
 
 
@@ -78,13 +78,13 @@ def _credentials(config: ConnectorConfig) -> dict[str, str]:
 
 
 def store_options(
-    config: ConnectorConfig, look_up: References, *, retry_seconds: float, anew: bool = False
+    config: ConnectorConfig, look_up: SecretResolver, *, retry_seconds: float, refresh: bool = False
 ) -> StoreOptions:
     """Return how to reach the connector's object store, by its secrets as they are now.
 
-    With `anew` those that are remembered are asked for again.
+    With `refresh` those that are remembered are asked for again.
     """
-    found = look_up(_credentials(config), anew=anew)
+    found = look_up(_credentials(config), refresh=refresh)
     return StoreOptions(
         endpoint=config.endpoint,
         region=config.region,

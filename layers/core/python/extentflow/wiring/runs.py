@@ -1,4 +1,4 @@
-"""What starts runs of Spark elsewhere, from a site's settings.
+"""What starts runs of Spark elsewhere, from a runtime's settings.
 
 Owns: which settings runs get, where their application is. Refuses to know: when a run is wanted.
 """
@@ -9,16 +9,16 @@ from extentflow.config.worker import variable
 from extentflow.engines.emr.client import Application, EmrRuns, properties
 from extentflow.engines.emr.submitted import StartedRuns
 from extentflow.errors import Misconfigured
-from extentflow.wiring.site import Site
+from extentflow.wiring.runtime import Runtime
 
 # What a run has no use for, and its role no right to; and how long functions wait for what is away:
 # their messages come again, a run has to be more patient.
 NOT_FOR_RUNS = ("spark.", "arrivals.", "extents.", "receiver.", "retry.")
 
 
-def open_runs(site: Site) -> EmrRuns | None:
+def open_runs(runtime: Runtime) -> EmrRuns | None:
     """Return what starts runs; None where the settings name no application."""
-    settings = site.settings
+    settings = runtime.settings
     if settings.spark_application_id is None:
         return None
     given = {
@@ -37,19 +37,19 @@ def open_runs(site: Site) -> EmrRuns | None:
     return EmrRuns(application)
 
 
-def open_started(site: Site) -> StartedRuns | None:
+def open_started(runtime: Runtime) -> StartedRuns | None:
     """Return what starts runs and remembers them; None where there is no Spark."""
-    runs = open_runs(site)
-    return None if runs is None else _started(site, runs)
+    runs = open_runs(runtime)
+    return None if runs is None else _started(runtime, runs)
 
 
-def require_started(site: Site) -> StartedRuns:
+def require_started(runtime: Runtime) -> StartedRuns:
     """Do what `open_started` does.
 
     Raises:
         Misconfigured: there is no Spark, or its runs cannot have these settings.
     """
-    runs = open_runs(site)
+    runs = open_runs(runtime)
     if runs is None:
         raise Misconfigured(
             "--engine emr needs an EMR Serverless application; give, as the stack's outputs say,"
@@ -57,8 +57,8 @@ def require_started(site: Site) -> StartedRuns:
             " EXTENTFLOW_SPARK_ENTRY_POINT and EXTENTFLOW_SPARK_ARCHIVE"
         )
     properties(runs.application)
-    return _started(site, runs)
+    return _started(runtime, runs)
 
 
-def _started(site: Site, runs: EmrRuns) -> StartedRuns:
-    return StartedRuns(runs, site.ledger, site.settings.spark_timeout_minutes)
+def _started(runtime: Runtime, runs: EmrRuns) -> StartedRuns:
+    return StartedRuns(runs, runtime.ledger, runtime.settings.spark_timeout_minutes)

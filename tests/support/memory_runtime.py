@@ -1,4 +1,4 @@
-"""A site in memory: real connectors and formats; store, ledger and broker are doubles.
+"""A runtime in memory: real connectors and formats; store, ledger and broker are doubles.
 
 Time is a counter that sleeping moves.
 """
@@ -17,8 +17,9 @@ from extentflow.storage import ObjectStore
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.testing.stores import MemoryStore
-from extentflow.wiring import Site
-from extentflow.wiring.worker import work_of
+from extentflow.wiring import Runtime
+from extentflow.wiring.extents import delivery_context
+from extentflow.wiring.objects import ObjectAccess
 
 BUCKET = "shop"
 
@@ -35,8 +36,20 @@ class Cluster(MemoryBroker):
         return [TopicFacts(name, 1, 1_000_000) for name in names]
 
 
-class MemorySite(Site):
-    """One process's site. Connectors read `BUCKET`, extents are of 4 bytes."""
+class _MemoryObjects(ObjectAccess):
+    """Object access whose every store is the runtime's `reads`, a double that may fail."""
+
+    def __init__(self, runtime: "MemoryRuntime") -> None:
+        super().__init__(runtime.connectors, runtime.secrets, retry_seconds=1.0)
+        self._runtime = runtime
+
+    def store(self, config: ConnectorConfig, revision: int) -> ObjectStore:
+        _ = config, revision
+        return self._runtime.reads
+
+
+class MemoryRuntime(Runtime):
+    """One process's runtime. Connectors read `BUCKET`, extents are of 4 bytes."""
 
     def __init__(self, settings: WorkerSettings | None = None) -> None:
         super().__init__(settings or WorkerSettings(bootstrap_servers="127.0.0.1:1"))
@@ -44,23 +57,17 @@ class MemorySite(Site):
         self.clock = self.ticker.clock
         self.memory = MemoryLedger(clock=self.ticker.read)
         self.cluster = Cluster({TOPIC: 1})
-        self.news_calls: list[str] = []
-        self.news = MemoryBroker({JOBS_TOPIC: 1}, on_call=self.news_calls.append)
-        self.objects = MemoryStore()
-        self.reads: ObjectStore = self.objects
-        # Where cached properties keep what was made, so that nothing else is.
+        self.event_calls: list[str] = []
+        self.events = MemoryBroker({JOBS_TOPIC: 1}, on_call=self.event_calls.append)
+        self.memory_store = MemoryStore()
+        self.reads: ObjectStore = self.memory_store
+        # The doubles take the place of what cached properties would open.
         self.__dict__.update(ledger=self.memory, brief_ledger=self.memory, broker=self.cluster)
+        self.__dict__["objects"] = _MemoryObjects(self)
 
-    # -- what a site makes of the outside world -------------------------------------------------
-
-    def store(self, config: ConnectorConfig, revision: int) -> ObjectStore:
-        """Every connector's store; `reads` may be another one that fails."""
-        _ = config, revision
-        return self.reads
-
-    def open_news(self) -> Sink:
-        """A sink for job events, at a broker of their own that notes what it is asked."""
-        return self.news.fence("news", ClientSettings(exactly_once=False)).open()
+    def open_event_sink(self) -> Sink:
+        """Return a sink for job events, at a broker of their own that records its calls."""
+        return self.events.fence("events", ClientSettings(exactly_once=False)).open()
 
     # -- arranging ------------------------------------------------------------------------------
 
@@ -79,20 +86,20 @@ class MemorySite(Site):
 
     def put(self, key: str = "c/a.txt", lines: int = 1) -> None:
         """Put an object of as many extents as lines, of which nobody tells."""
-        self.objects.put(BUCKET, key, b"abc\n" * lines)
+        self.memory_store.put(BUCKET, key, b"abc\n" * lines)
 
     def job(self, key: str = "c/a.txt", lines: int = 1, connector: str = "c") -> Job:
         """Put an object and register its job, as a planner that died then."""
         self.put(key, lines)
-        config, revision = self.connector(connector)
-        version = self.objects.head(BUCKET, key)
-        return self.planner().register(self.intake(config, revision, version, 1))
+        config, revision = self.connectors.latest(connector)
+        version = self.memory_store.head(BUCKET, key)
+        return self.planner().register(self.request(config, revision, version, 1))
 
     # -- acting and looking ---------------------------------------------------------------------
 
     def run(self, job: Job, *ordinals: int) -> None:
         """Deliver extents of a job, as some worker."""
-        work = work_of(self, self.slots(f"worker-{self.random.getrandbits(64):016x}"))
+        work = delivery_context(self, self.slots(f"worker-{self.random.getrandbits(64):016x}"))
         for extent in self.planner().extents(job):
             if extent.ordinal in ordinals:
                 run_extent(extent, work)

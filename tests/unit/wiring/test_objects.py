@@ -5,16 +5,17 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from extentflow.config.worker import WorkerSettings
 from extentflow.connectors import ConnectorConfig
 from extentflow.credentials.secretsmanager import SecretsManager
 from extentflow.errors import AccessDenied, StoreUnavailable
 from extentflow.model import ObjectVersion
 from extentflow.storage import ObjectStore, StoreOptions
+from extentflow.testing.ledger import MemoryLedger
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
-from extentflow.wiring import Site, parse_connector, site
-from extentflow.wiring.options import References
-from extentflow.wiring.rotation import RotatedStore
+from extentflow.wiring import parse_connector
+from extentflow.wiring.catalogue import ConnectorCatalogue
+from extentflow.wiring.objects import ObjectAccess, RotatedStore
+from extentflow.wiring.options import SecretResolver
 
 if TYPE_CHECKING:
     from mypy_boto3_secretsmanager import SecretsManagerClient
@@ -63,7 +64,7 @@ def test_what_is_not_refused_is_answered_and_no_secret_asked_for(
 
 
 def test_the_next_try_after_a_rotation_reads_with_the_new_secret(
-    memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    memory: MemoryStore,
 ) -> None:
     version = memory.put("bucket", "key", b"abc")
 
@@ -71,11 +72,15 @@ def test_the_next_try_after_a_rotation_reads_with_the_new_secret(
         return FaultyStore(memory, *(DENIED if chosen.secret_access_key == "first" else ()))
 
     kept = Kept("first")
-    monkeypatch.setattr(site, "open_store", opened)
-    ours, config = Site(WorkerSettings(bootstrap_servers="127.0.0.1:1")), connector()
     secrets = SecretsManager(open_client=lambda _region: cast("SecretsManagerClient", kept))
-    ours.__dict__.update(_references=References(secrets))
-    begun = ours.store(config, 1)
+    objects = ObjectAccess(
+        ConnectorCatalogue(MemoryLedger()),
+        SecretResolver(secrets),
+        retry_seconds=1.0,
+        open_store=opened,
+    )
+    config = connector()
+    begun = objects.store(config, 1)
     with pytest.raises(AccessDenied):
         begun.read(version, 0, 3)
 
@@ -83,7 +88,7 @@ def test_the_next_try_after_a_rotation_reads_with_the_new_secret(
 
     with pytest.raises(StoreUnavailable, match="the secrets were rotated since"):
         begun.read(version, 0, 3)
-    assert ours.store(config, 1).read(version, 0, 3) == b"abc"
+    assert objects.store(config, 1).read(version, 0, 3) == b"abc"
 
 
 class Kept:

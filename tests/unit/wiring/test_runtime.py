@@ -1,4 +1,4 @@
-"""A site over doubles: what jobs pin, what is kept, how one extent is put together."""
+"""A runtime over doubles: what jobs pin, what is kept, how one extent is put together."""
 
 import zlib
 from collections.abc import Sequence
@@ -15,8 +15,9 @@ from extentflow.model import Extent, Job, ObjectVersion
 from extentflow.sink.topics import TopicFacts
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
-from extentflow.wiring import Site, open_engine, open_worker, parse_connector
-from extentflow.wiring import site as site_module
+from extentflow.wiring import Runtime, open_engine, open_worker, parse_connector
+from extentflow.wiring import runtime as runtime_module
+from extentflow.wiring.extents import ExtentSetup
 
 LIMITS = {"small": 5_000, "large": 50_000}
 SETTINGS = WorkerSettings(bootstrap_servers="127.0.0.1:1", lease_seconds=3.0)
@@ -35,14 +36,15 @@ class Cluster(MemoryBroker):
 
 
 class World:
-    """A site that reads a directory and keeps ledger and cluster in memory."""
+    """A runtime that reads a directory and keeps ledger and cluster in memory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.ledger, self.broker = MemoryLedger(), Cluster()
-        self.site = Site(SETTINGS)
+        self.runtime = Runtime(SETTINGS)
         # Where cached properties keep what was made, so that nothing else is.
-        self.site.__dict__.update(ledger=self.ledger, broker=self.broker)
+        self.runtime.__dict__.update(ledger=self.ledger, broker=self.broker)
+        self.setup = ExtentSetup(self.runtime)
 
     def put(self, **changes: str) -> int:
         """Store the connector's next revision; dots are written as two underscores."""
@@ -58,13 +60,13 @@ class World:
     def job(self, name: str = "a.csv", body: bytes = b"id,v\n1,x\n2,y\n") -> Job:
         """Write a file and plan it with the connector's latest revision."""
         (self.directory / name).write_bytes(body)
-        config, revision = self.site.connector("c")
-        version = self.site.store(config, revision).head(config.bucket, name)
-        planner = self.site.planner()
-        return planner.plan(planner.register(self.site.intake(config, revision, version, 1)))
+        config, revision = self.runtime.connectors.latest("c")
+        version = self.runtime.objects.store(config, revision).head(config.bucket, name)
+        planner = self.runtime.planner()
+        return planner.plan(planner.register(self.runtime.request(config, revision, version, 1)))
 
     def extent(self, job: Job) -> Extent:
-        return next(self.site.planner().extents(job))
+        return next(self.runtime.planner().extents(job))
 
 
 @pytest.fixture
@@ -74,7 +76,7 @@ def world(tmp_path: Path) -> World:
 
 def values(world: World, job: Job) -> list[object]:
     extent = world.extent(job)
-    prepared = list(world.site.pipeline(extent).prepare(extent, 0))
+    prepared = list(world.setup.pipeline(extent).prepare(extent, 0))
     return [value for each in prepared for value in each.records.values.to_pylist()]
 
 
@@ -83,7 +85,7 @@ def values(world: World, job: Job) -> list[object]:
 
 def test_an_unknown_connector_is_named_with_the_command_that_stores_one(world: World) -> None:
     with pytest.raises(Misconfigured, match=r"no connector c; `extentflow connectors put FILE`"):
-        world.site.connector("c")
+        world.runtime.connectors.latest("c")
 
 
 def test_a_job_keeps_the_revision_it_was_planned_with(world: World) -> None:
@@ -91,7 +93,7 @@ def test_a_job_keeps_the_revision_it_was_planned_with(world: World) -> None:
     job = world.job()
     world.put(topic="new", csv__null="y")
 
-    pipeline = world.site.pipeline(world.extent(job))
+    pipeline = world.setup.pipeline(world.extent(job))
 
     assert pipeline.topic == "old"
     assert values(world, job) == [b'{"id":"1","v":null}', b'{"id":"2","v":"y"}']
@@ -100,12 +102,12 @@ def test_a_job_keeps_the_revision_it_was_planned_with(world: World) -> None:
 def test_a_new_job_takes_the_new_revision_in_the_same_process(world: World) -> None:
     world.put(topic="old", csv__null="x")
     old = world.job()
-    world.site.pipeline(world.extent(old))
+    world.setup.pipeline(world.extent(old))
     world.put(topic="new", csv__null="y")
 
     job = world.job("b.csv")
 
-    assert world.site.pipeline(world.extent(job)).topic == "new"
+    assert world.setup.pipeline(world.extent(job)).topic == "new"
     assert values(world, job) == [b'{"id":"1","v":"x"}', b'{"id":"2","v":null}']
     assert values(world, old) == [b'{"id":"1","v":null}', b'{"id":"2","v":"y"}']
 
@@ -118,26 +120,26 @@ def test_a_deleted_connector_still_serves_the_jobs_that_pinned_it(world: World) 
 
     assert values(world, job) == [b'{"id":"1","v":"x"}', b'{"id":"2","v":"y"}']
     with pytest.raises(Misconfigured, match="connector c was deleted; `extentflow connectors put"):
-        world.site.connector("c")
+        world.runtime.connectors.latest("c")
 
 
 def test_a_revision_that_is_gone_is_named(world: World) -> None:
     with pytest.raises(Misconfigured, match="no revision 7 of connector c"):
-        world.site.config("c", 7)
+        world.runtime.connectors.revision("c", 7)
 
 
 def test_a_stored_connector_that_cannot_be_parsed_is_named(world: World) -> None:
     world.put(input__format="avro")
 
     with pytest.raises(Misconfigured, match="connector c, revision 1, cannot be read: input"):
-        world.site.connector("c")
+        world.runtime.connectors.latest("c")
 
 
 def test_an_extent_of_an_unknown_job_is_named(world: World) -> None:
     version = ObjectVersion("/data", "a.csv", None, "etag", 10)
 
     with pytest.raises(Misconfigured, match=r"file:///data/a.csv\[0-10\): the ledger has no job x"):
-        world.site.pipeline(Extent("x", 0, "c", version, 0, 10, "csv"))
+        world.setup.pipeline(Extent("x", 0, "c", version, 0, 10, "csv"))
 
 
 # -- what is kept ---------------------------------------------------------------------------------
@@ -146,42 +148,44 @@ def test_an_extent_of_an_unknown_job_is_named(world: World) -> None:
 def test_clients_and_formats_live_as_long_as_the_process(world: World) -> None:
     revision = world.put()
     first, second = world.job("a.csv"), world.job("b.csv")
-    config, _ = world.site.connector("c")
+    config, _ = world.runtime.connectors.latest("c")
 
-    assert world.site.store(config, revision) is world.site.store(config, revision)
-    assert world.site.source(first)[0] is world.site.source(second)[0]
+    assert world.runtime.objects.store(config, revision) is world.runtime.objects.store(
+        config, revision
+    )
+    assert world.runtime.objects.source(first)[0] is world.runtime.objects.source(second)[0]
 
 
 def test_another_revision_has_its_own_client_and_format(world: World) -> None:
     first = world.put()
-    before = world.site.format(*_of(world, first), world.job().version)
+    before = world.runtime.objects.format(*_of(world, first), world.job().version)
     second = world.put(csv__header="false")
 
-    after = world.site.format(*_of(world, second), world.job().version)
+    after = world.runtime.objects.format(*_of(world, second), world.job().version)
 
     assert after is not before
-    stores = [world.site.store(*_of(world, revision)) for revision in (first, second)]
+    stores = [world.runtime.objects.store(*_of(world, revision)) for revision in (first, second)]
     assert stores[0] is not stores[1]
 
 
 def _of(world: World, revision: int) -> tuple[ConnectorConfig, int]:
-    return world.site.config("c", revision), revision
+    return world.runtime.connectors.revision("c", revision), revision
 
 
 def test_a_topic_is_asked_for_once(world: World) -> None:
-    assert world.site.topic("records").partitions == 4
-    assert world.site.topic("records").partitions == 4
+    assert world.runtime.topic("records").partitions == 4
+    assert world.runtime.topic("records").partitions == 4
     assert world.broker.questions == 1
 
 
 def test_bytes_of_all_stores_are_counted(world: World) -> None:
     world.put()
     job = world.job()
-    before = world.site.fetched_bytes()
+    before = world.runtime.objects.fetched_bytes()
 
     values(world, job)
 
-    assert world.site.fetched_bytes() - before >= job.version.size
+    assert world.runtime.objects.fetched_bytes() - before >= job.version.size
 
 
 # -- one extent -----------------------------------------------------------------------------------
@@ -190,7 +194,7 @@ def test_bytes_of_all_stores_are_counted(world: World) -> None:
 def test_records_without_keys_are_spread_by_the_client(world: World) -> None:
     world.put()
 
-    pipeline = world.site.pipeline(world.extent(world.job()))
+    pipeline = world.setup.pipeline(world.extent(world.job()))
 
     assert (pipeline.key, pipeline.partition) == (None, -1)
 
@@ -199,7 +203,7 @@ def test_an_ordered_object_without_keys_goes_to_one_partition(world: World) -> N
     world.put(ordering="object")
     job = world.job()
 
-    pipeline = world.site.pipeline(world.extent(job))
+    pipeline = world.setup.pipeline(world.extent(job))
 
     assert job.ordered
     assert pipeline.partition == zlib.crc32(b"a.csv") % 4
@@ -208,7 +212,7 @@ def test_an_ordered_object_without_keys_goes_to_one_partition(world: World) -> N
 def test_an_ordered_object_with_keys_goes_where_its_keys_belong(world: World) -> None:
     world.put(ordering="object", message__key="column:id")
 
-    pipeline = world.site.pipeline(world.extent(world.job()))
+    pipeline = world.setup.pipeline(world.extent(world.job()))
 
     assert pipeline.key is not None
     assert pipeline.partition == -1
@@ -217,7 +221,7 @@ def test_an_ordered_object_with_keys_goes_where_its_keys_belong(world: World) ->
 def test_trap_t29_the_client_is_limited_to_what_the_topic_takes(world: World) -> None:
     world.put(producer__linger__ms="7", delivery__guarantee="at_least_once")
 
-    client = world.site.client(world.extent(world.job()))
+    client = world.setup.client(world.extent(world.job()))
 
     assert (client.topic, client.max_message_bytes) == ("records", 12_345)
     assert client.producer == {"linger.ms": "7"}
@@ -230,7 +234,7 @@ def test_a_producers_secrets_are_looked_up_by_nobody_but_its_maker(
     monkeypatch.setenv("ORDERS_PASSWORD", "hidden")
     world.put(producer__sasl__password="${env:ORDERS_PASSWORD}")
 
-    client = world.site.client(world.extent(world.job()))
+    client = world.setup.client(world.extent(world.job()))
 
     assert client.producer == {"sasl.password": "${env:ORDERS_PASSWORD}"}
 
@@ -248,12 +252,12 @@ def test_a_store_with_other_secrets_has_another_client(
             "aws.secret.access.key": "${env:ORDERS_SECRET}",
         }
     )
-    before = world.site.store(config, 1)
-    assert world.site.store(config, 1) is before
+    before = world.runtime.objects.store(config, 1)
+    assert world.runtime.objects.store(config, 1) is before
 
     monkeypatch.setenv("ORDERS_SECRET", "second")
 
-    assert world.site.store(config, 1) is not before
+    assert world.runtime.objects.store(config, 1) is not before
 
 
 @pytest.mark.parametrize(("queue", "batch_bytes"), [("small", 5_000), ("large", 12_345)])
@@ -263,7 +267,7 @@ def test_the_queues_limit_bounds_batches_and_dead_letters_but_no_good_record(
     world.put(errors__tolerance="all", errors__deadletterqueue__topic__name=queue)
     extent = world.extent(world.job())
 
-    client, letters = world.site.client(extent), world.site.dead_letters(extent)
+    client, letters = world.setup.client(extent), world.setup.dead_letters(extent)
 
     assert (client.max_message_bytes, client.max_batch_bytes) == (12_345, batch_bytes)
     assert letters.limit_bytes == LIMITS[queue]
@@ -272,7 +276,7 @@ def test_the_queues_limit_bounds_batches_and_dead_letters_but_no_good_record(
 def test_bad_records_go_nowhere_unless_tolerated(world: World) -> None:
     world.put()
 
-    letters = world.site.dead_letters(world.extent(world.job()))
+    letters = world.setup.dead_letters(world.extent(world.job()))
 
     assert (letters.topic, letters.source_topic) == (None, "records")
 
@@ -284,7 +288,7 @@ def test_tolerated_bad_records_go_to_the_queue(world: World) -> None:
         errors__deadletterqueue__context__headers__enable="false",
     )
 
-    letters = world.site.dead_letters(world.extent(world.job()))
+    letters = world.setup.dead_letters(world.extent(world.job()))
 
     assert (letters.topic, letters.place, letters.context) == ("dead", "offset", False)
 
@@ -294,12 +298,12 @@ def test_tolerated_bad_records_go_to_the_queue(world: World) -> None:
 
 def test_an_unknown_engine_is_named_with_those_there_are() -> None:
     with pytest.raises(Misconfigured, match=r"--engine lambda: .* use spark, inline or emr"):
-        open_engine(Site(SETTINGS), "lambda")
+        open_engine(Runtime(SETTINGS), "lambda")
 
 
 def test_a_master_goes_with_spark_only() -> None:
     with pytest.raises(Misconfigured, match="--master goes with --engine spark, not with inline"):
-        open_engine(Site(SETTINGS), "inline", master="spark://host:7077")
+        open_engine(Runtime(SETTINGS), "inline", master="spark://host:7077")
 
 
 def test_a_machine_without_java_is_told_so_before_spark_is_started(
@@ -308,11 +312,11 @@ def test_a_machine_without_java_is_told_so_before_spark_is_started(
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Misconfigured, match="needs Java 17 or 21, and there is none on the path"):
-        open_engine(Site(SETTINGS), "spark")
+        open_engine(Runtime(SETTINGS), "spark")
 
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(Misconfigured, match=f"JAVA_HOME={tmp_path} holds none"):
-        open_engine(Site(SETTINGS), "spark")
+        open_engine(Runtime(SETTINGS), "spark")
 
 
 @pytest.mark.parametrize(
@@ -322,9 +326,9 @@ def test_a_machine_without_java_is_told_so_before_spark_is_started(
 def test_workers_are_bounded_by_cores_tasks_and_slots(
     cores: int, max_tasks: int | None, slots: int, workers: int
 ) -> None:
-    site = Site(replace(SETTINGS, exactly_once_slots=slots))
+    runtime = Runtime(replace(SETTINGS, exactly_once_slots=slots))
 
-    assert open_engine(site, "inline", cores=cores, max_tasks=max_tasks).cores == workers
+    assert open_engine(runtime, "inline", cores=cores, max_tasks=max_tasks).cores == workers
 
 
 def test_a_worker_is_made_without_asking_anybody() -> None:
@@ -339,9 +343,9 @@ def test_whoever_wants_records_queued_one_by_one_gets_no_library(
     monkeypatch: pytest.MonkeyPatch, enqueue: str, *, found: bool
 ) -> None:
     given: dict[str, Any] = {}
-    monkeypatch.setattr(site_module, "KafkaBroker", lambda *_, **named: given.update(named))
-    monkeypatch.setattr(site_module, "trusted_library", lambda: "a library")
+    monkeypatch.setattr(runtime_module, "KafkaBroker", lambda *_, **named: given.update(named))
+    monkeypatch.setattr(runtime_module, "trusted_library", lambda: "a library")
 
-    _ = Site(replace(SETTINGS, sink_enqueue=enqueue)).broker
+    _ = Runtime(replace(SETTINGS, sink_enqueue=enqueue)).broker
 
     assert given["find_library"]() == ("a library" if found else None)

@@ -1,0 +1,124 @@
+"""Access to a connector's objects: one store client and one decoder per revision and process."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from extentflow.connectors import ConnectorConfig
+from extentflow.errors import AccessDenied, StoreUnavailable
+from extentflow.formats import Format, open_format
+from extentflow.model import Job, ObjectVersion
+from extentflow.storage import Listed, ObjectStore, Page, RangeSource, StoreOptions, open_store
+from extentflow.storage.ranges import RangeReader
+from extentflow.wiring import options
+from extentflow.wiring.catalogue import ConnectorCatalogue
+
+
+class ObjectAccess:
+    """Opens the stores and formats of connectors when first used and keeps them.
+
+    Secrets are resolved in this process. A store whose secrets were rotated is opened again.
+    """
+
+    def __init__(
+        self,
+        connectors: ConnectorCatalogue,
+        secrets: options.SecretResolver,
+        *,
+        retry_seconds: float,
+        open_store: Callable[[str, StoreOptions], ObjectStore] = open_store,
+    ) -> None:
+        self._connectors = connectors
+        self._secrets = secrets
+        self._retry_seconds = retry_seconds
+        self._open_store = open_store
+        self._stores: dict[tuple[str, int, StoreOptions], ObjectStore] = {}
+        self._formats: dict[tuple[str, int, str, str], Format] = {}
+
+    def store(self, config: ConnectorConfig, revision: int) -> ObjectStore:
+        """Return the connector's object store; one client per revision and set of secrets.
+
+        Raises:
+            CredentialsUnavailable, Misconfigured: a secret cannot be resolved.
+        """
+        current = self._store_options(config)
+        key = (config.name, revision, current)
+        if key not in self._stores:
+            store = self._open_store(config.endpoint_type, current)
+            if config.secret_access_key:
+                store = RotatedStore(
+                    store, lambda: self._store_options(config, refresh=True) != current
+                )
+            self._stores[key] = store
+        return self._stores[key]
+
+    def format(self, config: ConnectorConfig, revision: int, version: ObjectVersion) -> Format:
+        """Return the format that decodes this object, with its caches of schemas and footers."""
+        name = config.format_for(version.key)
+        compression = config.compression_for(version.key)
+        key = (config.name, revision, name, compression)
+        if key not in self._formats:
+            self._formats[key] = open_format(
+                name, options.format_options(config, name, compression)
+            )
+        return self._formats[key]
+
+    def source(self, job: Job) -> tuple[Format, RangeSource]:
+        """Return the format and the pinned reader of a job's object, under the job's revision."""
+        config = self._connectors.revision(job.connector, job.revision)
+        store = self.store(config, job.revision)
+        return self.format(config, job.revision, job.version), RangeReader(store, job.version)
+
+    def fetched_bytes(self) -> int:
+        """Return how many bytes this process has read from all its stores so far."""
+        return sum(getattr(store, "fetched_bytes", 0) for store in self._stores.values())
+
+    def _store_options(self, config: ConnectorConfig, *, refresh: bool = False) -> StoreOptions:
+        return options.store_options(
+            config, self._secrets, retry_seconds=self._retry_seconds, refresh=refresh
+        )
+
+
+class RotatedStore:
+    """An `ObjectStore` that turns AccessDenied into StoreUnavailable once its secrets changed.
+
+    `rotated` resolves the secrets again and returns whether they differ from those of this client.
+    The retry then opens a client with the new secrets.
+    """
+
+    def __init__(self, store: ObjectStore, rotated: Callable[[], bool]) -> None:
+        self._store = store
+        self._rotated = rotated
+
+    @property
+    def fetched_bytes(self) -> int:
+        """Bytes that the store returned so far, 0 where it does not count them."""
+        return getattr(self._store, "fetched_bytes", 0)
+
+    def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:
+        """See `ObjectStore.head`."""
+        with self._retry_after_rotation():
+            return self._store.head(bucket, key, version_id)
+
+    def read(self, version: ObjectVersion, start: int, end: int) -> bytes:
+        """See `ObjectStore.read`."""
+        with self._retry_after_rotation():
+            return self._store.read(version, start, end)
+
+    def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
+        """See `ObjectStore.list`."""
+        with self._retry_after_rotation():
+            yield from self._store.list(bucket, prefix)
+
+    def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
+        """See `ObjectStore.pages`."""
+        with self._retry_after_rotation():
+            yield from self._store.pages(bucket, prefix, token=token)
+
+    @contextmanager
+    def _retry_after_rotation(self) -> Iterator[None]:
+        try:
+            yield
+        except AccessDenied as exc:
+            if self._rotated():
+                raise StoreUnavailable(f"{exc}; the secrets were rotated since") from exc
+            raise

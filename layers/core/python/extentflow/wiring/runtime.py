@@ -1,0 +1,189 @@
+"""The clients of one process, each opened when first used."""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import cached_property
+from random import Random
+from typing import Self
+
+from extentflow.clock import Clock
+from extentflow.config import read_if_present
+from extentflow.config import worker as worker_settings
+from extentflow.config.worker import ARRAYS, WorkerSettings
+from extentflow.connectors import ConnectorConfig
+from extentflow.credentials.mskiam import TokenSigner
+from extentflow.credentials.secretsmanager import SecretsManager
+from extentflow.delivery.slots import SlotPolicy, Slots, require_app
+from extentflow.errors import Misconfigured, Retryable
+from extentflow.jobs.planner import Intake, Planner
+from extentflow.ledger.dynamodb import DynamoLedger
+from extentflow.ledger.dynamodb_calls import Patience as LedgerPatience
+from extentflow.model import Job, ObjectVersion
+from extentflow.sink import Sink
+from extentflow.sink.broker import KafkaBroker
+from extentflow.sink.layout import trusted_library
+from extentflow.sink.native import Library
+from extentflow.sink.settings import Timeouts
+from extentflow.sink.topics import TopicFacts
+from extentflow.wiring import options
+from extentflow.wiring.catalogue import ConnectorCatalogue
+from extentflow.wiring.objects import ObjectAccess
+
+log = logging.getLogger(__name__)
+
+
+class Runtime:
+    """Holds the ledger, broker, connectors and object access of one process.
+
+    A driver has one for its commands; a worker process creates its own, never a forked copy.
+    """
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self.settings = settings
+        self.clock = Clock()
+        self.random = Random()  # noqa: S311 - jitter and names, no secrets
+        self.secrets = options.SecretResolver(SecretsManager(self.clock))
+        self._sign = TokenSigner()
+        self._topics: dict[str, TopicFacts] = {}
+        self._deliverable: set[tuple[str, int]] = set()
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Read settings from the environment and the files it names."""
+        return cls(worker_settings.load(os.environ, read_text=read_if_present))
+
+    @cached_property
+    def ledger(self) -> DynamoLedger:
+        """The ledger; nothing is requested before its first call."""
+        return self._open_ledger(options.ledger_patience(self.settings.retry_timeout_seconds))
+
+    @cached_property
+    def brief_ledger(self) -> DynamoLedger:
+        """The ledger with short timeouts, for calls that hold up the end of a command."""
+        return self._open_ledger(options.brief_ledger_patience())
+
+    @cached_property
+    def broker(self) -> KafkaBroker:
+        """The Kafka cluster of `bootstrap.servers`."""
+        return self._open_broker(options.sink_timeouts(self.settings.retry_timeout_seconds))
+
+    @cached_property
+    def connectors(self) -> ConnectorCatalogue:
+        """The connectors of the ledger."""
+        return ConnectorCatalogue(self.ledger)
+
+    @cached_property
+    def objects(self) -> ObjectAccess:
+        """The stores and formats of connectors."""
+        return ObjectAccess(
+            self.connectors, self.secrets, retry_seconds=self.settings.retry_timeout_seconds
+        )
+
+    def planner(self) -> Planner:
+        """Return a planner over this process's ledger and stores."""
+        return Planner(self.ledger, self.objects.source, self.clock)
+
+    def topic(self, name: str) -> TopicFacts:
+        """Return a topic's facts, requested from the broker once per process."""
+        if name not in self._topics:
+            (self._topics[name],) = self.broker.topics([name])
+        return self._topics[name]
+
+    def open_event_sink(self) -> Sink:
+        """Return a sink for job events, without a slot and with short timeouts."""
+        return self._open_broker(options.job_event_timeouts()).open_news()
+
+    def request(
+        self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
+    ) -> Intake:
+        """Return the job request for an object version, delivered to this process's cluster."""
+        return options.intake(config, revision, version, self.broker.cluster, cores)
+
+    def undeliverable_reason(self, job: Job) -> str:
+        """Return why the configuration that `job` pins does not work here, "" where it does.
+
+        Resolves the secrets of store and producer, once per revision; no object is read.
+        """
+        if (job.connector, job.revision) in self._deliverable:
+            return ""
+        try:
+            config = self.connectors.revision(job.connector, job.revision)
+            self.objects.store(config, job.revision)
+            self.secrets(config.producer)
+        except Misconfigured as exc:
+            problems = "; ".join(exc.problems)
+            return f"revision {job.revision} of connector {job.connector}: {problems}"
+        self._deliverable.add((job.connector, job.revision))
+        return ""
+
+    # -- ownership ------------------------------------------------------------------------------
+
+    def require_app(self) -> None:
+        """Bind the ledger to this process's `app.id`.
+
+        Raises:
+            Misconfigured: it belongs to another one, whose producers these workers do not fence.
+        """
+        require_app(self.ledger, self.settings.app_id)
+
+    def slots(self, owner: str) -> Slots:
+        """Return slot ownership under the unique name `owner`."""
+        return self._open_slots(self.ledger, self.broker, owner)
+
+    def evict(self, owner_prefix: str) -> int:
+        """Settle and free the slots of terminated workers; return how many.
+
+        Best effort, within seconds: where broker or ledger is unavailable, the leases expire.
+        """
+        try:
+            return self._evictor.evict(owner_prefix)
+        except Retryable as exc:
+            lease = self.settings.lease_seconds
+            log.warning("slots stay leased for up to %g s more: %s", lease, exc)
+            return 0
+
+    @cached_property
+    def _evictor(self) -> Slots:
+        owner = f"driver-{os.getpid()}-{self.random.getrandbits(32):08x}"
+        broker = self._open_broker(options.brief_sink_timeouts())
+        return self._open_slots(self.brief_ledger, broker, owner)
+
+    def _open_slots(self, ledger: DynamoLedger, broker: KafkaBroker, owner: str) -> Slots:
+        settings = self.settings
+        return Slots(
+            ledger=ledger,
+            broker=broker,
+            policy=SlotPolicy(
+                count=settings.exactly_once_slots,
+                lease_seconds=settings.lease_seconds,
+                stall_seconds=settings.extent_stall_seconds,
+            ),
+            app_id=settings.app_id,
+            owner=owner,
+            clock=self.clock,
+            random=self.random,
+        )
+
+    def _open_ledger(self, patience: LedgerPatience) -> DynamoLedger:
+        return DynamoLedger(
+            self.settings.ledger_table,
+            endpoint=self.settings.ledger_endpoint,
+            region=self.settings.ledger_region,
+            patience=patience,
+        )
+
+    def _open_broker(self, timeouts: Timeouts) -> KafkaBroker:
+        settings = self.settings
+        return KafkaBroker(
+            {"bootstrap.servers": settings.bootstrap_servers, **settings.kafka},
+            transaction_timeout_ms=settings.transaction_timeout_ms,
+            timeouts=timeouts,
+            look_up=self.secrets,
+            sign=self._sign,
+            find_library=self._library,
+        )
+
+    def _library(self) -> Library | None:
+        return trusted_library() if self.settings.sink_enqueue == ARRAYS else None
