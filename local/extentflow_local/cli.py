@@ -1,7 +1,4 @@
-"""The commands `up`, `down`, `stack` and `serve`, which the main command line adds to its own.
-
-Owns: arguments and output of the first three. Refuses to know: services, and how errors look.
-"""
+"""The commands `up`, `down`, `stack` and `serve`, which extend the main command line."""
 
 import json
 import shlex
@@ -51,7 +48,7 @@ def up(
     aws_port: Annotated[int | None, _AWS_PORT] = None,
     as_json: _Json = False,
 ) -> None:
-    """Start Kafka and what stands in for AWS on this machine; harmless when they run."""
+    """Start Kafka and the servers that replace AWS on this machine. Idempotent."""
     asked = {
         "kafka": kafka_port,
         "s3": s3_port,
@@ -73,7 +70,7 @@ def up(
 
 @app.command()
 def down(names: _Names = None, *, directory: _Directory = None, as_json: _Json = False) -> None:
-    """Stop what runs; the data stays."""
+    """Stop running servers; their data stays."""
     stopped = _stack(directory, {}, Console(stderr=True, soft_wrap=True)).down(names or ())
     if as_json:
         typer.echo(json.dumps({"stopped": stopped}))
@@ -90,7 +87,7 @@ def show(
         bool, typer.Option("--env", help='Only exports, for eval "$(extentflow stack --env)".')
     ] = False,
 ) -> None:
-    """Show what runs where, with the variables to paste."""
+    """Show the running servers, with the variables for a shell."""
     stack = _stack(directory, {}, Console(stderr=True, soft_wrap=True))
     if as_json:
         _print_json(stack)
@@ -104,11 +101,11 @@ def show(
 
 
 def _nothing_runs(directory: Path | None) -> str:
-    """Say where nothing runs: a stack belongs to the directory in which it was started."""
+    """Report that no server runs: a stack belongs to the directory in which it was started."""
     where = (directory or LocalSettings.from_environment().root).resolve()
     return (
-        f"nothing runs of the stack in {where}; `extentflow up` starts it there, "
-        "--dir names another directory"
+        f"no service of the stack runs in {where}; start it there with `extentflow up`, "
+        "or name another directory with --dir"
     )
 
 

@@ -1,8 +1,4 @@
-"""Which artifacts each component consists of, and what they hash to.
-
-Owns: coordinates, the wanted components (components.toml) and their lock (components.lock.json).
-Refuses to know: where artifacts come from, where they are kept, who runs them.
-"""
+"""The artifacts of each component and their hashes: components.toml and its lock file."""
 
 import hashlib
 import json
@@ -29,7 +25,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Coordinate:
-    """One artifact's name, written `group:artifact:version[:classifier][@extension]`."""
+    """The name of one artifact, written `group:artifact:version[:classifier][@extension]`."""
 
     group: str
     artifact: str
@@ -39,15 +35,16 @@ class Coordinate:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a coordinate.
+        """Parse a coordinate.
 
         Raises:
-            LockInvalid: `text` is not one.
+            LockInvalid: `text` is not a coordinate.
         """
         match = _COORDINATE.fullmatch(text)
         if match is None:
             raise LockInvalid(
-                f"{text!r} is no artifact: write group:artifact:version[:classifier][@extension]"
+                f"{text!r} is not an artifact: write "
+                "group:artifact:version[:classifier][@extension]"
             )
         parts = match.groupdict()
         return cls(
@@ -60,7 +57,7 @@ class Coordinate:
 
     @property
     def file_name(self) -> str:
-        """The name under which Maven repositories and our library folders keep it."""
+        """The file name in Maven repositories and in library folders."""
         classifier = f"-{self.classifier}" if self.classifier else ""
         return f"{self.artifact}-{self.version}{classifier}.{self.extension}"
 
@@ -72,7 +69,7 @@ class Coordinate:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """What a component should be made of, before resolution."""
+    """A wanted component, before resolution."""
 
     name: str
     roots: tuple[Coordinate, ...]
@@ -80,20 +77,20 @@ class Component:
     without: tuple[str, ...] = ()
 
     def keeps(self, coordinate: Coordinate) -> bool:
-        """Whether an artifact of the closure belongs into the component."""
+        """Return whether an artifact of the closure is part of the component."""
         return not any(fnmatchcase(str(coordinate), pattern) for pattern in self.without)
 
 
 @dataclass(frozen=True, slots=True)
 class LockedComponent:
-    """A component's exact artifacts and the SHA-256 of each, in hexadecimal."""
+    """The exact artifacts of a component, each with its SHA-256 in hexadecimal."""
 
     name: str
     artifacts: Mapping[Coordinate, str] = field(hash=False)
 
     @property
     def digest(self) -> str:
-        """Changes when any artifact does; names the library folder."""
+        """Changes with any artifact; part of the library folder's name."""
         lines = (f"{coordinate} {sha256}" for coordinate, sha256 in sorted(self.artifacts.items()))
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
@@ -112,23 +109,23 @@ def read_components(path: Path = COMPONENTS) -> dict[str, Component]:
 
 
 def read_lock(path: Path = LOCK) -> dict[str, LockedComponent]:
-    """Read the lock.
+    """Read the lock file.
 
     Raises:
-        LockInvalid: the file is missing, is not JSON, or names artifacts or hashes that are none.
+        LockInvalid: it is missing, is not JSON, or contains invalid artifacts or hashes.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         locked = {name: _locked(name, artifacts) for name, artifacts in document.items()}
     except (OSError, ValueError, AttributeError, LockInvalid) as cause:
         raise LockInvalid(
-            f"{path} is not a lock of components: {cause}; restore it from version control"
+            f"{path} is not a valid lock file: {cause}; restore it from version control"
         ) from cause
     return locked
 
 
 def write_lock(components: Mapping[str, LockedComponent], path: Path = LOCK) -> None:
-    """Write the lock, sorted, so that a change of one artifact is one changed line."""
+    """Write the lock file, sorted, so that a changed artifact is one changed line."""
     document = {
         name: {str(key): value for key, value in sorted(component.artifacts.items())}
         for name, component in components.items()

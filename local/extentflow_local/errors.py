@@ -1,13 +1,13 @@
-"""What can go wrong with the local stack, each with its remedy in the message.
+"""Errors of the local stack, each with its remedy in the message.
 
 ExtentflowError
 └── LocalStackError
-    ├── ProgramMissing     java, weed or PySpark's jars are not installed, or too old
+    ├── ProgramMissing     Java, weed or PySpark's jars are not installed, or too old
     ├── LockInvalid        the committed lock file does not parse
     ├── FetchFailed        artifacts could not be retrieved
-    ├── WrongHash          an artifact is not the one that was locked
-    ├── PortTaken          somebody else listens where a service should
-    └── ServiceFailed      a service died, or did not answer in time
+    ├── WrongHash          an artifact differs from the locked one
+    ├── PortTaken          another process listens on a service's port
+    └── ServiceFailed      a service ended, or was not ready in time
 """
 
 from extentflow.errors import Permanent
@@ -38,4 +38,4 @@ class PortTaken(LocalStackError):  # noqa: N818
 
 
 class ServiceFailed(LocalStackError):  # noqa: N818
-    """A service died, or did not answer in time."""
+    """A service ended, or was not ready in time."""

@@ -1,12 +1,9 @@
 """The whole event path on this machine: the project's functions on a running stack.
 
-Owns: what the template says of AWS and MSK and is otherwise here, the receiver's secret, who hears
-of uploads. Refuses to know: what functions do, who uploads, what is shown.
-
-    S3 server ──> notifier ──> arrivals queue ──> planner ──> extents queue ──> worker ──> Kafka
-    HTTP ──> receiver ─────────────^                |
-                                                    └─ StartJobRun ──> stand-in of EMR Serverless
-                                       reconciler <── a run ended ───────────┘
+S3 server ──> notifier ──> arrivals queue ──> planner ──> extents queue ──> worker ──> Kafka
+HTTP ──> receiver ─────────────^                |
+                                                └─ StartJobRun ──> emulator of EMR Serverless
+                                   reconciler <── a run ended ───────────┘
 """
 
 import json
@@ -36,7 +33,7 @@ PREFIX = "EXTENTFLOW_"
 SECRET_ID = "EXTENTFLOW_RECEIVER_SECRET_ID"  # noqa: S105 - a variable's name
 _BUS = "EXTENTFLOW_EVENT_BUS"
 SECRET_PATH = "extentflow-local"  # noqa: S105 - of a server on the loopback interface
-# Who may post notifications unless told otherwise; of any endpoint's buckets.
+# Default sources of notifications, for the buckets of any endpoint.
 SOURCES = json.dumps(
     [
         {"access_key_id": ACCESS_KEY, "secret_access_key": SECRET_KEY},
@@ -44,8 +41,8 @@ SOURCES = json.dumps(
     ]
 )
 _THRESHOLD = "EXTENTFLOW_SPARK_THRESHOLD_BYTES"
-# What the template says of MSK and of AWS, and is otherwise on a stack of Kafka, S3, DynamoDB, SQS;
-# nothing starts Spark there, unless something stands for EMR Serverless.
+# Settings that differ from the template on a stack of Kafka, S3, DynamoDB, SQS; without an emulator
+# of EMR Serverless nothing starts Spark there.
 ELSEWHERE: Mapping[str, None] = MappingProxyType(
     {
         "EXTENTFLOW_KAFKA_SECURITY_PROTOCOL": None,
@@ -65,17 +62,17 @@ _QUEUES = ("_QUEUE_URL", "_DLQ_URL")
 
 @dataclass(frozen=True, kw_only=True)
 class LocalEventPath:
-    """A template's functions on a stack that runs.
+    """The functions of a template on a running stack.
 
-    `prefix` begins the names of everything that the template declares. Functions have `environment`
-    over what stack and template say; None takes a variable away. `sources` are declared as for the
-    receiver's secret. Without Secrets Manager and EventBridge in the stack there is neither a
-    receiver that lets anybody in nor a bus. `emr` runs jobs above the threshold, the template's
-    unless `environment` says otherwise; it has to run, and outlives the path. `change` is made to
-    what the template deploys.
+    `prefix` is the start of the names of all resources of the template. `environment` overrides
+    the variables that stack and template define; None removes a variable. `sources` are declared as
+    in the receiver's secret. Without Secrets Manager and EventBridge in the stack, there is no
+    receiver with declared sources, and no event bus. `emr` runs jobs above the threshold, which is
+    that of the template unless `environment` overrides it; it must be running, and is not stopped
+    here. `change` is applied to the deployment of the template.
 
     Raises:
-        Misconfigured: the sources are not declared well.
+        Misconfigured: the sources are not valid.
     """
 
     stack: Stack
@@ -95,7 +92,7 @@ class LocalEventPath:
 
     @cached_property
     def deployment(self) -> Deployment:
-        """What the template deploys, on this stack."""
+        """The template's resources on this stack."""
         around = Surroundings(
             sqs=self.stack.endpoint("sqs"),
             application=self.emr.id if self.emr else NOWHERE,
@@ -110,13 +107,13 @@ class LocalEventPath:
 
     @property
     def settings(self) -> dict[str, str]:
-        """The functions' settings, for commands that work beside them."""
+        """The functions' settings, for commands on the same stack."""
         given = self.deployment.functions["worker"].environment
         return {name: value for name, value in given.items() if name.startswith(PREFIX)}
 
     @property
     def queues(self) -> dict[str, str]:
-        """Those of the settings that name queues."""
+        """The settings that contain queue URLs."""
         return {name: value for name, value in self.settings.items() if name.endswith(_QUEUES)}
 
     @contextmanager
@@ -128,10 +125,10 @@ class LocalEventPath:
         observe: Observe = lambda _delivery: None,
         unheard: Callable[[], object] = lambda: None,
     ) -> Iterator[EventSource]:
-        """Run the functions; the ledger has to be there.
+        """Run the functions; the ledger must exist.
 
-        With `uploads` they hear of every upload to `buckets`, or to any bucket where none is named;
-        `unheard` is called when they hear of none any more.
+        With `uploads`, every upload to `buckets` (to any bucket, if none is named) sends a
+        notification; `unheard` is called when notifications end.
 
         Raises:
             Misconfigured, LocalStackError: as `EventSource`.
@@ -161,7 +158,7 @@ class LocalEventPath:
         return {**ours, SECRET_ID: f"{self.prefix}extentflow/sources"}
 
     def _declare_sources(self) -> None:
-        """Keep the sources where the receiver looks for them."""
+        """Store the sources in the secret that the receiver reads."""
         secret = self.settings.get(SECRET_ID)
         if secret is None:
             return
@@ -198,7 +195,7 @@ class LocalEventPath:
 
 
 def elsewhere(emr: EmrServerless | None = None) -> dict[str, str | None]:
-    """Return ELSEWHERE; with a stand-in of EMR Serverless what it says, and any threshold."""
+    """Return ELSEWHERE; with an emulator of EMR Serverless, also its settings and any threshold."""
     if emr is None:
         return {**ELSEWHERE}
     kept = {name: value for name, value in ELSEWHERE.items() if name != _THRESHOLD}
@@ -206,5 +203,5 @@ def elsewhere(emr: EmrServerless | None = None) -> dict[str, str | None]:
 
 
 def heard_of(emr: EmrServerless | None, source: EventSource) -> AbstractContextManager[None]:
-    """Let functions hear of runs, as long as the context lasts."""
+    """Send the functions events of ended runs while the context is active."""
     return nullcontext() if emr is None else emr.telling(source.hear)

@@ -1,11 +1,8 @@
 """One verified library folder per component, in the user's cache.
 
-Owns: the cache's layout, verification against the lock, atomicity, retries.
-Refuses to know: how artifacts are retrieved, who puts them on a class path.
-
-    <cache>/lib/<component>-<lock digest>/    whole and verified, because it appears by a rename
-    <cache>/ivy/<component>/                  what a broken-off retrieval already brought
-    <cache>/locks/<component>.lock            held while fetching, so that two processes take turns
+<cache>/lib/<component>-<lock digest>/    complete and verified, because a rename creates it
+<cache>/ivy/<component>/                  partial results of an interrupted retrieval
+<cache>/locks/<component>.lock            held during a retrieval; other processes wait
 """
 
 import fcntl
@@ -24,18 +21,18 @@ _LOG_LINES_SHOWN = 12
 
 
 class Retriever(Protocol):
-    """Brings artifacts from wherever they are; see `ivy.Ivy.retrieve_exactly`."""
+    """Retrieves artifacts from repositories; see `ivy.Ivy.retrieve_exactly`."""
 
     def retrieve_exactly(
         self, artifacts: Iterable[Coordinate], *, into: Path, cache: Path, log: Path
     ) -> bool:
-        """Bring exactly these artifacts into one folder; tell whether all came."""
+        """Retrieve exactly these artifacts into one folder; return whether all were found."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Fetcher:
-    """Turns a locked component into a folder of its artifacts."""
+    """Creates the library folder of a locked component."""
 
     cache: Path
     retriever: Retriever
@@ -44,14 +41,13 @@ class Fetcher:
     notify: Callable[[str], None] = lambda _line: None
 
     def folder(self, component: LockedComponent) -> Path:
-        """Return the component's library folder, fetching it first where it is not whole.
+        """Return the component's library folder, and fetch it first if it is incomplete.
 
-        Safe to call from several processes at once. A folder that was damaged since it was fetched
-        is fetched anew.
+        Several processes may call this at once. A damaged folder is fetched again.
 
         Raises:
-            FetchFailed: some artifacts could not be retrieved; a second call goes on from there.
-            WrongHash: an artifact is not the locked one.
+            FetchFailed: some artifacts could not be retrieved; a second call continues.
+            WrongHash: an artifact differs from the locked one.
         """
         folder = self.cache / "lib" / f"{component.name}-{component.digest}"
         with self._turn(component.name):
@@ -90,7 +86,9 @@ class Fetcher:
             if complete and not missing:
                 return
             if pause_seconds is not None:
-                self.notify(f"{component.name}: not everything came, again in {pause_seconds} s")
+                self.notify(
+                    f"{component.name}: retrieval incomplete; retrying in {pause_seconds} s"
+                )
                 self.pause(pause_seconds)
         raise FetchFailed(_explain_missing(component, missing, log))
 
@@ -109,7 +107,8 @@ class Fetcher:
                 f" locked is {component.artifacts[coordinate]}"
                 for coordinate in wrong
             )
-            + f"\nNot used. Run it again; if it repeats, your repository serves another"
+            + "\nThe folder is not used. Run the command again; if this repeats, "
+            "your repository serves another"
             f" {wrong[0].file_name} than the one this project was tested with."
         )
 
@@ -137,15 +136,17 @@ def _unlike_lock(component: LockedComponent, folder: Path) -> list[Coordinate]:
 def _explain_missing(component: LockedComponent, missing: list[Coordinate], log: Path) -> str:
     names = ", ".join(map(str, missing[:5])) + (" ..." if missing[5:] else "")
     return (
-        f"{component.name}: {len(missing)} of {len(component.artifacts)} artifacts did not come"
+        f"{component.name}: {len(missing)} of {len(component.artifacts)} artifacts "
+        "could not be retrieved"
         f" ({names}). Is the network up? Behind a proxy: JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=<it>,"
-        f" behind a mirror EXTENTFLOW_IVY_SETTINGS=<your ivysettings.xml>. What came is kept for"
-        f" the next try. The end of {log}:\n{tail(log, _LOG_LINES_SHOWN)}"
+        " behind a mirror EXTENTFLOW_IVY_SETTINGS=<your ivysettings.xml>. "
+        "Retrieved files are kept for"
+        f" the next attempt. The end of {log}:\n{tail(log, _LOG_LINES_SHOWN)}"
     )
 
 
 def tail(path: Path, lines: int) -> str:
-    """Return the last lines of a log, indented, reading no more than its last 64 KiB."""
+    """Return the last lines of a log, indented; reads at most its last 64 KiB."""
     if not path.exists():
         return "    (no output)"
     with path.open("rb") as file:

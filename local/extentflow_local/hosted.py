@@ -1,11 +1,8 @@
-"""One service of a stack, from its start to its end.
+"""One service of a stack, from start to stop.
 
-Owns: its directory and log, waiting until it answers, explaining why it does not, cleaning up.
-Refuses to know: its neighbours, and how it is configured.
-
-    stopped --start--> spawned --answers--> running --stop, kill--> stopped
-                          |
-                          +--dies, or too slow: ServiceFailed with the end of its log
+stopped --start--> spawned --ready--> running --stop, kill--> stopped
+                      |
+                      +--ends, or times out: ServiceFailed with the end of its log
 """
 
 import signal
@@ -28,7 +25,7 @@ _LOG_LINES_SHOWN = 15
 
 @dataclass(frozen=True, slots=True)
 class ServiceState:
-    """What is known about one service; `pid` and `endpoint` are None while it does not run."""
+    """The state of a service; `pid` and `endpoint` are None while it is stopped."""
 
     name: str
     title: str
@@ -42,7 +39,7 @@ class ServiceState:
 
 @dataclass(frozen=True, slots=True)
 class HostedService:
-    """A service with its place under `var`; knows across processes whether it runs."""
+    """A service with its directory under `var`; any process can see whether it runs."""
 
     service: Service
     var: Path
@@ -65,27 +62,27 @@ class HostedService:
         return self.var / f"{self.name}.log"
 
     def running(self) -> Running | None:
-        """Its process, if it lives."""
+        """Its process, if it is alive."""
         return Running.recorded_in(self.directory)
 
     def found(self) -> Running:
         """Its process.
 
         Raises:
-            ServiceFailed: it does not run.
+            ServiceFailed: it is not running.
         """
         running = self.running()
         if running is None:
             raise ServiceFailed(
-                f"{self.name} does not run: start it with `extentflow up {self.name}`"
+                f"{self.name} is not running: start it with `extentflow up {self.name}`"
             )
         return running
 
     def start(self, ports: Mapping[str, int], toolbox: Toolbox) -> bool:
-        """Make it run, return when it answers; tell whether it had to be started.
+        """Start it if it is not running, and wait until it is ready; return whether it was started.
 
         Raises:
-            LocalStackError: it cannot be prepared, its ports are taken, it died, or is too slow.
+            LocalStackError: it cannot be prepared, its ports are taken, it ended, or is too slow.
         """
         running = self.running()
         if running is None:
@@ -95,7 +92,7 @@ class HostedService:
         return False
 
     def stop(self) -> None:
-        """Make it end within its `stop_seconds`, one way or the other."""
+        """Stop it within its `stop_seconds`, by force if necessary."""
         running = self.running()
         if running is not None:
             running.send(signal.SIGCONT)
@@ -103,17 +100,17 @@ class HostedService:
             self._clean_up(running)
 
     def kill(self) -> None:
-        """End it at once.
+        """Kill it at once.
 
         Raises:
-            ServiceFailed: it does not run.
+            ServiceFailed: it is not running.
         """
         running = self.found()
         running.kill()
         self._clean_up(running)
 
     def state(self) -> ServiceState:
-        """What is known about it now."""
+        """Its current state."""
         running = self.running()
         ports = running.ports if running else {}
         return ServiceState(
@@ -140,7 +137,7 @@ class HostedService:
         )
 
     def _surroundings(self) -> dict[str, str]:
-        """Little of the caller's environment: servers must not depend on who starts them."""
+        """A minimal environment, so that servers do not depend on the caller's variables."""
         return {
             "PATH": self.search_path,
             "HOME": str(self.directory),
@@ -153,7 +150,7 @@ class HostedService:
         if clashes:
             raise PortTaken(
                 f"{self.name}: port {', '.join(map(str, clashes))} is taken by another process:"
-                f" stop that one, or choose another with `--{self.name}-port` or"
+                f" stop it, or choose another port with `--{self.name}-port` or"
                 f" EXTENTFLOW_LOCAL_{self.name.upper()}_PORT (needs {len(ports)} in a row)"
             )
 
@@ -161,12 +158,12 @@ class HostedService:
         deadline = time.monotonic() + self.service.ready_seconds
         while not self.service.answers(running.ports):
             if not running.alive():
-                raise ServiceFailed(self._last_words("ended before it answered"))
+                raise ServiceFailed(self._last_words("ended before it was ready"))
             if self.gave_up.is_set():
-                raise ServiceFailed(f"{self.name}: nobody waits for it any more")
+                raise ServiceFailed(f"{self.name}: the start was cancelled")
             if time.monotonic() > deadline:
                 limit = f"{self.service.ready_seconds:.0f} s"
-                slow = f"runs (pid {running.pid}) but did not answer in {limit}"
+                slow = f"runs (pid {running.pid}) but was not ready in {limit}"
                 raise ServiceFailed(self._last_words(slow))
             time.sleep(_POLL_SECONDS)
 

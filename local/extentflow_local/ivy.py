@@ -1,8 +1,4 @@
-"""Retrieving Maven artifacts with the Ivy that ships inside PySpark.
-
-Owns: Ivy's files, command line and exit. Refuses to know: what the artifacts are for, whether they
-are the right ones, where repositories are (Ivy's defaults and the user's own settings know).
-"""
+"""Retrieve Maven artifacts with the Ivy that PySpark contains."""
 
 import subprocess
 from collections.abc import Iterable
@@ -14,13 +10,13 @@ from extentflow_local.components import Coordinate
 
 EXACT_SETTINGS = Path(__file__).with_name("ivysettings.xml")
 
-# Ivy's own time-outs are per connection; this one ends a retrieval that drips for ever.
+# Ivy's own timeouts are per connection; this one ends a retrieval that never completes.
 _LONGEST_SECONDS = 1800
 
 
 @dataclass(frozen=True, slots=True)
 class Ivy:
-    """How to run Ivy; `settings` is the user's own settings file, used instead of any default."""
+    """How to run Ivy; `settings` is the user's settings file, which replaces all defaults."""
 
     java: Path
     jar: Path
@@ -29,10 +25,10 @@ class Ivy:
     def retrieve_exactly(
         self, artifacts: Iterable[Coordinate], *, into: Path, cache: Path, log: Path
     ) -> bool:
-        """Bring these artifacts and nothing else into one folder, under `Coordinate.file_name`.
+        """Retrieve exactly these artifacts into one folder, under `Coordinate.file_name`.
 
-        What an earlier call brought into `cache` is not fetched again. Returns whether Ivy claims
-        to have brought everything; its output is in `log`.
+        Artifacts in `cache` are not fetched again. Returns whether Ivy reports success; its output
+        is in `log`.
         """
         dependencies = "".join(_exact(artifact) for artifact in sorted(artifacts))
         pattern = into / "[artifact]-[revision](-[classifier]).[ext]"
@@ -42,7 +38,7 @@ class Ivy:
     def retrieve_closure(
         self, roots: Iterable[Coordinate], *, into: Path, cache: Path, log: Path
     ) -> bool:
-        """Bring the runtime closure of `roots` as `group/module/version/file`."""
+        """Retrieve the runtime closure of `roots` as `group/module/version/file`."""
         dependencies = "".join(
             _dependency(root, conf="default->master,runtime", transitive=True) + "</dependency>"
             for root in roots
@@ -73,7 +69,7 @@ class Ivy:
                     check=False,
                 )
             except subprocess.TimeoutExpired:
-                output.write(f"\ngave up after {_LONGEST_SECONDS} s\n".encode())
+                output.write(f"\ntimed out after {_LONGEST_SECONDS} s\n".encode())
                 return False
         return run.returncode == 0
 

@@ -1,9 +1,8 @@
-"""Maintenance: write the lock of components from the wanted ones.
+"""Write the lock file of components from components.toml.
 
     python -m extentflow_local.lock [component ...]
 
-Owns: resolving a component's closure into exact artifacts and hashes. Components that are not named
-keep what the lock says about them.
+The lock entries of components that are not named stay unchanged.
 """
 
 import sys
@@ -28,7 +27,7 @@ from extentflow_local.settings import LocalSettings
 
 
 def resolve(component: Component, ivy: Ivy, *, work: Path) -> LockedComponent:
-    """Find the exact artifacts of a component and hash them.
+    """Resolve a component to its exact artifacts and hash them.
 
     Raises:
         FetchFailed: its closure does not resolve completely.
@@ -62,7 +61,7 @@ def _from_path(file: Path, root: Path) -> Coordinate:
 
 
 def main(names: list[str]) -> None:
-    """Resolve the named components (all, when none is named) and rewrite the lock."""
+    """Resolve the named components (all, if none is named) and write the lock file."""
     settings = LocalSettings.from_environment()
     ivy = Ivy(
         java(home=settings.java_home, search_path=settings.search_path),

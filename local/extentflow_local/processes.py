@@ -1,10 +1,10 @@
 """Background processes that outlive the command that started them.
 
-Owns: starting one, recognising it later by pid *and* birth, stopping it within a bounded time.
-Refuses to know: what the process serves.
+A process is identified by pid *and* start time.
 
     started --> record in <directory>/process.json --> stopped: record removed
-A record whose pid has been given to another process since is stale: never signalled, just removed.
+
+A record whose pid now belongs to another process is stale: it is removed, and no signal is sent.
 """
 
 import json
@@ -22,7 +22,7 @@ _PROC = Path("/proc")
 _POLL_SECONDS = 0.02
 _LARGEST_LOG_BYTES = 32 * 1024 * 1024
 
-# Children of this very process have to be reaped when they end; those of earlier ones are init's.
+# Children of this process must be reaped when they end; init reaps those of earlier processes.
 _children: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
 
 
@@ -36,14 +36,14 @@ class Running:
 
     @classmethod
     def recorded_in(cls, directory: Path) -> Self | None:
-        """Read the record of a process that still lives; forget it when the process has ended."""
+        """Read the record of a live process; remove the record of an ended one."""
         record = directory / _RECORD
         try:
             running = cls(**json.loads(record.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
         except (ValueError, TypeError):
-            # Written by a rename, so a broken one is another version's or somebody's edit.
+            # Written by a rename, so an invalid one comes from another version or from an edit.
             record.unlink()
             return None
         if running.alive():
@@ -52,7 +52,7 @@ class Running:
         return None
 
     def alive(self) -> bool:
-        """Whether this very process still runs, and not a successor with the same pid."""
+        """Whether this process is alive, and its pid was not reused."""
         child = _children.get((self.pid, self.birth))
         if child is None:
             return birth_of(self.pid) == self.birth
@@ -62,7 +62,7 @@ class Running:
         return False
 
     def send(self, number: signal.Signals) -> None:
-        """Signal the process, if it still lives."""
+        """Signal the process, if it is alive."""
         if self.alive():
             try:
                 os.kill(self.pid, number)
@@ -70,7 +70,7 @@ class Running:
                 return
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the process has ended; tell whether it has."""
+        """Wait until the process has ended; return whether it has."""
         deadline = time.monotonic() + seconds
         while self.alive():
             if time.monotonic() >= deadline:
@@ -79,13 +79,13 @@ class Running:
         return True
 
     def stop(self, *, patience_seconds: float) -> None:
-        """Ask the process to end, and end it when it does not within `patience_seconds`."""
+        """Send SIGTERM, and SIGKILL if the process is alive after `patience_seconds`."""
         self.send(signal.SIGTERM)
         if not self.wait(patience_seconds):
             self.kill()
 
     def kill(self) -> None:
-        """End the process at once, as a power cut would, and wait until it is gone."""
+        """Send SIGKILL and wait until the process has ended."""
         self.send(signal.SIGKILL)
         self.wait(10)
 
@@ -98,9 +98,9 @@ def start(
     environment: Mapping[str, str],
     ports: Mapping[str, int],
 ) -> Running:
-    """Start a process in its own session and record it in its `directory`, its working directory.
+    """Start a process in its own session, and record it in its working `directory`.
 
-    Its output is appended to `log`, which starts anew when it has grown too large.
+    Its output is appended to `log`, which is truncated when it has grown too large.
     """
     mode = "wb" if log.exists() and log.stat().st_size > _LARGEST_LOG_BYTES else "ab"
     with log.open(mode) as output:
@@ -120,20 +120,20 @@ def start(
 
 
 def forget(directory: Path) -> None:
-    """Remove the record of a process that has ended."""
+    """Remove the record of an ended process."""
     (directory / _RECORD).unlink(missing_ok=True)
 
 
 def birth_of(pid: int) -> str | None:
-    """Something that no other process with this pid shares, or None where there is no process.
+    """Return a value that identifies this process among all with its pid; None if there is none.
 
-    On Linux, ticks since boot and the boot's id: the clock may be set while a process runs.
+    On Linux: ticks since boot with the boot id, because the clock may be set while a process runs.
     """
     if not _PROC.is_dir():
         return _birth_without_proc(pid)
     try:
         fields = (_PROC / f"{pid}/stat").read_text().rpartition(")")[2].split()
-        # A zombie has closed its ports only when no other thread of it is left.
+        # A zombie keeps its ports until its last thread has ended.
         ended = fields[0] in "ZX" and len(list((_PROC / f"{pid}/task").iterdir())) <= 1
     except (FileNotFoundError, ProcessLookupError):
         return None

@@ -1,8 +1,4 @@
-"""The programs that the stack runs but does not ship: Java, SeaweedFS, and the jars inside PySpark.
-
-Owns: finding them, their minimum versions, what to do when they are missing.
-Refuses to know: what they are used for.
-"""
+"""Find the programs that the stack needs: Java, SeaweedFS, and the jars inside PySpark."""
 
 import importlib.util
 import re
@@ -19,7 +15,7 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def java(*, home: str | None, search_path: str) -> Path:
-    """Find a Java runtime that every component can run on.
+    """Find a Java runtime that every component supports.
 
     Raises:
         ProgramMissing: there is none, or it is too old.
@@ -31,7 +27,7 @@ def java(*, home: str | None, search_path: str) -> Path:
     answer = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
     version = _VERSION.search(answer.stderr)
     if answer.returncode != 0 or version is None:
-        raise ProgramMissing(f"{found} does not tell its version: {_JAVA_REMEDY}")
+        raise ProgramMissing(f"{found} does not print its version: {_JAVA_REMEDY}")
     if int(version[1]) < _OLDEST_JAVA:
         raise ProgramMissing(f"{found} is Java {version[1]}, too old: {_JAVA_REMEDY}")
     return Path(found)
@@ -74,5 +70,5 @@ def spark_jar(stem: str) -> Path:
     """
     jars = sorted((spark_home() / "jars").glob(f"{stem}-[0-9]*.jar"))
     if not jars:
-        raise ProgramMissing(f"PySpark in {spark_home()} has no {stem} jar: install it anew")
+        raise ProgramMissing(f"PySpark in {spark_home()} has no {stem} jar: reinstall PySpark")
     return jars[-1]

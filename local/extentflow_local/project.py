@@ -28,7 +28,7 @@ class Project:
     def __post_init__(self) -> None:
         if not self.app.is_file() or not self.functions.is_dir():
             raise Misconfigured(
-                [f"{self.root}: no app.py and functions/ here; go to the project's folder"]
+                [f"{self.root}: no app.py and functions/ here; change to the project's folder"]
             )
 
     @property

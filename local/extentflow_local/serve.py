@@ -1,8 +1,4 @@
-"""The command `serve`: the project's functions on this machine, until somebody stops it.
-
-Owns: its options and output, waiting for the end, what it leaves for other commands to know.
-Refuses to know: how functions run.
-"""
+"""The command `serve`: run the project's functions on this machine until Ctrl-C."""
 
 import json
 import os
@@ -53,16 +49,16 @@ _Sources = Annotated[
         "--sources",
         exists=True,
         dir_okay=False,
-        help="Who may post notifications, as JSON for the receiver's secret.",
+        help="Permitted sources of notifications, as JSON for the receiver's secret.",
     ),
 ]
 _Buckets = Annotated[
     list[str] | None,
-    typer.Option("--bucket", help="Announce uploads to this one only; may come several times."),
+    typer.Option("--bucket", help="Send notifications of this bucket only; can be repeated."),
 ]
 _Processes = Annotated[int, typer.Option(min=1, max=64, help="The most processes per function.")]
 _Port = Annotated[int | None, typer.Option(min=1, max=65_535, help="The receiver's port.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs, when it serves.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON when the functions are ready.")]
 
 
 def serve(
@@ -119,16 +115,16 @@ def serve(
         failed = unheard.is_set()
         for number in _STOPS:
             signal.signal(number, signal.SIG_IGN)
-        notes.print(f"stopping; what runs has {GRACE_SECONDS:.0f} s to end")
+        notes.print(f"stopping; running invocations have {GRACE_SECONDS:.0f} s to end")
     if failed:
         raise ServiceFailed(
-            "uploads could not be announced any more, as written above; run `extentflow serve`"
-            " again, the reconciler finds what was uploaded meanwhile"
+            "notifications of uploads ended with the error above; run `extentflow serve`"
+            " again; the reconciler finds objects that were uploaded in the meantime"
         )
 
 
 def queues_of(stack: Stack) -> dict[str, str]:
-    """Return the settings of the queues that were made in the running SQS server."""
+    """Return the settings of the queues that exist in the running SQS server."""
     endpoint = stack.endpoints().get("sqs")
     file = _place(stack) / _QUEUES
     if endpoint is None or not file.is_file():
@@ -148,7 +144,7 @@ def _remember(path: LocalEventPath) -> None:
 
 
 def _initialise(path: LocalEventPath) -> None:
-    """Create the ledger's table and the progress topic, as people do."""
+    """Create the ledger's table and the progress topic, as `extentflow init` does."""
     command = [str(Path(sysconfig.get_path("scripts"), "extentflow")), "init"]
     environment = {**os.environ, **path.stack.environment(), **path.settings}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
@@ -158,7 +154,7 @@ def _initialise(path: LocalEventPath) -> None:
 
 def _explain(path: LocalEventPath, url: str | None, notes: Console, *, own: bool) -> None:
     if url is not None:
-        notes.print(f"notifications may be posted to {url}")
+        notes.print(f"notifications can be posted to {url}")
     if url is not None and own:
         notes.print(f"    signed for SNS with the access key {ACCESS_KEY} and its secret, or")
         notes.print(f"    as JSON to {url}/{SECRET_PATH}")
@@ -172,7 +168,7 @@ def _listed(buckets: list[str] | None) -> str:
 
 
 def _line(delivery: Delivery) -> str:
-    """Return what is shown of an invocation; what went wrong is logged, too."""
+    """Return one line about an invocation; failures are logged too."""
     outcome = delivery.outcome
     count = len(delivery.received)
     messages = f", {count} message{'s' if count > 1 else ''}" if count else ""

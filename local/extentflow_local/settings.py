@@ -1,17 +1,15 @@
-"""What a user may set about the local stack, and the only place that reads the environment.
+"""The user's settings of the local stack; the only module here that reads the environment.
 
-Owns: names, defaults and checks of settings. Refuses to know: what they are used for.
-
-    EXTENTFLOW_LOCAL_DIR              root directory; data goes to <root>/var (default: here)
-    EXTENTFLOW_LOCAL_KAFKA_PORT       19092 and the next one
-    EXTENTFLOW_LOCAL_S3_PORT          18333 and the seven next ones
-    EXTENTFLOW_LOCAL_DYNAMODB_PORT    18000
-    EXTENTFLOW_LOCAL_SQS_PORT         19324
-    EXTENTFLOW_LOCAL_AWS_PORT         15000
-    EXTENTFLOW_LOCAL_RECEIVER_PORT    18380
-    EXTENTFLOW_IVY_SETTINGS           an ivysettings.xml of your own, for people behind a mirror
-    EXTENTFLOW_APP_ID, EXTENTFLOW_LEDGER_TABLE   local functions share commands' ledger
-    XDG_CACHE_HOME, JAVA_HOME, PATH   as everywhere
+EXTENTFLOW_LOCAL_DIR              root directory; data goes to <root>/var (default: here)
+EXTENTFLOW_LOCAL_KAFKA_PORT       19092 and the next one
+EXTENTFLOW_LOCAL_S3_PORT          18333 and the next seven
+EXTENTFLOW_LOCAL_DYNAMODB_PORT    18000
+EXTENTFLOW_LOCAL_SQS_PORT         19324
+EXTENTFLOW_LOCAL_AWS_PORT         15000
+EXTENTFLOW_LOCAL_RECEIVER_PORT    18380
+EXTENTFLOW_IVY_SETTINGS           an ivysettings.xml of your own, for use behind a mirror
+EXTENTFLOW_APP_ID, EXTENTFLOW_LEDGER_TABLE   local functions share the commands' ledger
+XDG_CACHE_HOME, JAVA_HOME, PATH   with their usual meaning
 """
 
 import os
@@ -35,7 +33,7 @@ _PORT_LIMIT = 65_536
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
-    """The local stack's surroundings."""
+    """The settings of the local stack."""
 
     root: Path
     ports: Mapping[str, int]
@@ -49,13 +47,13 @@ class LocalSettings:
         """Read the settings.
 
         Raises:
-            Misconfigured: with every problem at once.
+            Misconfigured: with all problems at once.
         """
         problems: list[str] = []
         ports = {name: _port(name, environment, problems) for name in DEFAULT_PORTS}
         ivy_settings = environment.get("EXTENTFLOW_IVY_SETTINGS")
         if ivy_settings and not Path(ivy_settings).is_file():
-            problems.append(f"EXTENTFLOW_IVY_SETTINGS names {ivy_settings}, which is no file")
+            problems.append(f"EXTENTFLOW_IVY_SETTINGS names {ivy_settings}, which is not a file")
         if problems:
             raise Misconfigured(problems)
         cache = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -70,7 +68,7 @@ class LocalSettings:
 
 
 def ledger(environment: Mapping[str, str] = os.environ) -> dict[str, str | None]:
-    """Return which ledger commands use; None is their default, whatever a template says."""
+    """Return the ledger table that commands use; None is their default."""
     names = ("EXTENTFLOW_APP_ID", "EXTENTFLOW_LEDGER_TABLE")
     return {name: environment.get(name) or None for name in names}
 

@@ -1,8 +1,4 @@
-"""A standalone Spark cluster on loopback addresses, from PySpark's own jars.
-
-Owns: its master and workers, and finding the processes that work for them.
-Refuses to know: what is submitted.
-"""
+"""A standalone Spark cluster on loopback addresses, from PySpark's own jars."""
 
 import http.client
 import json
@@ -29,7 +25,7 @@ _EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
 class SparkCluster:
-    """A master and one worker per host, with their files under `root`; ports are picked freely.
+    """A master and one worker per host, with their files under `root`, on free ports.
 
     As a context manager it starts and stops. Not shared between processes.
     """
@@ -59,15 +55,15 @@ class SparkCluster:
 
     @property
     def master_url(self) -> str:
-        """What `--master` takes."""
+        """The value for `--master`."""
         return f"spark://{HOST}:{self._first_port}"
 
     def start(self) -> None:
-        """Start the cluster; return when every worker has registered.
+        """Start the cluster and wait until every worker has registered.
 
         Raises:
             ProgramMissing: no Java, no PySpark.
-            ServiceFailed: a member died, an address is not local, or not all registered in time.
+            ServiceFailed: a process ended, an address is not local, or not all registered in time.
         """
         self._refuse_foreign_hosts()
         self._first_port = free_run(2 + len(self._hosts), random.SystemRandom())
@@ -91,18 +87,18 @@ class SparkCluster:
         self._start_member(f"worker-{index}", "worker.Worker", host, port, arguments)
 
     def kill_worker(self, index: int) -> None:
-        """End a worker and its executors at once, as the loss of a machine would."""
+        """Kill a worker and its executors, as the loss of a machine would."""
         worker = self._members.pop(f"worker-{index}")
         descendants = _descendants(worker)
         worker.kill()
         _end(descendants)
 
     def executor_pids(self) -> list[int]:
-        """Processes of the executors that run now."""
+        """Process ids of the running executors."""
         return [process.pid for process in self._descendants() if _EXECUTOR in _command(process)]
 
     def python_worker_pids(self) -> list[int]:
-        """Python processes that work for executors now: the daemons' children."""
+        """Process ids of the executors' Python workers: children of the daemons."""
         return [
             child.pid
             for process in self._descendants()
@@ -112,7 +108,7 @@ class SparkCluster:
         ]
 
     def stop(self) -> None:
-        """Stop workers, their executors and the master. Harmless when repeated."""
+        """Stop workers, their executors and the master. Idempotent."""
         descendants = self._descendants()
         for name in sorted(self._members, reverse=True):
             self._members[name].stop(patience_seconds=_STOP_SECONDS)
@@ -153,7 +149,7 @@ class SparkCluster:
             "JAVA_HOME": str(java.parent.parent),
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_HOME": str(programs.spark_home()),
-            # Otherwise workers look for Spark's build directories, and executors do not start.
+            # Without it workers search Spark's build directories, and executors do not start.
             "SPARK_SCALA_VERSION": "2.13",
             "SPARK_CONF_DIR": str(directory / "conf"),
             "SPARK_LOCAL_DIRS": str(temporary),
@@ -175,7 +171,7 @@ class SparkCluster:
             time.sleep(_POLL_SECONDS)
 
     def _alive_workers(self) -> int:
-        """Count registered workers; -1 while the master does not answer."""
+        """Return the number of registered workers; -1 while the master is not ready."""
         connection = http.client.HTTPConnection(HOST, self._first_port + 1, timeout=2)
         try:
             connection.request("GET", "/json/")
@@ -189,7 +185,7 @@ class SparkCluster:
         for host in self._hosts:
             if not is_free(0, host):
                 raise ServiceFailed(
-                    f"{host} is no address of this machine: add it to the loopback interface"
+                    f"{host} is not an address of this machine: add it to the loopback interface"
                     f" (macOS: `sudo ifconfig lo0 alias {host}`)"
                 )
 
@@ -228,7 +224,7 @@ def _command(process: psutil.Process) -> str:
 
 
 def _end(descendants: list[psutil.Process]) -> None:
-    """Wait for processes to follow their parent, then make them."""
+    """Wait for processes to end after their parent, then kill them."""
     _, left = psutil.wait_procs(descendants, timeout=_STOP_SECONDS)
     for process in left:
         try:

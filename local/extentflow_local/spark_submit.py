@@ -1,8 +1,4 @@
-"""`spark-submit` to a cluster on this machine; with the library in a zip, unless it is brought.
-
-Owns: the zip, the command, what executors find in their environment. Refuses to know: what is
-submitted, which cluster that is.
-"""
+"""`spark-submit` to a cluster on this machine, with the library as a zip file."""
 
 import subprocess
 import zipfile
@@ -20,7 +16,7 @@ PACKAGE = "extentflow"
 
 
 def library_zip(layer: Path, folder: Path) -> Path:
-    """Write the library below `layer` as `--py-files` wants it; return where."""
+    """Write the library below `layer` as a zip file for `--py-files`; return its path."""
     path = folder / f"{PACKAGE}.zip"
     with zipfile.ZipFile(path, "w") as archive:
         for file in sorted((layer / PACKAGE).rglob("*")):
@@ -33,7 +29,7 @@ def library_zip(layer: Path, folder: Path) -> Path:
 class Submitter:
     """Submits programs to `master`. Drivers get `environment`; executors its AWS_* and PYTHONPATH.
 
-    `conf` goes over what a machine of its own needs.
+    `conf` overrides the defaults for a single machine.
     """
 
     master: str
@@ -64,13 +60,13 @@ class Submitter:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A program that was submitted: spark-submit's JVM, and the Python process below it."""
+    """A submitted program: the JVM of spark-submit and its Python child process."""
 
     process: "subprocess.Popen[str]"
     program: Path
 
     def driver(self) -> psutil.Process | None:
-        """Return the Python process that runs the program; None while, or when, there is none."""
+        """Return the program's Python process; None before it starts and after it ended."""
         try:
             below = psutil.Process(self.process.pid).children(recursive=True)
         except psutil.NoSuchProcess:
@@ -80,7 +76,7 @@ class Submission:
     def _is_driver(self, found: psutil.Process) -> bool:
         try:
             words = found.cmdline()
-        except psutil.Error:  # another one of them, which has ended meanwhile
+        except psutil.Error:  # another child process, which has ended
             return False
         return str(self.program) in words and not words[0].endswith("java")
 
@@ -97,8 +93,8 @@ def submit(
 ) -> Submission:
     """Start `spark-submit` with a program and its arguments, in a process group of its own.
 
-    Nobody gets more than `environment` (the driver, in `folder`) and `conf` say, apart from where
-    Spark is. `conf` goes over what a machine of its own needs.
+    The driver (in `folder`) gets only `environment` and `conf`, and the path of Spark. `conf`
+    overrides the defaults for a single machine.
     """
     whole = {
         "spark.driver.host": HOST,

@@ -1,12 +1,9 @@
 """Several services as one stack under one root directory.
 
-Owns: which services there are, their ports, starting them side by side, and var/stack.json.
-Refuses to know: how any one service lives.
-
-    <root>/var/<service>/        its working directory: configuration, data, tmp, process.json
-    <root>/var/<service>.log     its output
-    <root>/var/stack.json        what runs where, for people, tests and other commands
-    <root>/var/stack.lock        held while services are started or stopped
+<root>/var/<service>/        its working directory: configuration, data, tmp, process.json
+<root>/var/<service>.log     its output
+<root>/var/stack.json        running services, for people, tests and other commands
+<root>/var/stack.lock        held while services are started or stopped
 """
 
 import fcntl
@@ -47,9 +44,9 @@ Outcome = Literal["started", "already running"]
 class Stack:
     """Servers with their data under `root/var`.
 
-    `ports` gives a service's first port; the others follow it. With `free_ports`, services that
-    `ports` does not name start wherever there is room, and a restart keeps the place. As a context
-    manager it goes down at the end. Safe to use from several processes: they take turns.
+    `ports` gives a service's first port; its others follow. With `free_ports`, services that
+    `ports` does not name start on free ports, which they keep after a restart. As a context manager
+    it stops at the end. Several processes may use it: a lock serialises changes.
     """
 
     def __init__(
@@ -82,13 +79,13 @@ class Stack:
         self.down()
 
     def up(self, names: Iterable[str] = ()) -> dict[str, Outcome]:
-        """Start the named services (all, when none is named) side by side; return when they answer.
+        """Start the named services (default: all) in parallel, and wait until they are ready.
 
-        Harmless for services that run already. What did start stays up when another service fails.
+        Running services are left unchanged. Started services stay up when another one fails.
 
         Raises:
             Misconfigured: there is no service of that name.
-            LocalStackError: one or several services did not start; says why and what to do.
+            LocalStackError: services did not start; with the causes and remedies.
         """
         chosen = self._chosen(names)
         self._gave_up.clear()
@@ -110,7 +107,7 @@ class Stack:
         }
 
     def down(self, names: Iterable[str] = ()) -> list[str]:
-        """Stop the named services (all, when none is named); return the names of those that ran."""
+        """Stop the named services (all, if none is named); return the names of those that ran."""
         with self._turn():
             ran = [hosted for hosted in self._chosen(names) if hosted.running()]
             with ThreadPoolExecutor(max(1, len(ran))) as pool:
@@ -118,7 +115,7 @@ class Stack:
         return [hosted.name for hosted in ran]
 
     def kill(self, name: str) -> None:
-        """End a service at once, as a power cut would."""
+        """Kill a service at once, as a power failure would."""
         with self._turn():
             self._one(name).kill()
 
@@ -128,39 +125,39 @@ class Stack:
         self.up([name])
 
     def pause(self, name: str) -> None:
-        """Freeze a service (SIGSTOP): it keeps its connections and answers nothing."""
+        """Suspend a service (SIGSTOP): it keeps its connections and sends no responses."""
         self._one(name).found().send(signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
-        """Let a frozen service go on."""
+        """Continue a suspended service."""
         self._one(name).found().send(signal.SIGCONT)
 
     def state(self) -> list[ServiceState]:
-        """What runs where, in the order of the services."""
+        """The state of all services, in their order."""
         return [hosted.state() for hosted in self._hosted.values()]
 
     def endpoint(self, name: str) -> str:
         """The address of a running service.
 
         Raises:
-            ServiceFailed: it does not run.
+            ServiceFailed: it is not running.
         """
         hosted = self._one(name)
         return hosted.service.endpoint(hosted.found().ports)
 
     def endpoints(self) -> dict[str, str]:
-        """Addresses of the services that run."""
+        """Addresses of the running services."""
         return {state.name: state.endpoint for state in self.state() if state.endpoint}
 
     def environment(self) -> dict[str, str]:
-        """Variables that make `extentflow` use the services that run."""
+        """Variables with which `extentflow` uses the running services."""
         merged: dict[str, str] = {}
         for state in self.state():
             merged |= state.environment
         return merged
 
     def summary(self) -> dict[str, object]:
-        """What var/stack.json holds: the services that run, and the environment to use them."""
+        """The content of var/stack.json: the running services, and the environment to use them."""
         services = {
             state.name: {
                 "endpoint": state.endpoint,
@@ -187,7 +184,7 @@ class Stack:
         return self._chosen([name])[0]
 
     def _ports_for(self, hosted: HostedService) -> Mapping[str, int]:
-        """Decide a service's ports; one after the other, so that two never pick the same."""
+        """Choose a service's ports; serially, so that no two services pick the same."""
         names = hosted.service.port_names
         first = self._first_ports.get(hosted.name)
         running = hosted.running()
@@ -203,7 +200,7 @@ class Stack:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Change what runs: one process at a time, and with a summary that tells the outcome."""
+        """Hold the lock for a change, and write the summary afterwards."""
         self._var.mkdir(parents=True, exist_ok=True)
         with (self._var / "stack.lock").open("w", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -216,7 +213,7 @@ class Stack:
 def _refuse_move(name: str, runs_at: int, asked: int | None) -> None:
     if asked not in {None, runs_at}:
         raise ServiceFailed(
-            f"{name} runs at port {runs_at} already: to move it to {asked}, first stop it with"
+            f"{name} already runs at port {runs_at}: to move it to {asked}, first stop it with"
             f" `extentflow down {name}`; its data stays"
         )
 

@@ -1,7 +1,4 @@
-"""Programs and libraries as services and benchmarks ask for them.
-
-Owns: putting settings, lock, fetcher and programs together. Refuses to know: who uses them.
-"""
+"""Programs and libraries for services and benchmarks."""
 
 from collections.abc import Callable
 from functools import cache
@@ -16,7 +13,7 @@ from extentflow_local.settings import LocalSettings
 
 
 def toolbox(settings: LocalSettings, notify: Callable[[str], None] = lambda _line: None) -> Toolbox:
-    """Find programs, and fetch libraries, each at most once and only when a service asks."""
+    """Return a toolbox that finds programs and fetches libraries at most once, on first use."""
 
     @cache
     def java() -> Path:
@@ -35,6 +32,6 @@ def toolbox(settings: LocalSettings, notify: Callable[[str], None] = lambda _lin
 
 
 def spark_kafka_jars(settings: LocalSettings | None = None) -> list[Path]:
-    """Return the jars of Spark's own Kafka sink, which the benchmark compares with."""
+    """Return the jars of Spark's own Kafka sink, for comparison in benchmarks."""
     folder = toolbox(settings or LocalSettings.from_environment()).library("spark-kafka")
     return sorted(folder.glob("*.jar"))

@@ -1,7 +1,4 @@
-"""The port that every service of the stack implements, and what a service is given to start with.
-
-Owns: the contract. Refuses to know: any service, and how processes are kept.
-"""
+"""The port that every service of the stack implements, and the toolbox that it gets."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 ACCESS_KEY = "extentflow"
-# DynamoDB Local takes letters and digits only.
+# DynamoDB Local accepts letters and digits only.
 SECRET_KEY = "extentflowsecret"  # noqa: S105 - of servers on the loopback interface
 REGION = "us-east-1"
 # ElasticMQ's own default; part of queue URLs and ARNs.
@@ -27,42 +24,42 @@ class Toolbox:
 
 
 class Service(Protocol):
-    """One server. `directory` is its working directory, `ports` its ports by the names it lists.
+    """One server. `directory` is its working directory, `ports` its ports by name.
 
-    Implementations are stateless: the same object serves any number of stacks.
+    Implementations are stateless: one object serves any number of stacks.
     """
 
     @property
     def name(self) -> str:
-        """How commands and directories call it."""
+        """Its name in commands and directories."""
         ...
 
     @property
     def title(self) -> str:
-        """How people call it."""
+        """Its name for people."""
         ...
 
     @property
     def port_names(self) -> tuple[str, ...]:
-        """Names of its ports; the first is the one that clients use, the others follow it."""
+        """Names of its ports; clients use the first, the others follow it."""
         ...
 
     @property
     def ready_seconds(self) -> float:
-        """How long a start may take on a slow machine."""
+        """Maximum time of a start on a slow machine."""
         ...
 
     @property
     def stop_seconds(self) -> float:
-        """How long it may take to end by itself before it is killed."""
+        """Maximum time to end after SIGTERM before it is killed."""
         ...
 
     def prepare(self, directory: Path, ports: Mapping[str, int], toolbox: Toolbox) -> list[str]:
-        """Write what the server reads, and return its command line. Harmless when repeated."""
+        """Write the server's files, and return its command line. Idempotent."""
         ...
 
     def answers(self, ports: Mapping[str, int]) -> bool:
-        """Whether the server serves requests, not merely listens; takes a second at most."""
+        """Return whether the server serves requests, beyond listening; takes at most one second."""
         ...
 
     def leftovers(self, ports: Mapping[str, int]) -> tuple[Path, ...]:
@@ -70,16 +67,16 @@ class Service(Protocol):
         ...
 
     def endpoint(self, ports: Mapping[str, int]) -> str:
-        """What clients connect to."""
+        """The address for clients."""
         ...
 
     def environment(self, ports: Mapping[str, int]) -> dict[str, str]:
-        """Variables that make `extentflow` use this server."""
+        """Variables with which `extentflow` uses this server."""
         ...
 
 
 def java_command(toolbox: Toolbox, *, heap: str, directory: Path) -> list[str]:
-    """Begin a Java command line: bounded heap, temporary files inside `directory`."""
+    """Return the start of a Java command line: bounded heap, temporary files inside `directory`."""
     return [
         str(toolbox.java()),
         f"-Xmx{heap}",

@@ -1,7 +1,4 @@
-"""One question over HTTP to a server on this machine, as somebody asks who waits for its start.
-
-Owns: how long an answer may take, what counts as one. Refuses to know: any server.
-"""
+"""One HTTP request to a server on this machine, to find out whether it is ready."""
 
 import http.client
 from collections.abc import Mapping
@@ -17,7 +14,7 @@ def ask(
     body: bytes | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> bytes | None:
-    """Return the body of an answer with status 200, else None; takes a second at most."""
+    """Return the body of a response with status 200, else None; takes at most one second."""
     connection = http.client.HTTPConnection(HOST, port, timeout=1)
     try:
         connection.request(method, path, body=body, headers=headers or {})

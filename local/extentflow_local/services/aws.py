@@ -1,7 +1,4 @@
-"""Moto as the server of the AWS services that functions call beside S3, DynamoDB and SQS.
-
-Owns: its command line and readiness. Refuses to know: secrets, buses.
-"""
+"""Moto as server of the AWS services that functions call beside S3, DynamoDB and SQS."""
 
 import importlib.util
 import sys
@@ -17,7 +14,7 @@ from extentflow_local.services.awsjson import CREDENTIALS
 
 @dataclass(frozen=True, slots=True)
 class MotoServer:
-    """Secrets Manager and EventBridge in one process, in memory: a restart forgets everything."""
+    """Secrets Manager and EventBridge in one process, in memory: a restart deletes everything."""
 
     name: str = "aws"
     title: str = "Moto (secrets, events)"
@@ -40,7 +37,7 @@ class MotoServer:
         return [sys.executable, "-m", "moto.server", "-H", HOST, "-p", str(ports["aws"])]
 
     def answers(self, ports: Mapping[str, int]) -> bool:
-        """Whether secrets can be listed."""
+        """Return whether secrets can be listed."""
         return awsjson.answers(
             ports["aws"], "secretsmanager.ListSecrets", service="secretsmanager", version="1.1"
         )

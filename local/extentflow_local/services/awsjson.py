@@ -1,7 +1,4 @@
-"""Servers that speak AWS's JSON protocol: a first question, what clients need to ask their own.
-
-Owns: headers, credentials that no server checks. Refuses to know: any server.
-"""
+"""Servers with AWS's JSON protocol: a readiness request, and credentials for clients."""
 
 import json
 from types import MappingProxyType
@@ -20,15 +17,15 @@ CREDENTIALS = MappingProxyType(
 
 
 def answers(port: int, target: str, *, service: str, version: str) -> bool:
-    """Whether a call without arguments is answered with JSON; takes a second at most.
+    """Return whether a call without arguments gets a JSON response; takes at most one second.
 
-    `service` and `version` (of the protocol) are as in the headers of AWS's own clients.
+    `service` and `version` (of the protocol) are as in the headers of AWS's clients.
     """
     scope = f"{ACCESS_KEY}/20250101/{REGION}/{service}/aws4_request"
     headers = {
         "Content-Type": f"application/x-amz-json-{version}",
         "X-Amz-Target": target,
-        # Who asks, and which service: nobody checks the signature.
+        # Access key and service of the request; the servers check no signature.
         "Authorization": f"AWS4-HMAC-SHA256 Credential={scope},SignedHeaders=host,Signature=0",
     }
     body = ask(port, "POST", "/", body=b"{}", headers=headers)

@@ -1,7 +1,4 @@
-"""DynamoDB Local.
-
-Owns: its command line and readiness. Refuses to know: tables.
-"""
+"""DynamoDB Local."""
 
 import shutil
 from collections.abc import Mapping
@@ -17,7 +14,7 @@ _LAUNCHER = Path(__file__).with_name("LoopbackDynamoDb.java")
 
 @dataclass(frozen=True, slots=True)
 class DynamoDbLocal:
-    """Amazon's own DynamoDB in one process, on SQLite, kept on the loopback interface."""
+    """Amazon's DynamoDB in one process, on SQLite, bound to the loopback interface."""
 
     heap: str = "512m"
     name: str = "dynamodb"
@@ -27,10 +24,10 @@ class DynamoDbLocal:
     stop_seconds: float = 5
 
     def prepare(self, directory: Path, ports: Mapping[str, int], toolbox: Toolbox) -> list[str]:
-        """Lay out the launcher's source and return the command.
+        """Write the launcher's source and return the command.
 
-        The server itself listens on every interface. Janino, from PySpark's jars, runs the launcher
-        from source, so that a JRE without a compiler is enough.
+        The server itself would listen on every interface. Janino, from PySpark's jars, runs the
+        launcher from source, so a JRE without a compiler suffices.
         """
         (directory / "data").mkdir(exist_ok=True)
         (directory / "launcher").mkdir(exist_ok=True)
@@ -57,7 +54,7 @@ class DynamoDbLocal:
         ]
 
     def answers(self, ports: Mapping[str, int]) -> bool:
-        """Whether tables can be listed."""
+        """Return whether tables can be listed."""
         return awsjson.answers(
             ports["dynamodb"], "DynamoDB_20120810.ListTables", service="dynamodb", version="1.0"
         )

@@ -1,7 +1,4 @@
-"""Apache Kafka: one node that is broker and controller.
-
-Owns: its configuration, formatting, readiness. Refuses to know: topics.
-"""
+"""Apache Kafka: one node as broker and controller."""
 
 import secrets
 import subprocess
@@ -57,7 +54,7 @@ logger.clients.level = warn
 
 @dataclass(frozen=True, slots=True)
 class Kafka:
-    """A Kafka node; `properties` are added to its configuration and win over ours."""
+    """A Kafka node; `properties` override its configuration."""
 
     properties: Mapping[str, str] = field(default_factory=dict)
     heap: str = "512m"
@@ -68,7 +65,7 @@ class Kafka:
     stop_seconds: float = 20
 
     def prepare(self, directory: Path, ports: Mapping[str, int], toolbox: Toolbox) -> list[str]:
-        """Write server.properties, format the storage when it is new, and return the command."""
+        """Write server.properties, format new storage, and return the command."""
         extra = "".join(f"{key}={value}\n" for key, value in self.properties.items())
         server = directory / "server.properties"
         server.write_text(_PROPERTIES.format(host=HOST, **ports) + extra, encoding="utf-8")
@@ -81,7 +78,7 @@ class Kafka:
         return [*java, "kafka.Kafka", str(server)]
 
     def answers(self, ports: Mapping[str, int]) -> bool:
-        """Whether an administrator's question is answered; an open port is not enough."""
+        """Return whether an admin request succeeds; an open port is not enough."""
         if not accepts(ports["kafka"]):
             return False
         admin = AdminClient({"bootstrap.servers": self.endpoint(ports), "log_level": 0})
@@ -99,7 +96,7 @@ class Kafka:
         return f"{HOST}:{ports['kafka']}"
 
     def environment(self, ports: Mapping[str, int]) -> dict[str, str]:
-        """Where to bootstrap from."""
+        """The bootstrap servers."""
         return {"EXTENTFLOW_BOOTSTRAP_SERVERS": self.endpoint(ports)}
 
 

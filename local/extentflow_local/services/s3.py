@@ -1,7 +1,4 @@
-"""SeaweedFS as the S3 server.
-
-Owns: its flags, credentials, readiness. Refuses to know: buckets.
-"""
+"""SeaweedFS as the S3 server."""
 
 import json
 import os
@@ -42,7 +39,7 @@ class SeaweedS3:
         "filer_grpc",
     )
     ready_seconds: float = 180
-    # Volumes close at once; then its filer waits for its own gateway for ever.
+    # Volumes close at once; then its filer waits for its own gateway without end.
     stop_seconds: float = 2
 
     def prepare(self, directory: Path, ports: Mapping[str, int], toolbox: Toolbox) -> list[str]:
@@ -63,7 +60,7 @@ class SeaweedS3:
             "-filer",
             "-s3",
             f"-s3.config={identities}",
-            # Each port would also open one 10,000 higher, and the catalogs theirs, unless told.
+            # Each port would also open one 10,000 higher, and the catalogs theirs, by default.
             f"-s3.port={ports['s3']}",
             f"-s3.port.grpc={ports['s3_grpc']}",
             "-s3.port.iceberg=0",
@@ -74,11 +71,11 @@ class SeaweedS3:
             f"-volume.port.grpc={ports['volume_grpc']}",
             f"-filer.port={ports['filer']}",
             f"-filer.port.grpc={ports['filer_grpc']}",
-            # Relative, because a socket's path may have 100 characters only.
+            # Relative, because the path of a socket is limited to about 100 characters.
             "-filer.localSocket=filer.sock",
             "-s3.localSocket=s3.sock",
             "-master.telemetry=false",
-            # A master without peers need not hold an election first.
+            # A single master needs no election.
             "-master.peers=none",
             "-master.volumeSizeLimitMB=1024",
             "-volume.max=0",
@@ -86,14 +83,14 @@ class SeaweedS3:
         ]
 
     def answers(self, ports: Mapping[str, int]) -> bool:
-        """Whether the gateway is healthy and a volume server stands ready to be written to."""
+        """Return whether the gateway is healthy and a volume server accepts writes."""
         if ask(ports["s3"], "GET", "/healthz") is None:
             return False
         status = ask(ports["master"], "GET", "/dir/status")
         return status is not None and json.loads(status)["Topology"]["Max"] > 0
 
     def leftovers(self, ports: Mapping[str, int]) -> tuple[Path, ...]:
-        """Sockets, whose place it does not let anyone choose."""
+        """Sockets, whose location cannot be configured."""
         temporary = Path(os.sep, "tmp")
         return tuple(
             temporary / f"seaweedfs-{part}-grpc-{ports[f'{part}_grpc']}.sock"
@@ -114,9 +111,10 @@ class SeaweedS3:
 
 
 def follow_command(weed: Path, ports: Mapping[str, int], seconds: int) -> list[str]:
-    """Return what prints every change of a file below the buckets, `seconds` back and from now on.
+    """Return the command that prints every change of a file below the buckets.
 
-    Indented JSON on standard output; the log that it reads is kept on disk.
+    Starts `seconds` ago and follows. Prints indented JSON to standard output; the log that it
+    reads is on disk.
     """
     return [
         str(weed),

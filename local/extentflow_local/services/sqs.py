@@ -1,7 +1,4 @@
-"""ElasticMQ as the SQS server.
-
-Owns: its configuration and readiness. Refuses to know: queues.
-"""
+"""ElasticMQ as the SQS server."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,10 +30,11 @@ _LOGGING = """\
 
 @dataclass(frozen=True, slots=True)
 class ElasticMq:
-    """An SQS server in one process. `durable` keeps messages over restarts, even when it is killed.
+    """An SQS server in one process. `durable` keeps messages over restarts and kills.
 
-    A message that the server itself moved to a dead letter queue stays in its old queue's table
-    (seen in 1.7.1) and comes back after a restart. Retention periods are accepted and ignored.
+    A message that the server itself moved to a dead letter queue stays in the table of its old
+    queue (1.7.1), and is visible there again after a restart. Retention periods are accepted and
+    ignored.
     """
 
     durable: bool = True
@@ -72,7 +70,7 @@ class ElasticMq:
         ]
 
     def answers(self, ports: Mapping[str, int]) -> bool:
-        """Whether queues can be listed."""
+        """Return whether queues can be listed."""
         return awsjson.answers(ports["sqs"], "AmazonSQS.ListQueues", service="sqs", version="1.0")
 
     def leftovers(self, ports: Mapping[str, int]) -> tuple[Path, ...]:  # noqa: ARG002 - the port's

@@ -40,7 +40,7 @@ def test_a_coordinate_reads_back_as_written_and_names_its_file(text: str, file_n
 
 @pytest.mark.parametrize("text", ["", "a:b", "a:b:1:c:d", "a:b:1@", "a:../b:1", "a:b:1 "])
 def test_what_is_no_coordinate_is_refused_with_its_text(text: str) -> None:
-    with pytest.raises(LockInvalid, match="is no artifact"):
+    with pytest.raises(LockInvalid, match="is not an artifact"):
         Coordinate.parse(text)
 
 
@@ -80,7 +80,7 @@ def test_the_digest_changes_with_any_artifact(lock: Path) -> None:
         ("{", "Expecting"),
         ("[]", "lock"),
         ('{"store": {}}', "store has no artifacts"),
-        ('{"store": {"a:b": "' + SHA + '"}}', "'a:b' is no artifact"),
+        ('{"store": {"a:b": "' + SHA + '"}}', "'a:b' is not an artifact"),
         ('{"store": {"a:b:1": "abc"}}', "a:b:1 has no SHA-256"),
         ('{"store": {"a:b:1": 7}}', "a:b:1 has no SHA-256"),
         (json.dumps({"store": {"a:b:1": SHA, "c:b:1": SHA}}), "two artifacts are called"),

@@ -90,7 +90,7 @@ def test_what_never_comes_is_named_and_leaves_no_folder(tmp_path: Path) -> None:
         fetcher(tmp_path, repository).folder(COMPONENT)
 
     message = str(caught.value)
-    assert "1 of 2 artifacts did not come (org.b:second:2@so)" in message
+    assert "1 of 2 artifacts could not be retrieved (org.b:second:2@so)" in message
     assert "EXTENTFLOW_IVY_SETTINGS" in message
     assert "served 1" in message
     assert repository.calls == 3

@@ -56,7 +56,7 @@ def test_another_process_picks_other_ports_meanwhile() -> None:
 def test_where_no_row_is_free_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "is_free", lambda _port: False)
 
-    with pytest.raises(PortTaken, match="no 3 free ports in a row"):
+    with pytest.raises(PortTaken, match="no 3 consecutive free ports"):
         ports.free_run(3, random.Random(1))
 
 
@@ -75,7 +75,10 @@ def test_a_row_that_is_taken_in_part_keeps_none_of_its_ports(
 def test_a_file_that_cannot_be_opened_is_named_and_not_taken_for_a_port(tmp_path: Path) -> None:
     (tmp_path / f"extentflow-ports-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
 
-    with pytest.raises(ServiceFailed, match=r"extentflow-ports-\d+, where .* cannot be opened"):
+    with pytest.raises(
+        ServiceFailed,
+        match=r"extentflow-ports-\d+, the file of port reservations, cannot be opened",
+    ):
         ports.free_run(1, random.Random(1))
 
 

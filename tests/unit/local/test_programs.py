@@ -50,7 +50,7 @@ def test_a_missing_java_is_explained(tmp_path: Path) -> None:
 def test_something_else_called_java_is_explained(tmp_path: Path) -> None:
     fake_java(tmp_path, "hello")
 
-    with pytest.raises(ProgramMissing, match="does not tell its version"):
+    with pytest.raises(ProgramMissing, match="does not print its version"):
         programs.java(home=None, search_path=str(tmp_path))
 
 

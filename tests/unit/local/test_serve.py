@@ -57,4 +57,4 @@ def test_when_uploads_are_heard_of_no_more_it_ends_with_an_error(
     failure = CliRunner().invoke(app, command).exception
 
     assert isinstance(failure, ServiceFailed)
-    assert "uploads could not be announced any more" in str(failure)
+    assert "notifications of uploads ended" in str(failure)

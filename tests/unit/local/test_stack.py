@@ -76,7 +76,7 @@ def test_a_service_that_dies_is_explained_with_the_end_of_its_log(
 ) -> None:
     dying = Echo(program="raise SystemExit('no space left')")
 
-    with pytest.raises(ServiceFailed, match="ended before it answered") as caught:
+    with pytest.raises(ServiceFailed, match="ended before it was ready") as caught:
         Stack(tmp_path, services=[dying], settings=settings).up()
 
     assert "no space left" in str(caught.value)
@@ -86,7 +86,7 @@ def test_a_service_that_dies_is_explained_with_the_end_of_its_log(
 def test_a_service_that_never_answers_is_given_up(tmp_path: Path, settings: LocalSettings) -> None:
     silent = Echo(program="import time; print('hm', flush=True); time.sleep(60)", ready_seconds=0.5)
     with Stack(tmp_path, services=[silent], settings=settings) as stack:
-        with pytest.raises(ServiceFailed, match="did not answer in 0 s"):
+        with pytest.raises(ServiceFailed, match="was not ready in 0 s"):
             stack.up()
 
         running = stack.state()[0].pid
