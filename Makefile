@@ -23,12 +23,12 @@ help: ## Show this list
 
 setup: $(STAMP) ## Create .venv with every pinned, hash-checked requirement
 
-$(STAMP): requirements/dev.txt pyproject.toml
+$(STAMP): requirements/dev.txt pyproject.toml local/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "extentflow needs Python 3.11 or later; set PYTHON=/path/to/python3")'
 	@echo "installing the requirements into .venv; the first time that takes minutes"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable ./local
 	@touch $(STAMP)
 
 demo: setup ## Start the stack, stream TPC-H data through Spark into Kafka, verify every record (SCALE=1)
