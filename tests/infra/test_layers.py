@@ -33,12 +33,14 @@ def layer() -> Path:
     return ROOT / recipe.LAYER
 
 
+@pytest.mark.archive
 def test_the_layer_fits_and_is_complete(layer: Path) -> None:
     check(layer / "python")
 
     assert wheels.total_bytes(layer) < 250_000_000
 
 
+@pytest.mark.archive
 def test_the_layer_reports_its_size(layer: Path) -> None:
     made = recipe.built()
 
@@ -46,6 +48,7 @@ def test_the_layer_reports_its_size(layer: Path) -> None:
     assert made.unzipped_bytes == wheels.total_bytes(layer)
 
 
+@pytest.mark.archive
 @pytest.mark.parametrize(
     "package",
     ["aws_lambda_powertools", "aws_msk_iam_sasl_signer", "boto3", "confluent_kafka", "pyarrow"],

@@ -40,6 +40,7 @@ def unpacked(here: wheels.Machine, tmp_path_factory: pytest.TempPathFactory) -> 
 # -- what is deployed -----------------------------------------------------------------------------
 
 
+@pytest.mark.archive
 def test_the_archive_fits_packed_and_unpacked() -> None:
     made = archive.built(recipe.MACHINE)
 
@@ -47,6 +48,7 @@ def test_the_archive_fits_packed_and_unpacked() -> None:
     assert made.packed_bytes < made.unpacked_bytes < 350_000_000
 
 
+@pytest.mark.archive
 def test_the_archive_holds_library_jobs_and_packages_but_no_spark() -> None:
     archive.built(recipe.MACHINE)
 
@@ -65,6 +67,7 @@ def test_the_archive_holds_library_jobs_and_packages_but_no_spark() -> None:
     }
 
 
+@pytest.mark.archive
 def test_the_archives_libraries_are_of_its_machine() -> None:
     archive.built(recipe.MACHINE)
     folder = ROOT / recipe.FOLDER / recipe.MACHINE.tag / recipe.PACKAGES
@@ -123,12 +126,14 @@ def _run(unpacked: Path, interpreter: str, *arguments: str) -> subprocess.Comple
     )
 
 
+@pytest.mark.archive
 def test_every_module_can_be_imported_without_network(unpacked: Path, interpreter: str) -> None:
     ran = _run(unpacked, interpreter, "-c", IMPORT_ALL.format(services=wheels.SERVICES))
 
     assert ran.stdout == "works\n", ran.stderr
 
 
+@pytest.mark.archive
 def test_the_entry_point_begins(unpacked: Path, interpreter: str) -> None:
     ran = _run(unpacked, interpreter, f"{recipe.UNPACKED}/jobs/spark_ingest.py", "--help")
 

@@ -27,6 +27,8 @@ from itertools import chain
 from typing import Self
 from urllib.parse import urlsplit
 
+from tests.support.waiting import AWAITED_SECONDS
+
 _BLOCK_BYTES = 256 * 1024
 _SEEN_BODY_BYTES = 1024 * 1024
 _IDLE_SECONDS = 120
@@ -128,7 +130,7 @@ class Rule:
             self._changed.notify_all()
             return True
 
-    def await_hits(self, hits: int = 1, *, seconds: float = 30) -> None:
+    def await_hits(self, hits: int = 1, *, seconds: float = AWAITED_SECONDS) -> None:
         """Block until the fault befell `hits` requests."""
         with self._changed:
             if not self._changed.wait_for(lambda: self.hits >= hits, timeout=seconds):

@@ -6,7 +6,6 @@
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 
 import psutil
@@ -14,6 +13,7 @@ import pytest
 from tests.integration.conftest import Deliver
 from tests.integration.faultproxy import FaultProxy
 from tests.support.delivery import SLOW_LINES, eventually
+from tests.support.waiting import AWAITED_SECONDS, running_seconds
 
 from extentflow_local.stack import Stack
 
@@ -48,8 +48,8 @@ def terminate_group(process: subprocess.Popen[str]) -> None:
         ("inline", terminate),
         ("inline", interrupt_group),
         pytest.param("spark", terminate, marks=pytest.mark.spark),
-        pytest.param("spark", interrupt_group, marks=pytest.mark.spark),
-        pytest.param("spark", terminate_group, marks=pytest.mark.spark),
+        pytest.param("spark", interrupt_group, marks=[pytest.mark.spark, pytest.mark.variant]),
+        pytest.param("spark", terminate_group, marks=[pytest.mark.spark, pytest.mark.variant]),
     ],
 )
 def test_a_signal_stops_a_run_and_the_next_one_continues_at_once(
@@ -58,15 +58,15 @@ def test_a_signal_stops_a_run_and_the_next_one_continues_at_once(
     delivery = deliver(lease_seconds=LEASE_SECONDS)
     with delivery.start(engine) as process:
         eventually("an extent is under way", delivery.under_way, process=process)
-        asked = time.monotonic()
+        asked = running_seconds()
         send(process)
-        _, errors = process.communicate(timeout=60)
-        took = time.monotonic() - asked
+        _, errors = process.communicate(timeout=AWAITED_SECONDS)
+        took = running_seconds() - asked
     leftovers, owned = delivery.leftovers(), delivery.owned()
     s3_proxy.clear()
-    began = time.monotonic()
+    began = running_seconds()
     delivery.finish("inline")
-    resumed = time.monotonic() - began
+    resumed = running_seconds() - began
 
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
@@ -82,6 +82,7 @@ def java(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return [child for child in children if "java" in child.name()]
 
 
+@pytest.mark.variant
 @pytest.mark.spark
 @pytest.mark.parametrize("send", [interrupt, interrupt_group])
 def test_ctrl_c_while_spark_starts_leaves_no_jvm_behind(
@@ -91,7 +92,7 @@ def test_ctrl_c_while_spark_starts_leaves_no_jvm_behind(
     with delivery.start("spark") as process:
         started = eventually("a JVM is there", lambda: java(process), process=process)
         send(process)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=AWAITED_SECONDS)
         _, left = psutil.wait_procs(started, timeout=STOP_SECONDS)
     s3_proxy.clear()
     delivery.finish("inline")
@@ -102,6 +103,7 @@ def test_ctrl_c_while_spark_starts_leaves_no_jvm_behind(
     assert sorted(delivery.values()) == sorted(SLOW_LINES)
 
 
+@pytest.mark.outage
 def test_a_signal_stops_a_run_whose_broker_is_away(
     deliver: Deliver, stack: Stack, s3_proxy: FaultProxy
 ) -> None:
@@ -110,10 +112,10 @@ def test_a_signal_stops_a_run_whose_broker_is_away(
         eventually("an extent is under way", delivery.under_way, process=process)
         stack.pause("kafka")
         try:
-            asked = time.monotonic()
+            asked = running_seconds()
             terminate(process)
-            _, errors = process.communicate(timeout=60)
-            took = time.monotonic() - asked
+            _, errors = process.communicate(timeout=AWAITED_SECONDS)
+            took = running_seconds() - asked
         finally:
             stack.resume("kafka")
     s3_proxy.clear()

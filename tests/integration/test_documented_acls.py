@@ -16,6 +16,8 @@ from extentflow.sink import JOBS_TOPIC
 from extentflow.sink.broker import KafkaBroker
 from extentflow.sink.reader import read_committed
 
+pytestmark = pytest.mark.secured
+
 PAGE = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.delivery import PROGRAM, Delivery, eventually, joined, numbered_lines
+from tests.support.waiting import AWAITED_SECONDS
 
 from extentflow.cli import INCOMPLETE, NOTHING_STARTED, STOPPED
 from extentflow_local.emr.double import IdleRuns, IdleWork
@@ -58,7 +59,7 @@ class Shell:
         return found
 
     def said(self, process: "subprocess.Popen[str]") -> tuple[int, Any, str]:
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=AWAITED_SECONDS)
         return process.returncode, json.loads(output or "null"), errors
 
 
@@ -99,6 +100,7 @@ def test_where_nothing_is_left_no_run_is_asked_for(shell: Shell) -> None:
     assert shell.idle.orders == []
 
 
+@pytest.mark.variant
 def test_a_run_that_fails_is_an_error_and_a_replay_names_the_job(shell: Shell) -> None:
     waiting = shell.run()
     shell.work().end(1)

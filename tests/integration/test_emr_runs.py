@@ -11,7 +11,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,6 +23,7 @@ from tests.support import archive
 from tests.support.delivery import PROGRAM, eventually, joined, numbered_lines
 from tests.support.eventpath import Ending, EventPath, Feed, Ground
 from tests.support.submitting import ROOT
+from tests.support.waiting import AWAITED_SECONDS
 
 from extentflow.model import JobState
 from extentflow_local.emr.application import Order
@@ -33,7 +33,7 @@ from extentflow_local.event_source.delivery import Delivery
 from extentflow_local.spark_cluster import SparkCluster
 from extentflow_local.stack import Stack
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 
 LINES = numbered_lines(f"line-{'.' * 20}-", 10_000)
 BODY = joined(LINES)
@@ -49,7 +49,7 @@ ANY_NUMBER = ("AWS_ENDPOINT_URL_", "EXTENTFLOW_", "PYSPARK_", "SPARK_", "_SPARK_
 NOT_FOR_RUNS = "NOT_FOR_RUNS"
 
 # Three JVMs start, each unpacks the archive: ten seconds, minutes on a machine that is busy.
-patiently = partial(eventually, seconds=240.0)
+patiently = eventually
 
 
 @dataclass
@@ -248,7 +248,7 @@ def asked(scene: Scene, feed: Feed, *words: str) -> "subprocess.Popen[str]":
 
 def said(process: "subprocess.Popen[str]") -> tuple[int, Any, str]:
     """Wait for a command's end; return its code, its JSON, its messages."""
-    output, errors = process.communicate(timeout=240)
+    output, errors = process.communicate(timeout=AWAITED_SECONDS)
     return process.returncode, json.loads(output or "null"), errors
 
 

@@ -14,14 +14,12 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import pytest
 from tests.integration.faultproxy import DropResponse, Fault, FaultProxy, Hold, Request, Reset
 from tests.support.delivery import eventually, joined, numbered_lines
 from tests.support.eventpath import (
-    PATIENCE_SECONDS,
     Ending,
     EventPath,
     Feed,
@@ -49,7 +47,7 @@ SETTINGS = {
 FENCED = "fenced by a newer instance"
 FEW = numbered_lines("few-", 2_000)
 
-patiently = partial(eventually, seconds=PATIENCE_SECONDS)
+patiently = eventually
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +130,7 @@ def test_a_worker_killed_in_the_middle_of_an_extent_costs_nothing_and_doubles_no
     assert 0 < sum(receipt["records"] for receipt in feed.receipts()) < len(LINES)
 
 
+@pytest.mark.outage
 def test_a_worker_killed_at_its_functions_deadline_is_made_up_for(
     hurried: EventPath, s3_proxy: FaultProxy
 ) -> None:
@@ -164,6 +163,7 @@ def test_before_its_deadline_a_worker_hands_back_and_a_continuation_goes_on(
     assert len(messages) == 1 + outcomes["HANDED_BACK"]
 
 
+@pytest.mark.outage
 def test_a_worker_frozen_past_its_lease_is_fenced_by_kafka_and_adds_nothing_when_thawed(
     path: EventPath, s3_proxy: FaultProxy, ledger_way: FaultProxy
 ) -> None:
@@ -310,7 +310,7 @@ def test_a_planner_killed_between_registering_and_sending_is_made_up_for(
     ended_pid: list[int] = []
     rule = path.proxy.inject(fault, when=strikes)
     feed.upload("lines.txt", joined(FEW))
-    rule.await_hits(seconds=PATIENCE_SECONDS)
+    rule.await_hits()
     ended(path, ended_pid[0], Verdict.DIED)
 
     assert [(job.state, job.plan.count) for job in seen] == [(JobState.PLANNING, 0)]
@@ -334,7 +334,7 @@ def test_an_object_replaced_between_planning_and_delivery_is_never_spliced(
     rule = s3_proxy.inject(Hold(told), when=lambda one: one.method == "GET")
 
     old = feed.upload("lines.txt", joined(FEW))
-    rule.await_hits(seconds=PATIENCE_SECONDS)
+    rule.await_hits()
     new = feed.upload("lines.txt", joined(newer))
     told.set()
     feed.await_state(new, JobState.DONE)

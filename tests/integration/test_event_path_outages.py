@@ -22,6 +22,7 @@ from demo.eventpath import Upload
 from tests.integration.faultproxy import Answer, Delay, Fault, FaultProxy, Request, Reset
 from tests.support.delivery import PROGRAM, eventually, joined, numbered_lines
 from tests.support.eventpath import Ending, EventPath, Feed, Ground
+from tests.support.waiting import AWAITED_SECONDS
 
 from extentflow.ledger import ConnectorState, ExtentItem
 from extentflow.model import ExtentState, JobState
@@ -32,8 +33,6 @@ from extentflow_local.services.sqs import ElasticMq
 from extentflow_local.stack import Stack
 
 # A broker that comes back and hundreds of objects take their time on a busy machine.
-pytestmark = pytest.mark.timeout(600)
-
 ATTEMPTS = 3
 RECEIVES = ATTEMPTS + 1
 IMPATIENT = {"extent.attempts.max": str(ATTEMPTS), "retry.timeout.seconds": "0"}
@@ -83,6 +82,7 @@ def path(opened: EventPath) -> EventPath:
 # -- outages ------------------------------------------------------------------------------------
 
 
+@pytest.mark.outage
 def test_a_broker_away_for_many_receives_costs_no_attempt(path: EventPath) -> None:
     warm, lines = wide_lines("warm-", 10), wide_lines("broker-", 10)
     feed = path.feed(extent_bytes=EXTENT)
@@ -101,6 +101,7 @@ def test_a_broker_away_for_many_receives_costs_no_attempt(path: EventPath) -> No
     assert feed.ending([*warm, *lines]) == Ending(len(warm) + len(lines), jobs={"DONE": 2})
 
 
+@pytest.mark.outage
 def test_a_ledger_away_for_many_receives_costs_no_attempt(
     path: EventPath, ledger_way: FaultProxy
 ) -> None:
@@ -126,6 +127,7 @@ def test_a_ledger_away_for_many_receives_costs_no_attempt(
     assert feed.ending([*lines, *later]) == Ending(len(lines) + len(later), jobs={"DONE": 2})
 
 
+@pytest.mark.outage
 def test_a_store_away_for_many_receives_costs_no_attempt(
     path: EventPath, s3_proxy: FaultProxy
 ) -> None:
@@ -147,6 +149,7 @@ def test_a_store_away_for_many_receives_costs_no_attempt(
     assert feed.ending([*lines, *later]) == Ending(len(lines) + len(later), jobs={"DONE": 2})
 
 
+@pytest.mark.outage
 def test_a_worker_frozen_past_the_brokers_idle_limit_delivers_at_once(
     quick_ground: Ground, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -177,6 +180,7 @@ def test_a_worker_frozen_past_the_brokers_idle_limit_delivers_at_once(
 # -- replays ------------------------------------------------------------------------------------
 
 
+@pytest.mark.outage
 @pytest.mark.parametrize("fault", [Delay(600), Reset()], ids=["arrives late", "never arrives"])
 def test_an_interrupted_replay_loses_and_doubles_nothing_of_the_pinned_version(
     path: EventPath, versioned_bucket: str, fault: Fault
@@ -194,7 +198,7 @@ def test_an_interrupted_replay_loses_and_doubles_nothing_of_the_pinned_version(
         with replay(feed, way=way.endpoint) as process:
             held.await_hits()
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=60)
+            process.communicate(timeout=AWAITED_SECONDS)
     left = path.dead()
     again = replayed(feed)
 
@@ -318,6 +322,7 @@ def test_a_stopped_connector_cancels_its_jobs_and_leaves_arrivals_alone(path: Ev
 # -- masses -------------------------------------------------------------------------------------
 
 
+@pytest.mark.variant
 def test_many_small_objects_arrive_exactly_once(path: EventPath) -> None:
     feed = path.feed()
     lines = numbered_lines("small-" + "x" * (LINE_BYTES - 16), SMALL_OBJECTS * SMALL_LINES)
@@ -326,7 +331,7 @@ def test_many_small_objects_arrive_exactly_once(path: EventPath) -> None:
     uploads = [feed.put(f"{number}.txt", joined(body)) for number, body in enumerate(bodies)]
     for first in range(0, len(uploads), 10):
         feed.announce(*uploads[first : first + 10])
-    eventually("all were planned and delivered", path.at_rest, seconds=240)
+    eventually("all were planned and delivered", path.at_rest)
 
     assert feed.ending(lines) == Ending(len(lines), jobs={"DONE": SMALL_OBJECTS})
 
@@ -352,7 +357,7 @@ class Mark:
             failed = Counter(name for one in self.of(function) for name in one.failed)
             return max(failed.values(), default=0) >= times
 
-        eventually(f"{times} receives by the {function} in vain", enough, seconds=180)
+        eventually(f"{times} receives by the {function} in vain", enough)
 
 
 def wide_lines(label: str, count: int) -> list[bytes]:
@@ -430,7 +435,7 @@ def replay(feed: Feed, *words: str, way: str | None = None) -> "subprocess.Popen
 def replayed(feed: Feed, *words: str) -> dict[str, Any]:
     """Replay dead letters and return what the command says."""
     with replay(feed, *words) as process:
-        output, errors = process.communicate(timeout=120)
+        output, errors = process.communicate(timeout=AWAITED_SECONDS)
     assert process.returncode == 0, errors
     return dict(json.loads(output))
 
@@ -438,7 +443,7 @@ def replayed(feed: Feed, *words: str) -> dict[str, Any]:
 def command(feed: Feed, *words: str) -> None:
     """Run a command to its end."""
     with program(feed, *words) as process:
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=AWAITED_SECONDS)
     assert process.returncode == 0, errors
 
 

@@ -18,6 +18,8 @@ from extentflow.model import JobState
 from extentflow_local.services.dynamodb import DynamoDbLocal
 from extentflow_local.services.s3 import SeaweedS3
 
+pytestmark = pytest.mark.secured
+
 USER = "functions"
 LINES = numbered_lines("line-", 5_000)
 

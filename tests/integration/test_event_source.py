@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
-from tests.support.toys import CORE, FUNCTIONS, PATIENCE_SECONDS, Seen, order, toys
+from tests.support.toys import CORE, FUNCTIONS, Seen, order, toys
+from tests.support.waiting import AWAITED_SECONDS
 
 from extentflow.errors import Misconfigured
 from extentflow_local.errors import PortTaken
@@ -84,7 +85,7 @@ def left(sqs: "SQSClient", queue: Queue) -> int:
 
 def receive(sqs: "SQSClient", queue: Queue) -> "MessageTypeDef":
     """Wait for one message. A message that the server itself moves wakes no poll that waits."""
-    for _ in range(PATIENCE_SECONDS):
+    for _ in range(int(AWAITED_SECONDS)):
         found = sqs.receive_message(
             QueueUrl=queue.url, WaitTimeSeconds=1, MessageSystemAttributeNames=["All"]
         )

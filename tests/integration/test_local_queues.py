@@ -43,7 +43,7 @@ def test_a_queue_is_named_as_aws_would_name_it(
     assert arn == {"QueueArn": f"arn:aws:sqs:us-east-1:000000000000:{unique}"}
 
 
-@pytest.mark.parametrize("ending", ["restart", "kill"])
+@pytest.mark.parametrize("ending", [pytest.param("restart", marks=pytest.mark.variant), "kill"])
 def test_messages_survive_and_what_was_deleted_stays_deleted(tmp_path: Path, ending: str) -> None:
     with Stack(tmp_path, services=[ElasticMq()], free_ports=True) as stack:
         stack.up()

@@ -2,7 +2,6 @@
 
 import json
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.integration.conftest import MakeTopic, dynamodb_client, s3_client
+from tests.support.waiting import running_seconds
 from typer.testing import CliRunner
 
 from extentflow_local.cli import app
@@ -118,7 +118,7 @@ def test_dynamodb_keeps_conditions(dynamodb: "DynamoDBClient", table_name: str) 
         dynamodb.put_item(TableName=table_name, Item=item, ConditionExpression=only_new)
 
 
-@pytest.mark.parametrize("ending", ["restart", "kill"])
+@pytest.mark.parametrize("ending", [pytest.param("restart", marks=pytest.mark.variant), "kill"])
 def test_data_survive(
     stack: Stack,
     make_topic: MakeTopic,
@@ -193,6 +193,7 @@ def test_a_paused_service_answers_nothing_until_it_is_resumed(second_broker: Sta
     assert service.answers(ports)
 
 
+@pytest.mark.variant
 def test_kafka_keeps_its_data_when_it_moves_to_another_port(own_root: Path, unique: str) -> None:
     broker = [Kafka(heap="384m", properties={"auto.create.topics.enable": "true"})]
     with Stack(own_root, services=broker, free_ports=True) as first:
@@ -298,11 +299,11 @@ def test_a_service_that_does_not_run_is_named_with_the_command_that_starts_it(
 
 
 def test_the_whole_stack_stops_in_seconds(small: Stack) -> None:
-    started = time.monotonic()
+    started = running_seconds()
 
     small.down()
 
-    assert time.monotonic() - started < 15
+    assert running_seconds() - started < 15
 
 
 def test_the_baseline_of_the_benchmark_is_at_hand() -> None:

@@ -283,7 +283,7 @@ def test_an_ordered_job_fails_at_its_first_failed_extent_and_delivers_nothing_be
     states = [item.state for item in delivery.items()]
     assert states.count(ExtentState.FAILED) == 1
     assert states[-1] is ExtentState.FAILED
-    eventually("nothing is claimed", lambda: not delivery.leftovers(), seconds=5)
+    eventually("nothing is claimed", lambda: not delivery.leftovers())
 
 
 def test_an_ordered_job_is_delivered_in_file_order_into_one_partition(delivery: Delivery) -> None:

@@ -6,6 +6,7 @@ import pytest
 from tests.integration.conftest import Deliver
 from tests.integration.faultproxy import FaultProxy
 from tests.support.delivery import SLOW_LINES, eventually
+from tests.support.waiting import AWAITED_SECONDS
 
 from extentflow.ledger import ConnectorState
 
@@ -20,7 +21,7 @@ def test_a_pause_ends_a_run_under_way_and_the_same_command_goes_on_after_it(
     with delivery.start("spark") as process:
         eventually("an extent is under way", delivery.under_way, process=process)
         delivery.runtime.ledger.set_connector_state(name, ConnectorState.PAUSED)
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=AWAITED_SECONDS)
     (left,) = json.loads(output)["jobs"]
     attempts = [item.attempts for item in delivery.items()]
     leftovers, owned = delivery.leftovers(), delivery.owned()

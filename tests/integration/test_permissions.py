@@ -19,7 +19,6 @@ from extentflow_local.stack import Stack
 
 DONE, FAILED = JobState.DONE, JobState.FAILED
 # Servers and synthesis included, where nobody has started them yet.
-pytestmark = pytest.mark.timeout(600)
 FUNCTIONS = ("receiver", "planner", "worker", "reconciler", "provider")
 
 

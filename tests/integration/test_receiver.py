@@ -23,6 +23,7 @@ from botocore.exceptions import ClientError
 from demo.eventpath import PROJECT
 from tests.integration.faultproxy import Answer, FaultProxy, Hold, Request
 from tests.support.eventpath import Ending, Ground
+from tests.support.waiting import AWAITED_SECONDS
 from tests.unit.discovery.posting import FORM, GRID, KEY, SEGMENT, event, form, notification, record
 
 from extentflow.discovery import messages
@@ -392,7 +393,7 @@ def test_no_answer_is_given_before_the_queue_has_the_document(door: Door) -> Non
         rule.await_hits()
         early = answering.done()
         go_on.set()
-        status, _ = answering.result(timeout=60)
+        status, _ = answering.result(timeout=AWAITED_SECONDS)
 
     assert not early
     assert status == 200

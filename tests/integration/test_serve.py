@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from tests.support.delivery import PROGRAM, eventually
 from tests.support.eventpath import Ground
+from tests.support.waiting import AWAITED_SECONDS
 
 from extentflow.sink.reader import read_committed
 from extentflow_local.ports import free_run
@@ -24,7 +25,6 @@ from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY
 
 # Each service with the number of ports that it takes.
 PORTS = {"kafka": 2, "s3": 8, "dynamodb": 1, "sqs": 1, "aws": 1, "receiver": 1}
-PATIENCE_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,6 @@ def serving(terminal: Terminal, ground: Ground) -> Iterator[subprocess.Popen[str
     process.communicate()
 
 
-@pytest.mark.timeout(600)
 def test_uploads_with_any_client_are_in_kafka_until_it_is_stopped(
     terminal: Terminal, serving: subprocess.Popen[str]
 ) -> None:
@@ -104,13 +103,13 @@ def test_uploads_with_any_client_are_in_kafka_until_it_is_stopped(
 
     s3.put_object(Bucket="shop", Key="in/a b.txt", Body=b"one\ntwo\n")
 
-    eventually("the job is DONE", lambda: states(shell) == ["DONE"], seconds=PATIENCE_SECONDS)
+    eventually("the job is DONE", lambda: states(shell) == ["DONE"])
     values = [record.value for batch in read_committed(broker, "lines") for record in batch]
     assert values == [b"one", b"two"]
     ours = [*running(serving.pid, "awslambdaric"), *running(serving.pid, "filer.meta.tail")]
     assert len(ours) >= 3  # planner, worker, who tells of uploads
     serving.send_signal(signal.SIGINT)
-    assert serving.wait(PATIENCE_SECONDS) == 0
+    assert serving.wait(AWAITED_SECONDS) == 0
     assert not any(one.is_running() for one in ours)
     assert terminal.run("stack")["services"].keys() == PORTS.keys() - {"receiver"}
     s3.close()
@@ -126,7 +125,6 @@ def states(shell: Terminal) -> list[str]:
     return [job["state"] for job in shell.run("status")["jobs"]]
 
 
-@pytest.mark.timeout(600)
 def test_without_the_project_nothing_is_started(terminal: Terminal) -> None:
     command = [str(PROGRAM), "serve", "--dir", str(terminal.folder)]
 

@@ -4,17 +4,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow_local.programs import spark_home
 from extentflow_local.spark_cluster import SparkCluster
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 
 JOB = """
 import os, sys, time
@@ -25,7 +25,7 @@ flag = Path(sys.argv[1])
 context = SparkContext()
 
 def work(number):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not flag.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     return number
@@ -62,10 +62,7 @@ def job(cluster: SparkCluster, tmp_path: Path) -> Iterator[subprocess.Popen[str]
 
 
 def await_workers(cluster: SparkCluster, count: int) -> None:
-    deadline = time.monotonic() + 60
-    while len(cluster.python_worker_pids()) < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    eventually(f"{count} workers", lambda: len(cluster.python_worker_pids()) >= count)
 
 
 def test_a_job_survives_the_loss_of_an_executor_and_stop_leaves_no_process(
@@ -77,7 +74,7 @@ def test_a_job_survives_the_loss_of_an_executor_and_stop_leaves_no_process(
 
     os.kill(executors[0], signal.SIGKILL)
     (tmp_path / "go").touch()
-    output, _ = job.communicate(timeout=120)
+    output, _ = job.communicate(timeout=AWAITED_SECONDS)
     workers = cluster.executor_pids()
     cluster.stop()
 

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.integration.faultproxy import Delay, FaultProxy
 from tests.support.delivery import Delivery, eventually, joined, numbered_lines
 from tests.support.spark import kill_python_workers
+from tests.support.waiting import AWAITED_SECONDS
 
 from extentflow.engines import spark as engine
 from extentflow.ledger import ConnectorState
@@ -164,13 +165,14 @@ def test_killed_python_workers_lose_and_double_nothing(
         action = pool.submit(receipts(spark, delivery).collect)
         eventually("extents are under way", delivery.claims)
         assert kill_python_workers() > 0
-        rows = action.result(timeout=120)
+        rows = action.result(timeout=AWAITED_SECONDS)
 
     assert sorted(delivery.values()) == sorted(LINES + OTHERS)
     assert {row.state for row in rows} == {"DONE"}
     assert sum(row.records for row in rows) == len(LINES) + len(OTHERS)
 
 
+@pytest.mark.variant
 def test_two_actions_at_once_share_the_work(spark: SparkSession, delivery: Delivery) -> None:
     together = threading.Barrier(2)
 

@@ -18,6 +18,7 @@ from tests.integration.faultproxy import Answer, Delay, FaultProxy, Reset
 from tests.support.delivery import Delivery, eventually, joined, numbered_lines
 from tests.support.eventpath import Ending, Ground
 from tests.support.spark import kill_python_workers
+from tests.support.waiting import AWAITED_SECONDS, running_seconds
 
 from extentflow.engines import spark as engine
 from extentflow.ledger import ConnectorState
@@ -110,13 +111,13 @@ class Running:
 
     def stop(self) -> float:
         """Stop it; return how many seconds that took."""
-        began = time.monotonic()
+        began = running_seconds()
         self.service.stop()
         self.join()
-        return time.monotonic() - began
+        return running_seconds() - began
 
     def join(self) -> None:
-        self._thread.join(timeout=120)
+        self._thread.join(timeout=AWAITED_SECONDS)
         assert not self._thread.is_alive()
 
     def _run(self) -> None:
@@ -177,6 +178,7 @@ def test_once_delivers_what_waits_and_ends(
     assert {job.state for job in queued.jobs()} == {"DONE"}
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("work", ["queue", "listing"])
 def test_once_ends_although_objects_keep_arriving(
     spark: SparkSession, queued: Delivery, tmp_path: Path, work: str
@@ -208,6 +210,7 @@ def test_once_ends_although_objects_keep_arriving(
     assert set(LINES) <= set(queued.values())
 
 
+@pytest.mark.variant
 def test_a_deleted_checkpoint_loses_and_doubles_nothing(
     spark: SparkSession, queued: Delivery, tmp_path: Path
 ) -> None:
@@ -253,6 +256,7 @@ def test_a_stop_hands_back_within_seconds_and_the_next_start_goes_on(
     assert sorted(queued.values()) == sorted(LINES)
 
 
+@pytest.mark.outage
 def test_killed_python_workers_lose_and_double_nothing(
     spark: SparkSession, queued: Delivery, tmp_path: Path, s3_proxy: FaultProxy
 ) -> None:
@@ -262,7 +266,7 @@ def test_killed_python_workers_lose_and_double_nothing(
     with Running(spark, queued, tmp_path) as running:
         eventually("extents are in work", lambda: len(queued.claims()) == 2)
         killed = kill_python_workers()
-        eventually("it is done", all_done(queued, 1), seconds=120)
+        eventually("it is done", all_done(queued, 1))
 
     assert killed > 0
     assert running.error is None
@@ -327,6 +331,7 @@ def test_paused_connectors_and_odd_objects_hold_up_nobody(
     assert sorted(delivery.values()) == sorted(OTHERS)
 
 
+@pytest.mark.outage
 def test_a_store_away_for_long_fails_nothing(
     spark: SparkSession, delivery: Delivery, tmp_path: Path, s3_proxy: FaultProxy
 ) -> None:
@@ -346,6 +351,7 @@ def test_a_store_away_for_long_fails_nothing(
     assert sorted(delivery.values()) == sorted(LINES)
 
 
+@pytest.mark.outage
 def test_a_table_away_for_long_ends_no_query(
     spark: SparkSession, queued: Delivery, tmp_path: Path, dynamodb_proxy: FaultProxy
 ) -> None:
@@ -358,7 +364,7 @@ def test_a_table_away_for_long_ends_no_query(
         away = dynamodb_proxy.inject(Reset(), times=None)
         eventually("it was asked in vain", lambda: away.hits > 50)
         dynamodb_proxy.clear()
-        eventually("it is done", all_done(queued, 1), seconds=120)
+        eventually("it is done", all_done(queued, 1))
 
     assert running.error is None
     assert sorted(queued.values()) == sorted(LINES)
@@ -414,6 +420,7 @@ def test_wrong_options_are_all_told_when_the_query_starts(
     assert "max.extents.per.trigger='0': write a whole number" in str(running.error)
 
 
+@pytest.mark.variant
 def test_functions_and_a_query_share_a_queue(
     spark: SparkSession, ground: Ground, tmp_path: Path, s3_proxy: FaultProxy
 ) -> None:
@@ -437,6 +444,7 @@ def test_functions_and_a_query_share_a_queue(
     assert min(by_spark, by_functions) > 0
 
 
+@pytest.mark.variant
 def test_a_program_that_delivers_once_says_what_it_could_not(delivery: Delivery) -> None:
     delivery.changes["retry_timeout_seconds"] = 0.5
     delivery.connector({"aws.s3.endpoint": "http://127.0.0.1:1"})
@@ -447,7 +455,7 @@ def test_a_program_that_delivers_once_says_what_it_could_not(delivery: Delivery)
         env=delivery.environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=AWAITED_SECONDS,
         check=False,
     )
 
@@ -472,7 +480,7 @@ def test_once_refuses_a_connector_that_rests(delivery: Delivery) -> None:
         env=delivery.environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=AWAITED_SECONDS,
         check=False,
     )
 
@@ -481,6 +489,7 @@ def test_once_refuses_a_connector_that_rests(delivery: Delivery) -> None:
     assert ended.stderr == told
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("master", [(), ("--master", "local[2]")], ids=["ours", "anybody's"])
 def test_a_program_whose_query_fails_says_why_in_one_line(
     delivery: Delivery, master: tuple[str, ...]
@@ -495,7 +504,7 @@ def test_a_program_whose_query_fails_says_why_in_one_line(
         env={**delivery.environment, "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=AWAITED_SECONDS,
         check=False,
     )
 

@@ -18,6 +18,7 @@ from tests.support.submitting import (
     submitted,
     surroundings,
 )
+from tests.support.waiting import AWAITED_SECONDS
 
 from extentflow.model import JobState
 from extentflow_local.spark_cluster import SparkCluster
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sqs import SQSClient
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 
 JOB = ROOT / "jobs" / "spark_stream.py"
 LINES = numbered_lines("line-", 40_000)
@@ -107,7 +108,7 @@ def test_a_query_survives_the_loss_of_a_machine_and_of_its_driver(
         driver = second.driver()
         assert driver is not None
         driver.send_signal(signal.SIGTERM)
-        code = second.process.wait(timeout=60)
+        code = second.process.wait(timeout=AWAITED_SECONDS)
 
     assert left == [JobState.RUNNING]
     assert code == 0, (tmp_path / "second.log").read_text()
@@ -134,7 +135,7 @@ def test_a_batch_query_survives_speculation_and_the_loss_of_an_executor(
         await_("extents are under way", delivery.under_way, submission)
         os.kill(cluster.executor_pids()[0], signal.SIGKILL)
         s3_proxy.clear()
-        code = submission.process.wait(timeout=180)
+        code = submission.process.wait(timeout=AWAITED_SECONDS)
 
     assert code == 0, log.read_text()
     assert f"told: {len(LINES)} ['DONE']" in log.read_text()

@@ -21,6 +21,7 @@ from tests.support.submitting import (
     submitted,
     surroundings,
 )
+from tests.support.waiting import AWAITED_SECONDS
 
 from extentflow_local.spark_cluster import SparkCluster
 from extentflow_local.spark_submit import Submitter, library_zip
@@ -29,7 +30,7 @@ from extentflow_local.stack import Stack
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 
 JOB = ROOT / "jobs" / "spark_ingest.py"
 LINES = numbered_lines("line-", 60_000)
@@ -124,7 +125,7 @@ def test_a_submitted_job_survives_speculation_and_the_loss_of_an_executor(
         await_("its speculative copy", lambda: started(1), submission)
         await_("the slots of both", lambda: len(delivery.live()) > 1, submission)
         s3_proxy.clear()
-        code = process.wait(timeout=180)
+        code = process.wait(timeout=AWAITED_SECONDS)
     events = task_events(log.parent / "events")
 
     assert code == 0, log.read_text()

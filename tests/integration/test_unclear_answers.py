@@ -217,6 +217,7 @@ def check_exactly_once(delivery: Delivery, report: RunReport) -> None:
 # -- servers that are away ------------------------------------------------------------------------
 
 
+@pytest.mark.outage
 def test_a_ledger_that_stays_away_is_a_clear_failure_and_the_next_run_resumes(
     delivery: Delivery, dynamodb_proxy: FaultProxy
 ) -> None:
@@ -253,6 +254,7 @@ def test_a_ledger_that_comes_back_in_time_costs_nothing(
     check_exactly_once(delivery, report)
 
 
+@pytest.mark.outage
 def test_a_store_that_stays_away_fails_clearly_and_a_replay_resumes_without_duplicates(
     delivery: Delivery, s3_proxy: FaultProxy
 ) -> None:
@@ -306,6 +308,7 @@ def patient(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
     return Delivery(stack, s3, bucket, unique, changes)
 
 
+@pytest.mark.outage
 def test_a_broker_that_freezes_longer_than_a_transaction_may_last_neither_loses_nor_doubles(
     patient: Delivery, stack: Stack
 ) -> None:
@@ -346,6 +349,7 @@ def test_a_transaction_that_the_broker_gave_up_is_sent_again(patient: Delivery) 
     check_exactly_once(patient, report)
 
 
+@pytest.mark.outage
 def test_a_broker_that_restarts_in_mid_extent_neither_loses_nor_doubles(
     patient: Delivery, stack: Stack
 ) -> None:

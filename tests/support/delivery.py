@@ -21,6 +21,7 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
+from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow.config.worker import WorkerSettings, variable
 from extentflow.discovery import Arrival, Dialect
@@ -39,22 +40,6 @@ if TYPE_CHECKING:
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "extentflow"
 LEASE_SECONDS = 3.0
-
-
-def eventually(
-    what: str,
-    holds: Callable[[], Any],
-    *,
-    seconds: float = 60,
-    process: subprocess.Popen[str] | None = None,
-) -> Any:  # noqa: ANN401
-    """Return the first true value of `holds`; fail early when `process` ends before."""
-    deadline = time.monotonic() + seconds
-    while not (found := holds()):
-        assert process is None or process.poll() is None, f"ended before: {what}"
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.05)
-    return found
 
 
 @dataclass
@@ -244,7 +229,7 @@ class Delivery:
         """Run everything below the prefix (or `address`) as a process, to the end."""
         connector = ("--connector", self.connector_name)
         with self.start(engine, "run", address or self.address, *connector) as process:
-            output, errors = process.communicate(timeout=180)
+            output, errors = process.communicate(timeout=AWAITED_SECONDS)
         assert process.returncode == 0, errors
         return dict(json.loads(output))
 

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 PROCESSES = 2
-PATIENCE_SECONDS = 120.0
 # What functions and the command line have of the template is for days, tests have seconds.
 SHORT = {
     "exactly.once.slots": "16",
@@ -306,7 +305,7 @@ class Feed:
             return job if job is not None and job.state in states else None
 
         what = f"job {upload.job} is {' or '.join(states)}"
-        found: Job = eventually(what, arrived, seconds=PATIENCE_SECONDS)
+        found: Job = eventually(what, arrived)
         return found
 
     def midst(self) -> bool:
@@ -317,7 +316,7 @@ class Feed:
     def ending(self, lines: Collection[bytes]) -> Ending:
         """Wait until nothing is in work; hold what arrived against `lines`, none of them twice."""
         # Whoever takes a message off a queue has sent what follows from it before.
-        eventually("the queues are at rest", self.path.at_rest, seconds=PATIENCE_SECONDS)
+        eventually("the queues are at rest", self.path.at_rest)
         found = Counter(self.delivery.values())
         expected = set(lines)
         return Ending(

@@ -405,7 +405,7 @@ class Scene:
             return enough(total)
 
         try:
-            eventually("the reconciler has done everything", ran, seconds=120)
+            eventually("the reconciler has done everything", ran)
         except AssertionError as exc:
             raise AssertionError(f"{exc}: {total}") from exc
 
@@ -430,4 +430,4 @@ class Scene:
                 job = self.job_of(version)
                 return job is not None and job.state is state
 
-            eventually(f"the job of {version.uri} is {state}", arrived, seconds=120)
+            eventually(f"the job of {version.uri} is {state}", arrived)

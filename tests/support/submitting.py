@@ -56,4 +56,4 @@ def submitted(submitter: Submitter, program: Path, *words: str, log: Path) -> It
 
 def await_(what: str, holds: Callable[[], object], submission: Submission) -> None:
     """Wait until a condition holds, as long as what was submitted runs."""
-    eventually(what, holds, seconds=120, process=submission.process)
+    eventually(what, holds, process=submission.process)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.waiting import AWAITED_SECONDS
+
 from extentflow_local.event_source.delivery import Delivery
 from extentflow_local.event_source.deployment import Deployment
 from extentflow_local.event_source.names import Surroundings
@@ -18,7 +20,6 @@ from extentflow_local.event_source.template import read_template
 FUNCTIONS = Path(__file__).with_name("functions")
 TEMPLATE = FUNCTIONS / "template.json"
 CORE = Path(__file__).parents[2] / "layers" / "core" / "python"
-PATIENCE_SECONDS = 60
 
 
 def toys(
@@ -54,7 +55,7 @@ class Seen:
     def until(self, enough: Callable[[list[Delivery]], bool]) -> list[Delivery]:
         """Wait until what was seen is enough, and return it."""
         with self._changed:
-            assert self._changed.wait_for(lambda: enough(self.deliveries), PATIENCE_SECONDS)
+            assert self._changed.wait_for(lambda: enough(self.deliveries), AWAITED_SECONDS)
             return list(self.deliveries)
 
     def first(self, count: int) -> list[Delivery]:

@@ -6,7 +6,7 @@ what and checks each outcome: every record once and in order, nothing lost, coun
 claim left, FAILED only where Kafka really forgot, and always an end.
 
 A failing test prints the schedule, and the answers that repeat it. What takes long is marked
-`exhaustive`: `make exhaustive` runs it.
+`exhaustive`: `make rest` runs it.
 """
 
 from collections.abc import Mapping
