@@ -55,7 +55,9 @@ class Fetcher:
                 damaged = _unlike_lock(component, folder)
                 if not damaged:
                     return folder
-                self.notify(f"{component.name}: {damaged[0].file_name} was damaged, fetching anew")
+                self.notify(
+                    f"{component.name}: {damaged[0].file_name} is damaged, fetching it again"
+                )
                 shutil.rmtree(folder)
             self._fetch(component, folder)
         return folder

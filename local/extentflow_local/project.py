@@ -1,7 +1,4 @@
-"""A checkout of the project, whose functions run on this machine.
-
-Owns: where its folders are, synthesising its template. Refuses to know: what the template says.
-"""
+"""A checkout of the project: its folders, and the synthesis of its template."""
 
 import os
 import shutil
@@ -50,9 +47,9 @@ class Project:
         """Run app.py, offline, for the stage that cdk.json names; return the template.
 
         Raises:
-            ServiceFailed: it failed; its errors are on the screen.
+            ServiceFailed: it failed; its errors are on standard error.
         """
-        shutil.rmtree(folder, ignore_errors=True)  # of another stage, perhaps
+        shutil.rmtree(folder, ignore_errors=True)  # it may be that of another stage
         environment = {
             **os.environ,
             # Node, which the CDK needs, is installed beside Python.

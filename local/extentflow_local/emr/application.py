@@ -1,14 +1,12 @@
-"""An application of EMR Serverless: its runs, from the request to the end.
+"""An EMR Serverless application: its runs, from request to end.
 
-Owns: states, tokens, time, who hears of changes. Refuses to know: HTTP, Spark, what a run does.
+    SUBMITTED -> PENDING -> SCHEDULED -> RUNNING -+-> SUCCESS      exit code 0
+                                |          |      +-> FAILED       any other exit code
+                                |          +-> CANCELLING -> CANCELLED   requested, or overdue
+                                +-> FAILED   it could not be started
 
-    SUBMITTED -> PENDING -> SCHEDULED -> RUNNING -+-> SUCCESS      it ended with 0
-                                |          |      +-> FAILED       with something else
-                                |          +-> CANCELLING -> CANCELLED   asked for, or overdue
-                                +-> FAILED   it could not be begun
-
-A request with a token that was seen before is the run that began then. Every change of state is an
-event; of one run they come in order.
+A request with a known token returns the run of that token. Every state change is an event; the
+events of one run are in order.
 """
 
 import logging
@@ -31,18 +29,18 @@ log = logging.getLogger(__name__)
 RELEASE = "emr-local"
 MINUTE_SECONDS = 60.0
 GRACE_SECONDS = 10
-# As long as EMR Serverless lets a run go on unless it is told otherwise; 0 is for ever.
+# Default timeout of a run on EMR Serverless; 0 means none.
 _USUAL_MINUTES = 720
 _POLL_SECONDS = 0.1
 _CALLER = f"arn:aws:sts::{ACCOUNT}:assumed-role/extentflow/local"
 _LONGEST_DETAILS = 256
 _CLOCK = Clock()
-# What would have to be done for these is not: they are refused, rather than forgotten.
+# Not emulated: requests with these are rejected, not silently ignored.
 _NOT_EMULATED = ("executionIamPolicy", "retryPolicy", "flexExecution", "mode")
 
 
 class State(StrEnum):
-    """Where a run stands, as GetJobRun says it."""
+    """The state of a run, as GetJobRun returns it."""
 
     SUBMITTED = "SUBMITTED"
     PENDING = "PENDING"
@@ -55,13 +53,13 @@ class State(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing follows."""
+        """Whether it is final."""
         return self in {State.SUCCESS, State.FAILED, State.CANCELLED}
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a run is to do: its id, the program in S3, its arguments, Spark's properties."""
+    """A requested run: its id, the program in S3, its arguments, Spark's properties."""
 
     run: str
     entry_point: str
@@ -70,25 +68,25 @@ class Order:
 
 
 class Work(Protocol):
-    """A run that was begun. Used by one thread."""
+    """A started run. Used by one thread."""
 
     def wait(self, seconds: float) -> int | None:
-        """Wait for the end, no longer than given; return the exit code, None while it goes on."""
+        """Wait for the end, for at most the given time; return the exit code, or None."""
         ...
 
     def stop(self, grace_seconds: float) -> None:
-        """Ask it to end, and end it when the time is over; return when nothing of it is left."""
+        """Send SIGTERM, and kill after the grace period; return when all processes have ended."""
         ...
 
 
-# Begins what is ordered; raises LocalStackError where it cannot.
+# Starts the ordered run; raises LocalStackError if it cannot.
 Begin = Callable[[Order], Work]
 Listener = Callable[[Mapping[str, Any]], object]
 
 
 @dataclass
 class _Run:
-    """A run, changed under the application's lock. `grace_seconds`: somebody cancelled it."""
+    """A run, changed under the application's lock. `grace_seconds` is set by a cancellation."""
 
     id: str
     asked: Mapping[str, Any]
@@ -102,9 +100,9 @@ class _Run:
 
 @dataclass
 class Application:
-    """The application `id`, whose runs `begin` begins. Safe from any thread.
+    """The application `id`, whose runs `begin` starts. Thread-safe.
 
-    `minute_seconds` is how long a minute of a run's allowed time takes.
+    `minute_seconds` is the emulated length of a minute of a run's timeout.
     """
 
     id: str
@@ -120,7 +118,7 @@ class Application:
     # -- calls ----------------------------------------------------------------------------------
 
     def start(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer StartJobRun. Raises Refused."""
+        """Process StartJobRun. Raises Refused."""
         self._require(asked["applicationId"])
         run_id = f"00{uuid4().hex[:14]}"
         order = order_of(run_id, asked)
@@ -135,22 +133,22 @@ class Application:
         return {"applicationId": self.id, "jobRunId": known, "arn": self._arn(known)}
 
     def get(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer GetJobRun. Raises Refused."""
+        """Process GetJobRun. Raises Refused."""
         with self._lock:
             return {"jobRun": self._shown(self._found(asked))}
 
     def cancel(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer CancelJobRun; a run that ended stays as it is. Raises Refused."""
+        """Process CancelJobRun; an ended run stays unchanged. Raises Refused."""
         with self._lock:
             run = self._found(asked)
             run.grace_seconds = asked.get("shutdownGracePeriodInSeconds", GRACE_SECONDS)
         return {"applicationId": self.id, "jobRunId": run.id}
 
-    # -- who hears of it ------------------------------------------------------------------------
+    # -- listeners ------------------------------------------------------------------------
 
     @contextmanager
     def telling(self, listener: Listener) -> Iterator[None]:
-        """Tell a listener of every change of state, on the run's thread, which waits for it."""
+        """Call a listener for every state change, on the run's thread."""
         self._listeners.append(listener)
         try:
             yield
@@ -158,7 +156,7 @@ class Application:
             self._listeners.remove(listener)
 
     def stop(self) -> None:
-        """Cancel what runs, without grace; return when everything has ended."""
+        """Cancel all runs without grace; return when they have ended."""
         with self._lock:
             for run in self._runs.values():
                 run.grace_seconds = 0
@@ -166,28 +164,28 @@ class Application:
         for watch in watches:
             watch.join()
 
-    # -- one run, on a thread of its own --------------------------------------------------------
+    # -- one run, on its own thread --------------------------------------------------------
 
     def _carry_out(self, run: _Run) -> None:
         self._tell(run, None)
-        self._enter(run, State.PENDING, "the run waits to be scheduled")
-        self._enter(run, State.SCHEDULED, "its code is fetched")
+        self._enter(run, State.PENDING, "waiting to be scheduled")
+        self._enter(run, State.SCHEDULED, "downloading its code")
         try:
             work = self.begin(run.order)
         except LocalStackError as exc:
-            self._enter(run, State.FAILED, f"the run could not be begun: {exc}")
+            self._enter(run, State.FAILED, f"the run could not be started: {exc}")
             return
-        self._enter(run, State.RUNNING, "the driver runs")
+        self._enter(run, State.RUNNING, "the driver is running")
         self._enter(run, *self._ended(run, work))
 
     def _ended(self, run: _Run, work: Work) -> tuple[State, str]:
-        """Wait for a run's end, or bring it about; return how it ended."""
+        """Wait for a run's end, or cause it; return its final state."""
         minutes = run.asked.get("executionTimeoutMinutes", _USUAL_MINUTES)
         limit = minutes * self.minute_seconds or float("inf")
         began = self.clock.monotonic()
         while (code := work.wait(_POLL_SECONDS)) is None:
             if run.grace_seconds is not None:
-                self._enter(run, State.CANCELLING, "somebody asked for its end")
+                self._enter(run, State.CANCELLING, "cancellation requested")
                 work.stop(run.grace_seconds)
                 return State.CANCELLED, "the run was cancelled"
             if self.clock.monotonic() - began > limit:
@@ -214,7 +212,7 @@ class Application:
         for listener in list(self._listeners):
             listener(event)
 
-    # -- answers --------------------------------------------------------------------------------
+    # -- responses --------------------------------------------------------------------------------
 
     def _require(self, application: str) -> None:
         if application != self.id:
@@ -232,7 +230,7 @@ class Application:
         return f"{where}:/applications/{self.id}/jobruns/{run}"
 
     def _shown(self, run: _Run) -> dict[str, Any]:
-        """Return a run as GetJobRun shows it."""
+        """Return a run in the form of GetJobRun."""
         kept = ("name", "jobDriver", "configurationOverrides", "tags")
         return {
             "applicationId": self.id,
@@ -251,10 +249,10 @@ class Application:
 
 
 def order_of(run: str, asked: Mapping[str, Any]) -> Order:
-    """Return what a request orders.
+    """Return the run that a request describes.
 
     Raises:
-        Refused: it asks for what is not done here (ValidationException).
+        Refused: it uses something that is not emulated (ValidationException).
     """
     odd = [name for name in _NOT_EMULATED if name in asked]
     driver = asked.get("jobDriver", {})

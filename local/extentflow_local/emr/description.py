@@ -1,8 +1,4 @@
-"""EMR Serverless' own description, as boto3 has it: which request is which call, and what fits.
-
-Owns: finding a call by method and path, its parameters, what is wrong with them, what errors look
-like. Refuses to know: runs, and how requests come in.
-"""
+"""The service description of EMR Serverless in boto3: operations, parameters, errors."""
 
 import json
 import re
@@ -33,7 +29,7 @@ _FIELD = re.compile(r"\\\{(\w+)\\\}")
 
 
 class Refused(Exception):  # noqa: N818 - it reads as an outcome
-    """The service says no; `kind` is one of its errors."""
+    """The service rejects the request; `kind` is one of its errors."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -42,7 +38,7 @@ class Refused(Exception):  # noqa: N818 - it reads as an outcome
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request: the call's name and its parameters, which fit."""
+    """One request: the operation's name and its validated parameters."""
 
     name: str
     parameters: Mapping[str, Any]
@@ -55,10 +51,10 @@ def service() -> ServiceModel:
 
 
 def call_of(method: str, target: str, body: bytes) -> Call:
-    """Return what is asked for.
+    """Return the operation of a request.
 
     Raises:
-        Refused: no call is like that (UnknownOperationException), or its parameters do not fit
+        Refused: unknown operation (UnknownOperationException), or invalid parameters
             (ValidationException).
     """
     where = urlsplit(target)
@@ -71,12 +67,14 @@ def call_of(method: str, target: str, body: bytes) -> Call:
         parameters = {**given, **_queried(wanted, where.query), **_written(body)}
         found = list(problems(wanted, parameters))
         if found:
-            told = "; ".join(found)
+            problems_text = "; ".join(found)
             raise Refused(
-                "ValidationException", f"{len(found)} validation error(s) detected: {told}"
+                "ValidationException", f"{len(found)} validation error(s) detected: {problems_text}"
             )
         return Call(operation.name, parameters)
-    raise Refused("UnknownOperationException", f"{method} {where.path} is no call of {SERVICE}")
+    raise Refused(
+        "UnknownOperationException", f"{method} {where.path} is not an operation of {SERVICE}"
+    )
 
 
 def status_of(kind: str) -> int:
@@ -88,12 +86,12 @@ def status_of(kind: str) -> int:
 
 
 def answer_shape(name: str) -> StructureShape:
-    """Return the shape of a call's answer."""
+    """Return the shape of an operation's response."""
     return _required(service().operation_model(name).output_shape)
 
 
 def problems(shape: Shape, value: Any, where: str = "") -> Iterator[str]:  # noqa: ANN401 - any JSON
-    """Yield in what a value does not fit a shape."""
+    """Yield the differences between a value and a shape."""
     odd = not isinstance(value, _TYPES[shape.type_name])
     if odd or (isinstance(value, bool) and shape.type_name != "boolean"):
         yield f"Value at '{where}' failed to satisfy constraint: must be a {shape.type_name}"
@@ -117,13 +115,13 @@ def _members(shape: StructureShape, value: Mapping[str, Any], where: str) -> Ite
             yield f"Value null at '{_below(where, name)}' failed to satisfy constraint: not null"
     for name, one in value.items():
         if name not in shape.members:
-            yield f"'{_below(where, name)}' is no parameter"
+            yield f"'{_below(where, name)}' is not a parameter"
         elif one is not None:
             yield from problems(shape.members[name], one, _below(where, name))
 
 
 def _broken(shape: Shape, value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON
-    """Yield the constraints of a shape that a value does not satisfy."""
+    """Yield the constraints of a shape that a value violates."""
     limits = shape.metadata
     size = len(value) if isinstance(value, str | list | dict) else value
     if "min" in limits and size < limits["min"]:
@@ -132,7 +130,7 @@ def _broken(shape: Shape, value: Any) -> Iterator[str]:  # noqa: ANN401 - any JS
         yield f"at most {limits['max']}"
     if "enum" in limits and value not in limits["enum"]:
         yield f"one of {limits['enum']}"
-    # The whole of it, as Java's `matches`; over several lines, or no certificate would do.
+    # Matches the whole value, as Java's `matches`; DOTALL, because certificates have several lines.
     if "pattern" in limits and not re.fullmatch(limits["pattern"], value, re.DOTALL):
         yield f"must match {limits['pattern']}"
 
@@ -147,12 +145,12 @@ def _path(operation: OperationModel) -> re.Pattern[str]:
 
 def _required(shape: StructureShape | None) -> StructureShape:
     if shape is None:
-        raise TypeError("every call of CALLS has parameters and an answer")
+        raise TypeError("every operation of CALLS has parameters and a response")
     return shape
 
 
 def _queried(wanted: StructureShape, query: str) -> dict[str, Any]:
-    """Return the parameters of a query, those that are numbers as such."""
+    """Return the parameters of a query; numbers are converted."""
     members = wanted.members
     found: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True))
     for name, text in found.items():
@@ -163,11 +161,11 @@ def _queried(wanted: StructureShape, query: str) -> dict[str, Any]:
 
 
 def _written(body: bytes) -> dict[str, Any]:
-    """Return the parameters of a body, if it has one."""
+    """Return the parameters of a body, if there is one."""
     try:
         found = json.loads(body or b"{}")
     except ValueError as exc:
-        raise Refused("ValidationException", f"the body is no JSON: {exc}") from exc
+        raise Refused("ValidationException", f"the body is not JSON: {exc}") from exc
     if not isinstance(found, dict):
-        raise Refused("ValidationException", "the body is no JSON object")
+        raise Refused("ValidationException", "the body is not a JSON object")
     return found

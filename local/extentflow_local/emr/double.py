@@ -1,7 +1,4 @@
-"""Runs that do nothing until they are told to end, for tests.
-
-Owns: the double of `application.Begin`. Refuses to know: Spark.
-"""
+"""Runs that stay active until a test ends them."""
 
 import threading
 from dataclasses import dataclass, field
@@ -12,14 +9,14 @@ from extentflow_local.errors import ServiceFailed
 
 @dataclass
 class IdleWork:
-    """A run that goes on until `end` is called or it is stopped; `stops` are those calls."""
+    """A run that is active until `end` is called or it is stopped; `stops` records those calls."""
 
     stops: list[float] = field(default_factory=list)
     _code: int = 0
     _over: threading.Event = field(default_factory=threading.Event)
 
     def end(self, code: int = 0) -> None:
-        """Let it end with an exit code."""
+        """End it with an exit code."""
         self._code = code
         self._over.set()
 
@@ -35,7 +32,7 @@ class IdleWork:
 
 @dataclass
 class IdleRuns:
-    """Begins `IdleWork`, and remembers orders; with `broken` it cannot, and says that."""
+    """Starts `IdleWork` and records orders; with `broken` it fails with that message."""
 
     broken: str = ""
     orders: list[Order] = field(default_factory=list)

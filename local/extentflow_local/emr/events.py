@@ -1,7 +1,4 @@
-"""What EMR Serverless tells EventBridge of its runs.
-
-Owns: the event of a run that changed its state. Refuses to know: why it did, who listens.
-"""
+"""Events of EMR Serverless on EventBridge."""
 
 import time
 from typing import Any
@@ -12,7 +9,7 @@ KIND = "EMR Serverless Job Run State Change"
 
 
 def changed(run: dict[str, Any], previous: str | None) -> dict[str, Any]:
-    """Return the event of a run, as GetJobRun shows it, that was in another state before."""
+    """Return the event of a run's state change; the run is in the form of GetJobRun."""
     _, _, _, region, account, _ = run["arn"].split(":", 5)
     detail = {
         **{name: run[name] for name in ("jobRunId", "applicationId", "arn", "releaseLabel")},

@@ -1,8 +1,4 @@
-"""EMR Serverless' API on a port of this machine.
-
-Owns: HTTP, the form of answers and errors. Refuses to know: calls (`description`), what they do
-(`application`). Nobody's signature is checked.
-"""
+"""The API of EMR Serverless on a port of this machine; signatures are not checked."""
 
 import json
 from http import HTTPStatus
@@ -19,7 +15,7 @@ _JSON = ("Content-Type", "application/json")
 
 
 class Front:
-    """Answers for one application on a port of 127.0.0.1; 0 picks a free one."""
+    """Serves one application on a port of 127.0.0.1; 0 picks a free one."""
 
     def __init__(self, application: Application, port: int = 0) -> None:
         self._application = application
@@ -27,19 +23,19 @@ class Front:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """Its address."""
         return f"http://{HOST}:{self._server.port}"
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start to serve."""
         self._server.start()
 
     def stop(self) -> None:
-        """Answer what was asked, and nothing more."""
+        """Complete requests in progress, and stop."""
         self._server.stop()
 
     def answer(self, call: Call) -> dict[str, Any]:
-        """Return a call's answer. Raises Refused."""
+        """Return the response of an operation. Raises Refused."""
         match call.name:
             case "StartJobRun":
                 return self._application.start(call.parameters)
@@ -58,7 +54,7 @@ def _handler_of(front: Front) -> type[Handler]:
             except Refused as exc:
                 self._refuse(exc.kind, str(exc))
             except (ValueError, OverflowError) as exc:
-                self.close_connection = True  # what is left of it would be the next request
+                self.close_connection = True  # the unread rest would be read as the next request
                 self._refuse("ValidationException", f"the body cannot be read: {exc}")
             else:
                 self.answer(HTTPStatus.OK, json.dumps(answer).encode(), [_JSON])

@@ -1,8 +1,4 @@
-"""The stand-in of EMR Serverless, from start to stop, and what functions have to know of it.
-
-Owns: putting it together, where the code of runs is uploaded, its names. Refuses to know: states,
-HTTP, Spark.
-"""
+"""The emulator of EMR Serverless from start to stop, and the settings of its clients."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -24,14 +20,14 @@ ENDPOINT = "AWS_ENDPOINT_URL_EMR_SERVERLESS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Code:
-    """What runs are begun with: files, uploaded to a bucket of `environment`'s S3 server."""
+    """The code of runs: files, uploaded to a bucket of `environment`'s S3 server."""
 
     entry_point: Path
     archive: Path
     environment: Mapping[str, str]
 
     def upload(self, bucket: str) -> None:
-        """Make the bucket, and put both there."""
+        """Create the bucket, and upload both files."""
         client = s3_client(self.environment)
         client.create_bucket(Bucket=bucket)
         for file in (self.entry_point, self.archive):
@@ -40,9 +36,9 @@ class Code:
 
 
 class EmrServerless:
-    """One application that answers on a port of 127.0.0.1; as a context manager it is stopped.
+    """One application on a port of 127.0.0.1; a context manager that stops it.
 
-    `begin` begins its runs: `submitting.SparkSubmits`, or a test's own.
+    `begin` starts its runs: `submitting.SparkSubmits`, or a test's own.
     """
 
     def __init__(
@@ -67,12 +63,12 @@ class EmrServerless:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """Its address."""
         return self._front.url
 
     @property
     def environment(self) -> dict[str, str]:
-        """What who starts runs has to know, as variables; the threshold is somebody else's."""
+        """Variables of components that start runs, without the threshold."""
         found = {
             variable("spark.application.id"): self.id,
             variable("spark.job.role.arn"): JOB_ROLE,
@@ -85,20 +81,20 @@ class EmrServerless:
         return found
 
     def start(self) -> None:
-        """Upload the code, and begin to answer."""
+        """Upload the code, and start to serve."""
         if self._code is not None:
             self._code.upload(self._bucket)
         self._front.start()
 
     def telling(self, listener: Listener) -> AbstractContextManager[None]:
-        """Tell a listener of every run that changes its state: EventBridge's event, in order.
+        """Call a listener with EventBridge's event of every state change, in order.
 
-        It is called on the run's thread, which waits for it.
+        The call is on the run's thread, which waits for it.
         """
         return self._application.telling(listener)
 
     def stop(self) -> None:
-        """Answer nothing more, and end what runs."""
+        """Stop serving, and end all runs."""
         self._front.stop()
         self._application.stop()
 

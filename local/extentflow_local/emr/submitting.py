@@ -1,14 +1,11 @@
-"""A run on a standalone cluster: what EMR Serverless does with a request, done with `spark-submit`.
+"""Run a job on a standalone cluster with `spark-submit`, as EMR Serverless would.
 
-Owns: fetching the code, unpacking the archive for the driver, what driver and executors find in
-their environment, the run's folder. Refuses to know: states, the cluster, what is submitted.
-
-    <folder>/<run>/spark_ingest.py, *.tgz     fetched from S3
+    <folder>/<run>/spark_ingest.py, *.tgz     downloaded from S3
     <folder>/<run>/environment/               the archive, unpacked for the driver
-    <folder>/<run>/output.log                 what driver and spark-submit print; stays
+    <folder>/<run>/output.log                 output of driver and spark-submit; it is kept
 
-Python is an interpreter without any packages, called as on Amazon Linux: PySpark is the release's,
-put on the path by Spark itself; everything else comes out of the archive.
+Python is an interpreter without packages, with the name that it has on Amazon Linux. Spark adds
+PySpark to the path, as the release does; all other packages come from the archive.
 """
 
 import os
@@ -37,13 +34,13 @@ from extentflow_local.spark_submit import Submission, submit
 OUTPUT = "output.log"
 PYTHON = "3.11"
 ARCHIVES = "spark.archives"
-# Properties of EMR's own, that become variables of the driver.
+# EMR properties that become variables of the driver.
 DRIVER = "spark.emr-serverless.driverEnv."
 EXECUTOR = "spark.executorEnv."
-# A role's credentials are everywhere on EMR; where services are, a machine has to be told. The
-# region is told by the run's properties, or by nobody.
+# On EMR the role gives credentials; endpoints must be set on one machine. The region comes from the
+# run's properties only.
 _GIVEN = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL")
-# JVMs that live for seconds have no use for what is compiled well.
+# JVMs that live for seconds gain nothing from the optimising compiler.
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 _POLL_SECONDS = 0.05
 _NOWHERE = {"AWS_EC2_METADATA_DISABLED": "true"}
@@ -51,9 +48,9 @@ _NOWHERE = {"AWS_EC2_METADATA_DISABLED": "true"}
 
 @dataclass(frozen=True, slots=True)
 class SparkSubmits:
-    """Begins runs on `master`, each in a folder of its own below `folder`.
+    """Starts runs on `master`, each in a folder of its own below `folder`.
 
-    Of `environment` runs get credentials and endpoints of AWS, and nothing else.
+    Of `environment`, runs get AWS credentials and endpoints only.
     """
 
     master: str
@@ -62,10 +59,10 @@ class SparkSubmits:
     settings: LocalSettings = field(default_factory=LocalSettings.from_environment)
 
     def __call__(self, order: Order) -> "Submitted":
-        """Begin what is ordered.
+        """Start a run.
 
         Raises:
-            ServiceFailed: the code cannot be fetched, or not be unpacked.
+            ServiceFailed: the code cannot be downloaded or unpacked.
             ProgramMissing: no Java, no PySpark, no such Python.
         """
         place = self.folder / order.run
@@ -93,7 +90,7 @@ class SparkSubmits:
         return Submitted(found, place)
 
     def _environment(self, order: Order, place: Path) -> dict[str, str]:
-        """Return the driver's variables: those of any process, AWS's, what the request says."""
+        """Return the driver's variables: basic ones, AWS's, and those of the request."""
         java = programs.java(home=self.settings.java_home, search_path=self.settings.search_path)
         asked = {
             name.removeprefix(DRIVER): text
@@ -118,7 +115,7 @@ class SparkSubmits:
         return {**given, **_NOWHERE}
 
     def _unpacked(self, archives: str, place: Path) -> str:
-        """Return `spark.archives` with the fetched files instead; unpack them for the driver."""
+        """Unpack the archives for the driver; return `spark.archives` with local files."""
         found = []
         for archive in archives.split(","):
             address, _, name = archive.partition("#")
@@ -127,7 +124,7 @@ class SparkSubmits:
                 with tarfile.open(file) as tar:
                     tar.extractall(place / (name or file.name), filter="data")
             except tarfile.TarError as exc:
-                raise ServiceFailed(f"{address} is no archive: {exc}") from exc
+                raise ServiceFailed(f"{address} is not an archive: {exc}") from exc
             found.append(f"{file.as_uri()}#{name}" if name else file.as_uri())
         return ",".join(found)
 
@@ -140,7 +137,7 @@ class SparkSubmits:
         try:
             client.download_file(where.netloc, where.path.lstrip("/"), str(file))
         except (BotoCoreError, ClientError) as exc:
-            raise ServiceFailed(f"{address} cannot be fetched: {exc}") from exc
+            raise ServiceFailed(f"{address} cannot be downloaded: {exc}") from exc
         finally:
             client.close()
         return file
@@ -148,7 +145,7 @@ class SparkSubmits:
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A run's `spark-submit` and everything below it, and the run's folder."""
+    """A run's `spark-submit` with its child processes, and the run's folder."""
 
     submission: Submission
     place: Path
@@ -164,7 +161,7 @@ class Submitted:
         self._left()
 
     def _over(self, seconds: float) -> bool:
-        """Wait for the end of spark-submit; nobody else gets its id before `_left`."""
+        """Wait for the end of spark-submit; its pid is not reused before `_left`."""
         process = psutil.Process(self.submission.process.pid)
         deadline = time.monotonic() + seconds
         while process.status() != psutil.STATUS_ZOMBIE:
@@ -174,7 +171,7 @@ class Submitted:
         return True
 
     def _left(self) -> int:
-        """End what is left of it, but for the log; return the exit code."""
+        """Remove everything but the log; return the exit code."""
         os.killpg(self.submission.process.pid, signal.SIGKILL)
         code = self.submission.process.wait()
         for path in self.place.iterdir():
@@ -201,7 +198,7 @@ def _path(place: Path) -> str:
 
 
 def _lay_python(folder: Path) -> None:
-    """Put an interpreter there, of the release's name, that finds no packages by itself."""
+    """Create an interpreter with the release's name that finds no packages."""
     name = f"python{PYTHON}"
     ours = f"{sys.version_info.major}.{sys.version_info.minor}" == PYTHON
     found = sys.executable if ours else shutil.which(name)

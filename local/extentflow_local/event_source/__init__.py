@@ -1,13 +1,12 @@
-"""The event path on one machine: the real functions behind the SQS server, an HTTP port, a clock.
+"""The event path on one machine: the real functions, with emulations of their event sources.
 
-Owns: what Lambda, its event source mappings, API Gateway and EventBridge would do. Refuses to know:
-what functions do; where servers run.
+Emulates Lambda, its event source mappings, API Gateway, and schedules and rules of EventBridge.
 
     template   a CloudFormation template -> deployment    names, resources, intrinsics, triggers
-    mapping    queue -> function, batches, what is deleted sqs_events
+    mapping    queue -> function: batches, deletion       sqs_events
     front      HTTP -> function                            http_events, routes
     schedule   time -> function
-    patterns   event of AWS -> function; whoever stands for the service tells `hear`
+    patterns   event of AWS -> function, by `EventSource.hear`
     pool       a function's environments                   execution, runtime_api, serving
     source     all of it, from start to stop
 

@@ -1,7 +1,4 @@
-"""What is told about each invocation.
-
-Owns: the value. Refuses to know: who tells, who listens.
-"""
+"""The report of one invocation."""
 
 import logging
 from collections.abc import Callable
@@ -16,9 +13,9 @@ _LONGEST = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """One invocation of `function`; ids of the messages in its batch, and of those that come back.
+    """One invocation of `function`: ids of the messages in its batch, and of those that return.
 
-    Both are empty where HTTP, time or an event made it run.
+    Both are empty for invocations by HTTP, time or an event.
     """
 
     function: str
@@ -27,19 +24,19 @@ class Delivery:
     failed: tuple[str, ...] = ()
 
 
-# Called from the threads that invoke, after messages were deleted; has to be quick.
+# Called on the invoking threads, after messages were deleted; must be fast.
 Observe = Callable[[Delivery], None]
 
 
 def write_down(delivery: Delivery) -> None:
-    """Log one line, with what went wrong where something did."""
+    """Log one line, with the error if there is one."""
     outcome = delivery.outcome
     level, more = logging.INFO, ""
     if not outcome.ok:
         level, more = logging.WARNING, outcome.payload.decode("utf-8", "replace")[:_LONGEST]
     elif delivery.failed:
         level = logging.WARNING
-        more = f"{len(delivery.failed)} of {len(delivery.received)} messages come back"
+        more = f"{len(delivery.failed)} of {len(delivery.received)} messages return to the queue"
     log.log(
         level,
         "%s %s in %.2f s, process %d, request %s%s",

@@ -1,7 +1,4 @@
-"""What is deployed: functions, queues, and what makes which function run.
-
-Owns: the values, finding one by another, changing some for a test. Refuses to know: templates.
-"""
+"""A deployment: functions, queues, and event sources."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +10,7 @@ FrontKind = Literal["http-api", "function-url"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redrive:
-    """Where messages go that were received `most_receives` times."""
+    """The dead letter queue for messages that were received `most_receives` times."""
 
     arn: str
     most_receives: int
@@ -21,7 +18,7 @@ class Redrive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """An SQS queue; `redrive` leads to its dead letter queue."""
+    """An SQS queue; `redrive` names its dead letter queue."""
 
     name: str
     arn: str
@@ -35,7 +32,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """A Lambda function; its code is the folder called `name`, its `environment` resolved."""
+    """A Lambda function; its code is the folder `name`, its `environment` is resolved."""
 
     name: str
     arn: str
@@ -48,13 +45,13 @@ class Function:
 
     @property
     def deployed_name(self) -> str:
-        """What Lambda calls it."""
+        """Its name in Lambda."""
         return self.arn.rpartition(":")[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceMapping:
-    """Messages of a queue make a function run, in batches."""
+    """Messages of a queue invoke a function, in batches."""
 
     function: str
     queue_arn: str
@@ -65,7 +62,7 @@ class SourceMapping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """Time makes a function run; `payload` is JSON where it is fixed."""
+    """A schedule invokes a function; `payload` is JSON if it is fixed."""
 
     function: str
     arn: str
@@ -76,7 +73,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """Events of AWS's default bus make a function run: those that `pattern` wants."""
+    """Events of AWS's default bus that match `pattern` invoke a function."""
 
     function: str
     pattern: Mapping[str, Any]
@@ -84,7 +81,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """HTTP requests make a function run; `key` as in API Gateway, `$default` or `POST /path`."""
+    """HTTP requests invoke a function; `key` as in API Gateway, `$default` or `POST /path`."""
 
     function: str
     key: str
@@ -93,7 +90,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """Everything that one template says about an event path."""
+    """Everything that one template defines for an event path."""
 
     functions: Mapping[str, Function]
     queues: tuple[Queue, ...]
@@ -109,19 +106,19 @@ class Deployment:
         return self.queues[0].url.rsplit("/", 2)[0]
 
     def run_here(self) -> list[str]:
-        """Return the functions that something makes run, in the template's order."""
+        """Return the functions that have an event source, in the template's order."""
         woken = {one.function for one in self.mappings}
         woken |= {one.function for one in self.schedules} | {one.function for one in self.routes}
         woken |= {one.function for one in self.subscriptions}
         return [name for name in self.functions if name in woken]
 
     def queue_of(self, function: str) -> Queue:
-        """Return the queue whose messages make a function run."""
+        """Return the queue whose messages invoke a function."""
         (mapping,) = (one for one in self.mappings if one.function == function)
         return self.queue(mapping.queue_arn)
 
     def dead_letter_queue_of(self, function: str) -> Queue:
-        """Return where messages go that a function could not deal with."""
+        """Return the dead letter queue of a function's queue."""
         queue = self.queue_of(function)
         if queue.redrive is None:
             raise LookupError(f"{queue.name} has no dead letter queue")
@@ -133,30 +130,30 @@ class Deployment:
         return queue
 
     def with_function(self, name: str, **changes: Any) -> Self:  # noqa: ANN401 - fields of Function
-        """Return the same with a function changed, such as `timeout_seconds`."""
+        """Return a copy with a function changed, such as `timeout_seconds`."""
         changed = replace(self.functions[name], **changes)
         return replace(self, functions={**self.functions, name: changed})
 
     def with_queue(self, function: str, **changes: Any) -> Self:  # noqa: ANN401 - fields of Queue
-        """Return the same with the queue of a function changed, such as `visibility_seconds`."""
+        """Return a copy with the queue of a function changed, such as `visibility_seconds`."""
         queue = self.queue_of(function)
         changed = tuple(replace(one, **changes) if one == queue else one for one in self.queues)
         return replace(self, queues=changed)
 
     def with_mapping(self, function: str, **changes: Any) -> Self:  # noqa: ANN401 - fields of it
-        """Return the same with the mapping of a function changed, such as `batch_size`."""
+        """Return a copy with the mapping of a function changed, such as `batch_size`."""
         changed = (
             replace(one, **changes) if one.function == function else one for one in self.mappings
         )
         return replace(self, mappings=tuple(changed))
 
     def without_mapping(self, function: str) -> Self:
-        """Return the same without anybody who brings a function its messages."""
+        """Return a copy without the mapping of a function."""
         kept = tuple(one for one in self.mappings if one.function != function)
         return replace(self, mappings=kept)
 
     def with_schedule(self, function: str, **changes: Any) -> Self:  # noqa: ANN401 - fields of it
-        """Return the same with the schedule of a function changed, such as `every_seconds`."""
+        """Return a copy with the schedule of a function changed, such as `every_seconds`."""
         changed = (
             replace(one, **changes) if one.function == function else one for one in self.schedules
         )

@@ -1,11 +1,9 @@
-"""One execution environment: a process that runs a function's real handler, as Lambda would.
+"""One execution environment: a process that runs a function's real handler, as Lambda does.
 
-Owns: the process, its time. Refuses to know: who calls and why, what events mean.
-
-    cold --first invoke--> init --picked--> busy --answered--> warm --invoke--> busy ...
-                             |               |
-                             |               +--time is up: killed    +--dies: gone
-                             +--fails, dies, or takes too long: gone
+cold --first invoke--> init --picked--> busy --response--> warm --invoke--> busy ...
+|               |
+|               +--timeout: killed       +--process ends: gone
++--error, end of the process, or timeout: gone
 """
 
 import os
@@ -32,13 +30,13 @@ from extentflow_local.event_source.runtime_api import (
     Said,
 )
 
-# Lambda gives 10 s at first, then a second try with the function's own time.
+# Lambda allows 10 s at first, then a second attempt with the function's timeout.
 _LEAST_INIT_SECONDS = 60.0
 _STOP_SECONDS = 2.0
 
 
 class Verdict(StrEnum):
-    """How an invocation ended."""
+    """The result of an invocation."""
 
     RETURNED = "returned"
     RAISED = "raised"
@@ -49,7 +47,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One invocation's end. `payload` is what the handler returned or the error, as JSON."""
+    """One completed invocation. `payload` is the handler's result or the error, as JSON."""
 
     verdict: Verdict
     request_id: str
@@ -64,13 +62,13 @@ class Outcome:
 
     @property
     def reusable(self) -> bool:
-        """Whether its environment is still good."""
+        """Whether its environment can serve another invocation."""
         return self.verdict in {Verdict.RETURNED, Verdict.RAISED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How a function's process is started; `handler` is module.function below `directory`."""
+    """How to start a function's process; `handler` is module.function below `directory`."""
 
     handler: str
     directory: Path
@@ -82,7 +80,7 @@ class Launch:
 
 
 class ExecutionEnvironment:
-    """A process with `awslambdaric` in it, and its Runtime API. One invocation at a time."""
+    """A process with `awslambdaric`, and its Runtime API. One invocation at a time."""
 
     def __init__(self, launch: Launch, clock: Clock) -> None:
         self._launch = launch
@@ -99,11 +97,11 @@ class ExecutionEnvironment:
         return self._process.pid
 
     def alive(self) -> bool:
-        """Whether its process runs."""
+        """Whether its process is alive."""
         return self._process.poll() is None
 
     def invoke(self, event: bytes) -> Outcome:
-        """Call the handler with an event, JSON; a process that took too long is dead afterwards."""
+        """Call the handler with an event, JSON; a timeout kills the process."""
         self.thaw()
         limit = self._launch.timeout_seconds
         request_id = str(uuid4())
@@ -120,20 +118,20 @@ class ExecutionEnvironment:
         return Outcome(verdict, request_id, self.pid, seconds, payload)
 
     def freeze(self) -> None:
-        """Stop the process in its tracks, as Lambda does between invocations."""
+        """Suspend the process, as Lambda does between invocations."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let a frozen process go on."""
+        """Continue a suspended process."""
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End the process, and what it started, at once; return when it is gone."""
+        """Kill the process and its children; return when they have ended."""
         self._signal(signal.SIGKILL)
         self._leave()
 
     def stop(self) -> None:
-        """Ask the process to end, and make it."""
+        """Send SIGTERM, then kill it."""
         self._signal(signal.SIGTERM)
         self.thaw()
         try:
@@ -156,7 +154,7 @@ class ExecutionEnvironment:
         self._said.put(Ended(self._process.wait()))
 
     def _signal(self, number: signal.Signals) -> None:
-        # Only while our child has not been reaped: then nobody else can have its id.
+        # Only before the child is reaped: its pid cannot be reused until then.
         if self.alive():
             try:
                 os.killpg(self._process.pid, number)
@@ -198,4 +196,4 @@ def _verdict(said: Said | None, *, picked: bool) -> tuple[Verdict, bytes]:
         case None if picked:
             return Verdict.TIMED_OUT, b""
         case _:
-            return Verdict.INIT_FAILED, b"it asked for no event in time"
+            return Verdict.INIT_FAILED, b"it requested no event in time"

@@ -1,8 +1,4 @@
-"""An HTTP port in front of functions, as API Gateway or a function URL is.
-
-Owns: reading requests, what is answered where a function gives no answer. Refuses to know: events
-(`http_events`), which route is taken (`routes`), what functions do.
-"""
+"""An HTTP port in front of functions, as API Gateway or a function URL."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -23,7 +19,7 @@ from extentflow_local.event_source.routes import match
 from extentflow_local.event_source.serving import AnyMethod, Handler, LoopbackServer
 from extentflow_local.ports import HOST
 
-# What API Gateway takes.
+# Limit of API Gateway.
 _MOST_BODY_BYTES = 10 << 20
 
 # Calls a function, by the name of its folder.
@@ -50,21 +46,21 @@ class Front:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """Its address."""
         return f"http://{HOST}:{self._server.port}"
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Start to serve."""
         self._server.start()
 
     def stop(self) -> None:
-        """Answer what was asked, and serve no more."""
+        """Complete requests in progress, and stop."""
         self._server.stop()
 
     def take(
         self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes, source: str
     ) -> HttpAnswer:
-        """Let a function answer a request."""
+        """Invoke the function for a request and send its response."""
         found = match(self._routes, method, target.partition("?")[0])
         if found is None:
             return _message(HTTPStatus.NOT_FOUND, "Not Found")
@@ -112,7 +108,7 @@ def _handler_of(front: Front) -> type[Handler]:
                 self._send(front.take(self.command, self.path, self.headers.items(), body, source))
 
         def _refuse(self, status: HTTPStatus, message: str) -> None:
-            # What is left of the request would be read as the next one.
+            # The unread rest of the request would be read as the next one.
             self.close_connection = True
             self._send(_message(status, message))
 

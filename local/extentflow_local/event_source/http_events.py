@@ -1,7 +1,6 @@
-"""HTTP requests as API Gateway's HTTP APIs and function URLs hand them to functions, and back.
+"""HTTP requests and responses in payload format 2.0 of HTTP APIs and function URLs.
 
-Owns: payload format 2.0 both ways. Refuses to know: servers, routes, functions.
-https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-integrations-lambda.html
+Source: "AWS Lambda integrations for HTTP APIs" in the API Gateway Developer Guide.
 """
 
 import base64
@@ -16,9 +15,9 @@ from uuid import uuid4
 
 from extentflow_local.event_source.deployment import FrontKind
 
-# What AWS was seen to pass on as text. Everything else is base64: forms, and what has no type.
+# Types that AWS passes unencoded. All others are base64: forms, and bodies without a type.
 _TEXTS = {"application/json", "application/javascript", "application/xml"}
-# Of one connection only, or handed over in another place or form.
+# Hop-by-hop headers, and those that the event contains in another form.
 _NOT_PASSED_ON = {
     "connection",
     "content-length",
@@ -32,7 +31,7 @@ _NOT_PASSED_ON = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """A request as it came; `headers` in order, `target` with its query."""
+    """A received request; `headers` in order, `target` with its query."""
 
     method: str
     target: str
@@ -44,7 +43,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matched:
-    """The route that a request took, with what its path's variables stand for."""
+    """The route of a request, with the values of its path variables."""
 
     key: str
     front: FrontKind
@@ -53,7 +52,7 @@ class Matched:
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What goes back; a header may come several times."""
+    """A response; a header may occur several times."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -96,16 +95,16 @@ def event_of(request: HttpRequest, matched: Matched) -> bytes:
 
 
 def is_text(content_type: str | None) -> bool:
-    """Whether AWS hands a body of this type over as it is."""
+    """Return whether AWS passes a body of this type unencoded."""
     media = (content_type or "").partition(";")[0].strip().lower()
     return media.startswith("text/") or media in _TEXTS
 
 
 def answer_of(payload: bytes) -> HttpAnswer:
-    """Return the answer in what a function returned.
+    """Return the response in a function's result.
 
     Raises:
-        ValueError: it is malformed, for which AWS answers with an error of its own.
+        ValueError: it is malformed; AWS responds with an error of its own.
     """
     given = json.loads(payload)
     if not isinstance(given, dict) or "statusCode" not in given:
@@ -121,7 +120,7 @@ def answer_of(payload: bytes) -> HttpAnswer:
             body=_body(given),
         )
     except (TypeError, AttributeError, binascii.Error) as exc:
-        raise ValueError(f"no answer of payload format 2.0: {exc}") from exc
+        raise ValueError(f"not a response in payload format 2.0: {exc}") from exc
 
 
 def _body(given: Mapping[str, Any]) -> bytes:

@@ -1,8 +1,4 @@
-"""CloudFormation's functions inside a template's values.
-
-Owns: Ref, Fn::GetAtt, Fn::Join, Fn::Sub, Fn::Select, Fn::Split. Refuses to know: resources; what
-names stand for is asked.
-"""
+"""CloudFormation's intrinsic functions: Ref, GetAtt, Join, Sub, Select, Split."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -10,22 +6,22 @@ from typing import Any, Final
 
 _IN_SUB = re.compile(r"\$\{(!?)([^}]+)\}")
 
-# What Ref, or with an attribute Fn::GetAtt, gives for a name; raises Unresolved.
+# Result of Ref, or with an attribute of Fn::GetAtt, for a name; raises Unresolved.
 Look = Callable[[str, str | None], str]
 
-# What Ref of AWS::NoValue gives: the property is not there.
+# Result of Ref for AWS::NoValue: the property is removed.
 NO_VALUE: Final = object()
 
 
-class Unresolved(Exception):  # noqa: N818 - collected into Misconfigured by whoever reads values
-    """A value depends on something that is not known here."""
+class Unresolved(Exception):  # noqa: N818 - read_template collects it into Misconfigured
+    """A value depends on something unknown here."""
 
 
 def resolve(value: Any, look: Look) -> Any:  # noqa: ANN401 - any JSON
-    """Return `value`, any JSON, with every function in it replaced by what it gives.
+    """Return `value`, any JSON, with every intrinsic function replaced by its result.
 
     Raises:
-        Unresolved: it needs a function or a name that is not known here.
+        Unresolved: it contains an unknown function or name.
     """
     if isinstance(value, list):
         found = [resolve(item, look) for item in value]
@@ -45,7 +41,7 @@ def resolve(value: Any, look: Look) -> Any:  # noqa: ANN401 - any JSON
 def _call(name: str, arguments: Any, look: Look) -> Any:  # noqa: ANN401 - any JSON
     function = _FUNCTIONS.get(name)
     if function is None:
-        raise Unresolved(f"{name} is not understood here")
+        raise Unresolved(f"{name} is not supported here")
     try:
         return function(arguments, look)
     except (ValueError, TypeError, IndexError) as exc:

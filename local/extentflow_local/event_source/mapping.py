@@ -1,10 +1,8 @@
-"""One event source mapping: messages of a queue make a function run.
+"""One event source mapping: messages of a queue invoke a function.
 
-Owns: polling, batches, which messages are deleted. Refuses to know: what the function does.
-
-    receive (hidden for the queue's visibility time-out) ──> invoke ──ok──────────> delete
-                                                                ├─some reported──> delete the others
-                                                                └─anything else──> they come back
+receive (hidden for the queue's visibility timeout) ──> invoke ──ok──────────> delete
+├─partial failure─> delete the rest
+└─otherwise───────> they return
 """
 
 import logging
@@ -26,13 +24,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Messages end a poll at once; a stop waits for it, so that no message is received by nobody.
+# A poll ends with the first message. A stop waits for it, so that no received message is dropped.
 _WAIT_SECONDS = 1
 _AGAIN_SECONDS = 1.0
 
 
 class Poller:
-    """As many threads as the mapping may have batches in work; each polls when it has none."""
+    """One thread per concurrent batch of the mapping; each polls when it is idle."""
 
     def __init__(
         self,
@@ -56,16 +54,16 @@ class Poller:
         ]
 
     def start(self) -> None:
-        """Begin to poll."""
+        """Start to poll."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Receive no more."""
+        """Stop receiving."""
         self._stopping.set()
 
     def join(self, seconds: float | None = None) -> None:
-        """Wait until what was received is over, no longer than given."""
+        """Wait until received messages are processed, for at most the given time."""
         deadline = None if seconds is None else time.monotonic() + seconds
         for thread in self._threads:
             thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
@@ -77,7 +75,7 @@ class Poller:
                 if messages:
                     self._deliver(messages)
             except (BotoCoreError, ClientError) as exc:
-                # What was received and not deleted comes back.
+                # Received messages that were not deleted return to the queue.
                 log.warning("%s: %s", self._queue_url, exc)
                 self._stopping.wait(_AGAIN_SECONDS)
 
@@ -121,4 +119,4 @@ class Poller:
             ],
         )
         for entry in answer.get("Failed", []):
-            log.warning("%s: not deleted, it comes back: %s", self._queue_url, entry)
+            log.warning("%s: not deleted, it returns to the queue: %s", self._queue_url, entry)

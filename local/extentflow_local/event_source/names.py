@@ -1,8 +1,4 @@
-"""What resources of a template are called on this machine: names, ARNs, URLs.
-
-Owns: the form of names for the types that a local event path knows. Refuses to know: properties
-beyond names, other types; for those, values are given.
-"""
+"""Names, ARNs and URLs of a template's resources on this machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +10,7 @@ from extentflow_local.services import ACCOUNT, REGION
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A type of resource: which property names it, what Ref and Fn::GetAtt give."""
+    """A resource type: its name property, and the results of Ref and Fn::GetAtt."""
 
     name_property: str = ""
     ref: str = "{name}"
@@ -57,13 +53,13 @@ KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a template cannot know about this machine.
+    """Values of this machine that a template refers to.
 
-    `sqs` is the server's address, `application` the id of whatever stands for EMR Serverless.
-    `prefix` begins every resource's name, so that several event paths share one server. `values`
-    says what else names stand for, or otherwise than known: a parameter's or resource's name for
-    Ref, `Name.Attribute` for Fn::GetAtt. `environment` is set in every function, over what the
-    template says; None takes a variable away.
+    `sqs` is the server's address, `application` the id of the emulated EMR Serverless application.
+    `prefix` is the start of every resource's name, so that several event paths can share a server.
+    `values` defines further names, or overrides: the name of a parameter or resource for Ref,
+    `Name.Attribute` for Fn::GetAtt. `environment` overrides the variables of every function; None
+    removes a variable.
     """
 
     sqs: str
@@ -76,7 +72,7 @@ class Surroundings:
 
 
 class Names:
-    """Answers what a name in a template stands for."""
+    """Resolves names in a template."""
 
     def __init__(self, template: Mapping[str, Any], around: Surroundings) -> None:
         self._resources: Mapping[str, Mapping[str, Any]] = template.get("Resources", {})
@@ -91,10 +87,10 @@ class Names:
         }
 
     def look(self, name: str, attribute: str | None = None) -> str:
-        """Return what Ref, or with an attribute Fn::GetAtt, gives.
+        """Return the result of Ref, or with an attribute of Fn::GetAtt.
 
         Raises:
-            Unresolved: nobody said.
+            Unresolved: the name is not defined.
         """
         wanted = name if attribute is None else f"{name}.{attribute}"
         for known in (self._around.values, self._pseudo):
@@ -105,7 +101,7 @@ class Names:
             return self._fill(form, name)
         if attribute is None and "Default" in self._parameters.get(name, {}):
             return str(self._parameters[name]["Default"])
-        raise Unresolved(f"{wanted} is not known here; say what it stands for")
+        raise Unresolved(f"{wanted} is unknown here; define its value")
 
     def value(self, value: Any) -> Any:  # noqa: ANN401 - any JSON
         """Return a template's value with its functions resolved."""

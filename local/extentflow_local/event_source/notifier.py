@@ -1,15 +1,11 @@
-"""Tells the arrivals queue of every upload to the S3 server, as S3 itself does on AWS.
+"""Send a notification to the arrivals queue for every upload to the S3 server, as S3 does.
 
-Owns: following the server's log of changes, sending. Refuses to know: changes, documents
-(`uploads`), where servers run.
-
-    follow ──> change ──> new object? ──> send until the queue has it ──> remember how far
+    follow ──> change ──> new object? ──> send until the queue accepts it ──> store the position
        ^                                                                        |
-       +---- the server went away, or its log ended: again, a bit before that --+
+       +-- the server stopped, or its log ended: again, a little before that ---+
 
-The log stays when nobody reads it: what is uploaded while the queue or this reader is away is told
-later. What was uploaded before the start is not told, nor a change that cannot be read; the
-reconciler finds both.
+The server keeps the log, so uploads during an outage of the queue or of this reader are sent later.
+Uploads before the start, and changes that cannot be parsed, are left to the reconciler.
 """
 
 import logging
@@ -30,18 +26,18 @@ log = logging.getLogger(__name__)
 
 _CLOCK = Clock()
 _PAUSE_SECONDS = 0.5
-# Nothing is told twice, for the log's own times are compared; this only has to be enough.
+# The log's own timestamps prevent duplicates, so this overlap may be generous.
 _MARGIN_SECONDS = 60
 _NANOSECONDS = 1_000_000_000
 
-# The command that prints the log of changes of the last so many seconds, and then goes on.
+# Command that prints the changes of the last seconds, and then follows the log.
 Follow = Callable[[int], Sequence[str]]
 Send = Callable[[str], object]
 _ODD = (AttributeError, LookupError, TypeError, ValueError)
 
 
 def to_queue(endpoint: str, url: str) -> Send:
-    """Return what sends to a queue of the SQS server at `endpoint`."""
+    """Return a function that sends to a queue of the SQS server at `endpoint`."""
     client = new_session().client(
         "sqs",
         endpoint_url=endpoint,
@@ -54,11 +50,11 @@ def to_queue(endpoint: str, url: str) -> Send:
 
 
 class Notifier:
-    """Follows and tells, from `start` to `stop`, on a thread of its own.
+    """Follows the log and sends, from `start` to `stop`, on a thread of its own.
 
-    `send` returns when the document is kept, and raises when it may not be. Without `buckets` it
-    tells of every bucket. What `follow` complains of goes to the file `output`. `ended` is called
-    when nothing is told any more, whatever the reason.
+    `send` returns when the message is stored, and raises if it may not be. Without `buckets` all
+    buckets are covered. Errors of `follow` go to the file `output`. `ended` is called when
+    notifications end, for any reason.
     """
 
     def __init__(
@@ -85,18 +81,18 @@ class Notifier:
 
     @property
     def pid(self) -> int:
-        """The process that follows the log, the last one where it has ended."""
+        """The process that follows the log, or its last one."""
         if self._process is None:
-            raise LookupError("nothing is followed: it was not started")
+            raise LookupError("the notifier was not started")
         return self._process.pid
 
     def start(self) -> None:
-        """Tell of everything that is uploaded from now on."""
+        """Send a notification for every upload from now on."""
         self._told_ns = int(self._clock.wall() * _NANOSECONDS)
         self._thread.start()
 
     def stop(self) -> None:
-        """Tell of nothing more; return at once."""
+        """Stop sending; return at once."""
         self._stopping.set()
         with self._lock:
             if self._process is not None:
@@ -125,7 +121,7 @@ class Notifier:
             self._stopping.wait(_PAUSE_SECONDS)
 
     def _begin(self) -> subprocess.Popen[str] | None:
-        """Follow the log from a bit before what was told last; None when it is time to stop."""
+        """Follow the log from a little before the last position; None after `stop`."""
         behind = self._clock.wall() - self._told_ns / _NANOSECONDS
         command = self._follow(max(0, int(behind)) + _MARGIN_SECONDS)
         with self._lock, self._output.open("ab") as output:
@@ -149,19 +145,19 @@ class Notifier:
         try:
             upload = upload_of(change)
         except _ODD as exc:
-            log.warning("a change that cannot be read (%r) is not told: %.500s", exc, change)
+            log.warning("a change could not be parsed (%r) and is skipped: %.500s", exc, change)
             upload = None
         wanted = upload and (not self._buckets or upload.version.bucket in self._buckets)
         if upload is None or not wanted or self._sent(notification(upload)):
             self._told_ns = moment_ns
 
     def _sent(self, document: str) -> bool:
-        """Send until the queue has the document; False when the notifier stops before."""
+        """Send until the queue accepts the message; False after `stop`."""
         while True:
             try:
                 self._send(document)
             except (BotoCoreError, ClientError) as exc:
-                log.warning("an upload could not be told, trying again: %s", exc)
+                log.warning("a notification could not be sent, retrying: %s", exc)
             else:
                 return True
             if self._stopping.wait(_PAUSE_SECONDS):

@@ -1,7 +1,4 @@
-"""EventBridge's patterns: which events a rule wants.
-
-Owns: exact values, at any depth. Refuses to know: who sends events, what becomes of them.
-"""
+"""EventBridge event patterns with exact values."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,12 +7,12 @@ from extentflow_local.event_source.intrinsics import Unresolved
 
 
 def wants(pattern: Mapping[str, Any], event: Mapping[str, Any]) -> bool:
-    """Whether every field that a pattern names has one of its values in an event."""
+    """Return whether an event has one of the values for every field of the pattern."""
     return all(_holds(wanted, event.get(name)) for name, wanted in pattern.items())
 
 
 def check(pattern: Mapping[str, Any]) -> None:
-    """Check that a pattern names fields and their exact values, and nothing else.
+    """Check that a pattern contains exact values only.
 
     Raises:
         Unresolved: it has filters, such as a prefix.

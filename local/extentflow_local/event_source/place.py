@@ -1,7 +1,4 @@
-"""Where functions run on this machine: their code, what is on their path, their environment.
-
-Owns: how a function's process is started. Refuses to know: what makes functions run.
-"""
+"""Where functions run on this machine: code, path, environment."""
 
 import importlib.util
 import os
@@ -21,10 +18,10 @@ from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A folder for logs and temporary files, and where code stands.
+    """A folder for logs and temporary files, and the location of code.
 
-    `functions` holds one folder with code per function; `layers` go on the path of all of them. A
-    function has `processes` at once at most, fewer where its deployment says so.
+    `functions` has one folder of code per function; `layers` are on the path of all of them. A
+    function has at most `processes` processes, fewer if its deployment limits them.
     """
 
     directory: Path
@@ -35,11 +32,11 @@ class Place:
     search_path: str = os.defpath
 
     def require(self, deployment: Deployment) -> None:
-        """Check that everything that runs is there.
+        """Check that code and runtime client exist.
 
         Raises:
             Misconfigured: code is missing.
-            ProgramMissing: the runtime client does not run here.
+            ProgramMissing: the runtime client cannot run here.
         """
         missing = [
             f"{self.functions / name}: no such folder; the template deploys it as a function"
@@ -54,19 +51,19 @@ class Place:
             )
 
     def most(self, deployment: Deployment, name: str) -> int:
-        """Return how many processes a function may have at once."""
+        """Return the maximum number of processes of a function."""
         limits = [self.processes, deployment.functions[name].reserved]
         limits += [one.most_concurrent for one in deployment.mappings if one.function == name]
         return min(limit for limit in limits if limit is not None)
 
     def log_of(self, name: str) -> Path:
-        """Return where a function's output goes."""
+        """Return the log file of a function."""
         return self.directory / f"{name}.log"
 
     def starter(
         self, deployment: Deployment, name: str, clock: Clock
     ) -> Callable[[], ExecutionEnvironment]:
-        """Return what starts one more environment of a function."""
+        """Return a callable that starts another environment of a function."""
         function = deployment.functions[name]
 
         def start() -> ExecutionEnvironment:
@@ -85,11 +82,11 @@ class Place:
         return start
 
     def _environment(self, function: Function, sqs: str) -> Iterator[tuple[str, str]]:
-        """Yield what Lambda sets; what the function is given goes over it, names apart."""
+        """Yield the variables that Lambda sets; a function's own override them, except names."""
         temporary = str(self.directory / "tmp")
         yield from {
             "PATH": self.search_path,
-            # Nobody's own settings: neither ~/.aws nor this machine's locale.
+            # Independent of the user: neither ~/.aws nor this machine's locale.
             "HOME": temporary,
             "TMPDIR": temporary,
             "LANG": "en_US.UTF-8",

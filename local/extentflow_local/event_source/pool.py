@@ -1,7 +1,4 @@
-"""A function's execution environments: kept warm, used again, replaced when they are gone.
-
-Owns: how many there are, which one is next. Refuses to know: what they run.
-"""
+"""A function's execution environments: kept warm, reused, replaced when they have ended."""
 
 import threading
 from collections.abc import Callable
@@ -22,7 +19,7 @@ class Environment(Protocol):
         ...
 
     def alive(self) -> bool:
-        """Whether its process runs."""
+        """Whether its process is alive."""
         ...
 
     def invoke(self, event: bytes) -> Outcome:
@@ -30,20 +27,20 @@ class Environment(Protocol):
         ...
 
     def freeze(self) -> None:
-        """Stop the process in its tracks until it is invoked."""
+        """Suspend the process until the next invocation."""
         ...
 
     def kill(self) -> None:
-        """End it at once, also when it is at work or gone already."""
+        """Kill it, also during an invocation."""
         ...
 
     def stop(self) -> None:
-        """End it."""
+        """Stop it."""
         ...
 
 
 class Pool:
-    """At most `most` environments; who finds none free waits. Safe from several threads."""
+    """At most `most` environments; callers wait for a free one. Thread-safe."""
 
     def __init__(self, start: Callable[[], Environment], most: int) -> None:
         self._start = start
@@ -54,7 +51,7 @@ class Pool:
         self._closed = False
 
     def invoke(self, event: bytes) -> Outcome:
-        """Call the function in an environment: the one that was used last, or a new one."""
+        """Call the function in the most recently used free environment, or in a new one."""
         environment = self._take()
         if environment is None:
             return _STOPPED
@@ -67,20 +64,20 @@ class Pool:
         return outcome
 
     def pids(self) -> list[int]:
-        """Return the processes that run, busy ones first."""
+        """Return the running processes, busy ones first."""
         with self._changed:
             environments = [*self._busy, *self._idle]
         return [environment.pid for environment in environments if environment.alive()]
 
     def freeze(self) -> list[int]:
-        """Freeze those that are idle; the next invocation thaws one. Return their processes."""
+        """Suspend the idle ones until their next invocation; return their processes."""
         with self._changed:
             for environment in self._idle:
                 environment.freeze()
             return [environment.pid for environment in self._idle]
 
     def close(self, grace_seconds: float) -> None:
-        """Start no more, wait for those at work, then end all; harmless when repeated."""
+        """Start none any more, wait for busy ones, then stop all. Idempotent."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -92,7 +89,7 @@ class Pool:
             list(executor.map(_stop, idle))
 
     def _take(self) -> Environment | None:
-        """Return an environment that is nobody else's, None when there will be none."""
+        """Return a free environment, or None after `close`."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or len(self._busy) < self.most)
             if self._closed:

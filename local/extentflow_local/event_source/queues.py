@@ -1,7 +1,4 @@
-"""A deployment's queues on the SQS server.
-
-Owns: making them, with what the template says. Refuses to know: messages.
-"""
+"""Create a deployment's queues on the SQS server."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -15,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def create_queues(client: "SQSClient", queues: Iterable[Queue]) -> None:
-    """Make the queues, dead letter queues first; harmless where they are, whatever they say."""
+    """Create the queues, dead letter queues first; existing ones stay unchanged."""
     for queue in sorted(queues, key=lambda one: one.redrive is not None):
         attributes = _attributes(queue)
         try:

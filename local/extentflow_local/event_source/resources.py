@@ -1,7 +1,4 @@
-"""The resources of a template, with properties that are resolved when they are asked for.
-
-Owns: finding resources by type, typed access to properties. Refuses to know: what they mean.
-"""
+"""The resources of a template, with properties that are resolved on access."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +10,7 @@ from extentflow_local.event_source.names import Names
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One resource. Every question may raise Unresolved."""
+    """One resource. Every access may raise Unresolved."""
 
     logical_id: str
     given: Mapping[str, Any]
@@ -21,7 +18,7 @@ class Resource:
 
     @property
     def ref(self) -> str:
-        """What Ref gives."""
+        """The result of Ref."""
         return self.names.look(self.logical_id)
 
     @property
@@ -35,11 +32,11 @@ class Resource:
         return self.names.physical(self.logical_id)
 
     def value(self, key: str) -> Any:  # noqa: ANN401 - any JSON
-        """Return a property, None where it is not given."""
+        """Return a property, or None if it is missing."""
         return self.names.value(self.given.get(key))
 
     def text(self, key: str) -> str:
-        """Return a property that has to be given."""
+        """Return a mandatory property."""
         found = self.value(key)
         if not isinstance(found, str):
             raise Unresolved(f"{key} is missing")
@@ -51,7 +48,7 @@ class Resource:
         return default if found is None else int(found)
 
     def refuse(self, *keys: str) -> None:
-        """Raise Unresolved where a property is given that would have to be emulated."""
+        """Raise Unresolved if a property is present that is not emulated."""
         given = [key for key in keys if self.given.get(key)]
         if given:
             raise Unresolved(f"{', '.join(given)}: not emulated on one machine")

@@ -1,9 +1,7 @@
-"""Which route an HTTP request takes.
+"""The route of an HTTP request, by API Gateway's rules for route keys.
 
-Owns: API Gateway's rules for route keys. Refuses to know: servers, functions.
-
-    POST /sources/{name}     one segment      wins over    ANY /sources/{name}
-    ANY /sources/{rest+}     all that follow  wins over    $default
+POST /sources/{name}     one segment      precedes    ANY /sources/{name}
+ANY /sources/{rest+}     all that follow  precedes    $default
 """
 
 import re
@@ -16,7 +14,7 @@ _VARIABLE = re.compile(r"\{(\w+)(\+?)\}")
 
 
 def match(routes: Iterable[Route], method: str, path: str) -> tuple[Route, Matched] | None:
-    """Return the most specific route for a request, None where none takes it."""
+    """Return the most specific route for a request, or None."""
     found = [
         (_rank(route), route, taken) for route in routes if (taken := _take(route, method, path))
     ]

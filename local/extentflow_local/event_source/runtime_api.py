@@ -1,7 +1,6 @@
-"""The Lambda Runtime API of one execution environment.
+"""The Lambda Runtime API of one execution environment, one invocation at a time.
 
-Owns: the HTTP paths that the runtime client calls, one invocation at a time. Refuses to know:
-processes, what events mean. https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
+https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
 
     offer ──> GET  /runtime/invocation/next            -> Picked
               POST /runtime/invocation/<id>/response   -> Returned
@@ -21,7 +20,7 @@ from extentflow_local.event_source.serving import Handler, LoopbackServer
 from extentflow_local.ports import HOST
 
 _VERSION = "/2018-06-01/runtime"
-# Lambda allows less; the whole answer is held anyway.
+# Lambda allows less; the whole response is in memory anyway.
 _MOST_ANSWER_BYTES = 64 << 20
 _NEXT = f"{_VERSION}/invocation/next"
 _INIT_ERROR = f"{_VERSION}/init/error"
@@ -29,7 +28,7 @@ _INIT_ERROR = f"{_VERSION}/init/error"
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """One call of a function; `event` is JSON. The deadline counts from when it is picked up."""
+    """One call of a function; `event` is JSON. The deadline counts from its pick-up."""
 
     request_id: str
     event: bytes
@@ -39,7 +38,7 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """The runtime took the invocation; its time runs."""
+    """The runtime fetched the invocation; its time starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ class InitFailed:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The process ended by itself, or was killed by somebody else."""
+    """The process ended, or was killed."""
 
     code: int
 
@@ -74,7 +73,7 @@ Said = Picked | Returned | Raised | InitFailed | Ended
 
 
 class RuntimeApi:
-    """Serves one process; `tell` hears what it says, from other threads, in order."""
+    """Serves one process; `tell` is called from other threads, in the order of its requests."""
 
     def __init__(self, tell: Callable[[Said], None], clock: Clock) -> None:
         self._tell = tell
@@ -86,23 +85,23 @@ class RuntimeApi:
 
     @property
     def address(self) -> str:
-        """What AWS_LAMBDA_RUNTIME_API says."""
+        """The value of AWS_LAMBDA_RUNTIME_API."""
         return f"{HOST}:{self._server.port}"
 
     def offer(self, invocation: Invocation) -> None:
-        """Hand an invocation to the runtime as soon as it asks; one at a time."""
+        """Pass an invocation to the runtime at its next request; one at a time."""
         self._offered.put(invocation)
 
     def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         self._offered.put(None)
         self._server.stop()
 
     def next(self) -> tuple[Invocation, dict[str, str]] | None:
-        """Wait for an invocation; return it with its headers, None when there will be none."""
+        """Wait for an invocation; return it with its headers, or None after `close`."""
         invocation = self._offered.get()
         if invocation is None:
-            # Another thread may wait, too: of a connection whose process is gone.
+            # Another thread may wait too: that of a connection whose process has ended.
             self._offered.put(None)
             return None
         with self._lock:
@@ -117,7 +116,7 @@ class RuntimeApi:
         }
 
     def post(self, path: str, body: bytes) -> HTTPStatus:
-        """Take what the runtime posts; only for the invocation at hand."""
+        """Accept a post of the runtime; only for the current invocation."""
         if path == _INIT_ERROR:
             self._tell(InitFailed(body))
             return HTTPStatus.ACCEPTED

@@ -1,7 +1,4 @@
-"""A function that runs every so often.
-
-Owns: the rate, the event that EventBridge sends. Refuses to know: what the function does.
-"""
+"""A scheduled function."""
 
 import json
 import threading
@@ -16,7 +13,7 @@ from extentflow_local.event_source.execution import Outcome
 
 
 class Ticker:
-    """Invokes at the schedule's rate, the first time after one interval, never twice at once."""
+    """Invokes at the schedule's rate, first after one interval, never concurrently."""
 
     def __init__(
         self,
@@ -34,15 +31,15 @@ class Ticker:
         self._thread = threading.Thread(target=self._tick, name=f"tick-{schedule.function}")
 
     def start(self) -> None:
-        """Begin to wait for the first interval's end."""
+        """Start the first interval."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Invoke no more."""
+        """Stop invoking."""
         self._stopping.set()
 
     def join(self, seconds: float | None = None) -> None:
-        """Wait until a running invocation is over, no longer than given."""
+        """Wait until a running invocation has ended, for at most the given time."""
         self._thread.join(seconds)
 
     def trigger(self) -> Outcome:
@@ -56,12 +53,12 @@ class Ticker:
         due = self._clock.monotonic() + every
         while not self._stopping.wait(max(0.0, due - self._clock.monotonic())):
             self.trigger()
-            # What a slow invocation missed is not made up for.
+            # Intervals that a slow invocation missed are skipped.
             due = max(due + every, self._clock.monotonic())
 
 
 def event_of(schedule: Schedule, now: float) -> bytes:
-    """Return what the function gets: the fixed payload, or EventBridge's own event."""
+    """Return the event: the fixed payload, or EventBridge's own."""
     if schedule.payload is not None:
         return schedule.payload.encode()
     _, _, _, region, account, _ = schedule.arn.split(":", 5)
@@ -74,7 +71,7 @@ def event_of(schedule: Schedule, now: float) -> bytes:
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
         "region": region,
         "resources": [schedule.arn],
-        # The scheduler's is a text, the rule's is none.
+        # EventBridge Scheduler's input is a string, that of a rule is not.
         "detail": "{}" if schedule.source == "aws.scheduler" else {},
     }
     return json.dumps(event).encode()

@@ -1,7 +1,4 @@
-"""An HTTP server on the loopback interface that leaves nothing behind when it stops.
-
-Owns: its threads and connections. Refuses to know: requests.
-"""
+"""An HTTP server on the loopback interface that ends all its threads when it stops."""
 
 import socket
 import sys
@@ -14,16 +11,16 @@ from extentflow_local.ports import HOST
 
 
 class Handler(BaseHTTPRequestHandler):
-    """What handlers here have in common: connections stay open, small answers go out at once."""
+    """Common to all handlers: persistent connections, small responses without delay."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's
-        """Print nothing; whoever owns the server tells what matters."""
+        """Print nothing; the owner of the server logs."""
 
     def answer(self, status: int, body: bytes, headers: Iterable[tuple[str, str]]) -> None:
-        """Send a whole answer; its length is added."""
+        """Send a whole response; its length is added."""
         self.send_response_only(status)
         for name, value in headers:
             if name.lower() != "content-length":
@@ -38,7 +35,7 @@ class Handler(BaseHTTPRequestHandler):
 
         Raises:
             ValueError: its length is malformed.
-            OverflowError: it has more than `most_bytes`; the rest is still to be read.
+            OverflowError: it has more than `most_bytes`; the rest is not read.
         """
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
             return self._read(int(self.headers.get("Content-Length", "0")), most_bytes)
@@ -51,12 +48,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def _read(self, size: int, most_bytes: int) -> bytes:
         if not 0 <= size <= most_bytes:
-            raise OverflowError(f"{size} bytes are too many")
+            raise OverflowError(f"{size} bytes exceed the limit")
         return self.rfile.read(size)
 
 
 class AnyMethod(Handler):
-    """Takes requests of every method in the same way."""
+    """Handles requests of every method in the same way."""
 
     def __getattr__(self, name: str) -> Callable[[], None]:
         # The base class looks for do_GET, do_POST and so on.
@@ -65,14 +62,14 @@ class AnyMethod(Handler):
         raise AttributeError(name)
 
     def take(self) -> None:
-        """Answer one request."""
+        """Respond to one request."""
         raise NotImplementedError
 
 
 class LoopbackServer(ThreadingHTTPServer):
-    """Serves from `start` to `stop` on a thread of its own, each connection on another.
+    """Serves from `start` to `stop` on a thread of its own, with a thread per connection.
 
-    `stop` lets requests that are being answered end, and closes every other connection.
+    `stop` completes requests in progress, and closes every other connection.
     """
 
     daemon_threads = False
@@ -89,12 +86,12 @@ class LoopbackServer(ThreadingHTTPServer):
         return int(self.server_address[1])
 
     def start(self) -> Self:
-        """Begin to serve."""
+        """Start to serve."""
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """Serve no more; return when every thread has ended."""
+        """Stop serving; return when every thread has ended."""
         self.shutdown()
         self._thread.join()
         with self._lock:
@@ -103,27 +100,27 @@ class LoopbackServer(ThreadingHTTPServer):
         self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the base class's
-        """Remember the connection."""
+        """Register the connection."""
         with self._lock:
             self._connections.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 - the base class's
-        """Forget the connection."""
+        """Deregister the connection."""
         with self._lock:
             self._connections.discard(request)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the base class's
-        """Show errors, but not that a peer went away: a killed process does."""
+        """Log errors, except a closed connection: a killed process causes one."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
 
 def _end_reading(connection: socket.socket) -> None:
-    """Let the thread that waits for the connection's next request find its end."""
+    """End the read of a thread that waits for the connection's next request."""
     try:
         connection.shutdown(socket.SHUT_RD)
     except OSError:
-        # The peer closed it first.
+        # The peer closed the connection first.
         return

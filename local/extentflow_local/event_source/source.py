@@ -1,10 +1,7 @@
-"""All of a deployment's event path on one machine, from start to stop.
+"""A deployment's whole event path on one machine, from start to stop.
 
-Owns: putting it together, the order of start and stop. Refuses to know: templates, where servers
-run, what functions do.
-
-    deployment ──> queues, then pollers, HTTP port, clock ──> pools of the functions' processes
-    stop: receive and take no more, let what runs end, stop every process
+deployment ──> queues, then pollers, HTTP port, clock ──> pools of the functions' processes
+stop: receive nothing more, complete invocations, stop every process
 """
 
 import json
@@ -39,29 +36,29 @@ _CLOCK = Clock()
 
 
 class Waking(Protocol):
-    """Something that makes functions run, on threads of its own."""
+    """An event source with threads of its own."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start."""
         ...
 
     def stop(self) -> None:
-        """Begin nothing more; return at once."""
+        """Start no further invocation; return at once."""
         ...
 
     def join(self, seconds: float | None = None) -> None:
-        """Wait until what was begun is over, no longer than given."""
+        """Wait until running invocations have ended, for at most the given time."""
         ...
 
 
 class EventSource:
     """Runs a deployment; as a context manager from start to stop.
 
-    `observe` is called after each invocation, from the thread that made it.
+    `observe` is called after each invocation, on its thread.
 
     Raises:
-        Misconfigured: a function's code is not where `place` says.
-        ProgramMissing: the runtime client does not run here.
+        Misconfigured: a function's code is not in `place`.
+        ProgramMissing: the runtime client cannot run here.
     """
 
     def __init__(
@@ -100,13 +97,15 @@ class EventSource:
 
     @property
     def url(self) -> str:
-        """Where the HTTP port answers."""
+        """Address of the HTTP port."""
         if self._front is None:
-            raise LookupError("nothing is served: it was not started, or no route is deployed")
+            raise LookupError(
+                "no HTTP port: the event source was not started, or no route is deployed"
+            )
         return self._front.url
 
     def start(self) -> None:
-        """Make the queues, begin to poll, to serve, to count time."""
+        """Create the queues, and start pollers, HTTP port and schedules."""
         create_queues(self._client, self.deployment.queues)
         if self.deployment.routes:
             self._front = Front(
@@ -125,9 +124,9 @@ class EventSource:
             log.info("%s runs in %d processes at most", name, pool.most)
 
     def stop(self, *, grace_seconds: float = GRACE_SECONDS) -> None:
-        """Take nothing more, let invocations end for `grace_seconds`, end every process.
+        """Stop event sources, wait `grace_seconds` for invocations, end every process.
 
-        Harmless when repeated. Messages of invocations that had to be ended come back.
+        Idempotent. Messages of invocations that were killed return to their queue.
         """
         deadline = self._clock.monotonic() + grace_seconds
         for one in self._waking:
@@ -144,17 +143,17 @@ class EventSource:
         self._client.close()
 
     def invoke(self, function: str, event: bytes) -> Outcome:
-        """Call a function with an event, JSON, and wait for its end."""
+        """Call a function with an event, JSON, and wait for its result."""
         return self._pools[function].invoke(event)
 
     def trigger(self, function: str) -> Outcome:
-        """Call a scheduled function now, as its schedule does, and wait for its end."""
+        """Call a scheduled function now with its event, and wait for its result."""
         return self._tickers[function].trigger()
 
     def hear(self, event: Mapping[str, Any]) -> None:
-        """Call the functions whose rules want an event of AWS's, once each, and wait for them.
+        """Call the functions whose rules match an AWS event, once each, and wait for them.
 
-        Safe from any thread.
+        Thread-safe.
         """
         for one in self.deployment.subscriptions:
             if wants(one.pattern, event):
@@ -162,11 +161,11 @@ class EventSource:
                 self._observe(Delivery(function=one.function, outcome=outcome))
 
     def pids(self, function: str) -> list[int]:
-        """Return a function's processes, those at work first."""
+        """Return a function's processes, busy ones first."""
         return self._pools[function].pids()
 
     def freeze(self, function: str) -> list[int]:
-        """Freeze a function's idle processes, as Lambda does; the next invocation thaws one."""
+        """Suspend a function's idle processes, as Lambda does, until the next invocation."""
         return self._pools[function].freeze()
 
     def _observe(self, delivery: Delivery) -> None:

@@ -1,6 +1,5 @@
-"""Messages as Lambda hands them to functions, and what a function's answer says about them.
+"""Lambda's events for SQS batches, and partial batch responses.
 
-Owns: the event's shape, the rules of partial batch responses. Refuses to know: queues, functions.
 https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html
 """
 
@@ -21,10 +20,10 @@ def event_of(messages: "Sequence[MessageTypeDef]", *, queue_arn: str) -> bytes:
 
 
 def failed_of(payload: bytes, message_ids: Sequence[str]) -> set[str]:
-    """Return which messages a partial batch response leaves in the queue.
+    """Return the messages that a partial batch response leaves in the queue.
 
-    All of them, where the response is none, or names something that was not in the batch: nothing
-    is deleted that might not have been dealt with.
+    These are all messages if the response is invalid or names an unknown message: no message is
+    deleted that may not have been processed.
     """
     everything = set(message_ids)
     try:

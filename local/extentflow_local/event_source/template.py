@@ -1,10 +1,7 @@
-"""A deployment, read from a synthesised CloudFormation template.
+"""Read a deployment from a synthesised CloudFormation template.
 
-Owns: which resources matter on one machine; functions, their environment, queues. Refuses to know:
-names (`names`), what makes functions run (`triggers`), what becomes of a deployment.
-
-A function is known by POWERTOOLS_SERVICE_NAME in its environment, which the stack sets to the name
-of its code's folder; functions without it, such as CDK's own, do not run here.
+A function is identified by POWERTOOLS_SERVICE_NAME in its environment, which the stack sets to the
+name of its code's folder. Functions without it, such as those of CDK, do not run here.
 """
 
 import json
@@ -25,16 +22,16 @@ Declared = TypeVar("Declared")
 
 
 def read_template(path: Path, around: Surroundings) -> Deployment:
-    """Return what the template in a JSON file deploys.
+    """Return the deployment in a template file.
 
     Raises:
-        Misconfigured: every value that is not known here, everything that is not emulated.
+        Misconfigured: all unknown values, and everything that is not emulated.
     """
     return read_document(json.loads(path.read_text(encoding="utf-8")), around)
 
 
 def read_document(template: Mapping[str, Any], around: Surroundings) -> Deployment:
-    """Return what a template deploys, as `read_template`."""
+    """Return the deployment of a template, as `read_template`."""
     reading = _Reading(template, Names(template, around))
     functions = list(reading.each("AWS::Lambda::Function", lambda one: _function(one, around)))
     folders = {name: one.name for one in functions for name in (one.arn, one.deployed_name)}
@@ -68,7 +65,7 @@ def read_document(template: Mapping[str, Any], around: Surroundings) -> Deployme
 
 
 class _Reading:
-    """One template and what is wrong with it."""
+    """One template and its problems."""
 
     def __init__(self, template: Mapping[str, Any], names: Names) -> None:
         self._template = template
@@ -93,7 +90,7 @@ class _Reading:
             try:
                 yield name, str(self._names.value(output["Value"]))
             except Unresolved:
-                # Of something that does not exist here; who asks for it finds it missing.
+                # Refers to something that does not exist here; access to it raises an error.
                 continue
 
 

@@ -1,7 +1,6 @@
-"""What makes functions run, read from resources: queues, time, events, HTTP.
+"""Read event sources from resources: queues, schedules, rules, HTTP routes.
 
-Owns: each of these types of resource. Refuses to know: functions; `folders` gives the folder of a
-function's name or ARN. What belongs to a function that is not there is None.
+`folders` maps a function's name or ARN to its folder. Event sources of unknown functions are None.
 """
 
 import re
@@ -47,7 +46,7 @@ def mapping(resource: Resource, folders: Folders) -> SourceMapping | None:
 
 
 def rule(resource: Resource, folders: Folders) -> Schedule | None:
-    """Read an AWS::Events::Rule with a rate; those with patterns are no schedules."""
+    """Read an AWS::Events::Rule with a rate; None for one with a pattern."""
     if resource.value("ScheduleExpression") is None:
         return None
     for target in resource.value("Targets") or ():
@@ -82,7 +81,7 @@ def route(resource: Resource, folders: Folders, integrations: Iterable[Resource]
     for integration in integrations:
         if integration.ref != target:
             continue
-        # The function's ARN, or the path of Lambda's API around it.
+        # The function's ARN, or the path of Lambda's API that contains it.
         uri = integration.text("IntegrationUri").removesuffix("/invocations")
         function = folders.get(uri.rpartition("/functions/")[2])
         if function is None:
@@ -104,7 +103,7 @@ def url(resource: Resource, folders: Folders) -> Route | None:
 def _function(resource: Resource, target: Mapping[str, Any], folders: Folders) -> str | None:
     try:
         return folders.get(resource.names.value(target.get("Arn")))
-    except Unresolved:  # nothing that is there
+    except Unresolved:  # an unknown function
         return None
 
 

@@ -1,14 +1,11 @@
-"""What the S3 server's filer tells of its files, as the notifications that S3 sends.
-
-Owns: which changes are new objects, S3's document. Refuses to know: how changes are heard of, who
-gets the documents.
+"""Convert file changes of the S3 server's filer to S3 notifications.
 
     /buckets/B/in/a.csv                              key in/a.csv
-    /buckets/B/in/a.csv.versions/v_<version id>      the same, in a bucket with versions
-    /buckets/B/.uploads/..., /buckets/.system/...    parts of uploads, the server's own
+    /buckets/B/in/a.csv.versions/v_<version id>      the same, in a versioned bucket
+    /buckets/B/.uploads/..., /buckets/.system/...    multipart parts, internal files
 
-A change shows a file before and after. Tags, metadata and "is no longer the newest version" are
-changes, too; the data are new only where they lie elsewhere afterwards.
+A change contains a file before and after it. Changes of tags, of metadata and of "is the newest
+version" do not move the data: an upload is a change after which the chunks differ.
 """
 
 import base64
@@ -33,7 +30,7 @@ _NANOSECONDS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A new object version, in how many parts it came (None: whole), when, in ns since 1970."""
+    """A new object version: number of parts (None: single PUT), time in ns since 1970."""
 
     version: ObjectVersion
     parts: int | None
@@ -41,10 +38,10 @@ class Upload:
 
 
 def upload_of(change: Mapping[str, Any]) -> Upload | None:
-    """Return the upload that a change of a file is; None for every other change.
+    """Return the upload of a file change, or None for any other change.
 
     Raises:
-        AttributeError, LookupError, TypeError, ValueError: its form is none that is known here.
+        AttributeError, LookupError, TypeError, ValueError: the form of the change is unknown.
     """
     old, new = change["eventNotification"]["oldEntry"], change["eventNotification"]["newEntry"]
     if new is None or new["isDirectory"] or (old is not None and _data(old) == _data(new)):
@@ -66,7 +63,7 @@ def upload_of(change: Mapping[str, Any]) -> Upload | None:
 
 
 def notification(upload: Upload) -> str:
-    """Return what S3 sends for an upload, without region: the server is in none."""
+    """Return S3's notification of an upload, without a region."""
     version = upload.version
     moment = datetime.fromtimestamp(upload.moment_ns / _NANOSECONDS, UTC)
     record = {
@@ -90,7 +87,7 @@ def notification(upload: Upload) -> str:
 
 
 def documents(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the documents in indented JSON, each as soon as its last line is there."""
+    """Yield the documents in indented JSON, each when its last line is complete."""
     found: list[str] = []
     for line in lines:
         found.append(line)
@@ -100,7 +97,7 @@ def documents(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def _place(path: str, entry: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return bucket and key of a file, None where it is no object."""
+    """Return bucket and key of a file, or None if it is not an object."""
     bucket, _, key = path.removeprefix(_ROOT).partition("/")
     if not path.startswith(_ROOT) or not key or bucket.startswith("."):
         return None
@@ -114,7 +111,7 @@ def _place(path: str, entry: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _data(entry: Mapping[str, Any]) -> tuple[object, ...]:
-    """Return where a file's bytes lie; the same place may be written as `fid` alone, or twice."""
+    """Return a file's chunks; the same chunk may be listed by `fid` alone, or twice."""
     places = [(one["offset"], one["fid"] or one["fileId"]) for one in entry["chunks"]]
     return places, entry["content"]
 

@@ -33,11 +33,13 @@ def test_programs_get_json(tmp_path: Path) -> None:
     assert json.loads(result.stdout) == {"services": {}, "environment": {}}
 
 
-def test_down_says_when_nothing_ran(tmp_path: Path) -> None:
+def test_down_reports_that_nothing_ran(tmp_path: Path) -> None:
     people = CliRunner().invoke(app, ["down", "--dir", str(tmp_path)])
     programs = CliRunner().invoke(app, ["down", "--json", "--dir", str(tmp_path)])
 
-    assert people.stdout.startswith(f"nothing runs of the stack in {tmp_path}; `extentflow up`")
+    assert people.stdout.startswith(
+        f"no service of the stack runs in {tmp_path}; start it there with"
+    )
     assert json.loads(programs.stdout) == {"stopped": []}
 
 

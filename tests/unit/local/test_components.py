@@ -39,12 +39,12 @@ def test_a_coordinate_reads_back_as_written_and_names_its_file(text: str, file_n
 
 
 @pytest.mark.parametrize("text", ["", "a:b", "a:b:1:c:d", "a:b:1@", "a:../b:1", "a:b:1 "])
-def test_what_is_no_coordinate_is_refused_with_its_text(text: str) -> None:
+def test_an_invalid_coordinate_is_rejected_with_its_text(text: str) -> None:
     with pytest.raises(LockInvalid, match="is not an artifact"):
         Coordinate.parse(text)
 
 
-def test_a_component_drops_what_it_is_told_to(tmp_path: Path) -> None:
+def test_a_component_drops_excluded_artifacts(tmp_path: Path) -> None:
     path = tmp_path / "components.toml"
     path.write_text('[store]\nroots = ["a:b:1"]\nwithout = ["org.mockito:*"]\n')
 
@@ -86,7 +86,7 @@ def test_the_digest_changes_with_any_artifact(lock: Path) -> None:
         (json.dumps({"store": {"a:b:1": SHA, "c:b:1": SHA}}), "two artifacts are called"),
     ],
 )
-def test_a_broken_lock_is_refused_with_its_path_and_the_reason(
+def test_a_broken_lock_is_rejected_with_its_path_and_the_reason(
     lock: Path, document: str, complaint: str
 ) -> None:
     lock.write_text(document)
@@ -97,7 +97,7 @@ def test_a_broken_lock_is_refused_with_its_path_and_the_reason(
     assert str(lock) in str(caught.value)
 
 
-def test_a_missing_lock_is_refused_with_its_path(lock: Path) -> None:
+def test_a_missing_lock_is_rejected_with_its_path(lock: Path) -> None:
     with pytest.raises(LockInvalid, match="restore it from version control"):
         read_lock(lock)
 

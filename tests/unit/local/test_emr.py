@@ -61,7 +61,7 @@ class Heard:
 
 @dataclass
 class Scene:
-    """A stand-in, what it was told to begin, what it told, a client."""
+    """A stand-in, what it was reported to begin, what it reported, a client."""
 
     server: EmrServerless
     runs: IdleRuns
@@ -153,7 +153,7 @@ def test_a_run_ends_as_its_program_does(here: Scene, code: int, end: str, detail
     assert details in shown["stateDetails"]
 
 
-def test_a_run_that_cannot_be_begun_has_failed_and_says_why(here: Scene) -> None:
+def test_a_run_that_cannot_start_has_failed_with_the_reason(here: Scene) -> None:
     here.runs.broken = "s3://code/spark.tgz cannot be fetched"
 
     run = here.start()
@@ -209,7 +209,7 @@ def test_a_run_that_ended_is_not_cancelled_any_more(here: Scene) -> None:
     assert here.get(run)["state"] == "SUCCESS"
 
 
-def test_a_run_over_its_time_is_cancelled_and_one_without_a_limit_goes_on() -> None:
+def test_a_run_over_its_time_is_cancelled_and_one_without_a_limit_continues() -> None:
     with scene(minute_seconds=0.05) as here:
         endless = here.begun(replace(RUN, number=2, timeout_minutes=0))
         run = here.start(replace(RUN, timeout_minutes=1))
@@ -233,7 +233,7 @@ def test_when_it_stops_nothing_runs_on(here: Scene) -> None:
 # -- events ---------------------------------------------------------------------------------------
 
 
-def test_every_change_is_told_as_eventbridge_does(here: Scene) -> None:
+def test_every_state_change_is_an_eventbridge_event(here: Scene) -> None:
     run = here.begun()
     here.runs.work[run].end(1)
     here.heard.until(run, "FAILED")
@@ -310,9 +310,7 @@ def _defaults(properties: dict[str, str], **more: object) -> Json:
         ({"mode": "ONCE"}, "one of"),
     ],
 )
-def test_what_the_service_or_one_machine_cannot_do_is_refused(
-    here: Scene, changes: Json, why: str
-) -> None:
+def test_unsupported_requests_are_rejected(here: Scene, changes: Json, why: str) -> None:
     with pytest.raises(ClientError, match=why) as caught:
         here.start(**changes)
 
@@ -331,7 +329,7 @@ def test_what_the_service_or_one_machine_cannot_do_is_refused(
         ("DELETE", "/applications/{id}/jobruns/0?shutdownGracePeriodInSeconds=x", "", "Validation"),
     ],
 )
-def test_what_is_no_request_is_told_so(
+def test_an_invalid_request_is_rejected(
     here: Scene, method: str, target: str, body: str, kind: str
 ) -> None:
     status, headers, _ = asked(here, method, target.format(id=here.server.id), body)

@@ -44,9 +44,13 @@ def submits(tmp_path: Path) -> Iterator[SparkSubmits]:
     [
         ("file:///main.py", "s3://code/main.tgz", "file:///main.py: not an object in S3"),
         ("s3://code", "s3://code/main.tgz", "s3://code: not an object in S3"),
-        ("s3://code/absent.py", "s3://code/main.tgz", "s3://code/absent.py cannot be fetched"),
-        ("s3://code/main.py", "s3://code/absent.tgz#e", "s3://code/absent.tgz cannot be fetched"),
-        ("s3://code/main.py", "s3://code/broken.tgz#e", "s3://code/broken.tgz is no archive"),
+        ("s3://code/absent.py", "s3://code/main.tgz", "s3://code/absent.py cannot be downloaded"),
+        (
+            "s3://code/main.py",
+            "s3://code/absent.tgz#e",
+            "s3://code/absent.tgz cannot be downloaded",
+        ),
+        ("s3://code/main.py", "s3://code/broken.tgz#e", "s3://code/broken.tgz is not an archive"),
     ],
 )
 def test_code_that_is_not_there_or_no_archive_is_named(

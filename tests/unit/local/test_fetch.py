@@ -74,7 +74,7 @@ def test_a_whole_folder_is_not_fetched_again(tmp_path: Path) -> None:
     assert (first, repository.calls) == (second, 1)
 
 
-def test_a_broken_off_fetch_is_tried_again_and_goes_on_from_there(tmp_path: Path) -> None:
+def test_an_interrupted_fetch_is_resumed(tmp_path: Path) -> None:
     repository = Repository({FIRST: CONTENT[FIRST]}, {SECOND: CONTENT[SECOND]})
 
     folder = fetcher(tmp_path, repository).folder(COMPONENT)
@@ -113,7 +113,7 @@ def test_a_wrong_hash_names_the_artifact_and_both_hashes_and_leaves_no_folder(
     assert folders(tmp_path) == []
 
 
-def test_after_a_wrong_hash_the_artifact_is_fetched_anew(tmp_path: Path) -> None:
+def test_after_a_wrong_hash_the_artifact_is_fetched_again(tmp_path: Path) -> None:
     repository = Repository({**CONTENT, FIRST: b"something else"}, {FIRST: CONTENT[FIRST]})
     with pytest.raises(WrongHash):
         fetcher(tmp_path, repository).folder(COMPONENT)
@@ -123,7 +123,7 @@ def test_after_a_wrong_hash_the_artifact_is_fetched_anew(tmp_path: Path) -> None
     assert (folder / "first-1.jar").read_bytes() == b"first jar"
 
 
-def test_what_a_killed_fetch_left_behind_is_swept_away(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_fetch_are_removed(tmp_path: Path) -> None:
     left = tmp_path / "lib" / f".partial-store-{COMPONENT.digest}"
     left.mkdir(parents=True)
     (left / "half.jar").write_bytes(b"ha")
@@ -135,7 +135,7 @@ def test_what_a_killed_fetch_left_behind_is_swept_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["changed", "deleted"])
-def test_a_folder_that_was_damaged_is_fetched_anew(tmp_path: Path, damage: str) -> None:
+def test_a_folder_that_was_damaged_is_fetched_again(tmp_path: Path, damage: str) -> None:
     repository = Repository()
     folder = fetcher(tmp_path, repository).folder(COMPONENT)
     if damage == "changed":

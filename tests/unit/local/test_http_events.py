@@ -190,6 +190,6 @@ def test_an_answer_without_status_is_json_itself(payload: bytes) -> None:
         b"not json",
     ],
 )
-def test_malformed_answers_are_told(payload: bytes) -> None:
+def test_malformed_responses_are_reported(payload: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         answer_of(payload)

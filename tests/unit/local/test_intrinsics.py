@@ -46,7 +46,7 @@ def test_values_are_resolved(value: object, found: object) -> None:
     [
         ({"Ref": "Unknown"}, "Unknown is not known"),
         ({"Fn::Sub": "${Unknown}"}, "Unknown is not known"),
-        ({"Fn::ImportValue": "x"}, "Fn::ImportValue is not understood"),
+        ({"Fn::ImportValue": "x"}, "Fn::ImportValue is not supported"),
         ({"Fn::Select": [7, ["a"]]}, "Fn::Select of .* is malformed"),
         ({"Fn::Join": ["a"]}, "Fn::Join of .* is malformed"),
         ({"deep": [{"Fn::GetAtt": ["Unknown", "Arn"]}]}, "Unknown is not known"),

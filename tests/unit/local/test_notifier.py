@@ -1,4 +1,4 @@
-"""What is told of a log of changes that holds something odd, and that the end is heard of."""
+"""What is reported of a log of changes that holds something odd, and that the end is heard of."""
 
 import base64
 import json
@@ -29,9 +29,9 @@ def change(number: int, *, md5: str | None = "YQ==", **changes: Any) -> dict[str
         "attributes": {"md5": md5, "fileSize": "1"},
         **changes,
     }
-    told = {"oldEntry": None, "newEntry": entry, "newParentPath": "/buckets/b"}
+    reported = {"oldEntry": None, "newEntry": entry, "newParentPath": "/buckets/b"}
     moment = time.time_ns() + 10**12 + number
-    return {"tsNs": str(moment), "eventNotification": told}
+    return {"tsNs": str(moment), "eventNotification": reported}
 
 
 def printing(folder: Path, *changes: dict[str, Any]) -> Follow:
@@ -54,31 +54,31 @@ def printing(folder: Path, *changes: dict[str, Any]) -> Follow:
     ],
     ids=["no digest", "half a digest", "parts", "marks", "nothing", "null"],
 )
-def test_a_change_that_cannot_be_read_is_left_out_and_the_next_one_told(
+def test_an_unparseable_change_is_skipped(
     odd: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     keys: list[str] = []
-    told, ended = threading.Event(), threading.Event()
+    reported, ended = threading.Event(), threading.Event()
 
     def send(document: str) -> None:
         keys.extend(arrival.key for arrival in news_of(document).arrivals)
-        told.set()
+        reported.set()
 
     follow = printing(tmp_path, odd, change(2))
     notifier = Notifier(follow, send, tmp_path / "output", ended=ended.set)
     notifier.start()
 
-    assert told.wait(PATIENCE_SECONDS)
+    assert reported.wait(PATIENCE_SECONDS)
     assert not ended.is_set()
     notifier.stop()
     notifier.join(PATIENCE_SECONDS)
     assert keys == ["k2"]
     assert ended.is_set()
-    assert "a change that cannot be read" in caplog.text
+    assert "a change could not be parsed" in caplog.text
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_notifier_that_dies_says_so(tmp_path: Path) -> None:
+def test_a_notifier_that_ends_reports_it(tmp_path: Path) -> None:
     ended = threading.Event()
 
     def follow(_seconds: int) -> Sequence[str]:

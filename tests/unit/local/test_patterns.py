@@ -27,6 +27,6 @@ def test_every_named_field_has_one_of_its_values(event: dict[str, Any], *, wante
 
 
 @pytest.mark.parametrize("odd", [[{"prefix": "a"}], "FAILED"])
-def test_filters_are_refused(odd: object) -> None:
+def test_filters_are_rejected(odd: object) -> None:
     with pytest.raises(Unresolved, match=r"EventPattern\.state: only exact values"):
         check({"detail": {"state": odd}})

@@ -53,7 +53,7 @@ def test_another_process_picks_other_ports_meanwhile() -> None:
     assert not {mine, mine + 1} & {after, after + 1}
 
 
-def test_where_no_row_is_free_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_range_of_free_ports_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "is_free", lambda _port: False)
 
     with pytest.raises(PortTaken, match="no 3 consecutive free ports"):

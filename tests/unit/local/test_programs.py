@@ -24,7 +24,7 @@ def test_a_recent_java_is_taken(tmp_path: Path, version: str) -> None:
 
 
 @pytest.mark.parametrize(("version", "number"), [("1.8.0_392", "8"), ("11.0.2", "11")])
-def test_an_old_java_is_refused_with_its_version_and_the_remedy(
+def test_an_old_java_is_rejected_with_its_version_and_the_remedy(
     tmp_path: Path, version: str, number: str
 ) -> None:
     fake_java(tmp_path, f'java version "{version}"')

@@ -95,7 +95,7 @@ def test_an_answer_is_passed_on_once(
 
 
 @pytest.mark.parametrize("name", ["another", "None", ""])
-def test_an_answer_to_something_else_is_refused(
+def test_a_response_to_another_request_is_rejected(
     client: Client, said: "queue.SimpleQueue[Said]", name: str
 ) -> None:
     status, _ = client.ask("POST", f"/2018-06-01/runtime/invocation/{name}/response", b"x")

@@ -42,7 +42,7 @@ class Deaf:
         yield SimpleNamespace(url=None)
 
 
-def test_when_uploads_are_heard_of_no_more_it_ends_with_an_error(
+def test_serve_fails_when_notifications_end(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     template = tmp_path / "template.json"

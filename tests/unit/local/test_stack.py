@@ -47,7 +47,7 @@ def test_another_stack_object_sees_and_stops_what_runs(
     assert first.endpoints() == {}
 
 
-def test_the_summary_file_tells_what_runs(tmp_path: Path, settings: LocalSettings) -> None:
+def test_the_summary_file_lists_running_services(tmp_path: Path, settings: LocalSettings) -> None:
     with Stack(tmp_path, services=[Echo()], settings=settings) as stack:
         stack.up()
         while_up = json.loads((tmp_path / "var" / "stack.json").read_text())
@@ -83,7 +83,7 @@ def test_a_service_that_dies_is_explained_with_the_end_of_its_log(
     assert str(tmp_path / "var" / "echo.log") in str(caught.value)
 
 
-def test_a_service_that_never_answers_is_given_up(tmp_path: Path, settings: LocalSettings) -> None:
+def test_a_service_that_never_gets_ready_times_out(tmp_path: Path, settings: LocalSettings) -> None:
     silent = Echo(program="import time; print('hm', flush=True); time.sleep(60)", ready_seconds=0.5)
     with Stack(tmp_path, services=[silent], settings=settings) as stack:
         with pytest.raises(ServiceFailed, match="was not ready in 0 s"):
@@ -136,7 +136,7 @@ def test_a_killed_service_is_gone_until_it_is_brought_up(
         assert stack.up() == {"echo": "started"}
 
 
-def test_moving_a_running_service_is_refused(tmp_path: Path, settings: LocalSettings) -> None:
+def test_moving_a_running_service_is_rejected(tmp_path: Path, settings: LocalSettings) -> None:
     with Stack(tmp_path, services=[Echo()], settings=settings) as stack:
         stack.up()
         moved = Stack(tmp_path, {"echo": 21_999}, services=[Echo()], settings=settings)

@@ -163,7 +163,7 @@ def test_a_variable_that_is_replaced_need_not_be_known(template: Template) -> No
     assert environment["EXTENTFLOW_BOOTSTRAP_SERVERS"] == "here:1"
 
 
-def test_everything_unknown_is_told_at_once(template: Template) -> None:
+def test_everything_unknown_is_reported_at_once(template: Template) -> None:
     toy = properties(template, "ToyFunction614A2319")["Environment"]["Variables"]
     toy["EXTENTFLOW_SECRET"] = {"Fn::GetAtt": ["Secret", "Id"]}
     properties(template, "Tick1EB93218")["ScheduleExpression"] = "cron(0 * * * ? *)"
@@ -191,7 +191,7 @@ def test_everything_unknown_is_told_at_once(template: Template) -> None:
         ),
     ],
 )
-def test_what_is_not_emulated_is_refused(
+def test_what_is_not_emulated_is_rejected(
     template: Template, name: str, change: dict[str, Any], why: str
 ) -> None:
     properties(template, name).update(change)

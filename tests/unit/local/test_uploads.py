@@ -1,4 +1,4 @@
-"""Which changes of the S3 server's files are uploads, and what is told of them."""
+"""Which changes of the S3 server's files are uploads, and what is reported of them."""
 
 import base64
 import json
@@ -30,8 +30,8 @@ def entry(
 def change(
     new: dict[str, Any] | None, old: dict[str, Any] | None = None, folder: str = "/buckets/shop"
 ) -> dict[str, Any]:
-    told = {"oldEntry": old, "newEntry": new, "newParentPath": folder if new else ""}
-    return {"directory": folder, "eventNotification": told, "tsNs": "1795307080334689323"}
+    reported = {"oldEntry": old, "newEntry": new, "newParentPath": folder if new else ""}
+    return {"directory": folder, "eventNotification": reported, "tsNs": "1795307080334689323"}
 
 
 def uploaded(*arguments: Any, **named: Any) -> Upload:  # noqa: ANN401 - those of `change`
@@ -76,7 +76,7 @@ def test_other_bytes_under_the_same_key_are_an_upload() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         change(None, old=entry("a")),
         change(entry("a", X_Amz_Tagging_a="b"), old=entry("a", written="3,01")),
@@ -89,8 +89,8 @@ def test_other_bytes_under_the_same_key_are_an_upload() -> None:
     ],
     ids=["deleted", "tagged", "marker", "folder", "part", "system", "outside", "bucket"],
 )
-def test_every_other_change_is_none(told: dict[str, Any]) -> None:
-    assert upload_of(told) is None
+def test_every_other_change_is_none(reported: dict[str, Any]) -> None:
+    assert upload_of(reported) is None
 
 
 @pytest.mark.parametrize("key", ["in/1.jsonl", "in/a b+c%25 ü☃.csv"])
@@ -121,15 +121,15 @@ def test_a_notification_names_the_exact_object_in_s3s_own_dialect(
         (entry("a", X_Seaweedfs_Multipart_Parts_Count="3"), "CompleteMultipartUpload"),
     ],
 )
-def test_a_notification_says_how_the_object_came(new: dict[str, Any], name: str) -> None:
-    told = json.loads(notification(uploaded(new)))
+def test_the_event_name_depends_on_the_kind_of_upload(new: dict[str, Any], name: str) -> None:
+    reported = json.loads(notification(uploaded(new)))
 
-    assert told["Records"][0]["eventName"] == f"ObjectCreated:{name}"
+    assert reported["Records"][0]["eventName"] == f"ObjectCreated:{name}"
 
 
 def test_documents_are_read_from_indented_lines_as_they_come() -> None:
-    told = [{"a": {"b": "}"}}, {"a": {}}]
-    lines = "".join(f"{json.dumps(one, indent=2)}\n" for one in told).splitlines(keepends=True)
+    reported = [{"a": {"b": "}"}}, {"a": {}}]
+    lines = "".join(f"{json.dumps(one, indent=2)}\n" for one in reported).splitlines(keepends=True)
 
-    assert list(documents(lines)) == told
-    assert list(documents(lines[:-1])) == told[:1]
+    assert list(documents(lines)) == reported
+    assert list(documents(lines[:-1])) == reported[:1]
