@@ -9,7 +9,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 from extentflow.background import LeaseRenewer
-from extentflow.engines import Task, Watch, run_until_final
+from extentflow.engines import RunListener, Task, run_until_final
 from extentflow.wiring import Runtime
 from extentflow.wiring.extents import delivery_context, prepare_process
 
@@ -33,13 +33,13 @@ class Here:
         """Forget that a run was stopped."""
         self.stopped = False
 
-    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+    def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
         """See `Engine.run`."""
         with LeaseRenewer(self._slots.renew, self._renew_seconds):
             for extent in (extent for task in tasks for extent in task.extents):
                 if self.stopped:
                     return
-                watch.see(run_until_final(extent, self._work))
+                watch.on_receipt(run_until_final(extent, self._work))
 
     def stop(self) -> None:
         """See `Engine.stop`."""

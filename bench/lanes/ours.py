@@ -20,7 +20,7 @@ from bench.dropping import open_dropping_worker
 from bench.here import Here
 from bench.lane import serve
 from bench.settings import CORES
-from extentflow.engines import Engine, Task, Watch, Worker, WorkerSpec
+from extentflow.engines import Engine, RunListener, Task, Worker, WorkerSpec
 from extentflow.engines.inline import InlineEngine
 from extentflow.jobs import preflight
 from extentflow.jobs.run import Run
@@ -35,11 +35,11 @@ OPEN: dict[str, OpenWorker] = {"processes": open_worker, "dropping": open_droppi
 class _Unwatched:
     """A watcher that looks away."""
 
-    def expect(self, extent: Extent) -> None:
-        """See `Watch`."""
+    def on_extent(self, extent: Extent) -> None:
+        """See `RunListener`."""
 
-    def see(self, receipt: Receipt) -> None:
-        """See `Watch`."""
+    def on_receipt(self, receipt: Receipt) -> None:
+        """See `RunListener`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class _Warm:
         """See `Engine`."""
         return self.engine.cores
 
-    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+    def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
         """See `Engine.run`."""
         self.engine.run(tasks, watch)
 

@@ -25,7 +25,7 @@ from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow.config.worker import WorkerSettings, variable
 from extentflow.discovery import Arrival, Dialect
-from extentflow.engines import Engine, Task, Watch
+from extentflow.engines import Engine, RunListener, Task
 from extentflow.jobs.run import Run, RunReport
 from extentflow.ledger import ExtentItem, SlotItem
 from extentflow.model import Extent, Job, ObjectVersion, Receipt
@@ -49,10 +49,10 @@ class Seen:
     react: Callable[[Receipt], None] = lambda _receipt: None
     receipts: list[Receipt] = field(default_factory=list)
 
-    def expect(self, extent: Extent) -> None:
+    def on_extent(self, extent: Extent) -> None:
         """Know that already."""
 
-    def see(self, receipt: Receipt) -> None:
+    def on_receipt(self, receipt: Receipt) -> None:
         self.receipts.append(receipt)
         self.react(receipt)
 
@@ -68,7 +68,7 @@ class Counted:
     def cores(self) -> int:
         return self.engine.cores
 
-    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+    def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
         self.tasks += tasks
         self.engine.run(tasks, watch)
 
@@ -183,7 +183,7 @@ class Delivery:
         keys: Iterable[str] = (),
         cores: int = 2,
         again: bool = False,
-        watch: Watch | None = None,
+        watch: RunListener | None = None,
         engine: Engine | None = None,
     ) -> RunReport:
         """Deliver what is below the prefix (or `keys`) from this process."""
@@ -193,7 +193,7 @@ class Delivery:
         intakes = (self.runtime.request(config, revision, each, cores) for each in versions)
         return driver.ingest(intakes, again=again)
 
-    def driver(self, engine: Engine, watch: Watch | None = None) -> Run:
+    def driver(self, engine: Engine, watch: RunListener | None = None) -> Run:
         return Run("test", engine, self.runtime.planner(), self.runtime.ledger, watch or Seen())
 
     def _versions(self, keys: list[str]) -> list[ObjectVersion]:

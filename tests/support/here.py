@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from extentflow.delivery.runner import Work
-from extentflow.engines import Task, Watch, run_until_final
+from extentflow.engines import RunListener, Task, run_until_final
 from extentflow.model import Extent, Receipt
 
 RunOne = Callable[[Extent], Receipt]
@@ -22,10 +22,10 @@ class Noted:
     expected: list[Extent] = field(default_factory=list)
     receipts: list[Receipt] = field(default_factory=list)
 
-    def expect(self, extent: Extent) -> None:
+    def on_extent(self, extent: Extent) -> None:
         self.expected.append(extent)
 
-    def see(self, receipt: Receipt) -> None:
+    def on_receipt(self, receipt: Receipt) -> None:
         self.receipts.append(receipt)
 
 
@@ -42,13 +42,13 @@ class Here:
     runs: list[list[Task]] = field(default_factory=list)
     closed: bool = False
 
-    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+    def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
         self.runs.append(list(tasks))
         for extent in (extent for task in tasks for extent in task.extents):
             if self.run_one is not None:
                 receipt = self.run_one(extent)
                 for _ in range(self.echoes):
-                    watch.see(receipt)
+                    watch.on_receipt(receipt)
 
     def stop(self) -> None:
         """Nothing runs on."""

@@ -16,7 +16,7 @@ from tests.support.here import Here, Noted
 from extentflow.config.worker import WorkerSettings
 from extentflow.connectors import ConnectorConfig
 from extentflow.delivery.pipeline import Pipeline
-from extentflow.engines import Watch
+from extentflow.engines import RunListener
 from extentflow.formats import Chunk, Format, open_format
 from extentflow.jobs.run import RunReport, known_job
 from extentflow.model import Extent, Job, ObjectVersion
@@ -133,7 +133,7 @@ def run_here(
     *,
     before: Before = nothing,
     again: bool = False,
-    watch: Watch | None = None,
+    watch: RunListener | None = None,
 ) -> RunReport:
     """Deliver what is below the prefix on this thread."""
     with worker(delivery, before=before) as made:

@@ -16,7 +16,7 @@ from extentflow.discovery import Arrival
 from extentflow.discovery.admission import Received, Reception
 from extentflow.discovery.reconciler import Patience, Reconciliation, Report, Territory
 from extentflow.discovery.stalled_jobs import held_by_nobody
-from extentflow.engines.emr.submitted import Hold
+from extentflow.engines.emr.submitted import RunOwnership
 from extentflow.formats import Format
 from extentflow.jobs.events import Announcements
 from extentflow.jobs.planner import Intake, Planner
@@ -60,7 +60,7 @@ class Reconciled:
     settling: frozenset[str] = frozenset()
     broken: dict[str, Exception] = field(default_factory=dict)
     patience: Patience = PATIENCE
-    hold: Callable[[Job], Hold] = held_by_nobody
+    hold: Callable[[Job], RunOwnership] = held_by_nobody
 
     def __post_init__(self) -> None:
         self.configs: dict[str, ConnectorConfig] = {}

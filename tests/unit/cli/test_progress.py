@@ -25,9 +25,9 @@ def shown(*receipts: Receipt, extents: int = 2) -> list[str]:
     console = Console(file=io.StringIO(), width=500)
     with RunProgress(console) as progress:
         for ordinal in range(extents):
-            progress.expect(extent(ordinal))
+            progress.on_extent(extent(ordinal))
         for each in receipts:
-            progress.see(each)
+            progress.on_receipt(each)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 
@@ -66,8 +66,8 @@ def test_a_terminal_gets_a_bar() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=200)
 
     with RunProgress(console) as progress:
-        progress.expect(extent(0))
-        progress.see(receipt(0))
+        progress.on_extent(extent(0))
+        progress.on_receipt(receipt(0))
 
     assert isinstance(console.file, io.StringIO)
     assert "100%" in console.file.getvalue()

@@ -11,7 +11,7 @@ from tests.support.world import expected
 from extentflow.delivery.slots import Slots
 from extentflow.discovery.reconciler import Patience
 from extentflow.discovery.stalled_jobs import BACKLOG_FACTOR, LONGEST_PATIENCE_SECONDS
-from extentflow.engines.emr.submitted import Hold
+from extentflow.engines.emr.submitted import RunOwnership
 from extentflow.errors import LedgerUnavailable, ObjectGone, QueueUnavailable
 from extentflow.formats import Format
 from extentflow.jobs.planner import PAGE_EXTENTS
@@ -317,8 +317,8 @@ def test_a_job_that_stands_still_is_told_in_every_run_until_it_moves(house: Reco
     assert house.run_for(EVERY_SECONDS).jobs_stalled == 0
 
 
-@pytest.mark.parametrize(("hold", "told"), [(Hold.OWN, 1), (Hold.SHARED, 0)])
-def test_what_a_run_of_spark_has_is_left_to_it(hold: Hold, told: int) -> None:
+@pytest.mark.parametrize(("hold", "told"), [(RunOwnership.OWN, 1), (RunOwnership.SHARED, 0)])
+def test_what_a_run_of_spark_has_is_left_to_it(hold: RunOwnership, told: int) -> None:
     house = Reconciled(hold=lambda _job: hold)
     house.sent("key", BODY)
     house.lose_messages()
@@ -329,8 +329,8 @@ def test_what_a_run_of_spark_has_is_left_to_it(hold: Hold, told: int) -> None:
     assert bool(report.jobs_stalled) == bool(told)
 
 
-@pytest.mark.parametrize("hold", [Hold.OWN, Hold.SHARED])
-def test_a_run_that_has_a_job_for_more_than_a_day_is_not_waited_for(hold: Hold) -> None:
+@pytest.mark.parametrize("hold", [RunOwnership.OWN, RunOwnership.SHARED])
+def test_a_run_that_has_a_job_for_more_than_a_day_is_not_waited_for(hold: RunOwnership) -> None:
     house = Reconciled(hold=lambda _job: hold)
     house.sent("key", BODY)
     house.lose_messages()
@@ -342,7 +342,7 @@ def test_a_run_that_has_a_job_for_more_than_a_day_is_not_waited_for(hold: Hold) 
 
 
 def test_where_nobody_says_whether_a_run_has_a_job_patience_is_greater() -> None:
-    house = Reconciled(hold=lambda _job: Hold.UNKNOWN)
+    house = Reconciled(hold=lambda _job: RunOwnership.UNKNOWN)
     house.sent("key", BODY)
     house.lose_messages()
 
@@ -352,20 +352,20 @@ def test_where_nobody_says_whether_a_run_has_a_job_patience_is_greater() -> None
     assert (early.messages_resent, late.messages_resent) == (0, 3)
 
 
-@pytest.mark.parametrize("hold", [Hold.OWN, Hold.SHARED, Hold.UNKNOWN])
-def test_what_a_run_has_not_planned_yet_is_left_to_it(hold: Hold) -> None:
+@pytest.mark.parametrize("hold", [RunOwnership.OWN, RunOwnership.SHARED, RunOwnership.UNKNOWN])
+def test_what_a_run_has_not_planned_yet_is_left_to_it(hold: RunOwnership) -> None:
     house = Reconciled(hold=lambda _job: hold)
     house.registered("key", BODY)
 
     report = house.run_for(4 * EVERY_SECONDS)
-    house.hold = lambda _job: Hold.NOBODY
+    house.hold = lambda _job: RunOwnership.NOBODY
     then = house.run_for(2 * EVERY_SECONDS)
 
     assert (report.jobs_resumed, then.jobs_resumed) == (0, 1)
 
 
 def test_what_a_run_left_whose_end_nobody_told_is_sent_at_once_and_only_once_so_soon() -> None:
-    house = Reconciled(hold=lambda _job: Hold.GONE)
+    house = Reconciled(hold=lambda _job: RunOwnership.GONE)
     house.sent("key", BODY)
     house.lose_messages()
 

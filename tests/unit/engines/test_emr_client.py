@@ -10,7 +10,7 @@ from layers.spark import recipe
 
 from extentflow.engines.emr import Run, RunState, RunStatus
 from extentflow.engines.emr import client as emr
-from extentflow.engines.emr.client import Application, EmrRuns
+from extentflow.engines.emr.client import Application, EmrJobRuns
 from extentflow.errors import Misconfigured, RunsUnavailable
 
 APPLICATION = Application(
@@ -43,8 +43,8 @@ def client() -> Any:  # noqa: ANN401 - boto3's client has no types here
     )
 
 
-def runs(stubbed: Any) -> EmrRuns:  # noqa: ANN401 - as above
-    return EmrRuns(APPLICATION, stubbed)
+def runs(stubbed: Any) -> EmrJobRuns:  # noqa: ANN401 - as above
+    return EmrJobRuns(APPLICATION, stubbed)
 
 
 # -- the token ------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def test_a_service_that_does_not_answer_is_worth_another_try(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
 
     with pytest.raises(RunsUnavailable, match="EndpointConnectionError"):
-        EmrRuns(APPLICATION).start(RUN)
+        EmrJobRuns(APPLICATION).start(RUN)
 
 
 # -- where a run stands ---------------------------------------------------------------------------

@@ -10,13 +10,13 @@ from tests.support.world import World
 from extentflow.delivery.runner import run_extent
 from extentflow.engines import pack
 from extentflow.engines.emr import Run, RunState, RunStatus
-from extentflow.engines.emr.engine import RemoteEngine
+from extentflow.engines.emr.engine import SubmittedRunEngine
 from extentflow.errors import Misconfigured, RunFailed
 from extentflow.jobs.run import Run as Drive
 from extentflow.jobs.run import RunReport
 from extentflow.ledger import ConnectorState, ExtentItem
 from extentflow.model import Extent, Job, JobState, Outcome
-from extentflow.testing.runs import MemoryRuns
+from extentflow.testing.runs import MemoryJobRuns
 
 RUN = Run(subject="run-1", number=0, arguments=("--connector", "c"), timeout_minutes=720)
 ID = "0" * 16
@@ -24,7 +24,7 @@ BODY = b"abcdefghijkl"  # three extents
 
 
 @dataclass
-class Elsewhere(MemoryRuns):
+class Elsewhere(MemoryJobRuns):
     """Runs whose one run does its next step each time that somebody looks."""
 
     steps: list[Callable[[], object]] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Desk:
     said: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.engine = RemoteEngine(
+        self.engine = SubmittedRunEngine(
             self.runs,
             lambda: self.runs.start(RUN),
             self.world.ledger,

@@ -6,13 +6,13 @@ import pytest
 
 from extentflow.engines.emr import Run, RunState, RunStatus
 from extentflow.errors import Misconfigured, RunsUnavailable
-from extentflow.testing.runs import MemoryRuns
+from extentflow.testing.runs import MemoryJobRuns
 
 RUN = Run(subject="0123abcd", number=1, arguments=("-c", "orders"), timeout_minutes=720)
 
 
 def test_a_repeated_start_is_the_run_that_began() -> None:
-    runs = MemoryRuns()
+    runs = MemoryJobRuns()
 
     ids = [runs.start(run) for run in (RUN, replace(RUN, number=2), RUN)]
 
@@ -22,7 +22,7 @@ def test_a_repeated_start_is_the_run_that_began() -> None:
 
 @pytest.mark.parametrize("unclear", [False, True])
 def test_a_start_that_failed_may_be_repeated_whether_it_began_or_not(*, unclear: bool) -> None:
-    runs = MemoryRuns(unclear=unclear)
+    runs = MemoryJobRuns(unclear=unclear)
     runs.away = 1
 
     with pytest.raises(RunsUnavailable):
@@ -34,7 +34,7 @@ def test_a_start_that_failed_may_be_repeated_whether_it_began_or_not(*, unclear:
 
 
 def test_a_run_waits_until_it_is_cancelled_and_one_that_ended_stays_as_it_is() -> None:
-    runs = MemoryRuns()
+    runs = MemoryJobRuns()
     first, second = runs.start(RUN), runs.start(replace(RUN, number=2))
     runs.states[second] = RunStatus(RunState.SUCCESS)
 
@@ -48,4 +48,4 @@ def test_a_run_waits_until_it_is_cancelled_and_one_that_ended_stays_as_it_is() -
 
 def test_nothing_is_known_of_a_run_that_was_never_started() -> None:
     with pytest.raises(Misconfigured, match="there is no run r1"):
-        MemoryRuns().look("r1")
+        MemoryJobRuns().look("r1")

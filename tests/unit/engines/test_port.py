@@ -14,8 +14,8 @@ from extentflow.delivery.connector_state import ASK_SECONDS, Wanted
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.engines import (
     SMALL_TASK_BYTES,
+    RunListener,
     Task,
-    Watch,
     pack,
     run_in_turn,
     run_until_final,
@@ -449,7 +449,7 @@ class Told(Here):
     state: ConnectorState = ConnectorState.PAUSED
     seconds: float = ASK_SECONDS
 
-    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+    def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
         assert self.world is not None
         if not self.runs:
             want(self.world, self.state)

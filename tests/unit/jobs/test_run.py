@@ -10,7 +10,7 @@ from tests.support.world import World, expected
 
 from extentflow.delivery.connector_state import ASK_SECONDS
 from extentflow.delivery.runner import run_extent
-from extentflow.engines import Task, Watch
+from extentflow.engines import RunListener, Task
 from extentflow.errors import (
     Conflict,
     LedgerUnavailable,
@@ -47,8 +47,8 @@ def test_receipts_are_summed_and_passed_on() -> None:
     tally = Tally(watch)
     other = replace(RECEIPT, ordinal=1, records=1, bytes_read=10, peak_rss_bytes=7)
 
-    tally.see(RECEIPT)
-    tally.see(other)
+    tally.on_receipt(RECEIPT)
+    tally.on_receipt(other)
 
     assert (tally.records, tally.bytes_read, tally.peak_rss_bytes) == (5, 50, 7)
     assert watch.receipts == [RECEIPT, other]
@@ -60,7 +60,7 @@ def test_a_receipt_that_comes_twice_counts_once() -> None:
     failed = replace(RECEIPT, ordinal=1, outcome=Outcome.FAILED, reason="bad")
 
     for receipt in (RECEIPT, failed, RECEIPT, failed):
-        tally.see(receipt)
+        tally.on_receipt(receipt)
 
     assert tally.records == 8
     assert tally.errors == ("bad",)
@@ -76,7 +76,7 @@ def test_extents_that_fail_alike_share_a_line() -> None:
     ]
 
     for receipt in failed:
-        tally.see(receipt)
+        tally.on_receipt(receipt)
 
     assert tally.errors == ("s3://b/k[0-1): no such topic (and 2 more extents alike)",)
 
@@ -84,8 +84,8 @@ def test_extents_that_fail_alike_share_a_line() -> None:
 def test_an_extent_handed_back_and_finished_later_counts_for_both() -> None:
     tally = Tally(Noted())
 
-    tally.see(replace(RECEIPT, outcome=Outcome.HANDED_BACK, records=3, seconds=1.0))
-    tally.see(replace(RECEIPT, records=1, seconds=2.0))
+    tally.on_receipt(replace(RECEIPT, outcome=Outcome.HANDED_BACK, records=3, seconds=1.0))
+    tally.on_receipt(replace(RECEIPT, records=1, seconds=2.0))
 
     assert tally.records == 4
 
@@ -95,7 +95,7 @@ def test_expectations_reach_the_watch() -> None:
     (extent,) = world.extents(world.job(b"abc"))
     watch = Noted()
 
-    Tally(watch).expect(extent)
+    Tally(watch).on_extent(extent)
 
     assert watch.expected == [extent]
 
@@ -156,8 +156,8 @@ def test_a_run_ends_its_engine() -> None:
 
 def test_an_engine_that_fails_is_ended_too_and_its_error_comes_through() -> None:
     class Failing(Here):
-        def run(self, tasks: Sequence[Task], watch: Watch) -> None:
-            watch.expect(tasks[0].extents[0])
+        def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
+            watch.on_extent(tasks[0].extents[0])
             raise LedgerUnavailable("away")
 
     engine = Failing()
@@ -212,7 +212,7 @@ def test_a_run_whose_connector_was_told_to_rest_ends_and_says_which_one_rests(st
     world.ledger.put_connector("c", {})
 
     class Rests(Here):
-        def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+        def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
             super().run(tasks[:1], watch)
             world.ledger.set_connector_state("c", ConnectorState(state))
 
@@ -406,7 +406,7 @@ def test_extents_of_a_run_are_those_of_its_jobs() -> None:
 class FailsLater(Here):
     """Delivers the first task, then cannot go on."""
 
-    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+    def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
         super().run(tasks[:1], watch)
         raise Misconfigured("topic extentflow.progress does not exist; create it")
 
@@ -425,7 +425,7 @@ def test_a_run_that_breaks_and_cannot_ask_how_its_jobs_stand_still_reports() -> 
     world = World()
 
     class LosesTheLedger(FailsLater):
-        def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+        def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
             try:
                 super().run(tasks, watch)
             finally:

@@ -17,7 +17,7 @@ from moto import mock_aws
 
 from extentflow.engines.emr import Run
 from extentflow.engines.emr import client as emr
-from extentflow.engines.emr.client import Application, EmrRuns
+from extentflow.engines.emr.client import Application, EmrJobRuns
 from extentflow.errors import Misconfigured, RunsUnavailable
 from extentflow_local.emr import events
 from extentflow_local.emr.description import answer_shape, problems
@@ -372,15 +372,15 @@ def asked(
 
 
 @pytest.fixture
-def product(here: Scene, monkeypatch: pytest.MonkeyPatch) -> EmrRuns:
+def product(here: Scene, monkeypatch: pytest.MonkeyPatch) -> EmrJobRuns:
     """Return runs that find the stand-in as functions do, by a variable."""
     monkeypatch.setenv(ENDPOINT, here.server.environment[ENDPOINT])
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    return EmrRuns(here.application)
+    return EmrJobRuns(here.application)
 
 
-def test_functions_find_it_by_their_environment(here: Scene, product: EmrRuns) -> None:
+def test_functions_find_it_by_their_environment(here: Scene, product: EmrJobRuns) -> None:
     run = product.start(RUN)
 
     assert here.heard.until(run, "RUNNING")
@@ -398,7 +398,7 @@ def test_an_event_path_has_the_stand_ins_settings_and_any_threshold(here: Scene)
 
 
 def test_an_application_that_is_unknown_is_a_matter_of_settings(
-    here: Scene, product: EmrRuns
+    here: Scene, product: EmrJobRuns
 ) -> None:
     product.application = replace(here.application, id="00elsewhere")
 
@@ -406,7 +406,7 @@ def test_an_application_that_is_unknown_is_a_matter_of_settings(
         product.start(RUN)
 
 
-def test_one_that_has_stopped_is_worth_another_try(here: Scene, product: EmrRuns) -> None:
+def test_one_that_has_stopped_is_worth_another_try(here: Scene, product: EmrJobRuns) -> None:
     here.server.stop()
 
     with pytest.raises(RunsUnavailable):

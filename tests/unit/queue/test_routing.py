@@ -7,13 +7,18 @@ from tests.support.queued import Queued, ordinals
 
 from extentflow.connectors.config import AUTO, LAMBDA, SPARK
 from extentflow.engines.emr import Run, RunState, RunStatus
-from extentflow.engines.emr.submitted import FRESH_SECONDS, Hold, StartedRuns, Then
+from extentflow.engines.emr.submitted import (
+    FRESH_SECONDS,
+    OnCompletion,
+    RunOwnership,
+    SubmittedRuns,
+)
 from extentflow.errors import LedgerUnavailable, Misconfigured, NotOffered
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
 from extentflow.queue.backfill import Backfill
 from extentflow.queue.routing import Routing
-from extentflow.testing.runs import MemoryRuns
+from extentflow.testing.runs import MemoryJobRuns
 
 BODY = b"abcdefghij"
 
@@ -29,17 +34,17 @@ def pass_a_minute(queued: Queued) -> None:
 
 
 def routing(
-    queued: Queued, runs: MemoryRuns | None, threshold_bytes: int = 9, engine: str = AUTO
+    queued: Queued, runs: MemoryJobRuns | None, threshold_bytes: int = 9, engine: str = AUTO
 ) -> Routing:
     started = None
     if runs is not None:
-        started = StartedRuns(
+        started = SubmittedRuns(
             runs, queued.world.ledger, monotonic=queued.world.ticker.clock.monotonic
         )
     return Routing(queued.dispatch, started, threshold_bytes, lambda _job: engine)
 
 
-class Counted(MemoryRuns):
+class Counted(MemoryJobRuns):
     """Counts who asks where runs stand."""
 
     looks = 0
@@ -49,7 +54,7 @@ class Counted(MemoryRuns):
         return super().look(run_id)
 
 
-class Refused(MemoryRuns):
+class Refused(MemoryJobRuns):
     """Nobody may start a run."""
 
     def start(self, run: Run) -> str:
@@ -57,7 +62,7 @@ class Refused(MemoryRuns):
 
 
 def test_a_large_job_is_planned_and_given_to_a_run_and_nothing_to_the_queue() -> None:
-    queued, runs = Queued(), MemoryRuns()
+    queued, runs = Queued(), MemoryJobRuns()
 
     job = routing(queued, runs).start(registered(queued))
 
@@ -69,7 +74,7 @@ def test_a_large_job_is_planned_and_given_to_a_run_and_nothing_to_the_queue() ->
 
 @pytest.mark.parametrize("threshold_bytes", [len(BODY), 1 << 40])
 def test_up_to_the_threshold_the_queue_has_it(threshold_bytes: int) -> None:
-    queued, runs = Queued(), MemoryRuns()
+    queued, runs = Queued(), MemoryJobRuns()
 
     routing(queued, runs, threshold_bytes).start(registered(queued))
 
@@ -86,7 +91,7 @@ def test_without_an_application_the_queue_has_everything() -> None:
 
 @pytest.mark.parametrize("unclear", [False, True])
 def test_where_no_run_can_be_had_the_queue_has_it(unclear: bool) -> None:  # noqa: FBT001
-    queued, runs = Queued(), MemoryRuns(unclear=unclear)
+    queued, runs = Queued(), MemoryJobRuns(unclear=unclear)
     runs.away = 1
 
     job = routing(queued, runs).start(registered(queued))
@@ -104,7 +109,7 @@ def test_settings_that_are_wrong_hold_up_no_job() -> None:
 
 
 def test_a_job_that_is_under_way_gets_no_second_run() -> None:
-    queued, runs = Queued(), MemoryRuns()
+    queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     job = route.start(registered(queued))
 
@@ -114,7 +119,7 @@ def test_a_job_that_is_under_way_gets_no_second_run() -> None:
 
 
 def test_what_a_dead_run_left_undone_goes_to_the_queue() -> None:
-    queued, runs = Queued(), MemoryRuns()
+    queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     job = route.start(registered(queued))
     first = next(iter(queued.world.planner.extents(job)))
@@ -133,7 +138,7 @@ def test_what_a_dead_run_left_undone_goes_to_the_queue() -> None:
 def test_a_run_of_somebody_else_is_left_alone() -> None:
     queued = Queued()
 
-    assert routing(queued, MemoryRuns()).ended("unknown", RunState.FAILED) == 0
+    assert routing(queued, MemoryJobRuns()).ended("unknown", RunState.FAILED) == 0
     assert queued.queue.messages == []
 
 
@@ -144,7 +149,7 @@ def test_a_run_of_somebody_else_is_left_alone() -> None:
 def test_a_connector_may_want_one_engine_whatever_the_size(
     engine: str, threshold_bytes: int, *, by_run: bool
 ) -> None:
-    queued, runs = Queued(), MemoryRuns()
+    queued, runs = Queued(), MemoryJobRuns()
 
     routing(queued, runs, threshold_bytes, engine).start(registered(queued))
 
@@ -152,7 +157,7 @@ def test_a_connector_may_want_one_engine_whatever_the_size(
 
 
 def test_a_large_job_that_is_reopened_gets_another_run() -> None:
-    queued, runs = Queued(), MemoryRuns()
+    queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     job = route.start(registered(queued))
     queued.world.ledger.end(job.id, JobState.SUPERSEDED, "another version came")
@@ -167,7 +172,7 @@ def test_a_large_job_that_is_reopened_gets_another_run() -> None:
 
 
 def test_a_run_has_its_job_until_it_ends_and_its_end_is_told() -> None:
-    queued, runs = Queued(), MemoryRuns()
+    queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     job = route.start(registered(queued))
 
@@ -178,11 +183,11 @@ def test_a_run_has_its_job_until_it_ends_and_its_end_is_told() -> None:
     route.ended("0" * 16, RunState.FAILED)
     held.append(route.hold(job))
 
-    assert held == [Hold.OWN, Hold.GONE, Hold.NOBODY]
+    assert held == [RunOwnership.OWN, RunOwnership.GONE, RunOwnership.NOBODY]
 
 
 def test_while_nobody_says_where_a_run_stands_its_job_is_nobodys_either() -> None:
-    queued, runs = Queued(), MemoryRuns()
+    queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     job = route.start(registered(queued))
     runs.away = 1
@@ -190,8 +195,8 @@ def test_while_nobody_says_where_a_run_stands_its_job_is_nobodys_either() -> Non
     held = [route.hold(job), route.hold(job)]  # the second asks nobody
     pass_a_minute(queued)
 
-    assert held == [Hold.UNKNOWN, Hold.UNKNOWN]
-    assert route.hold(job) is Hold.OWN
+    assert held == [RunOwnership.UNKNOWN, RunOwnership.UNKNOWN]
+    assert route.hold(job) is RunOwnership.OWN
 
 
 def test_a_look_at_many_jobs_asks_about_their_run_once() -> None:
@@ -200,12 +205,12 @@ def test_a_look_at_many_jobs_asks_about_their_run_once() -> None:
     route.backfill(WANTED)
     jobs = [registered(queued, BODY, f"in/{number}") for number in range(5)]
 
-    assert {route.hold(job) for job in jobs} == {Hold.SHARED}
+    assert {route.hold(job) for job in jobs} == {RunOwnership.SHARED}
     assert runs.looks == 1
 
 
 def test_an_end_that_is_told_late_does_not_take_a_later_runs_job_away() -> None:
-    queued, runs = Queued(), MemoryRuns()
+    queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     job = route.start(registered(queued))
     queued.world.ledger.end(job.id, JobState.SUPERSEDED, "another version came")
@@ -214,7 +219,7 @@ def test_an_end_that_is_told_late_does_not_take_a_later_runs_job_away() -> None:
     sent = route.ended("0" * 16, RunState.CANCELLED)
 
     assert (sent, queued.queue.messages) == (0, [])
-    assert route.hold(job) is Hold.OWN
+    assert route.hold(job) is RunOwnership.OWN
 
 
 # -- backfills ------------------------------------------------------------------------------------
@@ -223,7 +228,7 @@ WANTED = Backfill("b1", "c", ("s3://bucket/in/", "s3://bucket/*.csv"))
 
 
 def test_a_backfill_is_one_run_however_often_it_is_asked_for() -> None:
-    queued, runs = Queued(), MemoryRuns()
+    queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
 
     route.backfill(WANTED)
@@ -235,7 +240,7 @@ def test_a_backfill_is_one_run_however_often_it_is_asked_for() -> None:
 
 
 def test_the_jobs_below_a_backfills_addresses_wait_for_its_run_and_no_others() -> None:
-    queued, runs = Queued(), MemoryRuns()
+    queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     within, globbed, outside = (registered(queued, BODY, key) for key in ("in/a", "b.csv", "out/a"))
     elsewhere = Backfill("b2", "c", ("s3://bucket/out/",))
@@ -249,24 +254,24 @@ def test_the_jobs_below_a_backfills_addresses_wait_for_its_run_and_no_others() -
     after_it = [route.hold(job) for job in (within, outside)]
     route.ended("0" * 16, RunState.SUCCESS)
 
-    assert before is Hold.NOBODY
-    assert during == [Hold.SHARED, Hold.SHARED, Hold.NOBODY]
-    assert with_another == [Hold.SHARED, Hold.SHARED]
-    assert after_it == [Hold.SHARED, Hold.NOBODY]
-    assert route.hold(within) is Hold.NOBODY
+    assert before is RunOwnership.NOBODY
+    assert during == [RunOwnership.SHARED, RunOwnership.SHARED, RunOwnership.NOBODY]
+    assert with_another == [RunOwnership.SHARED, RunOwnership.SHARED]
+    assert after_it == [RunOwnership.SHARED, RunOwnership.NOBODY]
+    assert route.hold(within) is RunOwnership.NOBODY
 
 
 def test_the_end_of_a_backfills_run_that_nobody_told_is_found_out() -> None:
-    queued, runs = Queued(), MemoryRuns()
+    queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     route.backfill(WANTED)
     runs.states["0" * 16] = RunStatus(RunState.FAILED)
 
-    assert route.hold(registered(queued, key="in/a")) is Hold.NOBODY
+    assert route.hold(registered(queued, key="in/a")) is RunOwnership.NOBODY
 
 
 def test_a_backfill_whose_run_failed_gets_one_more_and_then_no_other() -> None:
-    queued, runs = Queued(), MemoryRuns()
+    queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     route.backfill(WANTED)
     job = registered(queued, key="in/a")
@@ -279,12 +284,12 @@ def test_a_backfill_whose_run_failed_gets_one_more_and_then_no_other() -> None:
 
     assert [(run.subject, run.number) for run in runs.started.values()] == [("b1", 0), ("b1", 1)]
     assert len({run.arguments for run in runs.started.values()}) == 1
-    assert held is Hold.SHARED
-    assert route.hold(job) is Hold.NOBODY
+    assert held is RunOwnership.SHARED
+    assert route.hold(job) is RunOwnership.NOBODY
 
 
 def test_a_backfill_that_no_run_can_deliver_any_more_gets_no_other_run() -> None:
-    queued, runs = Queued(), MemoryRuns()
+    queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     route.backfill(WANTED)
     registered(queued, key="in/a")
@@ -298,7 +303,7 @@ def test_a_backfill_that_no_run_can_deliver_any_more_gets_no_other_run() -> None
 
 
 def test_a_backfill_whose_driver_died_before_it_made_a_job_gets_one_more() -> None:
-    queued, runs = Queued(), MemoryRuns()
+    queued, runs = Queued(), MemoryJobRuns()
     older = registered(queued, key="in/older")
     queued.world.ledger.end(older.id, JobState.FAILED, "bad bytes")
     queued.world.ticker.now += 1
@@ -311,7 +316,7 @@ def test_a_backfill_whose_driver_died_before_it_made_a_job_gets_one_more() -> No
 
 
 def test_a_backfill_that_failed_for_a_job_of_its_own_alone_gets_no_other_run() -> None:
-    queued, runs = Queued(), MemoryRuns()
+    queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     route.backfill(replace(WANTED, addresses=("s3://bucket/in/",)))
     queued.world.ticker.now += 1
@@ -326,7 +331,7 @@ def test_a_backfill_that_failed_for_a_job_of_its_own_alone_gets_no_other_run() -
 
 @pytest.mark.parametrize("state", [ConnectorState.PAUSED, ConnectorState.STOPPED])
 def test_a_backfill_whose_connector_rests_gets_no_other_run(state: ConnectorState) -> None:
-    queued, runs = Queued(), MemoryRuns()
+    queued, runs = Queued(), MemoryJobRuns()
     queued.world.ledger.put_connector("c", {})
     route = routing(queued, runs)
     route.backfill(WANTED)
@@ -340,24 +345,24 @@ def test_a_backfill_whose_connector_rests_gets_no_other_run(state: ConnectorStat
 
 @pytest.mark.parametrize("state", [RunState.FAILED, RunState.CANCELLED])
 def test_what_a_shells_run_left_is_the_shells(state: RunState) -> None:
-    queued, runs = Queued(), MemoryRuns()
+    queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     assert route.started is not None
     job = queued.world.planner.plan(registered(queued, key="in/a"))
-    shared = route.started.begin_shared("shell-1", "c", ["s3://bucket/"], then=Then.PERSON)
+    shared = route.started.begin_shared("shell-1", "c", ["s3://bucket/"], then=OnCompletion.PERSON)
     held = [route.hold(job)]
-    own = route.started.begin_job(job, subject="shell-2", then=Then.PERSON)
+    own = route.started.begin_job(job, subject="shell-2", then=OnCompletion.PERSON)
     held.append(route.hold(job))
 
     sent = [route.ended(run, state) for run in (shared, own)]
 
-    assert held == [Hold.SHARED, Hold.OWN]
+    assert held == [RunOwnership.SHARED, RunOwnership.OWN]
     assert (sent, len(runs.started), queued.queue.messages) == ([0, 0], 2, [])
-    assert route.hold(job) is Hold.NOBODY
+    assert route.hold(job) is RunOwnership.NOBODY
 
 
 def test_a_run_that_is_started_and_cannot_be_noted_goes_on() -> None:
-    queued, runs = Queued(), MemoryRuns()
+    queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     remember = queued.world.ledger.remember
 
@@ -369,12 +374,12 @@ def test_a_run_that_is_started_and_cannot_be_noted_goes_on() -> None:
     queued.world.ledger.remember = remember  # type: ignore[method-assign]
 
     assert (len(runs.started), queued.queue.messages) == (1, [])
-    assert route.hold(job) is Hold.NOBODY
+    assert route.hold(job) is RunOwnership.NOBODY
 
 
 @pytest.mark.parametrize("state", [RunState.SUCCESS, RunState.CANCELLED])
 def test_a_backfill_that_is_over_or_was_cancelled_gets_no_other_run(state: RunState) -> None:
-    queued, runs = Queued(), MemoryRuns()
+    queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     route.backfill(WANTED)
 

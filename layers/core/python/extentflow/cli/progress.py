@@ -58,11 +58,11 @@ class RunProgress:
         if self._console.is_terminal:
             self._bar.stop()
 
-    def expect(self, extent: Extent) -> None:
+    def on_extent(self, extent: Extent) -> None:
         """Add one extent to what is to be done."""
         self._lengths[extent.job, extent.ordinal] = extent.end - extent.start
 
-    def see(self, receipt: Receipt) -> None:
+    def on_receipt(self, receipt: Receipt) -> None:
         """Take a receipt into account."""
         place = (receipt.job, receipt.ordinal)
         if place in self._seen:

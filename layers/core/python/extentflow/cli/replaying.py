@@ -14,7 +14,7 @@ from extentflow.cli.options import AsJson, Cores, EngineName, Master
 from extentflow.cli.redriving import redrive_all
 from extentflow.cli.runs import REMOTE, driving, note_older, require_reachable, show, subject
 from extentflow.engines import Engine
-from extentflow.engines.emr.submitted import Then
+from extentflow.engines.emr.submitted import OnCompletion
 from extentflow.errors import Conflict, Misconfigured
 from extentflow.jobs import preflight
 from extentflow.jobs.planner import check_cluster
@@ -230,6 +230,8 @@ def _engine_for(
         cores=cores,
         master=master,
         max_tasks=config.max_tasks,
-        errand=lambda started: started.begin_job(job, subject=subject(), then=Then.PERSON),
+        start_run=lambda started: started.begin_job(
+            job, subject=subject(), then=OnCompletion.PERSON
+        ),
         say=output.note,
     )

@@ -18,7 +18,7 @@ from extentflow.cli.signals import signals_stop
 from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.sources import LOCAL_FILE
 from extentflow.engines import Engine
-from extentflow.engines.emr.submitted import Then
+from extentflow.engines.emr.submitted import OnCompletion
 from extentflow.errors import CorruptRecord, Misconfigured, Permanent
 from extentflow.jobs import preflight
 from extentflow.jobs.addresses import Territory, select_all
@@ -136,8 +136,8 @@ def run(
         cores=cores,
         master=master,
         max_tasks=config.max_tasks,
-        errand=lambda started: started.begin_shared(
-            subject(), connector, addresses or (), then=Then.PERSON
+        start_run=lambda started: started.begin_shared(
+            subject(), connector, addresses or (), then=OnCompletion.PERSON
         ),
         say=output.note,
     )

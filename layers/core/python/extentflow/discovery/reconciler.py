@@ -25,7 +25,7 @@ from extentflow.discovery.admission import Received
 from extentflow.discovery.listing import Discovery, Territory
 from extentflow.discovery.report import Report, in_turns
 from extentflow.discovery.stalled_jobs import JobWatch, Patience, held_by_nobody, is_empty
-from extentflow.engines.emr.submitted import Hold
+from extentflow.engines.emr.submitted import RunOwnership
 from extentflow.ledger import ConnectorState, Ledger
 from extentflow.model import Job
 from extentflow.queue.dispatch import Dispatch
@@ -66,7 +66,7 @@ class Reconciliation:
     random: Random
     late: Callable[[], bool] = lambda: False
     patience: Patience = field(default_factory=Patience)
-    hold: Callable[[Job], Hold] = held_by_nobody
+    hold: Callable[[Job], RunOwnership] = held_by_nobody
 
     def run(self) -> Report:
         """Do what time allows, a step of each part in turn; one that fails is told and counted."""

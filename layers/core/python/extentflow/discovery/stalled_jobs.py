@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from extentflow.discovery.report import Report, tried
-from extentflow.engines.emr.submitted import Hold
+from extentflow.engines.emr.submitted import RunOwnership
 from extentflow.errors import ExtentflowError
 from extentflow.ledger import ConnectorState, Ledger, rules
 from extentflow.model import Job, JobState
@@ -88,9 +88,9 @@ class _Mark:
         }
 
 
-def held_by_nobody(_job: Job) -> Hold:
+def held_by_nobody(_job: Job) -> RunOwnership:
     """Say that no run of Spark has a job, for there is no Spark."""
-    return Hold.NOBODY
+    return RunOwnership.NOBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class JobWatch:
     late: Callable[[], bool]
     cluster: str
     empty_queue: bool
-    hold: Callable[[Job], Hold] = held_by_nobody
+    hold: Callable[[Job], RunOwnership] = held_by_nobody
 
     def look(self, connector: str) -> Iterator[Report]:
         """Look after a connector's jobs, one at a time, going on where the last run had to stop."""
@@ -154,7 +154,7 @@ class JobWatch:
         if mark is not None and mark.seen != _plan(job):
             self._remember(job, self._fresh(_plan(job)))
             return NOTHING
-        if self.hold(job) in (Hold.OWN, Hold.SHARED, Hold.UNKNOWN):
+        if self.hold(job) in (RunOwnership.OWN, RunOwnership.SHARED, RunOwnership.UNKNOWN):
             return NOTHING
         planned = self.dispatch.start(job, late=self.late)
         if planned.state is JobState.PLANNING:
@@ -194,7 +194,9 @@ class JobWatch:
         now = self.ledger.now()
         hold = self.hold(job)
         # Among many others it may wait for hours, and nothing is wrong.
-        quiet = LONGEST_PATIENCE_SECONDS if hold is Hold.SHARED else self.patience.stall_seconds
+        quiet = (
+            LONGEST_PATIENCE_SECONDS if hold is RunOwnership.SHARED else self.patience.stall_seconds
+        )
         stalled = Report(jobs_stalled=int(now - mark.since >= quiet))
         if now - max(mark.since, mark.resent_at) < self._bearable(hold, mark):
             return stalled
@@ -204,13 +206,16 @@ class JobWatch:
         sent = self.dispatch.resend(self._now(job), late=self.late)
         return stalled + Report(messages_resent=sent, jobs_failed=_failed(self._now(job)))
 
-    def _bearable(self, hold: Hold, mark: _Mark) -> float:
+    def _bearable(self, hold: RunOwnership, mark: _Mark) -> float:
         """Return how long a job may stand still before functions are given it."""
-        if hold in (Hold.OWN, Hold.SHARED):  # a run's time limit ends most of that earlier
+        if hold in (
+            RunOwnership.OWN,
+            RunOwnership.SHARED,
+        ):  # a run's time limit ends most of that earlier
             return LONGEST_PATIENCE_SECONDS
-        if hold is Hold.GONE and not mark.resent:  # nobody told us that the run ended
+        if hold is RunOwnership.GONE and not mark.resent:  # nobody told us that the run ended
             return 0.0
-        empty = self.empty_queue and hold is not Hold.UNKNOWN
+        empty = self.empty_queue and hold is not RunOwnership.UNKNOWN
         return self.patience.until_resent(mark.resent, empty_queue=empty)
 
     def _now(self, job: Job) -> Job:

@@ -49,7 +49,7 @@ class Task:
         return sum(extent.end - extent.start for extent in self.extents)
 
 
-class Resident(Protocol):
+class CachedWorker(Protocol):
     """What stays in a process for as long as it lives."""
 
     def close(self) -> None:
@@ -57,7 +57,7 @@ class Resident(Protocol):
         ...
 
 
-R_co = TypeVar("R_co", bound=Resident, covariant=True)
+R_co = TypeVar("R_co", bound=CachedWorker, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class WorkerSpec(Generic[R_co]):
     run: str
 
 
-class Worker(Resident, Protocol):
+class Worker(CachedWorker, Protocol):
     """One process that runs extents; producer, slot, clients and footers live as long as it."""
 
     def run(self, extent: Extent) -> Receipt:
@@ -85,14 +85,14 @@ class Worker(Resident, Protocol):
         ...
 
 
-class Watch(Protocol):
+class RunListener(Protocol):
     """Whoever wants to see a run from the driver; called from any thread of the driver."""
 
-    def expect(self, extent: Extent) -> None:
+    def on_extent(self, extent: Extent) -> None:
         """Note that this extent is about to be run."""
         ...
 
-    def see(self, receipt: Receipt) -> None:
+    def on_receipt(self, receipt: Receipt) -> None:
         """Take a receipt; the same one may come more than once."""
         ...
 
@@ -105,7 +105,7 @@ class Engine(Protocol):
         """How many tasks run at once."""
         ...
 
-    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+    def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
         """Run all tasks; `watch` sees each receipt.
 
         Returns when every extent is final or was left alone, or `stop` was called. Raises the error

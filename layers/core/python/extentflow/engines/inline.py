@@ -26,7 +26,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from uuid import uuid4
 
-from extentflow.engines import Task, Watch, Worker, WorkerSpec, run_in_turn
+from extentflow.engines import RunListener, Task, Worker, WorkerSpec, run_in_turn
 from extentflow.errors import ExtentflowError, Retryable
 from extentflow.model import Extent, Outcome, Receipt
 
@@ -64,7 +64,7 @@ class InlineEngine:
         self._members: list[_Member] = []
         self._stopping = False
         self._start_deaths = 0
-        self._watch: Watch | None = None
+        self._watch: RunListener | None = None
 
     @property
     def cores(self) -> int:
@@ -76,7 +76,7 @@ class InlineEngine:
         """Process ids of the live workers."""
         return [member.process.pid or 0 for member in self._members]
 
-    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+    def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
         """See `Engine.run`."""
         queue = deque(tasks)
         self._watch = watch
@@ -113,7 +113,7 @@ class InlineEngine:
             while member.pipe.poll(max(0.0, deadline - time.monotonic())):
                 answer = member.pipe.recv()
                 if isinstance(answer, Receipt) and self._watch is not None:
-                    self._watch.see(answer)
+                    self._watch.on_receipt(answer)
 
     def _staff(self, wanted: int) -> None:
         while len(self._members) < min(self._cores, wanted):
@@ -137,7 +137,7 @@ class InlineEngine:
                 member.todo.extend(task.extents)
                 _send(member.pipe, task)
 
-    def _listen(self, queue: deque[Task], watch: Watch) -> None:
+    def _listen(self, queue: deque[Task], watch: RunListener) -> None:
         by_pipe = {member.pipe: member for member in self._members}
         for pipe in wait(list(by_pipe), timeout=POLL_SECONDS):
             member = by_pipe[pipe]  # type: ignore[index]
@@ -148,13 +148,13 @@ class InlineEngine:
                 continue
             self._take(member, answer, watch)
 
-    def _take(self, member: _Member, answer: object, watch: Watch) -> None:
+    def _take(self, member: _Member, answer: object, watch: RunListener) -> None:
         if isinstance(answer, ExtentflowError):
             raise answer
         if isinstance(answer, Receipt):
             if answer.outcome not in (Outcome.HANDED_BACK, Outcome.BUSY):
                 member.todo.popleft()
-            watch.see(answer)
+            watch.on_receipt(answer)
         else:
             member.ready = True
             self._start_deaths = 0

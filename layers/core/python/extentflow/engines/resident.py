@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from uuid import uuid4
 from zipimport import zipimporter
 
-from extentflow.engines import Resident, WorkerSpec
+from extentflow.engines import CachedWorker, WorkerSpec
 
-R = TypeVar("R", bound=Resident)
+R = TypeVar("R", bound=CachedWorker)
 
 _resident: tuple[int, WorkerSpec[Any], Any] | None = None
 _tasks: tuple[int, int] = (0, 0)  # of which process, and how many began

@@ -31,7 +31,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
 
-from extentflow.engines import Task, Watch, Worker, WorkerSpec, run_in_turn
+from extentflow.engines import RunListener, Task, Worker, WorkerSpec, run_in_turn
 from extentflow.engines.resident import resident
 from extentflow.errors import ExtentflowError, Misconfigured, Permanent, Retryable
 from extentflow.model import Receipt
@@ -196,7 +196,7 @@ class SparkEngine:
         """Parallel tasks: what the cluster offers, at most `most`."""
         return max(1, min(int(self._sc.defaultParallelism), self._most))
 
-    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+    def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
         """See `Engine.run`."""
         if not tasks:
             return
@@ -207,7 +207,7 @@ class SparkEngine:
         finally:
             self._idle.set()
 
-    def _run(self, tasks: Sequence[Task], watch: Watch) -> None:
+    def _run(self, tasks: Sequence[Task], watch: RunListener) -> None:
         receipts = self._sc.accumulator([], _Receipts())
         over = threading.Event()
         watcher = threading.Thread(target=_follow, args=(receipts, over, watch), daemon=True)
@@ -283,14 +283,14 @@ class SparkEngine:
                 return
 
 
-def _follow(receipts: object, over: threading.Event, watch: Watch) -> None:
+def _follow(receipts: object, over: threading.Event, watch: RunListener) -> None:
     seen = 0
     last = False
     while not last:
         last = over.wait(POLL_SECONDS)
         values: list[Receipt] = receipts.value  # type: ignore[attr-defined]
         for receipt in values[seen : (count := len(values))]:
-            watch.see(receipt)
+            watch.on_receipt(receipt)
         seen = count
 
 

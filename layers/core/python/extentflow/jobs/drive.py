@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from extentflow.delivery.connector_state import Wanted
-from extentflow.engines import Engine, Watch, pack
+from extentflow.engines import Engine, RunListener, pack
 from extentflow.errors import CorruptRecord, ObjectChanged, Permanent, StoreUnavailable, reason
 from extentflow.jobs.planner import Planner
 from extentflow.ledger import ConnectorState, Ledger
@@ -28,7 +28,7 @@ def drive(
     planner: Planner,
     ledger: Ledger,
     engine: Engine,
-    watch: Watch,
+    watch: RunListener,
     stopped: Callable[[], bool] = lambda: False,
 ) -> list[Job]:
     """Run the pending extents of open jobs, in waves, and return every job as the ledger has it.
@@ -49,7 +49,7 @@ def drive(
         if stopped():
             break
         for extent in wave:
-            watch.expect(extent)
+            watch.on_extent(extent)
         engine.run(pack(wave, lambda job: ordered[job], engine.cores), left)
     now = Wanted(ledger, planner.clock.monotonic)  # nothing known before: jobs end by what holds
     return [closed(job.id, ledger, now) for job in running]
@@ -59,17 +59,17 @@ def drive(
 class _Left:
     """A run's watch, which remembers the jobs that it leaves alone, whoever found that out."""
 
-    watch: Watch
+    watch: RunListener
     wanted: Wanted
     jobs: set[str] = field(default_factory=set)
 
-    def expect(self, extent: Extent) -> None:
-        self.watch.expect(extent)
+    def on_extent(self, extent: Extent) -> None:
+        self.watch.on_extent(extent)
 
-    def see(self, receipt: Receipt) -> None:
+    def on_receipt(self, receipt: Receipt) -> None:
         if receipt.outcome is Outcome.RESTING:
             self.jobs.add(receipt.job)
-        self.watch.see(receipt)
+        self.watch.on_receipt(receipt)
 
     def alone(self, job: Job) -> bool:
         """Whether nothing more of a job is begun in this run."""

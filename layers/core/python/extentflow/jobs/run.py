@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from extentflow.delivery.connector_state import Wanted
-from extentflow.engines import Engine, Watch
+from extentflow.engines import Engine, RunListener
 from extentflow.errors import Conflict, ExtentflowError, Misconfigured, Permanent
 from extentflow.jobs.drive import drive
 from extentflow.jobs.planner import Intake, Planner
@@ -95,7 +95,7 @@ class RunReport:
 class Tally:
     """Sums receipts on their way to whoever watches. Receipts may come twice: they are compared."""
 
-    watch: Watch
+    watch: RunListener
     records: int = 0
     bytes_read: int = 0
     peak_rss_bytes: int = 0
@@ -107,12 +107,12 @@ class Tally:
         """What failed, a line per cause: extents that failed alike are counted, not repeated."""
         return tuple(_counted(*alike) for alike in self._failed.values())
 
-    def expect(self, extent: Extent) -> None:
-        """See `Watch`."""
-        self.watch.expect(extent)
+    def on_extent(self, extent: Extent) -> None:
+        """See `RunListener`."""
+        self.watch.on_extent(extent)
 
-    def see(self, receipt: Receipt) -> None:
-        """See `Watch`."""
+    def on_receipt(self, receipt: Receipt) -> None:
+        """See `RunListener`."""
         if receipt in self._seen:
             return
         self._seen.add(receipt)
@@ -121,7 +121,7 @@ class Tally:
         self.peak_rss_bytes = max(self.peak_rss_bytes, receipt.peak_rss_bytes)
         if receipt.outcome is Outcome.FAILED:
             self._failed.setdefault(NUMBER.sub("#", receipt.reason), []).append(receipt.reason)
-        self.watch.see(receipt)
+        self.watch.on_receipt(receipt)
 
 
 def _counted(first: str, *others: str) -> str:
@@ -140,7 +140,7 @@ class Run:
     engine: Engine
     planner: Planner
     ledger: Ledger
-    watch: Watch
+    watch: RunListener
     stopped: Callable[[], bool] = lambda: False
     announce: Callable[[Sequence[Job]], object] = lambda _jobs: None
     unusable: Callable[[Job], str] = lambda _job: ""

@@ -24,7 +24,13 @@ from dataclasses import dataclass
 
 from extentflow.connectors.config import AUTO, SPARK
 from extentflow.engines.emr import RunState
-from extentflow.engines.emr.submitted import Hold, Started, StartedRuns, Then, run_of
+from extentflow.engines.emr.submitted import (
+    OnCompletion,
+    RunOwnership,
+    SubmittedRun,
+    SubmittedRuns,
+    run_of,
+)
 from extentflow.errors import Misconfigured, NotOffered, Retryable
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
@@ -54,7 +60,7 @@ class Routing:
     """
 
     dispatch: Dispatch
-    started: StartedRuns | None = None
+    started: SubmittedRuns | None = None
     threshold_bytes: int = 0
     engine: Callable[[Job], str] = _auto
     absent: Callable[[str], str | None] = _nothing
@@ -108,16 +114,16 @@ class Routing:
             log.info("run %s belongs to nobody here", run_id)
             return 0
         sent = 0
-        if found.then is Then.FUNCTIONS:
+        if found.then is OnCompletion.FUNCTIONS:
             sent = self._to_functions(found, late)
-        elif found.then is Then.RUN and state is RunState.FAILED:
+        elif found.then is OnCompletion.RUN and state is RunState.FAILED:
             self._once_more(self.started, found)
         self.started.forget(found)
         return sent
 
-    def hold(self, job: Job) -> Hold:
+    def hold(self, job: Job) -> RunOwnership:
         """Say which run has a job."""
-        return self.started.hold(job) if self.started else Hold.NOBODY
+        return self.started.hold(job) if self.started else RunOwnership.NOBODY
 
     def _for_spark(self, job: Job) -> bool:
         """Whether a job is large enough for a run, and nobody may be at work for it yet."""
@@ -127,7 +133,7 @@ class Routing:
         wanted = self.engine(job)
         return wanted == SPARK or (wanted == AUTO and job.version.size > self.threshold_bytes)
 
-    def _to_functions(self, found: Started, late: Callable[[], bool]) -> int:
+    def _to_functions(self, found: SubmittedRun, late: Callable[[], bool]) -> int:
         ledger = self.dispatch.planner.ledger
         job = ledger.job(found.job)
         # It may have been reopened since, and a later run have it.
@@ -139,7 +145,7 @@ class Routing:
         log.warning("run %s ended, job %s did not: functions go on", found.id, job.id)
         return self.dispatch.resend(self.dispatch.planner.plan(job), late=late)
 
-    def _once_more(self, started: StartedRuns, found: Started) -> None:
+    def _once_more(self, started: SubmittedRuns, found: SubmittedRun) -> None:
         """Start a backfill's next run, where the one that failed left anything that it can do."""
         following = found.number + 1
         if following >= MOST_RUNS or not self._left(found):
@@ -152,7 +158,7 @@ class Routing:
         )
         log.warning("run %s of a backfill failed, run %s goes on", found.id, run_id)
 
-    def _left(self, found: Started) -> bool:
+    def _left(self, found: SubmittedRun) -> bool:
         """Whether jobs of a run are open, or it died before it made any.
 
         A run also fails when a job of it did; another one would change nothing about that.

@@ -38,7 +38,7 @@ class ReportingWorker(ExtentWorker):
         self._announcements = open_announcements(runtime)
 
     def close(self) -> None:
-        """See `engines.Resident`."""
+        """See `engines.CachedWorker`."""
         self._announcements.close()
         super().close()
 

@@ -57,7 +57,7 @@ class DrainingWorker:
                 yield from _told(self._ledger, extent, answer.receipt)
 
     def close(self) -> None:
-        """See `engines.Resident`."""
+        """See `engines.CachedWorker`."""
         self._announcements.close()
         self._worker.work.slots.release()
 

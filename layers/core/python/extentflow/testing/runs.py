@@ -7,8 +7,8 @@ from extentflow.engines.emr import Run, RunState, RunStatus
 from extentflow.errors import Misconfigured, RunsUnavailable
 
 
-class MemoryRuns:
-    """`Runs`; `away` counts calls that are still to fail, `started` has what began, by token.
+class MemoryJobRuns:
+    """`JobRuns`; `away` counts calls that are still to fail, `started` has what began, by token.
 
     A start that fails has begun its run where `unclear`, as one whose answer is lost. `states` says
     where runs stand, by id: WAITING when they begin, CANCELLED when they are cancelled.
@@ -21,7 +21,7 @@ class MemoryRuns:
         self.states: dict[str, RunStatus] = {}
 
     def start(self, run: Run) -> str:
-        """See `Runs.start`."""
+        """See `JobRuns.start`."""
         if not self.away or self.unclear:
             self.started.setdefault(run.token, run)
         self._pass()
@@ -30,14 +30,14 @@ class MemoryRuns:
         return run_id
 
     def look(self, run_id: str) -> RunStatus:
-        """See `Runs.look`."""
+        """See `JobRuns.look`."""
         self._pass()
         if run_id not in self.states:
             raise Misconfigured(f"there is no run {run_id}")
         return self.states[run_id]
 
     def cancel(self, run_id: str) -> None:
-        """See `Runs.cancel`."""
+        """See `JobRuns.cancel`."""
         if not self.look(run_id).state.ended:
             self.states[run_id] = RunStatus(RunState.CANCELLED)
 

@@ -11,8 +11,8 @@ from functools import partial
 from uuid import uuid4
 
 from extentflow.engines import Engine, Worker, WorkerSpec
-from extentflow.engines.emr.engine import RemoteEngine
-from extentflow.engines.emr.submitted import StartedRuns
+from extentflow.engines.emr.engine import SubmittedRunEngine
+from extentflow.engines.emr.submitted import SubmittedRuns
 from extentflow.engines.inline import InlineEngine
 from extentflow.errors import Misconfigured
 from extentflow.wiring.extents import open_worker
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 ENGINES = ("spark", "inline", "emr")
 SUBMITTED = "submitted"
 
-Errand = Callable[[StartedRuns], str]
+StartRun = Callable[[SubmittedRuns], str]
 """Starts a run elsewhere for what a driver is about to deliver; returns its id."""
 
 
@@ -35,13 +35,13 @@ def open_engine(
     cores: int | None = None,
     master: str | None = None,
     max_tasks: int | None = None,
-    errand: Errand | None = None,
+    start_run: StartRun | None = None,
     say: Callable[[str], object] = log.info,
 ) -> Engine:
     """Return the engine called `name`; `cores` are its workers here (default: this machine's).
 
     `max_tasks` (`tasks.max`) bounds the extents in work at once on any engine. `master` None means
-    this machine for `spark`; SUBMITTED leaves it to spark-submit. `errand` starts a run
+    this machine for `spark`; SUBMITTED leaves it to spark-submit. `start_run` starts a run
     elsewhere, `say` hears what becomes of it.
 
     Raises:
@@ -52,7 +52,7 @@ def open_engine(
     if master is not None and name != "spark":
         raise Misconfigured(f"--master goes with --engine spark, not with {name}")
     if name == "emr":
-        return _remote(runtime, errand, cores, say)
+        return _remote(runtime, start_run, cores, say)
     spec = WorkerSpec(
         open=open_worker,
         settings=runtime.settings.to_map(),
@@ -68,14 +68,14 @@ def open_engine(
 
 
 def _remote(
-    runtime: Runtime, errand: Errand | None, cores: int | None, say: Callable[[str], object]
-) -> RemoteEngine:
-    if errand is None:
+    runtime: Runtime, start_run: StartRun | None, cores: int | None, say: Callable[[str], object]
+) -> SubmittedRunEngine:
+    if start_run is None:
         raise Misconfigured("--engine emr is for `run` and `replay`")
     started = require_started(runtime)
-    return RemoteEngine(
+    return SubmittedRunEngine(
         started.runs,
-        partial(errand, started),
+        partial(start_run, started),
         runtime.ledger,
         runtime.clock,
         cores=cores or 1,

@@ -6,8 +6,8 @@ Owns: which settings runs get, where their application is. Refuses to know: when
 import os
 
 from extentflow.config.worker import variable
-from extentflow.engines.emr.client import Application, EmrRuns, properties
-from extentflow.engines.emr.submitted import StartedRuns
+from extentflow.engines.emr.client import Application, EmrJobRuns, properties
+from extentflow.engines.emr.submitted import SubmittedRuns
 from extentflow.errors import Misconfigured
 from extentflow.wiring.runtime import Runtime
 
@@ -16,7 +16,7 @@ from extentflow.wiring.runtime import Runtime
 NOT_FOR_RUNS = ("spark.", "arrivals.", "extents.", "receiver.", "retry.")
 
 
-def open_runs(runtime: Runtime) -> EmrRuns | None:
+def open_runs(runtime: Runtime) -> EmrJobRuns | None:
     """Return what starts runs; None where the settings name no application."""
     settings = runtime.settings
     if settings.spark_application_id is None:
@@ -34,16 +34,16 @@ def open_runs(runtime: Runtime) -> EmrRuns | None:
         region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
         environment=given,
     )
-    return EmrRuns(application)
+    return EmrJobRuns(application)
 
 
-def open_started(runtime: Runtime) -> StartedRuns | None:
+def open_started(runtime: Runtime) -> SubmittedRuns | None:
     """Return what starts runs and remembers them; None where there is no Spark."""
     runs = open_runs(runtime)
     return None if runs is None else _started(runtime, runs)
 
 
-def require_started(runtime: Runtime) -> StartedRuns:
+def require_started(runtime: Runtime) -> SubmittedRuns:
     """Do what `open_started` does.
 
     Raises:
@@ -60,5 +60,5 @@ def require_started(runtime: Runtime) -> StartedRuns:
     return _started(runtime, runs)
 
 
-def _started(runtime: Runtime, runs: EmrRuns) -> StartedRuns:
-    return StartedRuns(runs, runtime.ledger, runtime.settings.spark_timeout_minutes)
+def _started(runtime: Runtime, runs: EmrJobRuns) -> SubmittedRuns:
+    return SubmittedRuns(runs, runtime.ledger, runtime.settings.spark_timeout_minutes)

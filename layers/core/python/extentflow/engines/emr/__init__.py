@@ -1,4 +1,4 @@
-"""Where Spark is asked to deliver: the Runs port, and one run that is to be started.
+"""Where Spark is asked to deliver: the JobRuns port, and one run that is to be started.
 
 Owns: the contract, the token by which one start is known again, where a run stands. Refuses to
 know: EMR, what a run does, who decides that there shall be one.
@@ -52,7 +52,7 @@ class RunStatus:
     details: str = ""
 
 
-class Runs(Protocol):
+class JobRuns(Protocol):
     """Starts runs, knows where they stand, ends them."""
 
     def start(self, run: Run) -> str:

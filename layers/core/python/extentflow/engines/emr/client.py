@@ -98,21 +98,21 @@ class Client(Protocol):
         ...
 
 
-class EmrRuns:
-    """`Runs` over one application; connects when first used."""
+class EmrJobRuns:
+    """`JobRuns` over one application; connects when first used."""
 
     def __init__(self, application: Application, client: Client | None = None) -> None:
         self.application = application
         self._client = client
 
     def start(self, run: Run) -> str:
-        """See `Runs.start`."""
+        """See `JobRuns.start`."""
         with self._translated():
             answer = self._connected().start_job_run(**request(self.application, run))
         return str(answer["jobRunId"])
 
     def look(self, run_id: str) -> RunStatus:
-        """See `Runs.look`."""
+        """See `JobRuns.look`."""
         with self._translated():
             answer = self._connected().get_job_run(**self._about(run_id))
         found = answer["jobRun"]
@@ -120,7 +120,7 @@ class EmrRuns:
         return RunStatus(state, str(found.get("stateDetails", "")))
 
     def cancel(self, run_id: str) -> None:
-        """See `Runs.cancel`."""
+        """See `JobRuns.cancel`."""
         with self._translated():
             try:
                 self._connected().cancel_job_run(**self._about(run_id))

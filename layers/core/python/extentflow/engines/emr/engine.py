@@ -13,8 +13,8 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from extentflow.clock import Clock
-from extentflow.engines import Task, Watch
-from extentflow.engines.emr import Runs, RunState
+from extentflow.engines import RunListener, Task
+from extentflow.engines.emr import JobRuns, RunState
 from extentflow.errors import ExtentflowError, Retryable, RunFailed
 from extentflow.ledger import ExtentItem, Ledger
 from extentflow.model import Extent, ExtentState, Outcome, Receipt
@@ -27,7 +27,7 @@ STOP_SLICE_SECONDS = 0.5
 LOOK_SHARE = 10
 
 
-class RemoteEngine:
+class SubmittedRunEngine:
     """`Engine` over one run. `start` returns its id; `say` is told in words what becomes of it.
 
     `cores` bounds the fewest extents of a new job, as anywhere.
@@ -35,7 +35,7 @@ class RemoteEngine:
 
     def __init__(
         self,
-        runs: Runs,
+        runs: JobRuns,
         start: Callable[[], str],
         ledger: Ledger,
         clock: Clock,
@@ -59,7 +59,7 @@ class RemoteEngine:
         """See `Engine.cores`."""
         return self._cores
 
-    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+    def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
         """See `Engine.run`.
 
         Raises:
@@ -134,7 +134,7 @@ class RemoteEngine:
         self,
         left: dict[tuple[str, int], Extent],
         before: dict[tuple[str, int], ExtentItem],
-        watch: Watch,
+        watch: RunListener,
     ) -> None:
         """Show what became final, and take it out of `left`; so what no open job has any more."""
         # Asked first: what a job did before its end is among the items that are read then.
@@ -144,7 +144,7 @@ class RemoteEngine:
             item = now.get(place) or ExtentItem(extent.job, extent.ordinal)
             if item.state.final or extent.job in over:
                 then = before.get(place) or ExtentItem(extent.job, extent.ordinal)
-                watch.see(_receipt(extent, item, then))
+                watch.on_receipt(_receipt(extent, item, then))
                 del left[place]
 
     def _open(self, job_id: str) -> bool:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from extentflow.config.worker import SPARK_TIMEOUT_MINUTES
-from extentflow.engines.emr import Run, Runs, RunState
+from extentflow.engines.emr import JobRuns, Run, RunState
 from extentflow.errors import ExtentflowError
 from extentflow.ledger import Ledger
 from extentflow.model import Job
@@ -36,7 +36,7 @@ MOST_SHARED = 16
 FRESH_SECONDS = 60.0
 
 
-class Hold(enum.Enum):
+class RunOwnership(enum.Enum):
     """Whether a run of Spark has a job.
 
     OWN: a run of its own; SHARED: one of many, in which it may wait for its turn. GONE: its own run
@@ -50,7 +50,7 @@ class Hold(enum.Enum):
     UNKNOWN = enum.auto()
 
 
-class Then(enum.StrEnum):
+class OnCompletion(enum.StrEnum):
     """What follows where a run ends and leaves something: functions, another run, or a person."""
 
     FUNCTIONS = "functions"
@@ -59,7 +59,7 @@ class Then(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class SubmittedRun:
     """What is known of a run. `job` is the one that it is for; empty: all below `addresses`.
 
     `begun` is in seconds since the epoch on the ledger's clock.
@@ -71,7 +71,7 @@ class Started:
     connector: str
     job: str
     addresses: tuple[str, ...]
-    then: Then
+    then: OnCompletion
     begun: float
 
     def may_have(self, job: Job) -> bool:
@@ -83,19 +83,21 @@ class Started:
 
 
 @dataclass(slots=True)
-class StartedRuns:
+class SubmittedRuns:
     """Starts runs, and remembers them."""
 
-    runs: Runs
+    runs: JobRuns
     ledger: Ledger
     timeout_minutes: int = SPARK_TIMEOUT_MINUTES
     monotonic: Callable[[], float] = time.monotonic
     _looked: dict[str, tuple[float, RunState | None]] = field(default_factory=dict)
 
-    def begin_job(self, job: Job, *, subject: str = "", then: Then = Then.FUNCTIONS) -> str:
+    def begin_job(
+        self, job: Job, *, subject: str = "", then: OnCompletion = OnCompletion.FUNCTIONS
+    ) -> str:
         """Start a run for one job, another one each time that it is reopened; return its id.
 
-        Raises as `Runs.start`; then the run may have begun.
+        Raises as `JobRuns.start`; then the run may have begun.
         """
         run = self._run(subject or job.id, job.reopened, ("--job", job.id, "--json"))
         return self._begin(run, job.connector, job.id, (), then)
@@ -107,49 +109,49 @@ class StartedRuns:
         addresses: Sequence[str],
         *,
         number: int = 0,
-        then: Then = Then.RUN,
+        then: OnCompletion = OnCompletion.RUN,
     ) -> str:
         """Start a run for all that addresses mean to a connector; raises as `begin_job`."""
         run = self._run(subject, number, ("--connector", connector, "--json", *addresses))
         return self._begin(run, connector, "", tuple(addresses), then)
 
-    def find(self, run_id: str) -> Started | None:
+    def find(self, run_id: str) -> SubmittedRun | None:
         """Return what is known of a run; None where nobody here started it."""
         facts = self.ledger.recall(_of_run(run_id))
         if not facts:
             return None
-        return Started(
+        return SubmittedRun(
             id=run_id,
             subject=facts["subject"],
             number=int(facts["number"]),
             connector=facts["connector"],
             job=facts["job"],
             addresses=tuple(json.loads(facts["addresses"])),
-            then=Then(facts["then"]),
+            then=OnCompletion(facts["then"]),
             begun=float(facts["begun"]),
         )
 
-    def hold(self, job: Job) -> Hold:
+    def hold(self, job: Job) -> RunOwnership:
         """Say which run has a job."""
         try:
             own = run_of(self.ledger, job.id)
             if own is not None:
-                return self._held(own, Hold.OWN, Hold.GONE)
-            found = Hold.NOBODY
+                return self._held(own, RunOwnership.OWN, RunOwnership.GONE)
+            found = RunOwnership.NOBODY
             for run_id in self._shared(job.connector):
                 started = self.find(run_id)
                 if started is None or not started.may_have(job):
                     continue
-                held = self._held(run_id, Hold.SHARED, Hold.NOBODY)
-                if held is Hold.SHARED:
+                held = self._held(run_id, RunOwnership.SHARED, RunOwnership.NOBODY)
+                if held is RunOwnership.SHARED:
                     return held
-                found = Hold.UNKNOWN if held is Hold.UNKNOWN else found
+                found = RunOwnership.UNKNOWN if held is RunOwnership.UNKNOWN else found
         except ExtentflowError as exc:
             log.warning("job %s: whether a run has it is unknown: %s", job.id, exc)
-            return Hold.UNKNOWN
+            return RunOwnership.UNKNOWN
         return found
 
-    def forget(self, started: Started) -> None:
+    def forget(self, started: SubmittedRun) -> None:
         """Let nobody take a run that ended for one that has something."""
         if started.job:
             if run_of(self.ledger, started.job) == started.id:
@@ -167,7 +169,7 @@ class StartedRuns:
         )
 
     def _begin(
-        self, run: Run, connector: str, job: str, addresses: tuple[str, ...], then: Then
+        self, run: Run, connector: str, job: str, addresses: tuple[str, ...], then: OnCompletion
     ) -> str:
         run_id = self.runs.start(run)
         try:
@@ -190,10 +192,10 @@ class StartedRuns:
             log.warning("run %s is started, and could not be noted: %s", run_id, exc)
         return run_id
 
-    def _held(self, run_id: str, alive: Hold, over: Hold) -> Hold:
+    def _held(self, run_id: str, alive: RunOwnership, over: RunOwnership) -> RunOwnership:
         state = self._state(run_id)
         if state is None:
-            return Hold.UNKNOWN
+            return RunOwnership.UNKNOWN
         return over if state.ended else alive
 
     def _state(self, run_id: str) -> RunState | None:
