@@ -16,8 +16,8 @@ from tests.support.delivery import PROGRAM, Delivery, eventually, joined, number
 from tests.support.real import Crash, at, crash, run_here, take_over, the_job
 
 from extentflow.cli import app, run_command_line
-from extentflow.cli.runs import selected
 from extentflow.model import Job
+from extentflow.services.runs import Runs
 from extentflow.sink import ClientSettings, Progress
 from extentflow_local.stack import Stack
 
@@ -386,7 +386,7 @@ def test_what_people_want_of_a_connector_is_said_wherever_it_matters(line: Comma
     line.delivery.put("x.txt", joined(LINES[:5]))
     line.put()
     config, revision = line.delivery.runtime.connectors.latest(name)
-    (version,) = selected(line.delivery.runtime, config, revision, None)
+    (version,) = Runs(line.delivery.runtime).select(config, revision, ())
     planner = line.delivery.runtime.planner()
     job = planner.register(line.delivery.runtime.request(config, revision, version, 1))
 
@@ -598,7 +598,7 @@ def test_all_that_is_over_undelivered_is_replayed_but_what_was_begun_again(
     line.delivery.put("new.txt", joined(LINES[5:9]))
     runtime = line.delivery.runtime
     config, revision = runtime.connectors.latest(name)
-    (version,) = selected(runtime, config, revision, [f"{line.delivery.address}new.txt"])
+    (version,) = Runs(runtime).select(config, revision, [f"{line.delivery.address}new.txt"])
     runtime.planner().register(runtime.request(config, revision, version, 1))
     line.say("stop", name)
     refused = line.say("replay", *line.connector)

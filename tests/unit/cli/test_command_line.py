@@ -120,7 +120,7 @@ def test_a_misspelled_command_line_is_one_line_with_the_help_to_ask(
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"error: {message}")
-    assert err.endswith(" --help` shows what there is\n")
+    assert err.endswith(" --help` shows the usage\n")
     assert err.count("\n") == 1
 
 

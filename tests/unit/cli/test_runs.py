@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 import typer
+from tests.support.memory_runtime import MemoryRuntime
 
 from extentflow.cli import runs
 from extentflow.jobs.run import JobReport, RunReport
+from extentflow.services.runs import RunControl, Runs
 
 
 def job(name: str, revision: int) -> JobReport:
@@ -26,27 +28,25 @@ def job(name: str, revision: int) -> JobReport:
     )
 
 
-def told(capsys: pytest.CaptureFixture[str], revision: int, *jobs: JobReport) -> list[str]:
-    runs.note_older(RunReport("inline", jobs=jobs), revision)
-    out, err = capsys.readouterr()
-    assert out == ""
-    return err.splitlines()
+def notes_of(revision: int, *jobs: JobReport) -> list[str]:
+    notes: list[str] = []
+    service = Runs(MemoryRuntime(), RunControl(notify=notes.append))
+    service._note_older(RunReport("inline", jobs=jobs), revision)
+    return notes
 
 
-def test_each_job_under_an_older_revision_is_told_with_the_way_to_the_latest(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    notes = told(capsys, 3, job("old", 1), job("new", 3), job("elder", 2))
+def test_each_job_under_an_older_revision_is_told_with_the_way_to_the_latest() -> None:
+    notes = notes_of(3, job("old", 1), job("new", 3), job("elder", 2))
 
     assert [note.partition(" of connector")[0] for note in notes] == [
-        "note: s3://bucket/old: job id-old has revision 1",
-        "note: s3://bucket/elder: job id-elder has revision 2",
+        "s3://bucket/old: job id-old uses revision 1",
+        "s3://bucket/elder: job id-elder uses revision 2",
     ]
-    assert all("orders, which is at 3 now; `run --again` begins a full" in note for note in notes)
+    assert all("orders, whose latest is 3; `run --again` starts a full" in note for note in notes)
 
 
-def test_jobs_under_the_latest_revision_are_no_news(capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(capsys, 3, job("one", 3), job("other", 3)) == []
+def test_jobs_under_the_latest_revision_are_not_reported() -> None:
+    assert notes_of(3, job("one", 3), job("other", 3)) == []
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,13 @@ def test_jobs_under_the_latest_revision_are_no_news(capsys: pytest.CaptureFixtur
         (
             "RUNNING",
             "connector orders is PAUSED; `extentflow resume orders` lets it go on",
-            "resume orders` lets it go on; the same command resumes it",
+            "0 of 1 extents done; run the same command again to resume",
         ),
-        ("RUNNING", "", "is RUNNING; the same command resumes it"),
+        ("RUNNING", "", "is RUNNING with 0 of 1 extents done; run the same command again"),
         (
             "CANCELLED",
             "connector orders was stopped",
-            "stopped; `extentflow replay id-one` goes on, `extentflow replay -c orders` with all",
+            "stopped; `extentflow replay id-one` delivers the rest, `extentflow replay -c orders`",
         ),
     ],
 )

@@ -1,9 +1,8 @@
-"""The command line `extentflow`.
+"""The command line `extentflow`: parses arguments, calls a service, renders what it returns.
 
-Owns: the application, exit codes, what an error looks like. Refuses to know: what commands do;
-each group of commands is a module beside this one.
+What commands do is the responsibility of `extentflow.services`.
 
-Exit codes: 0 everything is DONE; 1 some job is not, or a server does not answer; 2 nothing was
+Exit codes: 0 every job is DONE; 1 some job is not, or a service is unavailable; 2 nothing was
 started, because something is missing or wrong; 130 stopped by a signal.
 """
 
@@ -17,7 +16,7 @@ import typer
 from typer.exceptions import TyperException
 
 from extentflow import __version__
-from extentflow.cli import catalogue, doctor, events, output, replaying, runs, status
+from extentflow.cli import connectors, health, jobs, output, runs
 from extentflow.errors import ExtentflowError, Misconfigured, Permanent, Retryable
 
 NOTHING_STARTED = 2
@@ -34,12 +33,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.add_typer(catalogue.app, name="connectors")
-runs.add_to(app)
-replaying.add_to(app)
-status.add_to(app)
-doctor.add_to(app)
-events.add_to(app)
+for _group in (connectors, runs, jobs, health):
+    _group.add_to(app)
 
 
 def _version(*, asked: bool) -> None:
@@ -52,7 +47,7 @@ def _version(*, asked: bool) -> None:
 def _global(
     *,
     _debug: Annotated[
-        bool, typer.Option(DEBUG, help="Show traces and debug messages; may stand anywhere.")
+        bool, typer.Option(DEBUG, help="Show traces and debug messages; allowed anywhere.")
     ] = False,
     _asked: Annotated[
         bool,
@@ -64,7 +59,7 @@ def _global(
         ),
     ] = False,
 ) -> None:
-    """Declare the options of all commands; `run_command_line` takes --debug out before."""
+    """Declare the options of all commands; `run_command_line` removes --debug before parsing."""
 
 
 def main() -> None:
@@ -76,9 +71,9 @@ def main() -> None:
 
 
 def run_command_line(application: typer.Typer, arguments: Sequence[str] | None = None) -> int:
-    """Run an application and return its exit code; the only place that catches everything.
+    """Run an application and return its exit code; the only place that catches every exception.
 
-    `arguments` are the process's own unless given; --debug may stand anywhere among them.
+    `arguments` default to those of the process; --debug is allowed anywhere among them.
     """
     given = sys.argv[1:] if arguments is None else arguments
     debug = DEBUG in given
@@ -93,7 +88,7 @@ def run_command_line(application: typer.Typer, arguments: Sequence[str] | None =
     except ExtentflowError as exc:
         _trace(debug=debug)
         code = _reported(exc)
-    except Exception as exc:  # noqa: BLE001 - whatever it is, people get one line
+    except Exception as exc:  # noqa: BLE001 - the outermost frame: one line, not a trace
         _trace(debug=debug)
         output.complain(f"unexpected {type(exc).__name__}: {exc}; {DEBUG} shows where")
         code = INCOMPLETE
@@ -101,12 +96,12 @@ def run_command_line(application: typer.Typer, arguments: Sequence[str] | None =
 
 
 def _misspelled(exc: TyperException) -> int:
-    """Report unknown commands and options; asking for help is not an error to explain."""
+    """Report an unknown command or option; a request for help has no message."""
     message = exc.format_message().rstrip(".")
     context = getattr(exc, "ctx", None)
     if message:
         command = "extentflow" if context is None else context.command_path
-        output.complain(f"{message}; `{command} --help` shows what there is")
+        output.complain(f"{message}; `{command} --help` shows the usage")
     return NOTHING_STARTED
 
 

@@ -1,7 +1,6 @@
-"""What the command line prints: tables for people, JSON for programs, warnings.
+"""Output of the command line: tables and text, JSON for programs, messages and log lines.
 
-Owns: consoles, sizes, rates and times as people read them, which log lines they see. Refuses to
-know: commands. Results go to standard output, progress and messages to standard error.
+Results go to standard output, progress and messages to standard error.
 """
 
 import io
@@ -19,6 +18,8 @@ from rich.markup import escape
 from rich.table import Table
 from typer import rich_utils
 
+from extentflow.services.health import format_bytes
+
 STATE_STYLES = {
     "DONE": "green",
     "RUNNING": "cyan",
@@ -32,13 +33,14 @@ STATE_STYLES = {
     "problem": "red",
 }
 
-# Programs and files have no width: rows stay whole. Help has frames as wide as all there is.
+# A pipe has no width, so rows are not wrapped. Help fills the width that it is given.
 PIPE_COLUMNS = 4_000
 HELP_COLUMNS = 160
-WHOLE = frozenset({"job"})  # what people copy
+WHOLE = frozenset({"job"})  # never wrapped, because people copy it
 
 OURS = "extentflow"
-# What clients tell of troubles, Spark's with traces; what they come to is in our own messages.
+size = format_bytes
+# Clients log every retry, Spark's with traces; their outcome is in our own messages.
 CLIENT_LOGS = ("extentflow.kafka", "py4j")
 
 out = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)
@@ -46,22 +48,36 @@ err = Console(stderr=True, soft_wrap=True)
 
 
 def show_everything() -> None:
-    """Escape what a terminal's character set lacks, rather than fail on an object's name."""
+    """Escape characters that the terminal's encoding lacks, instead of failing on a key."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def widen_help() -> None:
-    """Let help that nobody reads on a terminal cut no name of an option."""
+    """Widen help that is written to a pipe, so that no option name is cut."""
     if not sys.stdout.isatty() and rich_utils.MAX_WIDTH is None:
         rich_utils.MAX_WIDTH = HELP_COLUMNS
 
 
-def print_json(value: Any) -> None:  # noqa: ANN401 - whatever JSON can say
+def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
     """Write one JSON document to standard output, for programs."""
     json.dump(value, sys.stdout, indent=2, default=_plain)
     sys.stdout.write("\n")
+
+
+def say(*lines: str) -> None:
+    """Write lines to standard output as they are, never wrapped."""
+    for line in lines:
+        out.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def show(value: Any, *lines: str, as_json: bool) -> None:  # noqa: ANN401 - any JSON value
+    """Write a command's result: `value` as JSON for programs, otherwise `lines`."""
+    if as_json:
+        print_json(value)
+    else:
+        say(*lines)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -85,7 +101,7 @@ def complain(message: str) -> None:
 
 
 def note(message: str) -> None:
-    """Write what is worth knowing and no error, to standard error."""
+    """Write a message that is no error to standard error."""
     err.print(f"note: {message}", highlight=False, markup=False)
 
 
@@ -95,14 +111,14 @@ def counted(number: int, what: str) -> str:
 
 
 def show_logs(*, debug: bool, stream: TextIO | None = None) -> None:
-    """Show our warnings and others' errors, or with `debug` much more; on standard error."""
+    """Show warnings of extentflow and errors of libraries, with `debug` more; on standard error."""
     handler = logging.StreamHandler(stream)
     if debug:
         handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-        handler.addFilter(_concerns_developers)
+        handler.addFilter(_shown_in_debug)
     else:
         handler.setFormatter(_Line())
-        handler.addFilter(_concerns_people)
+        handler.addFilter(_shown)
     logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, handlers=[handler])
 
 
@@ -117,41 +133,32 @@ def _is_below(record: logging.LogRecord, name: str) -> bool:
     return f"{record.name}.".startswith(f"{name}.")
 
 
-def _concerns_people(record: logging.LogRecord) -> bool:
+def _shown(record: logging.LogRecord) -> bool:
     if any(_is_below(record, name) for name in CLIENT_LOGS):
         return False
     return _is_below(record, OURS) or record.levelno >= logging.ERROR
 
 
-def _concerns_developers(record: logging.LogRecord) -> bool:
+def _shown_in_debug(record: logging.LogRecord) -> bool:
     return _is_below(record, OURS) or record.levelno >= logging.INFO
 
 
-def size(count: float) -> str:
-    """Return bytes as people read them: 12 B, 3.4 MiB."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:  # noqa: PLR2004 - binary units
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
-
-
 def duration(seconds: float) -> str:
-    """Return seconds as people read them: 4.2 s, 3:07, 1:02:03."""
+    """Return seconds in the usual notation: 4.2 s, 3:07, 1:02:03."""
     if seconds < 60:  # noqa: PLR2004 - a minute
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
+    minutes, left = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
 
 
 def moment(seconds: float) -> str:
-    """Return seconds since the epoch as this machine's date and time."""
+    """Return seconds since the epoch as local date and time."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def _plain(value: object) -> object:
-    """Return what JSON can say of a value that it does not know."""
+    """Return a JSON-ready value for a dataclass; any other becomes text."""
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     return str(value)

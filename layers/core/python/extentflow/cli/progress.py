@@ -1,27 +1,29 @@
-"""How a run shows itself: a bar on a terminal, a log line every few seconds in a pipe.
-
-Owns: the arithmetic of rates and time left. Refuses to know: engines, ledgers; it sees receipts.
-"""
+"""The display of a running delivery, and its stop on SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
+import signal
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from extentflow.cli import output
 from extentflow.cli.output import duration, size
 from extentflow.model import Extent, Outcome, Receipt
 
 LINE_SECONDS = 5.0
+STOPPING = "stopping: committing or aborting what is under way"
 
 
 class RunProgress:
-    """Shows extents, records, MB/s and time left while receipts come in. A context manager.
+    """Shows extents, records, MB/s and time left: a bar on a terminal, lines in a pipe.
 
-    A receipt that comes twice counts once.
+    A context manager. A repeated receipt counts once.
     """
 
     def __init__(self, console: Console) -> None:
@@ -59,19 +61,19 @@ class RunProgress:
             self._bar.stop()
 
     def on_extent(self, extent: Extent) -> None:
-        """Add one extent to what is to be done."""
+        """Add an extent to the total."""
         self._lengths[extent.job, extent.ordinal] = extent.end - extent.start
 
     def on_receipt(self, receipt: Receipt) -> None:
-        """Take a receipt into account."""
-        place = (receipt.job, receipt.ordinal)
-        if place in self._seen:
+        """Add a receipt to what is done."""
+        extent = (receipt.job, receipt.ordinal)
+        if extent in self._seen:
             return
         self._records += receipt.records
         if receipt.outcome in (Outcome.HANDED_BACK, Outcome.RESTING):
             return
-        self._seen.add(place)
-        self._bytes += self._lengths.get(place, 0)
+        self._seen.add(extent)
+        self._bytes += self._lengths.get(extent, 0)
         self._failed += receipt.outcome is Outcome.FAILED
         self._show()
 
@@ -92,3 +94,30 @@ class RunProgress:
             f"{len(self._seen)}/{len(self._lengths)} extents{failed}, {self._records:,} records, "
             f"{size(self._bytes)} at {size(self._bytes / seconds)}/s"
         )
+
+
+@contextmanager
+def signals_stop(stop: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+    """Call `stop` on SIGINT and SIGTERM; yield a function that returns whether one arrived.
+
+    A second signal ends the process at once.
+    """
+    stopped = False
+    with output.err.capture():  # imports what printing needs: a handler must not import
+        output.err.print(STOPPING)
+
+    def on_signal(_number: int, _frame: object) -> None:
+        nonlocal stopped
+        stopped = True
+        for number in before:
+            signal.signal(number, signal.SIG_DFL)
+        output.err.print(STOPPING)
+        stop()
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, on_signal) for number in numbers}
+    try:
+        yield lambda: stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,41 +1,25 @@
-"""`extentflow plan` and `run`: what moves data.
+"""`extentflow plan`, `run` and `replay`: deliveries that this process drives."""
 
-Owns: these commands, signals, the report of a run. Refuses to know: how an engine works.
-"""
-
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from typing import Annotated, Any
-from uuid import uuid4
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from typing import Annotated
 
 import typer
 
 from extentflow.cli import output
+from extentflow.cli.jobs import extents, redrive
 from extentflow.cli.options import AsJson, Cores, EngineName, Master
-from extentflow.cli.progress import RunProgress
-from extentflow.cli.signals import signals_stop
-from extentflow.connectors import ConnectorConfig
-from extentflow.connectors.sources import LOCAL_FILE
-from extentflow.engines import Engine
-from extentflow.engines.emr.submitted import OnCompletion
-from extentflow.errors import CorruptRecord, Misconfigured, Permanent
-from extentflow.jobs import preflight
-from extentflow.jobs.addresses import Territory, select_all
-from extentflow.jobs.planner import Intake, Planner
-from extentflow.jobs.run import JobReport, Run, RunReport
-from extentflow.model import JobState, ObjectVersion
-from extentflow.queue.backfill import MOST_ADDRESSES
-from extentflow.wiring import Runtime, open_engine
-from extentflow.wiring.announcing import open_announcements
-from extentflow.wiring.options import absent_elsewhere
+from extentflow.cli.progress import RunProgress, signals_stop
+from extentflow.engines import RunListener
+from extentflow.errors import Misconfigured
+from extentflow.jobs.run import JobReport, RunReport
+from extentflow.model import JobState
+from extentflow.services.runs import EMR, EngineChoice, RunControl, Runs
+from extentflow.wiring import Runtime
 
 INCOMPLETE = 1
 STOPPED = 130
 SHOWN_ERRORS = 8
-NEW = "new"
-HERE = "`extentflow run` with --engine spark or inline, on this machine"
-REMOTE = "emr"
 
 Addresses = Annotated[
     list[str] | None,
@@ -46,15 +30,39 @@ Again = Annotated[
     bool,
     typer.Option(
         "--again",
-        help="Begin a second, full delivery of each object: under the connector's latest revision.",
+        help="Deliver each object a second time, in full, under the connector's latest revision.",
+    ),
+]
+JobId = Annotated[
+    str | None,
+    typer.Argument(help="A job's id, or the beginning of one; with --dlq optional."),
+]
+OfConnector = Annotated[
+    str | None,
+    typer.Option("--connector", "-c", help="All FAILED and CANCELLED jobs of this connector."),
+]
+FromDeadLetters = Annotated[
+    bool,
+    typer.Option("--dlq", help="Send messages of the dead letter queues to the functions again."),
+]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", help="With --dlq: only messages dead-lettered since, as 2h or 3d."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="With --dlq: only show the messages.")]
+Ordinal = Annotated[int | None, typer.Option("--extent", min=0, help="Replay only this extent.")]
+AcceptDuplicates = Annotated[
+    bool,
+    typer.Option(
+        "--accept-duplicates", help="Continue where Kafka no longer has an extent's progress."
     ),
 ]
 
 
 def add_to(app: typer.Typer) -> None:
     """Add this module's commands."""
-    app.command()(plan)
-    app.command()(run)
+    for command in (plan, run, replay):
+        app.command()(command)
 
 
 def plan(
@@ -64,46 +72,44 @@ def plan(
     cores: Cores = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show which objects there are, what became of them, and how the connector cuts them now.
+    """Show which objects there are, their jobs, and how the connector cuts them now.
 
-    Nothing is written. A job that is there keeps the plan of the revision that it began with.
+    Nothing is written. An existing job keeps the plan of its own revision.
     """
-    runtime = Runtime.from_environment()
-    config, revision = runtime.connectors.latest(connector)
-    planner = runtime.planner()
-    plans: list[dict[str, Any]] = []
-    unfit: list[str] = []
-    for version in selected(runtime, config, revision, addresses):
-        intake = runtime.request(config, revision, version, cores or os.cpu_count() or 1)
-        try:
-            job, extents = planner.dry_run(intake)
-        except (Misconfigured, Permanent, CorruptRecord) as exc:
-            unfit.append(str(exc))
-            continue
-        known = planner.newest(intake)
-        plans.append(
-            {
-                "object": version.uri,
-                "etag": version.etag,
-                "bytes": version.size,
-                "format": job.format,
-                "topic": config.topic_for(version),
-                "job": known.id if known else job.id,
-                "state": known.state if known else NEW,
-                "revision": known.revision if known else revision,
-                "extent_bytes": job.plan.target_bytes,
-                "extents": [[extent.start, extent.end] for extent in extents],
-            }
-        )
+    found = _runs().plan(connector, addresses or (), cores=cores)
     if as_json:
-        output.print_json(plans)
-    elif plans:
-        _show_plans(plans)
-    elif not unfit:
-        output.note(f"there is nothing to deliver below {_place(config)}")
-    for problem in unfit:
+        output.print_json(
+            [
+                {
+                    "object": one.version.uri,
+                    "etag": one.version.etag,
+                    "bytes": one.version.size,
+                    **{name: value for name, value in asdict(one).items() if name != "version"},
+                }
+                for one in found.objects
+            ]
+        )
+    elif found.objects:
+        columns = ("object", "format", "size", "extents", "topic", "job", "state", "revision")
+        rows = [
+            (
+                one.version.uri,
+                one.format,
+                output.size(one.version.size),
+                len(one.extents),
+                one.topic,
+                one.job,
+                one.state,
+                one.revision,
+            )
+            for one in found.objects
+        ]
+        output.print_table(columns, rows)
+    elif not found.problems:
+        output.note(f"there is nothing to deliver below {found.source}")
+    for problem in found.problems:
         output.complain(problem)
-    if unfit:
+    if found.problems:
         raise typer.Exit(INCOMPLETE)
 
 
@@ -118,132 +124,62 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Deliver objects into Kafka; exit code 0 only when every job is DONE."""
-    runtime = Runtime.from_environment()
-    config, revision = runtime.connectors.latest(connector)
-    preflight.require_running(runtime.ledger, connector)
-    if engine == REMOTE:
-        require_reachable(config, addresses)
-    runtime.require_app()
-    versions = list(selected(runtime, config, revision, addresses))
-    preflight.check(config, runtime.broker, versions)
-    if not versions:
-        output.note(f"there is nothing to deliver below {_place(config)}")
-        show(RunReport(engine), as_json=as_json)
-        return
-    chosen = open_engine(
-        runtime,
-        engine,
-        cores=cores,
-        master=master,
-        max_tasks=config.max_tasks,
-        start_run=lambda started: started.begin_shared(
-            subject(), connector, addresses or (), then=OnCompletion.PERSON
-        ),
-        say=output.note,
-    )
-    intakes: Iterator[Intake] = (
-        runtime.request(config, revision, version, chosen.cores) for version in versions
-    )
-    if again and engine == REMOTE:
-        intakes = _finished_first(runtime.planner(), intakes)
-    with driving(runtime, engine, chosen) as driver:
-        report = driver.ingest(intakes, again=again)
-    note_older(report, revision)
-    before = sum(job.delivered_before for job in report.jobs)
-    if before:
-        output.note(
-            f"{before} of {len(report.jobs)} objects were delivered before and are left alone; "
-            "--again delivers them a second time"
-        )
-    show(report, as_json=as_json)
+    choice = EngineChoice(engine, cores, master)
+    show(_runs().run(connector, addresses or (), engine=choice, again=again), as_json=as_json)
 
 
-def subject() -> str:
-    """Return what a run of this shell is known by, and no other."""
-    return f"shell-{uuid4().hex}"
-
-
-def _finished_first(planner: Planner, intakes: Iterator[Intake]) -> Iterator[Intake]:
-    """Yield what may be delivered a second time elsewhere: a run there takes the first up again."""
-    for intake in intakes:
-        known = planner.newest(intake)
-        if known is not None and known.state.open and not known.generation:
-            raise Misconfigured(
-                f"{intake.version.uri}: job {known.id} is {known.state}; finish it without "
-                "--again, or use --engine spark"
-            )
-        yield intake
-
-
-def unreachable(config: ConnectorConfig) -> str | None:
-    """Return why a run elsewhere could deliver nothing of a connector, and the way out."""
-    if config.endpoint_type == LOCAL_FILE:
-        return (
-            f"connector {config.name} reads files of this machine, and a run of EMR Serverless is "
-            f"on another one; use {HERE}"
-        )
-    absent = absent_elsewhere(config)
-    return absent and f"{absent}, or use {HERE}"
-
-
-def require_reachable(config: ConnectorConfig, addresses: Sequence[str] | None) -> None:
-    """Raise where a run elsewhere could not do what is asked for."""
-    if why := unreachable(config):
-        raise Misconfigured(why)
-    require_few(addresses or ())
-
-
-def require_few(addresses: Sequence[str]) -> None:
-    """Raise where a run's command line might not hold all addresses."""
-    if len(addresses) > MOST_ADDRESSES:
+def replay(
+    job: JobId = None,
+    *,
+    connector: OfConnector = None,
+    extent: Ordinal = None,
+    dlq: FromDeadLetters = False,
+    since: Since = None,
+    dry_run: DryRun = False,
+    accept_duplicates: AcceptDuplicates = False,
+    engine: EngineName = "spark",
+    cores: Cores = None,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Deliver the rest of FAILED and CANCELLED jobs: of one job, or of all of a connector."""
+    if job is None and connector is None and not dlq:
         raise Misconfigured(
-            f"{len(addresses)} addresses are more than one run takes ({MOST_ADDRESSES}); give a "
-            "prefix or a glob"
+            "Missing argument 'JOB', or --connector; `extentflow replay --help` shows the usage"
         )
-
-
-def _show_plans(plans: Sequence[Mapping[str, Any]]) -> None:
-    columns = ("object", "format", "size", "extents", "topic", "job", "state", "revision")
-    shown = (
-        {**one, "size": output.size(one["bytes"]), "extents": len(one["extents"])} for one in plans
-    )
-    output.print_records(columns, shown)
-
-
-def selected(
-    runtime: Runtime, config: ConnectorConfig, revision: int, addresses: list[str] | None
-) -> Iterator[ObjectVersion]:
-    """Yield the pinned objects that the addresses mean, each once."""
-    territory = Territory.of(config)
-    hidden: set[str] = set()
-    yield from select_all(
-        runtime.objects.store(config, revision), territory, addresses or (), hidden.add
-    )
-    if hidden:
-        output.note(
-            f"{len(hidden)} objects are left out because a name begins with _ or . (for example "
-            f"{territory.uri(min(hidden))}); give an object's own address to deliver it"
+    if connector is not None and (job is not None or dlq or extent is not None):
+        raise Misconfigured("--connector goes without JOB, --extent and --dlq")
+    if connector is not None and engine == EMR:
+        raise Misconfigured(
+            "--connector goes with --engine spark or inline; a run on EMR Serverless takes one JOB"
         )
-
-
-@contextmanager
-def driving(runtime: Runtime, name: str, engine: Engine) -> Iterator[Run]:
-    """Yield a run on an engine: signals stop it, its progress is shown, ends of jobs are told."""
-    with (
-        closing(open_announcements(runtime)) as announcements,
-        signals_stop(engine.stop) as stopped,
-        RunProgress(output.err) as progress,
-    ):
-        yield Run(
-            name,
-            engine,
-            runtime.planner(),
-            runtime.ledger,
-            progress,
-            stopped,
-            announcements.announce,
-            runtime.undeliverable_reason,
+    if dlq:
+        redrive(job, since, dry_run=dry_run, as_json=as_json)
+        return
+    runs, choice = _runs(), EngineChoice(engine, cores, master)
+    if since is not None or dry_run:
+        raise Misconfigured("--since and --dry-run go with --dlq")
+    if connector is not None:
+        result = runs.replay_all(connector, engine=choice, accept_duplicates=accept_duplicates)
+    else:
+        result = runs.replay(
+            job or "", engine=choice, extent=extent, accept_duplicates=accept_duplicates
         )
+    show(result, as_json=as_json)
+
+
+def resume_job(job: str, *, engine: str, master: str | None, as_json: bool) -> None:
+    """Deliver what a job has left; a final job is only shown."""
+    show(_runs().resume(job, engine=EngineChoice(engine, master=master)), as_json=as_json)
+
+
+def _runs() -> Runs:
+    control = RunControl(watch=_progress, stop_on=signals_stop, notify=output.note)
+    return Runs(Runtime.from_environment(), control)
+
+
+def _progress() -> AbstractContextManager[RunListener]:
+    return RunProgress(output.err)
 
 
 def show(report: RunReport, *, as_json: bool) -> None:
@@ -251,78 +187,47 @@ def show(report: RunReport, *, as_json: bool) -> None:
     if as_json:
         output.print_json(report.to_json())
     elif report.jobs or not report.ok:
-        _show_table(report)
+        rows = [
+            (job.job, job.uri, job.state, extents(job), f"{job.records:,}", f"{job.bad:,}")
+            for job in report.jobs
+        ]
+        output.print_table(("job", "object", "state", "extents", "records", "bad"), rows)
+        rate = report.records_this_run / max(report.seconds, 1e-9)
+        peak = report.worker_peak_rss_bytes  # 0: a remote run, whose memory is not measured
+        memory = f", worker memory at most {output.size(peak)}" if peak else ""
+        output.err.print(
+            f"{report.records_this_run:,} records in {output.duration(report.seconds)} "
+            f"({rate:,.0f}/s){memory}",
+            highlight=False,
+        )
     for job in report.jobs:
         if job.state != JobState.DONE:
             output.complain(_remedy(job))
     for error in report.errors[:SHOWN_ERRORS]:
         output.complain(error)
     if len(report.errors) > SHOWN_ERRORS:
-        rest = len(report.errors) - SHOWN_ERRORS
-        output.note(f"and {rest} more errors; `extentflow status JOB` shows a job's")
+        more = len(report.errors) - SHOWN_ERRORS
+        output.note(f"and {more} more errors; `extentflow status JOB` shows a job's")
     if not report.ok:
         raise typer.Exit(STOPPED if report.stopped else INCOMPLETE)
 
 
-def _show_table(report: RunReport) -> None:
-    rows = [
-        (
-            job.job,
-            job.uri,
-            job.state,
-            extents(job),
-            f"{job.records:,}",
-            f"{job.bad:,}",
-        )
-        for job in report.jobs
-    ]
-    output.print_table(("job", "object", "state", "extents", "records", "bad"), rows)
-    rate = report.records_this_run / max(report.seconds, 1e-9)
-    peak = report.worker_peak_rss_bytes  # 0: nobody here knows
-    memory = f", worker memory at most {output.size(peak)}" if peak else ""
-    output.err.print(
-        f"{report.records_this_run:,} records in {output.duration(report.seconds)} "
-        f"({rate:,.0f}/s){memory}",
-        highlight=False,
-    )
-
-
-def _place(config: ConnectorConfig) -> str:
-    return Territory.of(config).uri(config.prefix)
-
-
-def extents(job: JobReport) -> str:
-    """Return how many of a job's extents are done, as `done/all`, and how many failed."""
-    failed = f", {job.failed} failed" if job.failed else ""
-    return f"{job.done}/{job.extents}{failed}"
-
-
-def note_older(report: RunReport, revision: int) -> None:
-    """Tell which jobs pin another revision of their connector than its latest, `revision`."""
-    for job in report.jobs:
-        if job.revision != revision:
-            output.note(
-                f"{job.uri}: job {job.job} has revision {job.revision} of connector "
-                f"{job.connector}, which is at {revision} now; `run --again` begins a full "
-                "delivery under that (what is delivered already comes twice)"
-            )
-
-
-def _remedy(report: JobReport) -> str:
-    what = f"job {report.job} is {report.state}"
-    reason = report.reason.removeprefix(f"{report.uri}: ")
-    why = f"{report.uri}: {what}{f': {reason}' if reason else ''}"
-    if report.state == JobState.SUPERSEDED:
+def _remedy(job: JobReport) -> str:
+    """Return why a job is not DONE, and what to do."""
+    cause = job.reason.removeprefix(f"{job.uri}: ")
+    why = f"{job.uri}: job {job.job} is {job.state}{f': {cause}' if cause else ''}"
+    if job.state == JobState.SUPERSEDED:
         return f"{why}; run the address again to deliver the new version"
-    if report.state == JobState.FAILED:
+    if job.state == JobState.FAILED:
         return (
-            f"{why}; mend the cause, then `extentflow replay {report.job}`. Where the object was "
-            "replaced, run its address again; where the connector was changed, with --again"
+            f"{why}; fix the cause, then run `extentflow replay {job.job}`. If the object was "
+            "replaced, run its address again; if the connector was changed, with --again"
         )
-    if report.state == JobState.CANCELLED:
+    if job.state == JobState.CANCELLED:
         return (
-            f"{why}; `extentflow replay {report.job}` goes on, `extentflow replay -c "
-            f"{report.connector}` with all such jobs; where the connector still rests, after "
-            f"`extentflow resume {report.connector}`"
+            f"{why}; `extentflow replay {job.job}` delivers the rest, `extentflow replay -c "
+            f"{job.connector}` the rest of all such jobs; while the connector is paused or "
+            f"stopped, first run `extentflow resume {job.connector}`"
         )
-    return f"{why}; the same command resumes it"
+    done = f" with {job.done} of {job.extents} extents done" if job.extents else ""
+    return f"{why}{done}; run the same command again to resume"

@@ -18,7 +18,7 @@ import typer
 
 from extentflow.cli import INCOMPLETE, STOPPED, output, run_command_line
 from extentflow.cli.options import AsJson, Cores, Master
-from extentflow.cli.signals import signals_stop
+from extentflow.cli.progress import signals_stop
 from extentflow.errors import Misconfigured
 from extentflow.jobs.preflight import require_running, rests
 from extentflow.spark.options import StreamOptions

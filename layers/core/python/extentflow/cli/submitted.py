@@ -10,8 +10,7 @@ import typer
 
 from extentflow.cli import run_command_line
 from extentflow.cli.options import AsJson
-from extentflow.cli.replaying import go_on
-from extentflow.cli.runs import Addresses, Again, run
+from extentflow.cli.runs import Addresses, Again, resume_job, run
 from extentflow.errors import Misconfigured
 from extentflow.wiring.engine import SUBMITTED
 
@@ -36,7 +35,7 @@ def ingest(
     if job is not None:
         if addresses or connector or again:
             raise Misconfigured("--job goes without addresses, --connector and --again")
-        go_on(job, engine="spark", master=SUBMITTED, as_json=as_json)
+        resume_job(job, engine="spark", master=SUBMITTED, as_json=as_json)
         return
     if connector is None:
         raise Misconfigured("give --connector, or --job")

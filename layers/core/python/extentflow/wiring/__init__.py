@@ -4,10 +4,9 @@ The only package that imports every adapter. What is done with them is left to t
 and to `extentflow.services` above.
 """
 
-from extentflow.wiring.checking import check_connector
 from extentflow.wiring.engine import open_engine
 from extentflow.wiring.extents import open_worker
-from extentflow.wiring.registry import parse_connector
+from extentflow.wiring.registry import check_connector, parse_connector
 from extentflow.wiring.runtime import Runtime
 
 __all__ = ["Runtime", "check_connector", "open_engine", "open_worker", "parse_connector"]

@@ -6,11 +6,12 @@ from typing import cast
 
 import pytest
 
-from extentflow.cli import events
 from extentflow.connectors import ConnectorConfig
 from extentflow.errors import Misconfigured
 from extentflow.model import ObjectVersion
 from extentflow.queue.backfill import MOST_ADDRESSES
+from extentflow.services import jobs
+from extentflow.services.jobs import Jobs
 from extentflow.wiring import Runtime
 
 ORDERS = ConnectorConfig(name="orders", topic="orders", s3_bucket="shop")
@@ -46,11 +47,11 @@ def test_what_is_asked_decides_then_the_connector_then_the_size(
 ) -> None:
     config = replace(ORDERS, engine=engine)
 
-    assert events._by_one_run(runtime(application), config, objects(*sizes), asked) is by_one_run
+    assert Jobs(runtime(application))._takes_one_run(config, objects(*sizes), asked) is by_one_run
 
 
 def test_every_backfill_is_one_of_its_own() -> None:
-    first, second = (events._backfill(ORDERS, ["s3://shop/in/"]) for _ in range(2))
+    first, second = (jobs._backfill(ORDERS, ["s3://shop/in/"]) for _ in range(2))
 
     assert first.id != second.id
     assert first.addresses == ("s3://shop/in/",)
@@ -58,7 +59,7 @@ def test_every_backfill_is_one_of_its_own() -> None:
 
 def test_more_addresses_than_one_run_takes_are_refused_with_the_way_out() -> None:
     with pytest.raises(Misconfigured, match=f"{MOST_ADDRESSES + 1} addresses.*a prefix or a glob"):
-        events._backfill(ORDERS, ["s3://shop/in/"] * (MOST_ADDRESSES + 1))
+        jobs._backfill(ORDERS, ["s3://shop/in/"] * (MOST_ADDRESSES + 1))
 
 
 def test_a_connector_whose_secrets_are_in_variables_goes_to_no_run_elsewhere() -> None:
@@ -66,17 +67,17 @@ def test_a_connector_whose_secrets_are_in_variables_goes_to_no_run_elsewhere() -
 
     files = replace(ORDERS, engine="spark", endpoint_type="localfile", s3_bucket=None)
     for one in (config, files):
-        assert not events._by_one_run(runtime("app"), one, objects(6, 5), "auto")
+        assert not Jobs(runtime("app"))._takes_one_run(one, objects(6, 5), "auto")
     with pytest.raises(
         Misconfigured,
         match=r"orders: aws.secret.access.key=\$\{env:GRID_SECRET\}: a run of .* `extentflow run`",
     ):
-        events._backfill(config, ["s3://shop/in/"])
+        jobs._backfill(config, ["s3://shop/in/"])
 
 
 @pytest.mark.parametrize("address", ["s3://shop/in/a.csv", "s3a://shop/in/a.csv"])
 def test_an_object_is_named_by_bucket_and_key(address: str) -> None:
-    assert events._bucket_and_key(address) == ("shop", "in/a.csv")
+    assert jobs._bucket_and_key(address) == ("shop", "in/a.csv")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_an_object_is_named_by_bucket_and_key(address: str) -> None:
 )
 def test_what_names_no_object_is_refused(address: str) -> None:
     with pytest.raises(Misconfigured, match="is no object's address; write s3://bucket/key"):
-        events._bucket_and_key(address)
+        jobs._bucket_and_key(address)
 
 
 @pytest.mark.parametrize(
@@ -99,4 +100,4 @@ def test_what_names_no_object_is_refused(address: str) -> None:
 )
 def test_an_engine_that_cannot_be_meant_is_refused(words: dict[str, object], problem: str) -> None:
     with pytest.raises(Misconfigured, match=problem):
-        events.submit(**words)  # type: ignore[arg-type]
+        Jobs(runtime(None)).submit(**words)  # type: ignore[arg-type]

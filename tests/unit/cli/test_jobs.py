@@ -2,7 +2,7 @@
 
 import pytest
 
-from extentflow.cli.status import MAP_CELLS, extent_map
+from extentflow.cli.jobs import MAP_CELLS, extent_map
 from extentflow.ledger import ClaimMark, ExtentItem
 from extentflow.model import ExtentState
 

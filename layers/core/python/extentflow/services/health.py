@@ -1,20 +1,11 @@
-"""`extentflow init` and `extentflow doctor`: make what is missing, explain what is wrong.
-
-Owns: these commands, the list of checks and their remedies. Refuses to know: how each fact is
-found out; the rooms answer.
-"""
+"""The health of a stack: create what is missing, report findings with what to do."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 from uuid import uuid4
 
-import typer
-
-from extentflow.cli import output
-from extentflow.cli.options import AsJson
 from extentflow.config.worker import ARRAYS
 from extentflow.connectors import ConnectorConfig
 from extentflow.errors import (
@@ -32,7 +23,6 @@ from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queues
 
 CLOCK_SKEW_SECONDS = 5.0
-INCOMPLETE = 1
 OFFSETS_RETENTION = "offsets.retention.minutes"
 DEFAULT_RETENTION_MINUTES = "10080"
 MINUTES_OF_A_DAY = 24 * 60
@@ -48,67 +38,36 @@ class Finding:
     remedy: str = ""
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add this module's commands."""
-    app.command()(init)
-    app.command()(doctor)
+@dataclass(frozen=True, slots=True)
+class Initialised:
+    """The ledger table and Kafka cluster that are ready; `created`: the table is new."""
+
+    table: str
+    created: bool
+    ledger: str
+    cluster: str
 
 
-def init(*, as_json: AsJson = False) -> None:
-    """Create the ledger table and the progress topic where they are missing."""
-    runtime = Runtime.from_environment()
+def initialise(runtime: Runtime) -> Initialised:
+    """Create the ledger table and the progress topic where they are missing.
+
+    Raises:
+        Misconfigured, Retryable: a service refuses or is unavailable.
+    """
     existed = runtime.ledger.exists()
     runtime.ledger.create_table()
     runtime.require_app()
     runtime.broker.ensure_progress_topic()
-    if as_json:
-        output.print_json(
-            {
-                "table": runtime.settings.ledger_table,
-                "created": not existed,
-                "ledger": runtime.ledger.id,
-                "cluster": runtime.broker.cluster,
-            }
-        )
-        return
-    what = "is there already" if existed else "created"
-    output.out.print(
-        f"ledger table {runtime.settings.ledger_table} {what} (id {runtime.ledger.id}); "
-        f"progress topic is there on Kafka cluster {runtime.broker.cluster}",
-        highlight=False,
+    return Initialised(
+        table=runtime.settings.ledger_table,
+        created=not existed,
+        ledger=runtime.ledger.id,
+        cluster=runtime.broker.cluster,
     )
 
 
-def doctor(
-    *,
-    connector: Annotated[
-        str | None, typer.Option("--connector", "-c", help="Check this one's objects and topics.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Check credentials, table, clock, broker, transactions, topics, buckets; say what to do."""
-    findings = list(_examine(Runtime.from_environment(), connector))
-    if as_json:
-        output.print_json([asdict(finding) for finding in findings])
-    else:
-        show(findings, terminal=output.out.is_terminal)
-    if any(finding.verdict == "problem" for finding in findings):
-        raise typer.Exit(INCOMPLETE)
-
-
-def show(findings: Sequence[Finding], *, terminal: bool) -> None:
-    """Print findings: a table where somebody looks, elsewhere a line per check, however long."""
-    if terminal:
-        rows = [(f.check, f.verdict, f.fact, f.remedy) for f in findings]
-        output.print_table(("check", "", "fact", "what to do"), rows)
-        return
-    for found in findings:
-        said = "; ".join(filter(None, (found.fact, found.remedy)))
-        line = " ".join(f"{found.check}: {found.verdict}: {said}".split())
-        output.out.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _examine(runtime: Runtime, connector: str | None) -> Iterator[Finding]:
+def examine(runtime: Runtime, connector: str | None = None) -> Iterator[Finding]:
+    """Yield a finding per check: table, clock, broker, slots, queues; `connector` adds its own."""
     table = _table(runtime)
     yield table
     if table.verdict != "problem":
@@ -116,11 +75,11 @@ def _examine(runtime: Runtime, connector: str | None) -> Iterator[Finding]:
     broker = credentials(runtime)
     yield broker
     if broker.verdict == "ok":
-        broker = _try("Kafka cluster", lambda: runtime.broker.cluster)
+        broker = _check("Kafka cluster", lambda: runtime.broker.cluster)
         yield broker
     if broker.verdict == "ok":
-        yield _try("progress topic", lambda: _progress_topic(runtime))
-        yield _try("transactions", lambda: _transaction(runtime))
+        yield _check("progress topic", lambda: _progress_topic(runtime))
+        yield _check("transactions", lambda: _transaction(runtime))
         wanted = runtime.settings.sink_enqueue == ARRAYS
         yield Finding("records", "ok", f"exactly once: queued as {explain(wanted=wanted)}")
     if broker.verdict == "ok" and table.verdict != "problem":
@@ -131,17 +90,17 @@ def _examine(runtime: Runtime, connector: str | None) -> Iterator[Finding]:
         yield from _connector(runtime, connector, broker=broker.verdict == "ok")
 
 
-def _try(check: str, ask: Callable[[], str]) -> Finding:
+def _check(check: str, ask: Callable[[], str]) -> Finding:
     try:
         return Finding(check, "ok", ask())
     except ExtentflowError as exc:
-        return trouble(check, exc)
+        return problem_of(check, exc)
 
 
-def trouble(check: str, exc: ExtentflowError) -> Finding:
-    """Return an error as a finding; messages say what happened first, then what to do."""
+def problem_of(check: str, exc: ExtentflowError) -> Finding:
+    """Return an error as a finding: the message up to the first "; " is the fact."""
     if isinstance(exc, CredentialsUnavailable):
-        remedy = "find out why this machine cannot reach what keeps its secrets and credentials"
+        remedy = "check that this machine can reach the service that holds its secrets"
         return Finding(check, "problem", str(exc), remedy)
     if isinstance(exc, Retryable):
         return Finding(check, "problem", str(exc), "start it, or correct its address")
@@ -163,22 +122,22 @@ def _table(runtime: Runtime) -> Finding:
         )
         runtime.require_app()
     except ExtentflowError as exc:
-        return trouble("ledger table", exc)
+        return problem_of("ledger table", exc)
     if table.problems:
         return Finding("ledger table", "problem", "; ".join(table.problems), "name another table")
     if table.recovery is False:
-        remedy = "switch point-in-time recovery on: the table remembers what was delivered"
+        remedy = "enable point-in-time recovery: the table records what was delivered"
         return Finding("ledger table", "warning", fact, remedy)
     return Finding("ledger table", "ok", fact)
 
 
 def _queues(runtime: Runtime) -> Iterator[Finding]:
     for name, queue in queues(runtime.settings):
-        yield _try(name, partial(_waiting, queue))
+        yield _check(name, partial(_waiting, queue))
 
 
 def _waiting(queue: Queue) -> str:
-    return f"{queue.depth().waiting} messages wait"
+    return f"{queue.depth().waiting} messages waiting"
 
 
 def _clock(runtime: Runtime) -> Finding:
@@ -186,18 +145,18 @@ def _clock(runtime: Runtime) -> Finding:
     fact = f"{skew:+.0f} s against the ledger's server"
     if abs(skew) <= CLOCK_SKEW_SECONDS:
         return Finding("clock", "ok", fact)
-    remedy = "leases use the server's clock, but signatures need yours: synchronise it (NTP)"
+    remedy = "request signatures need a correct clock: synchronise this machine (NTP)"
     return Finding("clock", "warning", fact, remedy)
 
 
 def credentials(runtime: Runtime) -> Finding:
-    """Say what brokers are shown, and whether it can be had."""
-    return _try("broker credentials", runtime.broker.proof)
+    """Report how this process authenticates to the brokers, and whether the secrets resolve."""
+    return _check("broker credentials", runtime.broker.proof)
 
 
 def _progress_topic(runtime: Runtime) -> str:
     runtime.broker.ensure_progress_topic()
-    return "is there"
+    return "exists"
 
 
 def _transaction(runtime: Runtime) -> str:
@@ -213,7 +172,7 @@ def _transaction(runtime: Runtime) -> str:
 
 
 def slots(runtime: Runtime) -> Finding:
-    """Count the slots that are in use, and those that were left with an extent."""
+    """Count the slots in use, and the expired ones with an unfinished extent."""
     now = runtime.ledger.now()
     taken = [slot for slot in runtime.ledger.slots(runtime.broker.cluster) if slot.owner]
     alive = [slot for slot in taken if slot.until >= now]
@@ -221,27 +180,29 @@ def slots(runtime: Runtime) -> Finding:
     fact = f"{len(alive)} in use of {runtime.settings.exactly_once_slots}"
     if not stuck:
         return Finding("slots", "ok", fact)
-    fact += f", {len(stuck)} left behind with an extent"
-    return Finding("slots", "warning", fact, "run the jobs again; the next worker takes them over")
+    fact += f", {len(stuck)} expired with an unfinished extent"
+    return Finding(
+        "slots", "warning", fact, "run the jobs again; the next worker takes over these slots"
+    )
 
 
 def retention(runtime: Runtime) -> Finding:
-    """Compare how long Kafka remembers progress with how long ago the oldest extent was left."""
+    """Compare Kafka's offset retention with the age of the oldest unfinished extent."""
     check = "offset retention"
     try:
         minutes = int(runtime.broker.config().get(OFFSETS_RETENTION, DEFAULT_RETENTION_MINUTES))
     except ExtentflowError as exc:
-        remedy = "allow DescribeConfigs on the cluster to see it; nothing else needs that"
+        remedy = "allow DescribeConfigs on the cluster to check it; only this check needs that"
         return Finding(check, "warning", str(exc), remedy)
-    fact = f"Kafka remembers a slot's progress for {minutes / MINUTES_OF_A_DAY:g} days"
+    fact = f"Kafka keeps a slot's progress for {minutes / MINUTES_OF_A_DAY:g} days"
     now = runtime.ledger.now()
     every = runtime.ledger.slots(runtime.broker.cluster)
     age = now - min((slot.until for slot in every if slot.working is not None), default=now)
     if age < minutes * 60 / 2:
         return Finding(check, "ok", fact)
-    fact += f", and an extent was left {age / MINUTES_OF_A_DAY / 60:.1f} days ago"
+    fact += f", and an extent has been unfinished for {age / MINUTES_OF_A_DAY / 60:.1f} days"
     if age < minutes * 60:
-        return Finding(check, "warning", fact, "run its job again before Kafka forgets")
+        return Finding(check, "warning", fact, "run its job again before Kafka deletes it")
     remedy = "run its job again; where progress is unknown, decide about --accept-duplicates"
     return Finding(check, "problem", fact, remedy)
 
@@ -250,7 +211,7 @@ def _connector(runtime: Runtime, name: str, *, broker: bool) -> Iterator[Finding
     try:
         config, revision = runtime.connectors.latest(name)
     except Misconfigured as exc:
-        yield trouble("connector", exc)
+        yield problem_of("connector", exc)
         return
     state = runtime.ledger.connector_state(name)
     fact = f"{name}, revision {revision}"
@@ -258,7 +219,7 @@ def _connector(runtime: Runtime, name: str, *, broker: bool) -> Iterator[Finding
         yield Finding("connector", "ok", fact)
     else:
         yield Finding("connector", "warning", f"{fact}, {state}", f"`extentflow resume {name}`")
-    yield _try("objects", lambda: _first_object(runtime, config, revision))
+    yield _check("objects", lambda: _first_object(runtime, config, revision))
     if not broker:
         return
     yield from topics(runtime, config)
@@ -272,12 +233,16 @@ def _first_object(runtime: Runtime, config: ConnectorConfig, revision: int) -> s
     version = store.head(first.bucket, first.key)
     if version.size:
         store.read(version, 0, 1)
-    versioned = "versioned" if version.version_id else "unversioned: replaced objects supersede"
-    return f"{version.uri} can be read; the bucket is {versioned}"
+    versioned = (
+        "versioning on"
+        if version.version_id
+        else "versioning off: overwriting an object ends its running job as SUPERSEDED"
+    )
+    return f"{version.uri} can be read; {versioned}"
 
 
 def topics(runtime: Runtime, config: ConnectorConfig) -> Iterator[Finding]:
-    """Yield what there is to say of a connector's topics, as far as they are known by name."""
+    """Yield findings about the topics of a connector whose names do not depend on the object."""
     if "{" not in config.topic:
         yield _topic(runtime, "topic", config.topic, lambda topic: records_refused(config, topic))
     queue = config.dead_letter_topic
@@ -293,10 +258,19 @@ def _topic(
         if problem := refused(facts):
             raise Misconfigured(problem)
     except ExtentflowError as exc:
-        return trouble(check, exc)
-    limit = output.size(facts.max_message_bytes)
+        return problem_of(check, exc)
+    limit = format_bytes(facts.max_message_bytes)
     fact = f"{name}: {facts.partitions} partitions, records up to {limit}"
     if not facts.compacted:
         return Finding(check, "ok", fact)
-    remedy = "only the last record of each key stays; where all count, set cleanup.policy=delete"
+    remedy = "Kafka keeps only the last record of each key; to keep all, set cleanup.policy=delete"
     return Finding(check, "warning", f"{fact}, compacted", remedy)
+
+
+def format_bytes(count: float) -> str:
+    """Return bytes with a binary unit: 12 B, 3.4 MiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:  # noqa: PLR2004 - binary units
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

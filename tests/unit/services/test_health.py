@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from tests.support.world import World
 
-from extentflow.cli.doctor import Finding, credentials, retention, show, slots, topics, trouble
 from extentflow.config.worker import WorkerSettings
 from extentflow.connectors import ConnectorConfig, MessageKey
 from extentflow.errors import (
@@ -16,6 +15,7 @@ from extentflow.errors import (
     Misconfigured,
     SinkUnavailable,
 )
+from extentflow.services.health import Finding, credentials, problem_of, retention, slots, topics
 from extentflow.sink import ClientSettings
 from extentflow.sink.topics import TopicFacts
 from extentflow.testing.broker import MemoryBroker
@@ -66,7 +66,7 @@ def test_a_cluster_that_forgets_sooner_is_taken_at_its_word() -> None:
     found = retention(left(2, {"offsets.retention.minutes": "1440"}))
 
     assert found.verdict == "problem"
-    assert "for 1 days, and an extent was left 2.0 days ago" in found.fact
+    assert "for 1 days, and an extent has been unfinished for 2.0 days" in found.fact
     assert "--accept-duplicates" in found.remedy
 
 
@@ -86,16 +86,16 @@ def test_slots_left_with_an_extent_are_told(days: float, verdict: str) -> None:
 
 
 def test_an_error_is_a_fact_and_what_to_do() -> None:
-    assert trouble("objects", AccessDenied("s3://b: refused; allow s3:GetObject")) == Finding(
+    assert problem_of("objects", AccessDenied("s3://b: refused; allow s3:GetObject")) == Finding(
         "objects", "problem", "s3://b: refused", "allow s3:GetObject"
     )
-    assert trouble("topic", Misconfigured(["t1 is not there; create it", "t2 is odd"])) == Finding(
-        "topic", "problem", "t1 is not there; t2 is odd", "create it"
-    )
+    assert problem_of(
+        "topic", Misconfigured(["t1 is not there; create it", "t2 is odd"])
+    ) == Finding("topic", "problem", "t1 is not there; t2 is odd", "create it")
 
 
 def test_a_server_that_does_not_answer_is_to_be_started() -> None:
-    found = trouble("Kafka cluster", SinkUnavailable("no answer; last: refused"))
+    found = problem_of("Kafka cluster", SinkUnavailable("no answer; last: refused"))
 
     assert found.fact == "no answer; last: refused"
     assert found.remedy == "start it, or correct its address"
@@ -157,10 +157,10 @@ def test_nothing_to_sign_or_ask_with_is_a_problem_with_a_remedy(kafka: dict[str,
 
 
 def test_what_keeps_secrets_may_be_away() -> None:
-    found = trouble("broker credentials", CredentialsUnavailable("secret app: throttled"))
+    found = problem_of("broker credentials", CredentialsUnavailable("secret app: throttled"))
 
     assert found.fact == "secret app: throttled"
-    assert "cannot reach what keeps its secrets" in found.remedy
+    assert "can reach the service that holds its secrets" in found.remedy
 
 
 # -- topics ---------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def test_a_topic_that_depends_on_the_object_is_left_to_the_run() -> None:
         (
             {"topic": "compacted", "message_key": MessageKey("object")},
             "warning",
-            "only the last record of each key stays",
+            "Kafka keeps only the last record of each key",
         ),
     ],
 )
@@ -223,29 +223,3 @@ def test_a_compacted_dead_letter_queue_is_a_problem_whatever_keys_records_have()
 
     assert (found.check, found.verdict) == ("dead letter topic", "problem")
     assert "name another topic" in found.remedy
-
-
-# -- what people and programs read ----------------------------------------------------------------
-
-FINDINGS = [
-    Finding("clock", "ok", "+0 s against the ledger's server"),
-    Finding("topic", "problem", "t is\nnot there " + "x" * 300, "create it [with] 8 partitions"),
-]
-
-
-def test_a_pipe_gets_a_line_per_check(capsys: pytest.CaptureFixture[str]) -> None:
-    show(FINDINGS, terminal=False)
-
-    assert capsys.readouterr().out.splitlines() == [
-        "clock: ok: +0 s against the ledger's server",
-        f"topic: problem: t is not there {'x' * 300}; create it [with] 8 partitions",
-    ]
-
-
-def test_a_terminal_gets_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    show(FINDINGS[:1], terminal=True)
-
-    head, rule, row = (line for line in capsys.readouterr().out.splitlines() if line.strip())
-    assert head.split() == ["check", "fact", "what", "to", "do"]
-    assert set(rule.strip()) == {"─"}
-    assert row.split() == ["clock", "ok", "+0", "s", "against", "the", "ledger's", "server"]

@@ -1,51 +1,55 @@
 """`replay -c`: which jobs go on, what holds up nobody else, and that a broken one is repeated."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
 
 import pytest
 from tests.support.here import Here, until_final
 from tests.support.memory_runtime import MemoryRuntime
 from tests.support.world import TOPIC
 
-from extentflow.cli import INCOMPLETE, NOTHING_STARTED, app, replaying, run_command_line
 from extentflow.delivery.connector_state import ASK_SECONDS
-from extentflow.errors import LedgerUnavailable, Misconfigured
+from extentflow.engines import Engine
+from extentflow.errors import ExtentflowError, LedgerUnavailable, Misconfigured
+from extentflow.jobs.run import RunReport
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
+from extentflow.services.runs import RunControl, Runs
 from extentflow.sink.topics import TopicFacts
-from extentflow.wiring import Runtime
 from extentflow.wiring.extents import delivery_context
 
 
 @dataclass
-class Said:
-    """What a command ended with."""
+class Replayed:
+    """The outcome of a replay: `refused` where nothing was started."""
 
-    code: int
-    out: str
-    err: str
+    report: RunReport | None
+    messages: str
+    refused: bool = False
 
     @property
-    def json(self) -> Any:  # noqa: ANN401 - JSON
-        return json.loads(self.out)
+    def ok(self) -> bool:
+        return self.report is not None and self.report.ok
 
 
 @dataclass
 class Line:
-    """The command line over a runtime in memory; extents are run in this process."""
+    """The service over a runtime in memory; extents are run in this process."""
 
     runtime: MemoryRuntime
-    capsys: pytest.CaptureFixture[str]
     patch: pytest.MonkeyPatch
+    open_engine: Callable[..., Engine]
 
-    def replay(self, *words: str) -> Said:
-        code = run_command_line(app, ["replay", "-c", "c", "--json", *words])
-        said = self.capsys.readouterr()
-        return Said(code, said.out, said.err)
+    def replay(self) -> Replayed:
+        notes: list[str] = []
+        runs = Runs(self.runtime, RunControl(notify=notes.append), self.open_engine)
+        try:
+            report = runs.replay_all("c")
+        except ExtentflowError as exc:
+            return Replayed(None, str(exc), refused=isinstance(exc, Misconfigured))
+        reasons = (job.reason for job in report.jobs)
+        return Replayed(report, "\n".join([*notes, *report.errors, *reasons]))
 
     def cancelled(self, count: int) -> list[Job]:
         jobs = [self.runtime.job(f"c/{number}.txt") for number in range(count)]
@@ -80,16 +84,14 @@ class Line:
 
 
 @pytest.fixture
-def line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Line:
+def line(monkeypatch: pytest.MonkeyPatch) -> Line:
     runtime = MemoryRuntime()
     runtime.put_connector()
 
     def opened(*_args: object, **_words: object) -> Here:
         return Here(until_final(delivery_context(runtime, runtime.slots("here"))))
 
-    monkeypatch.setattr(Runtime, "from_environment", classmethod(lambda _cls: runtime))
-    monkeypatch.setattr(replaying, "open_engine", opened)
-    return Line(runtime, capsys, monkeypatch)
+    return Line(runtime, monkeypatch, opened)
 
 
 def test_all_that_was_cancelled_or_failed_goes_on(line: Line) -> None:
@@ -99,7 +101,7 @@ def test_all_that_was_cancelled_or_failed_goes_on(line: Line) -> None:
 
     said = line.replay()
 
-    assert (said.code, said.json["ok"]) == (0, True)
+    assert said.ok
     assert line.states() == ["DONE"] * 3
 
 
@@ -108,8 +110,8 @@ def test_open_jobs_are_somebody_elses(line: Line) -> None:
 
     said = line.replay()
 
-    assert said.code == 0
-    assert "has no job to replay" in said.err
+    assert said.ok
+    assert "has no job to replay" in said.messages
     assert line.states() == ["PLANNING"]
 
 
@@ -124,9 +126,9 @@ def test_what_a_broken_replay_opened_is_found_by_the_next_one(line: Line) -> Non
     broken = line.replay()
     repeated = line.replay()
 
-    assert broken.code == INCOMPLETE
-    assert "the table is away" in broken.err
-    assert (repeated.code, repeated.json["ok"]) == (0, True)
+    assert not broken.ok
+    assert "the table is away" in broken.messages
+    assert repeated.ok
     assert line.states() == ["DONE"] * 3
 
 
@@ -143,10 +145,11 @@ def test_a_pause_ends_the_opening_of_jobs_and_all_are_left_to_the_next_replay(li
     line.runtime.memory.set_connector_state("c", ConnectorState.RUNNING)
     repeated = line.replay()
 
-    assert said.code == INCOMPLETE
-    assert (said.json["left_out"], len(said.json["jobs"])) == (True, 2)
-    assert "connector c is PAUSED" in said.err
-    assert repeated.code == 0
+    assert not said.ok
+    assert said.report is not None
+    assert (said.report.left_out, len(said.report.jobs)) == (True, 2)
+    assert "connector c is PAUSED" in said.messages
+    assert repeated.ok
     assert line.states() == ["DONE"] * 4
 
 
@@ -156,9 +159,10 @@ def test_a_job_of_another_cluster_holds_up_no_other(line: Line) -> None:
 
     said = line.replay()
 
-    assert said.code == INCOMPLETE
-    assert (said.json["ok"], said.json["left_out"]) == (False, True)
-    assert "delivers to Kafka cluster gone" in said.err
+    assert not said.ok
+    assert said.report is not None
+    assert said.report.left_out
+    assert "delivers to Kafka cluster gone" in said.messages
     assert line.states() == ["CANCELLED", "DONE"]
 
 
@@ -171,8 +175,8 @@ def test_jobs_of_a_revision_that_cannot_run_here_hold_up_no_other(line: Line) ->
 
     said = line.replay()
 
-    assert said.code == INCOMPLETE
-    assert "1 job of revision 2 left out: topic gone does not exist" in said.err
+    assert not said.ok
+    assert "1 job of revision 2 left out: topic gone does not exist" in said.messages
     assert line.states() == ["DONE", "CANCELLED"]
 
 
@@ -182,8 +186,8 @@ def test_where_no_job_can_go_on_nothing_is_started(line: Line) -> None:
 
     said = line.replay()
 
-    assert said.code == NOTHING_STARTED
-    assert "2 jobs of revision 1 left out" in said.err
+    assert said.refused
+    assert "2 jobs of revision 1 left out" in said.messages
     assert line.states() == ["CANCELLED"] * 2
 
 
@@ -199,10 +203,10 @@ def test_an_object_that_is_begun_again_meanwhile_is_not_delivered_twice(
         planner.register(intake, again=True)  # while the engine starts
         return Here(until_final(delivery_context(line.runtime, line.runtime.slots("here"))))
 
-    line.patch.setattr(replaying, "open_engine", opened)
+    line.open_engine = opened
 
     said = line.replay()
 
-    assert said.code == INCOMPLETE
-    assert f"job {job.id} was begun again meanwhile" in said.err
+    assert not said.ok
+    assert f"job {job.id} was begun again meanwhile" in said.messages
     assert line.runtime.memory.job(job.id).state is JobState.CANCELLED  # type: ignore[union-attr]

@@ -1,0 +1,183 @@
+"""Connectors: validate, put, list, show, delete, pause, resume and stop."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from extentflow.config.wording import nearest
+from extentflow.connectors import ConnectorConfig
+from extentflow.errors import Misconfigured
+from extentflow.ledger import ConnectorState, ConnectorVersion, Ledger
+from extentflow.model import JobState
+from extentflow.wiring import check_connector, parse_connector
+
+COUNTED_JOBS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """One revision of a connector, as it was stored: secrets are references."""
+
+    name: str
+    revision: int
+    state: ConnectorState
+    config: Mapping[str, str]
+
+    @property
+    def topic(self) -> str:
+        """The topic, or its template."""
+        return self.config.get("topic", "")
+
+    @property
+    def source(self) -> str:
+        """The address that the connector reads; revisions that no longer parse have one, too."""
+        return _source(self.config)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredConnector:
+    """The result of `put`; `overlapping` connectors deliver some of the same objects as well."""
+
+    name: str
+    revision: int
+    overlapping: tuple[Connector, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorChange:
+    """The result of `pause`, `resume` and `stop`.
+
+    `cancelled` lists the jobs that `stop` cancelled. `cancelled_before` counts those that `resume`
+    leaves CANCELLED, up to COUNTED_JOBS. `deleted`: the change concerns older jobs only.
+    """
+
+    name: str
+    state: ConnectorState
+    deleted: bool = False
+    cancelled: tuple[str, ...] = ()
+    cancelled_before: int = 0
+
+
+class Connectors:
+    """Manages the connectors of one ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def put(self, config: Mapping[str, str]) -> StoredConnector:
+        """Store a connector's next revision; jobs already planned keep theirs.
+
+        Raises:
+            Misconfigured: all problems of the configuration at once; nothing is stored.
+        """
+        checked = validate(config)
+        stored = self._ledger.put_connector(checked.name, config)
+        others = _overlapping(checked, self._ledger.connectors())
+        return StoredConnector(
+            stored.name, stored.revision, tuple(self._described(other) for other in others)
+        )
+
+    def list(self) -> list[Connector]:
+        """Return the latest revision of every connector."""
+        return [self._described(version) for version in self._ledger.connectors()]
+
+    def get(self, name: str, revision: int | None = None) -> Connector:
+        """Return a connector's latest revision, or the given one.
+
+        Raises:
+            Misconfigured: there is none.
+        """
+        found = self._ledger.connector(name, revision)
+        if found is None:
+            raise _unknown(name, revision)
+        return self._described(found)
+
+    def delete(self, name: str) -> None:
+        """Hide a connector from new jobs; planned jobs continue with their own revision.
+
+        Raises:
+            Misconfigured: there is none.
+        """
+        if not self._ledger.delete_connector(name):
+            raise _unknown(name, None)
+
+    def pause(self, name: str) -> ConnectorChange:
+        """Start no new extents of a connector; messages stay queued. Raises as `resume`."""
+        return self._set_state(name, ConnectorState.PAUSED)
+
+    def resume(self, name: str) -> ConnectorChange:
+        """Continue a paused or stopped connector; cancelled jobs stay cancelled.
+
+        Raises:
+            Misconfigured: there is no such connector.
+        """
+        change = self._set_state(name, ConnectorState.RUNNING)
+        cancelled = islice(self._ledger.jobs(name, JobState.CANCELLED), COUNTED_JOBS)
+        return ConnectorChange(
+            name, change.state, change.deleted, cancelled_before=sum(1 for _ in cancelled)
+        )
+
+    def stop(self, name: str) -> ConnectorChange:
+        """Cancel a connector's open jobs; committed records stay. Raises as `resume`."""
+        change = self._set_state(name, ConnectorState.STOPPED)
+        reason = f"connector {name} was stopped"
+        ended = [
+            self._ledger.end(job.id, JobState.CANCELLED, reason)
+            for state in (JobState.PLANNING, JobState.RUNNING)
+            for job in list(self._ledger.jobs(name, state))
+        ]
+        cancelled = tuple(job.id for job in ended if job.state is JobState.CANCELLED)
+        return ConnectorChange(name, change.state, change.deleted, cancelled)
+
+    def _set_state(self, name: str, state: ConnectorState) -> ConnectorChange:
+        if not self._ledger.set_connector_state(name, state):
+            near = nearest(name, self._ledger.connector_names(), "see `extentflow connectors list`")
+            raise Misconfigured(f"there is no connector {name}; {near}")
+        return ConnectorChange(name, state, deleted=self._ledger.connector(name) is None)
+
+    def _described(self, version: ConnectorVersion) -> Connector:
+        state = self._ledger.connector_state(version.name)
+        return Connector(version.name, version.revision, state, version.config)
+
+
+def validate(config: Mapping[str, str]) -> ConnectorConfig:
+    """Check a connector without storing it; the Kafka client checks producer settings, too.
+
+    Raises:
+        Misconfigured: all problems at once.
+    """
+    return check_connector(config)
+
+
+def _overlapping(
+    config: ConnectorConfig, stored: Iterable[ConnectorVersion]
+) -> Iterator[ConnectorVersion]:
+    """Yield other connectors that read some of the same objects into the same topic."""
+    for version in stored:
+        if version.name == config.name:
+            continue
+        try:
+            other = parse_connector(version.config)
+        except Misconfigured:  # stored by another version; commands that use it report the problem
+            continue
+        nested = other.prefix.startswith(config.prefix) or config.prefix.startswith(other.prefix)
+        same = (other.topic, other.bucket, other.endpoint) == (
+            config.topic,
+            config.bucket,
+            config.endpoint,
+        )
+        if same and nested:
+            yield version
+
+
+def _unknown(name: str, revision: int | None) -> Misconfigured:
+    which = f"revision {revision} of connector {name}" if revision else f"connector {name}"
+    return Misconfigured(f"there is no {which}; see `extentflow connectors list`")
+
+
+def _source(config: Mapping[str, str]) -> str:
+    bucket = config.get("aws.s3.bucket.name") or config.get("s3.bucket.name")
+    if bucket is None:
+        return f"file://{config.get('directory', '')}"
+    prefix = config.get("aws.s3.prefix") or config.get("directory") or ""
+    return f"s3://{bucket}/{prefix}"

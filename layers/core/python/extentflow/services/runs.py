@@ -1,0 +1,426 @@
+"""Deliveries that this process drives: plan, run, replay and resume."""
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from uuid import uuid4
+
+from extentflow.connectors import ConnectorConfig
+from extentflow.connectors.sources import LOCAL_FILE
+from extentflow.engines import Engine, RunListener
+from extentflow.engines.emr.submitted import OnCompletion, SubmittedRuns
+from extentflow.errors import Conflict, CorruptRecord, Misconfigured, Permanent
+from extentflow.jobs import preflight
+from extentflow.jobs.addresses import Territory, select_all
+from extentflow.jobs.planner import Intake, check_cluster
+from extentflow.jobs.run import Run, RunReport, known_job, report
+from extentflow.model import Extent, Job, JobState, ObjectVersion, Receipt
+from extentflow.queue.backfill import MOST_ADDRESSES
+from extentflow.wiring import Runtime, open_engine
+from extentflow.wiring.announcing import open_announcements
+from extentflow.wiring.options import absent_elsewhere
+
+log = logging.getLogger(__name__)
+
+NEW = "new"
+EMR = "emr"
+LOCAL_ENGINES = "`extentflow run` with --engine spark or inline, on this machine"
+# Open jobs count only where a replay reopened them and did not finish.
+REPLAYABLE = (JobState.FAILED, JobState.CANCELLED, JobState.PLANNING, JobState.RUNNING)
+
+Start = Callable[[SubmittedRuns], str]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """Which engine runs the extents: spark, inline or emr; `cores` None uses all of this machine.
+
+    `master` is Spark's; None runs Spark in this process.
+    """
+
+    name: str = "spark"
+    cores: int | None = None
+    master: str | None = None
+
+
+class _Unwatched:
+    def on_extent(self, extent: Extent) -> None:
+        """Ignore an extent that is about to run."""
+
+    def on_receipt(self, receipt: Receipt) -> None:
+        """Ignore a receipt."""
+
+
+@contextmanager
+def _never_stopped(_stop: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+    yield lambda: False
+
+
+@dataclass(frozen=True, slots=True)
+class RunControl:
+    """How the caller of a run observes and stops it.
+
+    `watch` opens the listener of extents and receipts when the run starts. `stop_on` receives the
+    function that stops the run and yields whether a stop was requested. `notify` receives one-line
+    messages that are no errors.
+    """
+
+    watch: Callable[[], AbstractContextManager[RunListener]] = lambda: nullcontext(_Unwatched())
+    stop_on: Callable[[Callable[[], None]], AbstractContextManager[Callable[[], bool]]] = (
+        _never_stopped
+    )
+    notify: Callable[[str], object] = log.info
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPlan:
+    """How one object would be cut, and the job that delivered it before, if any.
+
+    `state` is `new` where there is no job. `extents` are half-open byte ranges under the latest
+    revision; an existing job keeps the plan of its own `revision`.
+    """
+
+    version: ObjectVersion
+    format: str
+    topic: str
+    job: str
+    state: str
+    revision: int
+    extent_bytes: int
+    extents: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """The objects below `source`; `problems` name those that cannot be cut."""
+
+    source: str
+    objects: tuple[ObjectPlan, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Plans, runs and replays jobs; `open_engine` may be a double."""
+
+    runtime: Runtime
+    control: RunControl = field(default_factory=RunControl)
+    open_engine: Callable[..., Engine] = open_engine
+
+    def plan(
+        self, connector: str, addresses: Sequence[str] = (), *, cores: int | None = None
+    ) -> Plans:
+        """Return how a connector cuts the addressed objects now; nothing is written.
+
+        Raises:
+            Misconfigured: no such connector, or an address matches nothing.
+        """
+        config, revision = self.runtime.connectors.latest(connector)
+        planner = self.runtime.planner()
+        plans: list[ObjectPlan] = []
+        problems: list[str] = []
+        for version in self.select(config, revision, addresses):
+            request = self.runtime.request(config, revision, version, cores or os.cpu_count() or 1)
+            try:
+                job, extents = planner.dry_run(request)
+            except (Misconfigured, Permanent, CorruptRecord) as exc:
+                problems.append(str(exc))
+                continue
+            known = planner.newest(request)
+            plans.append(
+                ObjectPlan(
+                    version=version,
+                    format=job.format,
+                    topic=config.topic_for(version),
+                    job=known.id if known else job.id,
+                    state=known.state if known else NEW,
+                    revision=known.revision if known else revision,
+                    extent_bytes=job.plan.target_bytes,
+                    extents=tuple((extent.start, extent.end) for extent in extents),
+                )
+            )
+        return Plans(_source(config), tuple(plans), tuple(problems))
+
+    def run(
+        self,
+        connector: str,
+        addresses: Sequence[str] = (),
+        *,
+        engine: EngineChoice | None = None,
+        again: bool = False,
+    ) -> RunReport:
+        """Deliver the addressed objects; with `again` those that are DONE a second time.
+
+        An error before the first delivery is raised; later ones are part of the report.
+
+        Raises:
+            Misconfigured: every missing or wrong thing at once; nothing was started.
+            Retryable: a service is unavailable; nothing was started.
+        """
+        engine = engine or EngineChoice()
+        runtime = self.runtime
+        config, revision = runtime.connectors.latest(connector)
+        preflight.require_running(runtime.ledger, connector)
+        if engine.name == EMR:
+            require_reachable(config, addresses)
+        runtime.require_app()
+        versions = list(self.select(config, revision, addresses))
+        preflight.check(config, runtime.broker, versions)
+        if not versions:
+            self.control.notify(f"there is nothing to deliver below {_source(config)}")
+            return RunReport(engine.name)
+        opened = self._open(
+            engine,
+            config.max_tasks,
+            lambda started: started.begin_shared(
+                _subject(), connector, list(addresses), then=OnCompletion.PERSON
+            ),
+        )
+        requests: Iterator[Intake] = (
+            runtime.request(config, revision, version, opened.cores) for version in versions
+        )
+        if again and engine.name == EMR:
+            requests = self._finished_first(requests)
+        with self._driving(engine, opened) as driver:
+            result = driver.ingest(requests, again=again)
+        self._note_older(result, revision)
+        if before := sum(job.delivered_before for job in result.jobs):
+            self.control.notify(
+                f"{before} of {len(result.jobs)} objects were delivered before and are skipped; "
+                "--again delivers them a second time"
+            )
+        return result
+
+    def replay(
+        self,
+        job_id: str,
+        *,
+        engine: EngineChoice | None = None,
+        extent: int | None = None,
+        accept_duplicates: bool = False,
+    ) -> RunReport:
+        """Deliver what a job has left, failed extents included; with `extent` only that one.
+
+        Raises:
+            Misconfigured: no such job, or it cannot run here; nothing was started.
+            ProgressUnknown: Kafka no longer has an extent's progress; see `accept_duplicates`.
+        """
+        engine = engine or EngineChoice()
+        job = known_job(self.runtime.ledger, job_id)
+        if job.state is JobState.DONE and extent is None:
+            self.control.notify(
+                f"job {job.id} is DONE, there is nothing to replay; `extentflow run --again` "
+                "delivers its object a second time"
+            )
+            done = replace(report(self.runtime.ledger, job), delivered_before=True)
+            result = RunReport(engine.name, jobs=(done,))
+        else:
+            with self._driving(engine, self._open_for(job, engine)) as driver:
+                result = driver.replay(job, ordinal=extent, accept_duplicates=accept_duplicates)
+            if latest := self.runtime.ledger.connector(job.connector):
+                self._note_older(result, latest.revision)
+        return result
+
+    def replay_all(
+        self,
+        connector: str,
+        *,
+        engine: EngineChoice | None = None,
+        accept_duplicates: bool = False,
+    ) -> RunReport:
+        """Replay all FAILED and CANCELLED jobs of a connector, and replays that were interrupted.
+
+        Raises:
+            Misconfigured: none of its jobs can run here; nothing was started.
+        """
+        engine = engine or EngineChoice()
+        runtime = self.runtime
+        _, latest = runtime.connectors.latest(connector)
+        preflight.require_running(runtime.ledger, connector)
+        runtime.require_app()
+        jobs, refused = self._deliverable(self._replayable(connector))
+        if refused and not jobs:
+            raise Misconfigured(refused)
+        if not jobs:
+            self.control.notify(f"connector {connector} has no job to replay")
+            return RunReport(engine.name)
+        bounds = [runtime.connectors.revision(connector, job.revision).max_tasks for job in jobs]
+        opened = self._open(engine, min((most for most in bounds if most), default=None), None)
+        with self._driving(engine, opened) as driver:
+            result = driver.replay_all(jobs, refused=refused, accept_duplicates=accept_duplicates)
+        self._note_older(result, latest)
+        return result
+
+    def resume(self, job_id: str, *, engine: EngineChoice | None = None) -> RunReport:
+        """Deliver what a job has left, failed extents excluded; a final job is only reported."""
+        engine = engine or EngineChoice()
+        job = known_job(self.runtime.ledger, job_id)
+        with self._driving(engine, self._open_for(job, engine)) as driver:
+            return driver.go_on(job)
+
+    def select(
+        self, config: ConnectorConfig, revision: int, addresses: Sequence[str]
+    ) -> Iterator[ObjectVersion]:
+        """Yield the pinned objects that the addresses match, each once."""
+        territory = Territory.of(config)
+        hidden: set[str] = set()
+        store = self.runtime.objects.store(config, revision)
+        yield from select_all(store, territory, addresses, hidden.add)
+        if hidden:
+            self.control.notify(
+                f"{len(hidden)} objects are left out because a name begins with _ or . (for example"
+                f" {territory.uri(min(hidden))}); give an object's own address to deliver it"
+            )
+
+    def _finished_first(self, requests: Iterator[Intake]) -> Iterator[Intake]:
+        """Refuse open first deliveries: a remote run would resume them, not start over."""
+        planner = self.runtime.planner()
+        for request in requests:
+            known = planner.newest(request)
+            if known is not None and known.state.open and not known.generation:
+                raise Misconfigured(
+                    f"{request.version.uri}: job {known.id} is {known.state}; finish it without "
+                    "--again, or use --engine spark"
+                )
+            yield request
+
+    def _replayable(self, connector: str) -> list[Job]:
+        """Return the jobs of `replay_all`, without those whose object a later job delivers."""
+        ledger, planner = self.runtime.ledger, self.runtime.planner()
+        listed = [job.id for state in REPLAYABLE for job in ledger.jobs(connector, state)]
+        current = (ledger.job(job_id) for job_id in dict.fromkeys(listed))  # the index lags
+        jobs = [
+            job
+            for job in current
+            if job is not None
+            and job.state in REPLAYABLE
+            and (not job.state.open or job.reopened > 0)
+        ]
+        found = [job for job in jobs if not planner.is_followed(job)]
+        if left := len(jobs) - len(found):
+            self.control.notify(
+                f"{_counted_jobs(left)} left out, because the object was delivered again since; "
+                "give the job's id to replay one all the same"
+            )
+        return found
+
+    def _deliverable(self, jobs: Sequence[Job]) -> tuple[list[Job], list[str]]:
+        """Return the jobs that can be delivered here, and why the others cannot.
+
+        The jobs may pin different revisions and clusters.
+        """
+        runtime = self.runtime
+        found: list[Job] = []
+        refused: list[str] = []
+        for revision in dict.fromkeys(job.revision for job in jobs):
+            alike = [job for job in jobs if job.revision == revision]
+            try:
+                config = runtime.connectors.revision(alike[0].connector, revision)
+                runtime.objects.store(config, revision)
+                preflight.check(config, runtime.broker, [job.version for job in alike])
+            except Misconfigured as exc:
+                what = f"{_counted_jobs(len(alike))} of revision {revision} left out"
+                refused += [f"{what}: {problem}" for problem in exc.problems]
+                continue
+            for job in alike:
+                try:
+                    check_cluster(job, runtime.broker.cluster)
+                except Conflict as exc:
+                    refused.append(str(exc))
+                else:
+                    found.append(job)
+        return found, refused
+
+    def _open_for(self, job: Job, engine: EngineChoice) -> Engine:
+        """Open an engine for one job, after every check that the job can run here."""
+        runtime = self.runtime
+        preflight.require_running(runtime.ledger, job.connector)
+        runtime.require_app()
+        config = runtime.connectors.revision(job.connector, job.revision)
+        if engine.name == EMR:
+            require_reachable(config, ())
+        preflight.check(config, runtime.broker, [job.version])
+        check_cluster(job, runtime.broker.cluster)
+        return self._open(
+            engine,
+            config.max_tasks,
+            lambda started: started.begin_job(job, subject=_subject(), then=OnCompletion.PERSON),
+        )
+
+    def _open(self, engine: EngineChoice, max_tasks: int | None, start: Start | None) -> Engine:
+        return self.open_engine(
+            self.runtime,
+            engine.name,
+            cores=engine.cores,
+            master=engine.master,
+            max_tasks=max_tasks,
+            start_run=start,
+            say=self.control.notify,
+        )
+
+    @contextmanager
+    def _driving(self, engine: EngineChoice, opened: Engine) -> Iterator[Run]:
+        runtime = self.runtime
+        with (
+            closing(open_announcements(runtime)) as events,
+            self.control.stop_on(opened.stop) as stopped,
+            self.control.watch() as watch,
+        ):
+            yield Run(
+                engine.name,
+                opened,
+                runtime.planner(),
+                runtime.ledger,
+                watch,
+                stopped,
+                partial(events.announce),
+                runtime.undeliverable_reason,
+            )
+
+    def _note_older(self, result: RunReport, revision: int) -> None:
+        """Report which jobs pin another revision of their connector than its latest."""
+        for job in result.jobs:
+            if job.revision != revision:
+                self.control.notify(
+                    f"{job.uri}: job {job.job} uses revision {job.revision} of connector "
+                    f"{job.connector}, whose latest is {revision}; `run --again` starts a full "
+                    "delivery under that (records already delivered are delivered twice)"
+                )
+
+
+def unreachable_reason(config: ConnectorConfig) -> str | None:
+    """Return why a run on EMR Serverless can deliver nothing of a connector, and what to do."""
+    if config.endpoint_type == LOCAL_FILE:
+        return (
+            f"connector {config.name} reads files of this machine, which a run of EMR Serverless "
+            f"cannot read; use {LOCAL_ENGINES}"
+        )
+    absent = absent_elsewhere(config)
+    return absent and f"{absent}, or use {LOCAL_ENGINES}"
+
+
+def require_reachable(config: ConnectorConfig, addresses: Sequence[str]) -> None:
+    """Raise Misconfigured where one run on EMR Serverless cannot deliver the addresses."""
+    if why := unreachable_reason(config):
+        raise Misconfigured(why)
+    if len(addresses) > MOST_ADDRESSES:  # they travel on the run's command line
+        raise Misconfigured(
+            f"{len(addresses)} addresses are more than one run takes ({MOST_ADDRESSES}); give a "
+            "prefix or a glob"
+        )
+
+
+def _subject() -> str:
+    """Return a unique name for a remote run that a person started."""
+    return f"shell-{uuid4().hex}"
+
+
+def _source(config: ConnectorConfig) -> str:
+    return Territory.of(config).uri(config.prefix)
+
+
+def _counted_jobs(count: int) -> str:
+    return f"{count:,} job{'' if count == 1 else 's'}"
