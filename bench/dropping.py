@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from extentflow.config.worker import WorkerSettings
-from extentflow.sink import ClientSettings, Fence, Progress, Records, Refusal, Sink
+from extentflow.sink import Fence, ProducerSettings, Records, RejectedRecord, Sink, SlotProgress
 from extentflow.sink.broker import KafkaBroker
 from extentflow.wiring import Runtime
 from extentflow.wiring.extents import ExtentWorker, prepare_process
@@ -22,12 +22,12 @@ class DroppingSink:
     sink: Sink
     records: int = 0
 
-    def send(self, records: Records) -> Sequence[Refusal]:
+    def send(self, records: Records) -> Sequence[RejectedRecord]:
         """Count and drop, as if the client took all."""
         self.records += len(records.values)
         return ()
 
-    def commit(self, progress: Progress) -> None:
+    def commit(self, progress: SlotProgress) -> None:
         """Commit what is left: the progress."""
         self.sink.commit(progress)
 
@@ -46,11 +46,11 @@ class DroppingFence:
 
     fence: Fence
 
-    def read(self) -> Progress | None:
+    def read(self) -> SlotProgress | None:
         """See `Fence.read`."""
         return self.fence.read()
 
-    def mark(self, progress: Progress) -> None:
+    def mark(self, progress: SlotProgress) -> None:
         """See `Fence.mark`."""
         self.fence.mark(progress)
 
@@ -66,7 +66,7 @@ class DroppingFence:
 class DroppingBroker(KafkaBroker):
     """A KafkaBroker to which no record travels."""
 
-    def fence(self, identity: str, client: ClientSettings) -> Fence:  # type: ignore[override]
+    def fence(self, identity: str, client: ProducerSettings) -> Fence:  # type: ignore[override]
         """Fence as ever; what comes of it drops records."""
         return DroppingFence(super().fence(identity, client))
 

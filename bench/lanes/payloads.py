@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from bench.lane import serve
 from extentflow.converters import open_converter
-from extentflow.sink import ClientSettings, Progress, Records, Sink
+from extentflow.sink import ProducerSettings, Records, Sink, SlotProgress
 from extentflow.storage.ranges import WINDOW_BYTES
 from extentflow.wiring import Runtime
 
@@ -33,7 +33,7 @@ def main() -> None:
     """Serve runs through one warm sink."""
     runtime = Runtime.from_environment()
     pa.set_cpu_count(1)
-    client = ClientSettings(max_message_bytes=1_048_588)
+    client = ProducerSettings(max_message_bytes=1_048_588)
     sink = runtime.broker.fence(f"bench-ceiling-{os.getpid()}", client).open()
     serve(partial(_run, sink, runtime.settings.transaction_max_bytes))
     sink.close()
@@ -48,9 +48,9 @@ def _run(sink: Sink, transaction_bytes: int, request: dict[str, Any]) -> dict[st
         records += len(values)
         waiting += values.nbytes
         if waiting >= transaction_bytes:
-            sink.commit(Progress(epoch=1, position=records))
+            sink.commit(SlotProgress(epoch=1, position=records))
             waiting = 0
-    sink.commit(Progress(epoch=1, position=records, done=True))
+    sink.commit(SlotProgress(epoch=1, position=records, done=True))
     return {"seconds": time.perf_counter() - started, "records": records}
 
 

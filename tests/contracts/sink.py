@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
-from extentflow.sink import Broker, ClientSettings, Fence, Headers, Progress, Records, Sink
-from extentflow.sink.reader import Delivered
+from extentflow.sink import Broker, Fence, Headers, ProducerSettings, Records, Sink, SlotProgress
+from extentflow.sink.reader import ConsumedRecord
 
-EXACTLY_ONCE = ClientSettings()
-AT_LEAST_ONCE = ClientSettings(exactly_once=False)
-PROGRESS = Progress(epoch=7, job="j" * 20, extent=3, position=4_711, records=42, bad=1)
+EXACTLY_ONCE = ProducerSettings()
+AT_LEAST_ONCE = ProducerSettings(exactly_once=False)
+PROGRESS = SlotProgress(epoch=7, job="j" * 20, extent=3, position=4_711, records=42, bad=1)
 
 # Keys and their murmur2, from Kafka's own UtilsTest.testMurmur2.
 JAVA_HASHES = {
@@ -42,7 +42,7 @@ class ClusterUnderTest(Protocol):
         """Return an identity that nobody used before."""
         ...
 
-    def read_committed(self, topic: str) -> list[Delivered]:
+    def read_committed(self, topic: str) -> list[ConsumedRecord]:
         """Return what consumers see."""
         ...
 
@@ -55,7 +55,7 @@ def lines(topic: str, *values: bytes | None, **columns: object) -> Records:
     return Records(topic, pa.array(values, pa.binary()), **columns)  # type: ignore[arg-type]
 
 
-def values_of(delivered: Sequence[Delivered]) -> list[bytes | None]:
+def values_of(delivered: Sequence[ConsumedRecord]) -> list[bytes | None]:
     return [record.value for record in delivered]
 
 
@@ -66,7 +66,7 @@ class SinkContract:
 
     @contextmanager
     def fenced(
-        self, cluster: ClusterUnderTest, identity: str, client: ClientSettings = EXACTLY_ONCE
+        self, cluster: ClusterUnderTest, identity: str, client: ProducerSettings = EXACTLY_ONCE
     ) -> Iterator[Fence]:
         fence = cluster.broker.fence(identity, client)
         try:
@@ -76,7 +76,7 @@ class SinkContract:
 
     @contextmanager
     def opened(
-        self, cluster: ClusterUnderTest, identity: str, client: ClientSettings = EXACTLY_ONCE
+        self, cluster: ClusterUnderTest, identity: str, client: ProducerSettings = EXACTLY_ONCE
     ) -> Iterator[Sink]:
         sink = cluster.broker.fence(identity, client).open()
         try:
@@ -96,11 +96,11 @@ class SinkContract:
         identity = cluster.identity()
 
         with self.fenced(cluster, identity) as fence:
-            fence.mark(Progress(epoch=5))
+            fence.mark(SlotProgress(epoch=5))
         with self.fenced(cluster, identity) as fence:
             found = fence.read()
 
-        assert found == Progress(epoch=5)
+        assert found == SlotProgress(epoch=5)
 
     def test_committed_progress_is_read_back_exactly(self, cluster: ClusterUnderTest) -> None:
         identity, topic = cluster.identity(), cluster.topic()
@@ -116,7 +116,7 @@ class SinkContract:
     def test_progress_may_go_to_another_extent_and_a_smaller_position(
         self, cluster: ClusterUnderTest
     ) -> None:
-        identity, smaller = cluster.identity(), Progress(epoch=7, job="other", position=1)
+        identity, smaller = cluster.identity(), SlotProgress(epoch=7, job="other", position=1)
 
         with self.opened(cluster, identity) as sink:
             sink.commit(PROGRESS)
@@ -127,7 +127,7 @@ class SinkContract:
         assert found == smaller
 
     def test_a_position_beyond_4_gib_is_kept(self, cluster: ClusterUnderTest) -> None:
-        identity, far = cluster.identity(), Progress(epoch=1, job="far", position=(1 << 62) + 1)
+        identity, far = cluster.identity(), SlotProgress(epoch=1, job="far", position=(1 << 62) + 1)
 
         with self.opened(cluster, identity) as sink:
             sink.commit(far)
@@ -256,7 +256,7 @@ class SinkContract:
             zombie.send(lines(topic, b"zombie"))
             with self.opened(cluster, identity) as owner:
                 with pytest.raises(Fenced):
-                    zombie.commit(Progress(epoch=1, job="zombie", position=1))
+                    zombie.commit(SlotProgress(epoch=1, job="zombie", position=1))
                 owner.send(lines(topic, b"owner"))
                 owner.commit(PROGRESS)
 
@@ -268,7 +268,7 @@ class SinkContract:
         with self.opened(cluster, identity) as zombie, self.fenced(cluster, identity) as fence:
             fence.mark(PROGRESS)
             with pytest.raises(Fenced):
-                zombie.commit(Progress(epoch=1, job="zombie", position=9))
+                zombie.commit(SlotProgress(epoch=1, job="zombie", position=9))
             found = fence.read()
 
         assert found == PROGRESS
@@ -278,11 +278,11 @@ class SinkContract:
 
         with self.fenced(cluster, identity) as zombie, self.fenced(cluster, identity) as fence:
             with pytest.raises(Fenced):
-                zombie.mark(Progress(epoch=1))
-            fence.mark(Progress(epoch=2))
+                zombie.mark(SlotProgress(epoch=1))
+            fence.mark(SlotProgress(epoch=2))
             found = fence.read()
 
-        assert found == Progress(epoch=2)
+        assert found == SlotProgress(epoch=2)
 
     def test_a_zombie_stays_fenced(self, cluster: ClusterUnderTest) -> None:
         identity, topic = cluster.identity(), cluster.topic()
@@ -380,7 +380,7 @@ class SinkContract:
 
     def test_records_without_keys_reach_every_partition(self, cluster: ClusterUnderTest) -> None:
         topic = cluster.topic(3)
-        client = ClientSettings({"sticky.partitioning.linger.ms": "0"})
+        client = ProducerSettings({"sticky.partitioning.linger.ms": "0"})
 
         with self.opened(cluster, cluster.identity(), client) as sink:
             for _ in range(100):
@@ -428,7 +428,7 @@ class SinkContract:
         self, cluster: ClusterUnderTest
     ) -> None:
         topic = cluster.topic(max_message_bytes=20_000)
-        client = ClientSettings(max_message_bytes=20_000)
+        client = ProducerSettings(max_message_bytes=20_000)
         small = [b"%05d" % number * 100 for number in range(500)]
 
         with self.opened(cluster, cluster.identity(), client) as sink:
@@ -449,7 +449,7 @@ class SinkContract:
     ) -> None:
         identity, topic = cluster.identity(), cluster.topic()
         fence = cluster.broker.fence(identity, AT_LEAST_ONCE)
-        fence.mark(Progress(epoch=3))
+        fence.mark(SlotProgress(epoch=3))
 
         sink = fence.open()
         sink.send(lines(topic, b"a", b"b"))
@@ -458,7 +458,7 @@ class SinkContract:
 
         assert values_of(cluster.read_committed(topic)) == [b"a", b"b"]
         with self.fenced(cluster, identity) as fence:
-            assert fence.read() == Progress(epoch=3)
+            assert fence.read() == SlotProgress(epoch=3)
 
     def test_at_least_once_commits_as_often_as_asked(self, cluster: ClusterUnderTest) -> None:
         topic = cluster.topic()

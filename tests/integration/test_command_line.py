@@ -18,7 +18,7 @@ from tests.support.real import Crash, at, crash, run_here, take_over, the_job
 from extentflow.cli import app, run_command_line
 from extentflow.model import Job
 from extentflow.services.runs import Runs
-from extentflow.sink import ClientSettings, Progress
+from extentflow.sink import ProducerSettings, SlotProgress
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:
@@ -665,8 +665,8 @@ def _forget(delivery: Delivery) -> None:
     broker, slots = delivery.runtime.broker, delivery.slots()
     for slot in slots:
         identity = f"{delivery.settings.app_id}.{delivery.runtime.ledger.id}.slot-{slot.number}"
-        fence = broker.fence(identity, ClientSettings())
-        fence.mark(Progress(epoch=slot.epoch + 100))
+        fence = broker.fence(identity, ProducerSettings())
+        fence.mark(SlotProgress(epoch=slot.epoch + 100))
         fence.close()
 
 

@@ -13,7 +13,7 @@ from tests.support.real import Crash, at, crash, replay_here, run_here, take_ove
 from extentflow.errors import Conflict, Fenced, ProgressUnknown
 from extentflow.ledger import Claim
 from extentflow.model import Extent, ExtentState, JobState, Outcome
-from extentflow.sink import ClientSettings, Records
+from extentflow.sink import ProducerSettings, Records
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def test_two_ledgers_on_one_cluster_do_not_fence_each_other(
     other = Delivery(stack, s3, bucket, f"{unique}-b", {"exactly_once_slots": 1})
     (extent,) = planned(one)
     slots = one.runtime.slots("slow")
-    claim = slots.claim(extent, ClientSettings())
+    claim = slots.claim(extent, ProducerSettings())
     assert isinstance(claim, Claim)
     slots.sink.send(Records(one.topic, pa.array([b"from one"], pa.binary())))
 
@@ -218,7 +218,7 @@ def test_within_one_ledger_the_only_slot_is_fenced_by_whoever_takes_it_over(
     delivery = Delivery(stack, s3, bucket, unique, {"exactly_once_slots": 1})
     (extent,) = planned(delivery)
     zombie = delivery.runtime.slots("here/zombie")
-    claim = zombie.claim(extent, ClientSettings())
+    claim = zombie.claim(extent, ProducerSettings())
     assert isinstance(claim, Claim)
     zombie.sink.send(Records(delivery.topic, pa.array([b"from a zombie"], pa.binary())))
 

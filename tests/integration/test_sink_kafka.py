@@ -31,12 +31,12 @@ from tests.support.delivery import is_stable
 from tests.support.waiting import running_seconds
 
 from extentflow.errors import Fenced, Misconfigured, ProgressUnknown, SinkUnavailable
-from extentflow.sink import PROGRESS_TOPIC, ClientSettings, Progress
+from extentflow.sink import PROGRESS_TOPIC, ProducerSettings, SlotProgress
 from extentflow.sink.broker import KafkaBroker
 from extentflow.sink.layout import trusted_library
 from extentflow.sink.native import Library
 from extentflow.sink.progress import group_metadata
-from extentflow.sink.reader import Delivered, read_committed
+from extentflow.sink.reader import ConsumedRecord, read_committed
 from extentflow.sink.settings import Timeouts
 from extentflow_local.stack import Stack
 
@@ -99,7 +99,7 @@ class KafkaCluster:
     def identity(self) -> str:
         return f"{self.prefix}.ledger.slot-{next(self.numbers)}"
 
-    def read_committed(self, topic: str) -> list[Delivered]:
+    def read_committed(self, topic: str) -> list[ConsumedRecord]:
         until = running_seconds() + MARKED_SECONDS
         while not is_stable(self.admin, topic) and running_seconds() < until:
             time.sleep(0.02)  # unless a test keeps a transaction open
@@ -161,7 +161,7 @@ def test_a_partitioner_that_keeps_records_without_keys_together_is_obeyed(
     cluster: KafkaCluster, partitioner: str
 ) -> None:
     topic = cluster.topic(3)
-    client = ClientSettings({"partitioner": partitioner})
+    client = ProducerSettings({"partitioner": partitioner})
 
     with closing(cluster.broker.fence(cluster.identity(), client).open()) as sink:
         for _ in range(20):
@@ -259,7 +259,7 @@ def test_settings_that_cannot_work_are_reported_before_any_connection(
     cluster: KafkaCluster,
 ) -> None:
     with pytest.raises(Misconfigured, match=r"no\.such\.setting"):
-        cluster.broker.fence("slot-1", ClientSettings({"no.such.setting": "1"}))
+        cluster.broker.fence("slot-1", ProducerSettings({"no.such.setting": "1"}))
 
 
 def test_a_transaction_timeout_beyond_the_brokers_limit_is_a_mistake(
@@ -299,7 +299,9 @@ def test_a_pending_transaction_is_waited_for_and_never_taken_for_nothing(
     other = Producer({**cluster.kafka, "transactional.id": f"{identity}.other"})
     other.init_transactions(30)
     other.begin_transaction()
-    offset = TopicPartition(PROGRESS_TOPIC, 0, 12, metadata=Progress(3, position=12).to_metadata())
+    offset = TopicPartition(
+        PROGRESS_TOPIC, 0, 12, metadata=SlotProgress(3, position=12).to_metadata()
+    )
     other.send_offsets_to_transaction([offset], group_metadata(identity), 30)
     hasty = cluster.impatient(read_seconds=1.5).fence(identity, EXACTLY_ONCE)
     patient = cluster.broker.fence(identity, EXACTLY_ONCE)
@@ -310,7 +312,7 @@ def test_a_pending_transaction_is_waited_for_and_never_taken_for_nothing(
         answer = pool.submit(patient.read)
         other.commit_transaction(30)
 
-    assert answer.result() == Progress(3, position=12)
+    assert answer.result() == SlotProgress(3, position=12)
     hasty.close()
     patient.close()
 
@@ -320,7 +322,9 @@ def test_an_offset_that_somebody_else_wrote_is_loud(cluster: KafkaCluster) -> No
     stranger = Producer({**cluster.kafka, "transactional.id": identity})
     stranger.init_transactions(30)
     stranger.begin_transaction()
-    offset = TopicPartition(PROGRESS_TOPIC, 0, 12, metadata=Progress(3, position=11).to_metadata())
+    offset = TopicPartition(
+        PROGRESS_TOPIC, 0, 12, metadata=SlotProgress(3, position=11).to_metadata()
+    )
     stranger.send_offsets_to_transaction([offset], group_metadata(identity), 30)
     stranger.commit_transaction(30)
     fence = cluster.broker.fence(identity, EXACTLY_ONCE)
@@ -333,8 +337,8 @@ def test_an_offset_that_somebody_else_wrote_is_loud(cluster: KafkaCluster) -> No
 
 def test_the_longest_metadata_that_is_allowed_is_read_back(cluster: KafkaCluster) -> None:
     identity = cluster.identity()
-    filler = 4_095 - len(Progress(epoch=1).to_metadata())
-    longest = Progress(epoch=1, job="j" * filler)
+    filler = 4_095 - len(SlotProgress(epoch=1).to_metadata())
+    longest = SlotProgress(epoch=1, job="j" * filler)
 
     with closing(cluster.broker.fence(identity, EXACTLY_ONCE).open()) as sink:
         sink.commit(longest)
@@ -347,13 +351,13 @@ def test_the_longest_metadata_that_is_allowed_is_read_back(cluster: KafkaCluster
 WORKER = """
 import sys
 import pyarrow as pa
-from extentflow.sink import ClientSettings, Progress, Records
+from extentflow.sink import ProducerSettings, SlotProgress, Records
 from extentflow.sink.broker import KafkaBroker
 
 servers, identity, topic = sys.argv[1:]
-sink = KafkaBroker({"bootstrap.servers": servers}).fence(identity, ClientSettings()).open()
+sink = KafkaBroker({"bootstrap.servers": servers}).fence(identity, ProducerSettings()).open()
 sink.send(Records(topic, pa.array([b"first"], pa.binary())))
-sink.commit(Progress(epoch=1, job="j", position=1, records=1))
+sink.commit(SlotProgress(epoch=1, job="j", position=1, records=1))
 sink.send(Records(topic, pa.array([b"lost"] * 1_000, pa.binary())))
 print("sent", flush=True)
 sys.stdin.read()
@@ -378,7 +382,7 @@ def test_a_killed_process_leaves_nothing_visible_but_what_it_committed(
     found = fence.read()
     fence.close()
 
-    assert found == Progress(epoch=1, job="j", position=1, records=1)
+    assert found == SlotProgress(epoch=1, job="j", position=1, records=1)
     assert values_of(cluster.read_committed(topic)) == [b"first"]
 
 
@@ -407,7 +411,7 @@ def test_a_commit_outlasts_a_broker_that_pauses_or_leaves_the_outcome_to_kafka(
 
 @pytest.mark.parametrize("client", [EXACTLY_ONCE, AT_LEAST_ONCE], ids=["exactly", "at-least"])
 def test_a_commit_gives_up_in_time_and_closing_does_not_wait(
-    cluster: KafkaCluster, stack: Stack, client: ClientSettings
+    cluster: KafkaCluster, stack: Stack, client: ProducerSettings
 ) -> None:
     sink = cluster.impatient(commit_seconds=3).fence(cluster.identity(), client).open()
     sink.send(lines(cluster.topic(), b"a"))
@@ -428,7 +432,7 @@ def test_a_full_queue_does_not_wait_for_a_broker_for_ever(
     cluster: KafkaCluster, stack: Stack
 ) -> None:
     topic = cluster.topic()
-    client = ClientSettings({"queue.buffering.max.messages": "10"})
+    client = ProducerSettings({"queue.buffering.max.messages": "10"})
     sink = cluster.impatient(timeout_ms=3_000).fence(cluster.identity(), client).open()
     sink.send(lines(topic, b"met"))
     sink.commit(PROGRESS)
@@ -446,7 +450,7 @@ def test_after_a_failure_the_next_transaction_tells_topic_partition_and_reason(
     topic = cluster.topic(max_message_bytes=2_000)
     told: list[str] = []
     for _ in range(2):
-        sink = cluster.broker.fence(cluster.identity(), ClientSettings()).open()
+        sink = cluster.broker.fence(cluster.identity(), ProducerSettings()).open()
         sink.send(lines(topic, noise(5_000)))
         with pytest.raises(SinkUnavailable) as caught:
             sink.commit(PROGRESS)
@@ -458,7 +462,7 @@ def test_after_a_failure_the_next_transaction_tells_topic_partition_and_reason(
 
 def test_arrays_keep_their_order_through_a_full_queue(cluster: KafkaCluster) -> None:
     topic = cluster.topic()
-    client = ClientSettings({"queue.buffering.max.messages": "100"})
+    client = ProducerSettings({"queue.buffering.max.messages": "100"})
     values = [b"%d" % number for number in range(20_000)]
 
     sink = cluster.broker.fence(cluster.identity(), client).open()
@@ -496,7 +500,7 @@ def test_records_up_to_the_topics_limit_pass_and_none_fails_its_transaction(
     topic = cluster.topic(max_message_bytes=limit)
     values = [noise(size) for size in range(limit - 130, limit + 10)]
 
-    client = ClientSettings(max_message_bytes=limit)
+    client = ProducerSettings(max_message_bytes=limit)
     with closing(cluster.broker.fence(cluster.identity(), client).open()) as sink:
         refused = sink.send(lines(topic, *values))
         sink.commit(PROGRESS)
@@ -509,7 +513,7 @@ def test_records_up_to_the_topics_limit_pass_and_none_fails_its_transaction(
 
 @pytest.mark.parametrize("client", [EXACTLY_ONCE, AT_LEAST_ONCE], ids=["exactly", "at-least"])
 def test_a_record_that_the_broker_refuses_is_never_taken_for_delivered(
-    cluster: KafkaCluster, client: ClientSettings
+    cluster: KafkaCluster, client: ProducerSettings
 ) -> None:
     topic = cluster.topic(max_message_bytes=2_000)
     sink = cluster.broker.fence(cluster.identity(), client).open()
@@ -524,7 +528,7 @@ def test_a_record_that_the_broker_refuses_is_never_taken_for_delivered(
 
 def test_at_least_once_goes_on_in_order_after_an_abort(cluster: KafkaCluster) -> None:
     topic = cluster.topic()
-    client = ClientSettings({"linger.ms": "5000"}, exactly_once=False)
+    client = ProducerSettings({"linger.ms": "5000"}, exactly_once=False)
     sink = cluster.broker.fence(cluster.identity(), client).open()
 
     sink.send(lines(topic, b"a"))

@@ -17,7 +17,7 @@ from tests.support.waiting import running_seconds
 
 from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured, SinkUnavailable
-from extentflow.sink import PROGRESS_TOPIC, ClientSettings
+from extentflow.sink import PROGRESS_TOPIC, ProducerSettings
 from extentflow.sink.broker import KafkaBroker
 from extentflow.sink.reader import read_committed
 from extentflow.wiring import Runtime
@@ -161,7 +161,7 @@ def test_everything_works_with_tokens_over_tls(secured: Secured, *, exactly_once
     broker.topics([topic])
     identity = f"app.slot-token-{exactly_once}"
 
-    fence = broker.fence(identity, ClientSettings(exactly_once=exactly_once))
+    fence = broker.fence(identity, ProducerSettings(exactly_once=exactly_once))
     fence.mark(PROGRESS)
     sink = fence.open()
     sink.send(lines(topic, b"a"))

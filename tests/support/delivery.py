@@ -29,7 +29,7 @@ from extentflow.engines import Engine, RunListener, Task
 from extentflow.jobs.run import Run, RunReport
 from extentflow.ledger import ExtentItem, SlotItem
 from extentflow.model import Extent, Job, ObjectVersion, Receipt
-from extentflow.sink.reader import Delivered, read_committed
+from extentflow.sink.reader import ConsumedRecord, read_committed
 from extentflow.wiring import Runtime, open_engine, parse_connector
 from extentflow.wiring.functions import QUEUES, open_reception
 from extentflow_local.stack import Stack
@@ -241,7 +241,7 @@ class Delivery:
 
     # -- afterwards -----------------------------------------------------------------------------
 
-    def read(self, topic: str | None = None) -> list[Delivered]:
+    def read(self, topic: str | None = None) -> list[ConsumedRecord]:
         """Return the committed records of a topic, in order within each partition."""
         topic = topic or self.topic
         kafka = {"bootstrap.servers": self.settings.bootstrap_servers}

@@ -30,8 +30,8 @@ from random import Random
 from tests.support.explore import CRASH, PAUSE, SWITCH, Chooser, Dice, Event, Stage, depth_first
 from tests.support.world import BAD, DEAD, TOPIC, Bytewise, World, first_column
 
-from extentflow.delivery.pipeline import Pipeline, Prepared
-from extentflow.delivery.runner import Limits, Work, run_extent
+from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
+from extentflow.delivery.runner import DeliveryContext, TransactionLimits, run_extent
 from extentflow.delivery.slots import SlotPolicy, Slots
 from extentflow.errors import (
     ExtentflowError,
@@ -42,7 +42,7 @@ from extentflow.errors import (
 )
 from extentflow.ledger import ExtentItem, JobProgress
 from extentflow.model import Extent, ExtentState, JobState, Outcome
-from extentflow.sink import Progress
+from extentflow.sink import SlotProgress
 from extentflow.storage.ranges import RangeReader
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
@@ -83,7 +83,7 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     OUTAGE: frozenset(("chunk",)),
 }
 
-_prepared: dict[tuple[str, int, int], Prepared] = {}
+_prepared: dict[tuple[str, int, int], ConvertedChunk] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Rehearsed(Pipeline):
 
     on_chunk: Callable[[], None] = lambda: None
 
-    def prepare(self, extent: Extent, position: int) -> Generator[Prepared, None, None]:
+    def prepare(self, extent: Extent, position: int) -> Generator[ConvertedChunk, None, None]:
         place = max(position, extent.start)
         while place < extent.end:
             self.on_chunk()
@@ -217,7 +217,7 @@ class Trial:
             ticker=self.stage,
             broker=MemoryBroker({TOPIC: 1, DEAD: 1}, on_call=self._at_kafka),
             format=Bytewise(1),
-            limits=Limits(TRANSACTION_BYTES, attempts=1_000, retry_seconds=1e9),
+            limits=TransactionLimits(TRANSACTION_BYTES, attempts=1_000, retry_seconds=1e9),
             exactly_once=scenario.exactly_once,
         )
         assert isinstance(self._world.ledger, SlowLedger)
@@ -235,7 +235,7 @@ class Trial:
             self._slots.append(self._new_slots("driver"))
         self._stopping: dict[int, int] = {}
         self._forgotten = 0
-        self._groups: dict[int, dict[int, Progress]] = {n: {} for n in range(scenario.slots)}
+        self._groups: dict[int, dict[int, SlotProgress]] = {n: {} for n in range(scenario.slots)}
 
     def run(self) -> None:
         """Let the workers finish, then a healthy one, then judge."""
@@ -285,7 +285,7 @@ class Trial:
         with suppress(Misconfigured):
             slots.release()
 
-    def _is_final(self, extent: Extent, work: Work) -> bool:
+    def _is_final(self, extent: Extent, work: DeliveryContext) -> bool:
         try:
             receipt = run_extent(extent, work)
         except Misconfigured:
@@ -387,7 +387,7 @@ class Trial:
         earlier = self._earlier(slot)[-1]
         self._broker._log.slots[_identity(slot)].group = (earlier.position, earlier.to_metadata())
 
-    def _earlier(self, slot: int) -> list[Progress]:
+    def _earlier(self, slot: int) -> list[SlotProgress]:
         """Return what the group said last under each epoch before the present one."""
         now = self._broker.group(_identity(slot))
         return [then for epoch, then in self._groups[slot].items() if now and epoch < now.epoch]

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from extentflow.delivery.runner import Work
+from extentflow.delivery.runner import DeliveryContext
 from extentflow.engines import RunListener, Task, run_until_final
 from extentflow.model import Extent, Receipt
 
 RunOne = Callable[[Extent], Receipt]
 
 
-def until_final(work: Work) -> RunOne:
+def until_final(work: DeliveryContext) -> RunOne:
     """Return what a worker does with one extent."""
     return lambda extent: run_until_final(extent, work)
 

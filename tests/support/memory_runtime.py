@@ -11,7 +11,7 @@ from extentflow.config.worker import WorkerSettings
 from extentflow.connectors import ConnectorConfig
 from extentflow.delivery.runner import run_extent
 from extentflow.model import ExtentState, Job, JobState
-from extentflow.sink import JOBS_TOPIC, ClientSettings, Sink
+from extentflow.sink import JOBS_TOPIC, ProducerSettings, Sink
 from extentflow.sink.topics import TopicFacts
 from extentflow.storage import ObjectStore
 from extentflow.testing.broker import MemoryBroker
@@ -67,7 +67,7 @@ class MemoryRuntime(Runtime):
 
     def open_event_sink(self) -> Sink:
         """Return a sink for job events, at a broker of their own that records its calls."""
-        return self.events.fence("events", ClientSettings(exactly_once=False)).open()
+        return self.events.fence("events", ProducerSettings(exactly_once=False)).open()
 
     # -- arranging ------------------------------------------------------------------------------
 

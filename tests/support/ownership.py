@@ -16,10 +16,10 @@ from extentflow.delivery.slots import SlotPolicy, Slots
 from extentflow.errors import LedgerUnavailable
 from extentflow.ledger import Claim, SlotItem
 from extentflow.model import Extent
-from extentflow.sink import Broker, ClientSettings, Progress, Records
+from extentflow.sink import Broker, ProducerSettings, Records, SlotProgress
 from extentflow.testing.broker import MemoryBroker
 
-CLIENT = ClientSettings()
+CLIENT = ProducerSettings()
 LEASE_SECONDS, GRACE_SECONDS = 3.0, 0.75
 ONE = SlotPolicy(count=1, lease_seconds=LEASE_SECONDS, wait_seconds=1)
 TWO = replace(ONE, count=2)
@@ -83,10 +83,10 @@ class Scene(World):
     def slot(self, number: int) -> SlotItem:
         return self.ledger.slot(self.broker.cluster, number)
 
-    def group(self, number: int) -> Progress | None:
+    def group(self, number: int) -> SlotProgress | None:
         return self.broker.group(f"app.ledger.slot-{number}")
 
-    def put_group(self, number: int, progress: Progress) -> None:
+    def put_group(self, number: int, progress: SlotProgress) -> None:
         """Let a group say something else, as a broker's does that was rebuilt."""
         group = (progress.position, progress.to_metadata())
         self.broker._log.slots[f"app.ledger.slot-{number}"].group = group

@@ -20,7 +20,7 @@ from tests.support.explore import CRASH, PAUSE, SWITCH, Dice, Event, Stage
 from tests.support.queued import Queued
 from tests.support.world import BAD, DEAD, TOPIC, World
 
-from extentflow.delivery.runner import Limits
+from extentflow.delivery.runner import TransactionLimits
 from extentflow.delivery.slots import SlotPolicy
 from extentflow.errors import QueueUnavailable
 from extentflow.model import Extent, ExtentState, Job, JobState
@@ -32,7 +32,7 @@ from extentflow.testing.broker import MemoryBroker
 LOSE, REFUSE, UNKNOWN, AWAY, LOST, STOP = "lose", "refuse", "unknown", "away", "lost", "stop"
 LEASE_SECONDS = 3.0
 HIDE_SECONDS = 4.0  # shorter than the time that a frozen worker misses
-LIMITS = Limits(transaction_bytes=8, attempts=50, retry_seconds=20, gives_up=False)
+LIMITS = TransactionLimits(transaction_bytes=8, attempts=50, retry_seconds=20, gives_up=False)
 RATIONS = {
     SWITCH: 60,
     PAUSE: 6,

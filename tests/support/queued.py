@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.support.world import DEAD, TOPIC, World
 
-from extentflow.delivery.runner import Limits, Work
+from extentflow.delivery.runner import DeliveryContext, TransactionLimits
 from extentflow.errors import SinkUnavailable
 from extentflow.ledger import ExtentItem
 from extentflow.model import Extent, Job
@@ -23,7 +23,7 @@ from extentflow.testing.queues import MemoryQueue
 
 HIDE_SECONDS = 180.0
 MAX_DELIVERIES = 1_000
-LIMITS = Limits(transaction_bytes=8, attempts=3, retry_seconds=30, gives_up=False)
+LIMITS = TransactionLimits(transaction_bytes=8, attempts=3, retry_seconds=30, gives_up=False)
 
 
 class Line:
@@ -63,7 +63,7 @@ class Queued:
     def dispatch(self) -> Dispatch:
         return Dispatch(self.world.planner, self.queue)
 
-    def worker(self, work: Work | None = None) -> QueueWorker:
+    def worker(self, work: DeliveryContext | None = None) -> QueueWorker:
         """A worker of its own process; renewals by thread are too rare to happen."""
         return QueueWorker(
             work=work or self.world.worker(),

@@ -41,7 +41,7 @@ from extentflow.queue.consumer import PAUSED_RECEIVES
 from extentflow.queue.dispatch import Dispatch
 from extentflow.queue.redrive import redrive
 from extentflow.queue.sqs import SqsQueue
-from extentflow.sink import ClientSettings
+from extentflow.sink import ProducerSettings
 from extentflow.testing.queues import MemoryQueue
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import dispatch
@@ -338,7 +338,7 @@ class Scene:
         job = self.sent_in_vain(version)
         (extent,) = self.runtime.planner().extents(job)
         self.slots = self.runtime.slots(f"worker-of-{version.key}")
-        claim = self.slots.claim(extent, ClientSettings())
+        claim = self.slots.claim(extent, ProducerSettings())
         assert isinstance(claim, Claim)
         return job, claim
 

@@ -14,12 +14,12 @@ from extentflow.clock import Clock
 from extentflow.converters import Converter
 from extentflow.delivery.deadletters import DeadLetters
 from extentflow.delivery.pipeline import Pipeline
-from extentflow.delivery.runner import Limits, Work
+from extentflow.delivery.runner import DeliveryContext, TransactionLimits
 from extentflow.delivery.slots import SlotPolicy, Slots
 from extentflow.formats import BadRecord, Chunk, Format
 from extentflow.jobs.planner import Intake, Planner
 from extentflow.model import Extent, Job, ObjectVersion
-from extentflow.sink import ClientSettings
+from extentflow.sink import ProducerSettings
 from extentflow.storage import ObjectStore, RangeSource
 from extentflow.storage.ranges import RangeReader
 from extentflow.testing.broker import MemoryBroker
@@ -87,8 +87,8 @@ class World:
     ticker: Ticker = field(default_factory=Ticker)
     broker: MemoryBroker = field(default_factory=lambda: MemoryBroker({TOPIC: 1, DEAD: 1}))
     format: Format = field(default_factory=Bytewise)
-    limits: Limits = field(
-        default_factory=lambda: Limits(transaction_bytes=8, attempts=3, retry_seconds=30)
+    limits: TransactionLimits = field(
+        default_factory=lambda: TransactionLimits(transaction_bytes=8, attempts=3, retry_seconds=30)
     )
     tolerant: bool = False
     exactly_once: bool = True
@@ -146,11 +146,11 @@ class World:
 
     def worker(
         self, slots: Slots | None = None, stopping: Callable[[], bool] = lambda: False
-    ) -> Work:
-        return Work(
+    ) -> DeliveryContext:
+        return DeliveryContext(
             open=self._pipeline,
             dead_letters=lambda _: DeadLetters(DEAD if self.tolerant else None, TOPIC, "offset"),
-            client=lambda _: ClientSettings(exactly_once=self.exactly_once),
+            client=lambda _: ProducerSettings(exactly_once=self.exactly_once),
             slots=slots or self.slots(),
             ledger=self.ledger,
             limits=self.limits,

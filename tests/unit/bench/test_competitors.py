@@ -19,7 +19,7 @@ from bench.lanes.payloads import payloads
 from bench.machine import machine
 
 import extentflow.wiring  # noqa: F401 - registers converters
-from extentflow.sink import ClientSettings, Progress, Records
+from extentflow.sink import ProducerSettings, Records, SlotProgress
 from extentflow.testing.broker import MemoryBroker
 
 
@@ -44,16 +44,16 @@ def test_payloads_of_parquet_are_its_rows_as_json(tmp_path: Path) -> None:
 
 def test_records_are_dropped_and_progress_is_not() -> None:
     broker = MemoryBroker({"orders": 1})
-    sink = DroppingFence(broker.fence("slot", ClientSettings())).open()
+    sink = DroppingFence(broker.fence("slot", ProducerSettings())).open()
     assert isinstance(sink, DroppingSink)
 
     refused = sink.send(Records("orders", pa.array([b"a", b"b"], pa.binary())))
-    sink.commit(Progress(epoch=1, job="job", records=2))
+    sink.commit(SlotProgress(epoch=1, job="job", records=2))
 
     assert not refused
     assert sink.records == 2
     assert broker.read_uncommitted("orders") == []
-    assert broker.group("slot") == Progress(epoch=1, job="job", records=2)
+    assert broker.group("slot") == SlotProgress(epoch=1, job="job", records=2)
 
 
 def test_cpu_time_counts_this_process_and_those_that_it_started() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from tests.support.world import World
 
-from extentflow.delivery.connector_state import ASK_SECONDS, Wanted
+from extentflow.delivery.connector_state import CACHE_SECONDS, ConnectorStateCache
 from extentflow.ledger import ConnectorState
 
 RESTS = "connector c is PAUSED; `extentflow resume c` lets it go on"
@@ -16,8 +16,8 @@ def world() -> World:
     return made
 
 
-def wanted(world: World) -> Wanted:
-    return Wanted(world.ledger, world.ticker.read)
+def wanted(world: World) -> ConnectorStateCache:
+    return ConnectorStateCache(world.ledger, world.ticker.read)
 
 
 def test_an_answer_holds_for_a_few_seconds_for_each_connector(world: World) -> None:
@@ -26,16 +26,16 @@ def test_an_answer_holds_for_a_few_seconds_for_each_connector(world: World) -> N
     asked = wanted(world)
 
     for _ in range(3):
-        assert asked.rests("c") == asked.rests("d") == ""
+        assert asked.skip_reason("c") == asked.skip_reason("d") == ""
     assert calls == ["connector_state"] * 2
     world.ledger.set_connector_state("c", ConnectorState.PAUSED)
-    assert asked.rests("c") == ""
+    assert asked.skip_reason("c") == ""
 
-    world.ticker.sleep(ASK_SECONDS)
-    assert asked.rests("c") == RESTS
+    world.ticker.sleep(CACHE_SECONDS)
+    assert asked.skip_reason("c") == RESTS
     world.ledger.set_connector_state("c", ConnectorState.RUNNING)
-    world.ticker.sleep(ASK_SECONDS)
-    assert asked.rests("c") == ""
+    world.ticker.sleep(CACHE_SECONDS)
+    assert asked.skip_reason("c") == ""
 
 
 def test_a_ledger_that_does_not_say_is_no_pause_and_is_asked_as_seldom(
@@ -45,7 +45,7 @@ def test_a_ledger_that_does_not_say_is_no_pause_and_is_asked_as_seldom(
     world.ledger.refuse("connector_state", times=1)
     asked = wanted(world)
 
-    assert asked.rests("c") == asked.rests("c") == ""
+    assert asked.skip_reason("c") == asked.skip_reason("c") == ""
     assert "whether connector c rests is not known now" in caplog.text
-    world.ticker.sleep(ASK_SECONDS)
-    assert asked.rests("c") == RESTS
+    world.ticker.sleep(CACHE_SECONDS)
+    assert asked.skip_reason("c") == RESTS

@@ -9,7 +9,7 @@ import pytest
 
 from extentflow.converters import Converter
 from extentflow.converters.raw import bytes_converter, string_converter
-from extentflow.delivery.pipeline import Pipeline, Prepared
+from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
 from extentflow.errors import CorruptObject, CorruptRecord, UnsupportedType
 from extentflow.formats import BadRecord, Chunk
 from extentflow.model import Extent, ObjectVersion
@@ -77,7 +77,7 @@ class Blaming:
         return batch.column(0)
 
 
-def prepared(fmt: Scripted, value: object = passing, **more: object) -> list[Prepared]:
+def prepared(fmt: Scripted, value: object = passing, **more: object) -> list[ConvertedChunk]:
     pipeline = Pipeline(MemorySource(b""), fmt, "topic", value, **more)  # type: ignore[arg-type]
     return list(pipeline.prepare(EXTENT, 0))
 

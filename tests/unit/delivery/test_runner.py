@@ -10,7 +10,13 @@ import pytest
 from tests.support.world import DEAD, TOPIC, Bytewise, World, expected
 
 from extentflow.background import prefetch
-from extentflow.delivery.runner import Chunks, ChunksOrNothing, Limits, fail_extent, run_extent
+from extentflow.delivery.runner import (
+    Chunks,
+    ChunksOrNothing,
+    TransactionLimits,
+    fail_extent,
+    run_extent,
+)
 from extentflow.delivery.slots import Slots
 from extentflow.errors import (
     AccessDenied,
@@ -62,7 +68,7 @@ def test_running_a_done_extent_again_adds_nothing() -> None:
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("which", [1, 2, 3])
 def test_a_commit_without_an_answer_neither_loses_nor_doubles(committed: bool, which: int) -> None:  # noqa: FBT001
-    world = World(limits=Limits(transaction_bytes=6))
+    world = World(limits=TransactionLimits(transaction_bytes=6))
     (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
     work = world.worker()
     for _ in range(which):
@@ -77,7 +83,7 @@ def test_a_commit_without_an_answer_neither_loses_nor_doubles(committed: bool, w
 
 @pytest.mark.parametrize("call", ["lease", "claim", "advance", "complete", "settle", "extent"])
 def test_a_ledger_write_without_an_answer_neither_loses_nor_doubles(call: str) -> None:
-    world = World(limits=Limits(transaction_bytes=6))
+    world = World(limits=TransactionLimits(transaction_bytes=6))
     (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
     work = world.worker()
     world.ledger.lose_answer(call)
@@ -90,7 +96,7 @@ def test_a_ledger_write_without_an_answer_neither_loses_nor_doubles(call: str) -
 
 
 def test_a_ledger_that_stays_away_is_raised_and_the_extent_can_be_run_later() -> None:
-    world = World(limits=Limits(retry_seconds=10))
+    world = World(limits=TransactionLimits(retry_seconds=10))
     (extent,) = world.extents(world.job(b"abc"))
     world.ledger.refuse("claim", times=1_000_000)
 
@@ -106,7 +112,7 @@ def test_a_store_that_stays_away_fails_the_extent_only_where_nobody_comes_again(
     gives_up: bool,  # noqa: FBT001
 ) -> None:
     memory = MemoryStore()
-    world = World(store=memory, limits=Limits(retry_seconds=10, gives_up=gives_up))
+    world = World(store=memory, limits=TransactionLimits(retry_seconds=10, gives_up=gives_up))
     (extent,) = world.extents(world.job(b"abcd"))
     world.store = FaultyStore(memory, Fault("unavailable"))
 
@@ -123,7 +129,7 @@ def test_a_store_that_stays_away_fails_the_extent_only_where_nobody_comes_again(
 
 
 def test_partitions_without_leaders_use_no_attempts_up_however_long_they_are_away() -> None:
-    world = World(limits=Limits(attempts=3, retry_seconds=10))
+    world = World(limits=TransactionLimits(attempts=3, retry_seconds=10))
     (extent,) = world.extents(world.job(b"abcdef", extent_bytes=100))
     topic = world.broker._log.topics.pop(TOPIC)  # claims and marks succeed, records do not
 
@@ -139,7 +145,7 @@ def test_partitions_without_leaders_use_no_attempts_up_however_long_they_are_awa
 
 
 def test_a_single_attempt_is_not_used_up_by_an_outage() -> None:
-    world = World(limits=Limits(attempts=1))
+    world = World(limits=TransactionLimits(attempts=1))
     before, extent = world.extents(world.job(b"abcdefgh"))
     worker = world.worker()
     run_extent(before, worker)  # the next commit is the extent's, not a slot's mark
@@ -164,7 +170,7 @@ class Dawdling(Bytewise):
 
 
 def test_an_extent_that_is_fenced_every_time_is_given_up_after_its_attempts() -> None:
-    world = World(limits=Limits(attempts=3, transaction_bytes=100))
+    world = World(limits=TransactionLimits(attempts=3, transaction_bytes=100))
 
     def time_out() -> None:
         for number in range(4):
@@ -189,7 +195,7 @@ class Standing(Bytewise):
 
 
 def test_a_chunk_that_leads_nowhere_is_no_progress() -> None:
-    world = World(format=Standing(), limits=Limits(transaction_seconds=0, attempts=2))
+    world = World(format=Standing(), limits=TransactionLimits(transaction_seconds=0, attempts=2))
     (extent,) = world.extents(world.job(b"abcd"))
     worker = world.worker(stopping=lambda: True)
 
@@ -200,7 +206,7 @@ def test_a_chunk_that_leads_nowhere_is_no_progress() -> None:
 
 
 def test_a_chunk_that_leads_nowhere_does_no_harm() -> None:
-    world = World(format=Standing(), limits=Limits(transaction_seconds=0))
+    world = World(format=Standing(), limits=TransactionLimits(transaction_seconds=0))
     (extent,) = world.extents(world.job(b"abcd"))
 
     receipt = run_extent(extent, world.worker())
@@ -210,7 +216,7 @@ def test_a_chunk_that_leads_nowhere_does_no_harm() -> None:
 
 
 def test_a_bad_record_fails_the_extent_behind_what_was_committed() -> None:
-    world = World(limits=Limits(transaction_bytes=6))
+    world = World(limits=TransactionLimits(transaction_bytes=6))
     (extent,) = world.extents(world.job(b"abcdef!h", extent_bytes=100))
 
     receipt = run_extent(extent, world.worker())
@@ -332,7 +338,7 @@ class BreakingOnce(Bytewise):
 def test_what_was_sent_before_a_fault_is_not_committed_with_what_comes_next(
     error: ExtentflowError, delivered: bytes
 ) -> None:
-    world = World(format=BreakingOnce(error), limits=Limits(transaction_bytes=1_000))
+    world = World(format=BreakingOnce(error), limits=TransactionLimits(transaction_bytes=1_000))
     first, second = world.extents(world.job(b"abcdefgh"))
     work = world.worker()
 
@@ -344,7 +350,7 @@ def test_what_was_sent_before_a_fault_is_not_committed_with_what_comes_next(
 
 
 def test_an_extent_whose_workers_keep_dying_fails_after_the_allowed_attempts() -> None:
-    world = World(limits=Limits(attempts=2))
+    world = World(limits=TransactionLimits(attempts=2))
     (extent,) = world.extents(world.job(b"abc"))
     for number in range(2):
         dying = world.worker(world.slots(f"dying-{number}"))
@@ -358,7 +364,7 @@ def test_an_extent_whose_workers_keep_dying_fails_after_the_allowed_attempts() -
 
 
 def test_stopping_commits_hands_back_and_the_next_worker_goes_on_from_there() -> None:
-    world = World(limits=Limits(transaction_bytes=1_000))
+    world = World(limits=TransactionLimits(transaction_bytes=1_000))
     job = world.job(b"abcdefgh", extent_bytes=100)
     (extent,) = world.extents(job)
 
@@ -379,7 +385,7 @@ def nothing_yet(chunks: Chunks) -> ChunksOrNothing:
 
 
 def test_a_chunk_that_is_not_there_yet_changes_nothing() -> None:
-    world = World(limits=Limits(transaction_bytes=4))
+    world = World(limits=TransactionLimits(transaction_bytes=4))
     (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
 
     receipt = run_extent(extent, replace(world.worker(), ahead=nothing_yet))
@@ -389,7 +395,7 @@ def test_a_chunk_that_is_not_there_yet_changes_nothing() -> None:
 
 
 def test_stopping_waits_for_no_chunk_that_is_not_there_yet() -> None:
-    world = World(limits=Limits(transaction_bytes=1_000))
+    world = World(limits=TransactionLimits(transaction_bytes=1_000))
     (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
     answers = iter([False, False, True])  # nothing, a chunk, nothing
     worker = replace(world.worker(stopping=lambda: next(answers)), ahead=nothing_yet)
@@ -403,7 +409,9 @@ def test_stopping_waits_for_no_chunk_that_is_not_there_yet() -> None:
 
 
 def test_what_was_sent_is_committed_in_time_while_the_next_chunk_is_waited_for() -> None:
-    world = World(limits=Limits(transaction_bytes=1_000, first_bytes=1_000, transaction_seconds=5))
+    world = World(
+        limits=TransactionLimits(transaction_bytes=1_000, first_bytes=1_000, transaction_seconds=5)
+    )
     (extent,) = world.extents(world.job(b"abcd", extent_bytes=100))
     seen: list[int] = []
 
@@ -424,7 +432,9 @@ def test_what_was_sent_is_committed_in_time_while_the_next_chunk_is_waited_for()
 def test_an_extent_begins_with_a_small_transaction_and_each_next_one_is_larger(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World(format=Bytewise(chunk=1), limits=Limits(first_bytes=1, transaction_bytes=400))
+    world = World(
+        format=Bytewise(chunk=1), limits=TransactionLimits(first_bytes=1, transaction_bytes=400)
+    )
     (extent,) = world.extents(world.job(b"x" * 200, extent_bytes=1_000))
     positions = [0]
     commit = Slots.commit
@@ -450,7 +460,7 @@ def test_chunks_that_are_prepared_ahead_change_nothing(
     fault: ExtentflowError | None, budget_bytes: int
 ) -> None:
     fmt = Bytewise(chunk=1) if fault is None else BreakingOnce(fault)
-    world = World(format=fmt, limits=Limits(transaction_bytes=1_000))
+    world = World(format=fmt, limits=TransactionLimits(transaction_bytes=1_000))
     body = b"abcdefgh" * 10
     extents = world.extents(world.job(body, extent_bytes=40))
     ahead = replace(
@@ -466,7 +476,7 @@ def test_chunks_that_are_prepared_ahead_change_nothing(
 
 
 def test_at_least_once_writes_the_position_after_the_flush() -> None:
-    world = World(exactly_once=False, limits=Limits(transaction_bytes=4))
+    world = World(exactly_once=False, limits=TransactionLimits(transaction_bytes=4))
     (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
 
     receipt = run_extent(extent, world.worker())
@@ -476,7 +486,7 @@ def test_at_least_once_writes_the_position_after_the_flush() -> None:
 
 
 def test_a_defect_fails_its_extent_and_keeps_what_was_committed() -> None:
-    world = World(limits=Limits(transaction_bytes=6))
+    world = World(limits=TransactionLimits(transaction_bytes=6))
     (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
     stopped = world.worker(stopping=lambda: True)
     run_extent(extent, stopped)
@@ -488,7 +498,7 @@ def test_a_defect_fails_its_extent_and_keeps_what_was_committed() -> None:
 
 
 def test_a_broker_that_stays_away_is_raised_not_swallowed() -> None:
-    world = World(limits=Limits(retry_seconds=5))
+    world = World(limits=TransactionLimits(retry_seconds=5))
     (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
     for _ in range(10_000):
         world.broker.lose_commit_answer(committed=False)
@@ -523,7 +533,7 @@ class Refusing(MemoryLedger):
 def test_a_refusal_after_a_commit_never_hands_back_what_kafka_has(
     call: str, transaction_bytes: int
 ) -> None:
-    world = World(limits=Limits(transaction_bytes=transaction_bytes))
+    world = World(limits=TransactionLimits(transaction_bytes=transaction_bytes))
     world.ledger = Refusing(call, world.ticker.read)
     job = world.job(b"abcdefgh", extent_bytes=100)
     (extent,) = world.extents(job)

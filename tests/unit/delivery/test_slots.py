@@ -24,7 +24,7 @@ from extentflow.errors import (
 )
 from extentflow.ledger import Claim, SlotItem
 from extentflow.model import ExtentState, JobState
-from extentflow.sink import ClientSettings, Progress, Records
+from extentflow.sink import ProducerSettings, Records, SlotProgress
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
 
@@ -53,7 +53,7 @@ def test_taking_a_slot_raises_its_epoch_and_leaves_a_marker() -> None:
         "memory", 0, 1, "me", scene.ticker.now + LEASE_SECONDS, (extent.job, 0)
     )
     assert (claim.mark.slot, claim.mark.epoch) == (0, 1)
-    assert scene.group(0) == Progress(epoch=1)
+    assert scene.group(0) == SlotProgress(epoch=1)
 
 
 def test_the_own_slot_is_taken_again_before_any_other() -> None:
@@ -155,7 +155,7 @@ def test_other_client_settings_make_a_new_producer_under_a_new_epoch() -> None:
     old = slots.sink
     slots.complete(claim, position=4, records=4, bad=0)
 
-    other = slots.claim(second, ClientSettings(producer={"linger.ms": "5"}))
+    other = slots.claim(second, ProducerSettings(producer={"linger.ms": "5"}))
 
     assert isinstance(other, Claim)
     assert (other.mark.slot, other.mark.epoch) == (0, 2)
@@ -169,7 +169,7 @@ def test_the_same_client_settings_keep_producer_and_epoch() -> None:
     slots = scene.of("me", ONE)
     slots.complete(scene.claim(slots, first), position=4, records=4, bad=0)
 
-    claim = slots.claim(second, ClientSettings())
+    claim = slots.claim(second, ProducerSettings())
 
     assert isinstance(claim, Claim)
     assert claim.mark.epoch == 1
@@ -201,7 +201,7 @@ def test_two_ledgers_on_one_broker_never_meet() -> None:
     others.commit(theirs, position=1, records=0, bad=0)
 
     assert scene.delivered() == [b"0", b"1"]
-    assert scene.group(0) == Progress(1, claim.extent.job, 0, 2, 2)
+    assert scene.group(0) == SlotProgress(1, claim.extent.job, 0, 2, 2)
 
 
 def test_slots_refuse_to_work_in_a_forked_process() -> None:
@@ -376,7 +376,7 @@ def test_an_extent_claimed_by_the_own_slot_is_settled_under_a_new_epoch() -> Non
     assert (second.mark.epoch, second.item.position) == (2, 2)
     with pytest.raises(Fenced, match=r"s3://bucket/key\[0-4\)"):
         slots.commit(first, position=3, records=3, bad=0)
-    assert scene.group(0) == Progress(epoch=2)
+    assert scene.group(0) == SlotProgress(epoch=2)
 
 
 def test_an_extent_that_is_still_claimed_is_settled_before_the_slot_goes_on_to_another() -> None:
@@ -423,7 +423,7 @@ def test_every_commit_tells_the_ledger_and_renews_the_lease() -> None:
     item = scene.ledger.extent(extent.job, 0)
     assert (item.position, item.records, item.attempts) == (3, 3, 0)
     assert scene.slot(0).until == scene.ticker.now + LEASE_SECONDS
-    assert scene.group(0) == Progress(1, extent.job, 0, 3, 3)
+    assert scene.group(0) == SlotProgress(1, extent.job, 0, 3, 3)
 
 
 def test_a_transaction_without_records_carries_the_position_too() -> None:
@@ -434,7 +434,7 @@ def test_a_transaction_without_records_carries_the_position_too() -> None:
 
     slots.complete(claim, position=4, records=0, bad=0)
 
-    assert scene.group(0) == Progress(1, extent.job, 0, 4, done=True)
+    assert scene.group(0) == SlotProgress(1, extent.job, 0, 4, done=True)
 
 
 def test_a_failed_extent_keeps_what_was_committed_and_frees_the_slot() -> None:
@@ -571,7 +571,7 @@ def test_a_keeper_that_finds_the_slot_taken_stops_the_worker_before_its_next_com
 
     with pytest.raises(Fenced):
         slots.commit(claim, position=1, records=1, bad=0)
-    assert scene.group(0) == Progress(epoch=1)
+    assert scene.group(0) == SlotProgress(epoch=1)
 
 
 def test_a_keeper_survives_a_ledger_that_is_away() -> None:

@@ -175,14 +175,14 @@ V_GRID = "NTZEMDQxNTgtQzVBMy0xMUVDLTgwMDAtMDA1MDU2QTg"
 
 EUROPE = ("any", "elsewhere", "eu", "grid")
 AMERICA = ("any", "elsewhere", "grid")
-Wanted = set[tuple[str, str, str | None]]
+ConnectorStateCache = set[tuple[str, str, str | None]]
 
 
-def jobs(connectors: tuple[str, ...], key: str, version: str | None = None) -> Wanted:
+def jobs(connectors: tuple[str, ...], key: str, version: str | None = None) -> ConnectorStateCache:
     return {(connector, key, version) for connector in connectors}
 
 
-ANNOUNCED: dict[str, Wanted] = {
+ANNOUNCED: dict[str, ConnectorStateCache] = {
     "arrival": jobs(("grid",), FLOWER),
     "aws-s3-multipart": jobs(AMERICA, LARGE),
     "aws-s3-put": jobs(EUROPE, FLOWER, V_PUT),
@@ -211,7 +211,7 @@ def shop() -> Desk:
     return Desk(Queued(queue_world(store=Everywhere())), SHOPS)
 
 
-def planned(desk: Desk) -> Wanted:
+def planned(desk: Desk) -> ConnectorStateCache:
     return {(job.connector, job.version.key, job.version.version_id) for job in desk.jobs()}
 
 

@@ -14,7 +14,7 @@ from extentflow.discovery.stalled_jobs import LONGEST_PATIENCE_SECONDS
 from extentflow.errors import Fenced, LedgerUnavailable, SinkUnavailable
 from extentflow.ledger import Claim
 from extentflow.model import ExtentState, Job, JobState
-from extentflow.sink import ClientSettings
+from extentflow.sink import ProducerSettings
 from extentflow.testing.broker import MemoryBroker
 
 BODY = b"abcdefghijkl"  # three extents
@@ -28,7 +28,7 @@ def house() -> Reconciled:
 
 def claim(house: Reconciled, job: Job, ordinal: int = 0) -> tuple[Slots, Claim]:
     slots = house.world.slots()
-    claimed = slots.claim(house.world.extents(job)[ordinal], ClientSettings())
+    claimed = slots.claim(house.world.extents(job)[ordinal], ProducerSettings())
     assert isinstance(claimed, Claim)
     return slots, claimed
 

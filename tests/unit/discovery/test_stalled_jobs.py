@@ -17,7 +17,7 @@ from extentflow.formats import Format
 from extentflow.jobs.planner import PAGE_EXTENTS
 from extentflow.ledger import Claim, ConnectorState
 from extentflow.model import Job, JobState, Plan
-from extentflow.sink import ClientSettings
+from extentflow.sink import ProducerSettings
 from extentflow.storage import RangeSource
 
 BODY = b"abcdefghijkl"  # three extents
@@ -37,7 +37,7 @@ def pass_time(house: Reconciled, seconds: float = EVERY_SECONDS + 1) -> None:
 def claim(house: Reconciled, job: Job, ordinal: int) -> tuple[Slots, Claim]:
     """Let a worker claim an extent, and hold it."""
     slots = house.world.slots()
-    claimed = slots.claim(house.world.extents(job)[ordinal], ClientSettings())
+    claimed = slots.claim(house.world.extents(job)[ordinal], ProducerSettings())
     assert isinstance(claimed, Claim)
     return slots, claimed
 

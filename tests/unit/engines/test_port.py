@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.here import Here, Noted, until_final
 from tests.support.world import Bytewise, World, expected
 
-from extentflow.delivery.connector_state import ASK_SECONDS, Wanted
+from extentflow.delivery.connector_state import CACHE_SECONDS, ConnectorStateCache
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.engines import (
     SMALL_TASK_BYTES,
@@ -24,7 +24,7 @@ from extentflow.errors import Conflict, CorruptRecord, LedgerUnavailable
 from extentflow.jobs.drive import WAVE_EXTENTS, drive
 from extentflow.ledger import Claim, ConnectorState
 from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Outcome, Receipt
-from extentflow.sink import ClientSettings
+from extentflow.sink import ProducerSettings
 from extentflow.storage import RangeSource
 from extentflow.testing.stores import MemoryStore
 
@@ -267,7 +267,7 @@ def test_a_job_that_was_stopped_before_its_turn_stays_to_be_planned() -> None:
 def test_a_busy_extent_is_waited_for_until_its_lease_ends_and_then_taken_over() -> None:
     world = World()
     (one,) = world.extents(world.job(b"abc"))
-    world.slots("paused").claim(one, ClientSettings())
+    world.slots("paused").claim(one, ProducerSettings())
     began = world.ticker.now
 
     receipt = run_until_final(one, world.worker())
@@ -280,7 +280,7 @@ def test_a_busy_extent_is_waited_for_until_its_lease_ends_and_then_taken_over() 
 def test_a_busy_extent_is_given_up_when_the_worker_stops() -> None:
     world = World()
     (one,) = world.extents(world.job(b"abc"))
-    world.slots("paused").claim(one, ClientSettings())
+    world.slots("paused").claim(one, ProducerSettings())
 
     receipt = run_until_final(one, world.worker(stopping=lambda: True))
 
@@ -311,7 +311,7 @@ def test_our_own_errors_are_raised_to_the_engine(error: Exception) -> None:
     world = World()
     (one,) = world.extents(world.job(b"abc"))
 
-    def failing(_extent: Extent) -> ClientSettings:
+    def failing(_extent: Extent) -> ProducerSettings:
         raise error
 
     with pytest.raises(type(error)):
@@ -334,7 +334,7 @@ def test_an_extent_of_a_connector_that_rests_is_not_claimed(state: ConnectorStat
     world = World()
     (one,) = world.extents(world.job(b"abc"))
     want(world, state)
-    rests = Wanted(world.ledger, world.ticker.read).rests
+    rests = ConnectorStateCache(world.ledger, world.ticker.read).skip_reason
 
     receipt = run_until_final(one, world.worker(), rests)
 
@@ -349,7 +349,7 @@ def test_a_copy_of_an_extent_in_work_is_no_end_of_it_until_its_holder_is_gone() 
     world = World()
     (one,) = world.extents(world.job(b"abc"))
     holder = world.slots("holder")
-    claim = holder.claim(one, ClientSettings())
+    claim = holder.claim(one, ProducerSettings())
     assert isinstance(claim, Claim)
     looks: list[float] = []
 
@@ -371,7 +371,7 @@ def test_a_copy_of_an_extent_in_work_is_no_end_of_it_until_its_holder_is_gone() 
 def test_what_a_dead_worker_holds_is_left_alone_once_its_lease_ended() -> None:
     world = World()
     (one,) = world.extents(world.job(b"abc"))
-    world.slots("dead").claim(one, ClientSettings())
+    world.slots("dead").claim(one, ProducerSettings())
     began = world.ticker.now
 
     receipt = run_until_final(one, world.worker(), lambda _connector: PAUSED)
@@ -396,7 +396,7 @@ def test_whether_a_copy_is_in_work_is_asked_again_where_the_ledger_is_away(
 def test_a_worker_that_stops_waits_for_no_holder() -> None:
     world = World()
     (one,) = world.extents(world.job(b"abc"))
-    world.slots("holder").claim(one, ClientSettings())
+    world.slots("holder").claim(one, ProducerSettings())
     began = world.ticker.now
 
     stopping = world.worker(stopping=lambda: True)
@@ -447,7 +447,7 @@ class Told(Here):
 
     world: World | None = None
     state: ConnectorState = ConnectorState.PAUSED
-    seconds: float = ASK_SECONDS
+    seconds: float = CACHE_SECONDS
 
     def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
         assert self.world is not None

@@ -21,7 +21,7 @@ from extentflow.errors import (
 from extentflow.formats import Format
 from extentflow.jobs.planner import Intake, target_bytes
 from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Outcome
-from extentflow.sink import ClientSettings
+from extentflow.sink import ProducerSettings
 from extentflow.storage import RangeSource
 
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
@@ -50,7 +50,7 @@ class Breaking(Bytewise):
 
 def claim(world: World, extent: Extent) -> None:
     """Let a worker claim an extent and say no more."""
-    world.slots().claim(extent, ClientSettings())
+    world.slots().claim(extent, ProducerSettings())
 
 
 def forget_progress(world: World) -> None:

@@ -9,7 +9,7 @@ from tests.unit.jobs.test_events import EVENT
 
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.jobs.publish_kafka import IDLE_SECONDS, KafkaAnnouncer
-from extentflow.sink import JOBS_TOPIC, ClientSettings, Sink
+from extentflow.sink import JOBS_TOPIC, ProducerSettings, Sink
 from extentflow.testing.broker import MemoryBroker
 
 
@@ -23,7 +23,7 @@ class Cluster:
 
     def open(self) -> Sink:
         self.opened += 1
-        return self.broker.fence("news", ClientSettings(exactly_once=False)).open()
+        return self.broker.fence("news", ProducerSettings(exactly_once=False)).open()
 
     @property
     def announcer(self) -> KafkaAnnouncer:

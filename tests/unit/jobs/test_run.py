@@ -8,7 +8,7 @@ import pytest
 from tests.support.here import Here, Noted, until_final
 from tests.support.world import World, expected
 
-from extentflow.delivery.connector_state import ASK_SECONDS
+from extentflow.delivery.connector_state import CACHE_SECONDS
 from extentflow.delivery.runner import run_extent
 from extentflow.engines import RunListener, Task
 from extentflow.errors import (
@@ -192,7 +192,7 @@ def test_a_run_whose_connector_comes_to_rest_meanwhile_registers_nothing_more(st
         for number, version in enumerate(versions):
             if number == 2:
                 world.ledger.set_connector_state("c", ConnectorState(state))
-                world.ticker.clock.sleep(ASK_SECONDS)
+                world.ticker.clock.sleep(CACHE_SECONDS)
             yield world.intake(version)
 
     report = driver(world, Here(until_final(world.worker()))).ingest(intakes())

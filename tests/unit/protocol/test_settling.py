@@ -9,7 +9,7 @@ from extentflow.delivery.slots import Busy, Final
 from extentflow.errors import LedgerUnavailable, ProgressUnknown
 from extentflow.ledger import JobProgress, SlotItem
 from extentflow.model import ExtentState
-from extentflow.sink import ClientSettings, Progress
+from extentflow.sink import ProducerSettings, SlotProgress
 from extentflow.testing.broker import MemoryBroker, MemoryFence
 
 
@@ -27,7 +27,7 @@ def test_the_slot_of_a_dead_owner_is_settled_and_let_go() -> None:
     assert (claim.item.position, claim.item.records, claim.item.attempts) == (3, 3, 1)
     assert claim.mark.slot != lost.mark.slot
     assert scene.slot(lost.mark.slot) == SlotItem("memory", lost.mark.slot, epoch=2)
-    assert scene.group(lost.mark.slot) == Progress(epoch=2)
+    assert scene.group(lost.mark.slot) == SlotProgress(epoch=2)
 
 
 def test_what_a_dead_owner_did_not_commit_is_not_visible_and_counts_as_an_attempt() -> None:
@@ -175,7 +175,7 @@ def test_a_proof_of_another_epoch_makes_progress_unknown(epoch: int) -> None:
     dead = scene.of("dead", ONE)
     scene.claim(dead, extent)
     assert scene.claim(dead, extent).mark.epoch == 2
-    scene.put_group(0, Progress(epoch, extent.job, 0, position=2, records=2))
+    scene.put_group(0, SlotProgress(epoch, extent.job, 0, position=2, records=2))
     scene.outlast_the_lease()
 
     answer = scene.of("me", ONE).claim(extent, CLIENT)
@@ -242,13 +242,13 @@ class Foreign:
     def cluster(self) -> str:
         return self.broker.cluster
 
-    def fence(self, identity: str, client: ClientSettings) -> "ForeignFence":
+    def fence(self, identity: str, client: ProducerSettings) -> "ForeignFence":
         fence = self.broker.fence(identity, client)
         return ForeignFence(fence._owner, fence._client)
 
 
 class ForeignFence(MemoryFence):
-    def read(self) -> Progress | None:
+    def read(self) -> SlotProgress | None:
         raise ProgressUnknown("consumer group: somebody else wrote to extentflow.progress[0]")
 
 
@@ -264,7 +264,7 @@ def test_a_group_that_somebody_else_wrote_to_is_as_good_as_missing() -> None:
 
     assert isinstance(answer, Final)
     assert answer.item.progress_unknown
-    assert scene.group(0) == Progress(epoch=2)
+    assert scene.group(0) == SlotProgress(epoch=2)
 
 
 @pytest.mark.parametrize("operation", ["fence", "read", "mark"])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support.queued import HIDE_SECONDS, Queued, after, ask, cut, ordinals, queue_world
 from tests.support.world import TOPIC, Bytewise, World, expected
 
-from extentflow.delivery.runner import Limits
+from extentflow.delivery.runner import TransactionLimits
 from extentflow.delivery.slots import SlotPolicy
 from extentflow.errors import (
     CredentialsUnavailable,
@@ -27,7 +27,7 @@ from extentflow.model import Extent, ExtentState, JobState, Outcome
 from extentflow.queue import Message
 from extentflow.queue.consumer import PAUSED_RECEIVES
 from extentflow.queue.dispatch import body_of
-from extentflow.sink import ClientSettings
+from extentflow.sink import ProducerSettings
 from extentflow.storage import ObjectStore, RangeSource
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
 
@@ -36,7 +36,7 @@ LEASE_SECONDS = 3.0
 
 def held(queued: Queued, extent: Extent, *, message: str) -> None:
     """Let a worker claim an extent and say no more."""
-    claim = queued.world.slots().claim(extent, ClientSettings(), message=message)
+    claim = queued.world.slots().claim(extent, ProducerSettings(), message=message)
     assert isinstance(claim, Claim)
 
 
@@ -201,7 +201,7 @@ def test_a_dead_letter_whose_answer_was_lost_is_there_at_least_once() -> None:
 
 
 def test_a_message_of_a_failed_extent_is_a_replay_from_where_it_stopped() -> None:
-    world = World(format=Mended(), limits=Limits(transaction_bytes=6))
+    world = World(format=Mended(), limits=TransactionLimits(transaction_bytes=6))
     queued = Queued(world)
     job = queued.job(b"abcd!fgh", extent_bytes=8)
     worker = queued.worker()
@@ -501,7 +501,7 @@ def test_without_a_free_slot_messages_wait_longer_every_time_and_use_no_attempt(
     job = queued.job(b"abcdefgh")
     first, _ = world.extents(job)
     other = world.slots(policy=policy)
-    assert isinstance(other.claim(first, ClientSettings(), message="elsewhere"), Claim)
+    assert isinstance(other.claim(first, ProducerSettings(), message="elsewhere"), Claim)
     worker = queued.worker(world.worker(world.slots(policy=policy)))
     second = queued.receive(2)[1]
 
@@ -519,7 +519,7 @@ def test_without_a_free_slot_messages_wait_longer_every_time_and_use_no_attempt(
 
 
 def test_a_copy_that_arrives_while_the_first_worker_works_changes_nothing() -> None:
-    world = World(limits=Limits(transaction_bytes=6, attempts=3))
+    world = World(limits=TransactionLimits(transaction_bytes=6, attempts=3))
     queued = Queued(world)
     job = queued.job(b"abcdefgh", extent_bytes=8)
     message = queued.take()
@@ -902,10 +902,10 @@ def test_a_missing_topic_fails_the_extent_and_its_replay_delivers_the_pinned_ver
     job = queued.job(b"abcdefgh")
     missing = {TOPIC}
 
-    def client(_extent: Extent) -> ClientSettings:
+    def client(_extent: Extent) -> ProducerSettings:
         if TOPIC in missing:
             raise Misconfigured(f"topic {TOPIC} does not exist; create it")
-        return ClientSettings()
+        return ProducerSettings()
 
     worker = queued.worker(replace(world.worker(), client=client))
     queued.drain(worker)

@@ -27,7 +27,7 @@ from extentflow.ledger import Claim, ConnectorState
 from extentflow.model import Extent, ExtentState, Job, JobState
 from extentflow.queue import Message
 from extentflow.queue.dispatch import Unfinished, body_of
-from extentflow.sink import ClientSettings
+from extentflow.sink import ProducerSettings
 from extentflow.storage import RangeSource
 
 TWO_PAGES = b"x" * (PAGE_EXTENTS + 50)
@@ -459,7 +459,7 @@ def test_a_doubled_message_of_an_early_extent_starts_no_second_row() -> None:
     assert waiting(queued) == [2]
     message = queued.take()
     claim = queued.world.slots().claim(
-        queued.world.extents(job)[2], ClientSettings(), message=message.id
+        queued.world.extents(job)[2], ProducerSettings(), message=message.id
     )
     assert isinstance(claim, Claim)
 

@@ -16,7 +16,7 @@ from extentflow.errors import (
     SinkUnavailable,
 )
 from extentflow.services.health import Finding, credentials, problem_of, retention, slots, topics
-from extentflow.sink import ClientSettings
+from extentflow.sink import ProducerSettings
 from extentflow.sink.topics import TopicFacts
 from extentflow.testing.broker import MemoryBroker
 from extentflow.wiring import Runtime
@@ -42,7 +42,7 @@ def left(days: float, config: Mapping[str, str] | ExtentflowError | None = None)
     usual = {"offsets.retention.minutes": "10080"}
     world = World(broker=Configured(usual if config is None else config))
     (extent,) = world.extents(world.job(b"abc"))
-    world.slots().claim(extent, ClientSettings())
+    world.slots().claim(extent, ProducerSettings())
     world.ticker.sleep(3 + days * DAY)
     runtime = Runtime(WorkerSettings(bootstrap_servers="127.0.0.1:1"))
     # Where cached properties keep what was made, so that nothing else is.

@@ -9,7 +9,7 @@ from tests.support.here import Here, until_final
 from tests.support.memory_runtime import MemoryRuntime
 from tests.support.world import TOPIC
 
-from extentflow.delivery.connector_state import ASK_SECONDS
+from extentflow.delivery.connector_state import CACHE_SECONDS
 from extentflow.engines import Engine
 from extentflow.errors import ExtentflowError, LedgerUnavailable, Misconfigured
 from extentflow.jobs.run import RunReport
@@ -137,7 +137,7 @@ def test_a_pause_ends_the_opening_of_jobs_and_all_are_left_to_the_next_replay(li
 
     def pause() -> None:
         line.runtime.memory.set_connector_state("c", ConnectorState.PAUSED)
-        line.runtime.clock.sleep(ASK_SECONDS)
+        line.runtime.clock.sleep(CACHE_SECONDS)
 
     line.before_opening(2, pause)
 

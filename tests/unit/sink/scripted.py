@@ -7,7 +7,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from extentflow.clock import Clock
-from extentflow.sink.producer import Client
+from extentflow.sink.producer import ProducerHandle
 from extentflow.sink.settings import Timeouts
 
 Answer = BaseException | None
@@ -77,8 +77,8 @@ class ScriptedProducer:
         self.settings = settings
         return self
 
-    def client(self, settings: Mapping[str, str] | None = None) -> Client:
-        return Client(settings or {}, "slot test", make=self.made)
+    def client(self, settings: Mapping[str, str] | None = None) -> ProducerHandle:
+        return ProducerHandle(settings or {}, "slot test", make=self.made)
 
     def fail_delivery(self, name: str) -> None:
         self.settings["on_delivery"](error(name).args[0], _Message())

@@ -1,11 +1,11 @@
-"""Questions are asked again until they are answered, hopeless, or late."""
+"""MetadataRequests are asked again until they are answered, hopeless, or late."""
 
 import pytest
 from confluent_kafka import KafkaException
 from tests.unit.sink.scripted import error, timeouts
 
 from extentflow.errors import Misconfigured, SinkUnavailable
-from extentflow.sink.asking import Questions
+from extentflow.sink.asking import MetadataRequests
 
 
 class Question:
@@ -22,8 +22,8 @@ class Question:
         return "answer"
 
 
-def questions() -> Questions:
-    return Questions("Kafka at broker:9092", timeouts())
+def questions() -> MetadataRequests:
+    return MetadataRequests("Kafka at broker:9092", timeouts())
 
 
 def served() -> None:

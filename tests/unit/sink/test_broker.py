@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from extentflow.errors import Misconfigured, SinkUnavailable
-from extentflow.sink import ClientSettings
+from extentflow.sink import ProducerSettings
 from extentflow.sink.broker import KafkaBroker
 from extentflow.sink.settings import Timeouts
 
@@ -16,7 +16,7 @@ def test_there_is_no_fence_until_a_broker_fenced_the_predecessor(*, exactly_once
     broker = KafkaBroker(nowhere, timeouts=Timeouts(fence_seconds=0.2))
 
     with pytest.raises(SinkUnavailable, match=r"slot app\.ledger\.slot-1: no answer"):
-        broker.fence("app.ledger.slot-1", ClientSettings(exactly_once=exactly_once))
+        broker.fence("app.ledger.slot-1", ProducerSettings(exactly_once=exactly_once))
 
 
 class Rotated:
@@ -42,7 +42,7 @@ def test_what_is_refused_with_a_remembered_secret_is_tried_with_the_one_of_now()
     broker = KafkaBroker(NOWHERE, timeouts=BRIEF, look_up=look_up)
 
     with pytest.raises(SinkUnavailable, match="no answer"):
-        broker.fence("app.ledger.slot-1", ClientSettings())
+        broker.fence("app.ledger.slot-1", ProducerSettings())
     with pytest.raises(SinkUnavailable):
         _ = broker.cluster
 
@@ -69,6 +69,6 @@ def test_a_connectors_secrets_are_looked_up_for_its_producer() -> None:
     broker = KafkaBroker(NOWHERE, timeouts=BRIEF, look_up=look_up)
 
     with pytest.raises(SinkUnavailable, match="no answer"):  # librdkafka took the settings
-        broker.fence("app.slot-1", ClientSettings({"compression.type": "${ref}"}))
+        broker.fence("app.slot-1", ProducerSettings({"compression.type": "${ref}"}))
 
     assert {"compression.type": "${ref}"} in seen

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaException
 from tests.unit.sink.scripted import ScriptedProducer, error
 
 from extentflow.errors import SinkUnavailable
-from extentflow.sink import Records, Refusal
+from extentflow.sink import Records, RejectedRecord
 from extentflow.sink.enqueue import SLICE_ROWS, enqueue
 
 
@@ -52,8 +52,8 @@ def test_too_large_records_are_refused_and_the_rest_goes_on() -> None:
     refused = enqueue(producer.made({}), records, nothing_failed)
 
     assert refused == [
-        Refusal(1, "a record of 3 bytes is too large for the topic"),
-        Refusal(3, "a record of 5 bytes is too large for the topic"),
+        RejectedRecord(1, "a record of 3 bytes is too large for the topic"),
+        RejectedRecord(3, "a record of 5 bytes is too large for the topic"),
     ]
     assert [value for _, value, *_ in producer.sent] == [b"a", None, b"e"]
 

@@ -5,7 +5,7 @@ import pytest
 from tests.unit.sink.scripted import ScriptedProducer, error, timeouts
 
 from extentflow.errors import SinkUnavailable
-from extentflow.sink import Progress, Records
+from extentflow.sink import Records, SlotProgress
 from extentflow.sink.flush import FlushingSink
 
 RECORDS = Records("orders", pa.array([b"a"], pa.binary()))
@@ -21,7 +21,7 @@ def test_a_commit_waits_until_nothing_is_left() -> None:
     producer = ScriptedProducer()
     producer.waiting = [2, 1, 0]
 
-    opened(producer).commit(Progress(epoch=1))
+    opened(producer).commit(SlotProgress(epoch=1))
 
     assert producer.calls == ["flush"] * 3
 
@@ -31,7 +31,7 @@ def test_a_commit_that_runs_out_of_time_fails() -> None:
     producer.waiting = [2] * 100
 
     with pytest.raises(SinkUnavailable, match="2 records not acknowledged"):
-        opened(producer).commit(Progress(epoch=1))
+        opened(producer).commit(SlotProgress(epoch=1))
 
 
 def test_a_failed_delivery_fails_the_commit() -> None:
@@ -41,7 +41,7 @@ def test_a_failed_delivery_fails_the_commit() -> None:
     producer.fail_delivery("_MSG_TIMED_OUT")
 
     with pytest.raises(SinkUnavailable, match=r"delivery to orders\[3\] failed"):
-        sink.commit(Progress(epoch=1))
+        sink.commit(SlotProgress(epoch=1))
 
 
 def test_an_error_of_the_producer_ends_it() -> None:
@@ -49,7 +49,7 @@ def test_an_error_of_the_producer_ends_it() -> None:
     sink = opened(producer)
 
     with pytest.raises(SinkUnavailable):
-        sink.commit(Progress(epoch=1))
+        sink.commit(SlotProgress(epoch=1))
     with pytest.raises(SinkUnavailable):
         sink.send(RECORDS)
 
@@ -63,7 +63,7 @@ def test_an_abort_forgets_what_failed_and_goes_on_with_a_new_producer() -> None:
 
     sink.abort()
     sink.send(RECORDS)
-    sink.commit(Progress(epoch=1))
+    sink.commit(SlotProgress(epoch=1))
 
     assert (len(first.sent), len(second.sent)) == (1, 1)
     assert second.calls == ["list_topics", "produce", "poll", "flush"]

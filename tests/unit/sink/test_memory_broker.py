@@ -17,8 +17,8 @@ from tests.contracts.sink import (
 )
 
 from extentflow.errors import Fenced, SinkUnavailable
-from extentflow.sink import ClientSettings, Progress
-from extentflow.sink.reader import Delivered
+from extentflow.sink import ProducerSettings, SlotProgress
+from extentflow.sink.reader import ConsumedRecord
 from extentflow.testing.broker import MemoryBroker, murmur2
 
 
@@ -35,7 +35,7 @@ class MemoryCluster:
     def identity(self) -> str:
         return f"app.ledger.slot-{next(self.numbers)}"
 
-    def read_committed(self, topic: str) -> list[Delivered]:
+    def read_committed(self, topic: str) -> list[ConsumedRecord]:
         return self.broker.read_committed(topic)
 
     def forget_group(self, identity: str) -> None:
@@ -86,11 +86,11 @@ def test_an_unclear_mark_happened_or_not() -> None:
     broker.lose_commit_answer(committed=False)
     fence = broker.fence("slot", EXACTLY_ONCE)
 
-    for mark in (Progress(epoch=1), Progress(epoch=2)):
+    for mark in (SlotProgress(epoch=1), SlotProgress(epoch=2)):
         with pytest.raises(SinkUnavailable):
             fence.mark(mark)
 
-    assert fence.read() == Progress(epoch=1)
+    assert fence.read() == SlotProgress(epoch=1)
 
 
 def test_a_failed_flush_leaves_at_least_once_records_visible() -> None:
@@ -127,7 +127,7 @@ def test_every_operation_yields_before_it_happens() -> None:
 
     fence = broker.fence("slot", EXACTLY_ONCE)
     fence.read()
-    fence.mark(Progress(epoch=1))
+    fence.mark(SlotProgress(epoch=1))
     sink = fence.open()
     sink.send(lines("topic", b"a"))
     sink.commit(PROGRESS)
@@ -140,7 +140,7 @@ def test_every_operation_yields_before_it_happens() -> None:
 
 def test_a_group_can_be_looked_at_without_fencing() -> None:
     broker = MemoryBroker()
-    sink = broker.fence("slot", ClientSettings()).open()
+    sink = broker.fence("slot", ProducerSettings()).open()
 
     before = broker.group("slot")
     sink.commit(PROGRESS)

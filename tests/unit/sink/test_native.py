@@ -20,7 +20,7 @@ from extentflow.sink.native import (
     _messages,
     enqueue_arrays,
 )
-from extentflow.sink.partitions import Turns
+from extentflow.sink.partitions import PartitionBalancer
 
 
 def read_back(address: int, size: int) -> bytes | None:
@@ -127,7 +127,7 @@ def test_a_slice_stays_with_its_partition_also_where_it_is_offered_again() -> No
     library, producer = Scripted(rooms=[SLICE_ROWS - 1, 0, 1, SLICE_ROWS]), Polled()
     records = Records("t", pa.array([b"a"] * SLICE_ROWS * 2, pa.binary()))
 
-    enqueue_arrays(library, producer, records, lambda: None, Turns([3, 5]))  # type: ignore[arg-type]
+    enqueue_arrays(library, producer, records, lambda: None, PartitionBalancer([3, 5]))  # type: ignore[arg-type]
 
     first, second = library.asked[0][0], library.asked[-1][0]
     assert {first, second} == {3, 5}

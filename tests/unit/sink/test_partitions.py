@@ -6,7 +6,7 @@ from tests.unit.sink.scripted import ScriptedProducer, error, timeouts
 
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.sink import Records
-from extentflow.sink.partitions import REFRESH_SECONDS, KnownTopics, Turns
+from extentflow.sink.partitions import REFRESH_SECONDS, KnownTopics, PartitionBalancer
 
 
 def records(topic: str = "orders", partition: int = -1) -> Records:
@@ -77,7 +77,7 @@ def test_a_partition_that_does_not_exist_ends_nothing() -> None:
 
 
 def test_records_are_dealt_evenly_whatever_they_come_in() -> None:
-    turns, dealt = Turns(range(4)), dict.fromkeys(range(4), 0)
+    turns, dealt = PartitionBalancer(range(4)), dict.fromkeys(range(4), 0)
 
     for _ in range(100):
         for size in (8_192, 1_808):  # a chunk's slices; dealt in turn, every other one is short
@@ -88,7 +88,7 @@ def test_records_are_dealt_evenly_whatever_they_come_in() -> None:
 
 
 def test_producers_begin_with_different_partitions() -> None:
-    assert {Turns(range(4)).take(1) for _ in range(100)} == {0, 1, 2, 3}
+    assert {PartitionBalancer(range(4)).take(1) for _ in range(100)} == {0, 1, 2, 3}
 
 
 def test_a_partition_without_a_leader_is_dealt_nothing() -> None:

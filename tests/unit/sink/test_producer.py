@@ -10,17 +10,17 @@ from tests.support.waiting import running_seconds
 from tests.unit.sink.scripted import FENCED, ScriptedProducer, error
 
 from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
-from extentflow.sink.producer import Client
+from extentflow.sink.producer import ProducerHandle
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 
 FORK = """
     import os, sys
     from extentflow.errors import SinkUnavailable
-    from extentflow.sink.producer import Client
+    from extentflow.sink.producer import ProducerHandle
 
-    client = Client({"bootstrap.servers": "127.0.0.1:1"}, "slot test")
-    other = Client({"bootstrap.servers": "127.0.0.1:1"}, "slot test")
+    client = ProducerHandle({"bootstrap.servers": "127.0.0.1:1"}, "slot test")
+    other = ProducerHandle({"bootstrap.servers": "127.0.0.1:1"}, "slot test")
     child = os.fork()
     if child:
         _, status = os.waitpid(child, 0)
@@ -115,7 +115,7 @@ def test_purged_records_without_a_transaction_are_lost_records(code: str) -> Non
 
 
 def test_closing_does_not_wait_for_a_broker_that_is_away() -> None:
-    client = Client(NOWHERE, "slot test")
+    client = ProducerHandle(NOWHERE, "slot test")
     with client.calling() as producer:
         for _ in range(10_000):
             producer.produce("orders", b"x" * 100)
@@ -128,7 +128,7 @@ def test_closing_does_not_wait_for_a_broker_that_is_away() -> None:
 
 def test_settings_that_librdkafka_refuses_are_a_mistake() -> None:
     with pytest.raises(Misconfigured, match=r"slot test.*no\.such\.setting"):
-        Client({**NOWHERE, "no.such.setting": "1"}, "slot test")
+        ProducerHandle({**NOWHERE, "no.such.setting": "1"}, "slot test")
 
 
 def test_a_sink_unavailable_raised_while_calling_ends_the_client() -> None:

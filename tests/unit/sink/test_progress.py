@@ -1,10 +1,10 @@
-"""Progress as a group's offset: the bytes that stand for a consumer, and what is refused."""
+"""SlotProgress as a group's offset: the bytes that stand for a consumer, and what is refused."""
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from extentflow.errors import ProgressUnknown
-from extentflow.sink import PROGRESS_TOPIC, Progress
+from extentflow.sink import PROGRESS_TOPIC, SlotProgress
 from extentflow.sink.progress import _agreed, _laid_out, group_metadata, offset_of
 
 
@@ -19,18 +19,18 @@ def test_the_metadata_is_a_real_consumers(group: str) -> None:
 
 
 def test_the_offset_is_the_position_and_says_the_rest_beside_it() -> None:
-    progress = Progress(epoch=7, job="j", extent=2, position=99, records=5, bad=1, done=True)
+    progress = SlotProgress(epoch=7, job="j", extent=2, position=99, records=5, bad=1, done=True)
 
     offset = offset_of(progress)
 
     assert (offset.topic, offset.partition, offset.offset) == (PROGRESS_TOPIC, 0, 99)
-    assert Progress.from_metadata(offset.metadata or "") == progress
+    assert SlotProgress.from_metadata(offset.metadata or "") == progress
 
 
 @pytest.mark.parametrize(
     ("offset", "metadata"),
     [
-        (5, Progress(epoch=1, position=4).to_metadata()),
+        (5, SlotProgress(epoch=1, position=4).to_metadata()),
         (5, ""),
         (5, "not json"),
         (5, '{"epoch":1,"unheard_of":2}'),

@@ -7,7 +7,7 @@ from confluent_kafka import Producer
 
 from extentflow.clock import Clock
 from extentflow.errors import Misconfigured
-from extentflow.sink import ClientSettings
+from extentflow.sink import ProducerSettings
 from extentflow.sink.settings import (
     Timeouts,
     client_settings,
@@ -34,7 +34,7 @@ def transactional(
     kafka: dict[str, str] | None = None,
     timeout_ms: int = 30_000,
 ) -> dict[str, str]:
-    client = ClientSettings(producer or {}, max_message_bytes=limit)
+    client = ProducerSettings(producer or {}, max_message_bytes=limit)
     return transactional_settings(
         {**KAFKA, **(kafka or {})}, client, "slot-1", transaction_timeout_ms=timeout_ms
     )
@@ -73,7 +73,7 @@ def test_records_without_keys_go_anywhere_otherwise(partitioner: str | None) -> 
 def test_librdkafka_accepts_what_it_is_told() -> None:
     for timeout_ms in (1_000, 30_000, 900_000):
         Producer({**transactional(timeout_ms=timeout_ms), "log_level": 0})
-        plain = idempotent_settings(KAFKA, ClientSettings(), delivery_timeout_ms=timeout_ms)
+        plain = idempotent_settings(KAFKA, ProducerSettings(), delivery_timeout_ms=timeout_ms)
         Producer({**plain, "log_level": 0})
 
 
@@ -85,7 +85,7 @@ def test_batches_stay_below_what_the_strictest_topic_takes(
     batch_bytes: int | None, asked: str | None, told: str
 ) -> None:
     producer = {"batch.size": asked} if asked else {}
-    client = ClientSettings(producer, max_message_bytes=200_000, max_batch_bytes=batch_bytes)
+    client = ProducerSettings(producer, max_message_bytes=200_000, max_batch_bytes=batch_bytes)
 
     settings = idempotent_settings(KAFKA, client, delivery_timeout_ms=30_000)
 
@@ -159,14 +159,14 @@ def test_the_smaller_message_limit_wins(asked: str, got: str) -> None:
 
 
 def test_a_topic_limit_below_librdkafkas_least_is_a_mistake() -> None:
-    client = ClientSettings(max_message_bytes=1_060, topic="narrow")
+    client = ProducerSettings(max_message_bytes=1_060, topic="narrow")
 
     with pytest.raises(Misconfigured, match=r"topic narrow: max\.message\.bytes 1060.* to 1061 or"):
         idempotent_settings(KAFKA, client, delivery_timeout_ms=30_000)
 
 
 def test_topics_of_one_limit_share_a_producer() -> None:
-    one, other = ClientSettings(topic="one"), ClientSettings(topic="other")
+    one, other = ProducerSettings(topic="one"), ProducerSettings(topic="other")
 
     assert one == other
 

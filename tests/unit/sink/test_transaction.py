@@ -11,7 +11,7 @@ from tests.unit.sink.scripted import (
 )
 
 from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
-from extentflow.sink import PROGRESS_TOPIC, Progress
+from extentflow.sink import PROGRESS_TOPIC, SlotProgress
 from extentflow.sink.partitions import KnownTopics
 from extentflow.sink.progress import group_metadata
 from extentflow.sink.transaction import TransactionalSink, Transactions, initialise
@@ -25,15 +25,15 @@ def test_every_commit_carries_the_offset_also_without_records() -> None:
     producer = ScriptedProducer()
     slot = transactions(producer)
 
-    slot.commit(Progress(epoch=1))
-    slot.commit(Progress(epoch=1))
+    slot.commit(SlotProgress(epoch=1))
+    slot.commit(SlotProgress(epoch=1))
 
     once = ["begin_transaction", "send_offsets_to_transaction", "commit_transaction"]
     assert producer.calls == once * 2
 
 
 def test_the_offset_is_the_progress_of_the_group_called_like_the_slot() -> None:
-    producer, progress = ScriptedProducer(), Progress(epoch=1, job="j", extent=2, position=99)
+    producer, progress = ScriptedProducer(), SlotProgress(epoch=1, job="j", extent=2, position=99)
 
     transactions(producer).commit(progress)
 
@@ -44,7 +44,7 @@ def test_the_offset_is_the_progress_of_the_group_called_like_the_slot() -> None:
 def test_a_commit_that_timed_out_is_asked_for_again_and_nothing_else() -> None:
     producer = ScriptedProducer(commit_transaction=[TIMED_OUT, TIMED_OUT, None])
 
-    transactions(producer).commit(Progress(epoch=1))
+    transactions(producer).commit(SlotProgress(epoch=1))
 
     assert producer.calls[2:] == ["commit_transaction"] * 3
 
@@ -52,7 +52,7 @@ def test_a_commit_that_timed_out_is_asked_for_again_and_nothing_else() -> None:
 def test_offsets_that_timed_out_are_sent_again_before_the_commit() -> None:
     producer = ScriptedProducer(send_offsets_to_transaction=[TIMED_OUT, None])
 
-    transactions(producer).commit(Progress(epoch=1))
+    transactions(producer).commit(SlotProgress(epoch=1))
 
     offsets = "send_offsets_to_transaction"
     assert producer.calls == ["begin_transaction", offsets, offsets, "commit_transaction"]
@@ -63,7 +63,7 @@ def test_a_commit_without_an_answer_is_never_aborted() -> None:
     slot = transactions(producer)
 
     with pytest.raises(SinkUnavailable, match="outcome of a transaction is unknown"):
-        slot.commit(Progress(epoch=1))
+        slot.commit(SlotProgress(epoch=1))
 
     assert "abort_transaction" not in producer.calls
     assert producer.calls[-2:] == ["purge", "poll"]
@@ -73,7 +73,7 @@ def test_an_abort_follows_only_where_it_is_required() -> None:
     producer = ScriptedProducer(commit_transaction=[MUST_ABORT], abort_transaction=[TIMED_OUT])
 
     with pytest.raises(SinkUnavailable, match="INVALID_PRODUCER_ID_MAPPING"):
-        transactions(producer).commit(Progress(epoch=1))
+        transactions(producer).commit(SlotProgress(epoch=1))
 
     assert producer.calls.count("abort_transaction") == 2
 
@@ -82,7 +82,7 @@ def test_a_required_abort_that_fails_hides_nothing() -> None:
     producer = ScriptedProducer(commit_transaction=[MUST_ABORT], abort_transaction=[FENCED])
 
     with pytest.raises(SinkUnavailable, match="INVALID_PRODUCER_ID_MAPPING"):
-        transactions(producer).commit(Progress(epoch=1))
+        transactions(producer).commit(SlotProgress(epoch=1))
 
 
 @pytest.mark.parametrize(
@@ -94,10 +94,10 @@ def test_a_fence_ends_the_producer(call: str, name: str) -> None:
     slot = transactions(producer)
 
     with pytest.raises(Fenced):
-        slot.commit(Progress(epoch=1))
+        slot.commit(SlotProgress(epoch=1))
     calls = list(producer.calls)
     with pytest.raises(Fenced):
-        slot.commit(Progress(epoch=1))
+        slot.commit(SlotProgress(epoch=1))
 
     assert producer.calls == calls
     assert "abort_transaction" not in calls
@@ -109,7 +109,7 @@ def test_a_failed_delivery_is_named_by_the_commit() -> None:
     producer.fail_delivery("MSG_SIZE_TOO_LARGE")
 
     with pytest.raises(SinkUnavailable, match=r"delivery to orders\[3\] failed.*TOO_LARGE"):
-        slot.commit(Progress(epoch=1))
+        slot.commit(SlotProgress(epoch=1))
 
 
 def test_a_missing_permission_is_for_a_person_to_mend() -> None:
@@ -117,7 +117,7 @@ def test_a_missing_permission_is_for_a_person_to_mend() -> None:
     producer = ScriptedProducer(send_offsets_to_transaction=[refused])
 
     with pytest.raises(Misconfigured, match="allow Read and Describe on the consumer groups"):
-        transactions(producer).commit(Progress(epoch=1))
+        transactions(producer).commit(SlotProgress(epoch=1))
 
 
 def test_an_abort_is_harmless_when_nothing_was_sent() -> None:
@@ -186,7 +186,7 @@ def test_a_transaction_that_a_signal_tore_is_never_committed() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(SinkUnavailable, match="interrupted"):
-        slot.commit(Progress(epoch=1))
+        slot.commit(SlotProgress(epoch=1))
 
     assert "commit_transaction" not in producer.calls
 
@@ -198,7 +198,7 @@ def test_an_abort_mends_a_torn_transaction() -> None:
         raise KeyboardInterrupt
 
     slot.abort()
-    slot.commit(Progress(epoch=1))
+    slot.commit(SlotProgress(epoch=1))
 
     assert producer.calls[:2] == ["begin_transaction", "abort_transaction"]
     assert producer.calls[-1] == "commit_transaction"
@@ -231,7 +231,7 @@ def test_a_transaction_whose_commit_was_tried_is_not_abandoned() -> None:
     producer = ScriptedProducer(commit_transaction=[TIMED_OUT] * 100)
     slot = transactions(producer)
     with pytest.raises(SinkUnavailable):
-        slot.commit(Progress(epoch=1))
+        slot.commit(SlotProgress(epoch=1))
 
     slot.abandon()
 
@@ -242,7 +242,7 @@ def test_a_commit_that_a_signal_tore_is_not_abandoned_either() -> None:
     producer = ScriptedProducer(commit_transaction=[KeyboardInterrupt()])
     slot = transactions(producer)
     with pytest.raises(KeyboardInterrupt):
-        slot.commit(Progress(epoch=1))
+        slot.commit(SlotProgress(epoch=1))
 
     slot.abandon()
 
@@ -252,7 +252,7 @@ def test_a_commit_that_a_signal_tore_is_not_abandoned_either() -> None:
 def test_nothing_is_abandoned_where_nothing_is_open() -> None:
     producer = ScriptedProducer()
     slot = transactions(producer)
-    slot.commit(Progress(epoch=1))
+    slot.commit(SlotProgress(epoch=1))
 
     slot.abandon()
 
@@ -276,7 +276,7 @@ def test_a_transaction_after_an_abort_that_mended_a_commit_is_abandoned_like_any
     producer = ScriptedProducer(send_offsets_to_transaction=[KeyboardInterrupt(), None])
     slot = transactions(producer)
     with pytest.raises(KeyboardInterrupt):
-        slot.commit(Progress(epoch=1))
+        slot.commit(SlotProgress(epoch=1))
     slot.abort()
     with slot.begun():
         pass

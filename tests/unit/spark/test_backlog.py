@@ -6,7 +6,7 @@ from tests.support.memory_runtime import MemoryRuntime
 from extentflow.delivery.runner import fail_extent
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
-from extentflow.sink import ClientSettings
+from extentflow.sink import ProducerSettings
 from extentflow.spark.backlog import QUEUE_LOOKS, VAIN_QUERIES, Backlog
 from extentflow.wiring.extents import delivery_context
 
@@ -232,7 +232,7 @@ def test_a_list_that_lags_behind_lets_no_open_job_be_forgotten(
 def test_what_workers_hold_is_told_with_how_long_they_may(runtime: MemoryRuntime) -> None:
     runtime.planner().plan(job := runtime.job(lines=2))
     (extent, _) = runtime.planner().extents(job)
-    runtime.slots("dead-1").claim(extent, ClientSettings())
+    runtime.slots("dead-1").claim(extent, ProducerSettings())
     backlog = begun(runtime)
     in_vain(backlog)
 

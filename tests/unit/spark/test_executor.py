@@ -3,7 +3,7 @@
 import pytest
 from tests.support.memory_runtime import MemoryRuntime
 
-from extentflow.delivery.connector_state import ASK_SECONDS
+from extentflow.delivery.connector_state import CACHE_SECONDS
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
 from extentflow.spark.executor import ReportingWorker
@@ -28,7 +28,7 @@ def test_what_is_not_begun_when_the_connector_is_paused_is_left_and_told(
     first = next(rows)
 
     runtime.memory.set_connector_state("c", ConnectorState.PAUSED)
-    runtime.ticker.sleep(ASK_SECONDS)
+    runtime.ticker.sleep(CACHE_SECONDS)
     left = list(rows)
     unfit = worker.finish([job.id])
 
@@ -48,7 +48,7 @@ def test_the_same_worker_goes_on_when_the_connector_is_resumed(runtime: MemoryRu
     assert [row.state for row in worker.finish([job.id])] == ["RUNNING"]
 
     runtime.memory.set_connector_state("c", ConnectorState.RUNNING)
-    runtime.ticker.sleep(ASK_SECONDS)
+    runtime.ticker.sleep(CACHE_SECONDS)
 
     assert worker.finish([job.id]) == []
     assert runtime.states() == {"c/a.txt": JobState.DONE}

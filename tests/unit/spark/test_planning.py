@@ -3,7 +3,7 @@
 import pytest
 from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
-from extentflow.delivery.connector_state import ASK_SECONDS
+from extentflow.delivery.connector_state import CACHE_SECONDS
 from extentflow.errors import Misconfigured
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
@@ -119,7 +119,7 @@ def test_a_connector_that_comes_to_rest_while_objects_are_registered_ends_that(
     def registered(job: Job) -> Job:
         if len(admitted()) == pause_at:
             runtime.memory.set_connector_state("c", ConnectorState(state))
-            runtime.clock.sleep(ASK_SECONDS)
+            runtime.clock.sleep(CACHE_SECONDS)
         return register(job)
 
     runtime.memory.register = registered  # type: ignore[method-assign]

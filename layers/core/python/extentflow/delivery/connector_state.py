@@ -13,12 +13,12 @@ from extentflow.ledger import ConnectorState, Ledger
 
 log = logging.getLogger(__name__)
 
-ASK_SECONDS = 5.0
+CACHE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What people want of connectors; the ledger is asked every ASK_SECONDS for each, at most.
+class ConnectorStateCache:
+    """What people want of connectors; the ledger is asked every CACHE_SECONDS for each, at most.
 
     One process's; safe from any thread.
     """
@@ -31,7 +31,7 @@ class Wanted:
         """Return what is wanted; RUNNING where the ledger does not say, for nobody paused it."""
         asked, known = self._known.get(connector, (float("-inf"), ConnectorState.RUNNING))
         now = self.monotonic()
-        if now - asked < ASK_SECONDS:
+        if now - asked < CACHE_SECONDS:
             return known
         try:
             state = self.ledger.connector_state(connector)
@@ -41,12 +41,12 @@ class Wanted:
         self._known[connector] = (now, state)
         return state
 
-    def rests(self, connector: str) -> str:
+    def skip_reason(self, connector: str) -> str:
         """Return that a person paused or stopped the connector, and how it goes on; else ""."""
-        return told(connector, self.state(connector))
+        return explain_skip(connector, self.state(connector))
 
 
-def told(connector: str, state: ConnectorState) -> str:
+def explain_skip(connector: str, state: ConnectorState) -> str:
     """Return how a connector's rest is told; "" where it does not rest."""
     if state is ConnectorState.RUNNING:
         return ""

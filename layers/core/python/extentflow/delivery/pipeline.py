@@ -24,7 +24,7 @@ _KEYS = "keys (message.key, key.converter)"
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class ConvertedChunk:
     """A chunk, converted: what to send, who is bad, where decoding goes on afterwards."""
 
     records: Records
@@ -54,7 +54,7 @@ class Pipeline:
     key: Callable[[pa.Schema], Converter] | None = None
     partition: int = -1
 
-    def prepare(self, extent: Extent, position: int) -> Generator[Prepared, None, None]:
+    def prepare(self, extent: Extent, position: int) -> Generator[ConvertedChunk, None, None]:
         """Yield the extent's records from `position` on, converted. Raises as `Format.decode`."""
         converters: tuple[Converter, Converter | None] | None = None
         for chunk in self.format.decode(self.source, extent, position):
@@ -66,7 +66,7 @@ class Pipeline:
                 )
             yield self._convert(chunk, *converters)
 
-    def _convert(self, chunk: Chunk, value: Converter, key: Converter | None) -> Prepared:
+    def _convert(self, chunk: Chunk, value: Converter, key: Converter | None) -> ConvertedChunk:
         """Convert a chunk, moving the rows that a converter blames to its bad records."""
         while True:
             blamed: dict[int, str] = {}
@@ -74,7 +74,7 @@ class Pipeline:
             keys = None if key is None else _converted(key, chunk.batch, blamed)
             if not blamed:
                 records = Records(self.topic, values, keys, partition=self.partition)
-                return Prepared(records, chunk.places, chunk.bad, chunk.next_position)
+                return ConvertedChunk(records, chunk.places, chunk.bad, chunk.next_position)
             chunk = _without(chunk, blamed)
 
 

@@ -26,7 +26,7 @@ from random import Random
 
 from extentflow.clock import Clock
 from extentflow.delivery.deadletters import DeadLetters, describe
-from extentflow.delivery.pipeline import Pipeline, Prepared
+from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
 from extentflow.delivery.slots import Busy, Closed, Final, Slots
 from extentflow.errors import (
     CorruptRecord,
@@ -44,7 +44,7 @@ from extentflow.formats import BadRecord
 from extentflow.ledger import Claim, Ledger
 from extentflow.memory import peak_rss_bytes
 from extentflow.model import Extent, JobState, Outcome, Receipt
-from extentflow.sink import ClientSettings, Refusal
+from extentflow.sink import ProducerSettings, RejectedRecord
 
 log = logging.getLogger(__name__)
 
@@ -52,13 +52,13 @@ BACK_OFF_SECONDS = 0.2
 MAX_BACK_OFF_SECONDS = 5.0
 TRANSACTION_GROWTH = 64
 
-Chunks = Generator[Prepared, None, None]
+Chunks = Generator[ConvertedChunk, None, None]
 # None: the next one is not there yet.
-ChunksOrNothing = Generator[Prepared | None, None, None]
+ChunksOrNothing = Generator[ConvertedChunk | None, None, None]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TransactionLimits:
     """Bounds of one `run_extent` call; bytes of payload, seconds of wall time.
 
     The first transaction after a claim has `first_bytes`, so that consumers see records early; each
@@ -81,7 +81,7 @@ _OUTAGES = (SinkUnavailable, LedgerUnavailable, CredentialsUnavailable)
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class DeliveryContext:
     """Everything `run_extent` needs besides the extent.
 
     `fetched_bytes` counts what this process has read from the store so far. `stopping` is asked
@@ -93,10 +93,10 @@ class Work:
 
     open: Callable[[Extent], Pipeline]
     dead_letters: Callable[[Extent], DeadLetters]
-    client: Callable[[Extent], ClientSettings]
+    client: Callable[[Extent], ProducerSettings]
     slots: Slots
     ledger: Ledger
-    limits: Limits
+    limits: TransactionLimits
     clock: Clock
     random: Random
     ahead: Callable[[Chunks], ChunksOrNothing] = lambda chunks: chunks
@@ -151,7 +151,7 @@ class _Tally:
     outage: bool = False
 
 
-def run_extent(extent: Extent, work: Work, *, message: str = "") -> Receipt:
+def run_extent(extent: Extent, work: DeliveryContext, *, message: str = "") -> Receipt:
     """Deliver one extent, exactly once, from wherever its position is; return what was done.
 
     Called by every engine. `message` identifies the queue message that asked for it.
@@ -189,7 +189,7 @@ def run_extent(extent: Extent, work: Work, *, message: str = "") -> Receipt:
         _pause(work, tries)
 
 
-def fail_extent(extent: Extent, work: Work, error: str) -> Receipt:
+def fail_extent(extent: Extent, work: DeliveryContext, error: str) -> Receipt:
     """Fail an extent for a reason that lies outside its data (a defect of ours, a poison task).
 
     Claims it first, so that whatever its last holder committed is settled and kept; with settings
@@ -197,21 +197,21 @@ def fail_extent(extent: Extent, work: Work, error: str) -> Receipt:
     """
     work.slots.drop()
     tally = _Tally(started=work.clock.monotonic(), fetched_before=work.fetched_bytes())
-    claim = work.slots.claim(extent, ClientSettings())
+    claim = work.slots.claim(extent, ProducerSettings())
     if not isinstance(claim, Claim):
         return _unclaimed(claim, extent, work, tally)
     totals = _Totals(claim.item.position, claim.item.records, claim.item.bad)
     return _closing(_fail(claim, work, totals, tally, error), work)
 
 
-def _closing(receipt: Receipt, work: Work) -> Receipt:
+def _closing(receipt: Receipt, work: DeliveryContext) -> Receipt:
     """Try to close the job of a final extent: no order of events may leave a job open."""
     if receipt.outcome in (Outcome.DONE, Outcome.FAILED):
         work.ledger.close(receipt.job)
     return receipt
 
 
-def _pause(work: Work, tries: int) -> None:
+def _pause(work: DeliveryContext, tries: int) -> None:
     """Sleep with full jitter, in slices short enough to notice `stopping`."""
     rest = work.random.random() * min(MAX_BACK_OFF_SECONDS, BACK_OFF_SECONDS * 2**tries)
     while rest > 0 and not work.stopping():
@@ -220,7 +220,7 @@ def _pause(work: Work, tries: int) -> None:
 
 
 def _try_extent(
-    extent: Extent, work: Work, message: str, tally: _Tally, *, out_of_time: bool
+    extent: Extent, work: DeliveryContext, message: str, tally: _Tally, *, out_of_time: bool
 ) -> Receipt:
     answer = work.slots.claim(extent, work.client(extent), message=message)
     if isinstance(answer, Claim):
@@ -228,7 +228,9 @@ def _try_extent(
     return _unclaimed(answer, extent, work, tally)
 
 
-def _unclaimed(answer: Final | Closed | Busy, extent: Extent, work: Work, tally: _Tally) -> Receipt:
+def _unclaimed(
+    answer: Final | Closed | Busy, extent: Extent, work: DeliveryContext, tally: _Tally
+) -> Receipt:
     """Say why there was nothing to claim."""
     if isinstance(answer, Busy):
         receipt = _receipt(extent, work, tally, Outcome.BUSY, why=answer.reason)
@@ -243,7 +245,9 @@ def _unclaimed(answer: Final | Closed | Busy, extent: Extent, work: Work, tally:
     return replace(receipt, position=item.position)
 
 
-def _deliver_claimed(claim: Claim, work: Work, tally: _Tally, *, out_of_time: bool) -> Receipt:
+def _deliver_claimed(
+    claim: Claim, work: DeliveryContext, tally: _Tally, *, out_of_time: bool
+) -> Receipt:
     """Deliver a claimed extent; every way out leaves the claim settled or raises Retryable."""
     extent, item = claim.extent, claim.item
     totals = _Totals(item.position, item.records, item.bad)
@@ -274,7 +278,7 @@ def _deliver_claimed(claim: Claim, work: Work, tally: _Tally, *, out_of_time: bo
         return _fail(claim, work, totals, tally, reason(exc))
 
 
-def _deliver(claim: Claim, work: Work, totals: _Totals, tally: _Tally) -> Receipt:
+def _deliver(claim: Claim, work: DeliveryContext, totals: _Totals, tally: _Tally) -> Receipt:
     extent = claim.extent
     dead_letters = work.dead_letters(extent)
     most_bytes = min(work.limits.first_bytes, work.limits.transaction_bytes)
@@ -297,7 +301,7 @@ def _deliver(claim: Claim, work: Work, totals: _Totals, tally: _Tally) -> Receip
     return replace(_receipt(extent, work, tally, Outcome.DONE), position=done["position"])
 
 
-def _is_due(work: Work, totals: _Totals, most_bytes: int) -> bool:
+def _is_due(work: DeliveryContext, totals: _Totals, most_bytes: int) -> bool:
     """Whether the open transaction has been large, or open, for long enough."""
     if totals.sent_position is None:
         return False
@@ -306,7 +310,11 @@ def _is_due(work: Work, totals: _Totals, most_bytes: int) -> bool:
 
 
 def _send(
-    claim: Claim, prepared: Prepared, work: Work, totals: _Totals, dead_letters: DeadLetters
+    claim: Claim,
+    prepared: ConvertedChunk,
+    work: DeliveryContext,
+    totals: _Totals,
+    dead_letters: DeadLetters,
 ) -> None:
     """Send a chunk's records and dead letters into the open transaction."""
     if totals.sent_position is None:
@@ -321,12 +329,14 @@ def _send(
     totals.sent_position = prepared.next_position
 
 
-def _refused(prepared: Prepared, refusal: Refusal) -> BadRecord:
+def _refused(prepared: ConvertedChunk, refusal: RejectedRecord) -> BadRecord:
     raw = prepared.records.values[refusal.index].as_py()
     return BadRecord(raw, int(prepared.places[refusal.index]), refusal.reason)
 
 
-def _bury(claim: Claim, bad: list[BadRecord], work: Work, dead_letters: DeadLetters) -> None:
+def _bury(
+    claim: Claim, bad: list[BadRecord], work: DeliveryContext, dead_letters: DeadLetters
+) -> None:
     """Send dead letters; one that is itself too large goes without its bytes, its place stays."""
     refused = work.slots.sink.send(dead_letters.records(claim.extent, bad))
     if not refused:
@@ -340,7 +350,7 @@ def _bury(claim: Claim, bad: list[BadRecord], work: Work, dead_letters: DeadLett
         )
 
 
-def _commit(claim: Claim, work: Work, totals: _Totals, tally: _Tally) -> None:
+def _commit(claim: Claim, work: DeliveryContext, totals: _Totals, tally: _Tally) -> None:
     if totals.sent_position is None:
         return
     if totals.next() == totals.committed():  # chunks that lead nowhere are no progress
@@ -357,7 +367,7 @@ def _count(tally: _Tally, totals: _Totals) -> None:
     tally.moves += 1
 
 
-def _hand_back(claim: Claim, work: Work, totals: _Totals, tally: _Tally) -> Receipt:
+def _hand_back(claim: Claim, work: DeliveryContext, totals: _Totals, tally: _Tally) -> Receipt:
     _commit(claim, work, totals, tally)
     work.slots.hand_back(claim, **totals.committed(), keep_attempt=tally.moves == 0)
     receipt = _receipt(
@@ -366,7 +376,9 @@ def _hand_back(claim: Claim, work: Work, totals: _Totals, tally: _Tally) -> Rece
     return replace(receipt, position=totals.position)
 
 
-def _fail(claim: Claim, work: Work, totals: _Totals, tally: _Tally, error: str) -> Receipt:
+def _fail(
+    claim: Claim, work: DeliveryContext, totals: _Totals, tally: _Tally, error: str
+) -> Receipt:
     work.slots.fail(claim, **totals.committed(), error=error)
     receipt = _receipt(claim.extent, work, tally, Outcome.FAILED, why=error)
     return replace(receipt, position=totals.position)
@@ -377,7 +389,7 @@ def _superseded(exc: ObjectChanged) -> str:
 
 
 def _receipt(
-    extent: Extent, work: Work, tally: _Tally, outcome: Outcome, *, why: str = ""
+    extent: Extent, work: DeliveryContext, tally: _Tally, outcome: Outcome, *, why: str = ""
 ) -> Receipt:
     return Receipt(
         job=extent.job,

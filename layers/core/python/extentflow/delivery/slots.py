@@ -10,7 +10,7 @@ what a record is, who decides which extent comes next.
                                                                                   │ <───┘
                                           ready <──complete | fail | hand_back────┘
 
-Kafka decides: `Progress` in the slot's group says what was committed under which epoch. The
+Kafka decides: `SlotProgress` in the slot's group says what was committed under which epoch. The
 ledger follows. A claim is released only by its owner or by whoever fenced its owner.
 """
 
@@ -33,7 +33,7 @@ from extentflow.errors import (
 )
 from extentflow.ledger import Claim, ExtentItem, Lease, Ledger, Settlement, SlotItem
 from extentflow.model import Extent, ExtentState, Job
-from extentflow.sink import Broker, ClientSettings, Fence, Progress, Sink
+from extentflow.sink import Broker, Fence, ProducerSettings, Sink, SlotProgress
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class _Hold:
 
     lease: Lease
     sink: Sink
-    client: ClientSettings
+    client: ProducerSettings
     used_at: float
     claim: Claim | None = None
     moved_at: float = 0.0
@@ -147,7 +147,7 @@ class Slots:
     # -- claiming -------------------------------------------------------------------------------
 
     def claim(
-        self, extent: Extent, client: ClientSettings, *, message: str = ""
+        self, extent: Extent, client: ProducerSettings, *, message: str = ""
     ) -> Claim | Final | Closed | Busy:
         """Make the extent ours, recovering it from the dead if need be.
 
@@ -169,7 +169,7 @@ class Slots:
         return Busy(self._policy.lease_seconds, f"{extent.uri} changed hands {CLAIM_ROUNDS} times")
 
     def _try_claim(
-        self, extent: Extent, client: ClientSettings, message: str
+        self, extent: Extent, client: ProducerSettings, message: str
     ) -> Claim | Final | Closed | Busy | None:
         """Do one round; None asks for another."""
         hold = self._held(client)
@@ -363,7 +363,7 @@ class Slots:
 
     # -- acquiring ------------------------------------------------------------------------------
 
-    def _held(self, client: ClientSettings) -> _Hold | None:
+    def _held(self, client: ProducerSettings) -> _Hold | None:
         """Return a live slot with these client settings, acquiring one if need be."""
         hold = self._hold
         if hold is not None:
@@ -376,7 +376,7 @@ class Slots:
         self._hold = self._acquire(client)
         return self._hold
 
-    def _acquire(self, client: ClientSettings) -> _Hold | None:
+    def _acquire(self, client: ProducerSettings) -> _Hold | None:
         give_up = self._clock.monotonic() + self._policy.wait_seconds
         while True:
             for seen in self._candidates():
@@ -404,7 +404,7 @@ class Slots:
             if self._takeable(slot):
                 yield slot
 
-    def _take(self, seen: SlotItem, client: ClientSettings) -> _Hold | None:
+    def _take(self, seen: SlotItem, client: ProducerSettings) -> _Hold | None:
         taken = self._lease(seen)
         if taken is None:
             return None
@@ -424,27 +424,29 @@ class Slots:
             self._bound = True
         return self._ledger.lease(seen, owner=self.owner, lease_seconds=self._policy.lease_seconds)
 
-    def _take_over(self, lease: Lease, before: SlotItem, client: ClientSettings) -> Fence:
+    def _take_over(self, lease: Lease, before: SlotItem, client: ProducerSettings) -> Fence:
         """Fence, read, settle, mark: only then may extents be claimed through the slot."""
         fence = self._broker.fence(self._identity(lease.number), client)
         try:
             left = self._left(fence)
             self._settle(lease, before.working, left)
-            fence.mark(Progress(epoch=lease.epoch))
+            fence.mark(SlotProgress(epoch=lease.epoch))
         except BaseException:
             fence.close()
             raise
         return fence
 
     @staticmethod
-    def _left(fence: Fence) -> Progress | None:
+    def _left(fence: Fence) -> SlotProgress | None:
         try:
             return fence.read()
         except ProgressUnknown as exc:
             log.warning("taken for a group that is gone: %s", exc)
             return None
 
-    def _settle(self, lease: Lease, working: tuple[str, int] | None, left: Progress | None) -> None:
+    def _settle(
+        self, lease: Lease, working: tuple[str, int] | None, left: SlotProgress | None
+    ) -> None:
         """Bring the ledger to what Kafka says about the extent the predecessor worked on.
 
         Asks the ledger also where there is nothing to settle: we may have fenced somebody who
@@ -467,7 +469,7 @@ class Slots:
         )
 
     @staticmethod
-    def _settlement(lease: Lease, item: ExtentItem, left: Progress | None) -> Settlement | None:
+    def _settlement(lease: Lease, item: ExtentItem, left: SlotProgress | None) -> Settlement | None:
         """Return what the predecessor's claim came to; None when it had none (any more)."""
         mark = item.claim
         if mark is None or mark.slot != lease.number or mark.epoch >= lease.epoch:
@@ -490,7 +492,7 @@ class Slots:
         try:
             # Who worked on nothing has no transaction open, and claims nothing under an old epoch.
             if before.working is not None:
-                self._take_over(lease, before, ClientSettings()).close()
+                self._take_over(lease, before, ProducerSettings()).close()
         except Fenced as exc:
             log.info("slot %d was taken by somebody faster: %s", slot.number, exc)
             return False
@@ -530,8 +532,10 @@ class Slots:
         hold.claim, hold.used_at, hold.in_doubt = None, self._clock.wall(), False
 
     @staticmethod
-    def _progress(claim: Claim, position: int, records: int, bad: int, *, done: bool) -> Progress:
-        return Progress(
+    def _progress(
+        claim: Claim, position: int, records: int, bad: int, *, done: bool
+    ) -> SlotProgress:
+        return SlotProgress(
             epoch=claim.lease.epoch,
             job=claim.extent.job,
             extent=claim.extent.ordinal,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from extentflow.delivery.runner import Work, fail_extent, run_extent
+from extentflow.delivery.runner import DeliveryContext, fail_extent, run_extent
 from extentflow.errors import (
     ExtentflowError,
     LedgerUnavailable,
@@ -123,7 +123,7 @@ class Engine(Protocol):
 
 
 def run_until_final(
-    extent: Extent, work: Work, rests: Callable[[str], str] = lambda _connector: ""
+    extent: Extent, work: DeliveryContext, rests: Callable[[str], str] = lambda _connector: ""
 ) -> Receipt:
     """Run an extent until it is DONE or FAILED or its job is closed; busy is waited out.
 
@@ -155,7 +155,7 @@ def run_until_final(
         looks = min(looks + 1, MOST_GROWTHS)
 
 
-def _held(extent: Extent, work: Work) -> bool:
+def _held(extent: Extent, work: DeliveryContext) -> bool:
     """Whether somebody works on an extent, of which a copy's answer would be the end."""
     try:
         return work.slots.held(extent)
@@ -164,7 +164,7 @@ def _held(extent: Extent, work: Work) -> bool:
         return True
 
 
-def _left_alone(extent: Extent, work: Work, why: str) -> Receipt:
+def _left_alone(extent: Extent, work: DeliveryContext, why: str) -> Receipt:
     log.info("%s is left alone: %s", extent.uri, why)
     return Receipt(
         extent.job,
@@ -190,7 +190,7 @@ def run_in_turn(extents: Iterable[Extent], run: Callable[[Extent], Receipt]) -> 
         yield receipt
 
 
-def run_or_fail(extent: Extent, work: Work, *, message: str = "") -> Receipt:
+def run_or_fail(extent: Extent, work: DeliveryContext, *, message: str = "") -> Receipt:
     """Run an extent once, as `run_extent`; what concerns more than its data fails it.
 
     For whoever has nobody to tell: settings that are wrong, and defects of ours.
@@ -207,7 +207,7 @@ def run_or_fail(extent: Extent, work: Work, *, message: str = "") -> Receipt:
         return fail_extent(extent, work, what)
 
 
-def _wait(work: Work, seconds: float) -> None:
+def _wait(work: DeliveryContext, seconds: float) -> None:
     """Wait, but look again at least every few seconds: the holder may finish early."""
     rest = min(seconds, BUSY_LOOK_SECONDS)
     while rest > 0 and not work.stopping():

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 
-from extentflow.delivery.connector_state import Wanted
+from extentflow.delivery.connector_state import ConnectorStateCache
 from extentflow.engines import Engine, RunListener, pack
 from extentflow.errors import CorruptRecord, ObjectChanged, Permanent, StoreUnavailable, reason
 from extentflow.jobs.planner import Planner
@@ -36,7 +36,7 @@ def drive(
     `stopped` True leaves the rest to a later run; so does a connector that rests. Open jobs of a
     STOPPED one end CANCELLED, as anywhere.
     """
-    left = _Left(watch, Wanted(ledger, planner.clock.monotonic))
+    left = _Left(watch, ConnectorStateCache(ledger, planner.clock.monotonic))
     running = [job if stopped() or left.alone(job) else _planned(job, planner) for job in jobs]
     ordered = {job.id: job.ordered for job in running}
     extents = (
@@ -51,7 +51,9 @@ def drive(
         for extent in wave:
             watch.on_extent(extent)
         engine.run(pack(wave, lambda job: ordered[job], engine.cores), left)
-    now = Wanted(ledger, planner.clock.monotonic)  # nothing known before: jobs end by what holds
+    now = ConnectorStateCache(
+        ledger, planner.clock.monotonic
+    )  # nothing known before: jobs end by what holds
     return [closed(job.id, ledger, now) for job in running]
 
 
@@ -60,7 +62,7 @@ class _Left:
     """A run's watch, which remembers the jobs that it leaves alone, whoever found that out."""
 
     watch: RunListener
-    wanted: Wanted
+    wanted: ConnectorStateCache
     jobs: set[str] = field(default_factory=set)
 
     def on_extent(self, extent: Extent) -> None:
@@ -73,12 +75,12 @@ class _Left:
 
     def alone(self, job: Job) -> bool:
         """Whether nothing more of a job is begun in this run."""
-        if job.state.open and job.id not in self.jobs and self.wanted.rests(job.connector):
+        if job.state.open and job.id not in self.jobs and self.wanted.skip_reason(job.connector):
             self.jobs.add(job.id)
         return job.id in self.jobs
 
 
-def closed(job_id: str, ledger: Ledger, wanted: Wanted) -> Job:
+def closed(job_id: str, ledger: Ledger, wanted: ConnectorStateCache) -> Job:
     """Close a job; one that `stop` missed, because it was registered meanwhile, is cancelled."""
     job = ledger.close(job_id)
     if job.state.open and wanted.state(job.connector) is ConnectorState.STOPPED:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Protocol
 
 from extentflow.connectors import ConnectorConfig
-from extentflow.delivery.connector_state import told
+from extentflow.delivery.connector_state import explain_skip
 from extentflow.errors import Misconfigured, UnsupportedFormat
 from extentflow.ledger import Ledger
 from extentflow.model import ObjectVersion
@@ -56,7 +56,7 @@ def require_running(ledger: Ledger, connector: str) -> None:
 
 def rests(ledger: Ledger, connector: str) -> str:
     """Return that a person paused or stopped the connector, and how it goes on; else ""."""
-    return told(connector, ledger.connector_state(connector))
+    return explain_skip(connector, ledger.connector_state(connector))
 
 
 def check(config: ConnectorConfig, cluster: Cluster, versions: Iterable[ObjectVersion]) -> None:

@@ -11,11 +11,11 @@ import pyarrow as pa
 from extentflow.clock import Clock
 from extentflow.errors import ExtentflowError, Misconfigured
 from extentflow.jobs.events import JobEvent
-from extentflow.sink import JOBS_TOPIC, Progress, Records, Sink
+from extentflow.sink import JOBS_TOPIC, Records, Sink, SlotProgress
 
 # Brokers close connections that are idle for ten minutes; an environment may have been frozen.
 IDLE_SECONDS = 300.0
-NO_PROGRESS = Progress(epoch=0)
+NO_PROGRESS = SlotProgress(epoch=0)
 
 
 class KafkaAnnouncer:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from extentflow.delivery.connector_state import Wanted
+from extentflow.delivery.connector_state import ConnectorStateCache
 from extentflow.engines import Engine, RunListener
 from extentflow.errors import Conflict, ExtentflowError, Misconfigured, Permanent
 from extentflow.jobs.drive import drive
@@ -154,11 +154,11 @@ class Run:
         """
         jobs: list[Job] = []
         left: list[str] = []
-        wanted = Wanted(self.ledger, self.planner.clock.monotonic)
+        wanted = ConnectorStateCache(self.ledger, self.planner.clock.monotonic)
         for intake in intakes:
             if self.stopped():
                 return self._drive(jobs, left_out=True, errors=left)
-            if why := wanted.rests(intake.connector):
+            if why := wanted.skip_reason(intake.connector):
                 log.warning("nothing more is registered: %s", why)
                 errors = [*left, f"{why}; not every object has a job"]
                 return self._drive(jobs, left_out=True, errors=errors)
@@ -194,11 +194,11 @@ class Run:
         """
         known: list[Job] = []
         errors = list(refused)
-        wanted = Wanted(self.ledger, self.planner.clock.monotonic)
+        wanted = ConnectorStateCache(self.ledger, self.planner.clock.monotonic)
         for job in jobs:
             if self.stopped():
                 return self._drive(known, left_out=True, errors=errors)
-            if why := wanted.rests(job.connector):
+            if why := wanted.skip_reason(job.connector):
                 return self._drive(known, left_out=True, errors=[*errors, f"{why}; jobs are left"])
             try:
                 if self.planner.is_followed(job):
@@ -270,13 +270,15 @@ class Run:
     ) -> tuple[JobReport, ...] | None:
         """Return how the jobs stand; None where a broken run cannot even ask that."""
         before = {job.id for job in jobs if job.state is JobState.DONE}
-        wanted = Wanted(self.ledger, self.planner.clock.monotonic)  # asked anew: what holds now
+        wanted = ConnectorStateCache(
+            self.ledger, self.planner.clock.monotonic
+        )  # asked anew: what holds now
         try:
             standing = [self.ledger.job(job.id) or job if broken else job for job in ended]
             return tuple(
                 replace(
                     report(self.ledger, job),
-                    reason=(job.state.open and wanted.rests(job.connector)) or job.reason,
+                    reason=(job.state.open and wanted.skip_reason(job.connector)) or job.reason,
                     delivered_before=job.id in before,
                 )
                 for job in standing

@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from extentflow.background import LeaseRenewer
-from extentflow.delivery.runner import Work
+from extentflow.delivery.runner import DeliveryContext
 from extentflow.engines import run_or_fail
 from extentflow.errors import ExtentflowError, Permanent, ProgressUnknown, reason
 from extentflow.ledger import ConnectorState, Ledger
@@ -83,7 +83,7 @@ class QueueWorker:
     announces a job's end; where it fails, whoever sweeps announces it later.
     """
 
-    work: Work
+    work: DeliveryContext
     dispatch: Dispatch
     queue: Queue
     dead: Queue

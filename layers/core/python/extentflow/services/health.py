@@ -17,7 +17,7 @@ from extentflow.errors import (
 from extentflow.jobs.preflight import Topic, dead_letters_refused, records_refused
 from extentflow.ledger import ConnectorState
 from extentflow.queue import Queue
-from extentflow.sink import ClientSettings, Progress
+from extentflow.sink import ProducerSettings, SlotProgress
 from extentflow.sink.layout import explain
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queues
@@ -163,9 +163,9 @@ def _transaction(runtime: Runtime) -> str:
     """Commit one empty transaction under a throw-away identity."""
     started = time.monotonic()
     identity = f"{runtime.settings.app_id}.doctor-{uuid4().hex[:8]}"
-    fence = runtime.broker.fence(identity, ClientSettings())
+    fence = runtime.broker.fence(identity, ProducerSettings())
     try:
-        fence.mark(Progress(epoch=1))
+        fence.mark(SlotProgress(epoch=1))
     finally:
         fence.close()
     return f"committed one in {time.monotonic() - started:.1f} s"

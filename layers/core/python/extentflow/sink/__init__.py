@@ -41,7 +41,7 @@ class Records:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RejectedRecord:
     """One record that the client would not take (for example: too large); the rest went on."""
 
     index: int
@@ -49,7 +49,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SlotProgress:
     """What a slot's group offset says: how far its extent has come, as of one transaction.
 
     `job` empty is a marker: the slot was acquired under `epoch` and nothing committed since.
@@ -92,7 +92,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class ClientSettings:
+class ProducerSettings:
     """What makes two producers different: one live producer per slot and settings.
 
     `producer` are librdkafka keys (from `producer.*`); `exactly_once` False asks for an idempotent
@@ -111,7 +111,7 @@ class ClientSettings:
 class Sink(Protocol):
     """A producer that owns a slot. Used by one thread, in the process that made it."""
 
-    def send(self, records: Records) -> Sequence[Refusal]:
+    def send(self, records: Records) -> Sequence[RejectedRecord]:
         """Hand records to the client, in order; blocks while its queue is full.
 
         The first call after a commit begins the transaction. Values are copied or kept alive by
@@ -123,7 +123,7 @@ class Sink(Protocol):
         """
         ...
 
-    def commit(self, progress: Progress) -> None:
+    def commit(self, progress: SlotProgress) -> None:
         """Make all records since the last commit and `progress` one atomic fact.
 
         Also without records: the offset is part of *every* transaction (an empty commit would
@@ -149,7 +149,7 @@ class Sink(Protocol):
 class Fence(Protocol):
     """A slot's identity on one Kafka cluster, taken over from whoever had it."""
 
-    def read(self) -> Progress | None:
+    def read(self) -> SlotProgress | None:
         """Return what the slot's previous owners last committed; None where the group is gone.
 
         Waits out a pending commit (`require_stable`).
@@ -159,7 +159,7 @@ class Fence(Protocol):
         """
         ...
 
-    def mark(self, progress: Progress) -> None:
+    def mark(self, progress: SlotProgress) -> None:
         """Commit a transaction that carries only `progress`. Raises as `Sink.commit`."""
         ...
 
@@ -180,7 +180,7 @@ class Broker(Protocol):
         """The cluster's id, as brokers report it."""
         ...
 
-    def fence(self, identity: str, client: ClientSettings) -> Fence:
+    def fence(self, identity: str, client: ProducerSettings) -> Fence:
         """Fence the previous producer of `identity` and abort its open transaction.
 
         `identity` is transactional id and consumer group at once.

@@ -1,4 +1,4 @@
-"""Questions to a cluster, asked again until they are answered or time is over.
+"""MetadataRequests to a cluster, asked again until they are answered or time is over.
 
 Owns: the loop, and which errors end it early. Refuses to know: clients and what is asked.
 """
@@ -21,7 +21,7 @@ Answer = TypeVar("Answer")
 SILENCE_SECONDS = 2.0
 
 
-class Questions:
+class MetadataRequests:
     """What was heard while asking: a client's `error_cb` is `heard`."""
 
     def __init__(self, subject: str, timeouts: Timeouts) -> None:

@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from extentflow.errors import Misconfigured
-from extentflow.sink import JOBS_TOPIC, ClientSettings, Progress, Sink
+from extentflow.sink import JOBS_TOPIC, ProducerSettings, Sink, SlotProgress
 from extentflow.sink.access import Sign, described, identified
 from extentflow.sink.flush import FlushingSink
 from extentflow.sink.layout import trusted_library
 from extentflow.sink.native import Library
 from extentflow.sink.partitions import KnownTopics
-from extentflow.sink.producer import Client
+from extentflow.sink.producer import ProducerHandle
 from extentflow.sink.progress import read_progress
 from extentflow.sink.settings import (
     Timeouts,
@@ -39,10 +39,10 @@ Answer = TypeVar("Answer")
 
 TRANSACTION_TIMEOUT_MS = 30_000
 # Job events are few, and somebody waits for each of them.
-NEWS = ClientSettings(producer={"linger.ms": "0"}, exactly_once=False)
+NEWS = ProducerSettings(producer={"linger.ms": "0"}, exactly_once=False)
 
 
-class LookUp(Protocol):
+class SecretLookup(Protocol):
     """Looks up secrets that settings refer to; `refresh` bypasses the cache."""
 
     def __call__(self, written: Mapping[str, str], *, refresh: bool = False) -> Mapping[str, str]:
@@ -50,7 +50,7 @@ class LookUp(Protocol):
         ...
 
 
-def as_written(written: Mapping[str, str], *, refresh: bool = False) -> Mapping[str, str]:  # noqa: ARG001 - a LookUp
+def as_written(written: Mapping[str, str], *, refresh: bool = False) -> Mapping[str, str]:  # noqa: ARG001 - a SecretLookup
     """Return settings that refer to nothing."""
     return written
 
@@ -71,7 +71,7 @@ class KafkaBroker:
         *,
         transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
         timeouts: Timeouts | None = None,
-        look_up: LookUp = as_written,
+        look_up: SecretLookup = as_written,
         sign: Sign | None = None,
         find_library: Callable[[], Library | None] = trusted_library,
     ) -> None:
@@ -123,7 +123,7 @@ class KafkaBroker:
         identified(client_settings(found, {}), self._sign)
         return described(found)
 
-    def fence(self, identity: str, client: ClientSettings) -> "KafkaFence":
+    def fence(self, identity: str, client: ProducerSettings) -> "KafkaFence":
         """Fence the previous producer of `identity`, as `Broker.fence`."""
 
         def fence(kafka: Mapping[str, str], producer: Mapping[str, str]) -> KafkaFence:
@@ -132,7 +132,7 @@ class KafkaBroker:
         return self._with_secrets(client.producer, fence)
 
     def _fence(
-        self, identity: str, kafka: Mapping[str, str], client: ClientSettings
+        self, identity: str, kafka: Mapping[str, str], client: ProducerSettings
     ) -> "KafkaFence":
         timeout_ms, subject = self._transaction_timeout_ms, f"slot {identity}"
         settings = transactional_settings(
@@ -155,7 +155,7 @@ class KafkaBroker:
             spreads=spreads(settings),
         )
 
-    def open_news(self) -> Sink:
+    def open_job_events(self) -> Sink:
         """Return a sink for job events, which belongs to no slot and is flushed by its commit.
 
         `extentflow.jobs` is created unless it exists. Raises as `ensure_progress_topic`.
@@ -174,8 +174,8 @@ class KafkaBroker:
         library = self._find_library()
         return None if library is None else Arrays(library)
 
-    def _client(self, settings: Mapping[str, str], subject: str) -> Client:
-        return Client(identified(settings, self._sign), subject)
+    def _client(self, settings: Mapping[str, str], subject: str) -> ProducerHandle:
+        return ProducerHandle(identified(settings, self._sign), subject)
 
     def _ask(self, question: Callable[[Admin], Answer]) -> Answer:
         def ask(kafka: Mapping[str, str], producer: Mapping[str, str]) -> Answer:
@@ -210,10 +210,10 @@ class KafkaFence:
 
     def __init__(
         self,
-        client: Client,
+        client: ProducerHandle,
         identity: str,
         settings: Mapping[str, Any],
-        plain: Callable[[], Client] | None,
+        plain: Callable[[], ProducerHandle] | None,
         timeouts: Timeouts,
         *,
         arrays: Arrays | None = None,
@@ -229,11 +229,11 @@ class KafkaFence:
         self._transactions = Transactions(client, identity, timeouts)
         self._opened = False
 
-    def read(self) -> Progress | None:
+    def read(self) -> SlotProgress | None:
         """Return what previous owners last committed, as `Fence.read`."""
         return read_progress(self._settings, self._identity, self._timeouts)
 
-    def mark(self, progress: Progress) -> None:
+    def mark(self, progress: SlotProgress) -> None:
         """Commit only `progress`, as `Fence.mark`."""
         self._transactions.commit(progress)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
-from extentflow.sink import Records, Refusal
+from extentflow.sink import Records, RejectedRecord
 from extentflow.sink.translate import error_of
 
 SLICE_ROWS = 8_192
@@ -21,7 +21,9 @@ FULL_QUEUE_POLL_SECONDS = 0.1
 Row = tuple[Any, ...]
 
 
-def enqueue(producer: Producer, records: Records, check: Callable[[], None]) -> list[Refusal]:
+def enqueue(
+    producer: Producer, records: Records, check: Callable[[], None]
+) -> list[RejectedRecord]:
     """Queue `records` in order and return those that are too large for the topic.
 
     Waits while the queue is full. `check` raises when a delivery failed; it is asked after every
@@ -30,7 +32,7 @@ def enqueue(producer: Producer, records: Records, check: Callable[[], None]) -> 
     Raises:
         KafkaException: anything but a full queue or a too large record.
     """
-    refused: list[Refusal] = []
+    refused: list[RejectedRecord] = []
     produce = producer.produce
     for start in range(0, len(records.values), SLICE_ROWS):
         for index, row in enumerate(_rows(records, start), start):
@@ -70,6 +72,6 @@ def _rows(records: Records, start: int) -> Iterator[Row]:
     return zip(*row, repeat(None), repeat(None), repeat(0), headers, strict=False)
 
 
-def _refusal(index: int, row: Row) -> Refusal:
+def _refusal(index: int, row: Row) -> RejectedRecord:
     size = sum(len(part or b"") for part in row[1:3])
-    return Refusal(index, f"a record of {size} bytes is too large for the topic")
+    return RejectedRecord(index, f"a record of {size} bytes is too large for the topic")

@@ -7,29 +7,29 @@ flush; a crash between the two doubles at most one chunk).
 from collections.abc import Callable, Sequence
 
 from extentflow.errors import SinkUnavailable
-from extentflow.sink import Progress, Records, Refusal
+from extentflow.sink import Records, RejectedRecord, SlotProgress
 from extentflow.sink.enqueue import enqueue, require_equal_lengths
 from extentflow.sink.partitions import KnownTopics
-from extentflow.sink.producer import Client
+from extentflow.sink.producer import ProducerHandle
 from extentflow.sink.settings import Timeouts
 
 
 class FlushingSink:
     """`Sink` with `delivery.guarantee=at_least_once`."""
 
-    def __init__(self, make: Callable[[], Client], timeouts: Timeouts) -> None:
+    def __init__(self, make: Callable[[], ProducerHandle], timeouts: Timeouts) -> None:
         self._make = make
         self._timeouts = timeouts
         self._renew()
 
-    def send(self, records: Records) -> Sequence[Refusal]:
+    def send(self, records: Records) -> Sequence[RejectedRecord]:
         """Queue records, as `Sink.send`."""
         require_equal_lengths(records)
         self._topics.check(records)
         with self._client.calling() as producer:
             return enqueue(producer, records, self._client.check_deliveries)
 
-    def commit(self, progress: Progress) -> None:  # noqa: ARG002 - the ledger keeps it
+    def commit(self, progress: SlotProgress) -> None:  # noqa: ARG002 - the ledger keeps it
         """Wait until every record was acknowledged, as `Sink.commit`."""
         self._drain(self._client.check_deliveries)
 

@@ -26,8 +26,8 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from extentflow.sink import Records, Refusal
-from extentflow.sink.partitions import Turns
+from extentflow.sink import Records, RejectedRecord
+from extentflow.sink.partitions import PartitionBalancer
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -96,8 +96,8 @@ def enqueue_arrays(
     producer: Producer,
     records: Records,
     check: Callable[[], None],
-    turns: Turns | None = None,
-) -> list[Refusal]:
+    turns: PartitionBalancer | None = None,
+) -> list[RejectedRecord]:
     """Queue `records` in order, as `enqueue.enqueue` does; they have no headers.
 
     `turns` deals slices of them to partitions, where the records name none.
@@ -105,7 +105,7 @@ def enqueue_arrays(
     Raises:
         KafkaException: anything but a full queue or a too large record.
     """
-    refused: list[Refusal] = []
+    refused: list[RejectedRecord] = []
     with _topic(library, producer, records.topic) as topic:
         for start in range(0, len(records.values), SLICE_ROWS):
             rest = _messages(records, start)
@@ -147,9 +147,9 @@ def _offer(library: Library, topic: int, partition: int, messages: Array) -> tup
     return end, faults
 
 
-def _refusal(first: int, index: int, message: Array) -> Refusal:
+def _refusal(first: int, index: int, message: Array) -> RejectedRecord:
     size = int(message["payload_bytes"]) + int(message["key_bytes"])
-    return Refusal(first + index, f"a record of {size} bytes is too large for the topic")
+    return RejectedRecord(first + index, f"a record of {size} bytes is too large for the topic")
 
 
 def _messages(records: Records, start: int) -> Array:

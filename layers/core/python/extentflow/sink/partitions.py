@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.sink import Records
-from extentflow.sink.producer import Client
+from extentflow.sink.producer import ProducerHandle
 from extentflow.sink.settings import Timeouts
 from extentflow.sink.translate import error_of, hopeless, translate
 
@@ -22,7 +22,7 @@ from extentflow.sink.translate import error_of, hopeless, translate
 REFRESH_SECONDS = 300.0
 
 
-class Turns:
+class PartitionBalancer:
     """Deals records to partitions: the next ones go where fewest went so far.
 
     Where that is undecided, chance decides, so that producers with few records do not all choose
@@ -45,7 +45,7 @@ class _Known:
 
     partitions: int
     open: Sequence[int]
-    turns: Turns
+    turns: PartitionBalancer
     asked: float
 
 
@@ -53,7 +53,7 @@ class KnownTopics:
     """The topics that one producer has met; they are asked for anew every few minutes."""
 
     def __init__(
-        self, client: Client, timeouts: Timeouts, now: Callable[[], float] = time.monotonic
+        self, client: ProducerHandle, timeouts: Timeouts, now: Callable[[], float] = time.monotonic
     ) -> None:
         self._client = client
         self._timeouts = timeouts
@@ -76,7 +76,7 @@ class KnownTopics:
                 f"partition {records.partition} was asked for"
             )
 
-    def turns(self, topic: str) -> Turns:
+    def turns(self, topic: str) -> PartitionBalancer:
         """Return who deals a checked topic's records to its partitions, as long as it lasts."""
         return self._known[topic].turns
 
@@ -85,7 +85,9 @@ class KnownTopics:
             leaders = self._ask(producer, topic)
         # One that has no leader would hold back the whole transaction, until it fails.
         available = [number for number, leader in leaders.items() if leader >= 0] or list(leaders)
-        turns = before.turns if before and before.open == available else Turns(available)
+        turns = (
+            before.turns if before and before.open == available else PartitionBalancer(available)
+        )
         return _Known(len(leaders), available, turns, self._now())
 
     def _ask(self, producer: Producer, topic: str) -> dict[int, int]:

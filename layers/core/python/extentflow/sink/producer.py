@@ -24,10 +24,10 @@ LOG.addHandler(logging.NullHandler())
 
 PURGED = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 
-_live: "weakref.WeakSet[Client]" = weakref.WeakSet()
+_live: "weakref.WeakSet[ProducerHandle]" = weakref.WeakSet()
 
 
-class Client:
+class ProducerHandle:
     """A producer and what became of it. `subject` opens every error message."""
 
     def __init__(

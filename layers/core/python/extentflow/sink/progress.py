@@ -1,4 +1,4 @@
-"""Progress as a consumer group's offset: how it is written into a transaction and read back.
+"""SlotProgress as a consumer group's offset: how it is written into a transaction and read back.
 
 Owns: the synthetic group (no consumer ever joins it), its metadata bytes, the order in which an
 answer is judged. Refuses to know: what progress means.
@@ -12,8 +12,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from extentflow.errors import ProgressUnknown
-from extentflow.sink import PROGRESS_TOPIC, Progress
-from extentflow.sink.asking import Questions
+from extentflow.sink import PROGRESS_TOPIC, SlotProgress
+from extentflow.sink.asking import MetadataRequests
 from extentflow.sink.producer import LOG
 from extentflow.sink.settings import Timeouts
 from extentflow.sink.topics import Admin, require_progress_topic
@@ -22,14 +22,16 @@ from extentflow.sink.translate import error_of
 PARTITION = 0
 
 
-def offset_of(progress: Progress) -> TopicPartition:
+def offset_of(progress: SlotProgress) -> TopicPartition:
     """Return the offset that says `progress`."""
     return TopicPartition(
         PROGRESS_TOPIC, PARTITION, progress.position, metadata=progress.to_metadata()
     )
 
 
-def read_progress(settings: Mapping[str, Any], group: str, timeouts: Timeouts) -> Progress | None:
+def read_progress(
+    settings: Mapping[str, Any], group: str, timeouts: Timeouts
+) -> SlotProgress | None:
     """Return what the group's last transaction said; None where the group or its offset is gone.
 
     Waits while a transaction that writes the offset is undecided (KIP-447).
@@ -83,7 +85,7 @@ def _committed(
     Not through an AdminClient: its answer to this very question crashes the process when the
     coordinator moves (librdkafka issue 5040).
     """
-    questions = Questions(f"consumer group {group}", timeouts)
+    questions = MetadataRequests(f"consumer group {group}", timeouts)
     callbacks: dict[str, Any] = {"logger": LOG, "error_cb": questions.heard}
     consumer = Consumer(
         {
@@ -122,9 +124,9 @@ def _offset(consumer: Consumer, seconds: float) -> TopicPartition | None:
     return found if found.offset >= 0 else None
 
 
-def _agreed(group: str, found: TopicPartition) -> Progress:
+def _agreed(group: str, found: TopicPartition) -> SlotProgress:
     try:
-        progress = Progress.from_metadata(found.metadata or "")
+        progress = SlotProgress.from_metadata(found.metadata or "")
     except ValueError as exc:
         raise ProgressUnknown(f"{_foreign(group, found)}: {exc}") from exc
     if progress.position != found.offset:

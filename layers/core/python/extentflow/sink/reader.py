@@ -22,7 +22,7 @@ BATCH_RECORDS = 10_000
 POLL_SECONDS = 0.1  # also what the last, unfilled batch waits for more
 
 
-class Delivered(NamedTuple):
+class ConsumedRecord(NamedTuple):
     """One record as a consumer sees it."""
 
     partition: int
@@ -39,7 +39,7 @@ def read_committed(
     idle_seconds: float = 60.0,
     timeouts: Timeouts | None = None,
     sign: Sign | None = None,
-) -> Iterator[list[Delivered]]:
+) -> Iterator[list[ConsumedRecord]]:
     """Yield the committed records of `topic` in batches, in order within each partition.
 
     Starts at the oldest record and ends when every partition was read up to its last stable
@@ -85,9 +85,9 @@ def _settings(kafka: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _taken(messages: list[Message], unread: set[int], topic: str) -> list[Delivered]:
+def _taken(messages: list[Message], unread: set[int], topic: str) -> list[ConsumedRecord]:
     """Return the records among `messages`; partitions that ended leave `unread`."""
-    batch: list[Delivered] = []
+    batch: list[ConsumedRecord] = []
     for message in messages:
         partition = message.partition()
         error = message.error()
@@ -101,8 +101,8 @@ def _taken(messages: list[Message], unread: set[int], topic: str) -> list[Delive
     return batch
 
 
-def _delivered(message: Message) -> Delivered:
+def _delivered(message: Message) -> ConsumedRecord:
     partition: Any = message.partition()  # never None where there is no error
     offset: Any = message.offset()
     headers: Any = message.headers()
-    return Delivered(partition, offset, message.key(), message.value(), headers or ())
+    return ConsumedRecord(partition, offset, message.key(), message.value(), headers or ())

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException, Producer
 
 from extentflow.errors import Misconfigured
 from extentflow.retry import RetryPolicy
-from extentflow.sink import ClientSettings
+from extentflow.sink import ProducerSettings
 from extentflow.sink.access import spelled_out
 from extentflow.sink.translate import error_of
 
@@ -99,7 +99,7 @@ def client_settings(kafka: Mapping[str, str], producer: Mapping[str, str]) -> di
 
 
 def idempotent_settings(
-    kafka: Mapping[str, str], client: ClientSettings, *, delivery_timeout_ms: int
+    kafka: Mapping[str, str], client: ProducerSettings, *, delivery_timeout_ms: int
 ) -> dict[str, str]:
     """Return the settings of an at-least-once producer.
 
@@ -122,7 +122,11 @@ def idempotent_settings(
 
 
 def transactional_settings(
-    kafka: Mapping[str, str], client: ClientSettings, identity: str, *, transaction_timeout_ms: int
+    kafka: Mapping[str, str],
+    client: ProducerSettings,
+    identity: str,
+    *,
+    transaction_timeout_ms: int,
 ) -> dict[str, str]:
     """Return the settings of the producer that owns `identity`. Raises as idempotent_settings."""
     settings = idempotent_settings(kafka, client, delivery_timeout_ms=transaction_timeout_ms)
@@ -184,7 +188,7 @@ def _complaint(settings: Mapping[str, str]) -> str:
     return ""
 
 
-def _message_limit(client: ClientSettings) -> dict[str, str]:
+def _message_limit(client: ProducerSettings) -> dict[str, str]:
     """Make a too large record fail alone, at enqueue, not with its whole batch at the broker."""
     if client.max_message_bytes is None:
         return {}
@@ -195,7 +199,7 @@ def _message_limit(client: ClientSettings) -> dict[str, str]:
     return {"message.max.bytes": str(min(limit, int(asked)) if asked.isdigit() else asked)}
 
 
-def _batch_limit(client: ClientSettings) -> dict[str, str]:
+def _batch_limit(client: ProducerSettings) -> dict[str, str]:
     """Bound batches of several records; one that is larger by itself still goes out alone."""
     if client.max_batch_bytes is None:
         return {}

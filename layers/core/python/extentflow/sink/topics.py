@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.sink import JOBS_TOPIC, PROGRESS_TOPIC
-from extentflow.sink.asking import Answer, Questions
+from extentflow.sink.asking import Answer, MetadataRequests
 from extentflow.sink.producer import LOG
 from extentflow.sink.settings import Timeouts
 from extentflow.sink.translate import error_of
@@ -44,7 +44,7 @@ class Admin:
         self.timeouts = timeouts
         self.servers = settings.get("bootstrap.servers")
         self.subject = f"Kafka at {self.servers}"
-        self._questions = Questions(self.subject, timeouts)
+        self._questions = MetadataRequests(self.subject, timeouts)
         callbacks: dict[str, Any] = {"logger": LOG, "error_cb": self._questions.heard}
         try:
             self.client = AdminClient({**settings, **callbacks})
@@ -58,7 +58,7 @@ class Admin:
         del self.client
 
     def ask(self, question: Callable[[float], Answer]) -> Answer:
-        """Return the answer of `question(seconds)`. Raises as `Questions.ask`."""
+        """Return the answer of `question(seconds)`. Raises as `MetadataRequests.ask`."""
         return self._questions.ask(question, serve=lambda: self.client.poll(0))
 
 

@@ -18,11 +18,11 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from extentflow.background import call_with_timeout
 from extentflow.errors import ExtentflowError, SinkUnavailable
-from extentflow.sink import Progress, Records, Refusal
+from extentflow.sink import Records, RejectedRecord, SlotProgress
 from extentflow.sink.enqueue import enqueue, require_equal_lengths
 from extentflow.sink.native import Library, enqueue_arrays
-from extentflow.sink.partitions import KnownTopics, Turns
-from extentflow.sink.producer import Client
+from extentflow.sink.partitions import KnownTopics, PartitionBalancer
+from extentflow.sink.producer import ProducerHandle
 from extentflow.sink.progress import group_metadata, offset_of
 from extentflow.sink.settings import Timeouts
 from extentflow.sink.translate import error_of, resumable
@@ -32,7 +32,7 @@ HANG_SECONDS = 12.0
 ABANDON_SECONDS = 0.5
 
 
-def initialise(client: Client, timeouts: Timeouts) -> None:
+def initialise(client: ProducerHandle, timeouts: Timeouts) -> None:
     """Fence the previous producer of the client's transactional id and abort what it left open.
 
     Raises:
@@ -59,7 +59,7 @@ def initialise(client: Client, timeouts: Timeouts) -> None:
 class Transactions:
     """The transactions of one producer, one after the other."""
 
-    def __init__(self, client: Client, identity: str, timeouts: Timeouts) -> None:
+    def __init__(self, client: ProducerHandle, identity: str, timeouts: Timeouts) -> None:
         self._client = client
         self._group = group_metadata(identity)
         self._timeouts = timeouts
@@ -89,7 +89,7 @@ class Transactions:
                 raise
             self._torn = False
 
-    def commit(self, progress: Progress) -> None:
+    def commit(self, progress: SlotProgress) -> None:
         """Commit what was sent, and `progress` with it. Raises as `Sink.commit`."""
         offsets = [offset_of(progress)]
         with self.begun() as producer:
@@ -181,7 +181,7 @@ class TransactionalSink:
 
     def __init__(
         self,
-        client: Client,
+        client: ProducerHandle,
         transactions: Transactions,
         topics: KnownTopics,
         arrays: Arrays | None = None,
@@ -194,7 +194,7 @@ class TransactionalSink:
         self._arrays = arrays
         self._spreads = spreads
 
-    def send(self, records: Records) -> Sequence[Refusal]:
+    def send(self, records: Records) -> Sequence[RejectedRecord]:
         """Queue records in the transaction, as `Sink.send`."""
         require_equal_lengths(records)
         self._topics.check(records)
@@ -205,12 +205,12 @@ class TransactionalSink:
                 return enqueue_arrays(self._arrays.library, producer, records, check, turns)
             return enqueue(producer, records, check)
 
-    def _turns(self, records: Records) -> Turns | None:
+    def _turns(self, records: Records) -> PartitionBalancer | None:
         if self._spreads and records.keys is None and records.partition < 0:
             return self._topics.turns(records.topic)
         return None
 
-    def commit(self, progress: Progress) -> None:
+    def commit(self, progress: SlotProgress) -> None:
         """Commit records and progress, as `Sink.commit`."""
         with self._carefully():
             self._transactions.commit(progress)

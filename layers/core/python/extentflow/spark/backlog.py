@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
-from extentflow.delivery.connector_state import told
+from extentflow.delivery.connector_state import explain_skip
 from extentflow.errors import ExtentflowError
 from extentflow.ledger import Ledger
 from extentflow.ledger.causes import cause
@@ -193,7 +193,7 @@ class Backlog:
             state = self._ledger.connector_state(connector)
         except ExtentflowError as exc:
             return str(exc)
-        if resting := told(connector, state):
+        if resting := explain_skip(connector, state):
             return resting
         if held := self._held(connector):
             return held

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 
 from extentflow.config.worker import WorkerSettings
-from extentflow.delivery.connector_state import Wanted
+from extentflow.delivery.connector_state import ConnectorStateCache
 from extentflow.engines import run_in_turn
 from extentflow.errors import (
     Conflict,
@@ -90,7 +90,9 @@ class ReportingWorker(ExtentWorker):
         except (Permanent, CorruptRecord, StoreUnavailable) as exc:
             why = reason(exc)
             log.warning("job %s cannot be finished: %s", job_id, why)
-        return closed(job.id, ledger, Wanted(ledger, self._runtime.clock.monotonic)), why
+        return closed(
+            job.id, ledger, ConnectorStateCache(ledger, self._runtime.clock.monotonic)
+        ), why
 
     def _unfit(self, job: Job, why: str) -> Iterable[Row]:
         if job.state is JobState.DONE:

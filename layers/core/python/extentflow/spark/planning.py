@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from extentflow.connectors import ConnectorConfig
-from extentflow.delivery.connector_state import Wanted
+from extentflow.delivery.connector_state import ConnectorStateCache
 from extentflow.engines import Task, pack
 from extentflow.errors import Misconfigured, ProgressUnknown, StoreUnavailable, reason
 from extentflow.jobs import preflight
@@ -57,7 +57,7 @@ def plan(options: ReadOptions, runtime: Runtime) -> Plan:
     """
     config, revision = runtime.connectors.latest(options.connector)
     found = _Found()
-    wanted = Wanted(runtime.ledger, runtime.clock.monotonic)
+    wanted = ConnectorStateCache(runtime.ledger, runtime.clock.monotonic)
     for job in _jobs(runtime, options, config, revision):
         begins = job.state.open or (options.replay and job.state is JobState.FAILED)
         if begins and job.revision != revision and (why := runtime.undeliverable_reason(job)):
@@ -65,7 +65,7 @@ def plan(options: ReadOptions, runtime: Runtime) -> Plan:
             found.rows.append(receipts.whole(job, why))
         else:
             _look(runtime, *_standing(runtime, job, replay=options.replay), found)
-        if why := wanted.rests(config.name):
+        if why := wanted.skip_reason(config.name):
             for begun in found.ordered:
                 closed(begun, runtime.ledger, wanted)
             raise Misconfigured(why)

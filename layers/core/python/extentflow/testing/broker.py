@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
-from extentflow.sink import ClientSettings, Headers, Progress, Records, Refusal
-from extentflow.sink.reader import Delivered
+from extentflow.sink import Headers, ProducerSettings, Records, RejectedRecord, SlotProgress
+from extentflow.sink.reader import ConsumedRecord
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_000_000
 
@@ -108,7 +108,7 @@ class _Log:
             raise Fenced(f"{identity}: another producer took over this transactional id")
         return slot
 
-    def commit(self, identity: str, epoch: int, progress: Progress) -> None:
+    def commit(self, identity: str, epoch: int, progress: SlotProgress) -> None:
         with self.lock:
             slot = self.owned(identity, epoch)
             unclear = self.unclear.popleft() if self.unclear else None
@@ -131,7 +131,7 @@ class _Log:
             if self.unclear and not self.unclear.popleft().committed:
                 raise SinkUnavailable(f"{identity}: deliveries failed; records may be doubled")
 
-    def append(self, records: Records, limit: int) -> tuple[list[_Stored], list[Refusal]]:
+    def append(self, records: Records, limit: int) -> tuple[list[_Stored], list[RejectedRecord]]:
         topic = self.topics.get(records.topic)
         if topic is None:
             raise SinkUnavailable(f"topic {records.topic} does not exist; create it")
@@ -141,21 +141,21 @@ class _Log:
                 f"partition {records.partition} was asked for"
             )
         taken: list[_Stored] = []
-        refused: list[Refusal] = []
+        refused: list[RejectedRecord] = []
         for index, (key, value, headers) in enumerate(list(_rows(records))):
             size = len(key or b"") + len(value or b"") + sum(len(k) + len(v) for k, v in headers)
             if size > min(limit, topic.max_message_bytes):
-                refused.append(Refusal(index, f"a record of {size} bytes is too large"))
+                refused.append(RejectedRecord(index, f"a record of {size} bytes is too large"))
                 continue
             taken.append(_Stored(key, value, headers, "pending"))
             number = topic.place(key) if records.partition < 0 else records.partition
             topic.partitions[number].append(taken[-1])
         return taken, refused
 
-    def read(self, topic: str, states: Collection[str]) -> list[Delivered]:
+    def read(self, topic: str, states: Collection[str]) -> list[ConsumedRecord]:
         with self.lock:
             return [
-                Delivered(number, offset, record.key, record.value, record.headers)
+                ConsumedRecord(number, offset, record.key, record.value, record.headers)
                 for number, records in enumerate(self.topics[topic].partitions)
                 for offset, record in enumerate(records)
                 if record.state in states
@@ -185,7 +185,7 @@ class MemoryBroker:
         for name, partitions in (topics or {}).items():
             self.create_topic(name, partitions)
 
-    def fence(self, identity: str, client: ClientSettings) -> "MemoryFence":
+    def fence(self, identity: str, client: ProducerSettings) -> "MemoryFence":
         """Take over `identity`, as `Broker.fence`."""
         self._on_call("fence")
         owner = _Owner(self._log, self._on_call, identity, self._log.fence(identity))
@@ -199,18 +199,18 @@ class MemoryBroker:
         """Add an empty topic."""
         self._log.topics[name] = _Topic(max_message_bytes, [[] for _ in range(partitions)])
 
-    def read_committed(self, topic: str) -> list[Delivered]:
+    def read_committed(self, topic: str) -> list[ConsumedRecord]:
         """Return what consumers with `isolation.level=read_committed` see, by partition."""
         return self._log.read(topic, {"committed"})
 
-    def read_uncommitted(self, topic: str) -> list[Delivered]:
+    def read_uncommitted(self, topic: str) -> list[ConsumedRecord]:
         """Return every record that was ever sent, by partition."""
         return self._log.read(topic, {"committed", "aborted", "pending"})
 
-    def group(self, identity: str) -> Progress | None:
+    def group(self, identity: str) -> SlotProgress | None:
         """Return what the identity's group says, without fencing anybody."""
         slot = self._log.slots.get(identity)
-        return Progress.from_metadata(slot.group[1]) if slot and slot.group else None
+        return SlotProgress.from_metadata(slot.group[1]) if slot and slot.group else None
 
     def forget_group(self, identity: str) -> None:
         """Lose a group's offset, as retention, deletion or a rebuilt broker does."""
@@ -241,18 +241,18 @@ class _Owner:
 class MemoryFence:
     """`Fence` over a MemoryBroker."""
 
-    def __init__(self, owner: _Owner, client: ClientSettings) -> None:
+    def __init__(self, owner: _Owner, client: ProducerSettings) -> None:
         self._owner = owner
         self._client = client
 
-    def read(self) -> Progress | None:
+    def read(self) -> SlotProgress | None:
         """Return the group's progress, as `Fence.read`."""
         self._owner.on_call("read")
         with self._owner.log.lock:
             group = self._owner.log.slots[self._owner.identity].group
-        return None if group is None else Progress.from_metadata(group[1])
+        return None if group is None else SlotProgress.from_metadata(group[1])
 
-    def mark(self, progress: Progress) -> None:
+    def mark(self, progress: SlotProgress) -> None:
         """Commit only `progress`, as `Fence.mark`."""
         self._owner.on_call("mark")
         self._owner.log.commit(self._owner.identity, self._owner.epoch, progress)
@@ -274,13 +274,13 @@ class MemorySink:
     After a commit whose outcome is unknown, every call raises SinkUnavailable.
     """
 
-    def __init__(self, owner: _Owner, client: ClientSettings) -> None:
+    def __init__(self, owner: _Owner, client: ProducerSettings) -> None:
         self._owner = owner
         self._exactly_once = client.exactly_once
         self._limit = client.max_message_bytes or DEFAULT_MAX_MESSAGE_BYTES
         self._lost = False
 
-    def send(self, records: Records) -> Sequence[Refusal]:
+    def send(self, records: Records) -> Sequence[RejectedRecord]:
         """Add records to the transaction, as `Sink.send`."""
         self._begin("send")
         log = self._owner.log
@@ -294,7 +294,7 @@ class MemorySink:
                     record.state = "aborted" if self._exactly_once else "committed"
             return refused
 
-    def commit(self, progress: Progress) -> None:
+    def commit(self, progress: SlotProgress) -> None:
         """Commit records and progress, as `Sink.commit`."""
         self._begin("commit")
         try:

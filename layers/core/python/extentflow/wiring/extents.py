@@ -9,15 +9,15 @@ import pyarrow as pa
 from extentflow.background import LeaseRenewer, prefetch
 from extentflow.config.worker import WorkerSettings
 from extentflow.connectors import ConnectorConfig
-from extentflow.delivery.connector_state import Wanted
+from extentflow.delivery.connector_state import ConnectorStateCache
 from extentflow.delivery.deadletters import DeadLetters
 from extentflow.delivery.pipeline import Pipeline
-from extentflow.delivery.runner import Limits, Work
+from extentflow.delivery.runner import DeliveryContext, TransactionLimits
 from extentflow.delivery.slots import Slots
 from extentflow.engines import run_until_final
 from extentflow.memory import tune_allocator
 from extentflow.model import Extent, Receipt
-from extentflow.sink import ClientSettings
+from extentflow.sink import ProducerSettings
 from extentflow.storage.ranges import RangeReader
 from extentflow.wiring import options
 from extentflow.wiring.runtime import Runtime
@@ -59,7 +59,7 @@ class ExtentSetup:
             limit_bytes=self._dead_letter_limit(config),
         )
 
-    def client(self, extent: Extent) -> ClientSettings:
+    def client(self, extent: Extent) -> ProducerSettings:
         """Return the producer settings of this extent's connector, with its topics' limits.
 
         The topic's limit decides which records are too large, never the dead letter queue's.
@@ -67,7 +67,7 @@ class ExtentSetup:
         config, _ = self._config(extent)
         topic = config.topic_for(extent.version)
         limit = self._topic(topic).max_message_bytes
-        return ClientSettings(
+        return ProducerSettings(
             producer=config.producer,
             exactly_once=config.exactly_once,
             max_message_bytes=limit,
@@ -84,17 +84,19 @@ class ExtentSetup:
         return None if queue is None else self._topic(queue).max_message_bytes
 
 
-def delivery_context(runtime: Runtime, slots: Slots, *, setup: ExtentSetup | None = None) -> Work:
+def delivery_context(
+    runtime: Runtime, slots: Slots, *, setup: ExtentSetup | None = None
+) -> DeliveryContext:
     """Return what `run_extent` needs, from one process's clients and slots."""
     settings = runtime.settings
     setup = setup or ExtentSetup(runtime)
-    return Work(
+    return DeliveryContext(
         open=setup.pipeline,
         dead_letters=setup.dead_letters,
         client=setup.client,
         slots=slots,
         ledger=runtime.ledger,
-        limits=Limits(
+        limits=TransactionLimits(
             transaction_bytes=settings.transaction_max_bytes,
             transaction_seconds=settings.transaction_max_seconds,
             attempts=settings.extent_attempts_max,
@@ -120,12 +122,12 @@ class ExtentWorker:
         self._renew_seconds = runtime.settings.lease_seconds / 3
         context = delivery_context(runtime, self._slots, setup=setup)
         self._work = replace(context, stopping=self.stopping)
-        self._wanted = Wanted(runtime.ledger, runtime.clock.monotonic)
+        self._wanted = ConnectorStateCache(runtime.ledger, runtime.clock.monotonic)
 
     def run(self, extent: Extent) -> Receipt:
         """Deliver an extent until it is final, as `engines.Worker.run`."""
         with LeaseRenewer(self._slots.renew, self._renew_seconds):
-            return run_until_final(extent, self._work, self._wanted.rests)
+            return run_until_final(extent, self._work, self._wanted.skip_reason)
 
     def stop(self) -> None:
         """Commit and hand back the extent in work, as `engines.Worker.stop`."""

@@ -32,7 +32,7 @@ BRIEF_SECONDS = 1.5
 
 
 class SecretResolver:
-    """Looks references to secrets up in this process; as a function, a `sink.broker.LookUp`."""
+    """Resolves references to secrets in this process; a `sink.broker.SecretLookup`."""
 
     def __init__(self, secrets: SecretsManager) -> None:
         self._secrets = secrets

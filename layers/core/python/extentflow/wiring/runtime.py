@@ -93,7 +93,7 @@ class Runtime:
 
     def open_event_sink(self) -> Sink:
         """Return a sink for job events, without a slot and with short timeouts."""
-        return self._open_broker(options.job_event_timeouts()).open_news()
+        return self._open_broker(options.job_event_timeouts()).open_job_events()
 
     def request(
         self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
