@@ -1,4 +1,4 @@
-"""People hear of what only they can mend."""
+"""Alarms for failures that need an operator."""
 
 from typing import Any
 

@@ -36,7 +36,7 @@ class Stand:
         return Outcome(verdict, "request", self.pid, 0.0)
 
     def freeze(self) -> None:
-        raise AssertionError("nobody asked")
+        raise AssertionError("unexpected call")
 
     def kill(self) -> None:
         self.ended = self.ended or "killed"

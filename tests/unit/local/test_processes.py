@@ -142,7 +142,7 @@ def test_a_log_is_appended_to_until_it_is_too_large(tmp_path: Path) -> None:
     with log.open("ab") as file:
         file.truncate(33 * 1024 * 1024)
 
-    start(tmp_path, [sys.executable, "-c", "print('anew')"]).wait(10)
+    start(tmp_path, [sys.executable, "-c", "print('again')"]).wait(10)
 
     assert appended == b"earlier\nlater\n"
-    assert log.read_bytes() == b"anew\n"
+    assert log.read_bytes() == b"again\n"
