@@ -1,0 +1,195 @@
+"""The Python API: deliver objects, iterate over receipts, inspect jobs, manage connectors."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+
+from extentflow.background import ExceptionRelay
+from extentflow.config.worker import WorkerSettings
+from extentflow.engines import Engine
+from extentflow.jobs.run import RunReport
+from extentflow.model import Extent, Receipt
+from extentflow.services.connectors import Connectors
+from extentflow.services.jobs import Jobs
+from extentflow.services.runs import EngineChoice, Plans, RunControl, Runs
+from extentflow.wiring import Runtime, open_engine
+
+OnReceipt = Callable[[Receipt], object]
+
+
+class Extentflow:
+    """One configured stack: a ledger, a Kafka cluster, and the connectors in the ledger.
+
+    `settings` are worker keys such as `bootstrap.servers` (docs/configuration.md); without them the
+    environment is read, as the command line does. Nothing is connected before the first call.
+
+        flow = Extentflow({"bootstrap.servers": "localhost:9092", "ledger.table": "extentflow"})
+        flow.connectors.put({"name": "orders", "topic": "orders", "aws.s3.bucket.name": "shop"})
+        report = flow.deliver("s3://shop/in/", connector="orders")
+        assert report.ok, report.errors
+
+    Every method raises `Misconfigured` with all problems at once where something is missing or
+    wrong, and a subclass of `Retryable` where a service is unavailable (`extentflow.errors`).
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        runtime: Runtime | None = None,
+        open_engine: Callable[..., Engine] = open_engine,
+    ) -> None:
+        """Use `settings`, or the environment's; tests pass a `runtime` and engine of doubles."""
+        if runtime is None and settings is not None:
+            runtime = Runtime(WorkerSettings.from_map(settings))
+        self._runtime = runtime or Runtime.from_environment()
+        self._open_engine = open_engine
+
+    @property
+    def connectors(self) -> Connectors:
+        """Put, list, get, delete, pause, resume and stop connectors."""
+        return Connectors(self._runtime.ledger)
+
+    @property
+    def jobs(self) -> Jobs:
+        """List and get jobs, submit objects to the deployed functions, redrive dead letters."""
+        return Jobs(self._runtime)
+
+    def plan(self, *addresses: str, connector: str) -> Plans:
+        """Return how a connector cuts the addressed objects; nothing is written."""
+        return self._runs(RunControl()).plan(connector, addresses)
+
+    def deliver(
+        self,
+        *addresses: str,
+        connector: str,
+        engine: str = "inline",
+        cores: int | None = None,
+        again: bool = False,
+        on_receipt: OnReceipt | None = None,
+    ) -> RunReport:
+        """Deliver objects into Kafka, exactly once, and return when every job has ended.
+
+        An address is an object, a prefix or a glob; without any, everything that the connector
+        reads. Jobs that are DONE are only reported, unless `again`. Failures of single objects are
+        in the report: `report.ok`, `report.errors` and `report.jobs`. `on_receipt` is called in
+        this process for each processed extent. `engine` is `inline` (processes of this machine),
+        `spark` or `emr`.
+        """
+        control = RunControl(watch=lambda: nullcontext(_Listener(on_receipt)))
+        choice = EngineChoice(engine, cores)
+        return self._runs(control).run(connector, addresses, engine=choice, again=again)
+
+    def receipts(
+        self,
+        *addresses: str,
+        connector: str,
+        engine: str = "inline",
+        cores: int | None = None,
+        again: bool = False,
+    ) -> Generator[Receipt, None, RunReport]:
+        """Deliver as `deliver` does, and yield each extent's receipt as soon as it arrives.
+
+        The generator's return value is the report. Closing it stops the delivery: extents in work
+        commit and stay pending, and the next delivery resumes them.
+        """
+        delivery = _Background()
+        control = RunControl(
+            watch=lambda: nullcontext(_Listener(delivery.results.put)), stop_on=delivery.stop_on
+        )
+        choice = EngineChoice(engine, cores)
+        runs = self._runs(control)
+        delivery.start(lambda: runs.run(connector, addresses, engine=choice, again=again))
+        try:
+            while (receipt := delivery.results.get()) is not None:
+                yield receipt
+        finally:
+            delivery.close()
+        return delivery.outcome.result()
+
+    def replay(
+        self,
+        job: str,
+        *,
+        engine: str = "inline",
+        extent: int | None = None,
+        accept_duplicates: bool = False,
+    ) -> RunReport:
+        """Deliver what a FAILED or CANCELLED job has left; with `extent` only that one."""
+        return self._runs(RunControl()).replay(
+            job,
+            engine=EngineChoice(engine),
+            extent=extent,
+            accept_duplicates=accept_duplicates,
+        )
+
+    def _runs(self, control: RunControl) -> Runs:
+        return Runs(self._runtime, control, self._open_engine)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listener:
+    callback: OnReceipt | None
+
+    def on_extent(self, extent: Extent) -> None:
+        """Ignore an extent that is about to run."""
+
+    def on_receipt(self, receipt: Receipt) -> None:
+        if self.callback is not None:
+            self.callback(receipt)
+
+
+@dataclass(slots=True)
+class _Background:
+    """A delivery on a thread of its own; the receipts end with None, then `outcome` is set."""
+
+    results: SimpleQueue[Receipt | None] = field(default_factory=SimpleQueue)
+    outcome: Future[RunReport] = field(default_factory=Future)
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _stop: Callable[[], None] | None = None
+    _thread: threading.Thread | None = None
+
+    def start(self, deliver: Callable[[], RunReport]) -> None:
+        """Start the thread."""
+
+        def run() -> None:
+            with ExceptionRelay(self.outcome):
+                self.outcome.set_result(deliver())
+            self.results.put(None)
+
+        self._thread = threading.Thread(target=run, name="extentflow-delivery", daemon=True)
+        self._thread.start()
+
+    @contextmanager
+    def stop_on(self, stop: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+        """Take the engine's stop function, and call it at once where `close` came before it."""
+        self._stop = stop
+        if self._stopping.is_set():
+            stop()
+        yield self._stopping.is_set
+
+    def close(self) -> None:
+        """Stop the delivery if it still runs, and wait for its end."""
+        thread = self._thread
+        if thread is not None and thread.is_alive():
+            self._stopping.set()
+            if self._stop is not None:
+                self._stop()
+            thread.join()
+
+
+def deliver(
+    *addresses: str,
+    connector: str,
+    engine: str = "inline",
+    settings: Mapping[str, str] | None = None,
+    on_receipt: OnReceipt | None = None,
+) -> RunReport:
+    """Deliver objects as `Extentflow.deliver` does, with settings of the environment."""
+    flow = Extentflow(settings)
+    return flow.deliver(*addresses, connector=connector, engine=engine, on_receipt=on_receipt)
