@@ -57,10 +57,10 @@ unit: setup ## Tests without network: unit tests, laws
 	@$(PYTEST) load tests/unit tests/laws
 
 integration: setup ## Tests on a real broker, S3 server and DynamoDB Local
-	@$(PYTEST) loadfile tests/integration
+	@$(PYTEST) loadfile --no-loadscope-reorder tests/integration
 
 rest: setup $(DEPS) $(ARCHIVE) ## Only what `test` leaves out, about fifteen minutes
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) loadfile -m "$(LEFT_OUT)" tests
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) loadfile --no-loadscope-reorder -m "$(LEFT_OUT)" tests
 
 infra: setup ## Tests of the deployed stack: assertions, cdk-nag, cfn-lint
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) loadfile tests/infra

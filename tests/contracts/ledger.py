@@ -71,7 +71,7 @@ def unregistered(*, ordered: bool = False, connector: str = "orders", created: f
 
 @dataclass(frozen=True)
 class Scene:
-    """Arranges jobs, leases and claims on one ledger, under names that nobody else uses."""
+    """Arranges jobs, leases and claims on one ledger, under unique names."""
 
     ledger: Ledger
     cluster: str = field(default_factory=lambda: fresh("cluster"))

@@ -213,9 +213,9 @@ class LostAnswerContract:
 
         insist(lambda: world.ledger.announced(ended))
 
-        told = world.ledger.job(ended.id)
-        assert told is not None
-        assert told.announced
+        found = world.ledger.job(ended.id)
+        assert found is not None
+        assert found.announced
 
     def test_closing(self, world: LedgerUnderTest) -> None:
         job = Scene(world.ledger).job(count=0)

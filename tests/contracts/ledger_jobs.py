@@ -531,7 +531,7 @@ class ReplayContract:
 
 
 class AnnouncementContract:
-    """Whose end has to be told yet. Tests look at a connector that nobody else uses."""
+    """Jobs whose end is unpublished. Each test uses a connector of its own."""
 
     def waiting(self, ledger: Ledger, connector: str) -> list[Job]:
         return [job for job in ledger.unannounced(10_000) if job.connector == connector]

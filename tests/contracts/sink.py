@@ -39,7 +39,7 @@ class ClusterUnderTest(Protocol):
         ...
 
     def identity(self) -> str:
-        """Return an identity that nobody used before."""
+        """Return a new identity."""
         ...
 
     def read_committed(self, topic: str) -> list[ConsumedRecord]:

@@ -6,15 +6,18 @@ queues, sqs         an SQS server, which starts when the first test asks for it;
 aws                 Secrets Manager and EventBridge, which start when the first test asks for them
 bootstrap_servers   of the stack's broker          make_topic   creates a topic, returns its name
 s3, bucket, versioned_bucket, prefix               a client, two buckets, a test's own prefix
-dynamodb, table_name                               a client, a name that nobody uses
+dynamodb, table_name                               a client, a unique name
 s3_proxy, dynamodb_proxy                           fault proxies before the two
 deliver             prepares a delivery that takes its time
 ground              what event paths stand on, with the synthesised template; see eventpath
 """
 
+import fcntl
+import os
 import signal
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import boto3
@@ -228,8 +231,47 @@ def deliver(
 @pytest.fixture(scope="session")
 def ground(stack: Stack, queues: Stack, tmp_path_factory: pytest.TempPathFactory) -> Ground:
     folder = tmp_path_factory.mktemp("ground")
-    with pytest.MonkeyPatch.context() as environment:
-        # Copying 180 MB of layers would tell nothing.
-        environment.setenv("CDK_CONTEXT_JSON", '{"aws:cdk:disable-asset-staging": true}')
-        template = synthesise(folder / "cdk.out")
-    return Ground(stack, queues, template, folder)
+    # Below the folder of the whole run, when several processes share its tests.
+    shared = folder.parent.parent if "PYTEST_XDIST_WORKER" in os.environ else folder.parent
+    return Ground(stack, queues, synthesised_once(shared / "cdk"), folder)
+
+
+def synthesised_once(folder: Path) -> Path:
+    """Synthesise the template in the first process that asks; the others wait for it."""
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for template in (folder / "done").glob("*.template.json"):
+            return template
+        with pytest.MonkeyPatch.context() as environment:
+            # The assets, 180 MB of layers, are not read by any test here.
+            environment.setenv("CDK_CONTEXT_JSON", '{"aws:cdk:disable-asset-staging": true}')
+            made = synthesise(folder / "cdk.out")
+        (folder / "cdk.out").rename(folder / "done")
+        return folder / "done" / made.name
+
+
+# Files that take minutes, in the order in which processes take them: the last ones decide when a
+# run ends. All others follow in random order.
+LONGEST_FIRST = (
+    "test_chaos.py",
+    "test_emr_runs.py",
+    "test_spark_stream.py",
+    "test_event_path_outages.py",
+    "test_spark_stream_cluster.py",
+    "test_spark_submit.py",
+    "test_permissions.py",
+    "test_clean_stop.py",
+    "test_command_line.py",
+    "test_sink_kafka.py",
+    "test_spark_source.py",
+    "test_installed_package.py",
+    "test_emr_command.py",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that take longest first; `--no-loadscope-reorder` keeps them there."""
+    rank = {name: number for number, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))

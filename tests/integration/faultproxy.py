@@ -1,7 +1,6 @@
-"""An HTTP proxy that misbehaves on command, between a client and a real server.
+"""An HTTP/1.1 proxy that injects faults between a client and a real server.
 
-Owns: forwarding HTTP/1.1 byte for byte (the Host header too, so that signatures hold), the faults,
-and a record of what went through. Refuses to know: S3 and DynamoDB.
+Forwards byte for byte, the Host header too, so that signatures hold, and records every exchange.
 
     with FaultProxy("http://127.0.0.1:18333") as proxy:
         client = boto3.client("s3", endpoint_url=proxy.endpoint, ...)
@@ -13,7 +12,7 @@ and a record of what went through. Refuses to know: S3 and DynamoDB.
                        | Answer, Reset        never reaches the server
                        | DropResponse         reaches the server, whose answer the client never sees
                        | CutBody, ShortBody   the answer's body ends early: noticeably, or not
-                       | Delay, Hold          forwarded later; when told
+                       | Delay, Hold          forwarded later; when released
 """
 
 import select
@@ -67,7 +66,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Reset the connection before the server hears anything."""
+    """Reset the connection before the server receives anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ Fault = Answer | Reset | DropResponse | CutBody | ShortBody | Delay | Hold
 
 @dataclass(slots=True)
 class Rule:
-    """A fault, the requests that it befalls, and how often it did."""
+    """A fault, the requests that it applies to, and how often it was injected."""
 
     fault: Fault
     when: Callable[[Request], bool]
@@ -118,7 +117,7 @@ class Rule:
     hits: int = 0
     _changed: threading.Condition = field(default_factory=threading.Condition, repr=False)
 
-    def befalls(self, request: Request) -> bool:
+    def applies_to(self, request: Request) -> bool:
         """Decide on one request, counting it."""
         with self._changed:
             if (self.times is not None and self.hits >= self.times) or not self.when(request):
@@ -131,15 +130,15 @@ class Rule:
             return True
 
     def await_hits(self, hits: int = 1, *, seconds: float = AWAITED_SECONDS) -> None:
-        """Block until the fault befell `hits` requests."""
+        """Block until the fault was injected into `hits` requests."""
         with self._changed:
             if not self._changed.wait_for(lambda: self.hits >= hits, timeout=seconds):
-                raise TimeoutError(f"{self.fault} befell {self.hits} requests, not {hits}")
+                raise TimeoutError(f"{self.fault} hit {self.hits} requests, not {hits}")
 
 
 @dataclass(slots=True)
 class Exchange:
-    """One request that went through, counted before the client can know of it.
+    """One request that went through, counted before the client gets its answer.
 
     `status` is None where the client is sent no answer.
     """
@@ -198,7 +197,7 @@ class FaultProxy:
     ) -> Rule:
         """Let a fault befall matching requests, `times` of them (None: all) after `skip` of them.
 
-        The first rule that befalls a request decides.
+        The first rule that applies to a request decides.
         """
         rule = Rule(fault, when, times, skip)
         with self._lock:
@@ -236,10 +235,10 @@ class FaultProxy:
             raise TimeoutError("a connection of the fault proxy does not end")
 
     def fault_for(self, request: Request) -> Fault | None:
-        """Choose the fault that befalls a request (called by connections)."""
+        """Choose the fault of a request (called by connections)."""
         with self._lock:
             rules = list(self._rules)
-        return next((rule.fault for rule in rules if rule.befalls(request)), None)
+        return next((rule.fault for rule in rules if rule.applies_to(request)), None)
 
     def record(self, exchange: Exchange) -> None:
         """Remember an exchange (called by connections)."""
@@ -376,7 +375,7 @@ class _Connection:
         except _HangUp as end:
             reset = end.reset
         except OSError:
-            # Client or server went away: the other one is told the same.
+            # Client or server closed the connection: the other side gets the same.
             reset = True
         finally:
             self._client.close(reset=reset)
@@ -418,7 +417,7 @@ class _Response:
 
 @dataclass(slots=True)
 class _Passage:
-    """One request's way to the server and its answer's way back, with the fault that befalls it."""
+    """One request's way to the server and its answer's way back, with its fault."""
 
     proxy: FaultProxy
     client: _Stream

@@ -98,7 +98,7 @@ def numbers_in(values: list[bytes]) -> NDArray[np.int64]:
 
 @dataclass
 class User:
-    """Somebody who runs everything on one engine until chaos is over and all of it was DONE."""
+    """Runs everything on one engine until chaos is over and every job is DONE."""
 
     delivery: Delivery
     engine: str
@@ -180,7 +180,7 @@ class Chaos:
     losing: Event = field(default_factory=Event)
 
     def slow_down(self) -> None:
-        """Delay what no fault befalls: work lasts on any machine, and kills fall between writes."""
+        """Delay requests without a fault, so that work lasts and kills fall between writes."""
         self.network.store.inject(Delay(1.0), when=self._undisturbed, times=None)
         self.network.table.inject(Delay(0.3), when=self._slow_write, times=None)
 
@@ -226,7 +226,7 @@ class Chaos:
         signalled(self.pick(engine), signal.SIGKILL)
 
     def kill_all(self, engine: str) -> None:
-        """Kill them while somebody has committed a part of an extent, and more is in the air."""
+        """Kill them while an extent is committed in part, and more is in flight."""
         workers = self.workers(engine)
         eventually("part of an extent", self.delivery.half_done)
         for worker in workers:
@@ -250,14 +250,14 @@ class Chaos:
         return not self.frozen
 
     def lose_answers(self) -> None:
-        """Let writes go through whose answers nobody hears."""
+        """Let writes succeed whose answers are lost."""
         self.losing.set()
         rule = self.network.table.inject(DropResponse(), when=writes, times=6)
         rule.await_hits(6)
         self.losing.clear()
 
     def disturb(self, fault: Fault) -> None:
-        """Let a fault befall a few requests, and wait until it did."""
+        """Inject a fault into a few requests, and wait until it was."""
         rule = self.network.store.inject(fault, times=self.random.randrange(2, 5))
         self.faults.append(rule)
         rule.await_hits(rule.times or 1)

@@ -91,6 +91,7 @@ def test_a_run_is_waited_for_and_what_it_delivers_is_told(shell: Shell) -> None:
     assert sorted(shell.delivery.values()) == sorted(LINES)
 
 
+@pytest.mark.variant
 def test_where_nothing_is_left_no_run_is_asked_for(shell: Shell) -> None:
     shell.delivery.finish("inline")
 
@@ -118,6 +119,7 @@ def test_a_run_that_fails_is_an_error_and_a_replay_names_the_job(shell: Shell) -
     assert shell.idle.orders[1].arguments == ("--job", job.id, "--json")
 
 
+@pytest.mark.variant
 def test_ctrl_c_cancels_the_run_and_any_engine_goes_on(shell: Shell) -> None:
     waiting = shell.run()
     work = shell.work()

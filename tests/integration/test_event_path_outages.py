@@ -234,6 +234,7 @@ def test_a_replay_takes_the_dead_letters_of_a_job_or_of_a_time(path: EventPath) 
     assert feed.ending([*lines, *others]) == Ending(20, jobs={"DONE": 2})
 
 
+@pytest.mark.variant
 def test_the_queues_own_redrive_replays_as_the_command_does(path: EventPath) -> None:
     lines = wide_lines("redriven-", 300)
     feed = feed_without_topic(path)
@@ -260,6 +261,8 @@ def test_a_corrected_object_is_a_new_job_and_the_replayed_old_one_is_superseded(
     feed.await_state(corrected, JobState.DONE)
     replayed(feed)
     feed.await_state(broken, JobState.SUPERSEDED)
+    # A planner slower than its message's visibility sends an extent twice, each a dead letter.
+    eventually("no dead letter is left", lambda: feed.path.dead() == 0 or not replayed(feed))
     ending = feed.ending(lines)
 
     assert replace(ending, records=0, doubled=0) == Ending(0, jobs={"DONE": 1, "SUPERSEDED": 1})

@@ -344,7 +344,7 @@ def test_output_goes_to_the_functions_log(
     send(sqs, deployment.queue_of("toy"), order("raise"))
 
     seen.first(1)
-    assert "[ERROR] ValueError: as told" in place.log_of("toy").read_text()
+    assert "[ERROR] ValueError: as the message asks" in place.log_of("toy").read_text()
 
 
 # -- HTTP -----------------------------------------------------------------------------------------

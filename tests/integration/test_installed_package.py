@@ -178,7 +178,7 @@ def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery
     return Delivery(stack, s3, bucket, unique)
 
 
-@pytest.mark.parametrize("engine", ["inline", "spark"])
+@pytest.mark.parametrize("engine", ["inline", pytest.param("spark", marks=pytest.mark.variant)])
 def test_the_wheel_delivers_an_object(
     environment: Environment, extra: str, engine: str, delivery: Delivery
 ) -> None:

@@ -17,6 +17,8 @@ from extentflow.model import JobState, ObjectVersion
 from extentflow_local.event_source.source import EventSource
 from extentflow_local.stack import Stack
 
+pytestmark = pytest.mark.variant  # of the event path, whose functions other tests run
+
 DONE, FAILED = JobState.DONE, JobState.FAILED
 # Servers and synthesis included, where nobody has started them yet.
 FUNCTIONS = ("receiver", "planner", "worker", "reconciler", "provider")

@@ -78,6 +78,7 @@ def serving(terminal: Terminal, ground: Ground) -> Iterator[subprocess.Popen[str
     process.communicate()
 
 
+@pytest.mark.variant
 def test_uploads_with_any_client_are_in_kafka_until_it_is_stopped(
     terminal: Terminal, serving: subprocess.Popen[str]
 ) -> None:

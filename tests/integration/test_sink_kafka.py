@@ -136,6 +136,7 @@ class TestKafkaBroker(SinkContract):
         return KafkaCluster(bootstrap_servers)
 
 
+@pytest.mark.variant
 class TestKafkaBrokerRecordByRecord(SinkContract):
     @pytest.fixture
     def cluster(self, bootstrap_servers: str) -> KafkaCluster:

@@ -21,7 +21,7 @@ Row = Any
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """An object and what it holds, told by somebody else than the format under test.
+    """An object and its records, computed without the format under test.
 
     `rows` are `pa.RecordBatch.to_pylist()`'s. `places` are the rows' places and `bad` those of the
     bad records, where the author can tell; None leaves them to the comparison between cuts.

@@ -1,4 +1,4 @@
-"""A format of somebody else's, registered from outside: records of five bytes, columnar places."""
+"""A third party's format, registered from outside: records of five bytes, columnar places."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""The archive of Spark jobs for this machine, and whether it can work here.
-
-Owns: which machine this is, building once. Refuses to know: what is in the archive.
-"""
+"""The archive of Spark jobs, built once for this machine, and an interpreter that can run it."""
 
 import platform
 import shutil

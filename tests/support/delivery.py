@@ -1,8 +1,4 @@
-"""Deliveries on real servers: put objects, topic, connector; run; read back; look for leftovers.
-
-Owns: the errands around a run, done through the library or through `extentflow` as a process.
-Refuses to know: what is delivered; each test brings its own truth.
-"""
+"""Deliveries on real servers: put objects, make topic and connector, run, read, find leftovers."""
 
 import json
 import os
@@ -50,7 +46,7 @@ class Seen:
     receipts: list[Receipt] = field(default_factory=list)
 
     def on_extent(self, extent: Extent) -> None:
-        """Know that already."""
+        """Ignore it."""
 
     def on_receipt(self, receipt: Receipt) -> None:
         self.receipts.append(receipt)
@@ -275,16 +271,16 @@ class Delivery:
         return [item for job in self.jobs() for item in self.runtime.ledger.extents(job.id)]
 
     def claims(self) -> list[ExtentItem]:
-        """Return the extents that somebody holds."""
+        """Return the claimed extents."""
         return [item for item in self.items() if item.claim is not None]
 
     def under_way(self) -> bool:
-        """Tell whether something is committed and somebody holds an extent."""
+        """Return whether some records are committed and an extent is claimed."""
         items = self.items()
         return any(item.position > 0 for item in items) and any(item.claim for item in items)
 
     def half_done(self) -> list[ExtentItem]:
-        """Return the extents that somebody holds and has committed a part of, for a moment."""
+        """Return the claimed extents of which a part is committed."""
         return [item for item in self.claims() if item.position > 0]
 
     def leftovers(self) -> list[object]:
@@ -292,11 +288,11 @@ class Delivery:
         return [*self.claims(), *(slot for slot in self.slots() if slot.working is not None)]
 
     def owned(self) -> list[SlotItem]:
-        """Return the slots that somebody owns: not to be had before their leases end."""
+        """Return the slots with an owner: others cannot acquire them before their leases end."""
         return [slot for slot in self.slots() if slot.owner]
 
     def live(self) -> list[SlotItem]:
-        """Return the slots whose owners renewed them lately."""
+        """Return the slots whose leases have not ended."""
         return [slot for slot in self.owned() if slot.until > time.time()]
 
 

@@ -1,8 +1,4 @@
-"""A stage's template, around the real functions, for tests that have no CDK in their own process.
-
-Owns: synthesis in a process of its own: it needs Node, which is installed beside Python. Refuses to
-know: what is deployed.
-"""
+"""Synthesise a stage's template in a process of its own, because the CDK starts Node."""
 
 import os
 import pickle

@@ -1,11 +1,8 @@
 """The event path on the session's servers: the template's functions, each path with its own names.
 
-Owns: how a path is put together with short times, what S3 would send, waiting for ends. Refuses to
-know: what is delivered, what goes wrong on the way.
-
-    ground (session)  servers, template      with ground.open(...) as path:         (module or test)
-    path              functions, queues, ledger, bucket      feed = path.feed()              (test)
-    feed              one connector, its topic, its objects  feed.ending(lines) == Ending(...)
+ground (session)  servers, template      with ground.open(...) as path:         (module or test)
+path              functions, queues, ledger, bucket      feed = path.feed()              (test)
+feed              one connector, its topic, its objects  feed.ending(lines) == Ending(...)
 """
 
 import json
@@ -273,7 +270,7 @@ class Feed:
         return found
 
     def put(self, label: str, body: bytes) -> Upload:
-        """Put an object; return which job it makes once somebody hears of it."""
+        """Put an object; return which job its notification makes."""
         key = f"{self.delivery.prefix}{label}"
         answer = self.path.s3.put_object(Bucket=self.delivery.bucket, Key=key, Body=body)
         version = ObjectVersion(
@@ -315,7 +312,7 @@ class Feed:
 
     def ending(self, lines: Collection[bytes]) -> Ending:
         """Wait until nothing is in work; hold what arrived against `lines`, none of them twice."""
-        # Whoever takes a message off a queue has sent what follows from it before.
+        # A consumer deletes a message only after it has sent the messages that follow from it.
         eventually("the queues are at rest", self.path.at_rest)
         found = Counter(self.delivery.values())
         expected = set(lines)
@@ -334,7 +331,7 @@ class Feed:
         return list(self.delivery.runtime.ledger.jobs(self.delivery.connector_name))
 
     def items(self) -> list[ExtentItem]:
-        """Return the extents of the connector's jobs that the ledger knows."""
+        """Return the extents of the connector's jobs that are in the ledger."""
         ledger = self.delivery.runtime.ledger
         return [item for job in self.jobs() for item in ledger.extents(job.id)]
 

@@ -1,14 +1,11 @@
-"""Explores what concurrent workers can do to each other: one greenlet per worker, one at a time.
-
-Owns: who runs next, when something befalls a worker, how a run is repeated. Refuses to know: what
-an operation means and what is wrong with an outcome.
+"""Explore the interleavings of concurrent workers: one greenlet per worker, one at a time.
 
 Every operation of the doubles is a point at which the stage asks its chooser: 0 lets the operation
-happen, any other answer is an event first (another worker goes on, this one dies, ...). Events are
-rationed, so that a depth-first search over all answers ends. A run is repeated by its answers.
+happen, any other answer is an event first (another worker continues, this one dies, ...). Events
+are rationed, so that a depth-first search over all answers ends. A run is repeated by its answers.
 
-    switch   another worker goes on
-    pause    time passes, everybody else keeps what they hold; then another worker goes on
+    switch   another worker continues
+    pause    time passes, all others keep what they hold; then another worker continues
     crash    the worker is gone; whatever its unwinding still calls has no effect
     others   are the test's (`Faults`)
 
@@ -30,7 +27,7 @@ SWITCH, PAUSE, CRASH = "switch", "pause", "crash"
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that befalls the worker at hand; `target` is the worker or thing it concerns."""
+    """An event of the current worker; `target` is the worker or item it concerns."""
 
     kind: str
     target: int = -1
@@ -93,14 +90,14 @@ def depth_first() -> Iterator[Replay]:
 
 
 class Faults(Protocol):
-    """What the test knows about its operations, and what else may befall a worker."""
+    """What a test states about its operations, and the further events of a worker."""
 
     def turns(self, operation: str) -> Sequence[str]:
         """Return which of SWITCH, PAUSE and CRASH matter before this operation."""
         ...
 
     def before(self, operation: str) -> Sequence[str]:
-        """Return the kinds of events that matter before this operation, whoever is at turn."""
+        """Return the kinds of events that matter before this operation, for any worker."""
         ...
 
     def within(self, operation: str) -> Sequence[str]:
@@ -206,7 +203,7 @@ class Stage(Ticker):
         return [turn for turn in turns if not turn.over]
 
     def _after(self, actor: _Actor) -> _Actor | None:
-        """Return who goes on when the actor cannot; None when all have finished."""
+        """Return the worker that continues when the actor cannot; None when all have finished."""
         left = [*self._others(actor), *([] if actor.over else [actor])]
         if not left:
             return None

@@ -1,23 +1,20 @@
-"""The ownership protocol on the stage: real `Slots` and `run_extent` over the shipped doubles.
+"""The ownership protocol under exploration: real `Slots` and `run_extent` over shipped doubles.
 
-Owns: what may befall a worker, and what must hold afterwards. Refuses to know: which schedules are
-worth a visit.
-
-    lose     the ledger's write happens, its answer does not come
-    refuse   the ledger does not answer and nothing happens
-    deny     the ledger or Kafka refuses for good (a right was withdrawn, a token has expired):
-             0 before the operation took effect, 1 after
-    delay    the caller gives a ledger's write up; its request is still under way and
-    arrive   takes effect now, if it still can
-    unknown  a commit's answer does not come: 0 it did not happen, 1 it did, 2 it did and the
-             producer was fenced since
-    forget   Kafka loses the group of a slot
-    restore  the group of a slot is again what it was under an earlier epoch
-    expire   Kafka ends the open transaction of a slot, which fences its producer
-    outage   the object store does not answer
-    stop     the worker is asked to stop: it commits, hands back, starts again, 0 with the same
-             slot, 1 with another
-    beat     the worker's keeper renews its lease
+lose     the ledger's write happens, its answer does not come
+refuse   the ledger does not answer and nothing happens
+deny     the ledger or Kafka refuses for good (a right was withdrawn, a token has expired):
+0 before the operation took effect, 1 after
+delay    the caller gives a ledger's write up; its request is still under way and
+arrive   takes effect now, if it still can
+unknown  a commit's answer does not come: 0 it did not happen, 1 it did, 2 it did and the
+producer was fenced since
+forget   Kafka loses the group of a slot
+restore  the group of a slot is again what it was under an earlier epoch
+expire   Kafka ends the open transaction of a slot, which fences its producer
+outage   the object store does not answer
+stop     the worker is asked to stop: it commits, hands back, starts again, 0 with the same
+slot, 1 with another
+beat     the worker's keeper renews its lease
 """
 
 from collections import Counter, deque
@@ -131,7 +128,7 @@ class SlowLedger(MemoryLedger):
 
 @dataclass
 class RehearsedWorld(World):
-    """A world whose pipelines are rehearsed and whose ledger may be slow."""
+    """A world with explored pipelines and a ledger that may be slow."""
 
     on_chunk: Callable[[], None] = lambda: None
 

@@ -25,7 +25,7 @@ BUCKET = "shop"
 
 
 class Cluster(MemoryBroker):
-    """A broker that counts how often somebody made sure of the topic of progress."""
+    """A broker that counts the checks of the progress topic."""
 
     ensured = 0
 
@@ -85,7 +85,7 @@ class MemoryRuntime(Runtime):
         self.memory.put_connector(name, {**usual, **given})
 
     def put(self, key: str = "c/a.txt", lines: int = 1) -> None:
-        """Put an object of as many extents as lines, of which nobody tells."""
+        """Put an object of as many extents as lines, without a notification."""
         self.memory_store.put(BUCKET, key, b"abc\n" * lines)
 
     def job(self, key: str = "c/a.txt", lines: int = 1, connector: str = "c") -> Job:

@@ -1,7 +1,4 @@
-"""Scenes of ownership: `Slots` at work, dying and being overtaken, over doubles.
-
-Owns: words for what tests of `Slots` arrange and look at. Refuses to know: what is right.
-"""
+"""Arrange `Slots` over doubles: workers at work, dead, and replaced by others."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -66,7 +63,7 @@ class Scene(World):
         slots.commit(claim, position=upto, records=upto, bad=0)
 
     def die_after_commit(self, slots: Slots, claim: Claim, upto: int) -> None:
-        """Commit to Kafka, and never tell the ledger."""
+        """Commit to Kafka, and never report to the ledger."""
         self.ledger.refuse("advance")
         with pytest.raises(LedgerUnavailable):
             self.deliver(slots, claim, upto)

@@ -1,9 +1,6 @@
-"""What functions did, against what their roles allow: AWS calls as IAM sees them.
+"""Compare the AWS calls that functions made with what their roles allow, as IAM does.
 
-Owns: which actions and resources a call needs, how statements match, what is told of both sides.
-Refuses to know: how calls were recorded (`recording/sitecustomize.py`), what made functions run.
-
-Rules of AWS that no local server knows:
+Rules of AWS that no local server enforces:
 
     HeadObject, GetObject             s3:GetObject; with a version id s3:GetObjectVersion instead
     ... answered 404                  s3:ListBucket as well: without it S3 says 403, and the object
@@ -61,7 +58,7 @@ class Call:
         """What IAM asks for.
 
         Raises:
-            LookupError: nobody said yet what this call needs.
+            LookupError: this module does not state what the call needs.
         """
         of = _NEEDS.get((self.api, self.operation))
         if of is None:
@@ -100,7 +97,7 @@ def allowed(template: Mapping[str, Any], names: Names, function: str) -> list[Al
 
 
 def verdict(function: str, calls: Iterable[Call], statements: Sequence[Allowed]) -> list[str]:
-    """Return what the role lacks, and what nobody needed: an action or a resource of a grant."""
+    """Return what the role lacks, and which actions or resources of its grants no call needed."""
     needs = {need: call.operation for call in calls if call.own for need in call.needs}
     lacking = sorted(
         f"{function} lacks {need.action} on {need.resource}, asked for by {operation}"

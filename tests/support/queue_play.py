@@ -1,12 +1,9 @@
-"""Several queue workers on the stage: messages doubled and reordered, workers that die or freeze.
+"""Explore several queue workers: messages doubled and reordered, workers killed or frozen.
 
-Owns: what an event source does with messages, what may befall a worker, what must hold at the end.
-Refuses to know: which schedules are worth a visit.
-
-    lose, refuse   the ledger's answer does not come; the ledger does not answer
-    unknown        a commit's answer does not come: 0 it did not happen, 1 it did
-    away, lost     a queue does not answer; its answer does not come
-    stop           the worker's time runs out: it hands back
+lose, refuse   the ledger's answer does not come; the ledger does not answer
+unknown        a commit's answer does not come: 0 it did not happen, 1 it did
+away, lost     a queue does not answer; its answer does not come
+stop           the worker's time runs out: it hands back
 """
 
 from collections import Counter
@@ -122,13 +119,13 @@ class Play:
 
     @property
     def events(self) -> Counter[str]:
-        """What befell anybody."""
+        """The events of all workers."""
         return Counter(line.split("<- ")[1].split()[0] for line in self.stage.trace if "<-" in line)
 
     def run(self) -> None:
         """Let the workers empty the queue, or die; then one more does what is left."""
         self.stage.run([partial(self._serve, number) for number in range(self.script.workers)])
-        self.stage._most = 0  # nothing befalls anybody any more
+        self.stage._most = 0  # no further events
         healthy = self._worker(self.script.workers)
         self.queued.drain(healthy, most=300)
         if left := [extent for job in self.jobs for extent in self._left(job)]:
@@ -141,7 +138,7 @@ class Play:
         self._judge()
 
     def _left(self, job: Job) -> list[Extent]:
-        """Return the extents that somebody has to have a message for."""
+        """Return the extents that need a message in a queue."""
         pending = [
             extent
             for extent in self.world.extents(job)

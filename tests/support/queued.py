@@ -1,7 +1,4 @@
-"""The event path in memory: a world, its queues, and what the event source does with messages.
-
-Owns: who is given which message and what becomes of it. Refuses to know: what a worker does.
-"""
+"""The event path in memory: a world, its queues, and what the event source does with messages."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -37,7 +34,7 @@ class Line:
 
 
 def queue_world(**changes: Any) -> World:  # noqa: ANN401 - a world's fields
-    """A world whose workers leave what is away to later messages; `cut` its way to the broker."""
+    """Return a world whose workers leave extents to later messages during an outage."""
     broker = MemoryBroker({TOPIC: 1, DEAD: 1}, on_call=Line())
     return World(**{"limits": LIMITS, "broker": broker, **changes})
 

@@ -1,7 +1,4 @@
-"""A worker on the calling thread, on real servers, and what a test does to it between chunks.
-
-Owns: short chunks, hooks between them, a worker's sudden end. Refuses to know: what is delivered.
-"""
+"""A worker on the calling thread, on real servers, with hooks that run between short chunks."""
 
 import itertools
 from collections.abc import Callable, Iterator

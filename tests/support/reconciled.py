@@ -1,7 +1,4 @@
-"""The event path in memory with a reconciler, run after run, on a clock that a test moves.
-
-Owns: connectors over one store, who is asked what. Refuses to know: what a run should do.
-"""
+"""The event path in memory with a reconciler, run after run, on a clock that a test moves."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -84,7 +81,7 @@ class Reconciled:
         assert self.ledger.set_connector_state(name, state)
 
     def put(self, key: str, body: bytes = b"abcdefgh") -> ObjectVersion:
-        """Put an object of which nobody tells."""
+        """Put an object without a notification."""
         assert isinstance(self.world.store, MemoryStore)
         return self.world.store.put(BUCKET, key, body)
 
@@ -109,7 +106,7 @@ class Reconciled:
     # -- acting ---------------------------------------------------------------------------------
 
     def run(self, late: Callable[[], bool] = never) -> Report:
-        """Do one run, as a process that knows nothing of those before."""
+        """Do one run, as a new process does."""
         self.runs += 1
         dispatch = self.dispatch
         reception = Reception(

@@ -1,12 +1,9 @@
-"""One scene in which the deployed functions do everything that they may do, on this machine.
-
-Owns: the stage, what is arranged for whom, in which order. Refuses to know: permissions, how calls
-are recorded; tests say what has to come of it.
+"""One scene in which the deployed functions make every AWS call that they may make.
 
     provider    stores connectors                 receiver    takes a notification over HTTP
-    planner     plans, keeps what nobody wants, meets what is gone, announces what cannot be planned
-    worker      delivers, hands back, sends on in order, waits, buries, is replayed, announces
-    reconciler  lists, resumes, sends again, closes, frees slots, announces
+    planner     plans, dead-letters, meets deleted objects, publishes failed jobs
+    worker      delivers, hands back, sends on in order, waits, dead-letters, is replayed
+    reconciler  lists, resumes, sends again, closes, frees slots, publishes
 
 Objects lie in a bucket without versions, in one with versions, and in another store, which is read
 in a connector's own role, and with keys that a secret holds.
@@ -60,7 +57,7 @@ if TYPE_CHECKING:
 PROJECT = Path(__file__).parents[2]
 CORE = PROJECT / "layers" / "core" / "python"
 RECORDING = PROJECT / "tests" / "support" / "recording"
-SECRET_PATH = "of-the-grid-and-nobody-else"
+SECRET_PATH = "of-the-grid-only"
 ROLE = "arn:aws:iam::444455556666:role/reader"
 KEY = f"arn:aws:kms:{REGION}:111122223333:key/11112222-3333-4444-5555-666677778888"
 CLUSTER = f"arn:aws:kafka:{REGION}:111122223333:cluster/events/11112222-3333-4444-5555-6-2"
@@ -82,7 +79,7 @@ ELSEWHERE = {
 class Scene:
     """A stage around real servers. `servers` are their variables, `moto` stands in for AWS.
 
-    `name` is nobody else's; `root` holds connectors, logs, the template and recorded calls.
+    `name` is unique; `root` holds connectors, logs, the template and recorded calls.
     """
 
     name: str
@@ -278,7 +275,7 @@ class Scene:
             writer.stop()
 
     def put(self, connector: str, label: str, body: bytes = FEW) -> ObjectVersion:
-        """Put an object, of which nobody tells."""
+        """Put an object without a notification."""
         bucket, key = self.connectors[connector]["aws.s3.bucket.name"], f"{connector}/{label}"
         s3 = self.their_s3 if bucket == self.theirs else self.s3
         answer = s3.put_object(Bucket=bucket, Key=key, Body=body)
@@ -400,8 +397,8 @@ class Scene:
             nonlocal total
             outcome = source.trigger("reconciler")
             assert outcome.ok, outcome.payload
-            told = json.loads(outcome.payload)
-            total += Report(**{**told, "listings_finished": tuple(told["listings_finished"])})
+            report = json.loads(outcome.payload)
+            total += Report(**{**report, "listings_finished": tuple(report["listings_finished"])})
             return enough(total)
 
         try:
@@ -410,7 +407,7 @@ class Scene:
             raise AssertionError(f"{exc}: {total}") from exc
 
     def replay(self) -> int:
-        """Send every buried extent again; return how many."""
+        """Send every dead-lettered extent again; return how many."""
         return len(redrive(self.queue("ExtentsDlqUrl"), self.queue("ExtentsQueueUrl")).moved)
 
     def job_of(self, version: ObjectVersion) -> Job | None:

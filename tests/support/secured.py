@@ -1,10 +1,8 @@
-"""A broker with TLS, names and passwords, tokens and ACLs, beside servers that a test may want.
+"""A broker with TLS, users and passwords, tokens and ACLs, beside the other servers of a test.
 
-Owns: its listeners, its users, their rights. Refuses to know: what is done there.
-
-    PLAINTEXT   for the administrator: no proof, every right
-    SASL_SSL    SCRAM-SHA-512, or unsigned tokens (OAUTHBEARER): rights by ACLs, `app` has them all
-    MTLS        a certificate that the broker knows: every right
+PLAINTEXT   for the administrator: no proof, every right
+SASL_SSL    SCRAM-SHA-512, or unsigned tokens (OAUTHBEARER): rights by ACLs, `app` has them all
+MTLS        a certificate that the broker trusts: every right
 """
 
 import base64

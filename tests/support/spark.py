@@ -1,7 +1,4 @@
-"""Processes that work for a Spark of this process.
-
-Owns: finding and ending them. Refuses to know: what they do.
-"""
+"""Find and end the Python workers of this process's Spark session."""
 
 import signal
 

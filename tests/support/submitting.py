@@ -1,8 +1,4 @@
-"""A driver that finds our requirements, but our library only in what it was submitted with.
-
-Owns: such an interpreter and its environment; that what is submitted ends with its test. Refuses to
-know: what that is.
-"""
+"""Submit a driver whose interpreter has the requirements, but not the library, and end it."""
 
 import os
 import signal

@@ -1,7 +1,4 @@
-"""Toy functions, the template that deploys them, and a listener that tests wait on.
-
-Owns: where they stand. Refuses to know: servers.
-"""
+"""Toy functions, the template that deploys them, and a listener that tests wait on."""
 
 import json
 import threading
@@ -36,7 +33,7 @@ def toys(
 
 
 def order(do: str | None = None, **more: Any) -> str:  # noqa: ANN401 - what the toy understands
-    """Return a message that tells the toy what to do."""
+    """Return a message with a command for the toy."""
     return json.dumps({"do": do, **more})
 
 

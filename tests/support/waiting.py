@@ -1,8 +1,8 @@
 """Waiting for conditions, and measuring how long the product takes on a machine that may stall.
 
-A virtual machine stands still for seconds, and so do two cores that others use. What a test awaits
+A virtual machine can stall for seconds, and so can two cores that others use. What a test awaits
 ends as soon as it holds, so its deadline is long and only ends tests that would hang. What a test
-measures is `running_seconds`, which does not advance while the machine stands still.
+measures is `running_seconds`, which does not advance while the machine stalls.
 """
 
 import subprocess
@@ -15,7 +15,7 @@ AWAITED_SECONDS = 300.0
 """How long tests await what must happen; below pytest's own timeout."""
 
 _TICK_SECONDS = 0.05
-# A thread that slept for a tick is scheduled within this time unless the machine stands still.
+# A thread that slept for a tick is scheduled within this time unless the machine stalls.
 _MOST_SECONDS_PER_TICK = 0.25
 
 

@@ -1,7 +1,6 @@
-"""Worker processes that do what a test tells them, and tell it where they are, over named pipes.
+"""Worker processes that follow a test and report their steps to it, over named pipes.
 
-Owns: functions that a process far away can find by their names. Refuses to know: engines but the
-in-process one, what is right. `WorkerSpec.settings` carry the paths; nobody polls anything.
+`WorkerSpec.settings` carry the paths of the pipes.
 """
 
 import os
@@ -56,7 +55,7 @@ Script = Callable[[Scripted, Extent], Receipt]
 
 
 def gives_back(settings: Settings, owner: str) -> Scripted:
-    """Is terminated at its first extent and says `outcome`; whoever comes next delivers it."""
+    """Is terminated at its first extent with `outcome`; its successor delivers it."""
     return Scripted(settings, owner, _give_back)
 
 

@@ -32,7 +32,7 @@ BAD = ord("!")
 
 @dataclass
 class Ticker:
-    """Seconds that pass only when somebody sleeps."""
+    """Seconds that pass only in `sleep`."""
 
     now: float = 1_000.0
 

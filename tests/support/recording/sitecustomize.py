@@ -1,7 +1,5 @@
 """On the path of functions in tests: writes down every AWS call that their processes make.
 
-Owns: what of a call is told. Refuses to know: permissions (`tests.support.permissions`).
-
 One JSON line per call, in RECORDED_CALLS/<service>.jsonl: `api`, `operation`, `params` as the
 caller gave them, `status` (0: no answer), `key` (the access key that signed).
 """
@@ -37,17 +35,17 @@ def note_key(*, context: dict[str, Any], request_signer: Any, **_: object) -> No
 
 
 def answered(*, http_response: Any, model: Any, context: dict[str, Any], **_: object) -> None:  # noqa: ANN401
-    """Tell a call that was answered, refusals included."""
-    tell(model, {**context["recorded"], "status": http_response.status_code})
+    """Record a call that was answered, errors included."""
+    record(model, {**context["recorded"], "status": http_response.status_code})
 
 
 def unanswered(*, event_name: str, context: dict[str, Any], **_: object) -> None:
-    """Tell a call that nobody answered; such an event names no model."""
+    """Record a call without an answer; such an event names no model."""
     api, operation = event_name.split(".")[1:]
     write({"api": api, "operation": operation, **context["recorded"], "status": 0})
 
 
-def tell(model: Any, found: dict[str, Any]) -> None:  # noqa: ANN401 - botocore's, untyped
+def record(model: Any, found: dict[str, Any]) -> None:  # noqa: ANN401 - botocore's, untyped
     """Write one call down."""
     api = model.service_model.service_id.hyphenize()
     write({"api": api, "operation": model.name, **found})

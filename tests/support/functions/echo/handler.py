@@ -8,7 +8,7 @@ from typing import Any
 def handler(event: dict[str, Any], _context: Any) -> Any:  # noqa: ANN401 - Lambda's
     path = event["rawPath"]
     if path == "/raise":
-        raise ValueError("as told")
+        raise ValueError("as the message asks")
     if path == "/plain":
         return {"no": "status"}
     if path == "/binary":

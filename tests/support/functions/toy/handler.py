@@ -36,7 +36,7 @@ def obey(record: dict[str, Any], context: Any) -> bool:  # noqa: ANN401 - Lambda
     received = int(record["attributes"]["ApproximateReceiveCount"])
     action = order.get("do") if received < order.get("until", 1_000) else None
     if action == "raise":
-        raise ValueError("as told")
+        raise ValueError("as the message asks")
     if action == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     if action == "hang":
