@@ -36,7 +36,8 @@ from tests.integration.faultproxy import (
     Rule,
     ShortBody,
 )
-from tests.support.delivery import LEASE_SECONDS, Delivery, eventually, joined
+from tests.support.delivery import LEASE_SECONDS, Delivery, joined
+from tests.support.waiting import eventually
 
 from extentflow.config import worker as settings
 from extentflow.config.worker import variable

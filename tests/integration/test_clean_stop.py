@@ -12,8 +12,8 @@ import psutil
 import pytest
 from tests.integration.conftest import Deliver
 from tests.integration.faultproxy import FaultProxy
-from tests.support.delivery import SLOW_LINES, eventually
-from tests.support.waiting import AWAITED_SECONDS, running_seconds
+from tests.support.delivery import SLOW_LINES
+from tests.support.waiting import AWAITED_SECONDS, eventually, running_seconds
 
 from extentflow_local.stack import Stack
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.conftest import MakeTopic
-from tests.support.delivery import PROGRAM, Delivery, eventually, joined, numbered_lines
+from tests.support.delivery import PROGRAM, Delivery, joined, numbered_lines
 from tests.support.real import Crash, at, crash, run_here, take_over, the_job
+from tests.support.waiting import eventually
 
 from extentflow.cli import app, run_command_line
 from extentflow.model import Job

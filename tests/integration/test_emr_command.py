@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.delivery import PROGRAM, Delivery, eventually, joined, numbered_lines
-from tests.support.waiting import AWAITED_SECONDS
+from tests.support.delivery import PROGRAM, Delivery, joined, numbered_lines
+from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow.cli import INCOMPLETE, NOTHING_STARTED, STOPPED
 from extentflow_local.emr.double import IdleRuns, IdleWork

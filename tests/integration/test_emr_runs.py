@@ -20,10 +20,10 @@ import pytest
 from layers.spark import recipe
 from tests.integration.faultproxy import Delay, FaultProxy, Hold, Reset
 from tests.support import archive
-from tests.support.delivery import PROGRAM, eventually, joined, numbered_lines
+from tests.support.delivery import PROGRAM, joined, numbered_lines
 from tests.support.eventpath import Ending, EventPath, Feed, Ground
 from tests.support.submitting import ROOT
-from tests.support.waiting import AWAITED_SECONDS
+from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow.model import JobState
 from extentflow_local.emr.application import Order

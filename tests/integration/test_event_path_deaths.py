@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from tests.integration.faultproxy import DropResponse, Fault, FaultProxy, Hold, Request, Reset
-from tests.support.delivery import eventually, joined, numbered_lines
+from tests.support.delivery import joined, numbered_lines
 from tests.support.eventpath import (
     Ending,
     EventPath,
@@ -26,6 +26,7 @@ from tests.support.eventpath import (
     Ground,
     announcement,
 )
+from tests.support.waiting import eventually
 
 from extentflow.ledger import ClaimMark
 from extentflow.model import JobState

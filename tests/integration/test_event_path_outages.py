@@ -20,9 +20,9 @@ import psutil
 import pytest
 from demo.eventpath import Upload
 from tests.integration.faultproxy import Answer, Delay, Fault, FaultProxy, Request, Reset
-from tests.support.delivery import PROGRAM, eventually, joined, numbered_lines
+from tests.support.delivery import PROGRAM, joined, numbered_lines
 from tests.support.eventpath import Ending, EventPath, Feed, Ground
-from tests.support.waiting import AWAITED_SECONDS
+from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow.ledger import ConnectorState, ExtentItem
 from extentflow.model import ExtentState, JobState

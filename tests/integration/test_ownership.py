@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from tests.support.delivery import Delivery, eventually, joined, numbered_lines
+from tests.support.delivery import Delivery, joined, numbered_lines
 from tests.support.real import Crash, at, crash, replay_here, run_here, take_over, the_job, worker
+from tests.support.waiting import eventually
 
 from extentflow.errors import Conflict, Fenced, ProgressUnknown
 from extentflow.ledger import Claim

@@ -5,8 +5,8 @@ import json
 import pytest
 from tests.integration.conftest import Deliver
 from tests.integration.faultproxy import FaultProxy
-from tests.support.delivery import SLOW_LINES, eventually
-from tests.support.waiting import AWAITED_SECONDS
+from tests.support.delivery import SLOW_LINES
+from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow.ledger import ConnectorState
 

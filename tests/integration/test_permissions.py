@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from tests.support.delivery import eventually
 from tests.support.permissions import allowed, recorded, verdict
 from tests.support.scene import HURRIED_SECONDS, MANY, Scene
+from tests.support.waiting import eventually
 
 from extentflow.discovery.reconciler import Report
 from extentflow.model import JobState, ObjectVersion

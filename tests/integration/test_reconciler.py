@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import pytest
 from tests.support import real
-from tests.support.delivery import LEASE_SECONDS, Delivery, eventually, joined, numbered_lines
-from tests.support.waiting import AWAITED_SECONDS
+from tests.support.delivery import LEASE_SECONDS, Delivery, joined, numbered_lines
+from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow.clock import Clock
 from extentflow.discovery.reconciler import Report

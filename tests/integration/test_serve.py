@@ -15,9 +15,9 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from tests.support.delivery import PROGRAM, eventually
+from tests.support.delivery import PROGRAM
 from tests.support.eventpath import Ground
-from tests.support.waiting import AWAITED_SECONDS
+from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow.sink.reader import read_committed
 from extentflow_local.ports import free_run

@@ -11,9 +11,8 @@ from confluent_kafka.admin._resource import ResourceType
 from infra.config import Auth, Cluster
 from moto.server import ThreadedMotoServer
 from tests.contracts.sink import EXACTLY_ONCE, PROGRESS, lines, values_of
-from tests.support.delivery import eventually
 from tests.support.secured import QUICK, Secured, Unsigned, secured_stack
-from tests.support.waiting import running_seconds
+from tests.support.waiting import eventually, running_seconds
 
 from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured, SinkUnavailable

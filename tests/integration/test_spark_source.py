@@ -13,9 +13,9 @@ from confluent_kafka.admin._resource import ResourceType
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from tests.integration.faultproxy import Delay, FaultProxy
-from tests.support.delivery import Delivery, eventually, joined, numbered_lines
+from tests.support.delivery import Delivery, joined, numbered_lines
 from tests.support.spark import kill_python_workers
-from tests.support.waiting import AWAITED_SECONDS
+from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow.engines import spark as engine
 from extentflow.ledger import ConnectorState

@@ -15,10 +15,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from tests.integration.faultproxy import Answer, Delay, FaultProxy, Reset
-from tests.support.delivery import Delivery, eventually, joined, numbered_lines
+from tests.support.delivery import Delivery, joined, numbered_lines
 from tests.support.eventpath import Ending, Ground
 from tests.support.spark import kill_python_workers
-from tests.support.waiting import AWAITED_SECONDS, running_seconds
+from tests.support.waiting import AWAITED_SECONDS, eventually, running_seconds
 
 from extentflow.engines import spark as engine
 from extentflow.ledger import ConnectorState

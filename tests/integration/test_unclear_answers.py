@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.faultproxy import Answer, DropResponse, FaultProxy, Request
-from tests.support.delivery import Delivery, eventually, joined, numbered_lines
+from tests.support.delivery import Delivery, joined, numbered_lines
 from tests.support.real import (
     Crash,
     at,
@@ -21,6 +21,7 @@ from tests.support.real import (
     take_over,
     the_job,
 )
+from tests.support.waiting import eventually
 
 from extentflow.jobs.run import RunReport
 from extentflow.model import JobState

@@ -12,7 +12,7 @@ import pytest
 from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import EndpointConnectionError
 from tests.integration.conftest import s3_client
-from tests.support.delivery import eventually
+from tests.support.waiting import eventually
 
 from extentflow.discovery import Arrival
 from extentflow.discovery.notifications import news_of

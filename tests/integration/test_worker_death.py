@@ -7,8 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from tests.integration.conftest import Deliver
-from tests.support.delivery import SLOW_LINES, Delivery, Seen, eventually
-from tests.support.waiting import AWAITED_SECONDS, running_seconds
+from tests.support.delivery import SLOW_LINES, Delivery, Seen
+from tests.support.waiting import AWAITED_SECONDS, eventually, running_seconds
 
 from extentflow.engines import Task, Worker, WorkerSpec
 from extentflow.engines.inline import InlineEngine, NoWorkers

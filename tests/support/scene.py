@@ -24,8 +24,9 @@ import boto3
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from infra.config import Auth, Bucket, Cluster, Network, Receiver, Stage, Subnet
-from tests.support.delivery import eventually, joined, numbered_lines
+from tests.support.delivery import joined, numbered_lines
 from tests.support.deployed import synthesised
+from tests.support.waiting import eventually
 
 from extentflow.clock import Clock
 from extentflow.config.worker import load

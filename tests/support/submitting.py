@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.delivery import eventually
+from tests.support.waiting import eventually
 
 from extentflow_local.spark_submit import Submission, Submitter
 
