@@ -6,14 +6,20 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
+import typer
+from pyspark import SparkContext
 from tests.integration.conftest import Deliver
 from tests.support.delivery import SLOW_LINES, Delivery, Seen
 from tests.support.waiting import AWAITED_SECONDS, eventually, running_seconds
 
-from extentflow.engines import Task, Worker, WorkerSpec
+from extentflow import errors
+from extentflow.cli import run_command_line
+from extentflow.engines import Engine, Task, Worker, WorkerSpec
 from extentflow.engines.inline import InlineEngine, NoWorkers
+from extentflow.engines.spark import SparkEngine, local_context
+from extentflow.errors import ExtentflowError, Fenced, Misconfigured, Permanent, SinkUnavailable
 from extentflow.jobs.run import RunReport
-from extentflow.model import Extent, ObjectVersion
+from extentflow.model import Extent, ObjectVersion, Receipt
 from extentflow.wiring import open_engine
 from extentflow_local.stack import Stack
 
@@ -74,6 +80,60 @@ def test_workers_that_die_at_every_start_are_a_clear_error(
     engine.close()
 
     assert capfd.readouterr().err.count("RuntimeError: a library is missing here") == 3
+
+
+class Raising:
+    """A worker whose every extent raises the error that its settings name."""
+
+    def __init__(self, settings: dict[str, str], _owner: str) -> None:
+        self._settings = settings
+
+    def run(self, _extent: Extent) -> Receipt:
+        error: ExtentflowError = getattr(errors, self._settings["class"])("one\ntwo")
+        raise error
+
+    def stop(self) -> None:
+        """Nothing is in progress."""
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+@pytest.fixture(scope="module")
+def spark_context() -> Iterator[SparkContext]:
+    context = local_context(1)
+    yield context
+    context.stop()
+
+
+def exit_code(engine: Engine) -> int:
+    app = typer.Typer(add_completion=False)
+    extent = Extent("job", 0, "c", ObjectVersion("b", "k", None, "e", 1), 0, 1, "text")
+    app.command()(lambda: engine.run([Task((extent,))], Seen()))
+    return run_command_line(app, [])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("error", "code"), [(Misconfigured, 2), (Permanent, 2), (SinkUnavailable, 1), (Fenced, 1)]
+)
+def test_an_error_of_a_worker_has_the_same_class_and_exit_code_on_every_engine(
+    error: type[ExtentflowError], code: int, spark_context: SparkContext
+) -> None:
+    spec = WorkerSpec(Raising, {"class": error.__name__}, "run")
+    extent = Extent("job", 0, "c", ObjectVersion("b", "k", None, "e", 1), 0, 1, "text")
+
+    def inline() -> Engine:
+        return InlineEngine(spec, cores=1, evict=lambda _owner: 0)
+
+    def spark() -> Engine:
+        return SparkEngine(spec, spark_context, max_tasks=1, evict=lambda _owner: 0, owned=False)
+
+    for engine in (inline, spark):
+        with pytest.raises(ExtentflowError, match="one\ntwo") as raised:
+            engine().run([Task((extent,))], Seen())
+        assert type(raised.value) is error
+        assert exit_code(engine()) == code
 
 
 @pytest.mark.outage

@@ -1,4 +1,4 @@
-"""What all engines share: packing extents into tasks, driving jobs, waiting out busy extents."""
+"""What all engines share: packing extents, driving jobs, waiting for busy extents."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -163,7 +163,7 @@ def test_only_what_is_left_of_a_job_is_run() -> None:
     assert world.delivered() == expected(b"abcdefgh")
 
 
-def test_trap_t09_a_job_that_cannot_be_planned_or_decoded_stops_no_other() -> None:
+def test_trap_t09_a_job_that_cannot_be_planned_stops_no_other() -> None:
     memory = MemoryStore()
     world = World(store=memory)
     bad = world.planner.register(world.intake(world.put(b"!", "bad")))
@@ -208,17 +208,17 @@ def test_a_planned_object_that_cannot_be_cut_again_ends_only_its_own_job(
 
 
 class Damaged(Bytewise):
-    """A format that finds damage where it looks for cuts, once it is told to."""
+    """A format that finds damage in one key while it looks for cuts."""
 
     damaged: str | None = None
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         if source.version.key == self.damaged:
-            raise CorruptRecord(f"{source.version.uri}: no cut is to be found")
+            raise CorruptRecord(f"{source.version.uri}: no cut found")
         return super().plan(source, target_bytes)
 
 
-def test_damage_that_shows_when_an_object_is_cut_again_ends_only_its_own_job() -> None:
+def test_damage_found_when_an_object_is_cut_again_ends_only_its_job() -> None:
     damaged = Damaged()
     world = World(format=damaged)
     lost, kept = world.job(b"abcd", "lost"), world.job(b"efgh", "kept")
@@ -227,7 +227,7 @@ def test_damage_that_shows_when_an_object_is_cut_again_ends_only_its_own_job() -
     ended = driven(world, [lost, kept], Here(until_final(world.worker())))
 
     assert [job.state for job in ended] == [JobState.FAILED, JobState.DONE]
-    assert "no cut is to be found" in ended[0].reason
+    assert "no cut found" in ended[0].reason
 
 
 def test_many_extents_are_driven_in_waves() -> None:
@@ -243,7 +243,7 @@ def test_many_extents_are_driven_in_waves() -> None:
     assert ended.state is JobState.RUNNING
 
 
-def test_a_job_that_was_stopped_before_its_turn_stays_to_be_planned() -> None:
+def test_a_job_not_reached_before_a_stop_stays_planning() -> None:
     world = World()
     job = world.planner.register(world.intake(world.put(b"abc")))
     engine = Here(until_final(world.worker()))
@@ -264,7 +264,7 @@ def test_a_job_that_was_stopped_before_its_turn_stays_to_be_planned() -> None:
 # -- until final ----------------------------------------------------------------------------------
 
 
-def test_a_busy_extent_is_waited_for_until_its_lease_ends_and_then_taken_over() -> None:
+def test_a_busy_extent_is_taken_over_when_its_lease_ends() -> None:
     world = World()
     (one,) = world.extents(world.job(b"abc"))
     world.slots("paused").claim(one, ProducerSettings())
@@ -277,7 +277,7 @@ def test_a_busy_extent_is_waited_for_until_its_lease_ends_and_then_taken_over() 
     assert world.delivered() == expected(b"abc")
 
 
-def test_a_busy_extent_is_given_up_when_the_worker_stops() -> None:
+def test_a_stopping_worker_returns_a_busy_extent() -> None:
     world = World()
     (one,) = world.extents(world.job(b"abc"))
     world.slots("paused").claim(one, ProducerSettings())
@@ -288,7 +288,7 @@ def test_a_busy_extent_is_given_up_when_the_worker_stops() -> None:
     assert receipt.retry_after_seconds > 0
 
 
-def test_a_defect_fails_its_extent_and_says_which() -> None:
+def test_a_defect_fails_its_extent_and_names_the_error() -> None:
     world = World()
     one, other = world.extents(world.job(b"abcdefgh"))
     work = world.worker()
@@ -318,7 +318,7 @@ def test_our_own_errors_are_raised_to_the_engine(error: Exception) -> None:
         run_until_final(one, replace(world.worker(), client=failing))
 
 
-# -- connectors that rest -------------------------------------------------------------------------
+# -- paused and stopped connectors ----------------------------------------------------------------
 
 
 PAUSED = "connector c is PAUSED; `extentflow resume c` lets it go on"
@@ -330,7 +330,7 @@ def want(world: World, state: ConnectorState) -> None:
 
 
 @pytest.mark.parametrize("state", [ConnectorState.PAUSED, ConnectorState.STOPPED])
-def test_an_extent_of_a_connector_that_rests_is_not_claimed(state: ConnectorState) -> None:
+def test_an_extent_of_a_paused_or_stopped_connector_is_not_claimed(state: ConnectorState) -> None:
     world = World()
     (one,) = world.extents(world.job(b"abc"))
     want(world, state)
@@ -345,7 +345,7 @@ def test_an_extent_of_a_connector_that_rests_is_not_claimed(state: ConnectorStat
     assert list(world.ledger.slots(world.broker.cluster)) == []
 
 
-def test_a_copy_of_an_extent_in_work_is_no_end_of_it_until_its_holder_is_gone() -> None:
+def test_an_extent_in_progress_is_skipped_only_after_its_holder_released_it() -> None:
     world = World()
     (one,) = world.extents(world.job(b"abc"))
     holder = world.slots("holder")
@@ -368,7 +368,7 @@ def test_a_copy_of_an_extent_in_work_is_no_end_of_it_until_its_holder_is_gone() 
     assert world.delivered() == []
 
 
-def test_what_a_dead_worker_holds_is_left_alone_once_its_lease_ended() -> None:
+def test_an_extent_of_a_dead_worker_is_skipped_after_its_lease_ended() -> None:
     world = World()
     (one,) = world.extents(world.job(b"abc"))
     world.slots("dead").claim(one, ProducerSettings())
@@ -380,7 +380,7 @@ def test_what_a_dead_worker_holds_is_left_alone_once_its_lease_ended() -> None:
     assert 3 <= world.ticker.now - began < 10
 
 
-def test_whether_a_copy_is_in_work_is_asked_again_where_the_ledger_is_away(
+def test_an_extent_counts_as_held_while_the_ledger_is_unavailable(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World()
@@ -390,10 +390,10 @@ def test_whether_a_copy_is_in_work_is_asked_again_where_the_ledger_is_away(
     receipt = run_until_final(one, world.worker(), lambda _connector: PAUSED)
 
     assert receipt.outcome is Outcome.RESTING
-    assert "whether somebody works on it is not known now" in caplog.text
+    assert "cannot read whether a worker holds it" in caplog.text
 
 
-def test_a_worker_that_stops_waits_for_no_holder() -> None:
+def test_a_stopping_worker_does_not_wait_for_the_holder_of_an_extent() -> None:
     world = World()
     (one,) = world.extents(world.job(b"abc"))
     world.slots("holder").claim(one, ProducerSettings())
@@ -405,8 +405,8 @@ def test_a_worker_that_stops_waits_for_no_holder() -> None:
     assert (receipt.outcome, world.ticker.now) == (Outcome.RESTING, began)
 
 
-def test_behind_an_extent_that_was_left_alone_so_are_those_of_its_job_in_the_task() -> None:
-    """Resumed meanwhile, they would wait for it: of an ordered job, for ever."""
+def test_a_skipped_extent_skips_the_later_extents_of_its_job_in_the_task() -> None:
+    """After a resume, the later extents of an ordered job would wait for it forever."""
     world = World()
     first, second = world.extents(world.job(b"abcdefgh", ordered=True))
     (other,) = world.extents(world.job(b"xyz", "other"))
@@ -428,7 +428,7 @@ def test_behind_an_extent_that_was_left_alone_so_are_those_of_its_job_in_the_tas
     assert receipts[1].uri == second.uri
 
 
-def test_a_driver_neither_plans_nor_sends_what_rests() -> None:
+def test_a_driver_neither_plans_nor_sends_extents_of_a_paused_connector() -> None:
     world = World()
     begun = world.job(b"abc", "begun")
     new = world.planner.register(world.intake(world.put(b"abc", "new")))
@@ -442,8 +442,8 @@ def test_a_driver_neither_plans_nor_sends_what_rests() -> None:
 
 
 @dataclass
-class Told(Here):
-    """An engine during whose first run somebody says what is wanted of the connector."""
+class StateChange(Here):
+    """An engine during whose first run the connector changes its state."""
 
     world: World | None = None
     state: ConnectorState = ConnectorState.PAUSED
@@ -460,7 +460,7 @@ class Told(Here):
 def test_a_wave_after_a_pause_is_not_sent() -> None:
     world = World()
     job = world.job(b"x" * (WAVE_EXTENTS + 904), extent_bytes=1)
-    engine = Told(world=world)
+    engine = StateChange(world=world)
 
     (ended,) = driven(world, [job], engine)
 
@@ -468,7 +468,7 @@ def test_a_wave_after_a_pause_is_not_sent() -> None:
     assert ended.state is JobState.RUNNING
 
 
-def test_what_a_worker_left_alone_is_left_by_the_waves_that_follow_also_when_resumed() -> None:
+def test_later_waves_skip_a_job_that_a_worker_skipped_even_after_a_resume() -> None:
     world = World()
     job = world.job(b"x" * (WAVE_EXTENTS + 904), extent_bytes=1, ordered=True)
 
@@ -484,12 +484,12 @@ def test_what_a_worker_left_alone_is_left_by_the_waves_that_follow_also_when_res
     assert ended.state is JobState.RUNNING
 
 
-def test_a_job_that_a_stop_missed_is_cancelled_and_one_that_was_done_is_done() -> None:
+def test_a_stop_cancels_open_jobs_and_leaves_complete_jobs_done() -> None:
     world = World()
     done, missed = world.job(b"abc", "done"), world.job(b"x" * WAVE_EXTENTS, extent_bytes=1)
     (whole,) = world.extents(done)
     run_until_final(whole, world.worker())
-    engine = Told(world=world, state=ConnectorState.STOPPED, seconds=0)
+    engine = StateChange(world=world, state=ConnectorState.STOPPED, seconds=0)
 
     ended = driven(world, [done, missed], engine)
 

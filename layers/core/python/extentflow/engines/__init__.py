@@ -1,14 +1,16 @@
-"""What all engines share: tasks, the rule when a task may return, the life of a run.
+"""Engines: run extents on worker processes. This module is their port.
 
-Owns: packing extents into tasks, waiting out busy extents, leaving alone those of connectors that
-rest, closing jobs. Refuses to know: Spark, processes, queues, adapters.
+    jobs ──pending──> extents ──pack──> tasks ──Engine.run──> receipts ──> RunListener
 
-    jobs ──pending──> extents ──pack──> tasks ──Engine.run──> receipts
-                                                   └─ close every job; totals are the ledger's
+    inline    worker processes on this machine
+    spark     Python workers of a Spark cluster
+    emr       a Spark run on EMR Serverless, followed through the ledger
 
-Of a paused or stopped connector nothing is begun: neither planned nor sent by the driver, nor
-claimed by a worker. An extent in work goes on to its end. What was left alone once, the next run
-takes: an ordered job's later extents would wait for it in vain.
+Nothing of a paused or stopped connector is started: the driver neither plans nor sends its
+extents, and workers do not claim them. An extent in progress continues to its end. Extents that a
+run skipped stay skipped until the next run: later extents of an ordered job would wait for them.
+
+Selecting and closing jobs is left to `jobs`, delivering one extent to `delivery`.
 """
 
 import logging
@@ -28,18 +30,17 @@ from extentflow.model import Extent, Outcome, Receipt
 log = logging.getLogger(__name__)
 
 SMALL_TASK_BYTES = 8 << 20
-# Most holders are nearly done when somebody waits for the last extents of a query: whoever waits
-# notices within a fifth of the time that it took.
-FIRST_LOOK_SECONDS = 0.1
-LOOK_GROWTH = 1.2
-BUSY_LOOK_SECONDS = 2.0
-BUSY_SLICE_SECONDS = 0.5
-MOST_GROWTHS = 20
+# Growing by a fifth, polls of a busy extent find its end at most 20 % later than it happened.
+FIRST_POLL_SECONDS = 0.1
+POLL_GROWTH = 1.2
+MAX_POLL_SECONDS = 2.0
+MAX_GROWTHS = 20
+STOP_CHECK_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Extents that one worker runs one after the other."""
+    """Extents that one worker runs in order, one at a time."""
 
     extents: tuple[Extent, ...]
 
@@ -50,10 +51,10 @@ class Task:
 
 
 class CachedWorker(Protocol):
-    """What stays in a process for as long as it lives."""
+    """A worker that a process keeps from one task to the next."""
 
     def close(self) -> None:
-        """Release slot and clients."""
+        """Release the slot and the clients."""
         ...
 
 
@@ -62,10 +63,10 @@ R_co = TypeVar("R_co", bound=CachedWorker, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec(Generic[R_co]):
-    """How a process far away becomes a worker; everything in it can be pickled.
+    """How another process opens a worker; can be pickled.
 
     `open(settings, owner)` is a module-level function that returns a worker; `owner` begins with
-    `run`, so that the run's driver can take over what its workers leave behind.
+    `run`, so that the driver can take over the slots of all workers of its run.
     """
 
     open: Callable[[dict[str, str], str], R_co]
@@ -74,131 +75,118 @@ class WorkerSpec(Generic[R_co]):
 
 
 class Worker(CachedWorker, Protocol):
-    """One process that runs extents; producer, slot, clients and footers live as long as it."""
+    """Runs extents in one process; keeps producer, slot, clients and footers between them."""
 
     def run(self, extent: Extent) -> Receipt:
-        """Run one extent until it is final (see `run_until_final`)."""
+        """Run one extent until it is final; see `run_until_final`."""
         ...
 
     def stop(self) -> None:
-        """Ask the extent in work to commit and hand back at the next chunk."""
+        """Make the extent in progress commit and hand back at its next chunk."""
         ...
 
 
 class RunListener(Protocol):
-    """Whoever wants to see a run from the driver; called from any thread of the driver."""
+    """Observes a run on the driver; called from any of its threads."""
 
     def on_extent(self, extent: Extent) -> None:
-        """Note that this extent is about to be run."""
+        """Called before an extent is sent to a worker."""
         ...
 
     def on_receipt(self, receipt: Receipt) -> None:
-        """Take a receipt; the same one may come more than once."""
+        """Called for each receipt, possibly more than once."""
         ...
 
 
 class Engine(Protocol):
-    """Something that runs tasks on workers."""
+    """Runs tasks on workers."""
 
     @property
     def cores(self) -> int:
-        """How many tasks run at once."""
+        """Number of tasks that run in parallel."""
         ...
 
-    def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
-        """Run all tasks; `watch` sees each receipt.
+    def run(self, tasks: Sequence[Task], listener: RunListener) -> None:
+        """Run all tasks and pass each receipt to `listener`.
 
-        Returns when every extent is final or was left alone, or `stop` was called. Raises the error
-        of a worker that could not go on.
+        Returns when every extent is final or skipped, or after `stop`. Raises the error of a worker
+        that cannot continue, with its class.
         """
         ...
 
     def stop(self) -> None:
-        """End the run soon, from a signal handler: commit or abort, release, return from `run`."""
+        """End the run within seconds; may be called from a signal handler."""
         ...
 
     def close(self) -> None:
-        """Free what the engine holds."""
+        """Release slots, processes and sessions of the engine."""
         ...
 
 
 def run_until_final(
     extent: Extent, work: DeliveryContext, rests: Callable[[str], str] = lambda _connector: ""
 ) -> Receipt:
-    """Run an extent until it is DONE or FAILED or its job is closed; busy is waited out.
+    """Run an extent until it is DONE or FAILED or its job is closed; wait while it is busy.
 
-    Busy is never a result: Spark would take a speculative copy's answer for the task's. An error
-    that is no part of the error tree is a defect; it fails this extent and not its neighbours.
-    `rests` says why nothing of a connector may be begun, "" where it may: RESTING, once nobody
-    works on the extent any more.
+    BUSY is never a result unless the worker stops: Spark would take a speculative copy's answer for
+    the task's. `rests(connector)` returns why no extent of a connector may start, or ""; the extent
+    is then skipped once no worker holds it. A defect fails this extent only.
+
+    Raises:
+        ExtentflowError: the worker cannot continue.
     """
-    looks = 0
+    polls = 0
     while True:
         if why := rests(extent.connector):
-            if work.stopping() or not _held(extent, work):
-                return _left_alone(extent, work, why)
-            _wait(work, BUSY_LOOK_SECONDS)
+            if work.stopping() or not _is_held(extent, work):
+                log.info("%s is skipped: %s", extent.uri, why)
+                return Receipt(
+                    extent.job,
+                    extent.ordinal,
+                    extent.uri,
+                    Outcome.RESTING,
+                    reason=why,
+                    worker=work.slots.owner,
+                )
+            _wait(work, MAX_POLL_SECONDS)
             continue
-        try:
-            receipt = run_extent(extent, work)
-        except ExtentflowError:
-            raise
-        except Exception as exc:
-            log.exception("%s: unexpected error", extent.uri)
-            return fail_extent(
-                extent, work, f"{extent.uri}: unexpected {type(exc).__name__}: {exc}"
-            )
+        receipt = _run_or_fail_defect(extent, work)
         if receipt.outcome is not Outcome.BUSY or work.stopping():
             return receipt
         log.info("%s is busy: %s", extent.uri, receipt.reason)
-        _wait(work, min(receipt.retry_after_seconds, FIRST_LOOK_SECONDS * LOOK_GROWTH**looks))
-        looks = min(looks + 1, MOST_GROWTHS)
+        _wait(work, min(receipt.retry_after_seconds, FIRST_POLL_SECONDS * POLL_GROWTH**polls))
+        polls = min(polls + 1, MAX_GROWTHS)
 
 
-def _held(extent: Extent, work: DeliveryContext) -> bool:
-    """Whether somebody works on an extent, of which a copy's answer would be the end."""
+def run_or_fail(extent: Extent, work: DeliveryContext, *, message: str = "") -> Receipt:
+    """Run an extent once, as `run_extent`; wrong settings and defects fail it, too.
+
+    For workers without a driver that could report these errors.
+    """
     try:
-        return work.slots.held(extent)
-    except LedgerUnavailable as exc:
-        log.warning("%s: whether somebody works on it is not known now: %s", extent.uri, exc)
-        return True
-
-
-def _left_alone(extent: Extent, work: DeliveryContext, why: str) -> Receipt:
-    log.info("%s is left alone: %s", extent.uri, why)
-    return Receipt(
-        extent.job,
-        extent.ordinal,
-        extent.uri,
-        Outcome.RESTING,
-        reason=why,
-        worker=work.slots.owner,
-    )
+        return _run_or_fail_defect(extent, work, message=message)
+    except Misconfigured as exc:
+        return fail_extent(extent, work, reason(exc))
 
 
 def run_in_turn(extents: Iterable[Extent], run: Callable[[Extent], Receipt]) -> Iterator[Receipt]:
-    """Yield the receipts of a task's extents; behind one that was left alone so are its job's."""
-    left: dict[str, Receipt] = {}
+    """Yield the receipts of a task's extents; after a skipped one, skip the rest of its job."""
+    skipped: dict[str, Receipt] = {}
     for extent in extents:
-        before = left.get(extent.job)
+        before = skipped.get(extent.job)
         if before is None:
             receipt = run(extent)
         else:
             receipt = replace(before, ordinal=extent.ordinal, uri=extent.uri)
         if receipt.outcome is Outcome.RESTING:
-            left[extent.job] = receipt
+            skipped[extent.job] = receipt
         yield receipt
 
 
-def run_or_fail(extent: Extent, work: DeliveryContext, *, message: str = "") -> Receipt:
-    """Run an extent once, as `run_extent`; what concerns more than its data fails it.
-
-    For whoever has nobody to tell: settings that are wrong, and defects of ours.
-    """
+def _run_or_fail_defect(extent: Extent, work: DeliveryContext, *, message: str = "") -> Receipt:
+    """Run an extent; an error outside the error tree is a defect and fails this extent only."""
     try:
         return run_extent(extent, work, message=message)
-    except Misconfigured as exc:
-        return fail_extent(extent, work, reason(exc))
     except ExtentflowError:
         raise
     except Exception as exc:
@@ -207,18 +195,27 @@ def run_or_fail(extent: Extent, work: DeliveryContext, *, message: str = "") -> 
         return fail_extent(extent, work, what)
 
 
+def _is_held(extent: Extent, work: DeliveryContext) -> bool:
+    """Whether a worker holds the extent; a skipped copy would end that worker's task."""
+    try:
+        return work.slots.held(extent)
+    except LedgerUnavailable as exc:
+        log.warning("%s: cannot read whether a worker holds it: %s", extent.uri, exc)
+        return True
+
+
 def _wait(work: DeliveryContext, seconds: float) -> None:
-    """Wait, but look again at least every few seconds: the holder may finish early."""
-    rest = min(seconds, BUSY_LOOK_SECONDS)
-    while rest > 0 and not work.stopping():
-        work.clock.sleep(min(rest, BUSY_SLICE_SECONDS))
-        rest -= BUSY_SLICE_SECONDS
+    """Wait at most `MAX_POLL_SECONDS`, because a holder may finish early; return on a stop."""
+    left = min(seconds, MAX_POLL_SECONDS)
+    while left > 0 and not work.stopping():
+        work.clock.sleep(min(left, STOP_CHECK_SECONDS))
+        left -= STOP_CHECK_SECONDS
 
 
 def pack(extents: Iterable[Extent], ordered: Callable[[str], bool], cores: int) -> list[Task]:
-    """Return tasks: one per extent, small ones together, all of an ordered job in one.
+    """Return tasks, the largest first: one per extent, one per ordered job, small extents together.
 
-    Small extents share a task only as long as every core still gets a few tasks.
+    Small extents share a task only while every core still gets several tasks.
     """
     extents = list(extents)
     total = sum(extent.end - extent.start for extent in extents)

@@ -1,18 +1,21 @@
-"""The Spark engine: the same extents on Python workers of any Spark cluster.
+"""The Spark engine: runs extents on the Python workers of any Spark cluster.
 
-Owns: the session, one Spark task per extentflow task, progress over accumulators. Refuses to
-know: what a worker does. Rows never pass through the JVM: tasks go out, receipts come back.
+    driver      tasks ──parallelize──> one partition per task, or per slot
+    executor    partition ──run_in_turn──> receipts ──accumulator──> driver
+                error of the library ──note with class and message──> driver raises the same class
 
-A Spark task returns only when its extents are final, or their connector rests and nobody works on
-them, so that a speculative or retried copy can wait for the original instead of overtaking it. A
-worker lives as long as its Python process.
+A Spark task returns only when its extents are final, or their connector is paused and no worker
+holds them: a speculative or retried copy waits for the original instead of overtaking it. Records
+never pass through the JVM.
 
-A cancelled or failed Spark job leaves Python workers behind for up to 4 s, and one that is fenced
-claims anew. So such a run ends the context first, and only then are the workers' slots settled.
+A cancelled or failed Spark job leaves Python workers running for up to 4 s, and a fenced worker
+leases another slot. Such a run therefore ends its context first and settles the slots afterwards.
 """
 
 from __future__ import annotations
 
+import gc
+import json
 import logging
 import os
 import re
@@ -25,15 +28,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.resources import as_file, files
+from typing import Any, TypeVar
+from uuid import uuid4
+from zipimport import zipimporter
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
 
-from extentflow.engines import RunListener, Task, Worker, WorkerSpec, run_in_turn
-from extentflow.engines.resident import resident
-from extentflow.errors import ExtentflowError, Misconfigured, Permanent, Retryable
+from extentflow import errors
+from extentflow.engines import CachedWorker, RunListener, Task, Worker, WorkerSpec, run_in_turn
+from extentflow.errors import ExtentflowError, Misconfigured, Retryable
 from extentflow.model import Receipt
 
 log = logging.getLogger(__name__)
@@ -41,9 +47,10 @@ log = logging.getLogger(__name__)
 TASK_FAILURES = 4
 POLL_SECONDS = 0.5
 CANCEL_SECONDS = 0.2
-# How long executors on other machines are given to end their Python workers, and to be looked at.
+# Executors on other machines end their Python workers within this time; slots are swept meanwhile.
 LINGER_SECONDS = 3.0
-LOOK_SECONDS = 1.0
+SWEEP_SECONDS = 1.0
+ERROR_NOTE = "extentflow-error: "
 TRACE = "Traceback (most recent call last):"
 ABORTED = "Job aborted due to stage failure: "
 QUIET = {
@@ -57,25 +64,93 @@ QUERY_LOGGERS = [
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
+W = TypeVar("W", bound=CachedWorker)
+
+_cached: tuple[int, WorkerSpec[Any], Any] | None = None
+_tasks: tuple[int, int] = (0, 0)  # the process and how many tasks it has started
+
+
 class SparkRunFailed(Retryable):
-    """Spark gave a task up; the message is its last Python error. Run again to resume."""
+    """Spark gave up a task without an error of the library; run again to resume."""
 
 
-class _Receipts(AccumulatorParam[list[Receipt]]):
-    """Collects receipts on the driver while tasks finish."""
+# -- executors ------------------------------------------------------------------------------------
 
-    def zero(self, value: list[Receipt]) -> list[Receipt]:  # noqa: ARG002 - Spark's signature
-        return []
 
-    def addInPlace(self, value1: list[Receipt], value2: list[Receipt]) -> list[Receipt]:  # noqa: N802
-        value1.extend(value2)
-        return value1
+@contextmanager
+def spark_task(spec: WorkerSpec[W]) -> Iterator[W]:
+    """Yield this process's worker to one Spark task; the body of every task of the library.
+
+    An error of the library gets a note with class and message for `typed_error` on the driver.
+    """
+    try:
+        yield cached_worker(spec)
+    except ExtentflowError as exc:
+        kind = next(cls for cls in type(exc).__mro__ if cls.__module__ == errors.__name__)
+        exc.add_note(ERROR_NOTE + json.dumps({"class": kind.__name__, "message": str(exc)}))
+        raise
+
+
+def cached_worker(spec: WorkerSpec[W]) -> W:
+    """Return this Python process's worker for `spec`, opened at first use and kept for later tasks.
+
+    Closes the previous worker if its settings or run differ. Called once per task.
+    """
+    global _cached, _tasks  # noqa: PLW0603 - the process is the scope: Spark reuses it
+    pid = os.getpid()
+    if _cached is not None:
+        if _cached[:2] == (pid, spec):
+            reduce_task_overhead()
+            known: W = _cached[2]
+            return known
+        if _cached[0] == pid:
+            _cached[2].close()
+            gc.unfreeze()  # lets the collector free the closed worker
+            _tasks = (0, 0)
+        _cached = None  # stays empty if opening the next worker fails
+    reduce_task_overhead()
+    opened = spec.open(spec.settings, f"{spec.run}/{uuid4().hex}")
+    _cached = (pid, spec, opened)
+    return opened
+
+
+def reduce_task_overhead() -> None:
+    """Avoid 0.2 s of CPU that PySpark spends around each later task of this process.
+
+    Call it when a task starts; `cached_worker` does. After each task PySpark collects garbage: the
+    objects of the first task (modules, clients, their models) are frozen, so that the collector
+    skips them. Before each task it invalidates all import caches, and every importer of a package
+    inside a zip file then reads the file's directory again while holding the GIL: dropping these
+    importers leaves one per file, and Python creates the others again on the next import.
+    """
+    global _tasks  # noqa: PLW0603 - as above
+    pid = os.getpid()
+    started = _tasks[1] if _tasks[0] == pid else 0
+    _tasks = (pid, started + 1)
+    if started == 1:
+        gc.freeze()
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter) and finder.prefix:
+            sys.path_importer_cache.pop(path, None)
+
+
+def _run_partition(
+    spec: WorkerSpec[Worker], receipts: object, shares: Iterator[tuple[Task, ...]]
+) -> None:
+    """Run every extent of every task in a Python worker of an executor, one after the other."""
+    with spark_task(spec) as worker:
+        for task in (task for share in shares for task in share):
+            for receipt in run_in_turn(task.extents, worker.run):
+                receipts.add([receipt])  # type: ignore[attr-defined]
+
+
+# -- sessions -------------------------------------------------------------------------------------
 
 
 def local_context(cores: int, extra: dict[str, str] | None = None) -> SparkContext:
-    """Return a context on this machine; `local[N,4]` so that a dead Python worker is retried."""
+    """Return a context on this machine; `local[N,4]` retries the task of a dead Python worker."""
     settings = {**QUIET, **LOOPBACK, **(extra or {})}
-    # Out of a zipped library it is a file only as long as the JVM needs to read it.
+    # From a zipped library the properties are a temporary file, needed until the JVM has read it.
     with as_file(files("extentflow.engines") / "log4j2.properties") as log4j:
         ours = {
             "PYSPARK_PYTHON": sys.executable,
@@ -86,10 +161,10 @@ def local_context(cores: int, extra: dict[str, str] | None = None) -> SparkConte
             return context(f"local[{cores},{TASK_FAILURES}]", settings)
 
 
-def quiet(sc: SparkContext) -> None:
-    """Let a driver whose log is not ours to set up keep its traces of failed queries to itself.
+def silence_query_logs(sc: SparkContext) -> None:
+    """Turn off the log of failed queries on a driver with its own log settings.
 
-    What they come to is in our own message. What it says of lost tasks and executors stays.
+    The library's message names the cause. Log lines about lost tasks and executors remain.
     """
     log4j = sc._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001
     for name in QUERY_LOGGERS:
@@ -98,10 +173,7 @@ def quiet(sc: SparkContext) -> None:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables that nobody has set, as long as the JVM needs to start.
-
-    What else this process starts, another Spark perhaps, has none of them.
-    """
+    """Set variables that are not set yet while the JVM starts; later child processes lack them."""
     missing = {name: text for name, text in variables.items() if name not in os.environ}
     os.environ.update(missing)
     try:
@@ -112,7 +184,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def context(master: str | None, settings: dict[str, str]) -> SparkContext:
-    """Return the running context, or a new one; `master` None leaves it to spark-submit.
+    """Return the running context, or a new one; with `master` None spark-submit chooses it.
 
     Raises:
         Misconfigured: Spark does not start there.
@@ -121,55 +193,69 @@ def context(master: str | None, settings: dict[str, str]) -> SparkContext:
     if master is not None:
         conf = conf.setMaster(master)
     try:
-        with _put_off():
+        with _defer_interrupt():
             return SparkContext.getOrCreate(conf)
     except (Py4JError, PySparkException, OSError) as exc:
-        where = master or "the master that spark-submit was given"
+        where = master or "the master given to spark-submit"
         raise Misconfigured(
-            f"Spark does not start on {where}: {_cause(exc)}; check the address, and that its "
+            f"Spark does not start on {where}: {_java_cause(exc)}; check the address, and that its "
             "master runs and can be reached from here"
         ) from exc
 
 
 @contextmanager
-def _put_off() -> Iterator[None]:
-    """Let Ctrl-C wait until the JVM has started: one that nobody hears from any more never ends.
+def _defer_interrupt() -> Iterator[None]:
+    """Delay Ctrl-C until the JVM has started, because an interrupted start leaves it running.
 
-    A second one does not wait.
+    The second Ctrl-C interrupts at once.
     """
     before = signal.getsignal(signal.SIGINT)
     main = threading.current_thread() is threading.main_thread()
     if not main or before in (None, signal.SIG_IGN):
         yield
         return
-    asked = False
+    interrupted = False
 
     def wait(_number: int, _frame: object) -> None:
-        nonlocal asked
-        if asked:
+        nonlocal interrupted
+        if interrupted:
             raise KeyboardInterrupt
-        asked = True
+        interrupted = True
 
     signal.signal(signal.SIGINT, wait)
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is wait:  # a context has put its own there
+        if signal.getsignal(signal.SIGINT) is wait:  # a new context has installed its own handler
             signal.signal(signal.SIGINT, before)
-    if asked:
+    if interrupted:
         raise KeyboardInterrupt
 
 
 def is_running() -> bool:
-    """Whether this process has a context already, which then is somebody else's."""
-    return SparkContext._active_spark_context is not None  # noqa: SLF001 - there is no other way
+    """Whether this process already has a context, which the engine then does not own."""
+    return SparkContext._active_spark_context is not None  # noqa: SLF001 - there is no public way
+
+
+# -- the engine -----------------------------------------------------------------------------------
+
+
+class _Receipts(AccumulatorParam[list[Receipt]]):
+    """Collects receipts on the driver as tasks finish."""
+
+    def zero(self, value: list[Receipt]) -> list[Receipt]:  # noqa: ARG002 - Spark's signature
+        return []
+
+    def addInPlace(self, value1: list[Receipt], value2: list[Receipt]) -> list[Receipt]:  # noqa: N802
+        value1.extend(value2)
+        return value1
 
 
 class SparkEngine:
-    """Runs tasks on a SparkContext's executors; `evict(run)` settles what workers left behind.
+    """Runs tasks on a SparkContext's executors; `evict(run)` settles the slots of its workers.
 
-    `most` bounds the tasks at once: a task without a slot would only wait. `owned` contexts end
-    with a run that was stopped or failed; somebody else's goes on.
+    `max_tasks` bounds parallel tasks, because a task without a slot only waits. A stopped or failed
+    run ends a context that is `owned`; any other context keeps running.
     """
 
     def __init__(
@@ -177,75 +263,75 @@ class SparkEngine:
         spec: WorkerSpec[Worker],
         sc: SparkContext,
         *,
-        most: int,
+        max_tasks: int,
         evict: Callable[[str], int],
         owned: bool = True,
     ) -> None:
         self._spec = spec
         self._sc = sc
-        self._most = most
+        self._max_tasks = max_tasks
         self._evict = evict
         self._owned = owned
         self._stopping = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
-        self._whole = True
+        self._complete = True
 
     @property
     def cores(self) -> int:
-        """Parallel tasks: what the cluster offers, at most `most`."""
-        return max(1, min(int(self._sc.defaultParallelism), self._most))
+        """Parallel tasks: the cluster's parallelism, at most `max_tasks`."""
+        return max(1, min(int(self._sc.defaultParallelism), self._max_tasks))
 
-    def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
+    def run(self, tasks: Sequence[Task], listener: RunListener) -> None:
         """See `Engine.run`."""
         if not tasks:
             return
-        self._idle.clear()  # before the look at `stopping`, so that `stop` misses no job
+        self._idle.clear()  # before `stopping` is read, so that `stop` never misses a job
         try:
             if not self._stopping.is_set():
-                self._run(tasks, watch)
+                self._run(tasks, listener)
         finally:
             self._idle.set()
 
-    def _run(self, tasks: Sequence[Task], watch: RunListener) -> None:
+    def _run(self, tasks: Sequence[Task], listener: RunListener) -> None:
         receipts = self._sc.accumulator([], _Receipts())
         over = threading.Event()
-        watcher = threading.Thread(target=_follow, args=(receipts, over, watch), daemon=True)
-        watcher.start()
-        self._whole = False
+        reporter = threading.Thread(target=_report, args=(receipts, over, listener), daemon=True)
+        reporter.start()
+        self._complete = False
         try:
             self._sc.setJobGroup(self._spec.run, "extentflow")
             shares = deal(tasks, self._partitions(len(tasks)))
             rdd = self._sc.parallelize(shares, len(shares))
             rdd.foreachPartition(partial(_run_partition, self._spec, receipts))
-            self._whole = True
+            self._complete = True
         except (Py4JError, OSError) as exc:
             if not self._stopping.is_set():
-                raise _translated(exc) from exc
+                raise _run_error(exc) from exc
         finally:
             over.set()
-            watcher.join()
+            reporter.join()
 
     def _partitions(self, tasks: int) -> int:
-        """Return into how many partitions so many tasks go; `most` may run at once.
+        """Return the number of partitions for so many tasks.
 
-        One each, so that no core waits for another's, where cores cannot become more than `most`:
-        those of a local master, which are there from the start. Elsewhere executors register late,
-        come and go, and `defaultParallelism` tells nothing of those to come.
+        One per task, so that no core idles while another has tasks queued, if the cores are fixed
+        (a local master) and at most `max_tasks`. Executors of a cluster register late, come and go,
+        so `defaultParallelism` says nothing about later cores: there, at most `max_tasks`.
         """
         fixed = str(self._sc.master).startswith("local")
-        if fixed and int(self._sc.defaultParallelism) <= self._most:
+        if fixed and int(self._sc.defaultParallelism) <= self._max_tasks:
             return tasks
-        return min(tasks, self._most)
+        return min(tasks, self._max_tasks)
 
     def stop(self) -> None:
-        """See `Engine.stop`: cancel the tasks; `close` fences and settles what they held."""
+        """See `Engine.stop`: cancels the tasks; `close` fences and settles their slots."""
         self._stopping.set()
         threading.Thread(target=self._cancel, daemon=True).start()
 
     def close(self) -> None:
-        """Take over the slots of this run's workers, so that nobody waits for their leases."""
-        if self._whole:
+        """Take over the slots of this run's workers, so that no claim waits for a lease to end."""
+        if self._complete:
             self._evict(self._spec.run)
             return
         alone = self._owned and str(self._sc.master).startswith("local")
@@ -256,42 +342,43 @@ class SparkEngine:
             self._evict_until_quiet()
 
     def _cancel(self) -> None:
-        """Cancel again and again: the job may be about to start."""
-        with suppress(Py4JError, OSError):  # the JVM got the signal, too, and is gone
+        """Cancel repeatedly, because the job may be about to start."""
+        with suppress(Py4JError, OSError):  # the same signal has ended the JVM
             while not self._idle.is_set():
                 self._sc.cancelJobGroup(self._spec.run)
                 self._idle.wait(CANCEL_SECONDS)
 
     def _end_context(self) -> None:
         """End executors and their Python workers; a local context has none left afterwards."""
-        jvm = getattr(self._sc._gateway, "proc", None)  # noqa: SLF001 - spark-submit's is not ours
+        jvm = getattr(self._sc._gateway, "proc", None)  # noqa: SLF001 - None under spark-submit
         try:
-            self._sc.setLogLevel("OFF")  # what tasks say when their executor goes away
+            self._sc.setLogLevel("OFF")  # hides errors of tasks whose executor ends
             self._sc.stop()
         except (Py4JError, OSError) as exc:
-            log.debug("the JVM got the signal, too, and its workers end with it: %s", exc)
+            log.debug("the JVM has ended by the same signal, and its workers with it: %s", exc)
             if jvm is not None:
                 with suppress(subprocess.TimeoutExpired):
                     jvm.wait(LINGER_SECONDS)
 
     def _evict_until_quiet(self) -> None:
-        """Fence until no worker comes back: a fenced one claims anew as long as it lives."""
+        """Fence until no slot is leased again: a fenced worker leases another one while it runs."""
         until = time.monotonic() + LINGER_SECONDS
         while time.monotonic() < until:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(SWEEP_SECONDS)
             if not self._evict(self._spec.run):
                 return
 
 
-def _follow(receipts: object, over: threading.Event, watch: RunListener) -> None:
-    seen = 0
+def _report(receipts: object, over: threading.Event, listener: RunListener) -> None:
+    """Pass new receipts to the listener while the job runs, and the last ones after its end."""
+    reported = 0
     last = False
     while not last:
         last = over.wait(POLL_SECONDS)
         values: list[Receipt] = receipts.value  # type: ignore[attr-defined]
-        for receipt in values[seen : (count := len(values))]:
-            watch.on_receipt(receipt)
-        seen = count
+        for receipt in values[reported : (count := len(values))]:
+            listener.on_receipt(receipt)
+        reported = count
 
 
 def deal(tasks: Sequence[Task], parts: int) -> list[tuple[Task, ...]]:
@@ -299,36 +386,38 @@ def deal(tasks: Sequence[Task], parts: int) -> list[tuple[Task, ...]]:
     return [tuple(tasks[first::parts]) for first in range(parts)]
 
 
-def _run_partition(
-    spec: WorkerSpec[Worker], receipts: object, shares: Iterator[tuple[Task, ...]]
-) -> None:
-    """Run on an executor, in a Python worker: every extent of every task, one after the other."""
-    worker = resident(spec)
-    for task in (task for share in shares for task in share):
-        for receipt in run_in_turn(task.extents, worker.run):
-            receipts.add([receipt])  # type: ignore[attr-defined]
+# -- errors ---------------------------------------------------------------------------------------
 
 
-def _translated(exc: Exception) -> ExtentflowError:
-    """Return our own error out of Spark's report of a failed task."""
-    text = str(exc)
-    found = re.findall(r"extentflow\.errors\.(\w+): (.+)", text)
-    if found:
-        kind, message = found[-1]
-        permanent = kind in {cls.__name__ for cls in Permanent.__subclasses__()}
-        return Permanent(message) if permanent else SparkRunFailed(message)
-    return SparkRunFailed(f"Spark gave up: {told(text) or repr(exc)}")
+def typed_error(text: str) -> ExtentflowError | None:
+    """Return the last error of the library that Spark's report names, or None.
+
+    Its class is the one that the executor raised, or its nearest superclass in `extentflow.errors`.
+    """
+    notes = re.findall(rf"^\s*{ERROR_NOTE}(\{{.*\}})", text, re.MULTILINE)
+    if not notes:
+        return None
+    note = json.loads(notes[-1])
+    error: ExtentflowError = getattr(errors, note["class"])(note["message"])
+    return error
 
 
-def _cause(exc: Exception) -> str:
-    """Return what Java says happened, without its trace."""
-    _, _, java = str(exc).partition("\n: ")
-    return (java or str(exc)).strip().partition("\n")[0] or type(exc).__name__
-
-
-def told(text: str) -> str:
-    """Return the line that says most: the last one of a Python trace, else Spark's own reason."""
+def last_cause(text: str) -> str:
+    """Return a Python trace's last line out of Spark's report, else Spark's own reason."""
     _, _, trace = text.partition(TRACE)
     python = [line for line in trace.partition("\n\tat ")[0].splitlines() if line.strip()]
+    python = [line for line in python if not line.lstrip().startswith(ERROR_NOTE)]
     spark = [line.rpartition(ABORTED)[2] for line in text.splitlines() if ABORTED in line]
     return next(iter([*python[-1:], *spark]), "")
+
+
+def _run_error(exc: Exception) -> ExtentflowError:
+    text = str(exc)
+    cause = last_cause(text) or repr(exc)
+    return typed_error(text) or SparkRunFailed(f"Spark gave up a task: {cause}")
+
+
+def _java_cause(exc: Exception) -> str:
+    """Return the message of a Java exception without its stack trace."""
+    _, _, java = str(exc).partition("\n: ")
+    return (java or str(exc)).strip().partition("\n")[0] or type(exc).__name__

@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from extentflow.engines import Task, WorkerSpec
-from extentflow.engines.resident import resident, settle
-from extentflow.engines.spark import deal
+from extentflow.engines.spark import deal, reduce_task_overhead, spark_task
 from extentflow.errors import Permanent
 from extentflow.spark import receipts
-from extentflow.spark.executor import ReportingWorker, open_reporting_worker
+from extentflow.spark.executor import open_reporting_worker
 from extentflow.spark.planning import plan
 from extentflow.spark.receipts import Row
 from extentflow.wiring import Runtime
@@ -71,7 +70,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return what is to deliver, what is known already, and the last one. Raises as `plan`."""
-        settle()
+        reduce_task_overhead()
         found = plan(self._options, Runtime(self._options.settings))
         share = max(1, min(found.most, len(found.tasks)))
         pending = [Pending(tasks) for tasks in deal(found.tasks, share)]
@@ -86,13 +85,14 @@ class BatchReader(DataSourceReader):
             Permanent: in the last one, with FAILFAST: something is not DONE.
         """
         if isinstance(partition, Pending):
-            worker = self._worker()
-            for task in partition.tasks:
-                yield from self._shown(worker.deliver(task.extents))
+            with spark_task(self._spec) as worker:
+                for task in partition.tasks:
+                    yield from self._shown(worker.deliver(task.extents))
         elif isinstance(partition, Known):
             yield from self._shown(iter(partition.rows))
         elif isinstance(partition, Last):
-            unfit = self._worker().finish(partition.jobs)
+            with spark_task(self._spec) as worker:
+                unfit = worker.finish(partition.jobs)
             if unfit and not self._options.permissive:
                 raise Permanent(_told(unfit))
         else:
@@ -101,9 +101,6 @@ class BatchReader(DataSourceReader):
     def _shown(self, rows: Iterator[Row]) -> Iterator[Row]:
         """Yield rows; with FAILFAST only those of DONE, for the last partition tells the others."""
         return (row for row in rows if self._options.permissive or receipts.is_done(row))
-
-    def _worker(self) -> ReportingWorker:
-        return resident(self._spec)
 
 
 def _told(unfit: Sequence[Row]) -> str:

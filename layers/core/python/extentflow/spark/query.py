@@ -108,7 +108,7 @@ def session(master: str | None, cores: int | None) -> Iterator[SparkSession]:
         context = engine.local_context(cores or os.cpu_count() or 1)
     else:
         context = engine.context(master, {})
-        engine.quiet(context)
+        engine.silence_query_logs(context)
     found = SparkSession(context)
     try:
         yield found
@@ -298,5 +298,5 @@ def _cause(text: str) -> str:
     ours = re.findall(r"(?:extentflow|pyspark)\.errors\.[\w.]+: (.+)", text)
     java = re.findall(r"^: (.+)", text, re.MULTILINE)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = next(filter(None, [*ours[-1:], engine.told(text), *java[:1], *lines]), "")
+    told = next(filter(None, [*ours[-1:], engine.last_cause(text), *java[:1], *lines]), "")
     return JAVA_CLASS.sub("", told) or "no reason is given"

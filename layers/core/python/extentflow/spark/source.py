@@ -10,7 +10,7 @@ from uuid import uuid4
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from extentflow.engines.resident import settle
+from extentflow.engines.spark import reduce_task_overhead
 from extentflow.errors import Misconfigured
 from extentflow.spark.batch import BatchReader
 from extentflow.spark.options import ReadOptions, StreamOptions
@@ -28,7 +28,7 @@ class ExtentflowSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        settle()
+        reduce_task_overhead()
         # The same in every process that Spark copies this one to.
         self._run = f"stream-{uuid4().hex[:12]}"
 

@@ -19,7 +19,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from extentflow.engines import WorkerSpec
-from extentflow.engines.resident import resident
+from extentflow.engines.spark import spark_task
 from extentflow.spark.fleet import open_draining_worker, open_standing_worker
 from extentflow.spark.looks import NOTHING, Drained, Looks, Offset, Standings, open_looks
 from extentflow.spark.options import StreamOptions
@@ -57,12 +57,12 @@ class StreamReader(DataSourceStreamReader):
         """Yield a row per extent that came to its end; what is not over is found again."""
         settings, run = self._options.settings.to_map(), self._options.run
         if isinstance(partition, Drained):
-            fleet = resident(WorkerSpec(open_draining_worker, settings, run))
-            yield from fleet.drained(most=partition.most, seconds=partition.seconds)
+            with spark_task(WorkerSpec(open_draining_worker, settings, run)) as worker:
+                yield from worker.drained(most=partition.most, seconds=partition.seconds)
         elif isinstance(partition, Standings):
-            worker = resident(WorkerSpec(open_standing_worker, settings, run))
             extents = (one for task in partition.tasks for one in task.extents)
-            yield from worker.delivered(extents, seconds=partition.seconds)
+            with spark_task(WorkerSpec(open_standing_worker, settings, run)) as standing:
+                yield from standing.delivered(extents, seconds=partition.seconds)
         else:
             raise TypeError(f"Spark did not plan this partition: {partition!r}")
 

@@ -111,4 +111,4 @@ def _spark(
         sc = spark.local_context(cores)
     else:
         sc = spark.context(None if master == SUBMITTED else master, {})
-    return spark.SparkEngine(spec, sc, most=most, evict=runtime.evict, owned=owned)
+    return spark.SparkEngine(spec, sc, max_tasks=most, evict=runtime.evict, owned=owned)
