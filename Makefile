@@ -1,4 +1,4 @@
-# Everything a developer types. `make` alone explains itself.
+# The commands of developers; `make` alone lists them.
 PYTHON ?= python3
 SCALE ?= 1
 PAIRS ?= 6
@@ -37,7 +37,7 @@ $(STAMP): requirements/dev.txt pyproject.toml local/pyproject.toml
 demo: setup ## Start the stack, stream TPC-H data through Spark into Kafka, verify every record (SCALE=1)
 	@$(BIN)/python -m demo --scale $(SCALE)
 
-demo-events: setup ## Uploads through the event path: deliver, fail, mend, replay, verify every record (SCALE=1)
+demo-events: setup ## Uploads through the event path: deliver, fail, fix, replay, verify every record (SCALE=1)
 	@$(BIN)/python -m demo.events --scale $(SCALE)
 
 demo-spark-stream: setup ## Uploads through a standing query on a Spark cluster that loses a machine (SCALE=1)
@@ -96,7 +96,7 @@ bench-record: setup ## Keep what `bench` and `bench-smoke` found, and write docs
 docs: setup ## Write the generated references
 	@$(BIN)/python -m extentflow.config docs/configuration.md
 
-lock: setup ## Pin the requirements anew, with hashes
+lock: setup ## Pin the requirements again, with hashes
 	@$(BIN)/uv --version >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet uv
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11 requirements/dev.in -o requirements/dev.txt
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.13 --python-platform aarch64-manylinux_2_28 requirements/lambda.in -o requirements/lambda.txt

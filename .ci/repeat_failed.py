@@ -36,7 +36,7 @@ def main(suites: Sequence[str]) -> int:
 
 
 def unfinished(suites: Sequence[str]) -> Iterator[str]:
-    """Yield what no repetition of single tests would mend."""
+    """Yield the problems that no repetition of single tests solves."""
     for suite in suites:
         outcomes = OUTCOMES / f"{suite}.xml"
         if not outcomes.exists():
