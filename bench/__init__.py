@@ -1,1 +1,1 @@
-"""Benchmarks: ratios against a baseline, measured side by side in the same run."""
+"""Benchmarks: ratios against a baseline, measured alternately in the same run."""

@@ -1,7 +1,7 @@
-"""`make bench`: what extentflow does in a second, and against what; each case writes its JSON.
+"""`make bench`: extentflow's throughput against baselines; each case writes its JSON.
 
-Alternating runs of warm processes on the same machine, so that ratios mean something where
-absolute figures do not.
+Warm processes alternate on the same machine, so ratios are meaningful where absolute figures are
+not.
 """
 
 import argparse
@@ -19,7 +19,7 @@ ROOT = Path.cwd()
 
 
 def main() -> int:
-    """Run the chosen cases; 0 only when none of them broke."""
+    """Run the chosen cases; return 0 only if all of them succeed."""
     arguments = _arguments()
     console = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
     started = time.monotonic()
@@ -43,7 +43,7 @@ def _arguments() -> argparse.Namespace:
     names = [ALL, *CASES, *ALIASES]
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the amount of data")
-    parser.add_argument("--pairs", type=int, default=6, help="laps that count")
+    parser.add_argument("--pairs", type=int, default=6, help="runs that count")
     parser.add_argument("--suite", default=ALL, help=f"of {', '.join(names)}; several with commas")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.suite.split(",") if name not in names]

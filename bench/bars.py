@@ -1,7 +1,6 @@
-"""The numbers to hold: what a figure has to be at least, or at most.
+"""The required figures: lower or upper bounds, by case.
 
-Owns: the bars, by case and by the figure's place in the case's JSON. Refuses to know: how figures
-are measured. Bars are for two cores with the broker on the same machine, at scale 1.
+Bars are for two cores with the broker on the same machine, at scale 1.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +12,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bound for the figure at `place` (member names, joined by dots); `says` what it means."""
+    """A bound for the figure at `place` (member names, joined by dots), described by `says`."""
 
     place: str
     says: str
@@ -21,20 +20,20 @@ class Bar:
     most: float | None = None
 
     def figure(self, result: Mapping[str, Any]) -> float | None:
-        """Return the figure; None where the case did not measure it."""
+        """Return the figure, or None if the case did not measure it."""
         found: Any = result
         for name in self.place.split("."):
             found = found.get(name) if isinstance(found, Mapping) else None
         return None if found is None else float(found)
 
     def holds(self, figure: float) -> bool:
-        """Whether a figure is within the bound."""
+        """Return whether a figure is within the bound."""
         if self.least is not None and figure < self.least:
             return False
         return self.most is None or figure <= self.most
 
     def bound(self) -> str:
-        """Return the bound, as people read it."""
+        """Return the bound as text."""
         sign, limit = ("≥", self.least) if self.least is not None else ("≤", self.most)
         return f"{sign} {shown(self.place, limit or 0)}"
 
@@ -107,22 +106,22 @@ BARS: Mapping[str, tuple[Bar, ...]] = {
 
 
 def judged(case: str, result: Mapping[str, Any]) -> Iterator[tuple[Bar, str]]:
-    """Yield the case's bars, and of each what was measured and whether that holds, in words."""
+    """Yield the case's bars, each with the measured figure and the verdict, as text."""
     for bar in BARS.get(case, ()):
         yield bar, judgement(bar, result)
 
 
 def judgement(bar: Bar, result: Mapping[str, Any]) -> str:
-    """Return a figure in words, and that it missed its bar; at a small scale it cannot."""
+    """Return a figure as text, marked if it misses its bar; a small scale cannot miss."""
     figure = bar.figure(result)
     if figure is None:
         return "not recorded yet"
-    told = shown(bar.place, figure)
+    text = shown(bar.place, figure)
     if result["scale"] < 1:
-        return f"{told} with SCALE={result['scale']:g}, not judged"
-    return told if bar.holds(figure) else f"{told}, missed"
+        return f"{text} with SCALE={result['scale']:g}, not judged"
+    return text if bar.holds(figure) else f"{text}, missed"
 
 
 def shown(place: str, figure: float) -> str:
-    """Return a figure as people read it."""
+    """Return a figure as text."""
     return f"{figure / MIB:.0f} MiB" if place.endswith("_bytes") else f"{figure:g}"

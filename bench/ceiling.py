@@ -1,15 +1,12 @@
-"""`SUITE=ceiling`: what our Kafka client takes where payloads stand ready: lines, and JSON of rows.
-
-Owns: this measurement. Refuses to know: where payloads come from.
-"""
+"""`SUITE=ceiling`: throughput of our Kafka client for payloads in memory: lines, and JSON rows."""
 
 import pyarrow.parquet as pq
 from demo import tpch
 
 from bench.competitors import local
 from bench.data import line_count
-from bench.lane import Lane
 from bench.pairs import alternate
+from bench.process import WarmProcess
 from bench.result import Result
 from bench.stand import Stand, Terms
 
@@ -25,9 +22,9 @@ def measure(terms: Terms) -> Result:
     rows, lines = pq.read_metadata(lineitem.path).num_rows, line_count(orders.path)
     with (
         Stand.open(terms, NAME) as stand,
-        Lane.start("bench.lanes.payloads", stand.rig.environment) as ceiling,
+        WarmProcess.start("bench.processes.payloads", stand.rig.environment) as ceiling,
     ):
-        laps = alternate(
+        runs = alternate(
             {
                 "lines": local(stand, ceiling, orders, lines),
                 "json": local(stand, ceiling, lineitem, rows),
@@ -39,6 +36,6 @@ def measure(terms: Terms) -> Result:
         case=f"payloads in memory, {lines:,} lines and {rows:,} rows as JSON, exactly once",
         scale=terms.scale,
         pairs=terms.pairs,
-        rows_per_second=laps.rates(),
-        cpu_seconds_per_million_rows=laps.costs(),
+        rows_per_second=runs.rates(),
+        cpu_seconds_per_million_rows=runs.costs(),
     )

@@ -1,7 +1,4 @@
-"""A way to DynamoDB that counts what passes.
-
-Owns: passing requests on as they are, counts by operation. Refuses to know: what is in the table.
-"""
+"""A proxy for DynamoDB that counts requests by operation."""
 
 import json
 import threading
@@ -15,7 +12,7 @@ _HOPS = frozenset({"connection", "keep-alive", "transfer-encoding"})
 
 
 class Counting:
-    """Listens on a free loopback port while it is entered; clients use `endpoint`."""
+    """Listens on a free loopback port inside its context; clients use `endpoint`."""
 
     def __init__(self, upstream: str) -> None:
         self._server = _Server(upstream)
@@ -31,11 +28,11 @@ class Counting:
 
     @property
     def endpoint(self) -> str:
-        """What clients are given in the server's place."""
+        """The address for clients, instead of the server's."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def take(self) -> Counter[str]:
-        """Return what passed since the last call: requests by operation, and `items` written."""
+        """Return the counts since the last call: requests by operation, and `items` written."""
         with self._server.lock:
             counts, self._server.counts = self._server.counts, Counter()
         return counts
@@ -62,7 +59,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Passage(BaseHTTPRequestHandler):
-    """One client's connection and its counterpart to the server."""
+    """A client's connection and the matching one to the server."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -81,10 +78,10 @@ class _Passage(BaseHTTPRequestHandler):
         self.server.note(self.headers["x-amz-target"].rpartition(".")[2], body)
         self._upstream.request("POST", self.path, body, dict(self.headers))
         answer = self._upstream.getresponse()
-        told = answer.read()
+        body = answer.read()
         self.send_response_only(answer.status)
         for name, value in answer.getheaders():
             if name.lower() not in _HOPS:
                 self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(told)
+        self.wfile.write(body)

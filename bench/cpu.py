@@ -1,7 +1,4 @@
-"""CPU seconds that this process and everything it started have taken.
-
-Owns: adding them up, each once. Refuses to know: what was done with them.
-"""
+"""CPU seconds of this process and all its descendants."""
 
 import os
 import resource
@@ -10,9 +7,9 @@ import psutil
 
 
 def cpu_seconds() -> float:
-    """Return user and system time of this process, all threads, and of its descendants so far.
+    """Return user and system time of this process, all threads, and its descendants so far.
 
-    Those that ended count as far as somebody waited for them; those that live, to the tick.
+    Ended descendants count if they were waited for; running ones count to the tick.
     """
     ours = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     spent = sum(sum(resource.getrusage(who)[:2]) for who in ours)

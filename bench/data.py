@@ -1,7 +1,4 @@
-"""Data sets that only benchmarks need, and how large the others are.
-
-Owns: TPC-H customer, sizes in bytes, counts of lines. Refuses to know: what is done with them.
-"""
+"""Data sets for benchmarks only, and sizes of the others."""
 
 from pathlib import Path
 

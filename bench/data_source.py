@@ -1,14 +1,11 @@
-"""`SUITE=data-source`: reading the data source against `extentflow run`, both on Spark.
-
-Owns: this comparison. Refuses to know: how competitors work.
-"""
+"""`SUITE=data-source`: the Spark data source against `extentflow run`, both on Spark."""
 
 import pyarrow.parquet as pq
 from demo import tpch
 
-from bench.competitors import anew, compared
-from bench.lane import Lane
+from bench.competitors import compared, new_objects
 from bench.pairs import alternate
+from bench.process import WarmProcess
 from bench.result import Result
 from bench.settings import CORES
 from bench.stand import Stand, Terms
@@ -17,18 +14,18 @@ NAME = "data-source"
 
 
 def measure(terms: Terms) -> Result:
-    """Alternate the two, each lap over new copies of lineitem at `scale`."""
+    """Alternate the two, each run with new copies of lineitem at `scale`."""
     data = tpch.lineitem(terms.data, terms.scale)
     rows = pq.read_metadata(data.path).num_rows
     with (
         Stand.open(terms, NAME) as stand,
-        Lane.start("bench.lanes.ours", stand.rig.environment, "spark") as engine,
-        Lane.start("bench.lanes.source", stand.rig.environment) as source,
+        WarmProcess.start("bench.processes.ours", stand.rig.environment, "spark") as engine,
+        WarmProcess.start("bench.processes.source", stand.rig.environment) as source,
     ):
-        laps = alternate(
+        runs = alternate(
             {
-                "run": anew(stand, engine, data, rows),
-                "data_source": anew(stand, source, data, rows),
+                "run": new_objects(stand, engine, data, rows),
+                "data_source": new_objects(stand, source, data, rows),
             },
             terms.pairs,
             terms.notify,
@@ -36,7 +33,7 @@ def measure(terms: Terms) -> Result:
     return compared(
         f"lineitem Parquet, scale {terms.scale:g}, JSON values, exactly once, Spark local[{CORES}]",
         terms,
-        laps,
-        ratios={"data_source_to_run": laps.ratio("data_source", "run")},
+        runs,
+        ratios={"data_source_to_run": runs.ratio("data_source", "run")},
         workers=["run"],
     )

@@ -1,7 +1,7 @@
-"""Workers whose records go nowhere: what delivery costs without a broker that works, too.
+"""Workers that discard records: the cost of delivery without the work of a broker.
 
-Owns: the sink that counts records and drops them. Refuses to know: who works. Ownership and
-progress are real: fences, transactions and offsets are Kafka's, so that ledger and Kafka agree.
+Ownership and progress are real: fences, transactions and offsets are Kafka's, so that ledger and
+Kafka agree.
 """
 
 from collections.abc import Sequence
@@ -17,18 +17,18 @@ from extentflow.wiring.extents import ExtentWorker, prepare_process
 
 @dataclass(slots=True)
 class DroppingSink:
-    """`Sink` that passes on progress alone. `records` is how many were dropped so far."""
+    """A `Sink` that forwards only progress. `records` is the number of discarded records."""
 
     sink: Sink
     records: int = 0
 
     def send(self, records: Records) -> Sequence[RejectedRecord]:
-        """Count and drop, as if the client took all."""
+        """Count and discard the records."""
         self.records += len(records.values)
         return ()
 
     def commit(self, progress: SlotProgress) -> None:
-        """Commit what is left: the progress."""
+        """Commit the progress."""
         self.sink.commit(progress)
 
     def abort(self) -> None:
@@ -36,7 +36,7 @@ class DroppingSink:
         self.sink.abort()
 
     def close(self) -> None:
-        """Let go, as `Sink.close`."""
+        """See `Sink.close`."""
         self.sink.close()
 
 
@@ -64,15 +64,15 @@ class DroppingFence:
 
 
 class DroppingBroker(KafkaBroker):
-    """A KafkaBroker to which no record travels."""
+    """A KafkaBroker that receives no records."""
 
     def fence(self, identity: str, client: ProducerSettings) -> Fence:  # type: ignore[override]
-        """Fence as ever; what comes of it drops records."""
+        """Return a fence whose sinks discard records."""
         return DroppingFence(super().fence(identity, client))
 
 
 class DroppingRuntime(Runtime):
-    """A Runtime on such a broker."""
+    """A Runtime with such a broker."""
 
     @cached_property
     def broker(self) -> KafkaBroker:
@@ -84,6 +84,6 @@ class DroppingRuntime(Runtime):
 
 
 def open_dropping_worker(settings: dict[str, str], owner: str) -> ExtentWorker:
-    """Become such a worker, in the process that calls this (see `engines.WorkerSpec`)."""
+    """Open such a worker in this process (see `engines.WorkerSpec`)."""
     prepare_process()
     return ExtentWorker(DroppingRuntime(WorkerSettings.from_map(settings)), owner)

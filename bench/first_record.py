@@ -1,10 +1,8 @@
-"""`SUITE=first-record`: from an object's submission to its 1,280th record, as a consumer sees it.
-
-Owns: data sets, extent sizes, when the clock starts. Refuses to know: how records get there.
+"""`SUITE=first-record`: seconds from the submission of an object to its 1,280th committed record.
 
 `warm`: the submission is a request to a worker that ran before: one process, with its slot, its
 producer and its connections. `cold`: it is the start of `extentflow run --engine inline --cores 1`.
-The run is stopped when the record was seen. Every run has an object of its own, a copy.
+The run is stopped after the record. Every run has an object of its own, a copy.
 """
 
 import statistics
@@ -21,7 +19,7 @@ from demo import tpch
 from demo.rig import PROGRAM
 
 from bench.data import customer, line_count
-from bench.lane import Lane
+from bench.process import WarmProcess
 from bench.result import Result
 from bench.stand import BUCKET, Stand, Terms
 from bench.witness import Witness
@@ -31,7 +29,7 @@ RECORDS = 1_280
 TPCH_SCALE = 0.1
 COLD_LAPS = 2  # to five warm ones
 CELL_SECONDS = 10.0
-"""After so long a cell has no further laps: extents of 1 KiB take their time."""
+"""After so long a cell has no further runs: extents of 1 KiB take their time."""
 END_SECONDS = 60.0
 AUTO = "auto"
 EXTENTS = ("1KiB", "4KiB", "1MiB", "4MiB", "1GiB", "4GiB", AUTO)
@@ -41,7 +39,7 @@ Submit = Callable[[str, str], "Submission"]
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A run under way: when it was asked for, whether it goes on, how it is ended."""
+    """A run in progress: its start time, whether it is active, how to end it."""
 
     started: float
     goes_on: Callable[[], bool]
@@ -50,7 +48,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One row of the table: a data set under one extent size."""
+    """One row of the table: a data set with an extent size."""
 
     name: str
     data: tpch.DataSet
@@ -58,7 +56,7 @@ class Cell:
 
 
 def cells(terms: Terms) -> Iterator[Cell]:
-    """Yield every data set under every extent size; last, lineitem, and ten times as much of it."""
+    """Yield every data set with every extent size; finally lineitem, and ten times lineitem."""
     scale = TPCH_SCALE * terms.scale
     sets = {
         "customer CSV": customer(terms.data, scale, "csv"),
@@ -76,10 +74,10 @@ def measure(terms: Terms) -> Result:
     found: list[dict[str, Any]] = []
     with (
         Stand.open(terms, NAME) as stand,
-        Lane.start("bench.lanes.ours", stand.rig.environment, "here") as lane,
+        WarmProcess.start("bench.processes.ours", stand.rig.environment, "here") as process,
     ):
         for cell in cells(terms):
-            found.append(_seconds(stand, cell, lane, terms.pairs))
+            found.append(_seconds(stand, cell, process, terms.pairs))
             terms.notify(", ".join(f"{name} {value}" for name, value in found[-1].items()))
     one, ten = (row["warm_seconds"] for row in found[-2:])
     return Result(
@@ -91,8 +89,8 @@ def measure(terms: Terms) -> Result:
     )
 
 
-def _seconds(stand: Stand, cell: Cell, lane: Lane, pairs: int) -> dict[str, Any]:
-    """Return one cell's figures; the first warm run only warms up."""
+def _seconds(stand: Stand, cell: Cell, process: WarmProcess, pairs: int) -> dict[str, Any]:
+    """Return one cell's figures; the first warm run is the warm-up."""
     records = min(RECORDS, _rows(cell.data))
     key = stand.upload(cell.data.path)
     topic = stand.topic()
@@ -109,10 +107,10 @@ def _seconds(stand: Stand, cell: Cell, lane: Lane, pairs: int) -> dict[str, Any]
                 stand.remove(copied)
 
     cold = [seconds(_cold(stand)) for _ in range(max(1, pairs * COLD_LAPS // 5))]
-    seconds(_warm(lane))
+    seconds(_warm(process))
     warm: list[float] = []
     while len(warm) < pairs and sum(warm) < CELL_SECONDS:
-        warm.append(seconds(_warm(lane)))
+        warm.append(seconds(_warm(process)))
     return {
         "object": cell.name,
         "object_bytes": cell.data.size,
@@ -123,20 +121,20 @@ def _seconds(stand: Stand, cell: Cell, lane: Lane, pairs: int) -> dict[str, Any]
     }
 
 
-def _warm(lane: Lane) -> Submit:
+def _warm(process: WarmProcess) -> Submit:
     def submit(connector: str, key: str) -> Submission:
-        """Ask the lane in a thread, so that the consumer can be asked meanwhile."""
+        """Send the request in a thread, so that the consumer can be polled."""
         answers: list[Mapping[str, Any]] = []
         asking = threading.Thread(
-            target=lambda: answers.append(lane.ask(connector=connector, key=key))
+            target=lambda: answers.append(process.ask(connector=connector, key=key))
         )
 
         def end() -> None:
             if asking.is_alive():
-                lane.interrupt()
+                process.interrupt()
             asking.join(END_SECONDS)
             if not answers:
-                raise RuntimeError("the lane did not answer")
+                raise RuntimeError("the process did not answer")
 
         started = time.perf_counter()
         asking.start()

@@ -1,8 +1,4 @@
-"""An engine whose only worker is the process that it lives in: one process, all told.
-
-Owns: running extents one after the other, stopping between chunks. Refuses to know: what a worker
-does. Slot, producer and clients stay warm from run to run.
-"""
+"""An engine whose only worker is this process."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,9 +11,9 @@ from extentflow.wiring.extents import delivery_context, prepare_process
 
 
 class Here:
-    """An `engines.Engine` of one core. `close` keeps everything for the next run, `end` does not.
+    """An engine with one core. `close` keeps slot, producer and clients; `end` releases them.
 
-    `stop` lets the run under way end; `begin` before the next one.
+    `stop` ends the current run; call `begin` before the next one.
     """
 
     cores = 1
@@ -30,7 +26,7 @@ class Here:
         self._work = replace(delivery_context(runtime, self._slots), stopping=lambda: self.stopped)
 
     def begin(self) -> None:
-        """Forget that a run was stopped."""
+        """Clear the stop of the previous run."""
         self.stopped = False
 
     def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
@@ -46,7 +42,7 @@ class Here:
         self.stopped = True
 
     def close(self) -> None:
-        """See `Engine.close`: the next run goes on with what there is."""
+        """See `Engine.close`; the next run continues with the same clients."""
 
     def end(self) -> None:
         """Release slot and producer."""

@@ -1,7 +1,4 @@
-"""Where figures come from: the machine, and the versions of what runs on it.
-
-Owns: finding that out. Refuses to know: figures.
-"""
+"""The machine of a measurement, and the versions of its software."""
 
 import os
 import platform
@@ -20,7 +17,7 @@ MODEL = re.compile(r"^model name\s*:\s*(.+)$", re.MULTILINE)
 
 
 def machine() -> dict[str, Any]:
-    """Return what a reader has to know to compare figures, as JSON-ready values."""
+    """Return what is needed to compare figures, as JSON-ready values."""
     return {
         "cores": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),

@@ -1,9 +1,7 @@
 """`SUITE=memory`: the peak memory of a worker, by size and shape of the object.
 
-Owns: the shapes. Refuses to know: what workers keep in memory.
-
-Sizes are 0.1, 1 and 10 GB at scale 1; whoever wants 100 GB asks for scale 10, and has the disk for
-it. Each shape has fresh workers, because a peak is one of a process's whole life.
+Sizes are 0.1, 1 and 10 GB at scale 1; scale 10 with enough disk gives 100 GB. Each shape has new
+workers, because a peak covers the whole life of a process.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +14,7 @@ from demo import tpch
 
 from bench.competitors import EXACTLY_ONCE, TEXT, delivery
 from bench.data import LINEITEM_PARQUET_BYTES, ORDERS_CSV_BYTES, scale_of
-from bench.lane import Lane
+from bench.process import WarmProcess
 from bench.result import Result
 from bench.settings import CORES
 from bench.stand import Stand, Terms
@@ -35,7 +33,7 @@ KEPT_BYTES = 1 * GIGABYTE
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One object and how it is read. `family` are the shapes whose peaks are compared."""
+    """One object and how it is read. Peaks are compared within a `family`."""
 
     family: str
     name: str
@@ -73,8 +71,8 @@ def measure(terms: Terms) -> Result:
         for shape in shapes(terms):
             found[shape.name] = figures = _deliver(stand, shape)
             families.setdefault(shape.family, []).append(figures["worker_peak_rss_bytes"])
-            told = ", ".join(f"{name} {value:,}" for name, value in figures.items())
-            terms.notify(f"{shape.name}: {told}")
+            text = ", ".join(f"{name} {value:,}" for name, value in figures.items())
+            terms.notify(f"{shape.name}: {text}")
     return Result(
         case=f"peak memory of a worker by shape of the object, Spark local[{CORES}]",
         scale=terms.scale,
@@ -95,8 +93,8 @@ def _deliver(stand: Stand, shape: Shape) -> dict[str, Any]:
     key = stand.upload(data.path)
     if size > KEPT_BYTES:
         data.path.unlink()
-    with Lane.start("bench.lanes.ours", stand.rig.environment, "spark") as lane:
-        answer = delivery(stand, lane, data, shape.config)()
+    with WarmProcess.start("bench.processes.ours", stand.rig.environment, "spark") as process:
+        answer = delivery(stand, process, data, shape.config)()
     stand.remove(key)
     return {
         "object_bytes": size,

@@ -1,14 +1,11 @@
-"""`SUITE=parquet-json`: one process, Parquet to JSON, exactly once; against what users write.
-
-Owns: this comparison. Refuses to know: how competitors work.
-"""
+"""`SUITE=parquet-json`: one process, Parquet to JSON, exactly once, against typical user code."""
 
 import pyarrow.parquet as pq
 from demo import tpch
 
 from bench.competitors import compared, local, ours
-from bench.lane import Lane
 from bench.pairs import alternate
+from bench.process import WarmProcess
 from bench.result import Result
 from bench.stand import Stand, Terms
 
@@ -17,16 +14,16 @@ LINEITEM_SCALE = 0.5  # row dicts take their time
 
 
 def measure(terms: Terms) -> Result:
-    """Alternate one process of ours, reading from S3, and the two of `plain`, reading a file."""
+    """Alternate our process, reading from S3, and the two of `plain`, reading a file."""
     scale = LINEITEM_SCALE * terms.scale
     data = tpch.lineitem(terms.data, scale)
     rows = pq.read_metadata(data.path).num_rows
     with (
         Stand.open(terms, NAME) as stand,
-        Lane.start("bench.lanes.ours", stand.rig.environment, "here") as here,
-        Lane.start("bench.lanes.plain", stand.rig.environment) as plain,
+        WarmProcess.start("bench.processes.ours", stand.rig.environment, "here") as here,
+        WarmProcess.start("bench.processes.plain", stand.rig.environment) as plain,
     ):
-        laps = alternate(
+        runs = alternate(
             {
                 "one_process": ours(stand, here, data, rows),
                 "plain": local(stand, plain, data, rows, writer="rows"),
@@ -38,10 +35,10 @@ def measure(terms: Terms) -> Result:
     return compared(
         f"lineitem Parquet, scale {scale:g}, JSON values, one process, exactly once",
         terms,
-        laps,
+        runs,
         ratios={
-            "one_process_to_plain": laps.ratio("one_process", "plain"),
-            "one_process_to_plain_columns": laps.ratio("one_process", "plain_columns"),
+            "one_process_to_plain": runs.ratio("one_process", "plain"),
+            "one_process_to_plain_columns": runs.ratio("one_process", "plain_columns"),
         },
         workers=["one_process"],
     )

@@ -1,10 +1,8 @@
-"""`SUITE=planning`: objects of up to 50 TB become jobs and messages; at which cost.
+"""`SUITE=planning`: the cost of planning objects of up to 50 TB as jobs and messages.
 
-Owns: the cases, what is counted. Refuses to know: how plans are made, what objects hold.
-
-What the planner function does with one message, by the same objects, with a real ledger and
-brokers. Only the object store is computed, and messages are made, counted and dropped. Each case
-has a process of its own, warmed up by a small object, as a function's is by the one before.
+Does what the planner function does with one message, with a real ledger and broker. Only the object
+store is computed, and messages are created, counted and discarded. Each case has a process of its
+own, warmed up with a small object, as a function is warmed up by an earlier invocation.
 """
 
 import json
@@ -54,14 +52,14 @@ def measure(terms: Terms) -> Result:
         cases.append(_measured(kind, scaled, run, rig.environment))
         terms.notify(_line(cases[-1]))
     return Result(
-        case="one arrival to a planned job: ledger writes and message bodies, nothing sent",
+        case="one arrival to a planned job: ledger writes and message bodies, without sending",
         scale=terms.scale,
         figures={"objects": cases},
     )
 
 
 def _measured(kind: str, size: int, run: str, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return what one case costs, as its process says on the last line that it prints.
+    """Return the cost of one case, from the last line that its process prints.
 
     Raises:
         RuntimeError: the process failed.
@@ -85,7 +83,7 @@ def _line(case: Mapping[str, Any]) -> str:
 
 
 class Dropped:
-    """A queue that counts what it is sent, and has nothing."""
+    """A queue that counts sent messages, and is always empty."""
 
     def __init__(self) -> None:
         self.messages = 0
@@ -139,10 +137,10 @@ class _Function:
         return cls(reception, extents, others)
 
     def plan(self, key: str) -> int:
-        """Answer the message of one object; return how many extents it has.
+        """Process the message of one object; return its number of extents.
 
         Raises:
-            RuntimeError: it did not become one job, RUNNING, with a message for every extent.
+            RuntimeError: it did not become one RUNNING job with a message for every extent.
         """
         before = self.extents.messages
         arrival = Arrival(NAME, key, Dialect.COMMAND)
@@ -159,7 +157,7 @@ class _Function:
 
 
 def _case(kind: str, size: int, run: str) -> dict[str, Any]:
-    """Plan a small object, then the one that counts; return what that one cost."""
+    """Plan a small object, then the measured one; return its cost."""
     objects = {
         f"{run}/{name}-{size}.{EXTENSIONS[kind]}": CONTENTS[kind](of_size)
         for name, of_size in (("small", SMALL_BYTES), ("large", size))

@@ -1,7 +1,4 @@
-"""`docs/performance.md`, written from `bench/recorded`, and what `make bench-record` keeps there.
-
-Owns: the page's words and order. Refuses to know: how figures come about; cases name their own.
-"""
+"""Write `docs/performance.md` from `bench/recorded`, and record results for `make bench-record`."""
 
 import argparse
 import json
@@ -28,7 +25,7 @@ HEAD = """\
 
 Read ratios, not absolute figures: broker, S3 server and workers share one machine's cores.
 Competitors are warm processes that run in turn and back, on the same data. Figures are medians of
-these laps; a ratio is the median of the ratios lap by lap. Kafka clients have the same codec,
+these runs; a ratio is the median of the ratios run by run. Kafka clients have the same codec,
 linger and batch sizes on all sides. CPU seconds are those of everything that a competitor is made
 of, without broker and stores.
 """
@@ -37,14 +34,14 @@ REPEAT = """\
 ## How to repeat
 
 ```
-make bench                                # all cases that fit into half an hour
-make bench SUITE=memory                   # one case, or several with commas
+make bench                                # all cases for half an hour
+make bench SUITE=memory                   # one case, or several separated by commas
 make bench SUITE=first-record SCALE=10    # more data
-make bench-record                         # keep the figures, write this page
+make bench-record                         # record the figures, write this page
 make bench-smoke                          # ratios at a small scale against the recorded ones
 ```
 
-`SCALE` multiplies the amount of data, `PAIRS` are the laps that count. A case prints its tables and
+`SCALE` multiplies the amount of data, `PAIRS` are the runs that count. A case prints its tables and
 writes `var/bench/<name>.json`. Where all cases run together, some take less
 data than alone. Topics and objects are deleted after each case; the stack still runs, and
 `extentflow down` stops it. Objects of 100 GB are part of `make bench SUITE=memory SCALE=10`, which
@@ -53,10 +50,12 @@ has them twice on the disk while it uploads them.
 
 
 def main() -> None:
-    """Write the page; with `--record`, take over what was measured first."""
+    """Write the page; with `--record`, first copy the latest results."""
     parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
-    parser.add_argument("--record", action="store_true", help="first keep what var/bench holds")
-    parser.add_argument("--suite", default=ALL, help="of these cases only, with commas")
+    parser.add_argument(
+        "--record", action="store_true", help="first record the results in var/bench"
+    )
+    parser.add_argument("--suite", default=ALL, help="of these cases only, comma-separated")
     arguments = parser.parse_args()
     if arguments.record:
         names = record(arguments.suite.split(","), MEASURED, RECORDED)
@@ -65,7 +64,7 @@ def main() -> None:
 
 
 def record(suites: Sequence[str], measured: Path, recorded: Path) -> list[str]:
-    """Keep the figures of these cases, as far as there are some; return whose."""
+    """Record the results of these cases, if there are any; return their names."""
     known = [*CASES, SMOKE]
     wanted = known if ALL in suites else [ALIASES.get(name, name) for name in suites]
     found = [name for name in wanted if (measured / f"{name}.json").exists()]
@@ -95,11 +94,11 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _bars(results: Mapping[str, Mapping[str, Any]]) -> str:
     rows = [
-        [bar.says, bar.bound(), told, f"`{name}`"]
+        [bar.says, bar.bound(), verdict, f"`{name}`"]
         for name in BARS
-        for bar, told in judged(name, results.get(name, {}))
+        for bar, verdict in judged(name, results.get(name, {}))
     ]
-    grid = Grid(["what is to hold on two cores", "bar", "measured", "case"], rows)
+    grid = Grid(["requirement on two cores", "bar", "measured", "case"], rows)
     return f"## Bars\n\n{_table(grid)}"
 
 
@@ -120,7 +119,7 @@ def _machines(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _case(name: str, result: Mapping[str, Any]) -> str:
-    pairs = f", {result['pairs']} laps" if "pairs" in result else ""
+    pairs = f", {result['pairs']} runs" if "pairs" in result else ""
     words = f"Measured: {result['case']} (SCALE={result['scale']:g}{pairs})."
     tables = "\n".join(_table(grid) for grid in grids(result))
     return f"## {name}\n\n{CASES[name].says}\n\n{words}\n\n{tables}"

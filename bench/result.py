@@ -1,13 +1,10 @@
-"""What a case found, in the shape that `var/bench/*.json` has.
-
-Owns: names and order of the fields that all cases share. Refuses to know: how anything was
-measured, what a case's own figures mean.
+"""The result of a case, in the form of `var/bench/*.json`.
 
     {"case", "scale", "pairs", "rows_per_second": {name: median}, "ratios": {name: median},
      "cpu_seconds_per_million_rows": {name: median}, "worker_peak_rss_bytes",
-     ...the case's own..., "machine": {...}}
+     ...fields of the case..., "machine": {...}}
 
-Fields that mean nothing to a case are left out.
+Fields that do not apply to a case are omitted.
 """
 
 from collections.abc import Mapping
@@ -17,10 +14,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One case's findings. `case` says in words what was run, `figures` are its own fields.
+    """The result of one case. `case` describes what ran, `figures` are its own fields.
 
-    Rates are records per second of wall time; CPU seconds are user and system time of everything
-    that a competitor is made of, without broker and stores.
+    Rates are records per second of wall time; CPU seconds are user and system time of all processes
+    of a competitor, without broker and stores.
     """
 
     case: str
@@ -33,7 +30,7 @@ class Result:
     figures: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self, machine: Mapping[str, Any]) -> dict[str, Any]:
-        """Return JSON-ready values; `machine` says where it was measured."""
+        """Return JSON-ready values; `machine` describes the machine."""
         shared = {
             "case": self.case,
             "scale": self.scale,
@@ -43,5 +40,5 @@ class Result:
             "cpu_seconds_per_million_rows": dict(self.cpu_seconds_per_million_rows),
             "worker_peak_rss_bytes": self.worker_peak_rss_bytes,
         }
-        told = {name: value for name, value in shared.items() if value not in (None, {})}
-        return {**told, **self.figures, "machine": dict(machine)}
+        present = {name: value for name, value in shared.items() if value not in (None, {})}
+        return {**present, **self.figures, "machine": dict(machine)}

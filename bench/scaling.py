@@ -1,7 +1,7 @@
-"""`SUITE=scaling`: one and two worker processes, to the broker, and to a sink that drops records.
+"""`SUITE=scaling`: one and two worker processes, to the broker and to a discarding sink.
 
-Owns: this comparison. Refuses to know: how workers work. Where broker and workers share two cores,
-only the dropping sink shows what a second worker adds.
+If broker and workers share two cores, only the discarding sink shows the effect of a second
+worker.
 """
 
 from contextlib import ExitStack
@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 from demo import tpch
 
 from bench.competitors import Competitor, compared, dropping, ours
-from bench.lane import Lane
 from bench.pairs import alternate
+from bench.process import WarmProcess
 from bench.result import Result
 from bench.stand import Stand, Terms
 
@@ -25,22 +25,26 @@ def measure(terms: Terms) -> Result:
     data = tpch.lineitem(terms.data, terms.scale)
     rows = pq.read_metadata(data.path).num_rows
     competitors: dict[str, Competitor] = {}
-    with Stand.open(terms, NAME) as stand, ExitStack() as lanes:
+    with Stand.open(terms, NAME) as stand, ExitStack() as processes:
         for sink, engine in SINKS.items():
             for word, count in PROCESSES.items():
-                lane = Lane.start("bench.lanes.ours", stand.rig.environment, f"{engine}:{count}")
+                process = WarmProcess.start(
+                    "bench.processes.ours", stand.rig.environment, f"{engine}:{count}"
+                )
                 run = ours if sink == "broker" else dropping
-                competitors[f"{sink}_{word}"] = run(stand, lanes.enter_context(lane), data, rows)
-        laps = alternate(competitors, terms.pairs, terms.notify)
+                competitors[f"{sink}_{word}"] = run(
+                    stand, processes.enter_context(process), data, rows
+                )
+        runs = alternate(competitors, terms.pairs, terms.notify)
     two_to_one = {sink: (f"{sink}_two", f"{sink}_one") for sink in SINKS}
     return compared(
         f"lineitem Parquet, scale {terms.scale:g}, JSON values, one and two processes",
         terms,
-        laps,
+        runs,
         ratios={
-            **{f"{sink}_two_to_one": laps.ratio(*pair) for sink, pair in two_to_one.items()},
+            **{f"{sink}_two_to_one": runs.ratio(*pair) for sink, pair in two_to_one.items()},
             **{
-                f"{sink}_cpu_two_to_one": laps.cost_ratio(*pair)
+                f"{sink}_cpu_two_to_one": runs.cost_ratio(*pair)
                 for sink, pair in two_to_one.items()
             },
         },

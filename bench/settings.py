@@ -1,4 +1,4 @@
-"""What all sides of every comparison have in common."""
+"""Settings that all sides of every comparison share."""
 
 from extentflow.sink.settings import DEFAULTS
 

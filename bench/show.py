@@ -1,9 +1,7 @@
-"""A result as tables, for consoles and for pages: one walk over the JSON, whatever the case.
+"""Show a result as tables on consoles and pages: one traversal of the JSON for all cases.
 
-Owns: which members become which table. Refuses to know: cases, how tables are drawn.
-
-Members that are mappings of one kind of figure become columns of one table; mappings or lists of
-mappings become a table of their own; single figures become rows of the last one.
+Mappings of one kind of figure become columns of one table; mappings or lists of mappings become a
+table of their own; single figures become rows of the last table.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +18,7 @@ APART = ("case", "scale", "pairs", "machine")
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table: the first cell of a row says what it is about."""
+    """A table; the first cell of a row is its label."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -28,8 +26,8 @@ class Grid:
 
 def grids(result: Mapping[str, Any]) -> Iterator[Grid]:
     """Yield a result's tables."""
-    told = {name: value for name, value in result.items() if name not in APART}
-    columns = {name: value for name, value in told.items() if _is_column(name, value)}
+    shown_members = {name: value for name, value in result.items() if name not in APART}
+    columns = {name: value for name, value in shown_members.items() if _is_column(name, value)}
     if columns:
         names = dict.fromkeys(name for column in columns.values() for name in column)
         yield Grid(
@@ -40,7 +38,7 @@ def grids(result: Mapping[str, Any]) -> Iterator[Grid]:
             ],
         )
     single: dict[str, Any] = {}
-    for name, value in told.items():
+    for name, value in shown_members.items():
         if name in columns:
             continue
         if _is_records(value):
@@ -56,12 +54,12 @@ def grids(result: Mapping[str, Any]) -> Iterator[Grid]:
 
 
 def words(name: str) -> str:
-    """Return a member's name for people."""
+    """Return a member's name as text."""
     return name.replace("_", " ")
 
 
 def cell(name: str, value: object) -> str:
-    """Return a figure for people; the member's name tells its unit."""
+    """Return a figure as text; the member's name determines its unit."""
     if value is None:
         return ""
     if isinstance(value, list):
@@ -76,15 +74,15 @@ def cell(name: str, value: object) -> str:
 
 
 def show(name: str, result: Mapping[str, Any], console: Console) -> None:
-    """Print a case's tables, and how its bars were met."""
+    """Print a case's tables, and the verdicts on its bars."""
     console.print(result["case"], highlight=False)
     for grid in grids(result):
         table = Table(*(Column(name, overflow="fold") for name in grid.head))
         for row in grid.rows:
             table.add_row(*row)
         console.print(table)
-    for bar, told in judged(name, result):
-        console.print(f"{bar.says}: {told} (to hold: {bar.bound()})", highlight=False)
+    for bar, shown_members in judged(name, result):
+        console.print(f"{bar.says}: {shown_members} (to hold: {bar.bound()})", highlight=False)
 
 
 def _is_column(name: str, value: object) -> bool:
@@ -92,7 +90,7 @@ def _is_column(name: str, value: object) -> bool:
 
 
 def _is_records(value: object) -> bool:
-    """Whether these are records of figures, with names or in a list."""
+    """Return whether these are records of figures, by name or in a list."""
     records = value.values() if isinstance(value, Mapping) else value
     if not isinstance(records, Iterable) or isinstance(records, str):
         return False
@@ -101,7 +99,7 @@ def _is_records(value: object) -> bool:
 
 
 def _wide(name: str, value: Any) -> Grid:  # noqa: ANN401 - records, in one of two ways
-    """Return one table of records; names, where they have some, are its first column."""
+    """Return one table of records; names, if there are any, are its first column."""
     named = isinstance(value, Mapping)
     records = [{name: label, **one} for label, one in value.items()] if named else value
     columns = list(dict.fromkeys(column for record in records for column in record))

@@ -1,8 +1,6 @@
-"""`SUITE=small-objects`: many small objects through the event path; at which rate and cost.
+"""`SUITE=small-objects`: rate and cost of many small objects through the event path.
 
-Owns: the objects, the two measurements. Refuses to know: how the event path works.
-
-Rate and costs are measured apart, because counting requests takes a part of this machine.
+Rate and costs are measured separately, because counting requests uses CPU of the same machine.
 """
 
 import json
@@ -31,12 +29,12 @@ COUNTED_OBJECTS = 300
 UPLOADERS = 8
 SQS_BATCH = 10
 STALL_SECONDS = 180.0
-NEWS_SECONDS = 10.0
+STALL_SECONDS = 10.0
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
 def measure(terms: Terms) -> Result:
-    """Deliver the objects, then some more through a way that counts."""
+    """Deliver the objects, then more through a counting proxy."""
     notify = terms.notify
     objects = max(WARM_OBJECTS, round(OBJECTS * terms.scale))
     counted = min(COUNTED_OBJECTS, objects)
@@ -78,7 +76,7 @@ def measure(terms: Terms) -> Result:
 
 
 class Load:
-    """A connector, called like its topic, and everything that was uploaded for it."""
+    """A connector, named like its topic, and everything that was uploaded for it."""
 
     def __init__(self, path: EventPath, name: str, notify: Notify) -> None:
         self._path = path
@@ -89,7 +87,7 @@ class Load:
         path.rig.put_connector({"name": name, **config})
 
     def deliver(self, objects: int) -> tuple[float, float]:
-        """Upload objects, then notify of all; return how long delivery and upload took."""
+        """Upload objects, then send all notifications; return delivery and upload seconds."""
         numbers = range(self._objects, self._objects + objects)
         started = time.monotonic()
         with ThreadPoolExecutor(UPLOADERS) as executor:
@@ -102,10 +100,10 @@ class Load:
         return time.monotonic() - uploaded, uploaded - started
 
     def check(self) -> None:
-        """Look for every record, exactly once, and every job DONE.
+        """Check that every record arrived exactly once, and every job is DONE.
 
         Raises:
-            CommandError: it is not so.
+            CommandError: a record or a job is wrong.
         """
         numbers = [range(self._objects * RECORDS)]
         found = compare(self._path.rig.kafka, self._name, numbers, [])
@@ -141,15 +139,15 @@ class Load:
 
     def _await_rest(self) -> None:
         """Wait until all queues are empty, as long as they empty."""
-        least, moved, told = self._path.waiting(), time.monotonic(), time.monotonic()
+        least, moved, changed_at = self._path.waiting(), time.monotonic(), time.monotonic()
         while (waiting := self._path.waiting()) > 0:
             now = time.monotonic()
             if waiting < least:
                 least, moved = waiting, now
             if now - moved > STALL_SECONDS:
                 raise CommandError(f"{waiting} messages wait, for {STALL_SECONDS:g} s already")
-            if now - told > NEWS_SECONDS:
-                told = now
+            if now - changed_at > STALL_SECONDS:
+                changed_at = now
                 self._notify(f"{waiting} messages wait")
             time.sleep(0.2)
 
@@ -165,7 +163,7 @@ def _per_object(counts: Counter[str], objects: int) -> dict[str, Any]:
 
 
 def _commits(kafka: Mapping[str, str]) -> int:
-    """Return how many transactions with an offset were decided: the offset and its marker each."""
+    """Return the number of committed transactions: each has an offset and its marker."""
     return end_of(kafka, OFFSETS_TOPIC) // 2
 
 

@@ -1,9 +1,7 @@
 """`make bench-smoke`: a few ratios at a small scale, against the recorded ones.
 
-Owns: which cases, the bound of time, the comparison. Refuses to know: what a case measures.
-
-It has a stack of its own, on free ports, that goes with it. Ratios at this scale are not those of
-docs/performance.md, because fixed costs weigh more: they are compared with their own kind only.
+It uses a stack of its own, on free ports, and removes it. Fixed costs weigh more at this scale, so
+these ratios are only compared with recorded ones of the same scale.
 """
 
 import json
@@ -39,11 +37,11 @@ Ratios = Mapping[str, Mapping[str, float]]
 
 
 class OutOfTimeError(Exception):
-    """The bound of time was met."""
+    """The time limit was reached."""
 
 
 def main() -> int:
-    """Measure and compare; 0 only when every case was measured and no ratio is beyond."""
+    """Measure and compare; return 0 only if all cases ran and no ratio is beyond tolerance."""
     started = time.monotonic()
     found, left = measure(Path.cwd() / "var" / "bench")
     recorded = read(RECORDED / f"{SMOKE}.json")
@@ -54,7 +52,7 @@ def main() -> int:
     verdict = (
         f"{len(beyond)} of {compared} ratios differ by more than {TOLERANCE:.0%}"
         if recorded
-        else "nothing is recorded to compare with; `make bench-record` keeps these figures"
+        else "there are no recorded figures; `make bench-record` records these"
     )
     missing = f"; not measured: {', '.join(left)}" if left else ""
     _say(f"make bench-smoke: {verdict}{missing}; {time.monotonic() - started:.0f} s")
@@ -62,7 +60,7 @@ def main() -> int:
 
 
 def measure(folder: Path) -> tuple[Ratios, list[str]]:
-    """Run the cases, as far as time allows; return their ratios, and who was left out or broke."""
+    """Run the cases within the time limit; return their ratios, and the missing cases."""
     root = folder / SMOKE
     found: dict[str, Mapping[str, float]] = {}
     shutil.rmtree(root, ignore_errors=True)
@@ -80,14 +78,14 @@ def measure(folder: Path) -> tuple[Ratios, list[str]]:
                     continue
                 found[case] = result.ratios
         except OutOfTimeError:
-            _say(f"after {SECONDS:g} s the rest is left out")
+            _say(f"time limit of {SECONDS:g} s reached; the remaining cases are skipped")
     shutil.rmtree(root, ignore_errors=True)
     _write(folder, found)
     return found, [case for case in SCALES if case not in found]
 
 
 def read(path: Path) -> Ratios:
-    """Return recorded ratios by case, of those that were measured at the scale of now."""
+    """Return recorded ratios by case, if they have the current scale."""
     if not path.exists():
         return {}
     recorded = json.loads(path.read_text(encoding="utf-8"))
@@ -118,7 +116,7 @@ def _write(folder: Path, found: Ratios) -> None:
 
 @contextmanager
 def _time(seconds: float) -> Iterator[None]:
-    """Raise OutOfTimeError in the middle of whatever takes longer than that."""
+    """Raise OutOfTimeError inside the context after the time limit."""
 
     def ring(_number: int, _frame: FrameType | None) -> None:
         raise OutOfTimeError

@@ -1,14 +1,11 @@
-"""`SUITE=spark-native`: on Spark, against Spark's own sink, and exactly against at least once.
-
-Owns: this comparison. Refuses to know: how competitors work.
-"""
+"""`SUITE=spark-native`: Spark's own sink, exactly once and at least once, all on Spark."""
 
 import pyarrow.parquet as pq
 from demo import tpch
 
 from bench.competitors import AT_LEAST_ONCE, EXACTLY_ONCE, compared, local, ours
-from bench.lane import Lane
 from bench.pairs import alternate
+from bench.process import WarmProcess
 from bench.result import Result
 from bench.settings import CORES
 from bench.stand import Stand, Terms
@@ -22,10 +19,10 @@ def measure(terms: Terms) -> Result:
     rows = pq.read_metadata(data.path).num_rows
     with (
         Stand.open(terms, NAME) as stand,
-        Lane.start("bench.lanes.native", stand.rig.environment) as native,
-        Lane.start("bench.lanes.ours", stand.rig.environment, "spark") as spark,
+        WarmProcess.start("bench.processes.native", stand.rig.environment) as native,
+        WarmProcess.start("bench.processes.ours", stand.rig.environment, "spark") as spark,
     ):
-        laps = alternate(
+        runs = alternate(
             {
                 "spark_native": local(stand, native, data, rows),
                 "exactly_once": ours(stand, spark, data, rows, EXACTLY_ONCE),
@@ -37,10 +34,10 @@ def measure(terms: Terms) -> Result:
     return compared(
         f"lineitem Parquet, scale {terms.scale:g}, JSON values, Spark local[{CORES}]",
         terms,
-        laps,
+        runs,
         ratios={
-            "extentflow_to_spark_native": laps.ratio("exactly_once", "spark_native"),
-            "exactly_once_to_at_least_once": laps.ratio("exactly_once", "at_least_once"),
+            "extentflow_to_spark_native": runs.ratio("exactly_once", "spark_native"),
+            "exactly_once_to_at_least_once": runs.ratio("exactly_once", "at_least_once"),
         },
         workers=["exactly_once", "at_least_once"],
     )

@@ -1,7 +1,4 @@
-"""Where a case runs: the stack, and topics, objects and connectors that end with the case.
-
-Owns: these errands and tidying up after them. Refuses to know: what is measured.
-"""
+"""The environment of a case: the stack, and topics, objects and connectors that it removes."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,8 +13,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from demo.rig import Rig
 
-from bench.lane import Lane
 from bench.pairs import Notify
+from bench.process import WarmProcess
 from extentflow_local.services.dynamodb import DynamoDbLocal
 from extentflow_local.services.kafka import Kafka
 from extentflow_local.services.s3 import SeaweedS3
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 BUCKET = "bench"
-# Per partition. What nobody reads need not stay, and should go before it is written to the disk.
+# Per partition. Records need not be retained, and should be deleted before they reach the disk.
 TOPIC_CONFIG = {
     "retention.bytes": str(64 << 20),
     "segment.bytes": str(32 << 20),
@@ -43,9 +40,9 @@ SERVICES = (
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a run of the suite was asked for. `root` is where the stack and `var` are.
+    """The parameters of the suite. `root` contains the stack and `var`.
 
-    `scale` multiplies the amount of data, `pairs` are the laps that count.
+    `scale` multiplies the amount of data, `pairs` is the number of counted rounds.
     """
 
     root: Path
@@ -55,19 +52,19 @@ class Terms:
 
     @property
     def data(self) -> Path:
-        """Where generated data sets are kept, shared with the demo."""
+        """The folder of generated data sets, shared with the demo."""
         return self.root / "var" / "demo" / "data"
 
 
 def start(terms: Terms) -> Rig:
-    """Start the stack (harmless when it runs) and the ledger's table."""
+    """Start the stack, if it is not running, and create the ledger's table."""
     Stack(terms.root, services=SERVICES, notify=terms.notify).up()
     return Rig.start(terms.root, terms.notify)
 
 
 @contextmanager
 def temporary_topic(rig: Rig, name: str) -> Iterator[str]:
-    """Create a topic that keeps little, and delete it afterwards."""
+    """Create a topic with a small retention, and delete it afterwards."""
     rig.create_topic(name, TOPIC_CONFIG)
     try:
         yield name
@@ -76,7 +73,7 @@ def temporary_topic(rig: Rig, name: str) -> Iterator[str]:
 
 
 def end_of(kafka: Mapping[str, str], topic: str) -> int:
-    """Return the sum of a topic's end offsets, transactions' markers included."""
+    """Return the sum of a topic's end offsets, including transaction markers."""
     admin = AdminClient({**kafka})
     partitions = admin.list_topics(topic).topics[topic].partitions
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -85,14 +82,14 @@ def end_of(kafka: Mapping[str, str], topic: str) -> int:
 
 
 def forget(rig: Rig, connectors: Sequence[str]) -> None:
-    """Let go of connectors, so that nobody goes on with what they began."""
-    with Lane.start("bench.lanes.forget", rig.environment) as lane:
-        lane.ask(connectors=list(connectors))
+    """Stop connectors, so that no later component continues their jobs."""
+    with WarmProcess.start("bench.processes.forget", rig.environment) as process:
+        process.ask(connectors=list(connectors))
 
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """One case's place on the running stack. `name` begins the names of all that it makes."""
+    """One case's environment on the running stack. `name` prefixes all its names."""
 
     rig: Rig
     name: str
@@ -105,7 +102,7 @@ class Stand:
     @classmethod
     @contextmanager
     def open(cls, terms: Terms, case: str) -> Iterator["Stand"]:
-        """Start the stack (harmless when it runs); remove what the case made at the end."""
+        """Start the stack, if it is not running; remove the case's resources at the end."""
         rig = start(terms)
         s3 = rig.s3_client()
         with ExitStack() as tidy:
@@ -115,17 +112,17 @@ class Stand:
             yield stand
 
     def fresh(self) -> str:
-        """Return a name that nothing has yet."""
+        """Return an unused name."""
         return f"{self.name}-{next(self._numbers)}"
 
     def topic(self) -> str:
-        """Create a topic, which goes with the case; return its name."""
+        """Create a topic for the case; return its name."""
         return self._tidy.enter_context(temporary_topic(self.rig, self.fresh()))
 
     def connector(self, topic: str, config: Mapping[str, str]) -> str:
-        """Store a connector under a fresh name, which is returned. It goes with the case.
+        """Store a connector under an unused name, for the case; return the name.
 
-        It reads from the S3 server, unless `config` says otherwise.
+        It reads from the S3 server, unless `config` overrides that.
         """
         name = self.fresh()
         place = {} if "endpoint.type" in config else {"aws.s3.bucket.name": BUCKET}
@@ -134,7 +131,7 @@ class Stand:
         return name
 
     def upload(self, path: Path) -> str:
-        """Upload a file, once per case; return its key. The object goes with the case."""
+        """Upload a file, once per case; return its key."""
         if path not in self._uploads:
             key = f"{self.fresh()}/{path.name}"
             self.rig.upload(path, BUCKET, key)
@@ -143,24 +140,24 @@ class Stand:
         return self._uploads[path]
 
     def copy(self, key: str) -> str:
-        """Copy an object within the server: the same bytes, never delivered; return its key."""
+        """Copy an object within the server: the same bytes, not yet delivered; return its key."""
         copied = f"{self.fresh()}/{key.rpartition('/')[2]}"
         self._s3.copy({"Bucket": BUCKET, "Key": key}, BUCKET, copied)
         self._tidy.callback(self.remove, copied)
         return copied
 
     def remove(self, key: str) -> None:
-        """Delete an object; harmless when it is gone."""
+        """Delete an object. Idempotent."""
         self._s3.delete_object(Bucket=BUCKET, Key=key)
         for path in [path for path, found in self._uploads.items() if found == key]:
             del self._uploads[path]
 
     @contextmanager
     def filling(self, topic: str, rows: int) -> Iterator[None]:
-        """Look whether a topic is given at least so many records meanwhile, retained or not.
+        """Check that a topic receives at least `records` records inside the context.
 
         Raises:
-            RuntimeError: it is not.
+            RuntimeError: it received fewer.
         """
         before = end_of(self.rig.kafka, topic)
         yield

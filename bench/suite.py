@@ -1,9 +1,6 @@
-"""The cases by name, and running some of them one after the other.
+"""The cases by name, and runs of several of them.
 
-Owns: which cases there are, where results go, that a broken case hides no other. Refuses to know:
-what a case measures.
-
-A case is a module with `measure(terms) -> Result`; adding one takes the module and a line here.
+A case is a module with `measure(terms) -> Result`; to add one, add the module and a line here.
 """
 
 import importlib
@@ -30,7 +27,7 @@ MAIN = "main"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A named case. `share`: of the scale, where all run together; 0 leaves it out there."""
+    """A named case. `share` is its part of the scale where all run; 0 excludes it there."""
 
     name: str
     module: str
@@ -38,7 +35,7 @@ class Case:
     says: str
 
     def measure(self, terms: Terms) -> Result:
-        """Run the case; its module is imported only now, because it may be the one that breaks."""
+        """Run the case; its module is imported here, so an import error fails only this case."""
         found: Result = importlib.import_module(self.module).measure(terms)
         return found
 
@@ -50,14 +47,15 @@ CASES: Mapping[str, Case] = {
             "spark-native",
             "bench.spark_native",
             1,
-            "extentflow on Spark against Spark's own Kafka sink, which is at least once only, and "
+            "extentflow on Spark against Spark's own Kafka sink, which guarantees "
+            "at least once only, and "
             "exactly once against at least once.",
         ),
         Case(
             "data-source",
             "bench.data_source",
             0,
-            "Reading Spark's data source against `extentflow run`, on Spark; only by its name.",
+            "Reading Spark's data source against `extentflow run`, on Spark; only if named.",
         ),
         Case(
             "parquet-json",
@@ -72,7 +70,7 @@ CASES: Mapping[str, Case] = {
             "bench.lines",
             1,
             "One process, lines of text, exactly once, from a file, against `ceiling`: the same "
-            "lines, standing ready in memory, through the same Kafka client. `from s3`: from the "
+            "lines, in memory, through the same Kafka client. `from s3`: from the "
             "local S3 server, which keeps text compressed and takes 9 CPU seconds per GB of the "
             "same cores to unpack it.",
         ),
@@ -81,7 +79,7 @@ CASES: Mapping[str, Case] = {
             "bench.scaling",
             0.5,
             "One and two worker processes, to the broker, which shares their cores, and to a sink "
-            "that drops records.",
+            "that discards records.",
         ),
         Case(
             "first-record",
@@ -95,20 +93,20 @@ CASES: Mapping[str, Case] = {
             "memory",
             "bench.memory",
             0.1,
-            "The peak memory of a Spark worker, fresh for each shape of object.",
+            "The peak memory of a Spark worker, new for each shape of object.",
         ),
         Case(
             "planning",
             "bench.planning",
             1,
             "One arrival becomes a job and its messages: requests, bytes fetched, seconds and "
-            "memory, for objects that no store holds.",
+            "memory, for computed objects.",
         ),
         Case(
             "ceiling",
             "bench.ceiling",
             1,
-            "What the Kafka client takes where payloads stand ready in memory.",
+            "The throughput of the Kafka client for payloads in memory.",
         ),
         Case(
             "plain",
@@ -120,7 +118,7 @@ CASES: Mapping[str, Case] = {
             "small-objects",
             "bench.small_objects",
             0.1,
-            "Many small objects through queues and functions, and what each one costs.",
+            "Many small objects through queues and functions, with the cost of each.",
         ),
     )
 }
@@ -128,10 +126,10 @@ ALIASES = {MAIN: "spark-native", "small": "small-objects"}
 
 
 def chosen(names: str) -> list[Case]:
-    """Return the cases of a comma-separated list of names, each once; `all` are those of a share.
+    """Return the cases of a comma-separated list; `all` are those with a share.
 
     Raises:
-        KeyError: there is no such case.
+        KeyError: no such case.
     """
     wanted = [ALIASES.get(name, name) for name in names.split(",") if name]
     if ALL in wanted:
@@ -140,9 +138,9 @@ def chosen(names: str) -> list[Case]:
 
 
 def run(cases: Sequence[Case], terms: Terms, console: Console, folder: Path) -> list[str]:
-    """Run cases, show each result and write it to `folder`; return the names of those that broke.
+    """Run cases, show each result and write it to `folder`; return the names of failed cases.
 
-    Where there are several, each takes its share of the scale.
+    If there are several, each takes its share of the scale.
     """
     place = machine()
     broken: list[str] = []
@@ -153,9 +151,9 @@ def run(cases: Sequence[Case], terms: Terms, console: Console, folder: Path) -> 
         try:
             result = case.measure(replace(terms, scale=terms.scale * share))
         except Exception as exc:  # noqa: BLE001 - one broken case does not hide the others
-            # A command says why by itself.
-            told = str(exc) if isinstance(exc, CommandError) else traceback.format_exc()
-            console.print(told, markup=False, highlight=False)
+            # The command printed the cause itself.
+            message = str(exc) if isinstance(exc, CommandError) else traceback.format_exc()
+            console.print(message, markup=False, highlight=False)
             broken.append(case.name)
             continue
         found = result.to_json(place)
@@ -167,7 +165,7 @@ def run(cases: Sequence[Case], terms: Terms, console: Console, folder: Path) -> 
 
 
 def write(name: str, found: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Write a result under the case's name, and under the one that it had before."""
+    """Write a result under the case's name, and under its former name."""
     folder.mkdir(parents=True, exist_ok=True)
     names = [name, *(old for old in (MAIN,) if ALIASES[old] == name)]
     paths = [folder / f"{one}.json" for one in names]

@@ -1,11 +1,10 @@
-r"""An object store for objects of any size that nobody stores: bytes follow from their places.
-
-Owns: SyntheticStore, an ObjectStore over contents that are computed; Lines, a content of text
-(`bench.synthetic_parquet` has Parquet). Refuses to know: formats of ours, planning, time.
+r"""An object store whose objects are computed, for objects of any size.
 
     line      0        1              lines - 1
     object    |000...0 ....\n|000...1 ....\n| ... |000...n ....      \n|
-              '- line_bytes -'                     '- what is left, too -'
+              '- line_bytes -'                     '- the rest, too ----'
+
+`bench.synthetic_parquet` computes Parquet content.
 """
 
 import hashlib
@@ -28,7 +27,7 @@ _FILLING = b"the quick brown fox jumps over the lazy dog; "
 
 
 class Content(Protocol):
-    """What an object holds. Immutable; safe for use from several threads."""
+    """The content of an object. Immutable and thread-safe."""
 
     @property
     def size(self) -> int:
@@ -37,22 +36,22 @@ class Content(Protocol):
 
     @property
     def identity(self) -> str:
-        """Text that differs where the bytes do; ETags are made of it."""
+        """Text that differs if the bytes differ; ETags are derived from it."""
         ...
 
     def read(self, start: int, end: int) -> bytes:
-        """Return `[start, end)`, in time and memory that grow with that range only."""
+        """Return `[start, end)`, in time and memory proportional to the range."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Numbered lines of text, ASCII, that end with LF: DIGITS digits, a space, filling.
+    """Numbered lines of ASCII text: DIGITS digits, a space, filler, LF.
 
-    All lines have `line_bytes` bytes; the last one also has what `size` leaves over.
+    All lines have `line_bytes` bytes; the last one also has the rest of `size`.
 
     Raises:
-        ValueError: a line of that length has no room for its number, or the object for a line.
+        ValueError: a line is too short for its number, or the object for a line.
     """
 
     size: int
@@ -66,7 +65,7 @@ class Lines:
 
     @property
     def count(self) -> int:
-        """How many lines there are; they are numbered from 0 on."""
+        """Number of lines; they are numbered from 0."""
         return self.size // self.line_bytes
 
     @property
@@ -80,7 +79,7 @@ class Lines:
         return self._numbered(start, min(end, numbered)) + self._ending(max(start, numbered), end)
 
     def _numbered(self, start: int, end: int) -> bytes:
-        """Return bytes of numbered lines, made by the thousand: only their prefixes differ."""
+        """Return the bytes of numbered lines, a thousand at a time: only their prefixes differ."""
         if start >= end:
             return b""
         thousand = self.line_bytes * len(_LAST_DIGITS)
@@ -94,7 +93,7 @@ class Lines:
         return lines.reshape(-1)[start - first * thousand : end - first * thousand].tobytes()
 
     def _filling(self) -> bytes:
-        """Return what stands behind every number: a space, and text up to the end of the line."""
+        """Return the text after each number: a space, and filler up to the end of the line."""
         room = self.line_bytes - DIGITS - 2
         return b" " + (_FILLING * (room // len(_FILLING) + 1))[:room] + b"\n"
 

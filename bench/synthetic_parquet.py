@@ -1,10 +1,8 @@
-"""Parquet objects of any size that nobody stores, to be served by `bench.synthetic`.
+"""Parquet objects of any size, computed for `bench.synthetic`.
 
-Owns: where pages, row groups and the footer lie. Refuses to know: stores, planning, Thrift.
-
-pyarrow writes one small row group, once. Its pages, each repeated, make the row groups; its
-metadata, with other offsets, makes every row group's entry in the footer. Entries have one length
-(Thrift's integers may be padded), so that footers follow from the place, too.
+pyarrow writes one small row group, once. Its pages, each repeated, form the row groups; its
+metadata, with other offsets, forms every row group's entry in the footer. All entries have the same
+length (Thrift's integers may be padded), so footers can be computed by position too.
 
     object    PAR1 | group 0 | group 1 | ... | head, entry 0, entry 1, ..., tail | length | PAR1
     group     row: page, page, ... | second column: page, page, ... | ...
@@ -43,14 +41,14 @@ _COLUMN_ENCODINGS, _ENCODING_PAGES, _COLUMN_HISTOGRAMS = 13, 3, 16
 
 
 class ParquetRows:
-    """`groups` row groups of `pages` pages a column; the column `row` holds each row's number.
+    """`groups` row groups of `pages` pages per column; the column `row` contains row numbers.
 
     The others are int64, double and string in turn, Snappy, with statistics; their values repeat
     from page to page.
 
-    What bounds an object is its footer, which readers parse as a whole: about 100 bytes for each
-    column of each row group. 1 TB in row groups of 128 MiB and 16 columns has one of 11 MB;
-    extentflow reads footers of up to 256 MiB, which is some 20 TB in such row groups.
+    The footer limits the size of an object, because readers parse it as a whole: about 100 bytes
+    for each column of each row group. 1 TB in row groups of 128 MiB and 16 columns has one of 11
+    MB; extentflow reads footers of up to 256 MiB, which is about 20 TB in such row groups.
 
     Raises:
         ValueError: offsets of 2^47 bytes and more.
@@ -89,7 +87,7 @@ class ParquetRows:
 
     @property
     def rows(self) -> int:
-        """Rows in the object, numbered from 0 on."""
+        """Number of rows; they are numbered from 0."""
         return self.groups * self.group_rows
 
     def read(self, start: int, end: int) -> bytes:
@@ -114,7 +112,7 @@ class ParquetRows:
             at += len(piece)
 
     def _numbered(self, page: bytes, ordinal: int) -> bytes:
-        """Return a page of the column `row`: the header as it was written, other numbers."""
+        """Return a page of the column `row`: the written header, with other numbers."""
         first = ordinal * self._page_rows
         numbers = np.arange(first, first + self._page_rows, dtype="<i8").tobytes()
         return page[: -len(numbers)] + numbers
@@ -133,7 +131,7 @@ class ParquetRows:
         return _constant(head.data), _Part(size, entries.read), _constant(tail.data)
 
     def _group(self, written: Struct) -> Writer:
-        """Return the first row group's entry: what was written, `pages` times."""
+        """Return the first row group's entry: the written one, for `pages` pages."""
         chunks = written[_GROUP_CHUNKS][1].elements
         moved = [
             chunk | {_CHUNK_COLUMN: (Kind.STRUCT, self._column(chunk[_CHUNK_COLUMN][1], start))}
@@ -158,14 +156,14 @@ class ParquetRows:
         return column
 
     def _repeated(self, written: Struct, *counts: int) -> Struct:
-        """Return a copy of a struct whose `counts` are those of all pages."""
+        """Return a copy of a struct with `counts` for all pages."""
         changed: Struct = {n: (written[n][0], written[n][1] * self._pages) for n in counts}
         return written | changed
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Bytes of an object that stand together; `read` is given a range of theirs."""
+    """Contiguous bytes of an object; `read` takes a range of them."""
 
     size: int
     read: Callable[[int, int], bytes]
@@ -177,7 +175,7 @@ def _constant(data: bytes | bytearray) -> _Part:
 
 
 def _read(parts: Sequence[_Part], start: int, end: int) -> Iterator[bytes]:
-    """Yield `[start, end)` of parts that follow each other."""
+    """Yield `[start, end)` of consecutive parts."""
     at = 0
     for part in parts:
         low, high = max(start, at), min(end, at + part.size)
@@ -187,7 +185,7 @@ def _read(parts: Sequence[_Part], start: int, end: int) -> Iterator[bytes]:
 
 
 class _Entries:
-    """The row groups' entries in the footer: the first one's, every offset `group_bytes` on."""
+    """The row groups' entries in the footer: the first one with offsets `group_bytes` apart."""
 
     def __init__(self, first: Writer, group_bytes: int) -> None:
         self.length = len(first.data)
@@ -211,7 +209,7 @@ class _Entries:
 
 @cache
 def _written(columns: int, rows: int) -> tuple[tuple[bytes, ...], Struct]:
-    """Return the one page of every column, as pyarrow writes it, and the file's metadata."""
+    """Return the single page of every column, as pyarrow writes it, and the file's metadata."""
     table = _table(columns, rows)
     others = table.column_names[1:]
     sink = io.BytesIO()

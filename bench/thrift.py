@@ -1,7 +1,6 @@
-"""Thrift's compact protocol, as far as Parquet's footers use it.
+"""Thrift's compact protocol, as far as Parquet footers use it.
 
-Owns: bytes to structs and back. Refuses to know: what fields mean. The rules are those of
-https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md.
+Source: https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md.
 """
 
 import enum
@@ -14,7 +13,7 @@ FIXED_BYTES = 7
 
 
 class Kind(enum.IntEnum):
-    """What a field holds; true and false are kinds of their own."""
+    """The type of a field; true and false are types of their own."""
 
     TRUE = 1
     FALSE = 2
@@ -34,7 +33,7 @@ Struct: TypeAlias = dict[int, tuple[Kind, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """A list: what its elements are, and they."""
+    """A list: the type of its elements, and the elements."""
 
     kind: Kind
     elements: list[Any]
@@ -42,7 +41,7 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """An integer of 0 or more that takes FIXED_BYTES, so that another can come in its place."""
+    """A non-negative integer of FIXED_BYTES, so that another one can replace it."""
 
     value: int
 
@@ -52,7 +51,7 @@ _LONG = 15
 
 
 def varint(value: int) -> bytes:
-    """Return a number of 0 or more, seven bits to the byte."""
+    """Return a non-negative number, seven bits per byte."""
     found = bytearray()
     while rest := value >> 7:
         found.append(value & 0x7F | 0x80)
@@ -66,10 +65,10 @@ def _zigzag(value: int) -> bytes:
 
 
 def decode(data: bytes) -> Struct:
-    """Return the struct that `data` begins with.
+    """Return the struct at the start of `data`.
 
     Raises:
-        ValueError: a kind that Parquet's footers have none of.
+        ValueError: a type that Parquet footers do not use.
     """
     return _Reader(data).struct()
 
@@ -80,7 +79,7 @@ class _Reader:
         self._at = 0
 
     def struct(self) -> Struct:
-        """Read fields up to the stop."""
+        """Read fields up to the stop field."""
         fields: Struct = {}
         last = 0
         while header := self._take(1)[0]:
@@ -128,9 +127,9 @@ class _Reader:
 
 
 class Writer:
-    """Writes structs one behind the other.
+    """Writes consecutive structs.
 
-    A Fixed is left zero, no valid integer yet; `fixed` lists where each lies, and its value.
+    A Fixed is left zero, not yet a valid integer; `fixed` lists the position and value of each.
     """
 
     def __init__(self) -> None:
@@ -150,14 +149,14 @@ class Writer:
             last = number
 
     def header(self, number: int, kind: Kind, *, last: int) -> None:
-        """Write what announces field `number`, which follows field `last`."""
+        """Write the header of field `number`, which follows field `last`."""
         delta = number - last
         self.data.append(delta << 4 | kind if delta <= _LONG else kind)
         if delta > _LONG:
             self.data += _zigzag(number)
 
     def sequence_header(self, kind: Kind, count: int) -> None:
-        """Write what announces `count` elements."""
+        """Write the header of `count` elements."""
         self.data.append(min(count, _LONG) << 4 | kind)
         if count >= _LONG:
             self.data += varint(count)

@@ -1,7 +1,4 @@
-"""A consumer of committed records that stands ready before anything is sent.
-
-Owns: being connected, and seeing the n-th record. Refuses to know: who sends.
-"""
+"""A consumer of committed records that is positioned before anything is sent."""
 
 import time
 import uuid
@@ -24,11 +21,11 @@ PATIENCE_SECONDS = 120.0
 
 
 class NothingSeenError(Exception):
-    """The records did not come, or whoever sends them ended first."""
+    """The records did not arrive, or the sender ended first."""
 
 
 class Witness:
-    """Stands at the end of a topic and waits for what comes."""
+    """Waits at the end of a topic for new records."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -36,10 +33,10 @@ class Witness:
     @classmethod
     @contextmanager
     def of(cls, kafka: Mapping[str, str], topic: str) -> Iterator["Witness"]:
-        """Watch a topic from its end on, as `isolation.level=read_committed` sees it.
+        """Watch a topic from its end on, with `isolation.level=read_committed`.
 
         Raises:
-            NothingSeenError: the end is not found in time.
+            NothingSeenError: the end is not reached in time.
         """
         consumer = Consumer(
             {
@@ -60,22 +57,24 @@ class Witness:
             consumer.close()
 
     def _stand(self) -> None:
-        """Wait until every partition's end was met: what comes next is fetched at once."""
+        """Wait until the end of every partition is reached: later records are fetched at once."""
         met: set[int | None] = set()
         deadline = time.monotonic() + PATIENCE_SECONDS
         while len(met) < PARTITIONS:
             if time.monotonic() > deadline:
-                raise NothingSeenError(f"the ends of {len(met)} partitions of {PARTITIONS}")
+                raise NothingSeenError(
+                    f"reached the end of {len(met)} of {PARTITIONS} partitions only"
+                )
             messages = self._consumer.consume(BATCH_RECORDS, POLL_SECONDS)
             met.update(message.partition() for message in messages if _ends(message))
 
     def await_records(self, count: int, goes_on: Callable[[], bool]) -> float:
-        """Wait for `count` records; return when the last of them was seen.
+        """Wait for `count` records; return the time of the last one.
 
-        On the clock of `time.perf_counter`. `goes_on` says whether more may come.
+        In seconds of `time.perf_counter`. `goes_on` returns whether more may arrive.
 
         Raises:
-            NothingSeenError: it takes too long, or nothing more can come.
+            NothingSeenError: it takes too long, or no more can arrive.
         """
         seen, deadline = 0, time.monotonic() + PATIENCE_SECONDS
         while seen < count:
@@ -88,7 +87,7 @@ class Witness:
 
 
 def _ends(message: Message) -> bool:
-    """Whether a message only says that its partition has no more."""
+    """Return whether a message only reports the end of its partition."""
     error = message.error()
     if error is None:
         return False

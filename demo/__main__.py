@@ -17,7 +17,7 @@ BUCKET = "demo"
 
 
 def main() -> int:
-    """Run the demo; 0 only when every record of every data set arrived exactly once."""
+    """Run the demo; return 0 only if every record of every data set arrived exactly once."""
     arguments = _arguments()
     started = time.monotonic()
     run = time.strftime("%Y%m%d-%H%M%S")
@@ -41,7 +41,9 @@ def main() -> int:
     )
     word = "every record exactly once" if ok else "[red]records are wrong, see above[/red]"
     console.print(f"make demo: {word}; {seconds:.0f} s; {path.relative_to(ROOT)}")
-    console.print("the stack still runs; `.venv/bin/extentflow down` (or `make clean`) stops it")
+    console.print(
+        "the stack is still running; `.venv/bin/extentflow down` (or `make clean`) stops it"
+    )
     return 0 if ok else 1
 
 
@@ -52,7 +54,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _deliver(rig: Rig, data: tpch.DataSet, run: str) -> dict[str, Any]:
-    """Upload, run, read back; return the data set's line of the summary."""
+    """Upload, run, read the topic; return the data set's row of the summary."""
     console.rule(data.name)
     name = topic = f"demo-{data.name}-{run}"
     prefix = f"{run}/{data.name}/"

@@ -1,8 +1,4 @@
-"""The event path on this machine, under names of one run: what `extentflow serve` runs, too.
-
-Owns: these names, the errands of a user of the event path: upload, ask for jobs and queue depths,
-replay. Refuses to know: how functions run, what objects hold, what is shown.
-"""
+"""The event path on this machine, as `extentflow serve` runs it, with names for one run."""
 
 import json
 import os
@@ -36,17 +32,17 @@ PROJECT = Path(__file__).parents[1]
 PROCESSES = 2
 PATIENCE_SECONDS = 300.0
 MOST_JOBS = 100_000
-# The queues of one run are its own, so that nothing has to outlive the server.
+# Queues belong to one run, so nothing needs to outlive the server.
 SERVICES = (Kafka(), SeaweedS3(), DynamoDbLocal(), ElasticMq(durable=False))
 
 
 class OverdueError(CommandError):
-    """Something that was waited for did not come about."""
+    """A condition was not met in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """One object version, and the job that it becomes."""
+    """One object version, and its job."""
 
     version: ObjectVersion
     job: str
@@ -54,7 +50,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class EventPath:
-    """A running event path. `deployment` is the template's, with the names of this run."""
+    """A running event path. `deployment` is the template's, with names for this run."""
 
     rig: Rig
     deployment: Deployment
@@ -63,7 +59,7 @@ class EventPath:
     sqs: "SQSClient"
 
     def upload(self, key: str, body: bytes, connector: str) -> Upload:
-        """Put an object; return which job of `connector` it becomes."""
+        """Put an object; return its job of `connector`."""
         answer = self.s3.put_object(Bucket=self.bucket, Key=key, Body=body)
         version = ObjectVersion(
             bucket=self.bucket,
@@ -75,9 +71,9 @@ class EventPath:
         return Upload(version, job_id(connector, version))
 
     def jobs(self) -> dict[str, dict[str, Any]]:
-        """Return what `extentflow status` says of each job, by its id."""
-        told = self.rig.extentflow("status", "--json", "--limit", str(MOST_JOBS), quiet=True)
-        return {one["job"]: one for one in json.loads(told)["jobs"]}
+        """Return the jobs of `extentflow status`, by id."""
+        output = self.rig.extentflow("status", "--json", "--limit", str(MOST_JOBS), quiet=True)
+        return {one["job"]: one for one in json.loads(output)["jobs"]}
 
     def await_jobs(self, uploads: Collection[Upload], states: Collection[str]) -> None:
         """Wait until the uploads' jobs are all in one of `states`."""
@@ -90,23 +86,23 @@ class EventPath:
         await_that(f"{len(wanted)} jobs are {' or '.join(states)}", arrived)
 
     def in_dead_letter_queues(self) -> int:
-        """Count the messages that people have to look at."""
+        """Count the dead letters."""
         urls = (self.deployment.outputs[name] for name in ("ArrivalsDlqUrl", "ExtentsDlqUrl"))
         return sum(map(self._depth, urls))
 
     def waiting(self) -> int:
-        """Count the messages that wait to be planned or delivered, or are being dealt with."""
+        """Count the messages that wait or are in work."""
         urls = (self.deployment.outputs[name] for name in ("ArrivalsQueueUrl", "ExtentsQueueUrl"))
         return sum(map(self._depth, urls))
 
     def at_rest(self) -> bool:
-        """Whether nothing waits to be planned or delivered."""
+        """Return whether all queues are empty."""
         return self.waiting() == 0
 
     def replay(self, *arguments: str) -> list[dict[str, str]]:
-        """Run `extentflow replay --dlq`; return the messages that it moved, or would."""
-        told = self.rig.extentflow("replay", *arguments, "--dlq", "--json", quiet=True)
-        moved: list[dict[str, str]] = json.loads(told)["moved"]
+        """Run `extentflow replay --dlq`; return the messages that it moved, or would move."""
+        output = self.rig.extentflow("replay", *arguments, "--dlq", "--json", quiet=True)
+        moved: list[dict[str, str]] = json.loads(output)["moved"]
         return moved
 
     def _depth(self, url: str) -> int:
@@ -130,11 +126,10 @@ def event_path(
     uploads: bool = False,
     workers: bool = True,
 ) -> Iterator[EventPath]:
-    """Start stack and event path; the latter is stopped at the end, process by process.
+    """Start stack and event path; stop the event path at the end, process by process.
 
-    Functions and commands have `around` in their environment, over what the stack says. With
-    `uploads` the S3 server announces them. Without `workers` no function takes extents off their
-    queue.
+    Functions and commands have `around` in their environment, which overrides the stack's. With
+    `uploads` the S3 server sends notifications. Without `workers` no function consumes extents.
     """
     work = root / "var" / "demo" / "events"
     stack = Stack(root, services=SERVICES, notify=notify)
@@ -165,22 +160,22 @@ def event_path(
         with local.run(uploads=uploads, buckets=[bucket]):
             yield EventPath(rig, local.deployment, bucket, s3, sqs)
     finally:
-        if began["sqs"] == "started":  # it forgets; `extentflow up` starts one that does not
+        if began["sqs"] == "started":  # in memory; `extentflow up` starts a durable one
             stack.down(["sqs"])
 
 
 def synthesise(folder: Path) -> Path:
-    """Run app.py, offline; return the template that it wrote."""
+    """Run app.py, offline; return the template."""
     return Project(PROJECT).synthesise(folder)
 
 
 def notification(version: ObjectVersion) -> str:
-    """Return what S3 sends for a new object, in its own dialect."""
+    """Return S3's notification of a new object."""
     return announcing.notification(announcing.Upload(version, None, time.time_ns()))
 
 
 def await_that(what: str, holds: Callable[[], bool]) -> None:
-    """Wait until a condition holds.
+    """Wait until a condition is true.
 
     Raises:
         OverdueError: it takes too long.

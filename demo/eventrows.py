@@ -1,8 +1,4 @@
-"""Rows with numbers that occur once, in objects; and whether each of them was delivered once.
-
-Owns: making objects, reading topics back, timing the first record. Refuses to know: how records
-got there.
-"""
+"""Objects of rows with unique numbers, and the check that each was delivered once."""
 
 import csv
 import gzip
@@ -44,14 +40,14 @@ def as_gzip(numbers: range) -> bytes:
 
 
 def as_half_a_gzip(numbers: range) -> bytes:
-    """Return what an upload leaves that was cut off."""
+    """Return the beginning of a gzip stream, as after an interrupted upload."""
     whole = as_gzip(numbers)
     return whole[: len(whole) // 2]
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a topic holds against what it should hold."""
+    """The content of a topic against the expected content."""
 
     topic: str
     expected: int
@@ -64,7 +60,7 @@ class Found:
 def compare(
     kafka: Mapping[str, str], topic: str, expected: list[range], tolerated: list[range]
 ) -> Found:
-    """Read a topic's committed records and judge them."""
+    """Read a topic's committed records and compare them."""
     found = np.array(
         [
             int(orjson.loads(record.value or b"null")["n"])
@@ -79,7 +75,7 @@ def compare(
 def judge(
     topic: str, found: NDArray[np.int64], expected: list[range], tolerated: list[range]
 ) -> Found:
-    """Compare numbers with what they should be; `tolerated` ones may be there, once, or not."""
+    """Compare numbers with the expected ones; `tolerated` ones may occur once or not at all."""
     truth = _numbers(expected)
     distinct = np.unique(found)
     return Found(
@@ -101,7 +97,7 @@ def _numbers(ranges: list[range]) -> NDArray[np.int64]:
 
 
 class Watcher:
-    """A consumer of committed records that stands at the end of a topic before they come."""
+    """A consumer of committed records, positioned at the end of a topic."""
 
     def __init__(self, kafka: Mapping[str, str], topic: str) -> None:
         self._topic = topic
@@ -117,7 +113,7 @@ class Watcher:
         )
 
     def __enter__(self) -> Self:
-        """Stand at the end of every partition."""
+        """Seek to the end of every partition."""
         places = [TopicPartition(self._topic, n, OFFSET_END) for n in range(PARTITIONS)]
         self._consumer.assign(places)
         at_end: set[int | None] = set()
@@ -125,7 +121,7 @@ class Watcher:
         while len(at_end) < PARTITIONS:
             message = self._consumer.poll(0.1)
             if message is not None:
-                at_end.add(message.partition())  # its end: nothing is being written
+                at_end.add(message.partition())  # its end: no producer is active
             elif time.monotonic() > deadline:
                 raise OverdueError(f"topic {self._topic}: its end was not reached")
         return self
@@ -134,7 +130,7 @@ class Watcher:
         self._consumer.close()
 
     def seconds_to_first_record(self, numbers: range, act: Callable[[], object]) -> float:
-        """Return the time from the beginning of `act` to the first record of these numbers."""
+        """Return the seconds from the start of `act` to the first record of these numbers."""
         started = time.monotonic()
         act()
         while (now := time.monotonic()) - started < PATIENCE_SECONDS:

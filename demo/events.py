@@ -1,7 +1,4 @@
-"""`make demo-events`: uploads become records in Kafka; what failed is mended and replayed.
-
-Owns: the story that is told, its summary. Refuses to know: how anything in it is done.
-"""
+"""`make demo-events`: uploads become records in Kafka; failures are fixed and replayed."""
 
 import sys
 from collections import Counter
@@ -12,14 +9,14 @@ from rich.table import Table
 from demo.eventpath import EventPath, Upload, await_that, event_path
 from demo.eventrows import Watcher, as_csv, as_gzip, as_half_a_gzip, as_json_lines, compare
 from demo.feeds import Feed, Numbers
-from demo.frame import ROOT, Demo, Told, console, ended, show_topics
+from demo.frame import ROOT, Demo, Outcome, console, ended, show_topics
 
 OBJECTS = 20
 ROWS = 5_000
 ENDED = ("DONE", "FAILED", "SUPERSEDED", "CANCELLED")
 
 
-def _tell(run: str, objects: int) -> Told:
+def _tell(run: str, objects: int) -> Outcome:
     console.rule("stack, template, functions")
     with event_path(ROOT, run, console.print, uploads=True) as path:
         feeds = _feeds(path, run)
@@ -28,7 +25,7 @@ def _tell(run: str, objects: int) -> Told:
         found = [
             compare(path.rig.kafka, one.name, one.expected, one.tolerated) for one in feeds.values()
         ]
-    return Told(summary, found)
+    return Outcome(summary, found)
 
 
 def _feeds(path: EventPath, run: str) -> dict[str, Feed]:
@@ -48,7 +45,7 @@ def _feeds(path: EventPath, run: str) -> dict[str, Feed]:
 def _story(
     path: EventPath, feeds: dict[str, Feed], numbers: Numbers, objects: int
 ) -> dict[str, Any]:
-    """Upload, break, mend; return what can be counted on the way."""
+    """Upload, cause failures, fix them; return the counts."""
     lines, tables = feeds["lines"], feeds["tables"]
     seconds = _first_record(path, lines, numbers)
     console.rule(f"{objects} objects, and two that cannot be delivered")
@@ -61,8 +58,8 @@ def _story(
     broken = feeds["archives"].upload_corrupt(numbers.take(), as_half_a_gzip, label="day")
     path.await_jobs([*lines.uploads, *tables.uploads], ["DONE"])
     path.await_jobs([orphan, broken], ["FAILED"])
-    # An extent is FAILED a moment before its message is a dead letter.
-    await_that("all queues are at rest", path.at_rest)
+    # An extent becomes FAILED shortly before its message reaches the dead letter queue.
+    await_that("all queues are empty", path.at_rest)
     poisoned = path.in_dead_letter_queues()
     failed = Counter(job["state"] for job in path.jobs().values())["FAILED"]
     for message in path.replay("--dry-run"):
@@ -83,7 +80,7 @@ def _story(
 
 
 def _first_record(path: EventPath, feed: Feed, numbers: Numbers) -> float:
-    """Warm the functions with one upload, then time another."""
+    """Warm up the functions with one upload, then time another."""
     console.rule("from upload to the first record")
     path.await_jobs([feed.upload(numbers.take(), as_json_lines)], ["DONE"])
     timed = numbers.take()
@@ -93,7 +90,7 @@ def _first_record(path: EventPath, feed: Feed, numbers: Numbers) -> float:
 
 def _mend_topic(path: EventPath, feed: Feed, orphan: Upload) -> None:
     """Remove a cause outside: the same version is delivered, by the same job."""
-    console.rule("the missing topic is created, its job replayed")
+    console.rule("the missing topic is created, and its job is replayed")
     feed.create_topic()
     path.replay(orphan.job)
     path.await_jobs([orphan], ["DONE"])
@@ -102,20 +99,20 @@ def _mend_topic(path: EventPath, feed: Feed, orphan: Upload) -> None:
 
 def _mend_object(path: EventPath, feed: Feed, broken: Upload, numbers: Numbers) -> None:
     """Upload a corrected object under the same key; what is left of the old one is replayed."""
-    console.rule("the corrupt object is corrected, the old one replayed")
+    console.rule("the corrupt object is corrected, and the old job is replayed")
     corrected = feed.upload(numbers.take(), as_gzip, label="day")
     path.await_jobs([corrected], ["DONE"])
     console.print(f"job {corrected.job} delivered the corrected object")
     path.replay()
     path.await_jobs([broken], ["SUPERSEDED"])
     console.print(f"job {broken.job} is SUPERSEDED")
-    await_that("all queues are at rest", path.at_rest)
+    await_that("all queues are empty", path.at_rest)
 
 
-def _show(told: Told) -> None:
-    show_topics(told.found)
+def _show(outcome: Outcome) -> None:
+    show_topics(outcome.found)
     table = Table("", "", show_header=False)
-    for name, value in told.summary.items():
+    for name, value in outcome.summary.items():
         table.add_row(name.replace("_", " "), f"{value:,}")
     console.print(table)
 

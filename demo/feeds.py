@@ -1,7 +1,4 @@
-"""A connector with a topic of its own, and numbered rows that are uploaded for it, no number twice.
-
-Owns: which rows have to arrive. Refuses to know: who delivers them, what is judged.
-"""
+"""A connector with its own topic, and numbered rows that are uploaded for it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,7 +10,7 @@ Encode = Callable[[range], bytes]
 
 @dataclass
 class Feed:
-    """A connector with a topic of its own, and what was uploaded for it."""
+    """A connector with its own topic, and its uploads."""
 
     path: EventPath
     name: str
@@ -23,7 +20,7 @@ class Feed:
     uploads: list[Upload] = field(default_factory=list)
 
     def declare(self, **config: str) -> None:
-        """Store the connector; its topic is made apart."""
+        """Store the connector; `create_topic` creates its topic."""
         self.path.rig.put_connector(
             {
                 "name": self.name,
@@ -39,12 +36,12 @@ class Feed:
         self.path.rig.create_topic(self.name)
 
     def upload(self, numbers: range, encode: Encode, *, label: str = "") -> Upload:
-        """Upload an object of rows that have to arrive."""
+        """Upload an object of expected rows."""
         self.expected.append(numbers)
         return self._put(numbers, encode, label)
 
     def upload_corrupt(self, numbers: range, encode: Encode, *, label: str) -> Upload:
-        """Upload an object that cannot be read to its end."""
+        """Upload an object that cannot be decoded completely."""
         self.tolerated.append(numbers)
         return self._put(numbers, encode, label)
 
@@ -56,7 +53,7 @@ class Feed:
 
 @dataclass
 class Numbers:
-    """Hands out rows: no number twice."""
+    """Returns rows with unique numbers."""
 
     rows: int
     taken: int = 0

@@ -1,7 +1,4 @@
-"""What demos have in common: how they end, and of the event path's also arguments and verdict.
-
-Owns: signals, errors and exit codes, the summary's file. Refuses to know: what a demo tells.
-"""
+"""Common to all demos: signals, errors, exit codes; arguments and verdict of event path demos."""
 
 import argparse
 import json
@@ -30,7 +27,7 @@ console = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
 
 
 def ended(target: str, main: Callable[[], int]) -> int:
-    """Run a demo; return its exit code. SIGTERM ends it as Ctrl-C does: with what it started."""
+    """Run a demo; return its exit code. SIGTERM stops it and its processes, as Ctrl-C does."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         return main()
@@ -43,12 +40,12 @@ def ended(target: str, main: Callable[[], int]) -> int:
 
 
 def _interrupt(_number: int, _frame: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # another one must not cut the cleaning up short
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second signal must not interrupt the clean-up
     raise KeyboardInterrupt
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Outcome:
     """What a demo came to: its counts, and what its topics hold."""
 
     summary: dict[str, Any]
@@ -67,8 +64,8 @@ class Demo:
     about: str
     objects: int
     least: int
-    tell: Callable[[str, int], Told]
-    show: Callable[[Told], None]
+    tell: Callable[[str, int], Outcome]
+    show: Callable[[Outcome], None]
     dead_letters: str
 
     def main(self) -> int:
@@ -76,19 +73,19 @@ class Demo:
         scale = self._arguments().scale
         started = time.monotonic()
         run = time.strftime("%Y%m%d-%H%M%S")
-        told = self.tell(run, max(self.least, round(self.objects * scale)))
+        outcome = self.tell(run, max(self.least, round(self.objects * scale)))
         for name in COUNTED:
-            told.summary[name] = sum(getattr(one, name) for one in told.found)
+            outcome.summary[name] = sum(getattr(one, name) for one in outcome.found)
         file = ROOT / "var" / "demo" / f"{self.target.removeprefix('demo-')}.json"
-        file.write_text(json.dumps(told.summary, indent=2) + "\n")
-        self.show(told)
+        file.write_text(json.dumps(outcome.summary, indent=2) + "\n")
+        self.show(outcome)
         wrong = ("duplicates", "missing", "foreign", self.dead_letters)
-        ok = not any(told.summary[name] for name in wrong)
+        ok = not any(outcome.summary[name] for name in wrong)
         word = "every record exactly once" if ok else "[red]something is wrong, see above[/red]"
         seconds = time.monotonic() - started
         console.print(f"make {self.target}: {word}; {seconds:.0f} s; {file.relative_to(ROOT)}")
         console.print(
-            "the stack still runs; `.venv/bin/extentflow down` (or `make clean`) stops it"
+            "the stack is still running; `.venv/bin/extentflow down` (or `make clean`) stops it"
         )
         return 0 if ok else 1
 
@@ -101,7 +98,7 @@ class Demo:
 
 
 def show_topics(found: Sequence[Found]) -> None:
-    """Show what topics hold beside what they should."""
+    """Show the content of topics beside the expected content."""
     table = Table("topic", "rows expected", "records", "duplicates", "missing")
     for one in found:
         counts = (one.expected, one.records, one.duplicates, one.missing)

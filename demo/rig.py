@@ -1,7 +1,7 @@
-"""What demo and benchmarks need around a run: the stack, buckets, topics, the command line.
+"""The stack, buckets, topics and commands around a run, for demo and benchmarks.
 
-Owns: these errands, done as any user would: S3 client, Kafka client, `extentflow` as a process.
-Refuses to know: data sets, what is measured.
+Everything is done as a user would: with an S3 client, a Kafka client, and `extentflow` as a
+process.
 """
 
 import json
@@ -33,13 +33,13 @@ SERVICES = ("kafka", "s3", "dynamodb")
 
 
 class CommandError(Exception):
-    """An `extentflow` command ended with another exit code than 0; its errors are on the screen."""
+    """An `extentflow` command failed; its errors are on standard error."""
 
 
 def bring_up(stack: Stack, names: Sequence[str] = ()) -> Mapping[str, str]:
-    """Start services as `Stack.up` does; where one of them does not start, none stays behind.
+    """Start services as `Stack.up`; if one fails, stop the others that were started here.
 
-    What ran before goes on running. Raises as `Stack.up`.
+    Running services are left unchanged. Raises as `Stack.up`.
     """
     ran = set(stack.endpoints())
     try:
@@ -53,14 +53,14 @@ def bring_up(stack: Stack, names: Sequence[str] = ()) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Rig:
-    """A running stack and how to use it. `environment` is what every command gets."""
+    """A running stack. `environment` is the environment of every command."""
 
     root: Path
     environment: Mapping[str, str]
 
     @classmethod
     def start(cls, root: Path, notify: Any = print) -> "Rig":  # noqa: ANN401 - print-like
-        """Start the local stack below `root` (harmless when it runs) and the ledger's table."""
+        """Start the local stack below `root` if necessary, and create the ledger's table."""
         stack = Stack(root, notify=notify)
         bring_up(stack, SERVICES)
         rig = cls(root, {**os.environ, **stack.environment()})
@@ -69,13 +69,13 @@ class Rig:
 
     @property
     def kafka(self) -> Mapping[str, str]:
-        """Client settings of the stack's broker; warnings are for people, no more than that."""
+        """Client settings of the stack's broker, without log output of warnings."""
         servers = self.environment["EXTENTFLOW_BOOTSTRAP_SERVERS"]
         return {"bootstrap.servers": servers, "log_level": "4"}
 
     @property
     def s3_endpoint(self) -> str:
-        """Where the stack's S3 server answers."""
+        """Address of the stack's S3 server."""
         return self.environment["EXTENTFLOW_STACK_S3_ENDPOINT"]
 
     def s3_client(self) -> "S3Client":
@@ -89,7 +89,7 @@ class Rig:
         )
 
     def upload(self, path: Path, bucket: str, key: str) -> None:
-        """Upload a file in parts, creating the bucket where it is missing."""
+        """Upload a file in parts; create the bucket if it is missing."""
         s3 = self.s3_client()
         if bucket not in {found["Name"] for found in s3.list_buckets()["Buckets"]}:
             s3.create_bucket(Bucket=bucket)
@@ -99,18 +99,18 @@ class Rig:
 
     def create_topic(self, name: str, config: Mapping[str, str] = NO_CONFIG) -> None:
         """Create an empty topic."""
-        admin = AdminClient({**self.kafka})  # has to live until the answer is there
+        admin = AdminClient({**self.kafka})  # must live until the response arrives
         topic = NewTopic(name, PARTITIONS, 1, config=dict(config))
         admin.create_topics([topic])[name].result()
 
     def delete_topics(self, names: Sequence[str]) -> None:
-        """Delete topics and the room they take."""
+        """Delete topics and their data."""
         admin = AdminClient({**self.kafka})
         for future in admin.delete_topics(list(names)).values():
             future.result()
 
     def put_connector(self, config: Mapping[str, str]) -> None:
-        """Store a connector that reads from the stack's S3 server, unless it says otherwise."""
+        """Store a connector that reads from the stack's S3 server, unless `config` overrides it."""
         folder = self.root / "var" / "connectors"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{config['name']}.json"
@@ -119,7 +119,7 @@ class Rig:
         self.extentflow("connectors", "put", str(path), quiet=True)
 
     def extentflow(self, *arguments: str, quiet: bool = False) -> str:
-        """Run the command line; return its standard output; its errors go to the screen."""
+        """Run the command line; return its standard output; errors go to standard error."""
         command = [str(PROGRAM), *arguments]
         done = subprocess.run(
             command, env=dict(self.environment), cwd=self.root, stdout=subprocess.PIPE, check=False

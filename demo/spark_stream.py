@@ -1,9 +1,7 @@
-"""`make demo-spark-stream`: uploads become records through a standing query on a Spark cluster.
+"""`make demo-spark-stream`: uploads become records through a streaming query on a Spark cluster.
 
-Owns: the story that is told, its summary. Refuses to know: how anything in it is done.
-
-    S3 server ──> notifier ──> planner function ──> extents queue ──> Spark query ──> Kafka
-                                                    one of its two machines is lost midway
+S3 server ──> notifier ──> planner function ──> extents queue ──> Spark query ──> Kafka
+one of its two machines is killed
 """
 
 import json
@@ -20,7 +18,7 @@ from typing import Any
 from demo.eventpath import PROJECT, EventPath, await_that, event_path
 from demo.eventrows import as_csv, as_json_lines, compare
 from demo.feeds import Feed, Numbers
-from demo.frame import ROOT, Demo, Told, console, ended, show_topics
+from demo.frame import ROOT, Demo, Outcome, console, ended, show_topics
 from demo.rig import CommandError
 from extentflow.model import JobState
 from extentflow.wiring import Runtime
@@ -38,36 +36,36 @@ STOP_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A submitted query; `log` holds Spark's messages, and a line of JSON per trigger."""
+    """A submitted query; `log` has Spark's messages, and a line of JSON per trigger."""
 
     submission: Submission
     log: Path
 
     def triggers(self) -> list[dict[str, Any]]:
-        """Return what it told so far."""
+        """Return the reports of its triggers so far."""
         lines = self.log.read_text(errors="replace").splitlines()
         return [json.loads(line) for line in lines if line.startswith('{"batch"')]
 
     def stop(self) -> float:
-        """Ask it to stop; return how many seconds that took.
+        """Stop it with a signal; return the seconds that took.
 
         Raises:
-            CommandError: it had ended before, or did not end well.
+            CommandError: it had ended before, or failed.
         """
         driver = self.submission.driver()
         if driver is None:
-            raise CommandError(f"the query has ended by itself; {self.log} says why")
+            raise CommandError(f"the query ended unexpectedly; see {self.log}")
         began = time.monotonic()
         driver.send_signal(signal.SIGTERM)
         driver.wait(STOP_SECONDS)
         seconds = time.monotonic() - began
         code = self.submission.process.wait(STOP_SECONDS)
         if code != 0:
-            raise CommandError(f"the query ended with {code}; {self.log} says why")
+            raise CommandError(f"the query ended with {code}; see {self.log}")
         return seconds
 
 
-def _tell(run: str, objects: int) -> Told:
+def _tell(run: str, objects: int) -> Outcome:
     work = ROOT / "var" / "demo" / "spark-stream" / run
     work.mkdir(parents=True)
     console.rule("stack, template, planner")
@@ -79,14 +77,14 @@ def _tell(run: str, objects: int) -> Told:
         for feed in feeds:
             feed.declare(**{"extent.bytes": EXTENT})
             feed.create_topic()
-        console.rule(f"{objects} objects, which the planner cuts and nobody delivers yet")
+        console.rule(f"{objects} objects, planned, without a worker")
         _upload(feeds, objects)
         console.rule("a Spark cluster of two machines, and the query")
         with SparkCluster(work / "cluster") as cluster, _query(path, cluster, work) as query:
             summary = _Story(path, cluster, query, feeds).tell(objects)
         console.rule("reading the topics back with read_committed")
         found = [compare(path.rig.kafka, one.name, one.expected, []) for one in feeds]
-    return Told(summary, found)
+    return Outcome(summary, found)
 
 
 def _upload(feeds: list[Feed], objects: int) -> None:
@@ -101,11 +99,11 @@ def _upload(feeds: list[Feed], objects: int) -> None:
 
 @contextmanager
 def _query(path: EventPath, cluster: SparkCluster, work: Path) -> Iterator[Query]:
-    """Yield the query, submitted as any user would; nothing of it is left behind."""
+    """Yield the submitted query; no process is left afterwards."""
     environment = {
         **path.rig.environment,
         "PYSPARK_PYTHON": sys.executable,
-        # What a lost machine held is seen again after two leases: for a demo, twenty seconds.
+        # Messages of a lost machine are visible again after two leases: twenty seconds here.
         "EXTENTFLOW_LEASE_SECONDS": "10",
     }
     submitter = Submitter(
@@ -127,7 +125,7 @@ def _query(path: EventPath, cluster: SparkCluster, work: Path) -> Iterator[Query
 
 
 class _Story:
-    """What happens to uploads while a machine is lost and comes back."""
+    """Uploads while a machine is lost and replaced."""
 
     def __init__(
         self, path: EventPath, cluster: SparkCluster, query: Query, feeds: list[Feed]
@@ -136,7 +134,7 @@ class _Story:
         self._cluster = cluster
         self._query = query
         self._feeds = feeds
-        os.environ.update(path.rig.environment)  # the AWS SDK looks nowhere else
+        os.environ.update(path.rig.environment)  # no other source of credentials
         self._ledger = Runtime.from_environment().ledger
 
     def tell(self, objects: int) -> dict[str, Any]:
@@ -147,11 +145,11 @@ class _Story:
         self._cluster.kill_worker(0)
         before = self._done()
         console.print(f"killed one of two Spark machines; {before} of {objects} objects were done")
-        self._await("the machine that is left goes on", min(before + 1, objects))
+        self._await("the remaining machine continues", min(before + 1, objects))
         self._cluster.start_worker(0, HOST)
         self._await("all objects are delivered", objects)
         seconds = time.monotonic() - began
-        await_that("the query told of it", lambda: any(self._told()))
+        await_that("the query reported it", lambda: any(self._told()))
         stopped = self._query.stop()
         return {
             "uploaded": sum(len(one.uploads) for one in self._feeds),
@@ -179,9 +177,9 @@ class _Story:
         return [one["extents"] for one in self._query.triggers()]
 
 
-def _show(told: Told) -> None:
-    show_topics(told.found)
-    summary = told.summary
+def _show(outcome: Outcome) -> None:
+    show_topics(outcome.found)
+    summary = outcome.summary
     console.print(
         f"{summary['uploaded']} objects, one machine of two killed after "
         f"{summary['done_before_the_kill']}; {summary['triggers']} triggers; stopped within "

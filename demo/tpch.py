@@ -1,8 +1,4 @@
-"""TPC-H data sets: generated once per scale, and what is true of them by independent readers.
-
-Owns: files under the data folder, expected identities and sample rows. Refuses to know:
-extentflow; nothing here uses its decoders.
-"""
+"""TPC-H data sets: generated once per scale, with expected content from independent readers."""
 
 import csv
 import shutil
@@ -24,7 +20,7 @@ SAMPLE_ROWS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """One object of the demo. `identity` are the fields that make a row unique."""
+    """One object of the demo. `identity` are the fields that identify a row."""
 
     name: str
     path: Path
@@ -38,7 +34,7 @@ class DataSet:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What a data set holds: every row's identity, sorted, and some rows in full."""
+    """The content of a data set: all row identities, sorted, and some whole rows."""
 
     rows: int
     identities: NDArray[np.int64]
@@ -53,7 +49,7 @@ def number(row: dict[str, Any]) -> int:
 
 
 def lineitem(folder: Path, scale: float, *, row_group_bytes: int | None = None) -> DataSet:
-    """Return TPC-H lineitem as Parquet, generated where it is missing."""
+    """Return TPC-H lineitem as Parquet; generate it if it is missing."""
     name = f"lineitem-{scale:g}" + (f"-{row_group_bytes}" if row_group_bytes else "")
     options = ["--row-group-bytes", str(row_group_bytes)] if row_group_bytes else []
     path = generate(folder / f"{name}.parquet", "parquet", "lineitem", scale, options)
@@ -61,7 +57,7 @@ def lineitem(folder: Path, scale: float, *, row_group_bytes: int | None = None) 
 
 
 def orders(folder: Path, scale: float) -> DataSet:
-    """Return TPC-H orders as CSV, generated where it is missing."""
+    """Return TPC-H orders as CSV; generate it if it is missing."""
     path = generate(folder / f"orders-{scale:g}.csv", "csv", "orders", scale)
     return DataSet("orders", path, ("o_orderkey",))
 
@@ -72,7 +68,7 @@ def truth(data: DataSet) -> Truth:
 
 
 def generate(path: Path, kind: str, table: str, scale: float, options: Sequence[str] = ()) -> Path:
-    """Return `path`, a TPC-H table as `csv` or `parquet`, generated where it is missing."""
+    """Return `path`, a TPC-H table as `csv` or `parquet`; generate it if it is missing."""
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +95,7 @@ def _parquet_truth(data: DataSet) -> Truth:
 
 
 def _as_json(value: Any) -> Any:  # noqa: ANN401 - any column's value
-    """Return a value as the documented JSON mapping has it, decimals as text to compare exactly."""
+    """Return a value in the documented JSON mapping; decimals as text to compare exactly."""
     if isinstance(value, Decimal):
         return str(value)
     return value.isoformat() if hasattr(value, "isoformat") else value

@@ -1,7 +1,4 @@
-"""Was every record delivered exactly once? Read the topic back and compare with the source.
-
-Owns: the comparison. Refuses to know: how records got there.
-"""
+"""Read a topic and compare it with the source: every record exactly once."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +14,7 @@ from extentflow.sink.reader import read_committed
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a topic holds against what it should hold; `wrong` names samples that differ."""
+    """The content of a topic against the source; `wrong` names samples that differ."""
 
     records: int
     distinct: int
@@ -29,7 +26,7 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether the topic holds every row once and the sampled rows are right, field by field."""
+        """Whether the topic has every row once, and the sampled rows are correct in every field."""
         clean = self.duplicates == self.missing == self.foreign == 0
         return clean and self.samples > 0 and not self.wrong
 
@@ -60,7 +57,7 @@ def verify(kafka: Mapping[str, str], topic: str, truth: Truth) -> Verdict:
 
 
 def _differences(identity: int, value: bytes, expected: dict[str, Any]) -> list[str]:
-    """Compare one record with its source row; numbers with a point are compared as text."""
+    """Compare one record with its source row; decimals and floats are compared as text."""
     row = json.loads(value, parse_float=str)
     return [
         f"row {identity}, {name}: expected {expected.get(name)!r}, found {row.get(name)!r}"

@@ -14,9 +14,9 @@ import pytest
 from bench.cpu import cpu_seconds
 from bench.data import line_count, scale_of
 from bench.dropping import DroppingFence, DroppingSink
-from bench.lane import Lane
-from bench.lanes.payloads import payloads
 from bench.machine import machine
+from bench.process import WarmProcess
+from bench.processes.payloads import payloads
 
 import extentflow.wiring  # noqa: F401 - registers converters
 from extentflow.sink import ProducerSettings, Records, SlotProgress
@@ -82,7 +82,7 @@ def test_the_machine_is_described_in_json() -> None:
 
 ECHO = """
 import sys
-from bench.lane import serve
+from bench.process import serve
 
 serve(lambda request: {**request, "to": sys.argv[1]})
 """
@@ -98,23 +98,26 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def test_a_lane_answers_with_the_cpu_time_of_the_run_and_ends_with_its_context(
     environment: dict[str, str],
 ) -> None:
-    with Lane.start("echo", environment, "us") as lane:
-        answer = lane.ask(a=1)
+    with WarmProcess.start("echo", environment, "us") as process:
+        answer = process.ask(a=1)
 
     assert answer.pop("cpu_seconds") >= 0
     assert answer == {"a": 1, "to": "us"}
-    assert lane.process.returncode == 0
+    assert process.process.returncode == 0
 
 
 def test_an_error_ends_a_lane_at_once(environment: dict[str, str]) -> None:
-    with pytest.raises(KeyError), Lane.start("echo", environment, "us") as lane:
+    with pytest.raises(KeyError), WarmProcess.start("echo", environment, "us") as process:
         raise KeyError
 
-    assert lane.process.returncode == -signal.SIGTERM
+    assert process.process.returncode == -signal.SIGTERM
 
 
 def test_a_lane_that_ended_says_so_instead_of_answering(environment: dict[str, str]) -> None:
     (Path(environment["PYTHONPATH"].partition(os.pathsep)[0]) / "mute.py").write_text("input()")
 
-    with Lane.start("mute", environment) as lane, pytest.raises(RuntimeError, match="ended with 0"):
-        lane.ask(a=1)
+    with (
+        WarmProcess.start("mute", environment) as process,
+        pytest.raises(RuntimeError, match="ended with 0"),
+    ):
+        process.ask(a=1)

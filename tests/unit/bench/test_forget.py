@@ -1,6 +1,6 @@
-"""What a case began and did not finish is nobody's work any more."""
+"""Unfinished jobs of a case are cancelled."""
 
-from bench.lanes.forget import forget
+from bench.processes.forget import forget
 
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState, ObjectVersion, Plan

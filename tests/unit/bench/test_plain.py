@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from bench.lanes.plain import columns, rows
+from bench.processes.plain import columns, rows
 
 BATCH = pa.record_batch(
     {

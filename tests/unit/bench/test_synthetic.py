@@ -1,4 +1,4 @@
-"""Objects that nobody stores read like objects that somebody does."""
+"""Computed objects read like stored ones."""
 
 import io
 from itertools import pairwise

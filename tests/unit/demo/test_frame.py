@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from demo.eventrows import Found
-from demo.frame import Demo, Told, ended
+from demo.frame import Demo, Outcome, ended
 from demo.rig import CommandError, bring_up
 from tests.support.echo import Echo
 
@@ -56,7 +56,7 @@ def test_sigterm_ends_a_demo_as_ctrl_c_does_with_what_it_started() -> None:
         assert demo.stdout is not None
         assert demo.stdout.readline() == "running\n"
         demo.terminate()
-        demo.terminate()  # an impatient one: cleaning up goes on
+        demo.terminate()  # a second signal does not interrupt the clean-up
         out, err = demo.communicate(timeout=30)
 
     assert demo.returncode == 130
@@ -97,9 +97,9 @@ def test_a_demo_is_well_when_every_record_arrived_once(
     (tmp_path / "var" / "demo").mkdir(parents=True)
     asked: list[int] = []
 
-    def tell(_run: str, objects: int) -> Told:
+    def tell(_run: str, objects: int) -> Outcome:
         asked.append(objects)
-        return Told({"dead": dead}, [Found("t", 9, 9 - missing, 0, missing, 0)] * 2)
+        return Outcome({"dead": dead}, [Found("t", 9, 9 - missing, 0, missing, 0)] * 2)
 
     demo = Demo("demo-x", "x", 20, 4, tell, lambda _told: None, dead_letters="dead")
 

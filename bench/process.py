@@ -1,7 +1,4 @@
-"""A competitor in a process of its own, warm between runs: one JSON line in, one JSON line out.
-
-Owns: the process, the conversation, the CPU time of each run. Refuses to know: what is run.
-"""
+"""A competitor in a warm process of its own: one JSON line in, one JSON line out."""
 
 import json
 import signal
@@ -19,10 +16,10 @@ END_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """The asking side. `module` is run with this interpreter and ends with its standard input.
+class WarmProcess:
+    """The parent's side. `module` runs with this interpreter and ends with its standard input.
 
-    As a context manager it ends with the context; where an error ends that, at once.
+    As a context manager it ends with the context, at once after an error.
     """
 
     process: subprocess.Popen[str]
@@ -54,29 +51,29 @@ class Lane:
         self.close()
 
     def ask(self, **request: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON values
-        """Run one request and return its answer; `cpu_seconds` is what the run took of that.
+        """Send a request and return the response; `cpu_seconds` is the CPU time of the run.
 
         Raises:
-            RuntimeError: the process ended instead of answering.
+            RuntimeError: the process ended without a response.
         """
         if self.process.stdin is None or self.process.stdout is None:
-            raise RuntimeError("the lane has no pipes")
+            raise RuntimeError("the process has no pipes")
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         for line in self.process.stdout:
             if line.startswith("{"):
                 answer: dict[str, Any] = json.loads(line)
                 return answer
-        raise RuntimeError(f"the lane ended with {self.process.wait()}; its messages are above")
+        raise RuntimeError(f"the process ended with {self.process.wait()}; its messages are above")
 
     def interrupt(self) -> None:
-        """Ask the run under way to stop (SIGUSR1); a module that knows no stop ends."""
+        """Stop the current run (SIGUSR1); a module without a stop ends."""
         self.process.send_signal(signal.SIGUSR1)
 
     def close(self) -> None:
-        """End the process: by the end of its input; by force where that takes too long."""
+        """Close its input, and kill the process if it does not end in time."""
         if self.process.stdin is not None:
-            with suppress(BrokenPipeError):  # it ended with a question unread
+            with suppress(BrokenPipeError):  # it ended without reading the request
                 self.process.stdin.close()
         try:
             self.process.wait(timeout=END_SECONDS)
@@ -90,7 +87,7 @@ class Lane:
 
 
 def serve(run: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Be the answering side until standard input ends."""
+    """Process requests until standard input ends."""
     for line in sys.stdin:
         before = cpu_seconds()
         answer = run(json.loads(line))

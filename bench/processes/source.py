@@ -1,11 +1,11 @@
-"""extentflow's data source in one warm session, as a notebook uses it, on Spark local[2]."""
+"""extentflow's data source in one warm session on Spark local[2], as in a notebook."""
 
 import time
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from bench.lane import serve
+from bench.process import serve
 from bench.settings import CORES
 from extentflow.engines.spark import local_context
 from extentflow.spark import register
@@ -13,7 +13,7 @@ from extentflow.wiring import Runtime
 
 
 def main() -> None:
-    """Serve reads of one object each, which nobody has delivered for this connector before."""
+    """Process reads of one object each, which is new to this connector."""
     runtime = Runtime.from_environment()
     spark = SparkSession(local_context(CORES))
     register(spark)

@@ -1,10 +1,11 @@
-"""extentflow in one warm driver; the argument says on which engine.
+"""extentflow in one warm driver; the argument selects the engine.
 
-spark           Spark local[2], its Python workers; checked and announced as `extentflow run` does,
-                but for the end of the run, which frees their slots
-here            this process does it all
+spark           Spark local[2], its Python workers, with the checks and job events of `extentflow
+run`,
+                but without the end of the run, which releases their slots
+here            this process only
 processes:N     N worker processes
-dropping:N      N worker processes whose records go nowhere
+dropping:N      N worker processes that discard their records
 """
 
 import signal
@@ -18,7 +19,7 @@ from uuid import uuid4
 
 from bench.dropping import open_dropping_worker
 from bench.here import Here
-from bench.lane import serve
+from bench.process import serve
 from bench.settings import CORES
 from extentflow.engines import Engine, RunListener, Task, Worker, WorkerSpec
 from extentflow.engines.inline import InlineEngine
@@ -33,7 +34,7 @@ OPEN: dict[str, OpenWorker] = {"processes": open_worker, "dropping": open_droppi
 
 
 class _Unwatched:
-    """A watcher that looks away."""
+    """A listener that ignores all calls."""
 
     def on_extent(self, extent: Extent) -> None:
         """See `RunListener`."""
@@ -44,7 +45,7 @@ class _Unwatched:
 
 @dataclass(frozen=True, slots=True)
 class _Warm:
-    """An engine whose workers, with their slots and producers, outlive a run."""
+    """An engine whose workers, with slots and producers, outlive a run."""
 
     engine: Engine
 
@@ -62,18 +63,18 @@ class _Warm:
         self.engine.stop()
 
     def close(self) -> None:
-        """See `Engine.close`: the next run goes on with these workers."""
+        """See `Engine.close`; the next run continues with these workers."""
 
 
 def main() -> None:
-    """Serve runs, one engine for all, so that workers and producers stay warm.
+    """Process runs with one engine, so that workers and producers stay warm.
 
-    A request has `connector` and `key`; records are delivered again where they were before.
+    A request has `connector` and `key`; known objects are delivered again.
     """
     runtime = Runtime.from_environment()
     kind = sys.argv[1]
-    with _engine(runtime, kind) as engine, closing(open_announcements(runtime)) as news:
-        announce = news.announce if kind == "spark" else None
+    with _engine(runtime, kind) as engine, closing(open_announcements(runtime)) as events:
+        announce = events.announce if kind == "spark" else None
         serve(lambda request: _run(runtime, engine, request, announce))
 
 
@@ -103,7 +104,7 @@ def _run(
     request: dict[str, Any],
     announce: Callable[[Sequence[Job]], object] | None,
 ) -> dict[str, Any]:
-    """Run one request; where there is somebody to tell, after the checks of the command."""
+    """Process one request, with the checks of the command where job events are published."""
     if isinstance(engine, Here):
         engine.begin()
     started = time.perf_counter()

@@ -1,6 +1,6 @@
 """The baseline: Spark reads the Parquet file from local disk, `to_json`, Spark's own Kafka sink.
 
-At least once is all it promises. Same codec, linger, batch size and acks as ours.
+It guarantees at least once. Codec, linger, batch size and acks are the same as ours.
 """
 
 import os
@@ -11,13 +11,13 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
-from bench.lane import serve
+from bench.process import serve
 from bench.settings import CORES, KAFKA_OPTIONS
 from extentflow_local.toolbox import spark_kafka_jars
 
 
 def main() -> None:
-    """Serve runs in one warm session."""
+    """Process runs in one warm session."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     session = (

@@ -1,6 +1,6 @@
-"""The ceiling: payloads that stand ready in memory, through our own sink, exactly once.
+"""The ceiling: payloads in memory, through our own sink, exactly once.
 
-Nothing is read, decoded or converted while the clock runs; what is left is the Kafka client.
+Nothing is read, decoded or converted during the measurement; only the Kafka client remains.
 """
 
 import os
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
-from bench.lane import serve
+from bench.process import serve
 from extentflow.converters import open_converter
 from extentflow.sink import ProducerSettings, Records, Sink, SlotProgress
 from extentflow.storage.ranges import WINDOW_BYTES
@@ -25,12 +25,12 @@ NEVER = "\x01"  # no line has it
 
 @cache
 def payloads(path: str) -> Sequence[pa.Array]:
-    """Return the values of a whole file: a Parquet file's rows as JSON, else lines."""
+    """Return the values of a whole file: the rows of a Parquet file as JSON, else lines."""
     return _json(path) if path.endswith(".parquet") else _lines(path)
 
 
 def main() -> None:
-    """Serve runs through one warm sink."""
+    """Process runs through one warm sink."""
     runtime = Runtime.from_environment()
     pa.set_cpu_count(1)
     client = ProducerSettings(max_message_bytes=1_048_588)
@@ -61,7 +61,7 @@ def _json(path: str) -> Sequence[pa.Array]:
 
 
 def _lines(path: str) -> Sequence[pa.Array]:
-    """Return a file's lines, a window's at a time, as the one column of a CSV file without any."""
+    """Return a file's lines, window by window, as a single column."""
     table = pc.read_csv(
         path,
         read_options=pc.ReadOptions(column_names=["value"], block_size=WINDOW_BYTES),

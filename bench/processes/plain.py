@@ -1,11 +1,11 @@
-"""What a competent user writes without extentflow: pyarrow, JSON, confluent-kafka, one process.
+"""Typical user code without extentflow: pyarrow, JSON, confluent-kafka, one process.
 
-It reads the local file, keeps the producer's queue full, looks at every delivery, and has the same
-producer settings as ours. At least once is all it promises: started again, it begins anew.
+It reads the local file, keeps the producer's queue full, checks every delivery, and has the same
+producer settings as ours. It guarantees at least once: after a restart it begins at row 0.
 
-`rows` makes JSON of row dicts with orjson, as most would; decimals go as text, so that no digit is
-lost. `columns` makes JSON in pyarrow's compute functions, which is faster, takes an expert, and is
-right only for columns that are never null and text without control characters.
+`rows` builds JSON from row dicts with orjson; decimals become text, so that no digit is lost.
+`columns` builds JSON with pyarrow's compute functions, which is faster, needs an expert, and is
+correct only for columns without nulls and text without control characters.
 """
 
 import json
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from bench.lane import serve
+from bench.process import serve
 from bench.settings import PRODUCER
 
 FULL_QUEUE_SECONDS = 0.1
@@ -47,14 +47,14 @@ WRITERS: dict[str, Callable[[pa.RecordBatch], Iterable[bytes]]] = {"rows": rows,
 
 
 class Deliveries:
-    """A producer, and the first delivery that failed."""
+    """A producer, and its first failed delivery."""
 
     def __init__(self) -> None:
         self._producer: Producer | None = None
         self._failed: KafkaError | None = None
 
     def send(self, bootstrap: str, topic: str, values: Iterable[bytes]) -> int:
-        """Queue values; return how many they were.
+        """Enqueue values; return their number.
 
         Raises:
             KafkaException: a delivery failed.
@@ -75,15 +75,15 @@ class Deliveries:
         return count
 
     def flush(self) -> None:
-        """Wait until everything was delivered. Raises as `send`."""
+        """Wait until everything is delivered. Raises as `send`."""
         if self._producer is not None and self._producer.flush(FLUSH_SECONDS):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - its only name
         self._check()
 
     def _opened(self, bootstrap: str) -> Producer:
         if self._producer is None:
-            told = {"on_delivery": self._delivered, "delivery.report.only.error": True}
-            self._producer = Producer({**PRODUCER, "bootstrap.servers": bootstrap, **told})
+            reports = {"on_delivery": self._delivered, "delivery.report.only.error": True}
+            self._producer = Producer({**PRODUCER, "bootstrap.servers": bootstrap, **reports})
         return self._producer
 
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:
@@ -95,7 +95,7 @@ class Deliveries:
 
 
 def main() -> None:
-    """Serve runs through one warm producer."""
+    """Process runs through one warm producer."""
     serve(partial(_run, Deliveries()))
 
 

@@ -1,1 +1,0 @@
-"""Competitors, each a program of its own: `python -m bench.lanes.NAME`, asked over a `Lane`."""

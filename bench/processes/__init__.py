@@ -1,0 +1,1 @@
+"""Competitors as programs: `python -m bench.processes.NAME`, controlled by a `WarmProcess`."""
