@@ -57,7 +57,7 @@ def test_sigterm_ends_a_demo_as_ctrl_c_does_with_what_it_started() -> None:
         assert demo.stdout.readline() == "running\n"
         demo.terminate()
         demo.terminate()  # a second signal does not interrupt the clean-up
-        out, err = demo.communicate(timeout=30)
+        out, err = demo.communicate(timeout=300)
 
     assert demo.returncode == 130
     assert out == "stopped\n"

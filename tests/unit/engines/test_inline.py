@@ -17,7 +17,7 @@ from extentflow.engines import Task, WorkerSpec
 from extentflow.engines.inline import InlineEngine
 from extentflow.model import Outcome
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ RUN = Run(
     arguments=("--connector", "orders", "s3://shop/in/a b.parquet"),
     timeout_minutes=720,
 )
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 300
 ENDS = ("SUCCESS", "FAILED", "CANCELLED")
 Json = dict[str, Any]
 

@@ -14,7 +14,7 @@ import pytest
 from extentflow.discovery.notifications import news_of
 from extentflow_local.event_source.notifier import Follow, Notifier
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 300
 COUNT = "X-Seaweedfs-Multipart-Parts-Count"
 
 

@@ -9,7 +9,7 @@ import pytest
 from extentflow_local.event_source.execution import Outcome, Verdict
 from extentflow_local.event_source.pool import Pool
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 300
 
 
 @dataclass(eq=False)

@@ -26,7 +26,7 @@ class Client:
     """Speaks to the API over one connection, as awslambdaric does."""
 
     def __init__(self, address: str) -> None:
-        self._connection = http.client.HTTPConnection(address, timeout=30)
+        self._connection = http.client.HTTPConnection(address, timeout=300)
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         self._connection.request(method, path, body=body)
@@ -68,7 +68,7 @@ def test_an_invocation_is_picked_up_with_its_deadline(
     assert headers["Lambda-Runtime-Aws-Request-Id"] == "request-1"
     assert headers["Lambda-Runtime-Deadline-Ms"] == "1795169702750"
     assert headers["Lambda-Runtime-Invoked-Function-Arn"] == ASKED.function_arn
-    assert said.get(timeout=30) == Picked()
+    assert said.get(timeout=300) == Picked()
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_an_answer_is_passed_on_once(
     second, _ = client.ask("POST", path, b"answer")
 
     assert (first, second) == (202, 400)
-    assert [said.get(timeout=30), said.get(timeout=30)] == [Picked(), expected]
+    assert [said.get(timeout=300), said.get(timeout=300)] == [Picked(), expected]
     assert said.empty()
 
 
@@ -108,7 +108,7 @@ def test_a_failed_import_is_passed_on(client: Client, said: "queue.SimpleQueue[S
     status, _ = client.ask("POST", "/2018-06-01/runtime/init/error", b"why")
 
     assert status == 202
-    assert said.get(timeout=30) == InitFailed(b"why")
+    assert said.get(timeout=300) == InitFailed(b"why")
 
 
 def test_other_paths_are_unknown(client: Client) -> None:

@@ -970,8 +970,8 @@ class Slow(Bytewise):
         self._renewals = renewals
 
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
-        assert self._renewals.acquire(timeout=10)
-        assert self._renewals.acquire(timeout=10)
+        assert self._renewals.acquire(timeout=300)
+        assert self._renewals.acquire(timeout=300)
         return super().decode(source, extent, position)
 
 

@@ -133,7 +133,7 @@ class Loopback:
     def settle(self) -> None:
         """Wait until everything that was to be sent is sent, or its receiver is gone."""
         with self._idle:
-            assert self._idle.wait_for(lambda: self._busy == 0, timeout=10)
+            assert self._idle.wait_for(lambda: self._busy == 0, timeout=300)
 
     @contextlib.contextmanager
     def running(self) -> Iterator["Loopback"]:

@@ -59,7 +59,7 @@ class Gate:
             self._at_once += 1
             self.most_at_once = max(self.most_at_once, self._at_once)
             self._changed.notify_all()
-            assert self._changed.wait_for(lambda: self._permits > 0, timeout=20)
+            assert self._changed.wait_for(lambda: self._permits > 0, timeout=300)
             self._permits -= 1
             self._at_once -= 1
         return self.answer(self._store.read(version, start, end))
@@ -71,7 +71,7 @@ class Gate:
 
     def wait_for_begun(self, count: int) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: len(self.begun) >= count, timeout=20)
+            assert self._changed.wait_for(lambda: len(self.begun) >= count, timeout=300)
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_never_more_than_three_windows_are_outstanding(
 
 def wait_until_idle() -> None:
     for thread in readers():
-        thread.join(20)
+        thread.join(300)
 
 
 def test_nothing_is_requested_before_the_first_window_is_wanted(
@@ -178,7 +178,7 @@ def test_windows_come_in_order_although_responses_do_not(version: ObjectVersion)
 
         def read(self, version: ObjectVersion, start: int, end: int) -> bytes:
             if start in self.later:
-                assert self.later[start].wait(20)
+                assert self.later[start].wait(300)
             body = super().read(version, start, end)
             for before, event in self.later.items():
                 if before == start - 100:
