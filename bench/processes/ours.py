@@ -24,10 +24,10 @@ from bench.settings import CORES
 from extentflow.engines import Engine, RunListener, Task, Worker, WorkerSpec
 from extentflow.engines.inline import InlineEngine
 from extentflow.jobs import preflight
-from extentflow.jobs.run import Run
+from extentflow.jobs.run import JobRunner
 from extentflow.model import Extent, Job, Receipt
 from extentflow.wiring import Runtime, open_engine, open_worker
-from extentflow.wiring.announcing import open_announcements
+from extentflow.wiring.functions import open_job_events
 
 OpenWorker = Callable[[dict[str, str], str], Worker]
 OPEN: dict[str, OpenWorker] = {"processes": open_worker, "dropping": open_dropping_worker}
@@ -73,8 +73,8 @@ def main() -> None:
     """
     runtime = Runtime.from_environment()
     kind = sys.argv[1]
-    with _engine(runtime, kind) as engine, closing(open_announcements(runtime)) as events:
-        announce = events.announce if kind == "spark" else None
+    with _engine(runtime, kind) as engine, closing(open_job_events(runtime)) as events:
+        announce = events.publish if kind == "spark" else None
         serve(lambda request: _run(runtime, engine, request, announce))
 
 
@@ -116,7 +116,7 @@ def _run(
         runtime.require_app()
         preflight.check(config, runtime.broker, [version])
     stopped = (lambda: engine.stopped) if isinstance(engine, Here) else (lambda: False)
-    run = Run("bench", engine, runtime.planner(), runtime.ledger, _Unwatched(), stopped)
+    run = JobRunner("bench", engine, runtime.planner(), runtime.ledger, _Unwatched(), stopped)
     if announce is not None:
         run = replace(run, announce=announce)
     intake = runtime.request(config, revision, version, engine.cores)

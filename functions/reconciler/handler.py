@@ -15,11 +15,15 @@ from extentflow.discovery.reconciler import Reconciliation, Report
 from extentflow.engines.emr import RunState
 from extentflow.queue.routing import Routing
 from extentflow.wiring import Runtime
-from extentflow.wiring.announcing import ANNOUNCING_SECONDS
-from extentflow.wiring.functions import Deadline, open_reconciliation, open_routing
+from extentflow.wiring.functions import (
+    PUBLISHING_SECONDS,
+    Deadline,
+    open_reconciliation,
+    open_routing,
+)
 
 # Enough for the step at hand; announcing to somebody who is away takes longest.
-MARGIN_SECONDS = ANNOUNCING_SECONDS + 5.0
+MARGIN_SECONDS = PUBLISHING_SECONDS + 5.0
 RUNS = "aws.emr-serverless"
 
 logger = Logger()

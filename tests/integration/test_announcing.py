@@ -10,11 +10,11 @@ from tests.support.delivery import Delivery, joined, numbered_lines
 from tests.support.real import replay_here, run_here
 
 from extentflow.errors import SinkUnavailable
-from extentflow.jobs.events import Announcements
-from extentflow.jobs.publish_kafka import KafkaAnnouncer
+from extentflow.jobs.events import JobEvents
+from extentflow.jobs.publishers import KafkaJobEvents
 from extentflow.model import Job, JobState
 from extentflow.sink import JOBS_TOPIC
-from extentflow.wiring.announcing import open_announcements, sweep_announcements
+from extentflow.wiring.functions import open_job_events, publish_pending
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:
@@ -97,11 +97,11 @@ def test_a_failed_job_and_its_replay_are_two_ends(delivery: Delivery) -> None:
     delivery.connector({})
     delivery.put("a.jsonl", BAD_JSON)
     run_here(delivery)
-    first = sweep_announcements(delivery.runtime, 10)
+    first = publish_pending(delivery.runtime, 10)
     (job,) = delivery.jobs()
     replay_here(delivery, job)
 
-    second = sweep_announcements(delivery.runtime, 10)
+    second = publish_pending(delivery.runtime, 10)
 
     (again,) = delivery.jobs()
     assert (first, second) == (1, 1)
@@ -122,12 +122,12 @@ def test_an_end_that_no_broker_heard_of_is_swept_later(delivery: Delivery) -> No
         raise SinkUnavailable("no broker answers")
 
     runtime = delivery.runtime
-    nowhere = KafkaAnnouncer(no_broker, runtime.clock)
+    nowhere = KafkaJobEvents(no_broker, runtime.clock)
     with pytest.raises(SinkUnavailable):
-        Announcements(runtime.ledger, (nowhere,), runtime.connectors.topic_of).announce_ended(job)
+        JobEvents(runtime.ledger, (nowhere,), runtime.connectors.topic_of).publish_ended(job)
     runtime.open_event_sink().close()  # the topic is there, whichever test comes first
     silent = told(delivery)
-    swept = sweep_announcements(runtime, 10)
+    swept = publish_pending(runtime, 10)
 
     assert silent == []
     assert swept == 1
@@ -140,10 +140,10 @@ def test_a_producer_serves_many_ends(delivery: Delivery) -> None:
     for number in range(3):
         delivery.put(f"{number}.txt", joined(LINES[:10]))
     run_here(delivery)
-    announcements = open_announcements(delivery.runtime)
+    announcements = open_job_events(delivery.runtime)
 
     for job in delivery.jobs():
-        announcements.announce_ended(job)
+        announcements.publish_ended(job)
     announcements.close()
 
     assert len(told(delivery)) == 3

@@ -385,14 +385,14 @@ def is_sending(request: Request) -> bool:
 
 
 def test_no_answer_is_given_before_the_queue_has_the_document(door: Door) -> None:
-    go_on = threading.Event()
-    rule = door.proxy.inject(Hold(go_on), when=is_sending, times=1)
+    resume = threading.Event()
+    rule = door.proxy.inject(Hold(resume), when=is_sending, times=1)
 
     with ThreadPoolExecutor(1) as executor:
         answering = executor.submit(door.post, notification("a").encode(), Content_Type=JSON)
         rule.await_hits()
         early = answering.done()
-        go_on.set()
+        resume.set()
         status, _ = answering.result(timeout=AWAITED_SECONDS)
 
     assert not early

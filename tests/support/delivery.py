@@ -22,7 +22,7 @@ from tests.support.waiting import AWAITED_SECONDS, eventually
 from extentflow.config.worker import WorkerSettings, variable
 from extentflow.discovery import Arrival, Dialect
 from extentflow.engines import Engine, RunListener, Task
-from extentflow.jobs.run import Run, RunReport
+from extentflow.jobs.run import JobRunner, RunReport
 from extentflow.ledger import ExtentItem, SlotItem
 from extentflow.model import Extent, Job, ObjectVersion, Receipt
 from extentflow.sink.reader import ConsumedRecord, read_committed
@@ -189,8 +189,10 @@ class Delivery:
         intakes = (self.runtime.request(config, revision, each, cores) for each in versions)
         return driver.ingest(intakes, again=again)
 
-    def driver(self, engine: Engine, watch: RunListener | None = None) -> Run:
-        return Run("test", engine, self.runtime.planner(), self.runtime.ledger, watch or Seen())
+    def driver(self, engine: Engine, watch: RunListener | None = None) -> JobRunner:
+        return JobRunner(
+            "test", engine, self.runtime.planner(), self.runtime.ledger, watch or Seen()
+        )
 
     def _versions(self, keys: list[str]) -> list[ObjectVersion]:
         config, revision = self.runtime.connectors.latest(self.connector_name)

@@ -15,15 +15,15 @@ from extentflow.discovery.reconciler import Patience, Reconciliation, Report, Te
 from extentflow.discovery.stalled_jobs import held_by_nobody
 from extentflow.engines.emr.submitted import RunOwnership
 from extentflow.formats import Format
-from extentflow.jobs.events import Announcements
-from extentflow.jobs.planner import Intake, Planner
+from extentflow.jobs.events import JobEvents
+from extentflow.jobs.planner import JobRequest, Planner
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.queue.dispatch import Dispatch
 from extentflow.storage import ObjectStore, RangeSource
 from extentflow.storage.ranges import RangeReader
-from extentflow.testing.announcers import MemoryAnnouncer
 from extentflow.testing.ledger import MemoryLedger
+from extentflow.testing.publishers import MemoryJobEvents
 from extentflow.testing.queues import MemoryQueue
 from extentflow.testing.stores import MemoryStore
 
@@ -62,7 +62,7 @@ class Reconciled:
     def __post_init__(self) -> None:
         self.configs: dict[str, ConnectorConfig] = {}
         self.arrived: list[Arrival] = []
-        self.announcer = MemoryAnnouncer()
+        self.announcer = MemoryJobEvents()
         self.runs = 0
         self.open: Callable[[Job], tuple[Format, RangeSource]] = self._open
         self.connector("c")
@@ -127,7 +127,7 @@ class Reconciled:
             slots=self.world.slots(f"reconciler-{self.runs}", policy=POLICY),
             dispatch=dispatch,
             receive=receive,
-            announce=Announcements(self.ledger, [self.announcer], lambda _job: "records").sweep,
+            announce=JobEvents(self.ledger, [self.announcer], lambda _job: "records").sweep,
             random=Random(self.runs),
             late=late,
             patience=self.patience,
@@ -200,7 +200,7 @@ class Reconciled:
 
     def intake(
         self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
-    ) -> Intake:
+    ) -> JobRequest:
         assert cores == 1
         return self._intake(config.name, version, revision)
 
@@ -209,8 +209,8 @@ class Reconciled:
 
     def _intake(
         self, connector: str, version: ObjectVersion, revision: int = 1, *, ordered: bool = False
-    ) -> Intake:
-        return Intake(
+    ) -> JobRequest:
+        return JobRequest(
             connector=connector,
             revision=revision,
             version=version,

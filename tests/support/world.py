@@ -17,7 +17,7 @@ from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.runner import DeliveryContext, TransactionLimits
 from extentflow.delivery.slots import SlotPolicy, Slots
 from extentflow.formats import BadRecord, Chunk, Format
-from extentflow.jobs.planner import Intake, Planner
+from extentflow.jobs.planner import JobRequest, Planner
 from extentflow.model import Extent, Job, ObjectVersion
 from extentflow.sink import ProducerSettings
 from extentflow.storage import ObjectStore, RangeSource
@@ -113,8 +113,8 @@ class World:
         version: ObjectVersion,
         extent_bytes: int = 4,
         **changes: Any,  # noqa: ANN401 - fields
-    ) -> Intake:
-        return Intake(
+    ) -> JobRequest:
+        return JobRequest(
             connector="c",
             revision=1,
             version=version,

@@ -12,7 +12,7 @@ LOUD = ("auth", "endpoint", "hooks", "httpsession", "parsers", "credentials")
 @pytest.mark.parametrize(
     "room",
     [
-        "jobs.publish_eventbridge",
+        "jobs.publishers",
         "credentials.mskiam",
         "credentials.secretsmanager",
         "ledger.dynamodb",

@@ -13,7 +13,7 @@ from extentflow.clock import Clock
 from extentflow.formats import Format, FormatOptions
 from extentflow.formats.parquet import Parquet
 from extentflow.formats.text import open_text
-from extentflow.jobs.planner import MAX_TEXT_EXTENTS, PAGE_EXTENTS, Intake, Planner
+from extentflow.jobs.planner import MAX_TEXT_EXTENTS, PAGE_EXTENTS, JobRequest, Planner
 from extentflow.model import Extent, Job, JobState
 from extentflow.queue import Queue
 from extentflow.queue.dispatch import Dispatch
@@ -46,7 +46,7 @@ def plan(store: SyntheticStore, fmt: Format, ledger: MemoryLedger, queue: Queue)
     """Do for the object `key` what the planner function does."""
     version = store.head("bucket", "key")
     planner = Planner(ledger, lambda job: (fmt, RangeReader(store, job.version)), Clock())
-    job = planner.register(Intake("c", 1, version, "any", "cluster"))
+    job = planner.register(JobRequest("c", 1, version, "any", "cluster"))
     return Dispatch(planner, queue).start(job)
 
 

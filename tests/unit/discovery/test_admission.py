@@ -42,7 +42,7 @@ from extentflow.errors import (
     StoreUnavailable,
 )
 from extentflow.formats import Format
-from extentflow.jobs.planner import MAX_EXTENTS, PAGE_EXTENTS, Intake, Planner
+from extentflow.jobs.planner import MAX_EXTENTS, PAGE_EXTENTS, JobRequest, Planner
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.queue import Queue
@@ -136,7 +136,7 @@ class Desk:
 
     def intake(
         self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
-    ) -> Intake:
+    ) -> JobRequest:
         return options.intake(config, revision, version, self.world.broker.cluster, cores)
 
 

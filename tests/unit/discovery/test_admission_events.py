@@ -8,18 +8,18 @@ from tests.support.world import TOPIC
 from tests.unit.discovery.test_admission import Desk
 
 from extentflow.errors import BusUnavailable
-from extentflow.jobs.events import Announcements
+from extentflow.jobs.events import JobEvents
 from extentflow.model import Job, JobState
-from extentflow.testing.announcers import MemoryAnnouncer
+from extentflow.testing.publishers import MemoryJobEvents
 
 
-def told_by(desk: Desk, announcer: MemoryAnnouncer) -> Announcements:
-    return Announcements(desk.world.ledger, (announcer,), lambda _job: TOPIC)
+def told_by(desk: Desk, announcer: MemoryJobEvents) -> JobEvents:
+    return JobEvents(desk.world.ledger, (announcer,), lambda _job: TOPIC)
 
 
 def test_an_empty_object_is_announced_by_its_planner_once() -> None:
-    desk, announcer = Desk(), MemoryAnnouncer()
-    reception = replace(desk.reception(), announce=told_by(desk, announcer).announce)
+    desk, announcer = Desk(), MemoryJobEvents()
+    reception = replace(desk.reception(), announce=told_by(desk, announcer).publish)
     body = desk.put(b"")
 
     reception.take(body)
@@ -31,9 +31,9 @@ def test_an_empty_object_is_announced_by_its_planner_once() -> None:
 
 
 def test_a_job_that_goes_on_to_workers_is_not_announced() -> None:
-    desk, announcer = Desk(), MemoryAnnouncer()
+    desk, announcer = Desk(), MemoryJobEvents()
 
-    replace(desk.reception(), announce=told_by(desk, announcer).announce).take(desk.put(b"abc"))
+    replace(desk.reception(), announce=told_by(desk, announcer).publish).take(desk.put(b"abc"))
 
     assert announcer.events == []
 

@@ -126,7 +126,7 @@ def test_an_announcer_that_is_away_costs_one_step_and_is_told_later(house: Recon
     house.sent("key", b"abcd")
     house.work()
     house.put("lost")
-    house.announcer.away = 1
+    house.announcer.failures = 1
 
     away, back = house.run(), house.run()
 

@@ -12,7 +12,7 @@ from extentflow.engines import pack
 from extentflow.engines.emr import Run, RunState, RunStatus
 from extentflow.engines.emr.engine import SubmittedRunEngine
 from extentflow.errors import Misconfigured, RunFailed
-from extentflow.jobs.run import Run as Drive
+from extentflow.jobs.run import JobRunner as Drive
 from extentflow.jobs.run import RunReport
 from extentflow.ledger import ConnectorState, ExtentItem
 from extentflow.model import Extent, Job, JobState, Outcome
@@ -82,7 +82,7 @@ class Desk:
         world = self.world
         return Drive(
             "emr", self.engine, world.planner, world.ledger, self.watch, lambda: stopped
-        ).go_on(job)
+        ).resume(job)
 
     def extents(self, job: Job) -> list[Extent]:
         return self.world.extents(job)

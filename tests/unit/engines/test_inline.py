@@ -69,8 +69,8 @@ def test_the_extent_of_a_worker_that_went_alone_is_run_by_its_replacement(
 def test_what_a_worker_tells_while_a_stop_waits_for_it_is_seen(
     tmp_path: Path, pool: ThreadPoolExecutor, outcome: Outcome
 ) -> None:
-    at_work, go_on = named_pipe(tmp_path / "at work"), named_pipe(tmp_path / "go on")
-    settings: Settings = {"outcome": outcome, "at work": str(at_work), "go on": str(go_on)}
+    at_work, resume = named_pipe(tmp_path / "at work"), named_pipe(tmp_path / "go on")
+    settings: Settings = {"outcome": outcome, "at work": str(at_work), "go on": str(resume)}
     watch, evicted = Noted(), Evicted()
     engine = InlineEngine(WorkerSpec(workers.slow_to_stop, settings, RUN), cores=1, evict=evicted)
     running = pool.submit(engine.run, [Task((extent(0), extent(1)))], watch)
@@ -79,7 +79,7 @@ def test_what_a_worker_tells_while_a_stop_waits_for_it_is_seen(
     engine.stop()
     running.result()
     before = list(watch.receipts)
-    go_on.write_text("go on", encoding="ascii")
+    resume.write_text("go on", encoding="ascii")
     engine.close()
 
     assert before == []

@@ -21,7 +21,7 @@ from extentflow.engines import (
     run_until_final,
 )
 from extentflow.errors import Conflict, CorruptRecord, LedgerUnavailable
-from extentflow.jobs.drive import WAVE_EXTENTS, drive
+from extentflow.jobs.run import WAVE_EXTENTS, drive
 from extentflow.ledger import Claim, ConnectorState
 from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Outcome, Receipt
 from extentflow.sink import ProducerSettings

@@ -3,7 +3,7 @@
 import pytest
 
 from extentflow.errors import AccessDenied, Misconfigured, ObjectGone
-from extentflow.jobs.addresses import Territory, select
+from extentflow.jobs.addresses import KeyScope, select
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
 
 ODD_KEYS = (
@@ -31,8 +31,8 @@ def store(*keys: str) -> MemoryStore:
 
 
 def keys(filled: MemoryStore, address: str, prefix: str = "") -> list[str]:
-    territory = Territory("orders", "bucket", prefix)
-    found = select(filled, territory, territory.key(address))
+    scope = KeyScope("orders", "bucket", prefix)
+    found = select(filled, scope, scope.key(address))
     return [version.key for version in found]
 
 
@@ -57,7 +57,7 @@ def keys(filled: MemoryStore, address: str, prefix: str = "") -> list[str]:
     ],
 )
 def test_an_address_names_a_key_of_the_territory(address: str, prefix: str, key: str) -> None:
-    assert Territory("orders", "bucket", prefix).key(address) == key
+    assert KeyScope("orders", "bucket", prefix).key(address) == key
 
 
 @pytest.mark.parametrize(
@@ -75,20 +75,20 @@ def test_an_address_names_a_key_of_the_territory(address: str, prefix: str, key:
 )
 def test_an_address_elsewhere_is_refused_with_the_place_to_look(address: str) -> None:
     with pytest.raises(Misconfigured, match=r"bucket bucket.* orders .*s3://bucket/in/"):
-        Territory("orders", "bucket", "in/").key(address)
+        KeyScope("orders", "bucket", "in/").key(address)
 
 
 @pytest.mark.parametrize("address", ["s3://bucket/out/a", "s3://bucket/inside", "s3://bucket/i"])
 def test_an_address_beside_the_prefix_is_refused(address: str) -> None:
     with pytest.raises(Misconfigured, match="is not below s3://bucket/in/, which is what"):
-        Territory("orders", "bucket", "in/").key(address)
+        KeyScope("orders", "bucket", "in/").key(address)
 
 
 def test_a_directory_is_addressed_as_a_file_url() -> None:
-    territory = Territory("orders", "/data/in")
+    scope = KeyScope("orders", "/data/in")
 
-    assert territory.key("file:///data/in/a.csv") == "a.csv"
-    assert territory.uri("a.csv") == "file:///data/in/a.csv"
+    assert scope.key("file:///data/in/a.csv") == "a.csv"
+    assert scope.uri("a.csv") == "file:///data/in/a.csv"
 
 
 # -- what is selected -----------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def test_an_object_deleted_since_it_was_listed_is_left_out() -> None:
         store("in/a.txt", "in/b.txt"), Fault("gone", operation="head", calls=frozenset({1}))
     )
 
-    found = select(filled, Territory("orders", "bucket"), "in/")
+    found = select(filled, KeyScope("orders", "bucket"), "in/")
 
     assert [version.key for version in found] == ["in/b.txt"]
 
@@ -211,15 +211,15 @@ def test_trap_t19_an_empty_territory_is_no_mistake() -> None:
 
 @pytest.mark.parametrize("pattern", ["a", ""])
 def test_a_missing_bucket_is_named(pattern: str) -> None:
-    territory = Territory("orders", "absent")
+    scope = KeyScope("orders", "absent")
 
     with pytest.raises(ObjectGone, match="s3://absent: no such bucket"):
-        list(select(store("a"), territory, pattern))
+        list(select(store("a"), scope, pattern))
 
 
 def test_an_address_that_is_no_utf_8_is_refused_readably() -> None:
     with pytest.raises(Misconfigured, match=r"is not UTF-8") as caught:
-        Territory("orders", "bucket").key("s3://bucket/\udcff")
+        KeyScope("orders", "bucket").key("s3://bucket/\udcff")
 
     assert str(caught.value).isascii()
 
@@ -228,16 +228,16 @@ def test_a_refused_listing_is_not_an_empty_one() -> None:
     filled = FaultyStore(store("in/a.txt"), Fault("denied", operation="list"))
 
     with pytest.raises(AccessDenied):
-        list(select(filled, Territory("orders", "bucket"), "in/"))
+        list(select(filled, KeyScope("orders", "bucket"), "in/"))
 
 
 # -- names that say that they are no data ----------------------------------------------------------
 
 
 def left_out(filled: MemoryStore, address: str, prefix: str = "") -> tuple[list[str], list[str]]:
-    territory = Territory("orders", "bucket", prefix)
+    scope = KeyScope("orders", "bucket", prefix)
     told: list[str] = []
-    found = [v.key for v in select(filled, territory, territory.key(address), told.append)]
+    found = [v.key for v in select(filled, scope, scope.key(address), told.append)]
     return found, told
 
 

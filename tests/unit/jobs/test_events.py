@@ -10,9 +10,9 @@ from tests.support.here import until_final
 from tests.support.world import TOPIC, World
 
 from extentflow.errors import BusUnavailable, LedgerUnavailable, Misconfigured
-from extentflow.jobs.events import PAGE_EVENTS, Announcements, JobEvent
+from extentflow.jobs.events import PAGE_EVENTS, JobEvent, JobEvents
 from extentflow.model import Job, JobState, ObjectVersion
-from extentflow.testing.announcers import MemoryAnnouncer
+from extentflow.testing.publishers import MemoryJobEvents
 
 EVENT = JobEvent(
     job="0123456789abcdef0123",
@@ -37,12 +37,12 @@ class Told:
     """A world, two who want to hear of ends, and jobs that end."""
 
     world: World = field(default_factory=World)
-    first: MemoryAnnouncer = field(default_factory=MemoryAnnouncer)
-    second: MemoryAnnouncer = field(default_factory=MemoryAnnouncer)
+    first: MemoryJobEvents = field(default_factory=MemoryJobEvents)
+    second: MemoryJobEvents = field(default_factory=MemoryJobEvents)
 
     @property
-    def announcements(self) -> Announcements:
-        return Announcements(self.world.ledger, (self.first, self.second), lambda _job: TOPIC)
+    def announcements(self) -> JobEvents:
+        return JobEvents(self.world.ledger, (self.first, self.second), lambda _job: TOPIC)
 
     def run(self, body: bytes, key: str = "key") -> Job:
         """Deliver an object; return its ended job."""
@@ -68,17 +68,17 @@ class Told:
         return [(event.job, event.state, event.reopened) for event in self.second.events]
 
 
-class AwayAfter(MemoryAnnouncer):
+class AwayAfter(MemoryJobEvents):
     """Accepts a few calls, then is away."""
 
     def __init__(self, calls: int) -> None:
         super().__init__()
         self.calls = calls
 
-    def announce(self, events: Sequence[JobEvent]) -> None:
-        self.away = self.calls <= 0
+    def publish(self, events: Sequence[JobEvent]) -> None:
+        self.failures = self.calls <= 0
         self.calls -= 1
-        super().announce(events)
+        super().publish(events)
 
 
 # -- the event ------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def test_an_event_has_the_totals_of_the_ledger() -> None:
     told = Told(World(tolerant=True))
     job = told.run(b"abcd!fgh")
 
-    told.announcements.announce_ended(job)
+    told.announcements.publish_ended(job)
 
     (event,) = told.first.events
     assert (event.job, event.state, event.reason) == (job.id, JobState.DONE, "")
@@ -131,7 +131,7 @@ def test_what_a_failed_extent_committed_is_counted() -> None:
     told = Told()
     job = told.run(b"abcdef!h")
 
-    told.announcements.announce_ended(job)
+    told.announcements.publish_ended(job)
 
     (event,) = told.first.events
     assert (event.state, event.failed, event.records) == (JobState.FAILED, 1, 6)
@@ -145,7 +145,7 @@ def test_an_end_is_told_to_all_and_marked() -> None:
     told = Told()
     job = told.run(b"abc")
 
-    told.announcements.announce_ended(job)
+    told.announcements.publish_ended(job)
 
     assert told.first.events == told.second.events
     assert told.now(job) == replace(job, announced=True)
@@ -154,9 +154,9 @@ def test_an_end_is_told_to_all_and_marked() -> None:
 
 def test_an_end_that_was_told_is_not_told_again() -> None:
     told = Told()
-    told.announcements.announce_ended(told.run(b"abc"))
+    told.announcements.publish_ended(told.run(b"abc"))
 
-    again = told.announcements.announce([told.now(job) for job in told.world.ledger.jobs()])
+    again = told.announcements.publish([told.now(job) for job in told.world.ledger.jobs()])
 
     assert again == 0
     assert len(told.first.events) == 1
@@ -166,7 +166,7 @@ def test_open_jobs_have_no_end_to_tell() -> None:
     told = Told()
     job = told.world.job(b"abc")
 
-    assert told.announcements.announce([job]) == 0
+    assert told.announcements.publish([job]) == 0
     assert told.first.events == []
 
 
@@ -175,7 +175,7 @@ def test_every_early_end_is_told(state: JobState) -> None:
     told = Told()
     job = told.world.ledger.end(told.world.job(b"abc").id, state, "why")
 
-    told.announcements.announce_ended(job)
+    told.announcements.publish_ended(job)
 
     (event,) = told.first.events
     assert (event.state, event.reason) == (state, "why")
@@ -185,11 +185,11 @@ def test_every_early_end_is_told(state: JobState) -> None:
 def test_an_end_is_not_marked_before_every_announcer_accepted_it(which: str) -> None:
     told = Told()
     job = told.run(b"abc")
-    away: MemoryAnnouncer = getattr(told, which)
-    away.away = 1
+    away: MemoryJobEvents = getattr(told, which)
+    away.failures = 1
 
     with pytest.raises(BusUnavailable):
-        told.announcements.announce_ended(job)
+        told.announcements.publish_ended(job)
     unmarked = told.now(job)
     swept = told.announcements.sweep(10)
 
@@ -204,7 +204,7 @@ def test_a_crash_between_announcing_and_marking_announces_again() -> None:
     job = told.run(b"abc")
     told.world.ledger.refuse("announced")
     with pytest.raises(LedgerUnavailable):
-        told.announcements.announce_ended(job)
+        told.announcements.publish_ended(job)
 
     swept = told.announcements.sweep(10)
 
@@ -216,13 +216,13 @@ def test_a_crash_between_announcing_and_marking_announces_again() -> None:
 def test_a_replay_that_ends_is_told_as_another_end() -> None:
     told = Told(World(tolerant=False))
     job = told.run(b"ab!d")
-    told.announcements.announce_ended(job)
+    told.announcements.publish_ended(job)
     replayed = told.world.planner.replay(told.now(job))
     told.world.tolerant = True
     told.world.broker.create_topic("dead")
     until_final(told.world.worker())(told.world.extents(replayed)[0])
 
-    told.announcements.announce_ended(told.now(job))
+    told.announcements.publish_ended(told.now(job))
 
     done = told.now(job)
     assert done.announced
@@ -242,7 +242,7 @@ def test_a_job_that_is_replayed_while_its_end_is_told_keeps_its_next_end_to_tell
             told.world.ledger.resume(job.id)
 
     told.world.ledger.on_call = reopen
-    told.announcements.announce_ended(job)
+    told.announcements.publish_ended(job)
     ended = told.world.ledger.close(job.id)
 
     assert (ended.state, ended.reopened, ended.announced) == (JobState.FAILED, 1, False)
@@ -269,7 +269,7 @@ def test_a_job_whose_connector_cannot_be_read_is_told_without_a_topic(
         readable.id: TOPIC,
     }
     assert told.now(unreadable).announced
-    assert f"{unreadable.id} is announced without a topic: no revision 1" in caplog.text
+    assert f"{unreadable.id} has no topic: no revision 1" in caplog.text
 
 
 def test_jobs_without_a_topic_are_not_in_the_way_of_a_sweep() -> None:

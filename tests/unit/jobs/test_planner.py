@@ -19,7 +19,7 @@ from extentflow.errors import (
     StoreUnavailable,
 )
 from extentflow.formats import Format
-from extentflow.jobs.planner import Intake, target_bytes
+from extentflow.jobs.planner import JobRequest, target_bytes
 from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Outcome
 from extentflow.sink import ProducerSettings
 from extentflow.storage import RangeSource
@@ -142,7 +142,7 @@ class Rows(Uncounted):
     place: Literal["offset", "row"] = "row"
 
 
-def huge(world: World, size: int, extent_bytes: int) -> Intake:
+def huge(world: World, size: int, extent_bytes: int) -> JobRequest:
     """Return what a job for an object of that size is made of; there is no such object."""
     return world.intake(ObjectVersion("bucket", "huge.csv", None, "etag", size), extent_bytes)
 
@@ -219,7 +219,7 @@ def test_a_dry_run_stores_nothing_and_shows_what_a_run_would_do() -> None:
 def test_another_connector_or_version_or_generation_is_another_job() -> None:
     world = World()
     intake = world.intake(world.put(b"abc"))
-    other = Intake("d", 1, intake.version, "bytewise", intake.cluster, extent_bytes=4)
+    other = JobRequest("d", 1, intake.version, "bytewise", intake.cluster, extent_bytes=4)
     first = world.planner.register(intake)
 
     found = {
@@ -275,7 +275,7 @@ def test_a_job_of_another_kafka_cluster_is_refused_although_it_is_done() -> None
     job = world.job(b"abc")
     run_extent(world.extents(job)[0], world.worker())
     assert world.ledger.close(job.id).state is JobState.DONE
-    elsewhere = Intake("c", 1, job.version, "bytewise", "another-cluster")
+    elsewhere = JobRequest("c", 1, job.version, "bytewise", "another-cluster")
 
     with pytest.raises(Conflict, match=r"memory.*another-cluster.*--again"):
         world.planner.register(elsewhere)

@@ -19,8 +19,8 @@ from extentflow.errors import (
     SinkUnavailable,
 )
 from extentflow.formats import Format
-from extentflow.jobs.planner import MAX_EXTENTS, Intake
-from extentflow.jobs.run import Run, RunReport, Tally, known_job, report
+from extentflow.jobs.planner import MAX_EXTENTS, JobRequest
+from extentflow.jobs.run import JobRunner, ReceiptTotals, RunReport, known_job, report
 from extentflow.ledger import ConnectorState
 from extentflow.model import Extent, Job, JobState, Outcome, Receipt
 from extentflow.storage import RangeSource
@@ -28,8 +28,8 @@ from extentflow.storage import RangeSource
 RECEIPT = Receipt("job", 0, "s3://bucket/key[0-4)", Outcome.DONE, records=4, bytes_read=40)
 
 
-def driver(world: World, engine: Here, watch: Noted | None = None) -> Run:
-    return Run("here", engine, world.planner, world.ledger, watch or Noted())
+def driver(world: World, engine: Here, watch: Noted | None = None) -> JobRunner:
+    return JobRunner("here", engine, world.planner, world.ledger, watch or Noted())
 
 
 def ingested(world: World, *bodies: bytes, engine: Here | None = None) -> RunReport:
@@ -44,7 +44,7 @@ def ingested(world: World, *bodies: bytes, engine: Here | None = None) -> RunRep
 
 def test_receipts_are_summed_and_passed_on() -> None:
     watch = Noted()
-    tally = Tally(watch)
+    tally = ReceiptTotals(watch)
     other = replace(RECEIPT, ordinal=1, records=1, bytes_read=10, peak_rss_bytes=7)
 
     tally.on_receipt(RECEIPT)
@@ -56,7 +56,7 @@ def test_receipts_are_summed_and_passed_on() -> None:
 
 def test_a_receipt_that_comes_twice_counts_once() -> None:
     watch = Noted()
-    tally = Tally(watch)
+    tally = ReceiptTotals(watch)
     failed = replace(RECEIPT, ordinal=1, outcome=Outcome.FAILED, reason="bad")
 
     for receipt in (RECEIPT, failed, RECEIPT, failed):
@@ -68,7 +68,7 @@ def test_a_receipt_that_comes_twice_counts_once() -> None:
 
 
 def test_extents_that_fail_alike_share_a_line() -> None:
-    tally = Tally(Noted())
+    tally = ReceiptTotals(Noted())
     uris = [f"s3://b/k[{n}-{n + 1})" for n in range(3)]
     failed = [
         replace(RECEIPT, ordinal=n, uri=uri, outcome=Outcome.FAILED, reason=f"{uri}: no such topic")
@@ -82,7 +82,7 @@ def test_extents_that_fail_alike_share_a_line() -> None:
 
 
 def test_an_extent_handed_back_and_finished_later_counts_for_both() -> None:
-    tally = Tally(Noted())
+    tally = ReceiptTotals(Noted())
 
     tally.on_receipt(replace(RECEIPT, outcome=Outcome.HANDED_BACK, records=3, seconds=1.0))
     tally.on_receipt(replace(RECEIPT, records=1, seconds=2.0))
@@ -95,7 +95,7 @@ def test_expectations_reach_the_watch() -> None:
     (extent,) = world.extents(world.job(b"abc"))
     watch = Noted()
 
-    Tally(watch).on_extent(extent)
+    ReceiptTotals(watch).on_extent(extent)
 
     assert watch.expected == [extent]
 
@@ -188,7 +188,7 @@ def test_a_run_whose_connector_comes_to_rest_meanwhile_registers_nothing_more(st
     world.ledger.put_connector("c", {})
     versions = [world.put(b"abc", f"key{n}") for n in range(4)]
 
-    def intakes() -> Iterator[Intake]:
+    def intakes() -> Iterator[JobRequest]:
         for number, version in enumerate(versions):
             if number == 2:
                 world.ledger.set_connector_state("c", ConnectorState(state))

@@ -9,11 +9,11 @@ from tests.support.queued import Queued
 from tests.support.world import TOPIC
 
 from extentflow.errors import LedgerUnavailable
-from extentflow.jobs.events import Announcements
+from extentflow.jobs.events import JobEvents
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
 from extentflow.queue.consumer import QueueWorker
-from extentflow.testing.announcers import MemoryAnnouncer
+from extentflow.testing.publishers import MemoryJobEvents
 
 
 @dataclass
@@ -21,14 +21,14 @@ class Told:
     """Queues, and somebody who wants to hear of ends."""
 
     queued: Queued = field(default_factory=Queued)
-    announcer: MemoryAnnouncer = field(default_factory=MemoryAnnouncer)
+    announcer: MemoryJobEvents = field(default_factory=MemoryJobEvents)
 
     @property
-    def announcements(self) -> Announcements:
-        return Announcements(self.queued.world.ledger, (self.announcer,), lambda _job: TOPIC)
+    def announcements(self) -> JobEvents:
+        return JobEvents(self.queued.world.ledger, (self.announcer,), lambda _job: TOPIC)
 
     def worker(self, ended: Callable[[Job], None] | None = None) -> QueueWorker:
-        return replace(self.queued.worker(), ended=ended or self.announcements.announce_ended)
+        return replace(self.queued.worker(), ended=ended or self.announcements.publish_ended)
 
     @property
     def ends(self) -> list[tuple[str, JobState, int]]:
@@ -79,7 +79,7 @@ def test_a_failed_job_is_announced_when_its_message_is_in_the_dead_letter_queue(
 
     def ended(found: Job) -> None:
         buried.append(len(told.queued.dead.messages))
-        told.announcements.announce_ended(found)
+        told.announcements.publish_ended(found)
 
     told.queued.drain(told.worker(ended))
 
@@ -125,7 +125,7 @@ def test_an_announcer_that_is_away_leaves_the_end_to_whoever_sweeps(
 ) -> None:
     told = Told()
     job = told.queued.job(b"abc")
-    told.announcer.away = 1
+    told.announcer.failures = 1
 
     with caplog.at_level(logging.WARNING):
         (answer,) = told.queued.drain(told.worker())

@@ -6,20 +6,19 @@ import pytest
 
 from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured, Retryable, SinkUnavailable
-from extentflow.jobs.publish_eventbridge import EventBridgeAnnouncer
-from extentflow.jobs.publish_kafka import KafkaAnnouncer
+from extentflow.jobs.publishers import EventBridgeJobEvents, KafkaJobEvents
 from extentflow.ledger import Ledger
 from extentflow.model import Job, JobState, ObjectVersion, Plan
 from extentflow.queue.consumer import QueueWorker
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.wiring import Runtime
-from extentflow.wiring.announcing import (
-    ANNOUNCING_SECONDS,
-    open_announcements,
-    sweep_announcements,
+from extentflow.wiring.functions import (
+    PUBLISHING_SECONDS,
+    open_job_events,
+    open_queue_worker,
+    publish_pending,
     unless_late,
 )
-from extentflow.wiring.functions import open_queue_worker
 
 SETTINGS = WorkerSettings(bootstrap_servers="127.0.0.1:1")
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/extents"
@@ -33,17 +32,17 @@ def runtime(settings: WorkerSettings = SETTINGS, ledger: Ledger | None = None) -
 
 
 def test_the_cluster_hears_of_every_end() -> None:
-    (only,) = open_announcements(runtime()).announcers
+    (only,) = open_job_events(runtime()).publishers
 
-    assert isinstance(only, KafkaAnnouncer)
+    assert isinstance(only, KafkaJobEvents)
 
 
 def test_a_bus_hears_as_well_where_there_is_one() -> None:
-    announcers = open_announcements(runtime(replace(SETTINGS, event_bus="jobs"))).announcers
+    publishers = open_job_events(runtime(replace(SETTINGS, event_bus="jobs"))).publishers
 
-    assert [type(one) for one in announcers] == [KafkaAnnouncer, EventBridgeAnnouncer]
-    assert isinstance(announcers[1], EventBridgeAnnouncer)
-    assert announcers[1].bus == "jobs"
+    assert [type(one) for one in publishers] == [KafkaJobEvents, EventBridgeJobEvents]
+    assert isinstance(publishers[1], EventBridgeJobEvents)
+    assert publishers[1].bus == "jobs"
 
 
 def test_an_event_names_the_topic_that_the_jobs_revision_says() -> None:
@@ -52,7 +51,7 @@ def test_an_event_names_the_topic_that_the_jobs_revision_says() -> None:
     ledger.put_connector("c", {**usual, "topic": "old.{key}"})
     ledger.put_connector("c", {**usual, "topic": "new"})
 
-    assert open_announcements(runtime(ledger=ledger)).topic(JOB) == "old.in.k"
+    assert open_job_events(runtime(ledger=ledger)).topic(JOB) == "old.in.k"
 
 
 def test_an_event_names_the_template_where_the_key_makes_no_topic_of_it() -> None:
@@ -60,16 +59,16 @@ def test_an_event_names_the_template_where_the_key_makes_no_topic_of_it() -> Non
     ledger.put_connector("c", {"name": "c", "aws.s3.bucket.name": "shop", "topic": "in.{key}"})
     job = replace(JOB, version=replace(JOB.version, key="my file.csv"))
 
-    assert open_announcements(runtime(ledger=ledger)).topic(job) == "in.{key}"
+    assert open_job_events(runtime(ledger=ledger)).topic(job) == "in.{key}"
 
 
 def test_a_connector_that_is_gone_has_no_topic() -> None:
     with pytest.raises(Misconfigured, match="no revision 1 of connector c"):
-        open_announcements(runtime()).topic(JOB)
+        open_job_events(runtime()).topic(JOB)
 
 
 def test_a_sweep_without_anything_to_tell_needs_no_broker() -> None:
-    assert sweep_announcements(runtime(), 10) == 0
+    assert publish_pending(runtime(), 10) == 0
 
 
 def test_a_sweep_whose_broker_is_away_says_so_and_marks_nothing() -> None:
@@ -78,7 +77,7 @@ def test_a_sweep_whose_broker_is_away_says_so_and_marks_nothing() -> None:
     ledger.end(ledger.register(JOB).id, JobState.CANCELLED, "stopped")
 
     with pytest.raises(SinkUnavailable):
-        sweep_announcements(runtime(ledger=ledger), 10)
+        publish_pending(runtime(ledger=ledger), 10)
 
     assert len(list(ledger.unannounced(10))) == 1
 
@@ -105,9 +104,9 @@ def queue_worker(seconds_left: float) -> QueueWorker:
 
 def test_a_queue_worker_announces_while_there_is_time_for_an_outage() -> None:
     with pytest.raises(SinkUnavailable):
-        queue_worker(ANNOUNCING_SECONDS).ended(JOB.in_state(JobState.DONE))
+        queue_worker(PUBLISHING_SECONDS).ended(JOB.in_state(JobState.DONE))
 
 
 def test_a_queue_worker_leaves_an_end_to_others_when_time_is_short() -> None:
     with pytest.raises(Retryable, match="too little time"):
-        queue_worker(ANNOUNCING_SECONDS - 1).ended(JOB.in_state(JobState.DONE))
+        queue_worker(PUBLISHING_SECONDS - 1).ended(JOB.in_state(JobState.DONE))

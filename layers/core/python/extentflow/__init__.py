@@ -31,13 +31,15 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    """Import a public name when it is first used (PEP 562): `import extentflow` stays cheap."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'extentflow' has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - see above
+if not TYPE_CHECKING:  # type checkers report names that do not exist
 
-    return getattr(import_module(_HOMES[name]), name)
+    def __getattr__(name: str) -> object:
+        """Import a public name when it is first used (PEP 562): `import extentflow` stays cheap."""
+        if name not in _HOMES:
+            raise AttributeError(f"module 'extentflow' has no attribute {name!r}")
+        from importlib import import_module  # noqa: PLC0415 - see above
+
+        return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -35,7 +35,7 @@ from extentflow.errors import (
     Retryable,
     reason,
 )
-from extentflow.jobs.planner import Intake, Planner
+from extentflow.jobs.planner import JobRequest, Planner
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.queue import Queue
@@ -83,7 +83,7 @@ class Surroundings(Protocol):
 
     def intake(
         self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
-    ) -> Intake:
+    ) -> JobRequest:
         """Return what a job is made of."""
         ...
 

@@ -6,7 +6,7 @@ adapters.
     slots       lease over, at work still   fenced, settled, freed                  (`Slots.sweep`)
     jobs        PLANNING, RUNNING           planned on, sent again, closed          (`jobs`)
     connectors  RUNNING                     listed; what has no job is an arrival   (`listing`)
-    ends        nobody was told             announced                      (`Announcements.sweep`)
+    ends        nobody was told             announced                      (`JobEvents.sweep`)
 
 Run every few minutes, by one at a time (two would do no harm, and most things twice). Every step
 may be cut short and repeated. A job ends here by its counters, or because it cannot be planned.
@@ -52,7 +52,7 @@ class Reconciliation:
     """One process's reconciler. `late` says that there is no time for another step.
 
     `receive` makes jobs of an arrival (see `Reception.receive`). `announce` tells of so many ends
-    of jobs at most, and returns of how many it did (see `Announcements.sweep`). `random` draws who
+    of jobs at most, and returns of how many it did (see `JobEvents.sweep`). `random` draws who
     begins, so that with little time nobody always comes last. `hold` says which run of Spark has a
     job.
     """

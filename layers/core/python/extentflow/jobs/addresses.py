@@ -31,7 +31,7 @@ _SCHEMES = ("s3://", "s3a://", "file://")
 
 
 @dataclass(frozen=True, slots=True)
-class Territory:
+class KeyScope:
     """What belongs to a connector: keys that begin with `prefix` in `bucket`."""
 
     connector: str
@@ -40,13 +40,13 @@ class Territory:
 
     @classmethod
     def of(cls, config: ConnectorConfig) -> Self:
-        """Return a connector's territory."""
+        """Return a connector's scope."""
         return cls(config.name, config.bucket, config.prefix)
 
     def key(self, address: str) -> str:
-        """Return the key (or key pattern) that `address` names in this territory.
+        """Return the key (or key pattern) that `address` names in this scope.
 
-        The territory's own prefix stands for all of it.
+        The scope's own prefix stands for all of it.
 
         Raises:
             Misconfigured: another bucket, another prefix, no address at all, or no UTF-8.
@@ -82,82 +82,82 @@ class Territory:
 
 def select(
     store: ObjectStore,
-    territory: Territory,
+    scope: KeyScope,
     pattern: str,
     leave_out: Callable[[str], None] = lambda _key: None,
 ) -> Iterator[ObjectVersion]:
-    """Yield the pinned versions of all objects that `pattern` (see `Territory.key`) means.
+    """Yield the pinned versions of all objects that `pattern` (see `KeyScope.key`) means.
 
     One HEAD per selected object, none for keys that do not match. `leave_out` is told the keys that
-    are hidden. A territory may be empty; any other pattern that matches nothing is somebody's
+    are hidden. A scope may be empty; any other pattern that matches nothing is somebody's
     mistake.
 
     Raises:
         Misconfigured: nothing matches.
         ObjectGone, AccessDenied, StoreUnavailable: from the store.
     """
-    for keys in _meanings(store, territory, pattern, leave_out):
+    for keys in _meanings(store, scope, pattern, leave_out):
         found = False
         for key in keys:
-            version = _head(store, territory, key)
+            version = _head(store, scope, key)
             if version is not None:  # None: deleted since it was listed
                 found = True
                 yield version
-        if found or pattern == territory.prefix:
+        if found or pattern == scope.prefix:
             return
     raise Misconfigured(
-        f"no object matches {territory.uri(pattern)}; "
+        f"no object matches {scope.uri(pattern)}; "
         "check the address, or list the bucket with your S3 client"
     )
 
 
 def select_all(
     store: ObjectStore,
-    territory: Territory,
+    scope: KeyScope,
     addresses: Iterable[str],
     leave_out: Callable[[str], None] = lambda _key: None,
 ) -> Iterator[ObjectVersion]:
-    """Yield what all addresses mean, each object once; without addresses the whole territory.
+    """Yield what all addresses mean, each object once; without addresses the whole scope.
 
-    Raises as `Territory.key` and `select`.
+    Raises as `KeyScope.key` and `select`.
     """
-    patterns = [territory.key(address) for address in addresses] or [territory.prefix]
+    patterns = [scope.key(address) for address in addresses] or [scope.prefix]
     seen: set[ObjectVersion] = set()
     for pattern in patterns:
-        for version in select(store, territory, pattern, leave_out):
+        for version in select(store, scope, pattern, leave_out):
             if version not in seen:
                 seen.add(version)
                 yield version
 
 
 def _meanings(
-    store: ObjectStore, territory: Territory, pattern: str, leave_out: Callable[[str], None]
+    store: ObjectStore, scope: KeyScope, pattern: str, leave_out: Callable[[str], None]
 ) -> Iterator[Iterator[str]]:
     """Yield the keys of each thing that `pattern` may mean, the likeliest first."""
-    if pattern == territory.prefix:
-        yield _below(store, territory, pattern, leave_out)
+    if pattern == scope.prefix:
+        yield _below(store, scope, pattern, leave_out)
         return
     directory = pattern.endswith("/")
     if not directory:
         yield iter([pattern])
-    yield _below(store, territory, pattern if directory else f"{pattern}/", leave_out)
-    rest = pattern.removeprefix(territory.prefix)
+    yield _below(store, scope, pattern if directory else f"{pattern}/", leave_out)
+    rest = pattern.removeprefix(scope.prefix)
     if any(character in rest for character in GLOB_CHARACTERS):
-        yield _matching(store, territory, f"{rest}*" if directory else rest, leave_out)
+        yield _matching(store, scope, f"{rest}*" if directory else rest, leave_out)
 
 
-def _head(store: ObjectStore, territory: Territory, key: str) -> ObjectVersion | None:
+def _head(store: ObjectStore, scope: KeyScope, key: str) -> ObjectVersion | None:
     try:
-        return store.head(territory.bucket, key)
+        return store.head(scope.bucket, key)
     except ObjectGone:
         return None
 
 
 def _below(
-    store: ObjectStore, territory: Territory, prefix: str, leave_out: Callable[[str], None]
+    store: ObjectStore, scope: KeyScope, prefix: str, leave_out: Callable[[str], None]
 ) -> Iterator[str]:
     """Yield the keys of objects; an empty one that ends with a slash is a console's folder."""
-    for listed in store.list(territory.bucket, prefix):
+    for listed in store.list(scope.bucket, prefix):
         if hidden(listed.key, prefix):
             leave_out(listed.key)
         elif listed.size or not listed.key.endswith("/"):
@@ -165,16 +165,16 @@ def _below(
 
 
 def _matching(
-    store: ObjectStore, territory: Territory, glob: str, leave_out: Callable[[str], None]
+    store: ObjectStore, scope: KeyScope, glob: str, leave_out: Callable[[str], None]
 ) -> Iterator[str]:
-    """Yield the keys whose part behind the territory's prefix matches."""
+    """Yield the keys whose part behind the scope's prefix matches."""
     literal = min(glob.index(c) for c in GLOB_CHARACTERS if c in glob)
-    begin = len(territory.prefix)
+    begin = len(scope.prefix)
 
     def note(key: str) -> None:
         if fnmatchcase(key[begin:], glob):
             leave_out(key)
 
-    for key in _below(store, territory, territory.prefix + glob[:literal], note):
+    for key in _below(store, scope, scope.prefix + glob[:literal], note):
         if fnmatchcase(key[begin:], glob):
             yield key

@@ -1,13 +1,10 @@
-"""What others are told when a job ends, and when an end counts as told.
+"""Job events: the schema, the port of publishers, and which ends count as published.
 
-Owns: the event's schema, the Announcer port, the order of announcing and marking. Refuses to know:
-Kafka, EventBridge, who asks for it.
+    final job ──totals──> event ──every publisher accepted it──> marked in the ledger
+                                └─ one is unavailable, or this process dies ──> published later
 
-    final job ──totals──> event ──every announcer accepted it──> marked in the ledger
-                                └─ one is away, or we crash ──> not marked: told again later
-
-At least once: the same end may be told twice. `job` and `reopened` name an end; of two events of
-one job the higher `reopened` is the later one.
+At least once: the same end may be published twice. `job` and `reopened` identify an end; of two
+events of one job the one with the higher `reopened` is later.
 """
 
 import json
@@ -82,76 +79,76 @@ class JobEvent:
         return json.dumps(self.to_json(), separators=(",", ":"))
 
 
-class Announcer(Protocol):
-    """One place where ends of jobs are told. Used by one thread."""
+class JobEventPublisher(Protocol):
+    """A destination of job events. Used by one thread."""
 
-    def announce(self, events: Sequence[JobEvent]) -> None:
-        """Return when every event was accepted for good; a repeated call may tell some twice.
+    def publish(self, events: Sequence[JobEvent]) -> None:
+        """Return when every event is durable; a repeated call may publish some twice.
 
         Raises:
-            Retryable: the place is away.
-            Misconfigured: it is missing, or refuses us.
+            Retryable: the destination is unavailable.
+            Misconfigured: it does not exist, or refuses access.
         """
         ...
 
     def close(self) -> None:
-        """Let go of clients; never raises. The next call opens them again."""
+        """Close clients; never raises. The next call opens them again."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Announcements:
-    """Tells ends of jobs to every announcer. `topic` returns the topic of a job's records.
+class JobEvents:
+    """Publishes ends of jobs to every publisher. `topic` returns the topic of a job's records.
 
-    Where it raises Misconfigured, the end is told without a topic.
+    Where it raises Misconfigured, the event has an empty topic.
     """
 
     ledger: Ledger
-    announcers: Sequence[Announcer]
+    publishers: Sequence[JobEventPublisher]
     topic: Callable[[Job], str]
 
-    def announce_ended(self, job: Job) -> None:
-        """Announce one job's end, as `announce`."""
-        self.announce([job])
+    def publish_ended(self, job: Job) -> None:
+        """Publish one job's end, as `publish`."""
+        self.publish([job])
 
-    def announce(self, jobs: Iterable[Job]) -> int:
-        """Announce the ends of final jobs, as the ledger has them; return how many were told.
+    def publish(self, jobs: Iterable[Job]) -> int:
+        """Publish the ends of final jobs, as the ledger has them; return how many.
 
-        Jobs that are open or announced are passed over.
+        Jobs that are open or already published are skipped.
 
         Raises:
-            Retryable, Misconfigured: an announcer or the ledger; what was not told to all stays
-                unannounced.
+            Retryable, Misconfigured: from a publisher or the ledger; ends that not every publisher
+                accepted stay unpublished.
         """
         waiting = (job for job in jobs if not (job.state.open or job.announced))
-        told = 0
+        published = 0
         while page := list(islice(waiting, PAGE_EVENTS)):
             events = [self._event(job) for job in page]
-            for announcer in self.announcers:
-                announcer.announce(events)
+            for publisher in self.publishers:
+                publisher.publish(events)
             for job in page:
                 self.ledger.announced(job)
-            told += len(page)
-        return told
+            published += len(page)
+        return published
 
     def sweep(self, limit: int) -> int:
-        """Announce at most `limit` ends that nobody was told of yet. Raises as `announce`.
+        """Publish at most `limit` ends that are not published yet. Raises as `publish`.
 
-        Listings lag, so that each job is read again first.
+        The index lags, so each job is read again first.
         """
         listed = self.ledger.unannounced(limit)
-        return self.announce(self.ledger.job(job.id) or job for job in listed)
+        return self.publish(self.ledger.job(job.id) or job for job in listed)
 
     def close(self) -> None:
-        """Let go of the announcers' clients."""
-        for announcer in self.announcers:
-            announcer.close()
+        """Let go of the publishers' clients."""
+        for publisher in self.publishers:
+            publisher.close()
 
     def _topic(self, job: Job) -> str:
         try:
             return self.topic(job)
-        except Misconfigured as exc:  # an end that is not told would be in others' way for ever
-            log.warning("the end of job %s is announced without a topic: %s", job.id, exc)
+        except Misconfigured as exc:  # an end that is never published would block the sweep
+            log.warning("the event of job %s has no topic: %s", job.id, exc)
             return ""
 
     def _event(self, job: Job) -> JobEvent:

@@ -40,7 +40,7 @@ PAGE_EXTENTS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
+class JobRequest:
     """What a job is made of: a connector revision, an object version, where it goes.
 
     `extent_bytes` None is `auto`; `cores` bounds the fewest extents from below. `unfit` says why no
@@ -93,7 +93,7 @@ class Planner:
     open: Callable[[Job], tuple[Format, RangeSource]]
     clock: Clock
 
-    def register(self, intake: Intake, *, again: bool = False) -> Job:
+    def register(self, intake: JobRequest, *, again: bool = False) -> Job:
         """Return the job of this object version under this connector, new or as it stands.
 
         Of several generations the newest counts. A job that was SUPERSEDED (object A, then B, then
@@ -109,7 +109,7 @@ class Planner:
         """
         return self._registered(intake, lambda number: self._fit(intake, number), again=again)
 
-    def admit(self, intake: Intake, *, again: bool = False) -> Job:
+    def admit(self, intake: JobRequest, *, again: bool = False) -> Job:
         """Do what `register` does; an object that nobody can cut gets a FAILED job with the reason.
 
         So one of many objects is in nobody's way, and is found again: by `status`, by a replay.
@@ -122,7 +122,7 @@ class Planner:
         except (UnsupportedFormat, TooManyExtents) as exc:
             return self._refuse(intake, reason(exc), again=again)
 
-    def dry_run(self, intake: Intake) -> tuple[Job, list[Extent]]:
+    def dry_run(self, intake: JobRequest) -> tuple[Job, list[Extent]]:
         """Return the job and extents that `register` and `plan` would make; nothing is stored.
 
         Raises:
@@ -134,7 +134,7 @@ class Planner:
             raise TooManyExtents(problem)
         return job, list(self.extents(job))
 
-    def newest(self, intake: Intake) -> Job | None:
+    def newest(self, intake: JobRequest) -> Job | None:
         """Return the job that `register` would find, as it stands."""
         first = self.ledger.job(job_id(intake.connector, intake.version))
         return first and self._newest(intake, first)
@@ -219,7 +219,7 @@ class Planner:
             self.ledger.reopen(job.id, item.ordinal, accept_duplicates=accept_duplicates)
         return self.ledger.job(job.id) or job
 
-    def _refuse(self, intake: Intake, why: str, *, again: bool) -> Job:
+    def _refuse(self, intake: JobRequest, why: str, *, again: bool) -> Job:
         """Register a FAILED job with the reason.
 
         A job that is under way, or that another revision of the connector began, is returned as it
@@ -234,7 +234,7 @@ class Planner:
             return found
         return self.ledger.end(found.id, JobState.FAILED, why)
 
-    def _registered(self, intake: Intake, make: Callable[[int], Job], *, again: bool) -> Job:
+    def _registered(self, intake: JobRequest, make: Callable[[int], Job], *, again: bool) -> Job:
         """Register the job that `make` returns for a generation; return the object's newest.
 
         See `register`: SUPERSEDED ones go on, and what never began is followed by the next.
@@ -249,14 +249,14 @@ class Planner:
             return self._registered(intake, make, again=True)
         return found
 
-    def _fit(self, intake: Intake, generation: int) -> Job:
+    def _fit(self, intake: JobRequest, generation: int) -> Job:
         """Return a job that is not too large to be new."""
         job = self._new(intake, generation)
         if (problem := self._too_many(job)) and self.ledger.job(job.id) is None:
             raise TooManyExtents(problem)
         return job
 
-    def _new(self, intake: Intake, generation: int) -> Job:
+    def _new(self, intake: JobRequest, generation: int) -> Job:
         if intake.unfit:
             raise UnsupportedFormat(intake.unfit)
         job = self._draft(intake, generation)
@@ -266,7 +266,7 @@ class Planner:
         )
         return job.with_plan(Plan(target_bytes=target))
 
-    def _draft(self, intake: Intake, generation: int) -> Job:
+    def _draft(self, intake: JobRequest, generation: int) -> Job:
         return Job(
             id=job_id(intake.connector, intake.version, generation),
             connector=intake.connector,
@@ -297,7 +297,7 @@ class Planner:
             f"extent.bytes to {-(-size // MAX_EXTENTS)} or more, or to auto"
         )
 
-    def _newest(self, intake: Intake, found: Job) -> Job:
+    def _newest(self, intake: JobRequest, found: Job) -> Job:
         """Return the newest generation of an object's job; an open one has no later one."""
         if found.state.open:
             return found
@@ -307,7 +307,7 @@ class Planner:
             found = later
         return found
 
-    def _generation(self, intake: Intake) -> int:
+    def _generation(self, intake: JobRequest) -> int:
         """Return the next generation; the newest while it is still open."""
         for generation in range(MAX_GENERATIONS):
             found = self.ledger.job(job_id(intake.connector, intake.version, generation))

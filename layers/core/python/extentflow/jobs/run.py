@@ -1,7 +1,7 @@
-"""One run from the driver's side: select objects, register jobs, drive an engine, report.
+"""Run jobs on an engine until every job is final, and report them.
 
-Owns: the use cases `run` and `replay`, shared by the command line and by Spark jobs. Refuses to
-know: adapters, consoles, signals.
+jobs ──pending──> extents ──pack──> tasks ──Engine.run──> receipts
+└─ close every job; totals are the ledger's
 """
 
 from __future__ import annotations
@@ -10,15 +10,25 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from extentflow.delivery.connector_state import ConnectorStateCache
-from extentflow.engines import Engine, RunListener
-from extentflow.errors import Conflict, ExtentflowError, Misconfigured, Permanent
-from extentflow.jobs.drive import drive
-from extentflow.jobs.planner import Intake, Planner
-from extentflow.ledger import Ledger
+from extentflow.engines import Engine, RunListener, pack
+from extentflow.errors import (
+    Conflict,
+    CorruptRecord,
+    ExtentflowError,
+    Misconfigured,
+    ObjectChanged,
+    Permanent,
+    StoreUnavailable,
+    reason,
+)
+from extentflow.jobs.planner import JobRequest, Planner
+from extentflow.ledger import ConnectorState, Ledger
 from extentflow.ledger.totals import committed
 from extentflow.model import Extent, Job, JobState, Outcome, Receipt
 
@@ -92,7 +102,7 @@ class RunReport:
 
 
 @dataclass(slots=True)
-class Tally:
+class ReceiptTotals:
     """Sums receipts on their way to whoever watches. Receipts may come twice: they are compared."""
 
     watch: RunListener
@@ -129,7 +139,7 @@ def _counted(first: str, *others: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class JobRunner:
     """A driver with its engine. `stopped` says whether a person stopped the run.
 
     `announce` is given every job of a run that came to its end. `unusable` says why a job cannot
@@ -145,7 +155,7 @@ class Run:
     announce: Callable[[Sequence[Job]], object] = lambda _jobs: None
     unusable: Callable[[Job], str] = lambda _job: ""
 
-    def ingest(self, intakes: Iterator[Intake], *, again: bool = False) -> RunReport:
+    def ingest(self, intakes: Iterator[JobRequest], *, again: bool = False) -> RunReport:
         """Register a job per intake and run them all; jobs that are final are only reported.
 
         An object that nobody can cut is a FAILED job of the report; one whose open job pins a
@@ -209,7 +219,7 @@ class Run:
                 known.append(job)
         return self._drive(known, left_out=bool(refused), errors=errors)
 
-    def go_on(self, job: Job) -> RunReport:
+    def resume(self, job: Job) -> RunReport:
         """Run what a job has left; one that is over is only reported."""
         return self._drive([job])
 
@@ -221,7 +231,7 @@ class Run:
         An error that ends the run before anything was delivered is raised; later ones are part of
         the report, because what was delivered is there to stay.
         """
-        tally = Tally(self.watch)
+        tally = ReceiptTotals(self.watch)
         started = time.monotonic()
         broken: ExtentflowError | None = None
         ended: Sequence[Job] = jobs
@@ -325,3 +335,113 @@ def known_job(ledger: Ledger, job_id: str) -> Job:
         what = f"{len(found)} jobs begin with" if found else "there is no job"
         raise Misconfigured(f"{what} {job_id}; see `extentflow status`")
     return found[0]
+
+
+log = logging.getLogger(__name__)
+
+WAVE_EXTENTS = 4_096
+
+
+def drive(
+    jobs: Sequence[Job],
+    *,
+    planner: Planner,
+    ledger: Ledger,
+    engine: Engine,
+    watch: RunListener,
+    stopped: Callable[[], bool] = lambda: False,
+) -> list[Job]:
+    """Run the pending extents of open jobs, in waves, and return every job as the ledger has it.
+
+    `stopped` True leaves the rest to a later run; so does a connector that rests. Open jobs of a
+    STOPPED one end CANCELLED, as anywhere.
+    """
+    left = _Left(watch, ConnectorStateCache(ledger, planner.clock.monotonic))
+    running = [job if stopped() or left.alone(job) else _planned(job, planner) for job in jobs]
+    ordered = {job.id: job.ordered for job in running}
+    extents = (
+        extent
+        for job in running
+        if job.state is JobState.RUNNING
+        for extent in _pending(job, planner, ledger, left)
+    )
+    for wave in _waves(extents):
+        if stopped():
+            break
+        for extent in wave:
+            watch.on_extent(extent)
+        engine.run(pack(wave, lambda job: ordered[job], engine.cores), left)
+    now = ConnectorStateCache(
+        ledger, planner.clock.monotonic
+    )  # nothing known before: jobs end by what holds
+    return [closed(job.id, ledger, now) for job in running]
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """A run's watch, which remembers the jobs that it leaves alone, whoever found that out."""
+
+    watch: RunListener
+    wanted: ConnectorStateCache
+    jobs: set[str] = field(default_factory=set)
+
+    def on_extent(self, extent: Extent) -> None:
+        self.watch.on_extent(extent)
+
+    def on_receipt(self, receipt: Receipt) -> None:
+        if receipt.outcome is Outcome.RESTING:
+            self.jobs.add(receipt.job)
+        self.watch.on_receipt(receipt)
+
+    def alone(self, job: Job) -> bool:
+        """Whether nothing more of a job is begun in this run."""
+        if job.state.open and job.id not in self.jobs and self.wanted.skip_reason(job.connector):
+            self.jobs.add(job.id)
+        return job.id in self.jobs
+
+
+def closed(job_id: str, ledger: Ledger, wanted: ConnectorStateCache) -> Job:
+    """Close a job; one that `stop` missed, because it was registered meanwhile, is cancelled."""
+    job = ledger.close(job_id)
+    if job.state.open and wanted.state(job.connector) is ConnectorState.STOPPED:
+        why = f"connector {job.connector} was stopped"
+        return ledger.end(job.id, JobState.CANCELLED, why)
+    return job
+
+
+def _planned(job: Job, planner: Planner) -> Job:
+    """Plan a job; one whose store is away stays PLANNING and holds up nobody else."""
+    try:
+        return planner.plan(job)
+    except StoreUnavailable as exc:
+        log.warning("%s is not planned yet: %s", job.version.uri, exc)
+        return job
+
+
+def _pending(job: Job, planner: Planner, ledger: Ledger, left: _Left) -> Iterator[Extent]:
+    """Yield a job's pending extents; an object that cannot be cut again ends its own job only."""
+    try:
+        with cutting(ledger, job):
+            for extent in () if left.alone(job) else planner.pending(job):
+                if left.alone(job):
+                    return
+                yield extent
+    except StoreUnavailable as exc:
+        log.warning("%s stays RUNNING: %s", job.version.uri, exc)
+
+
+def _waves(extents: Iterator[Extent]) -> Iterator[list[Extent]]:
+    """Yield extents in lists short enough for any driver's memory."""
+    while wave := list(islice(extents, WAVE_EXTENTS)):
+        yield wave
+
+
+@contextmanager
+def cutting(ledger: Ledger, job: Job) -> Iterator[None]:
+    """End a job whose object cannot be cut any more; nobody would deliver its other extents."""
+    try:
+        yield
+    except ObjectChanged as exc:
+        ledger.end(job.id, JobState.SUPERSEDED, reason(exc))
+    except (Permanent, CorruptRecord) as exc:
+        ledger.end(job.id, JobState.FAILED, reason(exc))

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from extentflow.errors import Retryable
-from extentflow.jobs.drive import cutting
 from extentflow.jobs.planner import PAGE_EXTENTS, Planner
+from extentflow.jobs.run import cutting
 from extentflow.model import Extent, ExtentState, Job, JobState
 from extentflow.queue import Queue
 

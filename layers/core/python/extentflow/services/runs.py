@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from uuid import uuid4
 
 from extentflow.connectors import ConnectorConfig
@@ -14,13 +13,13 @@ from extentflow.engines import Engine, RunListener
 from extentflow.engines.emr.submitted import OnCompletion, SubmittedRuns
 from extentflow.errors import Conflict, CorruptRecord, Misconfigured, Permanent
 from extentflow.jobs import preflight
-from extentflow.jobs.addresses import Territory, select_all
-from extentflow.jobs.planner import Intake, check_cluster
-from extentflow.jobs.run import Run, RunReport, known_job, report
+from extentflow.jobs.addresses import KeyScope, select_all
+from extentflow.jobs.planner import JobRequest, check_cluster
+from extentflow.jobs.run import JobRunner, RunReport, known_job, report
 from extentflow.model import Extent, Job, JobState, ObjectVersion, Receipt
 from extentflow.queue.backfill import MOST_ADDRESSES
 from extentflow.wiring import Runtime, open_engine
-from extentflow.wiring.announcing import open_announcements
+from extentflow.wiring.functions import open_job_events
 from extentflow.wiring.options import absent_elsewhere
 
 log = logging.getLogger(__name__)
@@ -179,7 +178,7 @@ class Runs:
                 _subject(), connector, list(addresses), then=OnCompletion.PERSON
             ),
         )
-        requests: Iterator[Intake] = (
+        requests: Iterator[JobRequest] = (
             runtime.request(config, revision, version, opened.cores) for version in versions
         )
         if again and engine.name == EMR:
@@ -259,23 +258,23 @@ class Runs:
         engine = engine or EngineChoice()
         job = known_job(self.runtime.ledger, job_id)
         with self._driving(engine, self._open_for(job, engine)) as driver:
-            return driver.go_on(job)
+            return driver.resume(job)
 
     def select(
         self, config: ConnectorConfig, revision: int, addresses: Sequence[str]
     ) -> Iterator[ObjectVersion]:
         """Yield the pinned objects that the addresses match, each once."""
-        territory = Territory.of(config)
+        scope = KeyScope.of(config)
         hidden: set[str] = set()
         store = self.runtime.objects.store(config, revision)
-        yield from select_all(store, territory, addresses, hidden.add)
+        yield from select_all(store, scope, addresses, hidden.add)
         if hidden:
             self.control.notify(
                 f"{len(hidden)} objects are left out because a name begins with _ or . (for example"
-                f" {territory.uri(min(hidden))}); give an object's own address to deliver it"
+                f" {scope.uri(min(hidden))}); give an object's own address to deliver it"
             )
 
-    def _finished_first(self, requests: Iterator[Intake]) -> Iterator[Intake]:
+    def _finished_first(self, requests: Iterator[JobRequest]) -> Iterator[JobRequest]:
         """Refuse open first deliveries: a remote run would resume them, not start over."""
         planner = self.runtime.planner()
         for request in requests:
@@ -362,21 +361,21 @@ class Runs:
         )
 
     @contextmanager
-    def _driving(self, engine: EngineChoice, opened: Engine) -> Iterator[Run]:
+    def _driving(self, engine: EngineChoice, opened: Engine) -> Iterator[JobRunner]:
         runtime = self.runtime
         with (
-            closing(open_announcements(runtime)) as events,
+            closing(open_job_events(runtime)) as events,
             self.control.stop_on(opened.stop) as stopped,
             self.control.watch() as watch,
         ):
-            yield Run(
+            yield JobRunner(
                 engine.name,
                 opened,
                 runtime.planner(),
                 runtime.ledger,
                 watch,
                 stopped,
-                partial(events.announce),
+                events.publish,
                 runtime.undeliverable_reason,
             )
 
@@ -419,7 +418,7 @@ def _subject() -> str:
 
 
 def _source(config: ConnectorConfig) -> str:
-    return Territory.of(config).uri(config.prefix)
+    return KeyScope.of(config).uri(config.prefix)
 
 
 def _counted_jobs(count: int) -> str:

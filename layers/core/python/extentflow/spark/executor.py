@@ -17,14 +17,14 @@ from extentflow.errors import (
     StoreUnavailable,
     reason,
 )
-from extentflow.jobs.drive import closed
+from extentflow.jobs.run import closed
 from extentflow.ledger import Ledger
 from extentflow.model import Extent, ExtentState, Job, JobState, Outcome, Receipt
 from extentflow.spark import receipts
 from extentflow.spark.receipts import Row
 from extentflow.wiring import Runtime
-from extentflow.wiring.announcing import open_announcements
 from extentflow.wiring.extents import ExtentWorker, prepare_process
+from extentflow.wiring.functions import open_job_events
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class ReportingWorker(ExtentWorker):
     def __init__(self, runtime: Runtime, owner: str) -> None:
         super().__init__(runtime, owner)
         self._runtime = runtime
-        self._announcements = open_announcements(runtime)
+        self._announcements = open_job_events(runtime)
 
     def close(self) -> None:
         """See `engines.CachedWorker`."""
@@ -104,7 +104,7 @@ class ReportingWorker(ExtentWorker):
 
     def _announce(self, ended: Sequence[Job]) -> None:
         try:
-            self._announcements.announce(ended)
+            self._announcements.publish(ended)
         except ExtentflowError as exc:
             log.warning("not every job's end was announced; the next query does it: %s", exc)
 

@@ -26,9 +26,8 @@ from extentflow.spark.executor import ended_as
 from extentflow.spark.receipts import Row
 from extentflow.spark.stopping import Stop
 from extentflow.wiring import Runtime
-from extentflow.wiring.announcing import open_announcements
 from extentflow.wiring.extents import ExtentWorker, prepare_process
-from extentflow.wiring.functions import open_queue_worker
+from extentflow.wiring.functions import open_job_events, open_queue_worker
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +38,7 @@ class DrainingWorker:
     def __init__(self, runtime: Runtime, owner: str) -> None:
         self._ledger = runtime.ledger
         stop = _stop_of(runtime, owner)
-        self._announcements = open_announcements(runtime)
+        self._announcements = open_job_events(runtime)
         self._worker = open_queue_worker(
             runtime,
             owner,

@@ -15,8 +15,8 @@ from extentflow.delivery.connector_state import ConnectorStateCache
 from extentflow.engines import Task, pack
 from extentflow.errors import Misconfigured, ProgressUnknown, StoreUnavailable, reason
 from extentflow.jobs import preflight
-from extentflow.jobs.addresses import Territory, select_all
-from extentflow.jobs.drive import closed, cutting
+from extentflow.jobs.addresses import KeyScope, select_all
+from extentflow.jobs.run import closed, cutting
 from extentflow.ledger import ExtentItem
 from extentflow.model import Extent, ExtentState, Job, JobState
 from extentflow.spark import receipts
@@ -84,10 +84,8 @@ def _jobs(
     """Yield a job per object, new or as it stands."""
     preflight.require_running(runtime.ledger, config.name)
     runtime.require_app()
-    territory = Territory.of(config)
-    versions = list(
-        select_all(runtime.objects.store(config, revision), territory, options.addresses)
-    )
+    scope = KeyScope.of(config)
+    versions = list(select_all(runtime.objects.store(config, revision), scope, options.addresses))
     preflight.check(config, runtime.broker, versions)
     planner = runtime.planner()
     for version in versions:

@@ -22,14 +22,13 @@ from itertools import islice
 from extentflow.delivery.slots import Slots
 from extentflow.discovery.listing import Discovery, goes_on_at
 from extentflow.discovery.report import Report, tried
-from extentflow.jobs.drive import cutting
+from extentflow.jobs.run import cutting
 from extentflow.ledger import ConnectorState
 from extentflow.model import Extent, Job, JobState
 from extentflow.spark.options import StreamOptions
 from extentflow.spark.rounds import Rounds, recall, remember
 from extentflow.wiring import Runtime
-from extentflow.wiring.announcing import sweep_announcements
-from extentflow.wiring.functions import RuntimeSurroundings, open_admission
+from extentflow.wiring.functions import RuntimeSurroundings, open_admission, publish_pending
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +120,7 @@ class Standing:
         """Do what is left undone by workers and drivers that are gone."""
         for slot in self._slots.sweep():
             log.info("slot %d was left by %s, and is free again", slot.number, slot.owner)
-        return Report(ends_announced=sweep_announcements(self._runtime, ENDS_AT_ONCE))
+        return Report(ends_announced=publish_pending(self._runtime, ENDS_AT_ONCE))
 
     def _note(self) -> Report:
         """Note what is news of what looks came to."""

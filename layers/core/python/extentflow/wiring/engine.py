@@ -1,7 +1,4 @@
-"""An engine for a driver: Spark, processes of our own, or a run of Spark elsewhere.
-
-Owns: the choice. Refuses to know: what either does.
-"""
+"""The engine of a driver: Spark, worker processes of this machine, or a run on EMR Serverless."""
 
 import logging
 import os
@@ -10,13 +7,14 @@ from collections.abc import Callable
 from functools import partial
 from uuid import uuid4
 
+from extentflow.config.worker import variable
 from extentflow.engines import Engine, Worker, WorkerSpec
+from extentflow.engines.emr.client import Application, EmrJobRuns, properties
 from extentflow.engines.emr.engine import SubmittedRunEngine
 from extentflow.engines.emr.submitted import SubmittedRuns
 from extentflow.engines.inline import InlineEngine
 from extentflow.errors import Misconfigured
 from extentflow.wiring.extents import open_worker
-from extentflow.wiring.runs import require_started
 from extentflow.wiring.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -25,7 +23,7 @@ ENGINES = ("spark", "inline", "emr")
 SUBMITTED = "submitted"
 
 StartRun = Callable[[SubmittedRuns], str]
-"""Starts a run elsewhere for what a driver is about to deliver; returns its id."""
+"""Starts a remote run for the jobs of a driver; returns the run's id."""
 
 
 def open_engine(
@@ -41,8 +39,8 @@ def open_engine(
     """Return the engine called `name`; `cores` are its workers here (default: this machine's).
 
     `max_tasks` (`tasks.max`) bounds the extents in work at once on any engine. `master` None means
-    this machine for `spark`; SUBMITTED leaves it to spark-submit. `start_run` starts a run
-    elsewhere, `say` hears what becomes of it.
+    this machine for `spark`; SUBMITTED leaves it to spark-submit. `start_run` starts
+    a remote run, whose progress messages go to `say`.
 
     Raises:
         Misconfigured: no such engine, pyspark is not installed, or no application is set.
@@ -112,3 +110,56 @@ def _spark(
     else:
         sc = spark.context(None if master == SUBMITTED else master, {})
     return spark.SparkEngine(spec, sc, max_tasks=most, evict=runtime.evict, owned=owned)
+
+
+# A run needs none of these, and its role may not use the queues. `retry.` is for functions: their
+# messages are redelivered, while a run has to wait longer for an unavailable service.
+NOT_FOR_RUNS = ("spark.", "arrivals.", "extents.", "receiver.", "retry.")
+
+
+def open_runs(runtime: Runtime) -> EmrJobRuns | None:
+    """Return the client of EMR Serverless; None where the settings name no application."""
+    settings = runtime.settings
+    if settings.spark_application_id is None:
+        return None
+    given = {
+        variable(name): text
+        for name, text in settings.to_map().items()
+        if not name.startswith(NOT_FOR_RUNS)
+    }
+    application = Application(
+        id=settings.spark_application_id,
+        job_role_arn=settings.spark_job_role_arn or "",  # the rules of settings ask for all four
+        entry_point=settings.spark_entry_point or "",
+        archive=settings.spark_archive or "",
+        region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+        environment=given,
+    )
+    return EmrJobRuns(application)
+
+
+def open_started(runtime: Runtime) -> SubmittedRuns | None:
+    """Return the submitted runs of the ledger; None where no application is configured."""
+    runs = open_runs(runtime)
+    return None if runs is None else _started(runtime, runs)
+
+
+def require_started(runtime: Runtime) -> SubmittedRuns:
+    """Return the submitted runs of the ledger.
+
+    Raises:
+        Misconfigured: no application is configured, or its runs cannot have these settings.
+    """
+    runs = open_runs(runtime)
+    if runs is None:
+        raise Misconfigured(
+            "--engine emr needs an EMR Serverless application; give, as the stack's outputs say,"
+            " EXTENTFLOW_SPARK_APPLICATION_ID, EXTENTFLOW_SPARK_JOB_ROLE_ARN,"
+            " EXTENTFLOW_SPARK_ENTRY_POINT and EXTENTFLOW_SPARK_ARCHIVE"
+        )
+    properties(runs.application)
+    return _started(runtime, runs)
+
+
+def _started(runtime: Runtime, runs: EmrJobRuns) -> SubmittedRuns:
+    return SubmittedRuns(runs, runtime.ledger, runtime.settings.spark_timeout_minutes)

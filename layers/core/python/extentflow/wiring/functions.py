@@ -1,7 +1,4 @@
-"""What the functions of the event path need: a runtime with queues, a worker with a deadline.
-
-Owns: which queue is which, how a deadline bounds a worker. Refuses to know: events, handlers.
-"""
+"""What the deployed functions need: queues, workers with a deadline, publishers of job events."""
 
 from __future__ import annotations
 
@@ -9,8 +6,10 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from extentflow.config.worker import WorkerSettings, variable
 from extentflow.connectors import ConnectorConfig
@@ -19,9 +18,10 @@ from extentflow.connectors.sources import LOCAL_FILE
 from extentflow.discovery import Arrival
 from extentflow.discovery.admission import Admission, Reception, Unparsed
 from extentflow.discovery.reconciler import Reconciliation, Territory
-from extentflow.errors import Misconfigured
-from extentflow.jobs.events import Announcements
-from extentflow.jobs.planner import Intake
+from extentflow.errors import Misconfigured, Retryable
+from extentflow.jobs.events import JobEventPublisher, JobEvents
+from extentflow.jobs.planner import JobRequest
+from extentflow.jobs.publishers import EventBridgeJobEvents, KafkaJobEvents
 from extentflow.ledger import ConnectorState, ConnectorVersion
 from extentflow.model import Job, ObjectVersion
 from extentflow.queue import Queue
@@ -29,15 +29,9 @@ from extentflow.queue.consumer import QueueWorker
 from extentflow.queue.dispatch import Dispatch
 from extentflow.queue.routing import Routing
 from extentflow.queue.sqs import SqsQueue
-from extentflow.wiring.announcing import (
-    ANNOUNCING_SECONDS,
-    open_announcements,
-    sweep_announcements,
-    unless_late,
-)
+from extentflow.wiring.engine import open_started
 from extentflow.wiring.extents import delivery_context
 from extentflow.wiring.options import absent_elsewhere
-from extentflow.wiring.runs import open_started
 from extentflow.wiring.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -130,7 +124,7 @@ def open_reception(
         start=lambda job: routing.start(job, late=late),
         kept=kept or queue(runtime.settings, "arrivals_dlq_url"),
         arrivals=queue(runtime.settings, "arrivals_queue_url"),
-        announce=unless_late(late, open_announcements(runtime).announce),
+        announce=unless_late(late, open_job_events(runtime).publish),
         late=late,
         backfill=routing.backfill,
     )
@@ -153,13 +147,13 @@ def open_queue_worker(
     *,
     seconds_left: Callable[[], float],
     margin_seconds: float,
-    announcements: Announcements | None = None,
+    announcements: JobEvents | None = None,
 ) -> QueueWorker:
     """Return a worker for messages: it hands back when fewer than `margin_seconds` are left.
 
     `announcements` are somebody's who closes them; None: they live as long as the process.
     """
-    announce = (announcements or open_announcements(runtime)).announce_ended
+    announce = (announcements or open_job_events(runtime)).publish_ended
     slots = runtime.slots(owner)
 
     def late() -> bool:
@@ -176,7 +170,7 @@ def open_queue_worker(
         random=runtime.random,
         hide_seconds=HIDDEN_LEASES * runtime.settings.lease_seconds,
         renew_seconds=runtime.settings.lease_seconds / 3,
-        ended=unless_late(lambda: seconds_left() < ANNOUNCING_SECONDS, announce),
+        ended=unless_late(lambda: seconds_left() < PUBLISHING_SECONDS, announce),
     )
 
 
@@ -191,7 +185,7 @@ def open_reconciliation(
         slots=runtime.slots(f"reconciler-{os.getpid()}-{runtime.random.getrandbits(64):016x}"),
         dispatch=routing.dispatch,
         receive=open_reception(runtime, late=late).receive,
-        announce=partial(sweep_announcements, runtime),
+        announce=partial(publish_pending, runtime),
         random=runtime.random,
         late=late,
         hold=routing.hold,
@@ -233,7 +227,7 @@ class RuntimeSurroundings:
 
     def intake(
         self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
-    ) -> Intake:
+    ) -> JobRequest:
         """See `Surroundings`; nobody delivers before there is a topic of progress."""
         if not self._prepared:
             self._runtime.broker.ensure_progress_topic()
@@ -259,3 +253,48 @@ def _unparsed(stored: ConnectorVersion, error: Misconfigured) -> Unparsed:
     found = next((config[name].strip() for name in names if name in config), "")
     where = found.rstrip("/") or found
     return Unparsed(error, stored.name, where, config.get("aws.s3.prefix", ""))
+
+
+Told = TypeVar("Told")
+
+# What announcing takes at most, broker and bus both being away.
+PUBLISHING_SECONDS = 40.0
+
+
+class Late(Retryable):
+    """Too little time is left to begin."""
+
+
+def open_job_events(runtime: Runtime) -> JobEvents:
+    """Return what announces ends of jobs; nothing is connected before the first of them."""
+    publishers: list[JobEventPublisher] = [KafkaJobEvents(runtime.open_event_sink, runtime.clock)]
+    if (bus := runtime.settings.event_bus) is not None:
+        publishers.append(EventBridgeJobEvents(bus, clock=runtime.clock, random=runtime.random))
+    return JobEvents(runtime.ledger, publishers, runtime.connectors.topic_of)
+
+
+def publish_pending(runtime: Runtime, limit: int) -> int:
+    """Announce at most `limit` ends that nobody was told of yet; return how many were told.
+
+    Raises:
+        Retryable, Misconfigured: an announcer or the ledger is away or refuses; what was told is
+            marked, the rest is left to the next sweep.
+    """
+    with closing(open_job_events(runtime)) as announcements:
+        return announcements.sweep(limit)
+
+
+def unless_late(
+    late: Callable[[], bool], announce: Callable[[Told], object]
+) -> Callable[[Told], None]:
+    """Return an announcing of ends that is not begun when it is `late`: whoever sweeps does it.
+
+    A message that a worker answered and did not delete for lack of time would come again.
+    """
+
+    def told(ended: Told) -> None:
+        if late():
+            raise Late("too little time is left")
+        announce(ended)
+
+    return told

@@ -18,7 +18,7 @@ from extentflow.converters import Converter, open_converter
 from extentflow.credentials.secretsmanager import SecretsManager
 from extentflow.errors import Misconfigured, UnsupportedFormat, reason
 from extentflow.formats import FormatOptions
-from extentflow.jobs.planner import UNKNOWN_FORMAT, Intake
+from extentflow.jobs.planner import UNKNOWN_FORMAT, JobRequest
 from extentflow.ledger import dynamodb_calls as ledger
 from extentflow.model import ObjectVersion
 from extentflow.sink.settings import Timeouts
@@ -180,7 +180,7 @@ def _objectkey(key: bytes) -> Converter:
 
 def intake(
     config: ConnectorConfig, revision: int, version: ObjectVersion, cluster: str, cores: int
-) -> Intake:
+) -> JobRequest:
     """Return what a job is made of that delivers an object version to a Kafka cluster."""
     fmt, unfit = UNKNOWN_FORMAT, ""
     try:
@@ -188,7 +188,7 @@ def intake(
         config.route(version)
     except (UnsupportedFormat, Misconfigured) as exc:
         unfit = reason(exc)
-    return Intake(
+    return JobRequest(
         connector=config.name,
         revision=revision,
         version=version,

@@ -17,7 +17,7 @@ from extentflow.credentials.mskiam import TokenSigner
 from extentflow.credentials.secretsmanager import SecretsManager
 from extentflow.delivery.slots import SlotPolicy, Slots, require_app
 from extentflow.errors import Misconfigured, Retryable
-from extentflow.jobs.planner import Intake, Planner
+from extentflow.jobs.planner import JobRequest, Planner
 from extentflow.ledger.dynamodb import DynamoLedger
 from extentflow.ledger.dynamodb_calls import Patience as LedgerPatience
 from extentflow.model import Job, ObjectVersion
@@ -97,7 +97,7 @@ class Runtime:
 
     def request(
         self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
-    ) -> Intake:
+    ) -> JobRequest:
         """Return the job request for an object version, delivered to this process's cluster."""
         return options.intake(config, revision, version, self.broker.cluster, cores)
 

@@ -8,7 +8,7 @@ from tests.support.world import Ticker
 from tests.unit.jobs.test_events import EVENT
 
 from extentflow.errors import Misconfigured, SinkUnavailable
-from extentflow.jobs.publish_kafka import IDLE_SECONDS, KafkaAnnouncer
+from extentflow.jobs.publishers import KAFKA_IDLE_SECONDS, KafkaJobEvents
 from extentflow.sink import JOBS_TOPIC, ProducerSettings, Sink
 from extentflow.testing.broker import MemoryBroker
 
@@ -26,15 +26,15 @@ class Cluster:
         return self.broker.fence("news", ProducerSettings(exactly_once=False)).open()
 
     @property
-    def announcer(self) -> KafkaAnnouncer:
-        return KafkaAnnouncer(self.open, self.ticker.clock)
+    def announcer(self) -> KafkaJobEvents:
+        return KafkaJobEvents(self.open, self.ticker.clock)
 
 
 def test_an_event_is_a_record_with_the_jobs_id_as_its_key() -> None:
     cluster = Cluster()
     other = replace(EVENT, job="f" * 20)
 
-    cluster.announcer.announce([EVENT, other])
+    cluster.announcer.publish([EVENT, other])
 
     records = cluster.broker.read_committed(JOBS_TOPIC)
     assert [record.key for record in records] == [EVENT.job.encode(), other.job.encode()]
@@ -49,8 +49,8 @@ def test_one_producer_serves_many_calls() -> None:
     announcer = cluster.announcer
 
     for _ in range(3):
-        announcer.announce([EVENT])
-        cluster.ticker.sleep(IDLE_SECONDS)
+        announcer.publish([EVENT])
+        cluster.ticker.sleep(KAFKA_IDLE_SECONDS)
 
     assert cluster.opened == 1
 
@@ -58,10 +58,10 @@ def test_one_producer_serves_many_calls() -> None:
 def test_a_producer_that_was_idle_for_long_is_replaced() -> None:
     cluster = Cluster()
     announcer = cluster.announcer
-    announcer.announce([EVENT])
+    announcer.publish([EVENT])
 
-    cluster.ticker.sleep(IDLE_SECONDS + 1)
-    announcer.announce([EVENT])
+    cluster.ticker.sleep(KAFKA_IDLE_SECONDS + 1)
+    announcer.publish([EVENT])
 
     assert cluster.opened == 2
     assert len(cluster.broker.read_committed(JOBS_TOPIC)) == 2
@@ -70,12 +70,12 @@ def test_a_producer_that_was_idle_for_long_is_replaced() -> None:
 def test_a_producer_that_failed_is_replaced() -> None:
     cluster = Cluster()
     announcer = cluster.announcer
-    announcer.announce([EVENT])
+    announcer.publish([EVENT])
     cluster.broker.lose_commit_answer(committed=False)
 
     with pytest.raises(SinkUnavailable):
-        announcer.announce([EVENT])
-    announcer.announce([EVENT])
+        announcer.publish([EVENT])
+    announcer.publish([EVENT])
 
     assert cluster.opened == 2
 
@@ -85,16 +85,16 @@ def test_an_event_that_the_topic_does_not_take_names_its_job_and_the_remedy() ->
     cluster.broker.create_topic(JOBS_TOPIC, max_message_bytes=100)
 
     with pytest.raises(Misconfigured, match=rf"{EVENT.job} was refused.*max\.message\.bytes"):
-        cluster.announcer.announce([EVENT])
+        cluster.announcer.publish([EVENT])
 
 
 def test_a_closed_announcer_opens_again() -> None:
     cluster = Cluster()
     announcer = cluster.announcer
     announcer.close()
-    announcer.announce([EVENT])
+    announcer.publish([EVENT])
 
     announcer.close()
-    announcer.announce([EVENT])
+    announcer.publish([EVENT])
 
     assert cluster.opened == 2

@@ -15,10 +15,10 @@ from tests.unit.jobs.test_events import EVENT
 
 from extentflow.aws.calls import BATCH_BYTES, BATCH_ENTRIES
 from extentflow.errors import BusUnavailable, Misconfigured
-from extentflow.jobs import publish_eventbridge as eventbridge
-from extentflow.jobs.publish_eventbridge import (
+from extentflow.jobs import publishers as eventbridge
+from extentflow.jobs.publishers import (
     TRIES,
-    EventBridgeAnnouncer,
+    EventBridgeJobEvents,
 )
 from extentflow.model import JobState
 
@@ -63,8 +63,8 @@ class Bus:
         self.stubber.add_response("put_events", answer, {"Entries": ANY})
 
     @property
-    def announcer(self) -> EventBridgeAnnouncer:
-        return EventBridgeAnnouncer(BUS, self.client, clock=self.ticker.clock, random=Random(1))
+    def announcer(self) -> EventBridgeJobEvents:
+        return EventBridgeJobEvents(BUS, self.client, clock=self.ticker.clock, random=Random(1))
 
     @property
     def told(self) -> list[list[str]]:
@@ -92,7 +92,7 @@ def test_a_bus_is_told_source_type_time_and_the_event() -> None:
         bus.create_event_bus(Name=BUS)
         note = "request-created.events.PutEvents"
         bus.meta.events.register(note, lambda request, **_: sent.append(json.loads(request.body)))
-        EventBridgeAnnouncer(BUS, bus).announce([EVENT, *[done] * BATCH_ENTRIES])
+        EventBridgeJobEvents(BUS, bus).publish([EVENT, *[done] * BATCH_ENTRIES])
 
     entries = [entry for call in sent for entry in call["Entries"]]
     detail = entries[0].pop("Detail")
@@ -110,7 +110,7 @@ def test_a_bus_is_told_source_type_time_and_the_event() -> None:
 def test_a_bus_that_does_not_exist_is_named_with_its_remedy() -> None:
     wanted = r"event bus jobs: .*; there is no such bus"
     with mock_aws(), pytest.raises(Misconfigured, match=wanted):
-        EventBridgeAnnouncer(BUS, client()).announce([EVENT])
+        EventBridgeJobEvents(BUS, client()).publish([EVENT])
 
 
 # -- batches --------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def test_ten_events_go_into_one_call() -> None:
     bus.answers(*[ACCEPTED] * 10)
     bus.answers(ACCEPTED)
 
-    bus.announcer.announce(events(11))
+    bus.announcer.publish(events(11))
 
     assert bus.told == [names(*range(10)), names(10)]
     bus.stubber.assert_no_pending_responses()
@@ -133,7 +133,7 @@ def test_a_call_has_no_more_bytes_than_the_bus_takes() -> None:
     bus.answers(ACCEPTED, ACCEPTED)
     bus.answers(ACCEPTED)
 
-    bus.announcer.announce(large)
+    bus.announcer.publish(large)
 
     assert bus.told == [names(0, 1), names(2)]
 
@@ -144,7 +144,7 @@ def test_a_reason_is_cut_to_what_the_bus_takes(letter: str) -> None:
     bus.answers(ACCEPTED)
     reason = letter * 300_000
 
-    bus.announcer.announce([replace(EVENT, reason=reason)])
+    bus.announcer.publish([replace(EVENT, reason=reason)])
 
     ((entry,),) = bus.put
     kept = json.loads(entry["Detail"])["reason"]
@@ -157,7 +157,7 @@ def test_a_reason_is_cut_to_what_the_bus_takes(letter: str) -> None:
 def test_nothing_to_tell_is_no_call() -> None:
     bus = Bus()
 
-    bus.announcer.announce([])
+    bus.announcer.publish([])
 
     assert bus.put == []
 
@@ -170,7 +170,7 @@ def test_only_entries_that_failed_are_put_again() -> None:
     bus.answers(ACCEPTED, THROTTLED, ACCEPTED)
     bus.answers(ACCEPTED)
 
-    bus.announcer.announce(events(3))
+    bus.announcer.publish(events(3))
 
     assert bus.told == [names(0, 1, 2), names(1)]
     assert bus.ticker.now > Ticker().now
@@ -182,7 +182,7 @@ def test_entries_that_fail_again_and_again_are_left_to_a_later_call() -> None:
         bus.answers(THROTTLED)
 
     with pytest.raises(BusUnavailable, match="1 events not accepted"):
-        bus.announcer.announce(events(1))
+        bus.announcer.publish(events(1))
 
     assert bus.told == [names(0)] * TRIES
 
@@ -192,7 +192,7 @@ def test_an_entry_that_is_never_accepted_is_a_persons_work() -> None:
     bus.answers({"ErrorCode": "MalformedDetail", "ErrorMessage": "no JSON"})
 
     with pytest.raises(Misconfigured, match="MalformedDetail: no JSON"):
-        bus.announcer.announce(events(1))
+        bus.announcer.publish(events(1))
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_bus_that_is_away_may_be_asked_again(code: str, status: int) -> None:
     bus.stubber.add_client_error("put_events", code, "not now", http_status_code=status)
 
     with pytest.raises(BusUnavailable, match=code):
-        bus.announcer.announce(events(1))
+        bus.announcer.publish(events(1))
 
 
 def test_a_missing_permission_names_the_action() -> None:
@@ -212,14 +212,14 @@ def test_a_missing_permission_names_the_action() -> None:
     bus.stubber.add_client_error("put_events", "AccessDeniedException", "no", http_status_code=400)
 
     with pytest.raises(Misconfigured, match="allow events:PutEvents"):
-        bus.announcer.announce(events(1))
+        bus.announcer.publish(events(1))
 
 
 def test_a_bus_that_cannot_be_reached_is_away() -> None:
     nowhere = client("http://127.0.0.1:9")
 
     with pytest.raises(BusUnavailable, match="event bus jobs: EndpointConnectionError"):
-        EventBridgeAnnouncer(BUS, nowhere).announce([EVENT])
+        EventBridgeJobEvents(BUS, nowhere).publish([EVENT])
 
 
 @pytest.mark.parametrize(

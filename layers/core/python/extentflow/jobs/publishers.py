@@ -1,8 +1,4 @@
-"""Ends of jobs on an EventBridge bus.
-
-Owns: the client, which refusals pass. Refuses to know: what an event says, beyond that its
-reason may be cut where the bus would not take the whole.
-"""
+"""Publishers of job events: a Kafka topic, keyed by job id, and an EventBridge bus."""
 
 import logging
 from collections.abc import Sequence
@@ -22,6 +18,12 @@ from extentflow.jobs.events import JobEvent
 if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_events.type_defs import PutEventsRequestEntryTypeDef
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from extentflow.errors import ExtentflowError
+from extentflow.sink import JOBS_TOPIC, Records, Sink, SlotProgress
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +61,8 @@ def connect(bus: str) -> "EventBridgeClient":
         return new_session().client("events", region_name=_region(bus), config=config)
 
 
-class EventBridgeAnnouncer:
-    """`Announcer` over one bus; connects when first used."""
+class EventBridgeJobEvents:
+    """`JobEventPublisher` over one bus; connects when first used."""
 
     def __init__(
         self,
@@ -74,8 +76,8 @@ class EventBridgeAnnouncer:
         self._client = client
         self._sender = BatchSender(TRIES, clock, random)
 
-    def announce(self, events: Sequence[JobEvent]) -> None:
-        """Put events; what the bus reports as failed is put again, as `Announcer.announce`.
+    def publish(self, events: Sequence[JobEvent]) -> None:
+        """Put events; what the bus reports as failed is put again, as `JobEventPublisher.publish`.
 
         Raises:
             BusUnavailable: no usable answer, or entries failed until tries ran out.
@@ -86,7 +88,7 @@ class EventBridgeAnnouncer:
                 raise BusUnavailable(f"event bus {self.bus}: {len(left)} events not accepted")
 
     def close(self) -> None:
-        """See `Announcer.close`; connections end with the client."""
+        """See `JobEventPublisher.close`; connections end with the client."""
         self._client = None
 
     def _put(
@@ -141,3 +143,51 @@ def _region(bus: str) -> str | None:
     """Return the region that a bus's ARN names; None leaves it to the SDK's settings."""
     parts = bus.split(":")
     return parts[3] if parts[0] == "arn" else None
+
+
+# Brokers close connections that are idle for ten minutes; an environment may have been frozen.
+KAFKA_IDLE_SECONDS = 300.0
+NO_PROGRESS = SlotProgress(epoch=0)
+
+
+class KafkaJobEvents:
+    """`JobEventPublisher` over a sink, which is opened when needed and dropped when it failed."""
+
+    def __init__(self, open_sink: Callable[[], Sink], clock: Clock) -> None:
+        self._open = open_sink
+        self._clock = clock
+        self._sink: Sink | None = None
+        self._used = 0.0
+
+    def publish(self, events: Sequence[JobEvent]) -> None:
+        """Return when brokers acknowledged every event, as `JobEventPublisher.publish`."""
+        records = Records(
+            JOBS_TOPIC,
+            values=pa.array([event.to_text().encode() for event in events], pa.binary()),
+            keys=pa.array([event.job.encode() for event in events], pa.binary()),
+        )
+        sink = self._ready()
+        try:
+            if refused := sink.send(records):
+                raise Misconfigured(
+                    f"topic {JOBS_TOPIC}: the event of job {events[refused[0].index].job} was"
+                    f" refused, {refused[0].reason}; raise the topic's max.message.bytes"
+                )
+            sink.commit(NO_PROGRESS)
+        except ExtentflowError:
+            self.close()
+            raise
+        self._used = self._clock.wall()
+
+    def close(self) -> None:
+        """Drop the producer, as `JobEventPublisher.close`."""
+        if self._sink is not None:
+            self._sink.close()
+        self._sink = None
+
+    def _ready(self) -> Sink:
+        if not 0 <= self._clock.wall() - self._used <= KAFKA_IDLE_SECONDS:
+            self.close()
+        if self._sink is None:
+            self._sink = self._open()
+        return self._sink
