@@ -1,8 +1,4 @@
-"""The values that travel between rooms: object versions, extents, jobs, receipts.
-
-Owns: their fields, their names in messages and their serialisation. Refuses to know: where they
-are stored and who works on them. Everything here is frozen.
-"""
+"""The values that all packages share: object versions, extents, jobs and receipts; all frozen."""
 
 from __future__ import annotations
 
@@ -148,7 +144,7 @@ class Job:
     """One object version under one connector revision.
 
     `created` and `ended` (0.0 while it is open) are seconds since the epoch on the ledger's clock.
-    `announced` says that others were told of this end; `state` and `reopened` tell ends apart.
+    `announced`: this end was published; `state` and `reopened` identify an end.
     """
 
     id: str
@@ -176,7 +172,7 @@ class Job:
         return replace(self, plan=plan)
 
     def in_state(self, state: JobState, reason: str = "", *, ended: float = 0.0) -> Job:
-        """Return a copy in another state, of which nobody was told yet."""
+        """Return a copy in another state, not published yet."""
         return replace(self, state=state, reason=reason, ended=ended, announced=False)
 
 
@@ -193,7 +189,7 @@ def job_id(connector: str, version: ObjectVersion, generation: int = 0) -> str:
 
 
 class Outcome(enum.StrEnum):
-    """What one `run_extent` call came to. RESTING: it was not made, for the connector rests."""
+    """The result of one `run_extent` call. RESTING: not started, the connector is paused."""
 
     DONE = "DONE"
     FAILED = "FAILED"

@@ -20,7 +20,7 @@ from extentflow.cli import INCOMPLETE, STOPPED, output, run_command_line
 from extentflow.cli.options import AsJson, Cores, Master
 from extentflow.cli.progress import signals_stop
 from extentflow.errors import Misconfigured
-from extentflow.jobs.preflight import require_running, rests
+from extentflow.jobs.preflight import require_running, skip_reason
 from extentflow.spark.options import StreamOptions
 from extentflow.spark.query import NOWHERE, Service, Terms, Triggered, session
 from extentflow.wiring import Runtime
@@ -176,7 +176,7 @@ def _begin(options: StreamOptions, *, once: bool) -> str:
 def _note_resting(runtime: Runtime) -> None:
     """Tell of connectors of which nothing was looked for, whatever there is."""
     for name in runtime.ledger.connector_names():
-        if resting := rests(runtime.ledger, name):
+        if resting := skip_reason(runtime.ledger, name):
             output.note(resting)
 
 

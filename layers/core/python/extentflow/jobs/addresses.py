@@ -1,6 +1,4 @@
-"""Which objects a person means by an address: one object, a prefix, a glob, or a whole connector.
-
-Owns: reading addresses, matching keys. Refuses to know: what is done with the objects.
+"""Select objects by address: one object, a prefix, a glob, or all of a connector.
 
     s3://bucket/a/b.csv      the object; where there is none, everything below a/b.csv/
     s3://bucket/a/           everything below a/, nested prefixes included
@@ -88,9 +86,8 @@ def select(
 ) -> Iterator[ObjectVersion]:
     """Yield the pinned versions of all objects that `pattern` (see `KeyScope.key`) means.
 
-    One HEAD per selected object, none for keys that do not match. `leave_out` is told the keys that
-    are hidden. A scope may be empty; any other pattern that matches nothing is somebody's
-    mistake.
+    One HEAD per selected object, none for keys that do not match. `leave_out` receives the keys
+    that are hidden. A scope may be empty; any other pattern that matches nothing is a mistake.
 
     Raises:
         Misconfigured: nothing matches.

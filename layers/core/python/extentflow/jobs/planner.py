@@ -1,7 +1,4 @@
-"""From a pinned object version to a job and its extents.
-
-Owns: extent sizes, the life of a plan. Refuses to know: formats by name, engines, how a job's
-source is opened (a callable is passed in).
+"""Register jobs for pinned object versions and cut them into extents.
 
 A plan's parameters are stored with the job and never recomputed, so that every engine, today or
 after a crash, cuts the same version the same way.
@@ -98,7 +95,7 @@ class Planner:
 
         Of several generations the newest counts. A job that was SUPERSEDED (object A, then B, then
         A again) is resumed, because its version is the current one now. `again` registers the next
-        generation: a full second delivery; one that was begun and interrupted goes on. One that
+        generation: a full second delivery; one that was interrupted is resumed. One that
         failed before anything of it was planned is followed by the next under another revision of
         the connector.
 
@@ -110,9 +107,9 @@ class Planner:
         return self._registered(intake, lambda number: self._fit(intake, number), again=again)
 
     def admit(self, intake: JobRequest, *, again: bool = False) -> Job:
-        """Do what `register` does; an object that nobody can cut gets a FAILED job with the reason.
+        """Register as `register`; an object that cannot be cut gets a FAILED job with the reason.
 
-        So one of many objects is in nobody's way, and is found again: by `status`, by a replay.
+        So the other objects of a run proceed, and `status` and `replay` find this one.
 
         Raises:
             Conflict: see `register`.
@@ -155,14 +152,14 @@ class Planner:
 
         `send` is given the extents in pages, from the plan's cursor on; the cursor moves when it
         returned, so that a planner that dies sends at most one page twice. `late` is asked after
-        every page: True leaves the job PLANNING, and the next call goes on from there.
+        every page: True leaves the job PLANNING, and the next call continues there.
 
         A plan that fails for good ends the job FAILED with the reason; `replay` plans it again.
         """
         if job.state is not JobState.PLANNING:
             return job
         try:
-            if problem := self._too_many(job):  # it was refused, and somebody replays it
+            if problem := self._too_many(job):  # a refused job that is replayed
                 return self.ledger.end(job.id, JobState.FAILED, problem)
             count = 0
             for page in _pages(self.extents(job)):

@@ -1,7 +1,4 @@
-"""What must be there before a run starts, checked at once and named in one line each.
-
-Owns: the checks before a run. Refuses to know: how a doctor explains them in full.
-"""
+"""The prerequisites of a run, checked together and reported in one line each."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -50,12 +47,12 @@ class Cluster(Protocol):
 
 def require_running(ledger: Ledger, connector: str) -> None:
     """Raise where a person paused or stopped the connector."""
-    if resting := rests(ledger, connector):
-        raise Misconfigured(resting)
+    if reason := skip_reason(ledger, connector):
+        raise Misconfigured(reason)
 
 
-def rests(ledger: Ledger, connector: str) -> str:
-    """Return that a person paused or stopped the connector, and how it goes on; else ""."""
+def skip_reason(ledger: Ledger, connector: str) -> str:
+    """Return that the connector is paused or stopped and how to resume it, "" where it runs."""
     return explain_skip(connector, ledger.connector_state(connector))
 
 

@@ -42,7 +42,7 @@ NUMBER = re.compile(r"\d+")
 class JobReport:
     """One job as it stands after a run; totals are the ledger's.
 
-    `reason` is why it ended, or which connector rests.
+    `reason` is why it ended, or which connector is paused or stopped.
     `records` and `bad` count what is committed, that of unfinished extents included. `revision` is
     the connector's that the job pins. `delivered_before`: the job was DONE before this run.
     """
@@ -103,7 +103,7 @@ class RunReport:
 
 @dataclass(slots=True)
 class ReceiptTotals:
-    """Sums receipts on their way to whoever watches. Receipts may come twice: they are compared."""
+    """Sums receipts and passes them on to `watch`; a repeated receipt counts once."""
 
     watch: RunListener
     records: int = 0
@@ -158,9 +158,9 @@ class JobRunner:
     def ingest(self, intakes: Iterator[JobRequest], *, again: bool = False) -> RunReport:
         """Register a job per intake and run them all; jobs that are final are only reported.
 
-        An object that nobody can cut is a FAILED job of the report; one whose open job pins a
-        revision that cannot be used here is an error, and in nobody's way. Once the connector
-        rests, or the run is stopped, nothing more is registered.
+        An object that cannot be cut is a FAILED job of the report; one whose open job pins a
+        revision that cannot be used here is an error, and the others run. Once the connector is
+        paused or stopped, or the run is stopped, nothing more is registered.
         """
         jobs: list[Job] = []
         left: list[str] = []
@@ -199,7 +199,7 @@ class JobRunner:
     ) -> RunReport:
         """Replay jobs; one that is refused stays as it is, and is an error of the report.
 
-        `refused` are errors of others, which are left out. Once the connector rests, or the run is
+        `refused` are errors of jobs that are left out. Once the connector is paused, or the run is
         stopped, no further one is opened.
         """
         known: list[Job] = []
@@ -282,7 +282,7 @@ class JobRunner:
         before = {job.id for job in jobs if job.state is JobState.DONE}
         wanted = ConnectorStateCache(
             self.ledger, self.planner.clock.monotonic
-        )  # asked anew: what holds now
+        )  # an empty cache: the current states
         try:
             standing = [self.ledger.job(job.id) or job if broken else job for job in ended]
             return tuple(
@@ -353,7 +353,7 @@ def drive(
 ) -> list[Job]:
     """Run the pending extents of open jobs, in waves, and return every job as the ledger has it.
 
-    `stopped` True leaves the rest to a later run; so does a connector that rests. Open jobs of a
+    `stopped` True leaves the rest to a later run; so does a paused connector. Open jobs of a
     STOPPED one end CANCELLED, as anywhere.
     """
     left = _Left(watch, ConnectorStateCache(ledger, planner.clock.monotonic))
@@ -379,7 +379,7 @@ def drive(
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """A run's watch, which remembers the jobs that it leaves alone, whoever found that out."""
+    """A listener that also collects the jobs skipped because their connector is paused."""
 
     watch: RunListener
     wanted: ConnectorStateCache
@@ -410,7 +410,7 @@ def closed(job_id: str, ledger: Ledger, wanted: ConnectorStateCache) -> Job:
 
 
 def _planned(job: Job, planner: Planner) -> Job:
-    """Plan a job; one whose store is away stays PLANNING and holds up nobody else."""
+    """Plan a job; one whose store is unavailable stays PLANNING, and the others run."""
     try:
         return planner.plan(job)
     except StoreUnavailable as exc:
@@ -438,7 +438,7 @@ def _waves(extents: Iterator[Extent]) -> Iterator[list[Extent]]:
 
 @contextmanager
 def cutting(ledger: Ledger, job: Job) -> Iterator[None]:
-    """End a job whose object cannot be cut any more; nobody would deliver its other extents."""
+    """End a job whose object cannot be cut any more: its other extents are unknown."""
     try:
         yield
     except ObjectChanged as exc:

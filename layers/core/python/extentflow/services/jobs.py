@@ -15,7 +15,7 @@ from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.notifications import news_of
 from extentflow.engines.emr.submitted import run_of
 from extentflow.errors import ExtentflowError, Misconfigured
-from extentflow.jobs.preflight import rests
+from extentflow.jobs.preflight import skip_reason
 from extentflow.jobs.run import JobReport, known_job, report
 from extentflow.ledger import ExtentItem
 from extentflow.ledger.causes import cause
@@ -120,12 +120,12 @@ class Jobs:
             report=report(ledger, job),
             extents={item.ordinal: item for item in ledger.extents(job.id)},
             run=run_of(ledger, job.id),
-            skipped=rests(ledger, job.connector) if job.state.open else "",
+            skipped=skip_reason(ledger, job.connector) if job.state.open else "",
         )
 
     def skipped(self, connector: str) -> str:
         """Return that a connector is paused or stopped and how to resume it, "" where it runs."""
-        return rests(self.runtime.ledger, connector)
+        return skip_reason(self.runtime.ledger, connector)
 
     def queue_depths(self) -> QueueDepths:
         """Return the depths of the stack's queues; one unavailable queue hides no other."""
@@ -178,10 +178,10 @@ class Jobs:
         Raises:
             Misconfigured: it cannot be parsed, or announces no object.
         """
-        news = news_of(document)
-        problems = [str(problem) for problem in news.unreadable]
-        if not problems and not news.arrivals:
-            problems = [f"{name} announces no object: {[*news.ignored, *news.tests]}"]
+        parsed = news_of(document)
+        problems = [str(problem) for problem in parsed.unreadable]
+        if not problems and not parsed.arrivals:
+            problems = [f"{name} announces no object: {[*parsed.ignored, *parsed.tests]}"]
         if problems:
             raise Misconfigured(problems)
         return self._announce([document])

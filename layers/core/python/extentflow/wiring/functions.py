@@ -37,14 +37,14 @@ from extentflow.wiring.runtime import Runtime
 log = logging.getLogger(__name__)
 
 HIDDEN_LEASES = 2
-"""How long a message is hidden from its last renewal on: until somebody may take its extent over.
+"""How many leases a message stays hidden after its last renewal: until others may claim its extent.
 
 Keepers renew lease and message every third of a lease, commits the lease alone in between. So the
 lease of the dead and its grace, a quarter at most, are over after 19/12 of a lease. A message that
 is seen earlier finds its extent busy and comes back: the ledger decides, whatever is hidden.
 """
 QUEUES = ("arrivals_queue_url", "arrivals_dlq_url", "extents_queue_url", "extents_dlq_url")
-# Where files may be listed that somebody is still writing.
+# Stores that may list files which are still being written.
 SETTLING = frozenset({"localfile", "ontaps3"})
 # How people may have written a bucket's key in a connector that cannot be parsed.
 _BUCKETS = ("aws.s3.bucket.name", "s3.bucket.name")
@@ -131,9 +131,9 @@ def open_reception(
 
 
 def open_admission(runtime: Runtime, connector: str) -> Admission:
-    """Return what makes jobs for one connector where nobody sends extents: they are cut, and wait.
+    """Return what admits one connector's objects without sending extents: jobs are only planned.
 
-    Other connectors may be looked after by somebody who has to send theirs.
+    Objects of other connectors are ignored.
     """
     planner = runtime.planner()
     return Admission(
@@ -151,7 +151,7 @@ def open_queue_worker(
 ) -> QueueWorker:
     """Return a worker for messages: it hands back when fewer than `margin_seconds` are left.
 
-    `announcements` are somebody's who closes them; None: they live as long as the process.
+    `announcements` are closed by the caller; None opens some for the life of the process.
     """
     announce = (announcements or open_job_events(runtime)).publish_ended
     slots = runtime.slots(owner)
@@ -160,7 +160,7 @@ def open_queue_worker(
         return seconds_left() < margin_seconds
 
     work = delivery_context(runtime, slots)
-    limits = replace(work.limits, gives_up=False)  # the message comes again
+    limits = replace(work.limits, gives_up=False)  # SQS redelivers the message
     return QueueWorker(
         work=replace(work, limits=limits, stopping=late),
         dispatch=dispatch(runtime),
@@ -228,7 +228,7 @@ class RuntimeSurroundings:
     def intake(
         self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
     ) -> JobRequest:
-        """See `Surroundings`; nobody delivers before there is a topic of progress."""
+        """Return the job request; creates the progress topic first, once per process."""
         if not self._prepared:
             self._runtime.broker.ensure_progress_topic()
             self._prepared = True
@@ -255,7 +255,7 @@ def _unparsed(stored: ConnectorVersion, error: Misconfigured) -> Unparsed:
     return Unparsed(error, stored.name, where, config.get("aws.s3.prefix", ""))
 
 
-Told = TypeVar("Told")
+Ended = TypeVar("Ended")
 
 # What announcing takes at most, broker and bus both being away.
 PUBLISHING_SECONDS = 40.0
@@ -274,27 +274,27 @@ def open_job_events(runtime: Runtime) -> JobEvents:
 
 
 def publish_pending(runtime: Runtime, limit: int) -> int:
-    """Announce at most `limit` ends that nobody was told of yet; return how many were told.
+    """Publish at most `limit` job ends that are not published yet; return how many.
 
     Raises:
-        Retryable, Misconfigured: an announcer or the ledger is away or refuses; what was told is
-            marked, the rest is left to the next sweep.
+        Retryable, Misconfigured: a publisher or the ledger is unavailable or refuses; the next
+            sweep publishes the rest.
     """
     with closing(open_job_events(runtime)) as announcements:
         return announcements.sweep(limit)
 
 
 def unless_late(
-    late: Callable[[], bool], announce: Callable[[Told], object]
-) -> Callable[[Told], None]:
-    """Return an announcing of ends that is not begun when it is `late`: whoever sweeps does it.
+    late: Callable[[], bool], announce: Callable[[Ended], object]
+) -> Callable[[Ended], None]:
+    """Return `announce`, refused when it is `late`: the next sweep publishes the end then.
 
-    A message that a worker answered and did not delete for lack of time would come again.
+    Publishing late would leave no time to delete the message, and SQS would redeliver it.
     """
 
-    def told(ended: Told) -> None:
+    def publish(ended: Ended) -> None:
         if late():
             raise Late("too little time is left")
         announce(ended)
 
-    return told
+    return publish

@@ -1,8 +1,4 @@
-"""From a connector's settings to the options of the rooms.
-
-Owns: this translation, and where secrets are looked up: here, in the process that uses them.
-Refuses to know: what the rooms do with their options.
-"""
+"""Translates a connector's settings to the options of formats, converters, stores and the sink."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -38,7 +34,7 @@ class SecretResolver:
         self._secrets = secrets
 
     def __call__(self, written: Mapping[str, str], *, refresh: bool = False) -> dict[str, str]:
-        """Return settings with what they refer to; `refresh` asks for secrets that are remembered.
+        """Return settings with what they refer to; `refresh` bypasses the cache.
 
         Raises:
             CredentialsUnavailable, Misconfigured: as `keys.resolve`.
@@ -133,7 +129,7 @@ def brief_sink_timeouts() -> Timeouts:
 
 
 def job_event_timeouts() -> Timeouts:
-    """Return how long brokers are waited for with an event; whoever sweeps tells it later."""
+    """Return the timeouts for publishing a job event; a sweep publishes it later."""
     return Timeouts(request_seconds=4.0, commit_seconds=8.0)
 
 
