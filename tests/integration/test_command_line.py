@@ -376,8 +376,8 @@ def test_objects_that_two_connectors_deliver_to_one_topic_are_told_of(line: Comm
 
     assert (overlaps.code, apart.code) == (0, 0)
     assert overlaps.err == (
-        f"note: connector {name} reads {line.delivery.address} into the same topic: what both read "
-        "is delivered twice\n"
+        f"note: connector {name} reads {line.delivery.address} into the same topic: objects that "
+        "both read are delivered twice\n"
     )
     assert apart.err == ""
 
@@ -543,7 +543,7 @@ def test_a_job_that_fails_its_replay_and_its_second_chance(line: CommandLine) ->
 
     assert replayed.code == 1
     assert replayed.json["records_this_run"] == 0
-    assert "has revision 1 of connector" in replayed.err
+    assert "uses revision 1 of connector" in replayed.err
     assert line.delivery.values() == before
 
     again = line.run("run", f"{line.delivery.address}bad.txt", *words, "--again", "--json")
@@ -613,7 +613,7 @@ def test_all_that_is_over_undelivered_is_replayed_but_what_was_begun_again(
     assert f"connector {name} is STOPPED" in refused.err
     assert said.code == 1
     assert states == {"bad.txt": "FAILED", "new.txt": "DONE"}
-    assert "note: 1 job left out, because the object was begun again since" in said.err
+    assert "note: 1 job left out, because the object was delivered again since" in said.err
     assert sorted(line.delivery.values()) == sorted([*before, *LINES[5:9]])
 
 
@@ -848,4 +848,4 @@ def test_init_makes_the_table_once(line: CommandLine) -> None:
 
     assert (first["table"], first["created"]) == (table, True)
     assert second == {**first, "created": False}
-    assert f"ledger table {table} is there already (id {first['ledger']})" in people
+    assert f"ledger table {table} exists (id {first['ledger']})" in people
