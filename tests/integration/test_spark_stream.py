@@ -24,7 +24,7 @@ from extentflow.engines import spark as engine
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
 from extentflow.spark.query import QueryFailed, Service, Terms, Triggered
-from extentflow.spark.stopping import ask_to_stop
+from extentflow.spark.workers import request_stop
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queue
 from extentflow_local.stack import Stack
@@ -399,7 +399,7 @@ def test_a_run_that_was_stopped_is_never_taken_for_another(
     spark: SparkSession, delivery: Delivery, tmp_path: Path
 ) -> None:
     delivery.connector({})
-    ask_to_stop(delivery.runtime.ledger, "nightly")
+    request_stop(delivery.runtime.ledger, "nightly")
 
     with Running(spark, delivery, tmp_path, run="nightly") as running:
         running.join()
@@ -512,7 +512,7 @@ def test_a_program_whose_query_fails_says_why_in_one_line(
     passing = re.compile(r"WARNING: |Using Spark|Setting default log|To adjust logging|.* WARN ")
     told = [line for line in ended.stderr.splitlines() if not passing.match(line)]
     assert ended.returncode == 1
-    assert told.pop(0).startswith("note: looking after every connector: ")
+    assert told.pop(0).startswith("note: listing every connector: ")
     assert len(told) == 1
     assert told[0].startswith(
         "error: [DATA_SOURCE_NOT_FOUND] Failed to find the data source: nosuch"

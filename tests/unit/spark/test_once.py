@@ -13,10 +13,9 @@ from tests.support.memory_runtime import MemoryRuntime
 from extentflow.errors import SinkUnavailable, StoreUnavailable
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState, ObjectVersion
-from extentflow.spark.backlog import VAIN_QUERIES, Backlog
+from extentflow.spark.drain import FAILURES, MAX_IDLE_QUERIES, WHOLE_ROUNDS, DrainTracker
 from extentflow.spark.options import StreamOptions
-from extentflow.spark.rounds import FAILURES, WHOLE_ROUNDS
-from extentflow.spark.standing import FIRST_SECONDS, LISTING_SECONDS, Standing
+from extentflow.spark.scanner import FIRST_SECONDS, LISTING_SECONDS, JobScanner
 from extentflow.storage import Page
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
 
@@ -103,9 +102,9 @@ def options_of(runtime: MemoryRuntime, run: str) -> StreamOptions:
 def once(runtime: MemoryRuntime, *, delivering: bool = True, run: str = "r") -> Once:
     """Run queries as the program does; workers deliver what looks find, or nothing."""
     options = options_of(runtime, run)
-    backlog = Backlog(runtime.memory, None, listing=run)
+    backlog = DrainTracker(runtime.memory, None, listing=run)
     for query in range(1, TOO_MANY):
-        found = Standing(runtime, options, stopping=lambda: False).look()
+        found = JobScanner(runtime, options, stopping=lambda: False).look()
         extents = [extent for one in found for extent in one.extents] if delivering else []
         for extent in extents:
             job = runtime.memory.job(extent.job)
@@ -146,7 +145,7 @@ def test_a_store_that_cannot_be_listed_is_told_and_not_waited_for_long(
 
     ended = once(runtime)
 
-    assert ended.queries <= FAILURES + VAIN_QUERIES
+    assert ended.queries <= FAILURES + MAX_IDLE_QUERIES
     (told,) = ended.undone
     assert told.startswith("connector c: not all of its objects have jobs: s3://shop/c/")
     assert "no answer" in told
@@ -170,7 +169,7 @@ def test_a_broker_that_is_away_leaves_jobs_and_says_so(runtime: MemoryRuntime) -
 
     ended = once(runtime, delivering=False)
 
-    assert ended.queries <= FAILURES + VAIN_QUERIES
+    assert ended.queries <= FAILURES + MAX_IDLE_QUERIES
     unlisted, left = ended.undone
     assert unlisted == "connector c: not all of its objects have jobs: no broker answers"
     assert left == "connector c: 1 job is not over: no broker answers"
@@ -182,7 +181,7 @@ def test_jobs_that_workers_do_not_get_on_with_are_left_and_told(runtime: MemoryR
 
     ended = once(runtime, delivering=False)
 
-    assert ended.queries == WHOLE_ROUNDS + VAIN_QUERIES
+    assert ended.queries == WHOLE_ROUNDS + MAX_IDLE_QUERIES
     (told,) = ended.undone
     assert told.startswith("connector c: 2 jobs are not over: nobody got on with that")
 
@@ -224,7 +223,7 @@ def test_what_looks_cannot_note_is_no_success(runtime: MemoryRuntime) -> None:
 
     ended = once(runtime)
 
-    assert ended.queries <= FAILURES + VAIN_QUERIES
+    assert ended.queries <= FAILURES + MAX_IDLE_QUERIES
     (told,) = ended.undone
     assert told.startswith("connector c: not all of its objects have jobs: ")
 
@@ -274,7 +273,7 @@ def test_a_query_that_goes_on_looks_at_small_connectors_beside_a_large_one() -> 
     for name in ("large", "small"):
         runtime.put_connector(name)
     runtime.put("large/a.txt")
-    look = Standing(runtime, options_of(runtime, "r"), stopping=lambda: False).look
+    look = JobScanner(runtime, options_of(runtime, "r"), stopping=lambda: False).look
     for _ in range(2 * WHOLE_ROUNDS):
         look()
 
@@ -307,7 +306,7 @@ def test_a_listing_that_does_not_get_on_is_given_up(runtime: MemoryRuntime) -> N
 
     ended = once(runtime)
 
-    assert ended.queries <= FAILURES + VAIN_QUERIES
+    assert ended.queries <= FAILURES + MAX_IDLE_QUERIES
     assert ended.undone == ["connector c: not all of its objects have jobs: listing did not get on"]
 
 
@@ -318,7 +317,7 @@ def test_a_listing_that_only_leaves_objects_behind_is_given_up(runtime: MemoryRu
 
     ended = once(runtime)
 
-    assert ended.queries <= FAILURES + VAIN_QUERIES
+    assert ended.queries <= FAILURES + MAX_IDLE_QUERIES
     (told,) = ended.undone
     assert told.startswith("connector c: not all of its objects have jobs: s3://shop/c/")
 

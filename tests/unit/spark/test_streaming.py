@@ -7,9 +7,8 @@ from pyspark.sql.datasource import InputPartition
 from tests.support.memory_runtime import MemoryRuntime
 
 from extentflow.config.worker import WorkerSettings
-from extentflow.spark.looks import ListingLooks, Looks
 from extentflow.spark.options import StreamOptions
-from extentflow.spark.streaming import StreamReader
+from extentflow.spark.streaming import ListingSource, StreamReader, WorkSource
 
 OPTIONS = StreamOptions.read(
     {"run": "r", "work": "listing", "parallelism": "2"},
@@ -25,8 +24,8 @@ def runtime() -> MemoryRuntime:
 
 
 def reader(runtime: MemoryRuntime) -> StreamReader:
-    def look(options: StreamOptions) -> Looks:
-        return ListingLooks(options, runtime)
+    def look(options: StreamOptions) -> WorkSource:
+        return ListingSource(options, runtime)
 
     return StreamReader(OPTIONS, look)
 

@@ -16,7 +16,7 @@ import typer
 from typer.exceptions import TyperException
 
 from extentflow import __version__
-from extentflow.cli import connectors, health, jobs, output, runs
+from extentflow.cli import connectors, health, jobs, output, runs, streamed
 from extentflow.errors import ExtentflowError, Misconfigured, Permanent, Retryable
 
 NOTHING_STARTED = 2
@@ -33,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for _group in (connectors, runs, jobs, health):
+for _group in (connectors, runs, streamed, jobs, health):
     _group.add_to(app)
 
 

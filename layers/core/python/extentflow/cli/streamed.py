@@ -1,7 +1,6 @@
-"""The standing query's command line: what drains the queue, or looks after connectors, on Spark.
+"""`extentflow stream`: deliver continuously on Spark, from the queue or by listing connectors."""
 
-Owns: this one command line, its lines of progress. Refuses to know: how a query works.
-"""
+from __future__ import annotations
 
 import json
 import sys
@@ -11,24 +10,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from uuid import uuid4
 
 import typer
 
-from extentflow.cli import INCOMPLETE, STOPPED, output, run_command_line
+from extentflow.cli import output
 from extentflow.cli.options import AsJson, Cores, Master
 from extentflow.cli.progress import signals_stop
 from extentflow.errors import Misconfigured
 from extentflow.jobs.preflight import require_running, skip_reason
-from extentflow.spark.options import StreamOptions
-from extentflow.spark.query import NOWHERE, Service, Terms, Triggered, session
 from extentflow.wiring import Runtime
 
-# Formats of Spark that write files somewhere.
+if TYPE_CHECKING:
+    from extentflow.spark.options import StreamOptions
+    from extentflow.spark.query import Triggered
+
+NOWHERE = "noop"  # Spark's sink that keeps nothing
+# Spark's formats that need a path.
 FILES = frozenset({"avro", "csv", "json", "orc", "parquet", "text"})
-UNANNOUNCED = " in that queue; --work listing also finds objects that nobody announced"
-# Options of the data source, as they are written here.
+UNANNOUNCED = " in that queue; --work listing also finds objects without a notification"
+# Options of the data source and of this command.
 WRITTEN = {
     "work": "--work",
     "connector": "--connector",
@@ -48,7 +50,7 @@ Work = Annotated[
 ]
 OneConnector = Annotated[
     str | None,
-    typer.Option("--connector", "-c", help="With --work listing: look after this one only."),
+    typer.Option("--connector", "-c", help="With --work listing: deliver this connector only."),
 ]
 Every = Annotated[
     float, typer.Option("--every", min=0, help="Seconds from one trigger's begin to the next's.")
@@ -64,7 +66,7 @@ MostSeconds = Annotated[
     typer.Option(
         "--max-seconds-per-trigger",
         min=1,
-        help="How long a trigger's tasks begin with further extents. Default: 60.",
+        help="Stop starting new extents after this many seconds per trigger. Default: 60.",
     ),
 ]
 Interval = Annotated[
@@ -72,13 +74,13 @@ Interval = Annotated[
     typer.Option(
         "--listing-interval-seconds",
         min=0,
-        help="With --work listing: how long all is left alone after it was listed. Default: 60.",
+        help="With --work listing: seconds between complete listings. Default: 60.",
     ),
 ]
 Checkpoint = Annotated[
     str | None,
     typer.Option(
-        help="Where Spark notes its batches; holds no progress, may be deleted (default: a "
+        help="Folder of Spark's batch log; holds no progress, may be deleted (default: a "
         "temporary folder)."
     ),
 ]
@@ -109,10 +111,19 @@ def stream(
     receipts_option: ReceiptsOptions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Deliver continuously, as a fleet of Spark tasks; SIGTERM ends it within five seconds.
+    """Deliver continuously on Spark; SIGTERM ends it within five seconds.
 
-    Exit code 0 when it was stopped; with --once when all that was waiting is DONE.
+    Exit code 0 when it was stopped; with --once when all waiting work is DONE.
     """
+    from extentflow.cli import INCOMPLETE, STOPPED  # noqa: PLC0415 - this module is imported by it
+
+    try:
+        from extentflow.spark.options import StreamOptions  # noqa: PLC0415 - needs pyspark
+        from extentflow.spark.query import Service, Terms, session  # noqa: PLC0415
+    except ModuleNotFoundError as exc:
+        raise Misconfigured(
+            f"`extentflow stream` needs {exc.name}; install extentflow[spark]"
+        ) from exc
     run = f"stream-{uuid4().hex[:12]}"
     given = {
         "work": work,
@@ -140,44 +151,44 @@ def stream(
             sink_options=sink_options,
         )
         service = Service(spark, runtime, terms)
-        told = _Told()
+        totals = _Totals()
         output.note(_begin(asked, once=once))
         with signals_stop(service.stop) as stopped:
-            undone = service.run(partial(_tell, told, as_json=as_json))
+            undone = service.run(partial(_report, totals, as_json=as_json))
     if once and stopped():
         raise typer.Exit(STOPPED)
     for line in undone:
         output.complain(line)
     if once and connector is None:
-        _note_resting(runtime)
-    if once and not told.extents and not undone:
+        _report_paused(runtime)
+    if once and not totals.extents and not undone:
         output.note("nothing was waiting" + ("" if asked.listing else UNANNOUNCED))
-    if once and (undone or told.failed):
+    if once and (undone or totals.failed):
         raise typer.Exit(INCOMPLETE)
 
 
 @dataclass(slots=True)
-class _Told:
-    """What all triggers came to, in extents."""
+class _Totals:
+    """Totals of all triggers, in extents."""
 
     extents: int = 0
     failed: int = 0
 
 
 def _begin(options: StreamOptions, *, once: bool) -> str:
-    """Return what is about to be done, for how long."""
-    until = "until nothing is left of what waits now" if once else "until Ctrl-C or SIGTERM"
+    """Return a line about the work and the end of this run."""
+    until = "until the work that waits now is done" if once else "until Ctrl-C or SIGTERM"
     if not options.listing:
         return f"draining {options.settings.extents_queue_url}, {until}"
     whose = f"connector {options.connector}" if options.connector else "every connector"
-    return f"looking after {whose}: objects without a job, and open jobs, {until}"
+    return f"listing {whose}: objects without a job, and open jobs, {until}"
 
 
-def _note_resting(runtime: Runtime) -> None:
-    """Tell of connectors of which nothing was looked for, whatever there is."""
+def _report_paused(runtime: Runtime) -> None:
+    """Report paused and stopped connectors, whose objects were not listed."""
     for name in runtime.ledger.connector_names():
-        if resting := skip_reason(runtime.ledger, name):
-            output.note(resting)
+        if reason := skip_reason(runtime.ledger, name):
+            output.note(reason)
 
 
 @contextmanager
@@ -190,7 +201,7 @@ def _folder(checkpoint: str | None) -> Iterator[str]:
 
 
 def _require_known(runtime: Runtime, connector: str | None) -> None:
-    """Find out that the table is there, ours, and knows the connector."""
+    """Raise if the table or the connector does not exist."""
     runtime.require_app()
     if connector is not None:
         runtime.connectors.latest(connector)
@@ -207,9 +218,9 @@ def _sink_options(receipts: str, words: list[str]) -> dict[str, str]:
     return pairs
 
 
-def _tell(told: _Told, triggered: Triggered, *, as_json: bool) -> None:
-    told.extents += triggered.extents
-    told.failed += triggered.failed
+def _report(totals: _Totals, triggered: Triggered, *, as_json: bool) -> None:
+    totals.extents += triggered.extents
+    totals.failed += triggered.failed
     (_print_json if as_json else _print)(triggered)
 
 
@@ -231,8 +242,15 @@ def _print_json(triggered: Triggered) -> None:
     sys.stdout.flush()
 
 
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(stream)
+
+
 def main() -> None:
-    """Run and exit."""
+    """Run the command without its name, for spark-submit, and exit."""
+    from extentflow.cli import run_command_line  # noqa: PLC0415 - this module is imported by it
+
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(stream)
     sys.exit(run_command_line(app))

@@ -1,7 +1,4 @@
-"""`run` for a driver that spark-submit started: the master is the submitter's choice.
-
-Owns: this one command line. Refuses to know: anything that `runs` already does.
-"""
+"""`run` for a driver that spark-submit started: the master is the submitter's choice."""
 
 import sys
 from typing import Annotated

@@ -17,19 +17,26 @@ looks after connectors where there is no queue (`streaming`). Its checkpoint hol
 Owns: making the source known to a session. Refuses to know: planning, delivering.
 """
 
+import shutil
 from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
 
+from pyspark import SparkContext, SparkFiles
 from pyspark.errors import PySparkAttributeError
 from pyspark.sql import SparkSession
 
 from extentflow.errors import Misconfigured
-from extentflow.spark.includes import share_with_streams
 
 __all__ = ["register"]
 
+# Spark 4.0 runs the Python process that plans a stream in this folder below the application's files
+# and never fills it (PythonStreamingSourceRunner.scala): modules of `--py-files` are missing there.
+STREAMING_FOLDER = "streaming_job"
+
 
 def register(spark: SparkSession) -> None:
-    """Make `format("extentflow")` known to a session; once more is harmless.
+    """Register `format("extentflow")` in a session; idempotent.
 
     Executors need extentflow as well: installed there, or by `--py-files`, `spark.sparkContext
     .addPyFile`.
@@ -47,5 +54,21 @@ def register(spark: SparkSession) -> None:
             "with `extentflow run` or jobs/spark_ingest.py"
         ) from exc
     with suppress(PySparkAttributeError):  # Spark Connect has none, and ships files by itself
-        share_with_streams(spark.sparkContext)
+        _share_with_streams(spark.sparkContext)
     spark.dataSource.register(ExtentflowSource)
+
+
+def _share_with_streams(sc: SparkContext) -> None:
+    """Copy the Python files that the application has now to the folder of streaming queries."""
+    names = list(sc._python_includes or ())  # noqa: SLF001 - there is no public way
+    root = Path(SparkFiles.getRootDirectory())
+    found = [root / name for name in names if (root / name).is_file()] + sorted(root.glob("*.py"))
+    if not found:
+        return
+    folder = root / STREAMING_FOLDER
+    folder.mkdir(exist_ok=True)
+    for file in found:
+        # Renamed into place, because a process may be importing the previous copy.
+        half = folder / f".{uuid4().hex}"
+        shutil.copy2(file, half)
+        half.replace(folder / file.name)

@@ -1,35 +1,49 @@
-"""A batch query as Spark sees it: partitions, and what reading one does.
+"""The batch query as Spark calls it: plan on the driver's machine, deliver on executors.
 
-Owns: which partitions a query has, when it fails. Refuses to know: planning, delivering, columns.
+    partitions()   driver's machine, in a process of the JVM's, once per scan that is planned:
+                   selects objects, registers and cuts jobs. Spark keeps a DataFrame's plan:
+                   `collect` twice is one query, `count` another
+    read()         executors, once per partition and attempt: runs extents until they are final, in
+                   a worker that lives as long as its Python process
 
-    partitions()   on the driver's machine, in a process of the JVM's, once per scan that is
-                   planned: objects are selected, jobs registered and cut. Spark keeps a DataFrame's
-                   plan: `collect` twice is one query, `count` another
-    read()         on executors, once per partition and attempt: extents are run until they are
-                   final, in a worker that lives as long as its Python process
-
-Partitions of pending extents come first, the largest in front, then the rows of what was final
-before. The last partition runs whatever is left, waits for what others hold, closes the jobs and
-announces their ends; with FAILFAST it fails where something is not DONE. No other one does, because
-Spark ends the tasks of a query as soon as one of them failed for good.
+Partitions of pending extents come first, the largest in front, then rows of extents that were final
+before. The last partition runs the rest, waits for extents that other workers hold, closes the jobs
+and publishes their ends; with FAILFAST it fails if something is not DONE. No other partition fails
+for that, because Spark ends all tasks of a query once one of them has failed for good.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from extentflow.connectors import ConnectorConfig
+from extentflow.delivery.connector_state import ConnectorStateCache
+from extentflow.engines import Task, pack
+from extentflow.errors import Misconfigured, ProgressUnknown, StoreUnavailable, reason
+from extentflow.jobs import preflight
+from extentflow.jobs.addresses import KeyScope, select_all
+from extentflow.jobs.run import closed, cutting
+from extentflow.ledger import ExtentItem
+from extentflow.model import Extent, ExtentState, Job, JobState
+from extentflow.spark import receipts
+from extentflow.spark.receipts import Row
+from extentflow.wiring import Runtime
+
+if TYPE_CHECKING:
+    from extentflow.spark.options import ReadOptions
+
+
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from extentflow.engines import Task, WorkerSpec
+from extentflow.engines import WorkerSpec
 from extentflow.engines.spark import deal, reduce_task_overhead, spark_task
 from extentflow.errors import Permanent
-from extentflow.spark import receipts
-from extentflow.spark.executor import open_reporting_worker
-from extentflow.spark.planning import plan
-from extentflow.spark.receipts import Row
-from extentflow.wiring import Runtime
+from extentflow.spark.workers import open_batch_worker
 
 if TYPE_CHECKING:
     from extentflow.spark.options import ReadOptions
@@ -66,7 +80,7 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._spec = WorkerSpec(open_reporting_worker, options.settings.to_map(), RUN)
+        self._spec = WorkerSpec(open_batch_worker, options.settings.to_map(), RUN)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return what is to deliver, what is known already, and the last one. Raises as `plan`."""
@@ -108,5 +122,131 @@ def _told(unfit: Sequence[Row]) -> str:
     more = f"; and {len(reasons) - SHOWN} more" if len(reasons) > SHOWN else ""
     return (
         f"not everything is delivered: {'; '.join(reasons[:SHOWN])}{more}; everything else is. "
-        "Mend the cause and `load` anew, or read with mode=PERMISSIVE"
+        "Fix the cause and `load` again, or read with mode=PERMISSIVE"
     )
+
+
+# -- planning --------------------------------------------------------------------------------------
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Tasks to run, at most `most` at once, the rows of what is final, and every job's id."""
+
+    tasks: Sequence[Task]
+    most: int
+    rows: Sequence[Row]
+    jobs: Sequence[str]
+
+
+@dataclass(slots=True)
+class _Found:
+    """What jobs were found to have; each is looked at once, for others work on them meanwhile."""
+
+    pending: list[Extent] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    ordered: dict[str, bool] = field(default_factory=dict)
+
+
+def plan(options: ReadOptions, runtime: Runtime) -> Plan:
+    """Register and cut jobs for what the options name; nothing is delivered.
+
+    Raises:
+        Misconfigured: every missing or wrong thing at once; or the connector is paused or stopped.
+        StoreUnavailable, SinkUnavailable, LedgerUnavailable: listing or registering did not work.
+    """
+    config, revision = runtime.connectors.latest(options.connector)
+    found = _Found()
+    wanted = ConnectorStateCache(runtime.ledger, runtime.clock.monotonic)
+    for job in _jobs(runtime, options, config, revision):
+        begins = job.state.open or (options.replay and job.state is JobState.FAILED)
+        if begins and job.revision != revision and (why := runtime.undeliverable_reason(job)):
+            found.ordered[job.id] = job.ordered
+            found.rows.append(receipts.whole(job, why))
+        else:
+            _look(runtime, *_standing(runtime, job, replay=options.replay), found)
+        if why := wanted.skip_reason(config.name):
+            for begun in found.ordered:
+                closed(begun, runtime.ledger, wanted)
+            raise Misconfigured(why)
+    slots = options.settings.exactly_once_slots
+    return Plan(
+        tasks=pack(found.pending, found.ordered.__getitem__, options.parallelism),
+        most=min(config.max_tasks or slots, slots),
+        rows=found.rows,
+        jobs=list(found.ordered),
+    )
+
+
+def _jobs(
+    runtime: Runtime, options: ReadOptions, config: ConnectorConfig, revision: int
+) -> Iterator[Job]:
+    """Yield a job per object, new or as it stands."""
+    preflight.require_running(runtime.ledger, config.name)
+    runtime.require_app()
+    scope = KeyScope.of(config)
+    versions = list(select_all(runtime.objects.store(config, revision), scope, options.addresses))
+    preflight.check(config, runtime.broker, versions)
+    planner = runtime.planner()
+    for version in versions:
+        yield planner.admit(runtime.request(config, revision, version, options.parallelism))
+
+
+def _standing(runtime: Runtime, job: Job, *, replay: bool) -> tuple[Job, list[ExtentItem]]:
+    """Return a job that is planned and closed as far as it goes, and its final extents.
+
+    What FAILED is pending again.
+    """
+    final: list[ExtentItem] | None = None
+    try:
+        job = _planned(runtime, job)
+        final = _final(runtime, job)
+        failed = any(item.state is ExtentState.FAILED for item in final)
+        if replay and (job.state is JobState.FAILED or (job.state.open and failed)):
+            final = None
+            job = _planned(runtime, runtime.planner().replay(job))
+    except StoreUnavailable as exc:
+        log.warning("%s is not planned yet: %s", job.version.uri, exc)
+    except ProgressUnknown as exc:
+        log.warning("%s is not replayed: %s", job.version.uri, exc)
+    return job, _final(runtime, job) if final is None else final
+
+
+def _planned(runtime: Runtime, job: Job) -> Job:
+    job = runtime.planner().plan(job)
+    return runtime.ledger.close(job.id) if job.state is JobState.RUNNING else job
+
+
+def _final(runtime: Runtime, job: Job) -> list[ExtentItem]:
+    return [item for item in runtime.ledger.extents(job.id) if item.state.final]
+
+
+def _look(runtime: Runtime, job: Job, final: Sequence[ExtentItem], found: _Found) -> None:
+    """Note a job's pending extents and the rows of the others."""
+    job, pending, why = _pending(runtime, job, {item.ordinal for item in final})
+    found.ordered[job.id] = job.ordered
+    found.pending += pending
+    found.rows += [receipts.known(job.id, job.version.uri, item) for item in final]
+    complete = job.state is JobState.DONE  # an empty object has neither extents nor a row
+    if not pending and not final and not complete:
+        found.rows.append(receipts.whole(job, why))
+
+
+def _pending(runtime: Runtime, job: Job, final: Collection[int]) -> tuple[Job, list[Extent], str]:
+    """Return a job with the extents that are not final, or why they are not known.
+
+    One that cannot be cut has ended.
+    """
+    if job.state is not JobState.RUNNING:
+        return job, [], "its store was unavailable" if job.state is JobState.PLANNING else ""
+    extents: list[Extent] = []
+    try:
+        with cutting(runtime.ledger, job):
+            cut = runtime.planner().extents(job)
+            extents = [extent for extent in cut if extent.ordinal not in final]
+    except StoreUnavailable as exc:
+        log.warning("%s cannot be cut now: %s", job.version.uri, exc)
+        return job, [], reason(exc)
+    return job if extents else runtime.ledger.job(job.id) or job, extents, ""

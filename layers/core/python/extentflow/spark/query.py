@@ -30,9 +30,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from extentflow.engines import spark as engine
 from extentflow.errors import ExtentflowError, Retryable
 from extentflow.spark import register
-from extentflow.spark.backlog import Backlog
+from extentflow.spark.drain import DrainTracker
 from extentflow.spark.options import StreamOptions
-from extentflow.spark.stopping import ask_to_stop
+from extentflow.spark.workers import request_stop
 from extentflow.wiring import Runtime
 
 log = logging.getLogger(__name__)
@@ -159,7 +159,7 @@ class Service:
         """Start queries until nothing is left of what there was, or nobody gets on with it."""
         options = StreamOptions.read({**self._terms.options, "run": self._terms.run})
         listing = options.run if options.listing else None
-        backlog = Backlog(self._runtime.brief_ledger, options.connector, listing=listing)
+        backlog = DrainTracker(self._runtime.brief_ledger, options.connector, listing=listing)
         while not self._stopping.is_set():
             ended = self._follow(self._start(), tell)
             if self._stopping.is_set():
@@ -180,7 +180,7 @@ class Service:
         """Ask once; return whether they can have heard of it. There is no time to ask again."""
         if self._heard is None:
             try:
-                ask_to_stop(self._runtime.brief_ledger, self._terms.run)
+                request_stop(self._runtime.brief_ledger, self._terms.run)
                 self._heard = True
             except ExtentflowError as exc:
                 log.warning("workers are stopped without asking them: %s", exc)

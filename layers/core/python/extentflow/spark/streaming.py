@@ -1,72 +1,280 @@
-"""A streaming query as Spark sees it: offsets, partitions, what reading one does.
+"""The streaming query as Spark calls it.
 
-Owns: what happens where. Refuses to know: when there is something to do (`looks`), how it is done.
+    latestOffset()  driver's machine, one process for the whole query, before every trigger: polls
+                    the work source, once per second at most; a new offset means that there is work
+    partitions()    the same process, once per trigger: at most as many tasks as slots are free
+    read()          executors, once per task and attempt: delivers extents, returns receipts
 
-    latestOffset()  driver's machine, one process for the whole query, before every trigger: is
-                    there work? A new offset means so, and tells how much; none of it is a position
-    partitions()    the same process, once per trigger: tasks, at most as many as slots are free
-    read()          executors, once per task and attempt: work is done, receipts come back
-
-Progress is the ledger's and Kafka's. An offset says "from here on look again", so that a checkpoint
-may be lost, or be older than what was delivered: nothing is lost or doubled, only receipts are.
+Progress is in the ledger and in Kafka. No part of an offset is a position, so a checkpoint may be
+lost or older than what was delivered: no record is lost or doubled, only receipts are. After the
+first successful poll, an unavailable service is logged, polled again and ends no query.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from extentflow.engines import WorkerSpec
+from extentflow.engines import Task, WorkerSpec, pack
 from extentflow.engines.spark import spark_task
-from extentflow.spark.fleet import open_draining_worker, open_standing_worker
-from extentflow.spark.looks import NOTHING, Drained, Looks, Offset, Standings, open_looks
+from extentflow.errors import ExtentflowError, Misconfigured, Retryable
+from extentflow.queue import Depth, Queue
 from extentflow.spark.options import StreamOptions
 from extentflow.spark.receipts import Row
+from extentflow.spark.scanner import JobScanner, PendingWork
+from extentflow.spark.workers import StopRequest, open_listed_worker, open_queue_query_worker
+from extentflow.wiring import Runtime
+from extentflow.wiring.functions import queue
+
+log = logging.getLogger(__name__)
+
+# Without a trigger interval Spark asks a hundred times a second.
+LOOK_SECONDS = 1.0
+# How long a process that only looks waits for what is away.
+RETRY_SECONDS = 20.0
+FEW_SECONDS = 5.0
+
+Offset: TypeAlias = dict[str, int]
+NOTHING: Offset = {"look": 0}
+
+
+@dataclass
+class QueuePartition(InputPartition):
+    """So many messages of the queue at most, begun within so many seconds."""
+
+    most: int
+    seconds: float
+
+
+@dataclass
+class ListedPartition(InputPartition):
+    """Extents that a look found, begun within so many seconds."""
+
+    tasks: tuple[Task, ...]
+    seconds: float
+
+
+class WorkSource:
+    """What both kinds of looks have: offsets, and looks that are not too frequent."""
+
+    def __init__(self, options: StreamOptions, runtime: Runtime) -> None:
+        self.options = options
+        self.runtime = runtime
+        self.stop = StopRequest(runtime.ledger, options.run, runtime.clock.monotonic)
+        self._last = NOTHING
+        self._next = float("-inf")
+        self._looked = False
+
+    def latest(self) -> Offset:
+        """Return the offset behind which nothing is left to do, as far as is known.
+
+        Raises:
+            ExtentflowError: the first look fails; later ones are told in the log and repeated.
+            Misconfigured: a run of that name was stopped before.
+        """
+        self._require_fresh()
+        now = self.runtime.clock.monotonic()
+        if now < self._next or self.stop():
+            return self._last
+        try:
+            facts = self.look()
+        except ExtentflowError as exc:
+            if not self._looked:
+                raise
+            log.warning("it is not known what there is to do: %s", exc)
+            facts = None
+        self._looked = True
+        self._next = self.runtime.clock.monotonic() + LOOK_SECONDS
+        if facts is not None:
+            # Above that of any process before this one, which a checkpoint may remember.
+            number = max(self._last["look"] + 1, int(self.runtime.clock.wall() * 1000))
+            self._last = {"look": number, **facts}
+        return self._last
+
+    def resume(self, offset: Offset) -> None:
+        """Go on behind what a checkpoint remembers."""
+        if offset.get("look", 0) > self._last["look"]:
+            self._last = offset
+
+    def _require_fresh(self) -> None:
+        if not self._looked and self.stop():
+            raise Misconfigured(
+                f"run {self.options.run} was stopped before; give every start another name, or none"
+            )
+
+    def look(self) -> Offset | None:
+        """Return what is known of the work that there is; None where there is none."""
+        raise NotImplementedError
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return tasks for what the last look found; only the first to ask is given that.
+
+        Spark also asks without a look before, where it repeats the last trigger of a run that died.
+        """
+        raise NotImplementedError
+
+    def free_slots(self) -> int:
+        """Return how many workers of ours can have a slot; all of them where nobody knows."""
+        ledger, run = self.runtime.ledger, f"{self.options.run}/"
+        try:
+            now = ledger.now()
+            taken = sum(
+                slot.until > now and not slot.owner.startswith(run)
+                for slot in ledger.slots(self.runtime.broker.cluster)
+            )
+        except Retryable as exc:
+            log.warning("it is not known how many slots are free: %s", exc)
+            taken = 0
+        return max(1, self.options.settings.exactly_once_slots - taken)
+
+
+class QueueSource(WorkSource):
+    """WorkSource at how much the extents queue holds."""
+
+    def __init__(self, options: StreamOptions, runtime: Runtime, messages: Queue) -> None:
+        super().__init__(options, runtime)
+        self._queue = messages
+        self._waiting: int | None = None
+
+    def look(self) -> Offset | None:
+        """See `WorkSource.look`."""
+        depth = self._queue.depth()
+        self._waiting = depth.waiting
+        return _counts(depth) if depth.waiting else None
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """See `WorkSource.partitions`."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is None:
+            waiting = self._look_again()
+        options = self.options
+        most = min(options.parallelism, options.most_extents, self.free_slots())
+        # What is known of a queue is approximate, so that one task looks in any case.
+        tasks = min(most, max(1, waiting))
+        # The fewer, the sooner they make room for a trigger that has more to do.
+        seconds = options.most_seconds if tasks == most else min(FEW_SECONDS, options.most_seconds)
+        return [QueuePartition(share, seconds) for share in _dealt(options.most_extents, tasks)]
+
+    def _look_again(self) -> int:
+        try:
+            return self._queue.depth().waiting
+        except Retryable as exc:
+            log.warning("it is not known how much waits: %s", exc)
+            return 0
+
+
+class ListingSource(WorkSource):
+    """WorkSource at connectors: at objects without a job, and at open jobs."""
+
+    def __init__(self, options: StreamOptions, runtime: Runtime) -> None:
+        super().__init__(options, runtime)
+        self._standing = JobScanner(runtime, options, stopping=self.stop)
+        self._found: list[PendingWork] | None = None
+        self._prepared = False
+
+    def look(self) -> Offset | None:
+        """See `WorkSource.look`."""
+        if not self._prepared:
+            self.runtime.require_app()
+            self._prepared = True
+        self._found = self._standing.look()
+        waiting = sum(len(one.extents) for one in self._found)
+        # A trigger without tasks, that whoever waits for the end of a listing hears of it.
+        listing = {"listing": 1} if self._standing.listing else {}
+        return {"waiting": waiting, **listing} if waiting or listing else None
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """See `WorkSource.partitions`."""
+        found, self._found = self._look_again() if self._found is None else self._found, None
+        free = min(self.options.parallelism, self.free_slots())
+        return [share for one in found for share in self._shares(one, free)]
+
+    def _look_again(self) -> list[PendingWork]:
+        try:
+            return self._standing.look()
+        except ExtentflowError as exc:
+            log.warning("it is not known what there is to do: %s", exc)
+            return []
+
+    def _shares(self, found: PendingWork, free: int) -> Iterator[ListedPartition]:
+        """Yield a connector's tasks in as many parts as may run at once."""
+        most = min(free, found.most_tasks or free)
+        tasks = pack(found.extents, found.ordered.__getitem__, most)
+        for first in range(min(most, len(tasks))):
+            yield ListedPartition(tuple(tasks[first::most]), self.options.most_seconds)
+
+
+def open_work_source(options: StreamOptions) -> WorkSource:
+    """Return a query's looks, in the process that calls this.
+
+    Raises:
+        Misconfigured: the settings of the queue or of AWS are wrong.
+    """
+    settings = options.settings
+    patience = min(settings.retry_timeout_seconds, RETRY_SECONDS)
+    runtime = Runtime(replace(settings, retry_timeout_seconds=patience))
+    if options.listing:
+        return ListingSource(options, runtime)
+    return QueueSource(options, runtime, queue(settings, "extents_queue_url"))
+
+
+def _counts(depth: Depth) -> Offset:
+    return {"waiting": depth.waiting, "hidden": depth.hidden, "delayed": depth.delayed}
+
+
+def _dealt(most: int, tasks: int) -> list[int]:
+    """Return shares of `most` that differ by one at most."""
+    share, rest = divmod(most, tasks)
+    return [share + (number < rest) for number in range(tasks)]
 
 
 class StreamReader(DataSourceStreamReader):
-    """Made once on the driver's machine and once for executors; `_looks` is the former's only."""
+    """Made once on the driver's machine and once for executors; `_source` is the former's only."""
 
     def __init__(
-        self, options: StreamOptions, look_by: Callable[[StreamOptions], Looks] = open_looks
+        self,
+        options: StreamOptions,
+        open_source: Callable[[StreamOptions], WorkSource] = open_work_source,
     ) -> None:
         self._options = options
-        self._open = look_by
-        self._looks: Looks | None = None
+        self._open = open_source
+        self._source: WorkSource | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's
         """Return the offset of a query without a checkpoint."""
         return dict(NOTHING)
 
     def latestOffset(self) -> Offset:  # noqa: N802 - Spark's
-        """Return a new offset where there is work. Raises as `Looks.latest`."""
-        return dict(self._here().latest())
+        """Return a new offset where there is work. Raises as `WorkSource.latest`."""
+        return dict(self._opened().latest())
 
     def partitions(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> Sequence[InputPartition]:
         """Return tasks for what there is now, whatever the offsets were; none without news."""
         if start == end:  # a checkpoint's, when the query starts
-            self._here().resume(dict(end))
+            self._opened().resume(dict(end))
             return []
-        return self._here().partitions()
+        return self._opened().partitions()
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
         """Yield a row per extent that came to its end; what is not over is found again."""
         settings, run = self._options.settings.to_map(), self._options.run
-        if isinstance(partition, Drained):
-            with spark_task(WorkerSpec(open_draining_worker, settings, run)) as worker:
-                yield from worker.drained(most=partition.most, seconds=partition.seconds)
-        elif isinstance(partition, Standings):
+        if isinstance(partition, QueuePartition):
+            with spark_task(WorkerSpec(open_queue_query_worker, settings, run)) as worker:
+                yield from worker.deliver(most=partition.most, seconds=partition.seconds)
+        elif isinstance(partition, ListedPartition):
             extents = (one for task in partition.tasks for one in task.extents)
-            with spark_task(WorkerSpec(open_standing_worker, settings, run)) as standing:
-                yield from standing.delivered(extents, seconds=partition.seconds)
+            with spark_task(WorkerSpec(open_listed_worker, settings, run)) as standing:
+                yield from standing.deliver(extents, seconds=partition.seconds)
         else:
             raise TypeError(f"Spark did not plan this partition: {partition!r}")
 
-    def _here(self) -> Looks:
-        if self._looks is None:
-            self._looks = self._open(self._options)
-        return self._looks
+    def _opened(self) -> WorkSource:
+        if self._source is None:
+            self._source = self._open(self._options)
+        return self._source

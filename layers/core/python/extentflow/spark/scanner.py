@@ -25,8 +25,8 @@ from extentflow.discovery.report import Report, tried
 from extentflow.jobs.run import cutting
 from extentflow.ledger import ConnectorState
 from extentflow.model import Extent, Job, JobState
+from extentflow.spark.drain import ListingProgress, recall, remember
 from extentflow.spark.options import StreamOptions
-from extentflow.spark.rounds import Rounds, recall, remember
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import RuntimeSurroundings, open_admission, publish_pending
 
@@ -39,7 +39,7 @@ ENDS_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PendingWork:
     """A connector's extents to run, what packing them asks for, and the most tasks at once."""
 
     extents: Sequence[Extent]
@@ -56,8 +56,8 @@ class _Left:
     extents: Iterator[Extent]
 
 
-class Standing:
-    """Looks for work, over and over: of one connector, or of all that are RUNNING.
+class JobScanner:
+    """WorkSource for work, over and over: of one connector, or of all that are RUNNING.
 
     A look takes on so many extents at most. Listing goes on for `LISTING_SECONDS` per look, from
     where the last one stopped, and rests as long as the options say when all is listed.
@@ -75,8 +75,8 @@ class Standing:
         self._surroundings = RuntimeSurroundings(runtime)
         self._admission = cache(partial(open_admission, runtime))
         self._left: dict[str, _Left] = {}  # by connector
-        self._rounds: dict[str, Rounds] | None = None
-        self._noted: dict[str, Rounds] = {}
+        self._rounds: dict[str, ListingProgress] | None = None
+        self._noted: dict[str, ListingProgress] = {}
         self._list_at = float("-inf")
         self._late = False
 
@@ -85,7 +85,7 @@ class Standing:
         """Whether the last look did not get to see all objects; the next one goes on."""
         return self._late
 
-    def look(self) -> list[Found]:
+    def look(self) -> list[PendingWork]:
         """Return what there is to do.
 
         One connector or job that makes trouble is told in the log and holds up no other.
@@ -98,10 +98,10 @@ class Standing:
         names = self._names()
         self._runtime.random.shuffle(names)  # the first may have enough for everybody
         before = recall(self._runtime.ledger, self._run) if self._rounds is None else self._rounds
-        new = Rounds(goes=min((one.goes for one in before.values()), default=0))
+        new = ListingProgress(goes=min((one.goes for one in before.values()), default=0))
         self._rounds = rounds = {name: before.get(name, new) for name in names}
         self._list_all(rounds)
-        found: list[Found] = []
+        found: list[PendingWork] = []
         for name in names:
             whys: list[str] = []
             step = partial(self._collect, name, found, whys.append)
@@ -135,7 +135,7 @@ class Standing:
 
     # -- objects without a job ------------------------------------------------------------------
 
-    def _list_all(self, rounds: dict[str, Rounds]) -> None:
+    def _list_all(self, rounds: dict[str, ListingProgress]) -> None:
         monotonic = self._runtime.clock.monotonic
         began = monotonic()
         if began < self._list_at:
@@ -154,7 +154,7 @@ class Standing:
             self._list_at = monotonic() + self._rest_seconds
 
     def _list_some(
-        self, names: Sequence[str], rounds: dict[str, Rounds], late: Callable[[], bool]
+        self, names: Sequence[str], rounds: dict[str, ListingProgress], late: Callable[[], bool]
     ) -> bool:
         """List connectors, who had the fewest goes first; return whether there was time for all."""
         for name in sorted(names, key=lambda one: rounds[one].goes):
@@ -166,7 +166,9 @@ class Standing:
             tried(what, step, told=partial(_fail, rounds, name))
         return not (names and late())
 
-    def _list(self, name: str, rounds: dict[str, Rounds], late: Callable[[], bool]) -> Report:
+    def _list(
+        self, name: str, rounds: dict[str, ListingProgress], late: Callable[[], bool]
+    ) -> Report:
         """Make jobs of a connector's objects that have none."""
         ledger, report, refused = self._runtime.ledger, Report(), list[str]()
         stored = ledger.connector(name)
@@ -186,7 +188,9 @@ class Standing:
 
     # -- open jobs ------------------------------------------------------------------------------
 
-    def _collect(self, name: str, found: list[Found], told: Callable[[str], object]) -> Report:
+    def _collect(
+        self, name: str, found: list[PendingWork], told: Callable[[str], object]
+    ) -> Report:
         """Add what a connector's open jobs have left; those of a stopped one end.
 
         `told` hears of a job that makes trouble.
@@ -210,7 +214,7 @@ class Standing:
             most_tasks = self._runtime.connectors.revision(
                 name, self._runtime.connectors.revision_of(extents[0])
             ).max_tasks
-            found.append(Found(extents, ordered, most_tasks))
+            found.append(PendingWork(extents, ordered, most_tasks))
         return Report()
 
     def _open(self, name: str) -> list[Job]:
@@ -249,5 +253,5 @@ class Standing:
         return found
 
 
-def _fail(rounds: dict[str, Rounds], name: str, why: str) -> None:
+def _fail(rounds: dict[str, ListingProgress], name: str, why: str) -> None:
     rounds[name] = rounds[name].failure(why)

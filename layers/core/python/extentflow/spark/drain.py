@@ -1,42 +1,148 @@
-"""What a query that ends by itself has to do: what was there when it began, not what arrives since.
+"""The work of a `--once` run: the jobs that were open when it started, and how far listings are.
 
-Owns: when there is nothing left of that, or nobody gets on with it; what is left then. Refuses to
-know: Spark, where work comes from.
+    a connector's objects were all listed, or listing failed ──> its open jobs are noted
+    no noted job is open any more ──> the run ends
+    several queries without progress ──> the run ends and reports what is left
+    a job ended FAILED or CANCELLED since the run started ──> the run reports it
 
-    a connector's objects were all seen, or cannot be ──> its open jobs are noted
-    all connectors' are noted ──> none of them is open: over
-    several queries in vain, listing or delivering ──> what is left stays, and is told
-    whoever ended a job FAILED or CANCELLED since the run began ──> that is told, too
+Queues and listings cannot tell old objects from new ones; jobs can, and later jobs are not noted.
+The ledger's lists are eventually consistent: an open job missing from them is read by its id.
 
-Queues and listings cannot say what is old; jobs can, and new ones are none of the noted. A ledger's
-lists lag behind: that a job is not among the open ones says nothing, the job itself does.
+Spark starts one process per query, so listing progress is kept in a note of the ledger:
+
+    listed on ─┬─ time is up: continues from there
+               ├─ to the end ──> a complete round, or a failed one if objects were refused
+               └─ failed ──> continues from there; after several failures the run stops waiting
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
+from zlib import crc32
 
 from extentflow.delivery.connector_state import explain_skip
 from extentflow.errors import ExtentflowError
 from extentflow.ledger import Ledger
 from extentflow.ledger.causes import cause
 from extentflow.model import Job, JobState
-from extentflow.spark.rounds import Rounds, recall
+
+# The first may have gone on with a listing that somebody began; the next lists from the first key.
+WHOLE_ROUNDS = 2
+FAILURES = 3
+# All connectors' facts are one item of the table.
+MOST_CHARACTERS = 200
+KEEP_SECONDS = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class ListingProgress:
+    """One connector's.
+
+    `goes` looks listed it; `whole` rounds came to the end and took on all objects, `failed` are
+    failures since the last of those. `found` counts jobs made, `at` says where the listing goes on:
+    they move as long as it gets on. `refused`: an object of the present round was not taken on.
+    `unlisted` is why the last failure was one, `held_up` what kept the last look from open jobs.
+    """
+
+    goes: int = 0
+    whole: int = 0
+    failed: int = 0
+    found: int = 0
+    at: str = ""
+    refused: bool = False
+    unlisted: str = ""
+    held_up: str = ""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every object that was there when the run began has been seen, and has a job."""
+        return self.whole >= WHOLE_ROUNDS
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is complete, or not worth waiting for."""
+        return self.complete or self.failed >= FAILURES
+
+    @property
+    def came(self) -> tuple[object, ...]:
+        """How far it came; it cannot move for ever where nothing is added."""
+        return self.whole, self.failed, self.found, self.at
+
+    def begun(self) -> ListingProgress:
+        """Return them as a look begins to list."""
+        return replace(self, goes=self.goes + 1)
+
+    def going_on(self, at: str, found: int, refused: Iterable[str]) -> ListingProgress:
+        """Return them after time was up; `refused` says why objects were not taken on.
+
+        A listing also leaves behind what it cannot take on. Where that is all it does, it failed.
+        """
+        whys = list(refused)
+        now = self._further(at, found, whys)
+        return now.failure(now.unlisted) if whys and not found else now
+
+    def _further(self, at: str, found: int, whys: Sequence[str]) -> ListingProgress:
+        return replace(
+            self,
+            at=f"{crc32(at.encode()):08x}" if at else "",  # tokens may be long
+            found=self.found + found,
+            refused=self.refused or bool(whys),
+            unlisted=_brief(whys) or self.unlisted,
+        )
+
+    def ended(self, found: int, refused: Iterable[str]) -> ListingProgress:
+        """Return them after the listing's end was reached."""
+        now = self._further("", found, list(refused))
+        if now.refused:
+            return replace(now.failure(now.unlisted), refused=False)
+        return replace(now, whole=now.whole + 1, failed=0, unlisted="")
+
+    def failure(self, why: str) -> ListingProgress:
+        """Return them after the listing failed as such."""
+        return replace(self, failed=self.failed + 1, unlisted=_brief([why]))
+
+    def holding_up(self, whys: Iterable[str]) -> ListingProgress:
+        """Return them with what a look met at open jobs."""
+        return replace(self, held_up=_brief(whys))
+
+
+def recall(ledger: Ledger, run: str) -> dict[str, ListingProgress]:
+    """Return what a run noted, by connector. Raises LedgerUnavailable."""
+    facts = ledger.recall(_note(run)) or {}
+    return {name: ListingProgress(**json.loads(text)) for name, text in facts.items()}
+
+
+def remember(ledger: Ledger, run: str, rounds: Mapping[str, ListingProgress]) -> None:
+    """Note them for the run's other processes. Raises LedgerUnavailable."""
+    facts = {name: json.dumps(asdict(one)) for name, one in rounds.items()}
+    ledger.remember(_note(run), facts, keep_seconds=KEEP_SECONDS)
+
+
+def _brief(whys: Iterable[str]) -> str:
+    """Return the first reason, cut where it is long; empty where there is none."""
+    return next(iter(whys), "")[:MOST_CHARACTERS]
+
+
+def _note(run: str) -> str:
+    return f"rounds#{run}"
+
 
 log = logging.getLogger(__name__)
 
 # What is left may be in other hands, paused, or known to the queue a little late.
-VAIN_QUERIES = 3
+MAX_IDLE_QUERIES = 3
 # What a queue says of itself is approximate.
-QUEUE_LOOKS = 2
+QUEUE_POLLS = 2
 SHOWN_JOBS = 8
 UNDELIVERED = (JobState.FAILED, JobState.CANCELLED)
 
 
-class Backlog:
+class DrainTracker:
     """The jobs of one connector, or of all of them, that are open when a run begins.
 
     `listing` names the run whose looks list objects; None where a queue holds all that there is.
@@ -47,10 +153,10 @@ class Backlog:
         self._connector = connector
         self._listing = listing
         self._looks = 0
-        self._vain = 0
+        self._idle = 0
         self._looking: set[str] | None = None  # at connectors; None: nobody knows yet at which
         self._all: set[str] = set()
-        self._rounds: dict[str, Rounds] = {}
+        self._rounds: dict[str, ListingProgress] = {}
         self._seen: dict[str, Job] = {}  # open at one of the looks
         self._noted: dict[str, Job] = {}
         self._over: int | None = None
@@ -71,8 +177,8 @@ class Backlog:
             log.warning("it is not known what is left to do: %s", exc)
             self._unknown = str(exc)
             moved = False
-        self._vain = 0 if moved and (ended or looking) else self._vain + 1
-        return self._vain < VAIN_QUERIES and (self._looking != set() or bool(self._noted))
+        self._idle = 0 if moved and (ended or looking) else self._idle + 1
+        return self._idle < MAX_IDLE_QUERIES and (self._looking != set() or bool(self._noted))
 
     def undone(self) -> list[str]:
         """Return a line per thing that is left, with how many and why; none: all was delivered."""
@@ -100,7 +206,7 @@ class Backlog:
         listed = self._open()
         self._seen |= listed
         if self._listing is None:
-            if self._looks >= QUEUE_LOOKS:
+            if self._looks >= QUEUE_POLLS:
                 self._noted, self._looking = self._still(self._seen, listed), set()
             return True
         if self._looking is None:
@@ -113,11 +219,12 @@ class Backlog:
             self._noted = self._still({**self._noted, **seen}, listed)
             self._looking -= settled
         return bool(settled) or any(
-            self._of(name).came != before.get(name, Rounds()).came for name in self._looking
+            self._of(name).came != before.get(name, ListingProgress()).came
+            for name in self._looking
         )
 
-    def _of(self, name: str) -> Rounds:
-        return self._rounds.get(name, Rounds())
+    def _of(self, name: str) -> ListingProgress:
+        return self._rounds.get(name, ListingProgress())
 
     # -- delivering -----------------------------------------------------------------------------
 

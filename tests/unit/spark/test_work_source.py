@@ -10,19 +10,19 @@ from tests.support.memory_runtime import MemoryRuntime
 from extentflow.config.worker import WorkerSettings
 from extentflow.errors import LedgerUnavailable, Misconfigured, QueueUnavailable
 from extentflow.ledger import SlotItem
-from extentflow.spark.looks import (
+from extentflow.spark.options import StreamOptions
+from extentflow.spark.scanner import LISTING_SECONDS
+from extentflow.spark.streaming import (
     FEW_SECONDS,
     LOOK_SECONDS,
     NOTHING,
-    Drained,
-    ListingLooks,
-    Looks,
-    QueueLooks,
-    Standings,
+    ListedPartition,
+    ListingSource,
+    QueuePartition,
+    QueueSource,
+    WorkSource,
 )
-from extentflow.spark.options import StreamOptions
-from extentflow.spark.standing import LISTING_SECONDS
-from extentflow.spark.stopping import ask_to_stop
+from extentflow.spark.workers import request_stop
 from extentflow.testing.queues import MemoryQueue
 
 OPTIONS = StreamOptions(
@@ -53,26 +53,26 @@ def send(messages: MemoryQueue, count: int) -> None:
     messages.send([f"message {number}" for number in range(count)])
 
 
-def draining(runtime: MemoryRuntime, messages: MemoryQueue, **changes: Any) -> QueueLooks:  # noqa: ANN401
-    return QueueLooks(replace(OPTIONS, listing=False, **changes), runtime, messages)
+def draining(runtime: MemoryRuntime, messages: MemoryQueue, **changes: Any) -> QueueSource:  # noqa: ANN401
+    return QueueSource(replace(OPTIONS, listing=False, **changes), runtime, messages)
 
 
-def listing(runtime: MemoryRuntime, **changes: Any) -> ListingLooks:  # noqa: ANN401
-    return ListingLooks(replace(OPTIONS, **changes), runtime)
+def listing(runtime: MemoryRuntime, **changes: Any) -> ListingSource:  # noqa: ANN401
+    return ListingSource(replace(OPTIONS, **changes), runtime)
 
 
-def shares(looks: Looks) -> list[tuple[int, float]]:
+def shares(looks: WorkSource) -> list[tuple[int, float]]:
     """What each task of a queue may take on, and for how long it begins with more."""
     found = looks.partitions()
-    return [(one.most, one.seconds) for one in found if isinstance(one, Drained)]
+    return [(one.most, one.seconds) for one in found if isinstance(one, QueuePartition)]
 
 
-def dealt(looks: Looks) -> list[list[int]]:
+def dealt(looks: WorkSource) -> list[list[int]]:
     """Which extents of one object each task of a listing runs."""
     return [
         [extent.ordinal for task in one.tasks for extent in task.extents]
         for one in looks.partitions()
-        if isinstance(one, Standings)
+        if isinstance(one, ListedPartition)
     ]
 
 
@@ -349,7 +349,7 @@ def test_a_query_that_is_asked_to_stop_finds_nothing_any_more(
     looks = draining(runtime, messages)
     looks.latest()
     send(messages, 1)
-    ask_to_stop(runtime.memory, "r")
+    request_stop(runtime.memory, "r")
     runtime.ticker.sleep(LOOK_SECONDS)
 
     assert looks.latest() == NOTHING
@@ -358,7 +358,7 @@ def test_a_query_that_is_asked_to_stop_finds_nothing_any_more(
 def test_a_run_that_was_stopped_before_does_not_begin(
     runtime: MemoryRuntime, messages: MemoryQueue
 ) -> None:
-    ask_to_stop(runtime.memory, "r")
+    request_stop(runtime.memory, "r")
 
     with pytest.raises(Misconfigured, match="run r was stopped before"):
         draining(runtime, messages).latest()

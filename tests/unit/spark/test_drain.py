@@ -7,7 +7,7 @@ from extentflow.delivery.runner import fail_extent
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
 from extentflow.sink import ProducerSettings
-from extentflow.spark.backlog import QUEUE_LOOKS, VAIN_QUERIES, Backlog
+from extentflow.spark.drain import MAX_IDLE_QUERIES, QUEUE_POLLS, DrainTracker
 from extentflow.wiring.extents import delivery_context
 
 MANY = 100
@@ -20,23 +20,23 @@ def runtime() -> MemoryRuntime:
     return made
 
 
-def begun(runtime: MemoryRuntime, connector: str | None = None) -> Backlog:
+def begun(runtime: MemoryRuntime, connector: str | None = None) -> DrainTracker:
     """A backlog of what is open now: so many queries did not get on with any of it."""
-    backlog = Backlog(runtime.memory, connector, listing=None)
-    for _ in range(QUEUE_LOOKS):
+    backlog = DrainTracker(runtime.memory, connector, listing=None)
+    for _ in range(QUEUE_POLLS):
         backlog.left(ended=0)
     return backlog
 
 
-def in_vain(backlog: Backlog) -> int:
+def in_vain(backlog: DrainTracker) -> int:
     """After how many queries that ended nothing, nobody goes on."""
     return next(n for n in range(1, MANY) if not backlog.left(ended=0))
 
 
 def test_nothing_open_is_over_after_the_looks_that_find_that_out(runtime: MemoryRuntime) -> None:
-    backlog = Backlog(runtime.memory, None, listing=None)
+    backlog = DrainTracker(runtime.memory, None, listing=None)
 
-    assert in_vain(backlog) == QUEUE_LOOKS
+    assert in_vain(backlog) == QUEUE_POLLS
 
 
 def test_what_arrives_later_keeps_no_run_from_its_end(runtime: MemoryRuntime) -> None:
@@ -66,19 +66,19 @@ def test_what_nobody_gets_on_with_stays_whatever_else_is_delivered(runtime: Memo
     runtime.planner().plan(runtime.job())
     backlog = begun(runtime)
 
-    going_on = [backlog.left(ended=5) for _ in range(VAIN_QUERIES + 1)]
+    going_on = [backlog.left(ended=5) for _ in range(MAX_IDLE_QUERIES + 1)]
 
-    assert going_on == [True] * VAIN_QUERIES + [False]
+    assert going_on == [True] * MAX_IDLE_QUERIES + [False]
 
 
 def test_what_only_others_get_on_with_is_left_to_them(runtime: MemoryRuntime) -> None:
     runtime.planner().plan(job := runtime.job(lines=10))
     backlog = begun(runtime)
 
-    for ordinal in range(VAIN_QUERIES - 1):
+    for ordinal in range(MAX_IDLE_QUERIES - 1):
         runtime.run(job, ordinal)
         assert backlog.left(ended=0)
-    runtime.run(job, VAIN_QUERIES)
+    runtime.run(job, MAX_IDLE_QUERIES)
 
     assert not backlog.left(ended=0)
 
@@ -86,9 +86,9 @@ def test_what_only_others_get_on_with_is_left_to_them(runtime: MemoryRuntime) ->
 def test_other_connectors_jobs_are_none_of_a_run_for_one(runtime: MemoryRuntime) -> None:
     runtime.put_connector("d")
     runtime.job("d/a.txt", connector="d")
-    backlog = Backlog(runtime.memory, "c", listing=None)
+    backlog = DrainTracker(runtime.memory, "c", listing=None)
 
-    assert in_vain(backlog) == QUEUE_LOOKS
+    assert in_vain(backlog) == QUEUE_POLLS
 
 
 def test_a_table_that_is_away_is_waited_for_a_while(
@@ -98,7 +98,7 @@ def test_a_table_that_is_away_is_waited_for_a_while(
     backlog = begun(runtime)
     runtime.memory.refuse("jobs", times=MANY)
 
-    assert in_vain(backlog) == VAIN_QUERIES
+    assert in_vain(backlog) == MAX_IDLE_QUERIES
     assert "it is not known what is left to do" in caplog.text
     assert backlog.undone()[0].startswith("it is not known what is left to do: ")
 
@@ -158,7 +158,7 @@ def test_a_new_job_that_cannot_be_cut_is_told_and_an_older_one_is_old_news(
     older = runtime.job("c/older.txt")
     runtime.memory.end(older.id, JobState.FAILED, "bad bytes")
     runtime.ticker.now += 1
-    backlog = Backlog(runtime.memory, None, listing=None)
+    backlog = DrainTracker(runtime.memory, None, listing=None)
     newer = runtime.job("c/newer.txt")
     runtime.memory.end(newer.id, JobState.FAILED, "no footer")
     in_vain(backlog)
@@ -189,7 +189,7 @@ def test_a_noted_job_that_others_ended_undelivered_is_told(
 def test_an_old_job_that_failed_before_anything_was_noted_is_told(runtime: MemoryRuntime) -> None:
     job = runtime.job()
     runtime.ticker.now += 1
-    backlog = Backlog(runtime.memory, None, listing=None)
+    backlog = DrainTracker(runtime.memory, None, listing=None)
     runtime.memory.end(job.id, JobState.FAILED, "no footer")
     in_vain(backlog)
 
@@ -207,18 +207,18 @@ def test_a_job_whose_object_was_replaced_is_nothing_that_is_left(runtime: Memory
     assert backlog.undone() == []
 
 
-@pytest.mark.parametrize("looks", range(1, QUEUE_LOOKS + 2))
+@pytest.mark.parametrize("looks", range(1, QUEUE_POLLS + 2))
 def test_a_list_that_lags_behind_lets_no_open_job_be_forgotten(
     runtime: MemoryRuntime, monkeypatch: pytest.MonkeyPatch, looks: int
 ) -> None:
     runtime.planner().plan(job := runtime.job())
-    backlog = Backlog(runtime.memory, None, listing=None)
+    backlog = DrainTracker(runtime.memory, None, listing=None)
     for _ in range(looks - 1):
         backlog.left(ended=0)
     with monkeypatch.context() as lagging:
         lagging.setattr(runtime.memory, "jobs", lambda *_: iter(()))
         backlog.left(ended=0)
-    for _ in range(QUEUE_LOOKS):
+    for _ in range(QUEUE_POLLS):
         backlog.left(ended=0)
 
     (line,) = backlog.undone()

@@ -7,10 +7,10 @@ from extentflow.delivery.connector_state import CACHE_SECONDS
 from extentflow.errors import Misconfigured
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
-from extentflow.spark.executor import ReportingWorker
+from extentflow.spark.batch import Plan, _pending, plan
 from extentflow.spark.options import ReadOptions
-from extentflow.spark.planning import Plan, _pending, plan
 from extentflow.spark.receipts import told
+from extentflow.spark.workers import BatchWorker
 from extentflow.testing.stores import Fault, FaultyStore
 
 
@@ -139,7 +139,7 @@ def test_an_open_job_whose_revision_cannot_be_used_here_is_a_row_with_the_reason
     runtime.put("c/new.txt")
 
     found = query(runtime)
-    unfit = ReportingWorker(runtime, "source/1").finish([old.id])
+    unfit = BatchWorker(runtime, "source/1").finish([old.id])
 
     why = "revision 1 of connector c: sasl.password=${env:ABSENT}: the environment variable is not"
     assert [extent.version.key for task in found.tasks for extent in task.extents] == ["c/new.txt"]

@@ -1,4 +1,4 @@
-"""Looks of a query without a queue: what is found, how much of it, and whom trouble holds up."""
+"""What a job scanner finds, how much of it, and which failures stay isolated."""
 
 import logging
 from collections.abc import Callable
@@ -9,9 +9,9 @@ from tests.support.memory_runtime import MemoryRuntime
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
+from extentflow.spark.drain import recall
 from extentflow.spark.options import StreamOptions
-from extentflow.spark.rounds import recall
-from extentflow.spark.standing import LISTING_SECONDS, Found, Standing
+from extentflow.spark.scanner import LISTING_SECONDS, JobScanner, PendingWork
 from extentflow.testing.stores import Fault, FaultyStore
 from extentflow.wiring.extents import ExtentSetup
 
@@ -31,7 +31,7 @@ def standing(
     connector: str | None = None,
     most: int = 100,
     stopping: Callable[[], bool] = lambda: False,
-) -> Standing:
+) -> JobScanner:
     options = StreamOptions(
         connector=connector,
         listing=True,
@@ -42,15 +42,15 @@ def standing(
         run="r",
         settings=runtime.settings,
     )
-    return Standing(runtime, options, stopping=stopping)
+    return JobScanner(runtime, options, stopping=stopping)
 
 
-def ordinals(found: list[Found]) -> list[int]:
+def ordinals(found: list[PendingWork]) -> list[int]:
     """Which extents a look found, where there is one object."""
     return [extent.ordinal for one in found for extent in one.extents]
 
 
-def keys(found: list[Found]) -> set[str]:
+def keys(found: list[PendingWork]) -> set[str]:
     return {extent.version.key for one in found for extent in one.extents}
 
 
