@@ -1,6 +1,7 @@
 """The reconciler on real servers: lost events, dead planners and dead workers cost time only."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -220,7 +221,7 @@ def invoked(delivery: Delivery) -> list[dict[str, Any]]:
     """Run the handler in a process of its own; return the lines that it wrote, its answer last."""
     environment = {
         **delivery.environment,
-        "PYTHONPATH": str(FUNCTION),
+        "PYTHONPATH": os.pathsep.join((str(FUNCTION), *sys.path)),
         "POWERTOOLS_SERVICE_NAME": "reconciler",
         "POWERTOOLS_METRICS_NAMESPACE": "extentflow",
     }
