@@ -167,7 +167,7 @@ def _case(kind: str, size: int, run: str) -> dict[str, Any]:
     storage.register(NAME, lambda _options: store)
     runtime = Runtime.from_environment()
     config = {"topic": NAME, "endpoint.type": NAME, "aws.s3.bucket.name": NAME}
-    runtime.ledger.put_connector(NAME, {"name": NAME, **config})
+    runtime.ledger.connectors.put(NAME, {"name": NAME, **config})
     function = _Function.open(runtime)
     function.plan(small)
     peak, requests, fetched = peak_rss_bytes(), store.requests, store.fetched_bytes

@@ -171,7 +171,9 @@ class _Story:
 
     def _done(self) -> int:
         """Count objects that are delivered; by the ledger, for a command would take seconds."""
-        return sum(1 for feed in self._feeds for _ in self._ledger.jobs(feed.name, JobState.DONE))
+        return sum(
+            1 for feed in self._feeds for _ in self._ledger.jobs.list(feed.name, JobState.DONE)
+        )
 
     def _told(self) -> list[int]:
         return [one["extents"] for one in self._query.triggers()]

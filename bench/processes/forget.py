@@ -16,12 +16,12 @@ def forget(ledger: Ledger, connectors: list[str]) -> int:
     """Remove these connectors; return the number of open jobs."""
     open_jobs = 0
     for name in connectors:
-        ledger.set_connector_state(name, ConnectorState.STOPPED)
+        ledger.connectors.set_state(name, ConnectorState.STOPPED)
         for state in (JobState.PLANNING, JobState.RUNNING):
-            for job in list(ledger.jobs(name, state)):
-                ledger.end(job.id, JobState.CANCELLED, "the benchmark has ended")
+            for job in list(ledger.jobs.list(name, state)):
+                ledger.jobs.end(job.id, JobState.CANCELLED, "the benchmark has ended")
                 open_jobs += 1
-        ledger.delete_connector(name)
+        ledger.connectors.delete(name)
     return open_jobs
 
 

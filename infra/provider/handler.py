@@ -23,10 +23,10 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:  # noqa: 
     given: str = event.get("PhysicalResourceId", "")
     if event["RequestType"] == "Delete":
         if not given.endswith(FOUND):
-            ledger.delete_connector(name)
+            ledger.connectors.delete(name)
         return {"PhysicalResourceId": given}
     check_connector(config)
     if given.removesuffix(FOUND) != name:
-        given = name if ledger.connector(name) is None else f"{name}{FOUND}"
-    stored = ledger.put_connector(name, config)
+        given = name if ledger.connectors.get(name) is None else f"{name}{FOUND}"
+    stored = ledger.connectors.put(name, config)
     return {"PhysicalResourceId": given, "Data": {"revision": str(stored.revision)}}

@@ -77,18 +77,20 @@ class Scene:
     cluster: str = field(default_factory=lambda: fresh("cluster"))
 
     def planning(self, *, ordered: bool = False) -> Job:
-        return self.ledger.register(unregistered(ordered=ordered))
+        return self.ledger.jobs.register(unregistered(ordered=ordered))
 
     def job(self, count: int = 1, *, ordered: bool = False) -> Job:
         job = self.planning(ordered=ordered)
-        return self.ledger.plan(job.id, count=count, cursor=count * EXTENT_BYTES, complete=True)
+        return self.ledger.jobs.plan(
+            job.id, count=count, cursor=count * EXTENT_BYTES, complete=True
+        )
 
     def extent(self, job: Job, ordinal: int = 0) -> Extent:
         return job.extent(ordinal, ordinal * EXTENT_BYTES, (ordinal + 1) * EXTENT_BYTES)
 
     def lease(self, number: int = 0, owner: str = "worker") -> Lease:
-        seen = self.ledger.slot(self.cluster, number)
-        taken = self.ledger.lease(seen, owner=owner, lease_seconds=LEASE_SECONDS)
+        seen = self.ledger.slots.get(self.cluster, number)
+        taken = self.ledger.slots.lease(seen, owner=owner, lease_seconds=LEASE_SECONDS)
         assert taken is not None
         return taken[0]
 
@@ -100,7 +102,7 @@ class Scene:
         seen: ExtentItem | None = None,
         nonce: str = "",
     ) -> Claim | None:
-        return self.ledger.claim(
+        return self.ledger.extents.claim(
             lease,
             extent,
             seen or self.item(extent),
@@ -115,18 +117,20 @@ class Scene:
         return claim
 
     def advance(self, claim: Claim, position: int) -> None:
-        self.ledger.advance(
+        self.ledger.extents.advance(
             claim, position=position, records=position, bad=1, lease_seconds=LEASE_SECONDS
         )
 
     def complete(self, claim: Claim, position: int = EXTENT_BYTES) -> None:
-        self.ledger.complete(claim, position=position, records=position, bad=2)
+        self.ledger.extents.complete(claim, position=position, records=position, bad=2)
 
     def fail(self, claim: Claim, position: int = 0) -> None:
-        self.ledger.fail(claim, position=position, records=position, bad=0, error="bad line")
+        self.ledger.extents.fail(
+            claim, position=position, records=position, bad=0, error="bad line"
+        )
 
     def hand_back(self, claim: Claim, position: int, *, keep_attempt: bool = True) -> None:
-        self.ledger.hand_back(
+        self.ledger.extents.hand_back(
             claim, position=position, records=position, bad=1, keep_attempt=keep_attempt
         )
 
@@ -136,7 +140,7 @@ class Scene:
         return extent
 
     def item(self, extent: Extent) -> ExtentItem:
-        return self.ledger.extent(extent.job, extent.ordinal)
+        return self.ledger.extents.get(extent.job, extent.ordinal)
 
     def slot(self, lease: Lease) -> SlotItem:
-        return self.ledger.slot(lease.cluster, lease.number)
+        return self.ledger.slots.get(lease.cluster, lease.number)

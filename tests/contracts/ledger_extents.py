@@ -14,8 +14,8 @@ class ClaimContract:
     def test_an_extent_without_an_item_is_pending(self, world: LedgerUnderTest) -> None:
         job = Scene(world.ledger).job()
 
-        assert world.ledger.extent(job.id, 7) == ExtentItem(job.id, 7)
-        assert list(world.ledger.extents(job.id)) == []
+        assert world.ledger.extents.get(job.id, 7) == ExtentItem(job.id, 7)
+        assert list(world.ledger.extents.list(job.id)) == []
 
     def test_a_claim_marks_the_extent_and_stores_its_range(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
@@ -26,7 +26,7 @@ class ClaimContract:
         mark = ClaimMark(slot=3, epoch=1, nonce="n1", message="message-1")
         item = ExtentItem(extent.job, 1, start=100, end=200, attempts=1, claim=mark)
         assert claim == Claim(lease, extent, mark, item)
-        assert world.elsewhere().extent(extent.job, 1) == item
+        assert world.elsewhere().extents.get(extent.job, 1) == item
 
     def test_a_claim_puts_the_slot_to_work_and_renews_its_lease(
         self, world: LedgerUnderTest
@@ -35,7 +35,7 @@ class ClaimContract:
         extent, lease = scene.extent(scene.job()), scene.lease()
         before = world.ledger.now()
 
-        world.ledger.claim(
+        world.ledger.extents.claim(
             lease, extent, scene.item(extent), nonce="n1", lease_seconds=10 * LEASE_SECONDS
         )
 
@@ -122,7 +122,7 @@ class ClaimContract:
         extent, lease = scene.extent(scene.job()), scene.lease()
         scene.fail(scene.claim(lease, extent), 50)
         stale = scene.item(extent)
-        world.ledger.reopen(extent.job, 0)
+        world.ledger.extents.reopen(extent.job, 0)
 
         assert scene.try_claim(lease, extent, seen=stale) is None
         assert scene.claim(lease, extent).item.state is ExtentState.PENDING
@@ -131,10 +131,10 @@ class ClaimContract:
     def test_a_closed_job_is_refused(self, world: LedgerUnderTest, state: JobState) -> None:
         scene = Scene(world.ledger)
         job = scene.job()
-        world.ledger.end(job.id, state, "why")
+        world.ledger.jobs.end(job.id, state, "why")
 
         assert scene.try_claim(scene.lease(), scene.extent(job)) is None
-        assert list(world.ledger.extents(job.id)) == []
+        assert list(world.ledger.extents.list(job.id)) == []
 
     def test_a_job_that_was_never_registered_is_refused(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
@@ -204,7 +204,7 @@ class ClaimContract:
         for ordinal in (10, 9, 100):
             scene.complete(scene.claim(lease, scene.extent(job, ordinal)))
 
-        assert [item.ordinal for item in world.ledger.extents(job.id)] == [9, 10, 100]
+        assert [item.ordinal for item in world.ledger.extents.list(job.id)] == [9, 10, 100]
 
 
 class AdvanceContract:
@@ -225,7 +225,7 @@ class AdvanceContract:
         claim = scene.claim(scene.lease(), scene.extent(scene.job()))
         before = world.ledger.now()
 
-        world.ledger.advance(claim, position=1, records=1, bad=0, lease_seconds=900)
+        world.ledger.extents.advance(claim, position=1, records=1, bad=0, lease_seconds=900)
 
         assert scene.slot(claim.lease).until >= before + 900
 
@@ -254,7 +254,7 @@ class AdvanceContract:
         scene = Scene(world.ledger)
         extent = scene.extent(scene.job())
         claim = scene.claim(scene.lease(), extent)
-        world.ledger.settle(scene.lease(), claim.item, Settlement(10, 10, 0))
+        world.ledger.slots.settle(scene.lease(), claim.item, Settlement(10, 10, 0))
 
         with pytest.raises(Fenced):
             scene.advance(claim, 20)
@@ -306,7 +306,7 @@ class FinishContract:
             attempts=0,
             claim=None,
         )
-        assert world.ledger.progress(extent.job) == JobProgress(
+        assert world.ledger.jobs.progress(extent.job) == JobProgress(
             done=1, records=100, bad=2, bytes=EXTENT_BYTES
         )
 
@@ -320,7 +320,7 @@ class FinishContract:
         item = scene.item(extent)
         assert (item.state, item.position, item.records) == (ExtentState.FAILED, 40, 40)
         assert (item.error, item.claim, item.progress_unknown) == ("bad line", None, False)
-        assert world.ledger.progress(extent.job) == JobProgress(failed=1)
+        assert world.ledger.jobs.progress(extent.job) == JobProgress(failed=1)
 
     def test_no_reason_is_too_long_or_too_strange_to_fail_an_extent(
         self, world: LedgerUnderTest
@@ -330,7 +330,7 @@ class FinishContract:
         claim = scene.claim(scene.lease(), extent)
         error = "not UTF-8: \udcff " + 1_000_000 * "x"
 
-        world.ledger.fail(claim, position=0, records=0, bad=0, error=error)
+        world.ledger.extents.fail(claim, position=0, records=0, bad=0, error=error)
 
         item = scene.item(extent)
         assert item.state is ExtentState.FAILED
@@ -346,7 +346,7 @@ class FinishContract:
         assert scene.item(extent) == replace(
             claim.item, position=40, records=40, bad=1, attempts=0, claim=None
         )
-        assert world.ledger.progress(extent.job) == JobProgress()
+        assert world.ledger.jobs.progress(extent.job) == JobProgress()
 
     @pytest.mark.parametrize(("keep_attempt", "attempts"), [(True, 2), (False, 1)])
     def test_handing_back_without_progress_counts_unless_the_attempt_is_given_back(
@@ -389,11 +389,11 @@ class FinishContract:
         extent = scene.extent(scene.job())
         claim = scene.claim(scene.lease(), extent)
         getattr(scene, how)(claim, 10)
-        once = (scene.item(extent), world.ledger.progress(extent.job))
+        once = (scene.item(extent), world.ledger.jobs.progress(extent.job))
 
         getattr(scene, how)(claim, 10)
 
-        assert (scene.item(extent), world.ledger.progress(extent.job)) == once
+        assert (scene.item(extent), world.ledger.jobs.progress(extent.job)) == once
 
     def test_a_completion_is_recognised_after_the_slot_went_to_somebody_else(
         self, world: LedgerUnderTest
@@ -405,7 +405,7 @@ class FinishContract:
 
         scene.complete(claim)
 
-        assert world.ledger.progress(claim.extent.job).done == 1
+        assert world.ledger.jobs.progress(claim.extent.job).done == 1
 
     @pytest.mark.parametrize("how", ["complete", "fail", "hand_back"])
     def test_finishing_never_moves_the_position_back(
@@ -421,7 +421,7 @@ class FinishContract:
 
         item = scene.item(extent)
         assert (item.state, item.position, item.claim) == (ExtentState.PENDING, 30, claim.mark)
-        assert world.ledger.progress(extent.job) == JobProgress()
+        assert world.ledger.jobs.progress(extent.job) == JobProgress()
 
     @pytest.mark.parametrize("how", ["complete", "fail", "hand_back"])
     def test_finishing_under_an_old_epoch_is_fenced(self, world: LedgerUnderTest, how: str) -> None:
@@ -435,7 +435,7 @@ class FinishContract:
 
         assert scene.item(extent) == claim.item
         assert scene.slot(successor).working == (extent.job, 0)
-        assert world.ledger.progress(extent.job) == JobProgress()
+        assert world.ledger.jobs.progress(extent.job) == JobProgress()
 
     @pytest.mark.parametrize("how", ["complete", "fail", "hand_back"])
     def test_finishing_with_anothers_claim_is_fenced(
@@ -444,7 +444,7 @@ class FinishContract:
         scene = Scene(world.ledger)
         extent, lease = scene.extent(scene.job()), scene.lease()
         old = scene.claim(lease, extent)
-        world.ledger.settle(lease, old.item, Settlement(0, 0, 0))
+        world.ledger.slots.settle(lease, old.item, Settlement(0, 0, 0))
         current = scene.claim(lease, extent)
 
         with pytest.raises(Fenced):
@@ -462,7 +462,7 @@ class FinishContract:
         with pytest.raises(Fenced):
             scene.fail(claim, 100)
 
-        assert world.ledger.progress(extent.job) == JobProgress(
+        assert world.ledger.jobs.progress(extent.job) == JobProgress(
             done=1, records=100, bad=2, bytes=EXTENT_BYTES
         )
 
@@ -472,8 +472,8 @@ class FinishContract:
         scene = Scene(world.ledger)
         job = scene.job()
         claim = scene.claim(scene.lease(), scene.extent(job))
-        world.ledger.end(job.id, JobState.CANCELLED, "called off")
+        world.ledger.jobs.end(job.id, JobState.CANCELLED, "called off")
 
         scene.complete(claim)
 
-        assert world.ledger.progress(job.id).done == 1
+        assert world.ledger.jobs.progress(job.id).done == 1

@@ -46,35 +46,35 @@ class LostAnswerContract:
         job = unregistered(created=1.0)
         world.lose_answer("register")
 
-        assert insist(lambda: world.ledger.register(job)) == job
+        assert insist(lambda: world.ledger.jobs.register(job)) == job
 
     def test_planning(self, world: LedgerUnderTest) -> None:
         job = Scene(world.ledger).planning()
         world.lose_answer("plan")
 
-        planned = insist(lambda: world.ledger.plan(job.id, count=1, cursor=9, complete=True))
+        planned = insist(lambda: world.ledger.jobs.plan(job.id, count=1, cursor=9, complete=True))
 
         assert (planned.state, planned.plan.count) == (JobState.RUNNING, 1)
 
     def test_putting_a_connector(self, world: LedgerUnderTest) -> None:
         name = fresh("orders")
-        world.ledger.put_connector(name, {"format": "text"})
+        world.ledger.connectors.put(name, {"format": "text"})
         world.lose_answer("put_connector")
 
-        stored = insist(lambda: world.ledger.put_connector(name, {"format": "csv"}))
+        stored = insist(lambda: world.ledger.connectors.put(name, {"format": "csv"}))
 
         assert stored.revision == 2
-        assert world.ledger.connector(name) == stored
-        assert world.ledger.connector(name, 3) is None
+        assert world.ledger.connectors.get(name) == stored
+        assert world.ledger.connectors.get(name, 3) is None
 
     def test_deleting_a_connector(self, world: LedgerUnderTest) -> None:
         name = fresh("orders")
-        world.ledger.put_connector(name, {"format": "text"})
+        world.ledger.connectors.put(name, {"format": "text"})
         world.lose_answer("delete_connector")
 
-        insist(lambda: world.ledger.delete_connector(name))
+        insist(lambda: world.ledger.connectors.delete(name))
 
-        assert world.ledger.connector(name) is None
+        assert world.ledger.connectors.get(name) is None
 
     def test_leasing(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
@@ -82,7 +82,9 @@ class LostAnswerContract:
         seen = scene.slot(old.lease)
         world.lose_answer("lease")
 
-        taken = insist(lambda: world.ledger.lease(seen, owner="me", lease_seconds=LEASE_SECONDS))
+        taken = insist(
+            lambda: world.ledger.slots.lease(seen, owner="me", lease_seconds=LEASE_SECONDS)
+        )
 
         assert taken == (Lease(scene.cluster, 0, 2, "me"), seen)
         assert scene.slot(old.lease).epoch == 2
@@ -96,7 +98,9 @@ class LostAnswerContract:
         scene.claim(lease, scene.extent(job := scene.job()))
         world.lose_answer("lease")
 
-        taken = insist(lambda: world.ledger.lease(seen, owner="me", lease_seconds=LEASE_SECONDS))
+        taken = insist(
+            lambda: world.ledger.slots.lease(seen, owner="me", lease_seconds=LEASE_SECONDS)
+        )
 
         assert taken is not None
         assert taken[1].working == (job.id, 0)
@@ -106,7 +110,7 @@ class LostAnswerContract:
         lease = scene.lease()
         world.lose_answer("renew")
 
-        insist(lambda: world.ledger.renew(lease, lease_seconds=900))
+        insist(lambda: world.ledger.slots.renew(lease, lease_seconds=900))
 
         assert scene.slot(lease).until > world.ledger.now() + 800
 
@@ -156,7 +160,7 @@ class LostAnswerContract:
 
         item = scene.item(claim.extent)
         assert (item.state, item.position, item.claim) == (state, 100, None)
-        assert world.ledger.progress(claim.extent.job) == progress
+        assert world.ledger.jobs.progress(claim.extent.job) == progress
         assert scene.slot(claim.lease).working is None
 
     @pytest.mark.parametrize(
@@ -173,12 +177,12 @@ class LostAnswerContract:
         successor = scene.lease()
         world.lose_answer("settle")
 
-        settled = insist(lambda: world.ledger.settle(successor, claim.item, settlement))
+        settled = insist(lambda: world.ledger.slots.settle(successor, claim.item, settlement))
 
         assert settled
         assert scene.item(claim.extent).claim is None
         assert scene.item(claim.extent).position == settlement.position
-        progress = world.ledger.progress(claim.extent.job)
+        progress = world.ledger.jobs.progress(claim.extent.job)
         assert (progress.done, progress.failed) == (settlement.done, settlement.unknown)
 
     def test_clearing_a_slot(self, world: LedgerUnderTest) -> None:
@@ -187,7 +191,7 @@ class LostAnswerContract:
         successor = scene.lease()
         world.lose_answer("settle")
 
-        assert insist(lambda: world.ledger.settle(successor, None, None))
+        assert insist(lambda: world.ledger.slots.settle(successor, None, None))
         assert scene.slot(successor).working is None
 
     def test_releasing(self, world: LedgerUnderTest) -> None:
@@ -195,7 +199,7 @@ class LostAnswerContract:
         lease = scene.lease()
         world.lose_answer("release")
 
-        insist(lambda: world.ledger.release(lease))
+        insist(lambda: world.ledger.slots.release(lease))
 
         assert scene.slot(lease).owner == ""
 
@@ -203,17 +207,19 @@ class LostAnswerContract:
         job = Scene(world.ledger).job()
         world.lose_answer("end")
 
-        ended = insist(lambda: world.ledger.end(job.id, JobState.SUPERSEDED, "replaced"))
+        ended = insist(lambda: world.ledger.jobs.end(job.id, JobState.SUPERSEDED, "replaced"))
 
         assert (ended.state, ended.reason) == (JobState.SUPERSEDED, "replaced")
 
     def test_announcing(self, world: LedgerUnderTest) -> None:
-        ended = world.ledger.end(Scene(world.ledger).job().id, JobState.CANCELLED, "called off")
-        world.lose_answer("announced")
+        ended = world.ledger.jobs.end(
+            Scene(world.ledger).job().id, JobState.CANCELLED, "called off"
+        )
+        world.lose_answer("mark_published")
 
-        insist(lambda: world.ledger.announced(ended))
+        insist(lambda: world.ledger.jobs.mark_published(ended))
 
-        found = world.ledger.job(ended.id)
+        found = world.ledger.jobs.get(ended.id)
         assert found is not None
         assert found.announced
 
@@ -221,14 +227,14 @@ class LostAnswerContract:
         job = Scene(world.ledger).job(count=0)
         world.lose_answer("close")
 
-        assert insist(lambda: world.ledger.close(job.id)).state is JobState.DONE
+        assert insist(lambda: world.ledger.jobs.close(job.id)).state is JobState.DONE
 
     def test_resuming(self, world: LedgerUnderTest) -> None:
         job = Scene(world.ledger).job()
-        world.ledger.end(job.id, JobState.CANCELLED, "called off")
+        world.ledger.jobs.end(job.id, JobState.CANCELLED, "called off")
         world.lose_answer("resume")
 
-        resumed = insist(lambda: world.ledger.resume(job.id))
+        resumed = insist(lambda: world.ledger.jobs.resume(job.id))
 
         assert (resumed.state, resumed.reopened) == (JobState.RUNNING, 1)
 
@@ -236,16 +242,16 @@ class LostAnswerContract:
         scene = Scene(world.ledger)
         job = scene.job()
         scene.failed(job)
-        world.ledger.close(job.id)
+        world.ledger.jobs.close(job.id)
         world.lose_answer("reopen")
 
-        insist(lambda: world.ledger.reopen(job.id, 0))
+        insist(lambda: world.ledger.extents.reopen(job.id, 0))
 
-        reopened = world.ledger.job(job.id)
+        reopened = world.ledger.jobs.get(job.id)
         assert reopened is not None
         assert (reopened.state, reopened.reopened) == (JobState.RUNNING, 1)
-        assert world.ledger.progress(job.id) == JobProgress()
-        assert world.ledger.extent(job.id, 0).state is ExtentState.PENDING
+        assert world.ledger.jobs.progress(job.id) == JobProgress()
+        assert world.ledger.extents.get(job.id, 0).state is ExtentState.PENDING
 
 
 class RaceContract:
@@ -264,16 +270,16 @@ class RaceContract:
                 claim = insist(lambda: scene.claim(lease, extent))  # noqa: B023 - called at once
                 finish = scene.fail if ordinal % 8 == 0 else scene.complete
                 insist(lambda: finish(claim, 50))  # noqa: B023 - called at once
-                insist(lambda: scene.ledger.close(job.id))
+                insist(lambda: scene.ledger.jobs.close(job.id))
 
         together(work, THREADS)
 
         failed = THREADS * EXTENTS_EACH // 8
         done = THREADS * EXTENTS_EACH - failed
-        assert world.ledger.progress(job.id) == JobProgress(
+        assert world.ledger.jobs.progress(job.id) == JobProgress(
             done=done, failed=failed, records=done * 50, bad=done * 2, bytes=done * EXTENT_BYTES
         )
-        closed = world.ledger.job(job.id)
+        closed = world.ledger.jobs.get(job.id)
         assert closed is not None
         assert closed.state is JobState.FAILED
 
@@ -290,20 +296,22 @@ class RaceContract:
 
         (winner,) = [claim for claim in claims if claim]
         assert scene.item(extent) == winner.item
-        working = [slot.number for slot in world.ledger.slots(scene.cluster) if slot.working]
+        working = [slot.number for slot in world.ledger.slots.list(scene.cluster) if slot.working]
         assert working == [winner.lease.number]
 
     def test_one_of_many_leases_wins(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
-        seen = world.ledger.slot(scene.cluster, 0)
+        seen = world.ledger.slots.get(scene.cluster, 0)
 
         leases = together(
-            lambda number: world.ledger.lease(seen, owner=f"worker-{number}", lease_seconds=30),
+            lambda number: world.ledger.slots.lease(
+                seen, owner=f"worker-{number}", lease_seconds=30
+            ),
             16,
         )
 
         (winner,) = [taken[0] for taken in leases if taken]
-        slot = world.ledger.slot(scene.cluster, 0)
+        slot = world.ledger.slots.get(scene.cluster, 0)
         assert (slot.owner, slot.epoch) == (winner.owner, 1)
 
     def test_replay_and_close_never_leave_a_closed_job_with_open_work(
@@ -314,27 +322,27 @@ class RaceContract:
         for _ in range(ROUNDS):
             job = scene.job()
             scene.failed(job)
-            close = partial(insist, partial(world.ledger.close, job.id))
-            close_elsewhere = partial(insist, partial(world.elsewhere().close, job.id))
-            replay = partial(insist, partial(world.ledger.reopen, job.id, 0))
+            close = partial(insist, partial(world.ledger.jobs.close, job.id))
+            close_elsewhere = partial(insist, partial(world.elsewhere().jobs.close, job.id))
+            replay = partial(insist, partial(world.ledger.extents.reopen, job.id, 0))
             calls: list[Callable[[], object]] = [close, close_elsewhere, replay]
             at_once(calls)
 
-            left = world.ledger.job(job.id)
+            left = world.ledger.jobs.get(job.id)
             assert left is not None
             assert (left.state, left.reopened) == (JobState.RUNNING, 1)
-            assert world.ledger.progress(job.id) == JobProgress()
+            assert world.ledger.jobs.progress(job.id) == JobProgress()
 
     def test_many_replays_of_one_extent_are_one(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         job = scene.job()
         scene.failed(job)
-        world.ledger.close(job.id)
+        world.ledger.jobs.close(job.id)
 
-        answers = together(lambda _: insist(lambda: world.ledger.reopen(job.id, 0)), 8)
+        answers = together(lambda _: insist(lambda: world.ledger.extents.reopen(job.id, 0)), 8)
 
         assert sorted(answers) == [False] * 7 + [True]
-        assert world.ledger.progress(job.id) == JobProgress()
+        assert world.ledger.jobs.progress(job.id) == JobProgress()
 
     def test_revisions_put_at_once_are_numbered_without_a_gap(self, world: LedgerUnderTest) -> None:
         name = fresh("orders")
@@ -342,13 +350,13 @@ class RaceContract:
 
         versions = together(
             lambda number: insist(
-                lambda: views[number % 2].put_connector(name, {"topic": str(number // 2)})
+                lambda: views[number % 2].connectors.put(name, {"topic": str(number // 2)})
             ),
             8,
         )
 
-        latest = world.ledger.connector(name)
+        latest = world.ledger.connectors.get(name)
         assert latest is not None
         assert latest.revision == max(version.revision for version in versions)
         assert {version.revision for version in versions} == set(range(1, latest.revision + 1))
-        assert [world.ledger.connector(name, v.revision) for v in versions] == versions
+        assert [world.ledger.connectors.get(name, v.revision) for v in versions] == versions

@@ -48,7 +48,7 @@ class ConnectorContract:
         name = fresh("orders")
 
         revisions = [
-            world.ledger.put_connector(name, {"format": form}) for form in ("text", "csv", "text")
+            world.ledger.connectors.put(name, {"format": form}) for form in ("text", "csv", "text")
         ]
 
         assert [version.revision for version in revisions] == [1, 2, 3]
@@ -58,57 +58,57 @@ class ConnectorContract:
         self, world: LedgerUnderTest
     ) -> None:
         name = fresh("orders")
-        world.ledger.put_connector(name, {"format": "text"})
-        latest = world.ledger.put_connector(name, {"format": "csv"})
+        world.ledger.connectors.put(name, {"format": "text"})
+        latest = world.ledger.connectors.put(name, {"format": "csv"})
 
-        assert world.elsewhere().put_connector(name, {"format": "csv"}) == latest
+        assert world.elsewhere().connectors.put(name, {"format": "csv"}) == latest
 
     def test_without_a_revision_the_latest_is_returned(self, world: LedgerUnderTest) -> None:
         name = fresh("orders")
-        world.ledger.put_connector(name, {"format": "text"})
-        latest = world.ledger.put_connector(name, {"format": "csv"})
+        world.ledger.connectors.put(name, {"format": "text"})
+        latest = world.ledger.connectors.put(name, {"format": "csv"})
 
-        assert world.ledger.connector(name) == latest
+        assert world.ledger.connectors.get(name) == latest
 
     def test_every_revision_stays_readable(self, world: LedgerUnderTest) -> None:
         name = fresh("orders")
-        first = world.ledger.put_connector(name, {"format": "text"})
-        world.ledger.put_connector(name, {"format": "csv"})
+        first = world.ledger.connectors.put(name, {"format": "text"})
+        world.ledger.connectors.put(name, {"format": "csv"})
 
-        assert world.ledger.connector(name, 1) == first
-        assert world.ledger.connector(name, 3) is None
+        assert world.ledger.connectors.get(name, 1) == first
+        assert world.ledger.connectors.get(name, 3) is None
 
     def test_a_connector_is_wanted_running_until_somebody_says_otherwise(
         self, world: LedgerUnderTest
     ) -> None:
         name = fresh("orders")
-        world.ledger.put_connector(name, {"format": "text"})
-        before = world.ledger.connector_state(name)
+        world.ledger.connectors.put(name, {"format": "text"})
+        before = world.ledger.connectors.state(name)
 
-        said = world.ledger.set_connector_state(name, ConnectorState.PAUSED)
-        world.ledger.put_connector(name, {"format": "csv"})
+        said = world.ledger.connectors.set_state(name, ConnectorState.PAUSED)
+        world.ledger.connectors.put(name, {"format": "csv"})
 
         assert (before, said) == (ConnectorState.RUNNING, True)
-        assert world.elsewhere().connector_state(name) is ConnectorState.PAUSED
+        assert world.elsewhere().connectors.state(name) is ConnectorState.PAUSED
 
     def test_an_unknown_connector_takes_no_state(self, world: LedgerUnderTest) -> None:
         name = fresh("orders")
 
-        assert not world.ledger.set_connector_state(name, ConnectorState.STOPPED)
-        assert world.ledger.connector_state(name) is ConnectorState.RUNNING
+        assert not world.ledger.connectors.set_state(name, ConnectorState.STOPPED)
+        assert world.ledger.connectors.state(name) is ConnectorState.RUNNING
 
     def test_an_unknown_connector_is_none(self, world: LedgerUnderTest) -> None:
-        assert world.ledger.connector(fresh("orders")) is None
-        assert world.ledger.connector(fresh("orders"), 1) is None
+        assert world.ledger.connectors.get(fresh("orders")) is None
+        assert world.ledger.connectors.get(fresh("orders"), 1) is None
 
     def test_a_configuration_may_be_empty_and_hold_any_text(self, world: LedgerUnderTest) -> None:
         name = fresh("orders")
         strange = {"key.with.dots": "", "ключ": "\u2028 100% \U0001f40d"}
 
-        assert world.ledger.put_connector(name, {}).config == {}
-        world.ledger.put_connector(name, strange)
+        assert world.ledger.connectors.put(name, {}).config == {}
+        world.ledger.connectors.put(name, strange)
 
-        latest = world.ledger.connector(name)
+        latest = world.ledger.connectors.get(name)
         assert latest is not None
         assert latest.config == strange
 
@@ -116,11 +116,11 @@ class ConnectorContract:
         self, world: LedgerUnderTest
     ) -> None:
         prefix = fresh("listed")
-        world.ledger.put_connector(f"{prefix}-b", {"format": "text"})
-        world.ledger.put_connector(f"{prefix}-a", {"format": "text"})
-        world.ledger.put_connector(f"{prefix}-b", {"format": "csv"})
+        world.ledger.connectors.put(f"{prefix}-b", {"format": "text"})
+        world.ledger.connectors.put(f"{prefix}-a", {"format": "text"})
+        world.ledger.connectors.put(f"{prefix}-b", {"format": "csv"})
 
-        listed = [v for v in world.ledger.connectors() if v.name.startswith(prefix)]
+        listed = [v for v in world.ledger.connectors.list() if v.name.startswith(prefix)]
 
         assert [(v.name, v.revision) for v in listed] == [(f"{prefix}-a", 1), (f"{prefix}-b", 2)]
 
@@ -128,112 +128,114 @@ class ConnectorContract:
         self, world: LedgerUnderTest
     ) -> None:
         name = fresh("orders")
-        first = world.ledger.put_connector(name, {"format": "text"})
+        first = world.ledger.connectors.put(name, {"format": "text"})
 
-        assert world.ledger.delete_connector(name)
+        assert world.ledger.connectors.delete(name)
 
-        assert world.ledger.connector(name) is None
-        assert name not in [version.name for version in world.ledger.connectors()]
-        assert world.ledger.connector(name, 1) == first
+        assert world.ledger.connectors.get(name) is None
+        assert name not in [version.name for version in world.ledger.connectors.list()]
+        assert world.ledger.connectors.get(name, 1) == first
 
     def test_deleting_what_is_not_there_is_false(self, world: LedgerUnderTest) -> None:
         name = fresh("orders")
-        world.ledger.put_connector(name, {"format": "text"})
-        world.ledger.delete_connector(name)
+        world.ledger.connectors.put(name, {"format": "text"})
+        world.ledger.connectors.delete(name)
 
-        assert not world.ledger.delete_connector(name)
-        assert not world.ledger.delete_connector(fresh("orders"))
+        assert not world.ledger.connectors.delete(name)
+        assert not world.ledger.connectors.delete(fresh("orders"))
 
     def test_putting_a_deleted_connector_shows_it_again(self, world: LedgerUnderTest) -> None:
         name = fresh("orders")
-        first = world.ledger.put_connector(name, {"format": "text"})
-        world.ledger.delete_connector(name)
+        first = world.ledger.connectors.put(name, {"format": "text"})
+        world.ledger.connectors.delete(name)
 
-        assert world.ledger.put_connector(name, {"format": "text"}) == first
-        assert world.ledger.connector(name) == first
+        assert world.ledger.connectors.put(name, {"format": "text"}) == first
+        assert world.ledger.connectors.get(name) == first
 
 
 class RegistrationContract:
     def test_a_new_job_is_stored_as_given(self, world: LedgerUnderTest) -> None:
         job = replace(unregistered(ordered=True, created=1_700_000_000.25), generation=2)
 
-        stored = world.ledger.register(job)
+        stored = world.ledger.jobs.register(job)
 
         assert stored == job
-        assert world.elsewhere().job(job.id) == job
+        assert world.elsewhere().jobs.get(job.id) == job
 
     def test_a_job_without_a_time_gets_the_ledgers(self, world: LedgerUnderTest) -> None:
         before = world.ledger.now()
 
-        stored = world.ledger.register(unregistered())
+        stored = world.ledger.jobs.register(unregistered())
 
         assert before <= stored.created <= world.ledger.now()
-        assert world.ledger.job(stored.id) == stored
+        assert world.ledger.jobs.get(stored.id) == stored
 
     def test_registering_again_returns_the_stored_job_untouched(
         self, world: LedgerUnderTest
     ) -> None:
         running = Scene(world.ledger).job(count=3)
 
-        again = world.elsewhere().register(
+        again = world.elsewhere().jobs.register(
             replace(running, revision=9, state=JobState.PLANNING, created=5.0)
         )
 
         assert again == running
-        assert world.ledger.job(running.id) == running
+        assert world.ledger.jobs.get(running.id) == running
 
     def test_versions_with_a_version_id_survive(self, world: LedgerUnderTest) -> None:
         job = unregistered()
         job = replace(job, version=replace(job.version, version_id="v1", key="a/ü %2B+ .txt"))
 
-        world.ledger.register(job)
+        world.ledger.jobs.register(job)
 
-        assert world.ledger.job(job.id) == world.ledger.register(job)
-        assert world.ledger.register(job).version == job.version
+        assert world.ledger.jobs.get(job.id) == world.ledger.jobs.register(job)
+        assert world.ledger.jobs.register(job).version == job.version
 
     def test_an_unknown_job_is_none(self, world: LedgerUnderTest) -> None:
-        assert world.ledger.job("no-such-job") is None
+        assert world.ledger.jobs.get("no-such-job") is None
 
     def test_jobs_are_listed_newest_first_within_connector_and_state(
         self, world: LedgerUnderTest
     ) -> None:
         connector = fresh("orders")
         old, young, ended = (
-            world.ledger.register(unregistered(connector=connector, created=created))
+            world.ledger.jobs.register(unregistered(connector=connector, created=created))
             for created in (999.5, 1_000.0, 1_001.0)
         )
-        world.ledger.end(ended.id, JobState.CANCELLED, "called off")
+        world.ledger.jobs.end(ended.id, JobState.CANCELLED, "called off")
 
-        listed = list(world.ledger.jobs(connector, JobState.PLANNING))
+        listed = list(world.ledger.jobs.list(connector, JobState.PLANNING))
 
         assert listed == [young, old]
-        assert {job.id for job in world.ledger.jobs(connector)} == {old.id, young.id, ended.id}
+        assert {job.id for job in world.ledger.jobs.list(connector)} == {old.id, young.id, ended.id}
 
     def test_jobs_of_all_connectors_are_listed(self, world: LedgerUnderTest) -> None:
         jobs = [
-            world.ledger.register(unregistered(connector=fresh("orders"), created=float(created)))
+            world.ledger.jobs.register(
+                unregistered(connector=fresh("orders"), created=float(created))
+            )
             for created in (1, 2, 3)
         ]
 
-        assert {job.id for job in jobs} <= {job.id for job in world.ledger.jobs()}
-        planning = {job.id for job in world.ledger.jobs(state=JobState.PLANNING)}
+        assert {job.id for job in jobs} <= {job.id for job in world.ledger.jobs.list()}
+        planning = {job.id for job in world.ledger.jobs.list(state=JobState.PLANNING)}
         assert {job.id for job in jobs} <= planning
         assert not {job.id for job in jobs} & {
-            job.id for job in world.ledger.jobs(state=JobState.DONE)
+            job.id for job in world.ledger.jobs.list(state=JobState.DONE)
         }
 
     def test_a_connectors_name_is_not_taken_for_a_prefix(self, world: LedgerUnderTest) -> None:
         connector = fresh("orders")
-        world.ledger.register(unregistered(connector=f"{connector}-2"))
+        world.ledger.jobs.register(unregistered(connector=f"{connector}-2"))
 
-        assert list(world.ledger.jobs(connector)) == []
+        assert list(world.ledger.jobs.list(connector)) == []
 
 
 class PlanContract:
     def test_the_cursor_moves_forwards(self, world: LedgerUnderTest) -> None:
         job = Scene(world.ledger).planning()
 
-        planned = world.ledger.plan(job.id, count=2, cursor=200, complete=False)
+        planned = world.ledger.jobs.plan(job.id, count=2, cursor=200, complete=False)
 
         assert (planned.state, planned.plan.count, planned.plan.cursor) == (
             JobState.PLANNING,
@@ -241,48 +243,48 @@ class PlanContract:
             200,
         )
         assert planned.plan.target_bytes == EXTENT_BYTES
-        assert world.ledger.job(job.id) == planned
+        assert world.ledger.jobs.get(job.id) == planned
 
     def test_a_complete_plan_makes_the_job_running(self, world: LedgerUnderTest) -> None:
         job = Scene(world.ledger).planning()
 
-        planned = world.ledger.plan(job.id, count=2, cursor=200, complete=True)
+        planned = world.ledger.jobs.plan(job.id, count=2, cursor=200, complete=True)
 
         assert planned.state is JobState.RUNNING
 
     def test_planning_twice_is_planning_once(self, world: LedgerUnderTest) -> None:
         job = Scene(world.ledger).planning()
-        planned = world.ledger.plan(job.id, count=2, cursor=200, complete=True)
+        planned = world.ledger.jobs.plan(job.id, count=2, cursor=200, complete=True)
 
-        again = world.elsewhere().plan(job.id, count=2, cursor=200, complete=True)
+        again = world.elsewhere().jobs.plan(job.id, count=2, cursor=200, complete=True)
 
         assert again == planned
 
     def test_a_slower_planner_moves_nothing_back(self, world: LedgerUnderTest) -> None:
         job = Scene(world.ledger).planning()
-        ahead = world.ledger.plan(job.id, count=3, cursor=300, complete=False)
+        ahead = world.ledger.jobs.plan(job.id, count=3, cursor=300, complete=False)
 
-        assert world.elsewhere().plan(job.id, count=2, cursor=200, complete=False) == ahead
-        assert world.elsewhere().plan(job.id, count=2, cursor=200, complete=True) == ahead
-        assert world.elsewhere().plan(job.id, count=3, cursor=200, complete=True) == ahead
-        assert world.elsewhere().plan(job.id, count=2, cursor=300, complete=True) == ahead
+        assert world.elsewhere().jobs.plan(job.id, count=2, cursor=200, complete=False) == ahead
+        assert world.elsewhere().jobs.plan(job.id, count=2, cursor=200, complete=True) == ahead
+        assert world.elsewhere().jobs.plan(job.id, count=3, cursor=200, complete=True) == ahead
+        assert world.elsewhere().jobs.plan(job.id, count=2, cursor=300, complete=True) == ahead
 
     def test_a_job_that_left_planning_keeps_its_plan(self, world: LedgerUnderTest) -> None:
         job = Scene(world.ledger).planning()
-        world.ledger.plan(job.id, count=1, cursor=100, complete=False)
-        ended = world.ledger.end(job.id, JobState.CANCELLED, "called off")
+        world.ledger.jobs.plan(job.id, count=1, cursor=100, complete=False)
+        ended = world.ledger.jobs.end(job.id, JobState.CANCELLED, "called off")
 
-        assert world.ledger.plan(job.id, count=2, cursor=200, complete=True) == ended
+        assert world.ledger.jobs.plan(job.id, count=2, cursor=200, complete=True) == ended
 
     def test_an_unknown_job_cannot_be_planned_ended_or_closed(self, world: LedgerUnderTest) -> None:
         with pytest.raises(Conflict, match="no-such-job"):
-            world.ledger.plan("no-such-job", count=1, cursor=1, complete=True)
+            world.ledger.jobs.plan("no-such-job", count=1, cursor=1, complete=True)
         with pytest.raises(Conflict, match="no-such-job"):
-            world.ledger.end("no-such-job", JobState.CANCELLED, "")
+            world.ledger.jobs.end("no-such-job", JobState.CANCELLED, "")
         with pytest.raises(Conflict, match="no-such-job"):
-            world.ledger.close("no-such-job")
+            world.ledger.jobs.close("no-such-job")
         with pytest.raises(Conflict, match="no-such-job"):
-            world.ledger.resume("no-such-job")
+            world.ledger.jobs.resume("no-such-job")
 
 
 class EndContract:
@@ -291,10 +293,10 @@ class EndContract:
         scene = Scene(world.ledger)
         planning, running = scene.planning(), scene.job()
 
-        ended = [world.ledger.end(job.id, state, "why") for job in (planning, running)]
+        ended = [world.ledger.jobs.end(job.id, state, "why") for job in (planning, running)]
 
         assert [(job.state, job.reason) for job in ended] == [(state, "why")] * 2
-        assert world.ledger.job(running.id) == ended[1]
+        assert world.ledger.jobs.get(running.id) == ended[1]
 
     def test_a_job_knows_when_it_ended(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
@@ -302,20 +304,22 @@ class EndContract:
         before = world.ledger.now()
 
         ended = [
-            world.ledger.end(running.id, JobState.CANCELLED, "why"),
-            world.ledger.close(empty.id),
+            world.ledger.jobs.end(running.id, JobState.CANCELLED, "why"),
+            world.ledger.jobs.close(empty.id),
         ]
 
         after = world.ledger.now()
         assert all(before <= job.ended <= after for job in ended)
-        assert world.ledger.job(empty.id) == ended[1]
-        assert [job.ended for job in (running, empty, world.ledger.resume(running.id))] == [0.0] * 3
+        assert world.ledger.jobs.get(empty.id) == ended[1]
+        assert [job.ended for job in (running, empty, world.ledger.jobs.resume(running.id))] == [
+            0.0
+        ] * 3
 
     def test_a_final_job_is_returned_as_it_is(self, world: LedgerUnderTest) -> None:
         job = Scene(world.ledger).job()
-        ended = world.ledger.end(job.id, JobState.CANCELLED, "first")
+        ended = world.ledger.jobs.end(job.id, JobState.CANCELLED, "first")
 
-        assert world.ledger.end(job.id, JobState.SUPERSEDED, "second") == ended
+        assert world.ledger.jobs.end(job.id, JobState.SUPERSEDED, "second") == ended
 
     @pytest.mark.parametrize("state", [JobState.DONE, JobState.RUNNING, JobState.PLANNING])
     def test_a_job_is_never_ended_as_done_or_open(
@@ -324,7 +328,7 @@ class EndContract:
         job = Scene(world.ledger).job()
 
         with pytest.raises(ValueError, match=state):
-            world.ledger.end(job.id, state, "")
+            world.ledger.jobs.end(job.id, state, "")
 
 
 class CloseContract:
@@ -332,26 +336,26 @@ class CloseContract:
         scene = Scene(world.ledger)
         job = scene.job(count=2)
         scene.complete(scene.claim(scene.lease(), scene.extent(job, 0)))
-        unfinished = world.ledger.close(job.id)
+        unfinished = world.ledger.jobs.close(job.id)
         scene.complete(scene.claim(scene.lease(), scene.extent(job, 1)))
 
         assert unfinished.state is JobState.RUNNING
-        assert world.ledger.close(job.id).state is JobState.DONE
-        assert world.elsewhere().close(job.id).state is JobState.DONE
+        assert world.ledger.jobs.close(job.id).state is JobState.DONE
+        assert world.elsewhere().jobs.close(job.id).state is JobState.DONE
 
     def test_a_job_without_extents_is_done(self, world: LedgerUnderTest) -> None:
         job = Scene(world.ledger).job(count=0)
 
-        assert world.ledger.close(job.id).state is JobState.DONE
+        assert world.ledger.jobs.close(job.id).state is JobState.DONE
 
     def test_a_job_with_a_failed_extent_waits_for_the_others(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         job = scene.job(count=2)
         scene.failed(job)
-        waiting = world.ledger.close(job.id)
+        waiting = world.ledger.jobs.close(job.id)
         scene.complete(scene.claim(scene.lease(), scene.extent(job, 1)))
 
-        closed = world.ledger.close(job.id)
+        closed = world.ledger.jobs.close(job.id)
 
         assert waiting.state is JobState.RUNNING
         assert closed.state is JobState.FAILED
@@ -364,24 +368,24 @@ class CloseContract:
         job = scene.job(count=5, ordered=True)
         scene.failed(job)
 
-        assert world.ledger.close(job.id).state is JobState.FAILED
+        assert world.ledger.jobs.close(job.id).state is JobState.FAILED
 
     def test_a_job_that_is_still_planning_is_never_closed(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         job = scene.planning(ordered=True)
-        world.ledger.plan(job.id, count=1, cursor=100, complete=False)
+        world.ledger.jobs.plan(job.id, count=1, cursor=100, complete=False)
         scene.failed(job)
 
-        assert world.ledger.close(job.id).state is JobState.PLANNING
+        assert world.ledger.jobs.close(job.id).state is JobState.PLANNING
 
     def test_an_ended_job_is_never_closed(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         job = scene.job()
         claim = scene.claim(scene.lease(), scene.extent(job))
-        ended = world.ledger.end(job.id, JobState.SUPERSEDED, "replaced")
+        ended = world.ledger.jobs.end(job.id, JobState.SUPERSEDED, "replaced")
         scene.complete(claim)
 
-        assert world.ledger.close(job.id) == ended
+        assert world.ledger.jobs.close(job.id) == ended
 
 
 class ReplayContract:
@@ -391,18 +395,18 @@ class ReplayContract:
             claim = scene.claim(scene.lease(), scene.extent(job, ordinal))
             scene.advance(claim, 10)
             scene.fail(claim, 40)
-        return scene.ledger.close(job.id)
+        return scene.ledger.jobs.close(job.id)
 
     def test_a_replayed_extent_is_pending_again_at_its_position(
         self, world: LedgerUnderTest
     ) -> None:
         scene = Scene(world.ledger)
         job = self.closed_as_failed(scene)
-        before = world.ledger.extent(job.id, 0)
+        before = world.ledger.extents.get(job.id, 0)
 
-        assert world.ledger.reopen(job.id, 0)
+        assert world.ledger.extents.reopen(job.id, 0)
 
-        assert world.ledger.extent(job.id, 0) == replace(
+        assert world.ledger.extents.get(job.id, 0) == replace(
             before, state=ExtentState.PENDING, attempts=0, error=""
         )
         assert before.position == 40
@@ -412,20 +416,20 @@ class ReplayContract:
     ) -> None:
         job = self.closed_as_failed(Scene(world.ledger), count=2)
 
-        world.ledger.reopen(job.id, 1)
+        world.ledger.extents.reopen(job.id, 1)
 
-        reopened = world.ledger.job(job.id)
+        reopened = world.ledger.jobs.get(job.id)
         assert reopened == replace(job, state=JobState.RUNNING, reason="", reopened=1, ended=0.0)
-        assert world.ledger.progress(job.id) == JobProgress(failed=1)
+        assert world.ledger.jobs.progress(job.id) == JobProgress(failed=1)
 
     def test_a_replayed_job_can_be_done(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         job = self.closed_as_failed(scene)
-        world.ledger.reopen(job.id, 0)
+        world.ledger.extents.reopen(job.id, 0)
         scene.complete(scene.claim(scene.lease(), scene.extent(job)))
 
-        assert world.ledger.close(job.id).state is JobState.DONE
-        assert world.ledger.progress(job.id) == JobProgress(
+        assert world.ledger.jobs.close(job.id).state is JobState.DONE
+        assert world.ledger.jobs.progress(job.id) == JobProgress(
             done=1, records=100, bad=2, bytes=EXTENT_BYTES
         )
 
@@ -435,26 +439,26 @@ class ReplayContract:
         scene.complete(scene.claim(scene.lease(), scene.extent(job, 0)))
         scene.claim(scene.lease(), scene.extent(job, 1))
 
-        assert [world.ledger.reopen(job.id, ordinal) for ordinal in range(3)] == [False] * 3
-        assert world.ledger.job(job.id) == job
+        assert [world.ledger.extents.reopen(job.id, ordinal) for ordinal in range(3)] == [False] * 3
+        assert world.ledger.jobs.get(job.id) == job
 
     def test_a_second_replay_changes_nothing(self, world: LedgerUnderTest) -> None:
         job = self.closed_as_failed(Scene(world.ledger))
 
-        assert world.ledger.reopen(job.id, 0)
-        assert not world.elsewhere().reopen(job.id, 0)
+        assert world.ledger.extents.reopen(job.id, 0)
+        assert not world.elsewhere().extents.reopen(job.id, 0)
 
-        assert world.ledger.progress(job.id) == JobProgress()
+        assert world.ledger.jobs.progress(job.id) == JobProgress()
 
     def test_replay_of_a_superseded_job_runs_it_again(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         job = scene.job(count=2)
         scene.failed(job)
-        world.ledger.end(job.id, JobState.SUPERSEDED, "replaced")
+        world.ledger.jobs.end(job.id, JobState.SUPERSEDED, "replaced")
 
-        assert world.ledger.reopen(job.id, 0)
+        assert world.ledger.extents.reopen(job.id, 0)
 
-        reopened = world.ledger.job(job.id)
+        reopened = world.ledger.jobs.get(job.id)
         assert reopened == replace(job, reopened=1)
 
     def test_replay_leaves_planning_to_the_planner(self, world: LedgerUnderTest) -> None:
@@ -462,22 +466,24 @@ class ReplayContract:
         open_job, ended = scene.planning(), scene.planning()
         for job in (open_job, ended):
             scene.failed(job)
-        world.ledger.end(ended.id, JobState.FAILED, "listing stopped")
+        world.ledger.jobs.end(ended.id, JobState.FAILED, "listing stopped")
 
         for job in (open_job, ended):
-            world.ledger.reopen(job.id, 0)
+            world.ledger.extents.reopen(job.id, 0)
 
-        states = [found.state for job in (open_job, ended) if (found := world.ledger.job(job.id))]
+        states = [
+            found.state for job in (open_job, ended) if (found := world.ledger.jobs.get(job.id))
+        ]
         assert states == [JobState.PLANNING, JobState.PLANNING]
 
     def test_an_extent_of_a_cancelled_job_is_not_replayed(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         job = scene.job()
         scene.failed(job)
-        world.ledger.end(job.id, JobState.CANCELLED, "called off")
+        world.ledger.jobs.end(job.id, JobState.CANCELLED, "called off")
 
         with pytest.raises(Conflict, match=job.id):
-            world.ledger.reopen(job.id, 0)
+            world.ledger.extents.reopen(job.id, 0)
 
     def test_unknown_progress_is_replayed_only_when_duplicates_are_accepted(
         self, world: LedgerUnderTest
@@ -485,16 +491,16 @@ class ReplayContract:
         scene = Scene(world.ledger)
         job = scene.job()
         scene.claim(scene.lease(), scene.extent(job))
-        world.ledger.settle(scene.lease(), world.ledger.extent(job.id, 0), UNKNOWN)
+        world.ledger.slots.settle(scene.lease(), world.ledger.extents.get(job.id, 0), UNKNOWN)
 
         with pytest.raises(ProgressUnknown, match=job.id):
-            world.ledger.reopen(job.id, 0)
-        refused = world.ledger.extent(job.id, 0)
-        accepted = world.ledger.reopen(job.id, 0, accept_duplicates=True)
+            world.ledger.extents.reopen(job.id, 0)
+        refused = world.ledger.extents.get(job.id, 0)
+        accepted = world.ledger.extents.reopen(job.id, 0, accept_duplicates=True)
 
         assert refused.state is ExtentState.FAILED
         assert accepted
-        assert not world.ledger.extent(job.id, 0).progress_unknown
+        assert not world.ledger.extents.get(job.id, 0).progress_unknown
 
     @pytest.mark.parametrize("state", [JobState.SUPERSEDED, JobState.CANCELLED, JobState.FAILED])
     def test_an_ended_job_resumes_where_it_was(
@@ -503,19 +509,19 @@ class ReplayContract:
         scene = Scene(world.ledger)
         planning, running = scene.planning(), scene.job()
         for job in (planning, running):
-            world.ledger.end(job.id, state, "why")
+            world.ledger.jobs.end(job.id, state, "why")
 
-        resumed = [world.ledger.resume(job.id) for job in (planning, running)]
+        resumed = [world.ledger.jobs.resume(job.id) for job in (planning, running)]
 
         assert resumed == [replace(planning, reopened=1), replace(running, reopened=1)]
-        assert world.ledger.job(running.id) == resumed[1]
+        assert world.ledger.jobs.get(running.id) == resumed[1]
 
     def test_a_job_that_is_open_or_done_is_not_resumed(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         planning, running, empty = scene.planning(), scene.job(), scene.job(count=0)
-        done = world.ledger.close(empty.id)
+        done = world.ledger.jobs.close(empty.id)
 
-        assert [world.ledger.resume(job.id) for job in (planning, running, done)] == [
+        assert [world.ledger.jobs.resume(job.id) for job in (planning, running, done)] == [
             planning,
             running,
             done,
@@ -524,24 +530,24 @@ class ReplayContract:
     def test_resuming_leaves_failed_extents_to_replay(self, world: LedgerUnderTest) -> None:
         job = self.closed_as_failed(Scene(world.ledger))
 
-        world.ledger.resume(job.id)
+        world.ledger.jobs.resume(job.id)
 
-        assert world.ledger.extent(job.id, 0).state is ExtentState.FAILED
-        assert world.ledger.progress(job.id) == JobProgress(failed=1)
+        assert world.ledger.extents.get(job.id, 0).state is ExtentState.FAILED
+        assert world.ledger.jobs.progress(job.id) == JobProgress(failed=1)
 
 
 class AnnouncementContract:
     """Jobs whose end is unpublished. Each test uses a connector of its own."""
 
     def waiting(self, ledger: Ledger, connector: str) -> list[Job]:
-        return [job for job in ledger.unannounced(10_000) if job.connector == connector]
+        return [job for job in ledger.jobs.unpublished(10_000) if job.connector == connector]
 
     def jobs(self, ledger: Ledger, count: int = 1) -> list[Job]:
         """Register jobs, each younger than the one before, under a connector of their own."""
         connector = fresh("orders")
-        ledger.put_connector(connector, {})
+        ledger.connectors.put(connector, {})
         return [
-            ledger.register(unregistered(connector=connector, created=1_000.0 + number))
+            ledger.jobs.register(unregistered(connector=connector, created=1_000.0 + number))
             for number in range(count)
         ]
 
@@ -552,7 +558,7 @@ class AnnouncementContract:
         (job,) = self.jobs(world.ledger)
         before = self.waiting(world.ledger, job.connector)
 
-        ended = world.ledger.end(job.id, state, "why")
+        ended = world.ledger.jobs.end(job.id, state, "why")
 
         assert before == []
         assert self.waiting(world.elsewhere(), job.connector) == [ended]
@@ -560,9 +566,9 @@ class AnnouncementContract:
 
     def test_a_job_that_was_closed_waits_to_be_announced(self, world: LedgerUnderTest) -> None:
         (job,) = self.jobs(world.ledger)
-        world.ledger.plan(job.id, count=0, cursor=0, complete=True)
+        world.ledger.jobs.plan(job.id, count=0, cursor=0, complete=True)
 
-        done = world.ledger.close(job.id)
+        done = world.ledger.jobs.close(job.id)
 
         assert done.state is JobState.DONE
         assert self.waiting(world.ledger, job.connector) == [done]
@@ -570,31 +576,32 @@ class AnnouncementContract:
     def test_an_announced_job_waits_no_more(self, world: LedgerUnderTest) -> None:
         first, second = self.jobs(world.ledger, 2)
         ended = [
-            world.ledger.end(job.id, JobState.CANCELLED, "called off") for job in (first, second)
+            world.ledger.jobs.end(job.id, JobState.CANCELLED, "called off")
+            for job in (first, second)
         ]
 
-        world.ledger.announced(ended[0])
+        world.ledger.jobs.mark_published(ended[0])
 
         assert self.waiting(world.ledger, first.connector) == [ended[1]]
-        assert world.elsewhere().job(first.id) == replace(ended[0], announced=True)
+        assert world.elsewhere().jobs.get(first.id) == replace(ended[0], announced=True)
 
     def test_announcing_twice_is_announcing_once(self, world: LedgerUnderTest) -> None:
         (job,) = self.jobs(world.ledger)
-        ended = world.ledger.end(job.id, JobState.CANCELLED, "called off")
+        ended = world.ledger.jobs.end(job.id, JobState.CANCELLED, "called off")
 
-        world.ledger.announced(ended)
-        world.elsewhere().announced(ended)
+        world.ledger.jobs.mark_published(ended)
+        world.elsewhere().jobs.mark_published(ended)
 
         assert self.waiting(world.ledger, job.connector) == []
-        assert world.ledger.job(job.id) == replace(ended, announced=True)
+        assert world.ledger.jobs.get(job.id) == replace(ended, announced=True)
 
     def test_a_job_that_ends_again_waits_again(self, world: LedgerUnderTest) -> None:
         (job,) = self.jobs(world.ledger)
-        world.ledger.announced(world.ledger.end(job.id, JobState.FAILED, "first"))
+        world.ledger.jobs.mark_published(world.ledger.jobs.end(job.id, JobState.FAILED, "first"))
 
-        resumed = world.ledger.resume(job.id)
+        resumed = world.ledger.jobs.resume(job.id)
         open_again = self.waiting(world.ledger, job.connector)
-        ended = world.ledger.end(job.id, JobState.FAILED, "second")
+        ended = world.ledger.jobs.end(job.id, JobState.FAILED, "second")
 
         assert not resumed.announced
         assert open_again == []
@@ -602,11 +609,11 @@ class AnnouncementContract:
 
     def test_announcing_an_end_says_nothing_of_the_next_one(self, world: LedgerUnderTest) -> None:
         (job,) = self.jobs(world.ledger)
-        first = world.ledger.end(job.id, JobState.FAILED, "first")
-        world.ledger.resume(job.id)
-        second = world.ledger.end(job.id, JobState.FAILED, "second")
+        first = world.ledger.jobs.end(job.id, JobState.FAILED, "first")
+        world.ledger.jobs.resume(job.id)
+        second = world.ledger.jobs.end(job.id, JobState.FAILED, "second")
 
-        world.ledger.announced(first)
+        world.ledger.jobs.mark_published(first)
 
         assert self.waiting(world.ledger, job.connector) == [second]
 
@@ -614,58 +621,60 @@ class AnnouncementContract:
         self, world: LedgerUnderTest
     ) -> None:
         (job,) = self.jobs(world.ledger)
-        ended = world.ledger.end(job.id, JobState.FAILED, "why")
-        resumed = world.ledger.resume(job.id)
+        ended = world.ledger.jobs.end(job.id, JobState.FAILED, "why")
+        resumed = world.ledger.jobs.resume(job.id)
 
-        world.ledger.announced(ended)
+        world.ledger.jobs.mark_published(ended)
 
-        assert world.ledger.job(job.id) == resumed
+        assert world.ledger.jobs.get(job.id) == resumed
 
     def test_an_open_job_has_no_end_to_announce(self, world: LedgerUnderTest) -> None:
         (job,) = self.jobs(world.ledger)
 
         with pytest.raises(ValueError, match="PLANNING"):
-            world.ledger.announced(job)
+            world.ledger.jobs.mark_published(job)
 
     def test_an_unknown_job_is_not_made_by_announcing_it(self, world: LedgerUnderTest) -> None:
         job = unregistered().in_state(JobState.FAILED)
 
-        world.ledger.announced(job)
+        world.ledger.jobs.mark_published(job)
 
-        assert world.ledger.job(job.id) is None
+        assert world.ledger.jobs.get(job.id) is None
 
     def test_no_more_than_asked_for_are_listed_the_oldest_first(
         self, world: LedgerUnderTest
     ) -> None:
         ledger = world.another_table()
         jobs = self.jobs(ledger, 3)
-        ended = [ledger.end(job.id, JobState.CANCELLED, "called off") for job in reversed(jobs)]
+        ended = [
+            ledger.jobs.end(job.id, JobState.CANCELLED, "called off") for job in reversed(jobs)
+        ]
 
-        assert list(ledger.unannounced(2)) == [ended[2], ended[1]]
-        assert list(ledger.unannounced(0)) == []
+        assert list(ledger.jobs.unpublished(2)) == [ended[2], ended[1]]
+        assert list(ledger.jobs.unpublished(0)) == []
 
     def test_jobs_of_a_deleted_connector_are_announced_as_well(
         self, world: LedgerUnderTest
     ) -> None:
         (job,) = self.jobs(world.ledger)
-        world.ledger.delete_connector(job.connector)
+        world.ledger.connectors.delete(job.connector)
 
-        ended = world.ledger.end(job.id, JobState.CANCELLED, "called off")
+        ended = world.ledger.jobs.end(job.id, JobState.CANCELLED, "called off")
 
         assert self.waiting(world.ledger, job.connector) == [ended]
 
     def test_listings_show_jobs_whether_announced_or_not(self, world: LedgerUnderTest) -> None:
         jobs = self.jobs(world.ledger, 4)
-        ended = [world.ledger.end(job.id, JobState.FAILED, "why") for job in jobs[:3]]
-        called_off = world.ledger.end(jobs[3].id, JobState.CANCELLED, "called off")
-        world.ledger.announced(ended[1])
+        ended = [world.ledger.jobs.end(job.id, JobState.FAILED, "why") for job in jobs[:3]]
+        called_off = world.ledger.jobs.end(jobs[3].id, JobState.CANCELLED, "called off")
+        world.ledger.jobs.mark_published(ended[1])
         expected = [ended[2], replace(ended[1], announced=True), ended[0]]
 
         connector = jobs[0].connector
 
-        assert list(world.ledger.jobs(connector, JobState.FAILED)) == expected
-        assert list(world.ledger.jobs(connector)) == [called_off, *expected]
-        everywhere = [job for job in world.ledger.jobs() if job.connector == connector]
+        assert list(world.ledger.jobs.list(connector, JobState.FAILED)) == expected
+        assert list(world.ledger.jobs.list(connector)) == [called_off, *expected]
+        everywhere = [job for job in world.ledger.jobs.list() if job.connector == connector]
         assert everywhere == [called_off, *expected]
-        failed = world.ledger.jobs(state=JobState.FAILED)
+        failed = world.ledger.jobs.list(state=JobState.FAILED)
         assert [job for job in failed if job.connector == connector] == expected

@@ -14,18 +14,18 @@ class LeaseContract:
     def test_a_slot_without_an_item_is_free_with_epoch_zero(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
 
-        assert world.ledger.slot(scene.cluster, 5) == SlotItem(scene.cluster, 5)
-        assert list(world.ledger.slots(scene.cluster)) == []
+        assert world.ledger.slots.get(scene.cluster, 5) == SlotItem(scene.cluster, 5)
+        assert list(world.ledger.slots.list(scene.cluster)) == []
 
     def test_leasing_raises_the_epoch_and_names_the_owner(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
-        free = world.ledger.slot(scene.cluster, 5)
+        free = world.ledger.slots.get(scene.cluster, 5)
         before = world.ledger.now()
 
-        taken = world.ledger.lease(free, owner="me", lease_seconds=LEASE_SECONDS)
+        taken = world.ledger.slots.lease(free, owner="me", lease_seconds=LEASE_SECONDS)
 
         assert taken == (Lease(scene.cluster, 5, 1, "me"), free)
-        slot = world.elsewhere().slot(scene.cluster, 5)
+        slot = world.elsewhere().slots.get(scene.cluster, 5)
         assert (slot.epoch, slot.owner, slot.working) == (1, "me", None)
         assert before + LEASE_SECONDS <= slot.until <= world.ledger.now() + LEASE_SECONDS
 
@@ -34,7 +34,7 @@ class LeaseContract:
         claim = scene.claim(scene.lease(owner="old"), scene.extent(scene.job()))
         seen = scene.slot(claim.lease)
 
-        taken = world.ledger.lease(seen, owner="new", lease_seconds=LEASE_SECONDS)
+        taken = world.ledger.slots.lease(seen, owner="new", lease_seconds=LEASE_SECONDS)
 
         assert taken == (Lease(scene.cluster, 0, 2, "new"), seen)
         assert seen.working == (claim.extent.job, 0)
@@ -45,18 +45,18 @@ class LeaseContract:
         seen = scene.slot(lease)
         claim = scene.claim(lease, scene.extent(scene.job()))
 
-        taken = world.ledger.lease(seen, owner="new", lease_seconds=LEASE_SECONDS)
+        taken = world.ledger.slots.lease(seen, owner="new", lease_seconds=LEASE_SECONDS)
 
         assert taken is not None
         assert taken[1].working == (claim.extent.job, 0)
 
     def test_the_slower_of_two_gets_nothing(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
-        seen = world.ledger.slot(scene.cluster, 0)
-        world.elsewhere().lease(seen, owner="faster", lease_seconds=LEASE_SECONDS)
+        seen = world.ledger.slots.get(scene.cluster, 0)
+        world.elsewhere().slots.lease(seen, owner="faster", lease_seconds=LEASE_SECONDS)
 
-        assert world.ledger.lease(seen, owner="slower", lease_seconds=LEASE_SECONDS) is None
-        assert world.ledger.slot(scene.cluster, 0).owner == "faster"
+        assert world.ledger.slots.lease(seen, owner="slower", lease_seconds=LEASE_SECONDS) is None
+        assert world.ledger.slots.get(scene.cluster, 0).owner == "faster"
 
     def test_the_owner_gets_nothing_for_an_epoch_long_gone(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
@@ -64,16 +64,16 @@ class LeaseContract:
         for _ in range(2):
             scene.lease(owner="me")
 
-        assert world.ledger.lease(stale, owner="me", lease_seconds=LEASE_SECONDS) is None
-        assert world.ledger.slot(scene.cluster, 0).epoch == 3
+        assert world.ledger.slots.lease(stale, owner="me", lease_seconds=LEASE_SECONDS) is None
+        assert world.ledger.slots.get(scene.cluster, 0).epoch == 3
 
     def test_a_slot_released_since_it_was_read_is_not_taken(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         lease = scene.lease(owner="old")
         seen = scene.slot(lease)
-        world.ledger.release(lease)
+        world.ledger.slots.release(lease)
 
-        assert world.ledger.lease(seen, owner="new", lease_seconds=LEASE_SECONDS) is None
+        assert world.ledger.slots.lease(seen, owner="new", lease_seconds=LEASE_SECONDS) is None
 
     def test_the_owner_may_take_its_own_slot_again(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
@@ -86,15 +86,15 @@ class LeaseContract:
             scene.lease(number)
         other.lease(1)
 
-        assert [slot.number for slot in world.ledger.slots(scene.cluster)] == [9, 10, 100]
-        assert [slot.number for slot in world.ledger.slots(other.cluster)] == [1]
+        assert [slot.number for slot in world.ledger.slots.list(scene.cluster)] == [9, 10, 100]
+        assert [slot.number for slot in world.ledger.slots.list(other.cluster)] == [1]
 
     def test_renewing_extends_the_lease(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         lease = scene.lease()
         before = world.ledger.now()
 
-        world.ledger.renew(lease, lease_seconds=900)
+        world.ledger.slots.renew(lease, lease_seconds=900)
 
         slot = scene.slot(lease)
         assert slot.until >= before + 900
@@ -106,28 +106,28 @@ class LeaseContract:
         scene = Scene(world.ledger)
         taken, released = scene.lease(0, owner="me"), scene.lease(1, owner="me")
         scene.lease(0, owner="me")
-        world.ledger.release(released)
-        before = list(world.ledger.slots(scene.cluster))
+        world.ledger.slots.release(released)
+        before = list(world.ledger.slots.list(scene.cluster))
 
         for lease in (taken, released):
             with pytest.raises(Fenced, match=f"slot {lease.number}"):
-                world.ledger.renew(lease, lease_seconds=900)
+                world.ledger.slots.renew(lease, lease_seconds=900)
 
-        assert list(world.ledger.slots(scene.cluster)) == before
+        assert list(world.ledger.slots.list(scene.cluster)) == before
 
     def test_a_slot_that_never_was_leased_cannot_be_renewed(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
 
         with pytest.raises(Fenced):
-            world.ledger.renew(Lease(scene.cluster, 0, 1, "me"), lease_seconds=900)
+            world.ledger.slots.renew(Lease(scene.cluster, 0, 1, "me"), lease_seconds=900)
 
-        assert list(world.ledger.slots(scene.cluster)) == []
+        assert list(world.ledger.slots.list(scene.cluster)) == []
 
     def test_a_released_slot_is_free_and_keeps_its_epoch(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         lease = scene.lease()
 
-        world.ledger.release(lease)
+        world.ledger.slots.release(lease)
 
         assert scene.slot(lease) == SlotItem(scene.cluster, 0, epoch=1)
         assert scene.lease(owner="next").epoch == 2
@@ -136,8 +136,8 @@ class LeaseContract:
         scene = Scene(world.ledger)
         lease = scene.lease()
 
-        world.ledger.release(lease)
-        world.ledger.release(lease)
+        world.ledger.slots.release(lease)
+        world.ledger.slots.release(lease)
 
         assert scene.slot(lease).owner == ""
 
@@ -147,7 +147,7 @@ class LeaseContract:
         new = scene.lease(owner="me")
         before = scene.slot(new)
 
-        world.ledger.release(old)
+        world.ledger.slots.release(old)
 
         assert scene.slot(new) == before
 
@@ -156,7 +156,7 @@ class LeaseContract:
         claim = scene.claim(scene.lease(), scene.extent(scene.job()))
         before = scene.slot(claim.lease)
 
-        world.ledger.release(claim.lease)
+        world.ledger.slots.release(claim.lease)
 
         assert scene.slot(claim.lease) == before
 
@@ -165,9 +165,9 @@ class LeaseContract:
     ) -> None:
         scene = Scene(world.ledger)
 
-        world.ledger.release(Lease(scene.cluster, 0, 1, "me"))
+        world.ledger.slots.release(Lease(scene.cluster, 0, 1, "me"))
 
-        assert list(world.ledger.slots(scene.cluster)) == []
+        assert list(world.ledger.slots.list(scene.cluster)) == []
 
 
 class SettleContract:
@@ -176,14 +176,14 @@ class SettleContract:
         claim = scene.claim(scene.lease(), scene.extent(scene.job()))
         successor = scene.lease(owner="successor")
 
-        settled = world.ledger.settle(successor, claim.item, Settlement(60, 50, 3))
+        settled = world.ledger.slots.settle(successor, claim.item, Settlement(60, 50, 3))
 
         assert settled
         assert scene.item(claim.extent) == replace(
             claim.item, position=60, records=50, bad=3, attempts=0, claim=None
         )
         assert scene.slot(successor).working is None
-        assert world.ledger.progress(claim.extent.job) == JobProgress()
+        assert world.ledger.jobs.progress(claim.extent.job) == JobProgress()
 
     def test_a_predecessor_of_many_epochs_ago_is_settled(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
@@ -191,7 +191,7 @@ class SettleContract:
         scene.lease(owner="died before settling")
         successor = scene.lease(owner="successor")
 
-        assert world.ledger.settle(successor, claim.item, Settlement(60, 50, 3))
+        assert world.ledger.slots.settle(successor, claim.item, Settlement(60, 50, 3))
         assert scene.item(claim.extent).position == 60
 
     def test_a_claim_that_moved_nothing_keeps_its_attempt(self, world: LedgerUnderTest) -> None:
@@ -199,7 +199,7 @@ class SettleContract:
         extent = scene.extent(scene.job())
         for _ in range(2):
             claim = scene.claim(scene.lease(), extent)
-            world.ledger.settle(scene.lease(), claim.item, Settlement(0, 0, 0))
+            world.ledger.slots.settle(scene.lease(), claim.item, Settlement(0, 0, 0))
 
         assert scene.item(extent).attempts == 2
         assert scene.item(extent).claim is None
@@ -208,11 +208,11 @@ class SettleContract:
         scene = Scene(world.ledger)
         claim = scene.claim(scene.lease(), scene.extent(scene.job()))
 
-        world.ledger.settle(scene.lease(), claim.item, Settlement(100, 90, 4, done=True))
+        world.ledger.slots.settle(scene.lease(), claim.item, Settlement(100, 90, 4, done=True))
 
         item = scene.item(claim.extent)
         assert (item.state, item.position, item.claim) == (ExtentState.DONE, 100, None)
-        assert world.ledger.progress(claim.extent.job) == JobProgress(
+        assert world.ledger.jobs.progress(claim.extent.job) == JobProgress(
             done=1, records=90, bad=4, bytes=EXTENT_BYTES
         )
 
@@ -224,13 +224,13 @@ class SettleContract:
         scene.advance(claim, 30)
         seen = scene.item(claim.extent)
 
-        world.ledger.settle(scene.lease(), seen, Settlement(0, 0, 0, unknown=True))
+        world.ledger.slots.settle(scene.lease(), seen, Settlement(0, 0, 0, unknown=True))
 
         item = scene.item(claim.extent)
         assert (item.state, item.position, item.records) == (ExtentState.FAILED, 30, 30)
         assert (item.progress_unknown, item.claim) == (True, None)
         assert "--accept-duplicates" in item.error
-        assert world.ledger.progress(claim.extent.job) == JobProgress(failed=1)
+        assert world.ledger.jobs.progress(claim.extent.job) == JobProgress(failed=1)
 
     def test_settling_twice_counts_once(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
@@ -238,17 +238,17 @@ class SettleContract:
         successor = scene.lease()
         finished = Settlement(100, 90, 4, done=True)
 
-        answers = [world.ledger.settle(successor, claim.item, finished) for _ in range(2)]
+        answers = [world.ledger.slots.settle(successor, claim.item, finished) for _ in range(2)]
 
         assert answers == [True, True]
-        assert world.ledger.progress(claim.extent.job).done == 1
+        assert world.ledger.jobs.progress(claim.extent.job).done == 1
 
     def test_without_an_extent_only_the_slot_is_cleared(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         claim = scene.claim(scene.lease(), scene.extent(scene.job()))
         successor = scene.lease()
 
-        assert world.ledger.settle(successor, None, None)
+        assert world.ledger.slots.settle(successor, None, None)
 
         assert scene.slot(successor).working is None
         assert scene.item(claim.extent) == claim.item
@@ -260,7 +260,7 @@ class SettleContract:
         lease = scene.lease()
         before = scene.slot(lease)
 
-        assert world.ledger.settle(lease, None, None)
+        assert world.ledger.slots.settle(lease, None, None)
 
         assert scene.slot(lease) == before
 
@@ -271,7 +271,7 @@ class SettleContract:
         current = scene.lease(owner="me")
 
         with pytest.raises(Fenced):
-            world.ledger.settle(overtaken, claim.item, Settlement(60, 60, 0))
+            world.ledger.slots.settle(overtaken, claim.item, Settlement(60, 60, 0))
 
         assert scene.item(claim.extent) == claim.item
         assert scene.slot(current).working == (claim.extent.job, 0)
@@ -283,7 +283,7 @@ class SettleContract:
         current = scene.lease(owner="me")
 
         with pytest.raises(Fenced):
-            world.ledger.settle(overtaken, None, None)
+            world.ledger.slots.settle(overtaken, None, None)
 
         assert scene.slot(current).working == (claim.extent.job, 0)
 
@@ -296,7 +296,7 @@ class SettleContract:
         scene.advance(claim, 70)
         successor = scene.lease()
 
-        assert not world.ledger.settle(successor, seen, Settlement(60, 60, 0))
+        assert not world.ledger.slots.settle(successor, seen, Settlement(60, 60, 0))
 
         assert scene.item(claim.extent).position == 70
         assert scene.item(claim.extent).claim == claim.mark
@@ -308,7 +308,9 @@ class SettleContract:
         scene.advance(claim, 70)
 
         with pytest.raises(Conflict, match="69"):
-            world.ledger.settle(scene.lease(), scene.item(claim.extent), Settlement(69, 69, 0))
+            world.ledger.slots.settle(
+                scene.lease(), scene.item(claim.extent), Settlement(69, 69, 0)
+            )
 
         assert scene.item(claim.extent).position == 70
 
@@ -322,7 +324,7 @@ class SettleContract:
         current = scene.claim(lease, old.extent)
         successor = scene.lease()
 
-        assert not world.ledger.settle(successor, old.item, Settlement(60, 60, 0))
+        assert not world.ledger.slots.settle(successor, old.item, Settlement(60, 60, 0))
 
         assert scene.item(old.extent) == current.item
         assert scene.slot(successor).working == (old.extent.job, 0)
@@ -335,7 +337,7 @@ class SettleContract:
         seen = scene.item(claim.extent)
         scene.complete(claim)
 
-        world.ledger.settle(scene.lease(), seen, Settlement(100, 100, 0, done=True))
+        world.ledger.slots.settle(scene.lease(), seen, Settlement(100, 100, 0, done=True))
 
-        assert world.ledger.progress(claim.extent.job).done == 1
+        assert world.ledger.jobs.progress(claim.extent.job).done == 1
         assert scene.item(claim.extent).bad == 2

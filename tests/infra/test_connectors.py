@@ -177,7 +177,7 @@ def event(request: str, config: dict[str, str], physical: str | None = None) -> 
 def test_deployment_stores_the_connector_and_returns_its_revision(ledger: DynamoLedger) -> None:
     answer = handler(event("Create", ORDERS), None)
 
-    stored = ledger.connector("orders")
+    stored = ledger.connectors.get("orders")
     assert answer == {"PhysicalResourceId": "orders", "Data": {"revision": "1"}}
     assert stored is not None
     assert stored.config == ORDERS
@@ -194,7 +194,7 @@ def test_the_same_configuration_is_the_same_revision_and_another_is_the_next(
     assert same["PhysicalResourceId"] == other["PhysicalResourceId"] == "orders"
     assert same["Data"] == {"revision": "1"}
     assert other["Data"] == {"revision": "2"}
-    stored = ledger.connector("orders")
+    stored = ledger.connectors.get("orders")
     assert stored is not None
     assert stored.config["topic"] == "orders-2"
 
@@ -205,26 +205,26 @@ def test_a_connector_that_is_no_longer_declared_is_hidden(ledger: DynamoLedger) 
     answer = handler(event("Delete", ORDERS, physical), None)
 
     assert answer == {"PhysicalResourceId": "orders"}
-    assert ledger.connector("orders") is None
-    assert ledger.connector("orders", 1) is not None
+    assert ledger.connectors.get("orders") is None
+    assert ledger.connectors.get("orders", 1) is not None
 
 
 def test_a_connector_that_was_there_before_stays(ledger: DynamoLedger) -> None:
-    ledger.put_connector("orders", ORDERS)
+    ledger.connectors.put("orders", ORDERS)
 
     created = handler(event("Create", ORDERS), None)["PhysicalResourceId"]
     updated = handler(event("Update", ORDERS, created), None)["PhysicalResourceId"]
     deleted = handler(event("Delete", ORDERS, updated), None)["PhysicalResourceId"]
 
     assert created == updated == deleted != "orders"
-    assert ledger.connector("orders") is not None
+    assert ledger.connectors.get("orders") is not None
 
 
 def test_a_connector_that_was_hidden_and_is_declared_again_is_the_stacks(
     ledger: DynamoLedger,
 ) -> None:
-    ledger.put_connector("orders", ORDERS)
-    ledger.delete_connector("orders")
+    ledger.connectors.put("orders", ORDERS)
+    ledger.connectors.delete("orders")
 
     answer = handler(event("Create", ORDERS), None)
 
@@ -235,11 +235,11 @@ def test_hiding_a_connector_that_was_never_written_is_no_failure(ledger: DynamoL
     answer = handler(event("Delete", ORDERS, "orders"), None)
 
     assert answer == {"PhysicalResourceId": "orders"}
-    assert ledger.connector("orders") is None
+    assert ledger.connectors.get("orders") is None
 
 
 def test_a_template_that_was_edited_by_hand_is_rejected_at_deployment(ledger: DynamoLedger) -> None:
     with pytest.raises(Misconfigured, match=r"input\.formt"):
         handler(event("Create", {**ORDERS, "input.formt": "csv"}), None)
 
-    assert ledger.connector("orders") is None
+    assert ledger.connectors.get("orders") is None

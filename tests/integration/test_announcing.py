@@ -132,7 +132,7 @@ def test_an_end_that_no_broker_heard_of_is_swept_later(delivery: Delivery) -> No
     assert silent == []
     assert swept == 1
     assert [event["job"] for event in told(delivery)] == [job.id]
-    assert list(runtime.ledger.unannounced(10)) == []
+    assert list(runtime.ledger.jobs.unpublished(10)) == []
 
 
 def test_a_producer_serves_many_ends(delivery: Delivery) -> None:

@@ -105,7 +105,7 @@ class CommandLine:
     @property
     def jobs(self) -> list[Job]:
         """What is registered for the connector."""
-        return list(self.delivery.runtime.ledger.jobs(self.delivery.connector_name))
+        return list(self.delivery.runtime.ledger.jobs.list(self.delivery.connector_name))
 
     @property
     def stored(self) -> bool:

@@ -358,7 +358,7 @@ def test_an_object_replaced_in_the_midst_of_its_delivery_is_never_spliced(
         feed.await_state(new, JobState.DONE)
 
     feed.await_state(old, JobState.SUPERSEDED)
-    (left,) = feed.delivery.runtime.ledger.extents(old.job)
+    (left,) = feed.delivery.runtime.ledger.extents.list(old.job)
     delivered = [*LINES[: left.records], *FEW]
     jobs = {"DONE": 1, "SUPERSEDED": 1}
     assert 0 < left.records < len(LINES)

@@ -369,12 +369,12 @@ def wide_lines(label: str, count: int) -> list[bytes]:
 
 
 def items(runtime: Runtime, job: str) -> list[ExtentItem]:
-    return list(runtime.ledger.extents(job))
+    return list(runtime.ledger.extents.list(job))
 
 
 def done(runtime: Runtime, job: str) -> bool:
     """Whether an extent is DONE and the job is not."""
-    found = runtime.ledger.job(job)
+    found = runtime.ledger.jobs.get(job)
     parts = [item.state is ExtentState.DONE for item in items(runtime, job)]
     return any(parts) and found is not None and found.state is JobState.RUNNING
 
@@ -427,7 +427,7 @@ def await_dead(feed: Feed, *uploads: Upload) -> int:
 def want_paused(feed: Feed) -> None:
     """Let a feed's connector rest."""
     name = feed.delivery.connector_name
-    assert feed.delivery.runtime.ledger.set_connector_state(name, ConnectorState.PAUSED)
+    assert feed.delivery.runtime.ledger.connectors.set_state(name, ConnectorState.PAUSED)
 
 
 def replay(feed: Feed, *words: str, way: str | None = None) -> "subprocess.Popen[str]":

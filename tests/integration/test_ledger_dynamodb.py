@@ -234,11 +234,11 @@ class TestLostAnswersThatAreTriedAgain(LostAnswerContract):
 
     def test_deleting_says_that_it_was_us(self, world: DynamoWorld) -> None:
         name = fresh("orders")
-        world.ledger.put_connector(name, {"format": "text"})
+        world.ledger.connectors.put(name, {"format": "text"})
         world.lose_answer("delete_connector")
 
-        assert world.ledger.delete_connector(name)
-        assert not world.ledger.delete_connector(name)
+        assert world.ledger.connectors.delete(name)
+        assert not world.ledger.connectors.delete(name)
 
     def test_replaying_says_that_it_was_us(self, world: DynamoWorld) -> None:
         scene = Scene(world.ledger)
@@ -246,8 +246,8 @@ class TestLostAnswersThatAreTriedAgain(LostAnswerContract):
         scene.failed(job)
         world.lose_answer("reopen")
 
-        assert world.ledger.reopen(job.id, 0)
-        assert not world.ledger.reopen(job.id, 0)
+        assert world.ledger.extents.reopen(job.id, 0)
+        assert not world.ledger.extents.reopen(job.id, 0)
 
     def test_answers_were_really_lost(self, world: DynamoWorld) -> None:
         before = world.client.lost
@@ -274,14 +274,14 @@ class TestWhatCallsCost:
     ) -> None:
         client, name = CountedClient(), fresh("orders")
         ledger = DynamoLedger(table, endpoint=stack.endpoint("dynamodb"), connect=client.connect)
-        ledger.put_connector(name, {"format": "text"})
-        before = list(ledger.connectors())
+        ledger.connectors.put(name, {"format": "text"})
+        before = list(ledger.connectors.list())
         client.sent = 0
 
-        assert list(ledger.connectors()) == before
+        assert list(ledger.connectors.list()) == before
         assert client.sent == 1
-        ledger.put_connector(name, {"format": "csv"})
-        assert [one.revision for one in ledger.connectors() if one.name == name] == [2]
+        ledger.connectors.put(name, {"format": "csv"})
+        assert [one.revision for one in ledger.connectors.list() if one.name == name] == [2]
 
     def test_moving_a_plan_is_a_read_and_a_write(self, stack: "Stack", table: str) -> None:
         client = CountedClient()
@@ -289,10 +289,10 @@ class TestWhatCallsCost:
         job = Scene(ledger).planning()
         client.sent = 0
 
-        planned = ledger.plan(job.id, count=1, cursor=job.version.size, complete=True)
+        planned = ledger.jobs.plan(job.id, count=1, cursor=job.version.size, complete=True)
 
         assert client.sent == 2
-        assert planned == ledger.job(job.id)
+        assert planned == ledger.jobs.get(job.id)
 
 
 class TestLateRequests:
@@ -306,7 +306,7 @@ class TestLateRequests:
         first = scene.claim(scene.lease(), extent)
         lease = scene.lease()
         late = writes.clear(lease, {"job": extent.job, "ordinal": 0, "nonce": first.mark.nonce})
-        world.ledger.settle(lease, first.item, Settlement(0, 0, 0))
+        world.ledger.slots.settle(lease, first.item, Settlement(0, 0, 0))
         scene.claim(lease, extent)
 
         with pytest.raises(Refused):
@@ -332,12 +332,12 @@ class TestLateRequests:
     def test_a_late_closing_does_not_end_what_was_ended_otherwise(self, world: DynamoWorld) -> None:
         job = Scene(world.ledger).job()
         late = writes.change(job, job.in_state(JobState.DONE))
-        ended = world.ledger.end(job.id, JobState.CANCELLED, "called off")
+        ended = world.ledger.jobs.end(job.id, JobState.CANCELLED, "called off")
 
         with pytest.raises(Refused):
             world.ledger._items.update("closing", late)
 
-        assert world.ledger.job(job.id) == ended
+        assert world.ledger.jobs.get(job.id) == ended
 
     def test_a_replay_that_read_the_extent_before_another_replay_is_refused(
         self, world: DynamoWorld
@@ -345,15 +345,15 @@ class TestLateRequests:
         scene = Scene(world.ledger)
         job = scene.job()
         stale = scene.item(scene.failed(job))
-        world.ledger.reopen(job.id, 0)
-        current = world.ledger.job(job.id)
+        world.ledger.extents.reopen(job.id, 0)
+        current = world.ledger.jobs.get(job.id)
         assert current is not None
         late = writes.reopen(current, rules.reopened(current, planned=True), stale)
 
         with pytest.raises(Refused):
             world.ledger._items.transact("replaying", late)
 
-        assert world.ledger.progress(job.id) == JobProgress()
+        assert world.ledger.jobs.progress(job.id) == JobProgress()
 
     def test_a_late_claim_is_refused_once_the_extent_moved(self, world: DynamoWorld) -> None:
         scene = Scene(world.ledger)
@@ -372,7 +372,7 @@ class TestLateRequests:
     def test_a_late_renewal_does_not_occupy_a_released_slot(self, world: DynamoWorld) -> None:
         scene = Scene(world.ledger)
         lease = scene.lease()
-        world.ledger.release(lease)
+        world.ledger.slots.release(lease)
 
         with pytest.raises(Refused):
             world.ledger._items.update("renewing", writes.renew(lease, until=9e9))
@@ -391,8 +391,8 @@ class TestContention:
         for ordinal in range(10):
             scene.complete(scene.claim(lease, scene.extent(job, ordinal)))
 
-        assert ledger.close(job.id).state is JobState.DONE
-        assert ledger.progress(job.id).done == 10
+        assert ledger.jobs.close(job.id).state is JobState.DONE
+        assert ledger.jobs.progress(job.id).done == 10
         assert client.sent > 60
 
 
@@ -406,7 +406,7 @@ class TestPages:
             write = Write(items.extent_key(job, ordinal), sets=attributes)
             world.ledger._items.update("storing a large item", write)
 
-        listed = [item.ordinal for item in world.ledger.extents(job)]
+        listed = [item.ordinal for item in world.ledger.extents.list(job)]
 
         assert listed == list(range(25))
 
@@ -420,14 +420,16 @@ class TestAnnouncing:
             table_name, endpoint=stack.endpoint("dynamodb"), connect=client.connect
         )
         ledger.create_table()
-        ledger.put_connector("orders", {})
-        jobs = [ledger.register(unregistered(created=float(number))) for number in range(1, 21)]
-        ended = [ledger.end(job.id, JobState.CANCELLED, "called off") for job in jobs[:10]]
+        ledger.connectors.put("orders", {})
+        jobs = [
+            ledger.jobs.register(unregistered(created=float(number))) for number in range(1, 21)
+        ]
+        ended = [ledger.jobs.end(job.id, JobState.CANCELLED, "called off") for job in jobs[:10]]
         for job in ended[1:]:
-            ledger.announced(job)
+            ledger.jobs.mark_published(job)
 
         client.read = 0
-        waiting = list(ledger.unannounced(100))
+        waiting = list(ledger.jobs.unpublished(100))
 
         assert waiting == ended[:1]
         assert client.read == 2  # the connector's name, the job
@@ -466,7 +468,7 @@ class TestTable:
         again.create_table()
 
         assert again.id == fresh_ledger.id
-        assert again.job(job.id) == job
+        assert again.jobs.get(job.id) == job
 
     def test_creators_at_the_same_moment_agree_on_the_id(
         self, stack: "Stack", table_name: str
@@ -502,8 +504,8 @@ class TestTable:
             fresh_ledger.now,
             lambda: fresh_ledger.id,
             fresh_ledger.describe,
-            lambda: fresh_ledger.job("x"),
-            lambda: list(fresh_ledger.jobs()),
+            lambda: fresh_ledger.jobs.get("x"),
+            lambda: list(fresh_ledger.jobs.list()),
             lambda: Scene(fresh_ledger).lease(),
         ):
             with pytest.raises(Misconfigured, match=r"table ledger-.*no such table"):

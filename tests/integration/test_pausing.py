@@ -20,13 +20,13 @@ def test_a_pause_ends_a_run_under_way_and_the_same_command_goes_on_after_it(
     delivery.connector({"aws.s3.endpoint": s3_proxy.endpoint, "extent.bytes": "8KiB"})
     with delivery.start("spark") as process:
         eventually("an extent is under way", delivery.under_way, process=process)
-        delivery.runtime.ledger.set_connector_state(name, ConnectorState.PAUSED)
+        delivery.runtime.ledger.connectors.set_state(name, ConnectorState.PAUSED)
         output, errors = process.communicate(timeout=AWAITED_SECONDS)
     (left,) = json.loads(output)["jobs"]
     attempts = [item.attempts for item in delivery.items()]
     leftovers, owned = delivery.leftovers(), delivery.owned()
     s3_proxy.clear()
-    delivery.runtime.ledger.set_connector_state(name, ConnectorState.RUNNING)
+    delivery.runtime.ledger.connectors.set_state(name, ConnectorState.RUNNING)
     finished = delivery.finish("inline")
 
     assert process.returncode == 1, errors

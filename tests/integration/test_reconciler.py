@@ -99,7 +99,7 @@ def registered_long_ago(delivery: Delivery, key: str) -> Job:
 
 
 def state_of(delivery: Delivery, job: Job) -> JobState:
-    found = delivery.runtime.ledger.job(job.id)
+    found = delivery.runtime.ledger.jobs.get(job.id)
     assert found is not None
     return found.state
 
@@ -139,7 +139,7 @@ def test_a_planner_killed_between_registering_and_sending_is_made_up_for(
     job = registered_long_ago(delivery, delivery.put("lines.txt", joined(LINES)))
 
     report = reconcile(delivery)
-    sent_once = delivery.runtime.ledger.progress(job.id)
+    sent_once = delivery.runtime.ledger.jobs.progress(job.id)
     work(delivery)
 
     assert (report.jobs_resumed, report.jobs_new, report.problems) == (1, 0, 0)

@@ -318,12 +318,14 @@ def test_paused_connectors_and_odd_objects_hold_up_nobody(
     delivery.connector({"extent.bytes": "64KiB"})
     delivery.put("odd.parquet", b"no parquet at all, although its name says so")
     delivery.put("others.txt", joined(OTHERS))
-    delivery.runtime.ledger.set_connector_state(delivery.connector_name, ConnectorState.PAUSED)
+    delivery.runtime.ledger.connectors.set_state(delivery.connector_name, ConnectorState.PAUSED)
 
     with Running(spark, delivery, tmp_path) as running:
         time.sleep(2)
         untouched = delivery.jobs()
-        delivery.runtime.ledger.set_connector_state(delivery.connector_name, ConnectorState.RUNNING)
+        delivery.runtime.ledger.connectors.set_state(
+            delivery.connector_name, ConnectorState.RUNNING
+        )
         eventually("both are over", lambda: states(delivery) == ["DONE", "FAILED"])
 
     assert untouched == []
@@ -473,7 +475,7 @@ def states(delivery: Delivery) -> list[str]:
 def test_once_refuses_a_connector_that_rests(delivery: Delivery) -> None:
     delivery.connector({})
     name = delivery.connector_name
-    assert delivery.runtime.ledger.set_connector_state(name, ConnectorState.PAUSED)
+    assert delivery.runtime.ledger.connectors.set_state(name, ConnectorState.PAUSED)
 
     ended = subprocess.run(
         [sys.executable, str(JOB), "--work", "listing", "--once", "--connector", name],

@@ -168,7 +168,7 @@ class Delivery:
             }
         whole = {**usual, **config}
         parse_connector(whole)
-        self.runtime.ledger.put_connector(self.connector_name, whole)
+        self.runtime.ledger.connectors.put(self.connector_name, whole)
 
     # -- running --------------------------------------------------------------------------------
 
@@ -264,13 +264,13 @@ class Delivery:
         return is_stable(self._admin(), topic)
 
     def jobs(self) -> list[Job]:
-        return list(self.runtime.ledger.jobs())
+        return list(self.runtime.ledger.jobs.list())
 
     def slots(self) -> list[SlotItem]:
-        return list(self.runtime.ledger.slots(self.runtime.broker.cluster))
+        return list(self.runtime.ledger.slots.list(self.runtime.broker.cluster))
 
     def items(self) -> list[ExtentItem]:
-        return [item for job in self.jobs() for item in self.runtime.ledger.extents(job.id)]
+        return [item for job in self.jobs() for item in self.runtime.ledger.extents.list(job.id)]
 
     def claims(self) -> list[ExtentItem]:
         """Return the claimed extents."""

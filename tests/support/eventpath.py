@@ -293,7 +293,7 @@ class Feed:
 
     def job(self, upload: Upload) -> Job | None:
         """Return the job of an object's version."""
-        return self.delivery.runtime.ledger.job(upload.job)
+        return self.delivery.runtime.ledger.jobs.get(upload.job)
 
     def await_state(self, upload: Upload, *states: JobState) -> Job:
         """Wait until a job is in one of some states."""
@@ -329,12 +329,12 @@ class Feed:
 
     def jobs(self) -> list[Job]:
         """Return the connector's jobs."""
-        return list(self.delivery.runtime.ledger.jobs(self.delivery.connector_name))
+        return list(self.delivery.runtime.ledger.jobs.list(self.delivery.connector_name))
 
     def items(self) -> list[ExtentItem]:
         """Return the extents of the connector's jobs that are in the ledger."""
         ledger = self.delivery.runtime.ledger
-        return [item for job in self.jobs() for item in ledger.extents(job.id)]
+        return [item for job in self.jobs() for item in ledger.extents.list(job.id)]
 
     def receipts(self) -> list[dict[str, Any]]:
         """Return what workers logged of the connector's extents, in order."""

@@ -22,6 +22,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
+from itertools import product
 from random import Random
 
 from tests.support.explore import CRASH, PAUSE, SWITCH, Chooser, Dice, Event, Stage, depth_first
@@ -110,8 +111,9 @@ class SlowLedger(MemoryLedger):
     def __init__(self, identity: str, *, clock: Callable[[], float]) -> None:
         super().__init__(identity, clock=clock)
         self.under_way: list[Callable[[], object]] = []
-        for name in _WRITES:
-            setattr(self, name, partial(self._send, getattr(self, name)))
+        for store, name in product((self.extents, self.slots), _WRITES):
+            if hasattr(store, name):
+                setattr(store, name, partial(self._send, getattr(store, name)))
 
     def arrive(self) -> None:
         """Let the oldest request under way take effect, if it still can."""
@@ -245,7 +247,7 @@ class Trial:
 
     def items(self) -> list[ExtentItem]:
         """Return the extents as the ledger has them."""
-        return [self._ledger.extent(self._job.id, extent.ordinal) for extent in self._extents]
+        return [self._ledger.extents.get(self._job.id, extent.ordinal) for extent in self._extents]
 
     def _new_slots(self, owner: str) -> Slots:
         return self._world.slots(owner, policy=self._policy)
@@ -414,7 +416,7 @@ class Trial:
 
     def _check_claims(self) -> None:
         """A slot works on an extent if, and only if, the extent is claimed through it."""
-        slots = self._ledger.slots(self._broker.cluster)
+        slots = self._ledger.slots.list(self._broker.cluster)
         working = {slot.working: slot.number for slot in slots if slot.working}
         claimed = {(item.job, item.ordinal): item.claim.slot for item in self.items() if item.claim}
         assert working == claimed, "slots and claims contradict each other"
@@ -439,18 +441,18 @@ class Trial:
             assert BAD in self._scenario.body[extent.start : extent.end], item.error
         else:
             assert self._scenario.ordered, f"{extent.uri} is not final"
-            before = self._ledger.extent(self._job.id, extent.ordinal - 1)
+            before = self._ledger.extents.get(self._job.id, extent.ordinal - 1)
             assert before.state is not ExtentState.DONE, f"{extent.uri} is not final"
 
     def _check_counters(self, items: Sequence[ExtentItem]) -> None:
         done = [item for item in items if item.state is ExtentState.DONE]
-        assert self._ledger.progress(self._job.id) == JobProgress(
+        assert self._ledger.jobs.progress(self._job.id) == JobProgress(
             done=len(done),
             failed=sum(item.state is ExtentState.FAILED for item in items),
             records=sum(item.records for item in done),
             bytes=sum(item.end - item.start for item in done),
         )
-        job = self._ledger.job(self._job.id)
+        job = self._ledger.jobs.get(self._job.id)
         assert job is not None
         assert job.state is (JobState.DONE if len(done) == len(items) else JobState.FAILED)
 

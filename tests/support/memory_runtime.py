@@ -82,7 +82,7 @@ class MemoryRuntime(Runtime):
             "extent.bytes": "4",
         }
         given = {key.replace("__", "."): text for key, text in changes.items()}
-        self.memory.put_connector(name, {**usual, **given})
+        self.memory.connectors.put(name, {**usual, **given})
 
     def put(self, key: str = "c/a.txt", lines: int = 1) -> None:
         """Put an object of as many extents as lines, without a notification."""
@@ -103,12 +103,12 @@ class MemoryRuntime(Runtime):
         for extent in self.planner().extents(job):
             if extent.ordinal in ordinals:
                 run_extent(extent, work)
-                assert self.memory.extent(job.id, extent.ordinal).state is ExtentState.DONE
+                assert self.memory.extents.get(job.id, extent.ordinal).state is ExtentState.DONE
         work.slots.release()
 
     def states(self) -> dict[str, JobState]:
         """The state of every object's job."""
-        return {job.version.key: job.state for job in self.memory.jobs()}
+        return {job.version.key: job.state for job in self.memory.jobs.list()}
 
     def asked(self, names: set[str]) -> Callable[[], list[str]]:
         """Begin to note calls of the ledger's operations `names`; return what returns them."""

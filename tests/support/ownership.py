@@ -78,7 +78,7 @@ class Scene(World):
         self.ticker.now += LEASE_SECONDS + GRACE_SECONDS + 0.1
 
     def slot(self, number: int) -> SlotItem:
-        return self.ledger.slot(self.broker.cluster, number)
+        return self.ledger.slots.get(self.broker.cluster, number)
 
     def group(self, number: int) -> SlotProgress | None:
         return self.broker.group(f"app.ledger.slot-{number}")

@@ -245,7 +245,7 @@ class Play:
             places = range(extent.start, max(item.position, extent.start))
             records += [b"%d:%c" % (place, body[place]) for place in places]
         failed = sum(BAD in body[extent.start : extent.end] for extent in extents)
-        counts = self.world.ledger.progress(job.id)
+        counts = self.world.ledger.jobs.progress(job.id)
         assert (counts.done, counts.failed) == (len(extents) - failed, failed)
         ended = self.queued.now(job)
         assert ended.state is (JobState.FAILED if failed else JobState.DONE), ended

@@ -80,12 +80,12 @@ class Queued:
 
     def now(self, job: Job) -> Job:
         """The job as the ledger has it."""
-        found = self.world.ledger.job(job.id)
+        found = self.world.ledger.jobs.get(job.id)
         assert found is not None
         return found
 
     def item(self, job: Job, ordinal: int = 0) -> ExtentItem:
-        return self.world.ledger.extent(job.id, ordinal)
+        return self.world.ledger.extents.get(job.id, ordinal)
 
     # -- the event source -----------------------------------------------------------------------
 

@@ -155,6 +155,6 @@ def take_over(delivery: Delivery) -> int:
 def the_job(delivery: Delivery) -> Job:
     """Return the only job, as the ledger has it now."""
     (listed,) = delivery.jobs()
-    job = delivery.runtime.ledger.job(listed.id)
+    job = delivery.runtime.ledger.jobs.get(listed.id)
     assert job is not None
     return job

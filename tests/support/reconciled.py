@@ -75,10 +75,10 @@ class Reconciled:
             name=name, topic="records", s3_bucket=BUCKET, prefix=prefix, format="text"
         )
         self.configs[name] = replace(config, extent_bytes=4, **changes)  # type: ignore[arg-type]
-        self.ledger.put_connector(name, {"aws.s3.prefix": prefix})
+        self.ledger.connectors.put(name, {"aws.s3.prefix": prefix})
 
     def want(self, state: ConnectorState, name: str = "c") -> None:
-        assert self.ledger.set_connector_state(name, state)
+        assert self.ledger.connectors.set_state(name, state)
 
     def put(self, key: str, body: bytes = b"abcdefgh") -> ObjectVersion:
         """Put an object without a notification."""
@@ -174,16 +174,16 @@ class Reconciled:
 
     def states(self) -> dict[str, JobState]:
         """The state of every object's job."""
-        return {job.version.key: job.state for job in self.world.ledger.jobs()}
+        return {job.version.key: job.state for job in self.world.ledger.jobs.list()}
 
     # -- the outside world ----------------------------------------------------------------------
 
     def connectors(self) -> Iterator[tuple[ConnectorConfig, int]]:
-        for stored in self.ledger.connectors():
+        for stored in self.ledger.connectors.list():
             yield self.configs[stored.name], stored.revision
 
     def state(self, config: ConnectorConfig) -> ConnectorState:
-        return self.ledger.connector_state(config.name)
+        return self.ledger.connectors.state(config.name)
 
     def territory(self, connector: str, revision: int) -> Territory:
         assert (self.configs[connector], revision) in list(self.connectors())

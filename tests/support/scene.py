@@ -350,7 +350,7 @@ class Scene:
             "resent": "0",
             "resent_at": "0.0",
         }
-        self.runtime.ledger.remember(f"watch#{job.id}", facts)
+        self.runtime.ledger.notes.remember(f"watch#{job.id}", facts)
         return job
 
     def complete_and_open(self, version: ObjectVersion) -> Job:
@@ -382,11 +382,11 @@ class Scene:
 
     def pause_before_delivery(self, version: ObjectVersion) -> None:
         """Pause a connector whose messages are on their way."""
-        assert self.runtime.ledger.set_connector_state("waiting", ConnectorState.PAUSED)
+        assert self.runtime.ledger.connectors.set_state("waiting", ConnectorState.PAUSED)
         dispatch(self.runtime).start(self.registered(version))
 
     def resume(self) -> None:
-        assert self.runtime.ledger.set_connector_state("waiting", ConnectorState.RUNNING)
+        assert self.runtime.ledger.connectors.set_state("waiting", ConnectorState.RUNNING)
 
     # -- acting and looking ---------------------------------------------------------------------
 
@@ -413,7 +413,7 @@ class Scene:
 
     def job_of(self, version: ObjectVersion) -> Job | None:
         connector = version.key.partition("/")[0]
-        return self.runtime.ledger.job(job_id(connector, version))
+        return self.runtime.ledger.jobs.get(job_id(connector, version))
 
     def state_of(self, version: ObjectVersion) -> JobState:
         job = self.job_of(version)

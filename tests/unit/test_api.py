@@ -90,7 +90,7 @@ def test_closing_receipts_ends_the_delivery(runtime: MemoryRuntime) -> None:
 
 def test_a_failed_job_is_replayed(runtime: MemoryRuntime) -> None:
     job = runtime.job()
-    runtime.memory.end(job.id, JobState.FAILED, "the store was unavailable")
+    runtime.memory.jobs.end(job.id, JobState.FAILED, "the store was unavailable")
 
     assert client(runtime).replay(job.id[:8]).ok
 

@@ -15,15 +15,15 @@ def job(connector: str) -> Job:
 def test_connectors_are_stopped_hidden_and_their_open_jobs_cancelled() -> None:
     ledger = MemoryLedger()
     for name in ("bench-1", "bench-2", "orders"):
-        ledger.put_connector(name, {"name": name})
-        ledger.register(job(name))
-    ledger.plan("bench-2", count=1, cursor=100, complete=True)
+        ledger.connectors.put(name, {"name": name})
+        ledger.jobs.register(job(name))
+    ledger.jobs.plan("bench-2", count=1, cursor=100, complete=True)
 
     assert forget(ledger, ["bench-1", "bench-2"]) == 2
 
-    assert [found.name for found in ledger.connectors()] == ["orders"]
-    assert ledger.connector_state("bench-1") is ConnectorState.STOPPED
-    states = {one.id: one.state for one in ledger.jobs()}
+    assert [found.name for found in ledger.connectors.list()] == ["orders"]
+    assert ledger.connectors.state("bench-1") is ConnectorState.STOPPED
+    states = {one.id: one.state for one in ledger.jobs.list()}
     assert states == {
         "bench-1": JobState.CANCELLED,
         "bench-2": JobState.CANCELLED,

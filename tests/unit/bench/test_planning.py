@@ -36,7 +36,7 @@ class Watching(Dropped):
     def send(self, bodies: Sequence[str], *, reason: str = "") -> None:
         super().send(bodies, reason=reason)
         extents = [Extent.from_message(json.loads(body)) for body in bodies]
-        job = self._ledger.job(extents[0].job)
+        job = self._ledger.jobs.get(extents[0].job)
         assert job is not None
         self.pages.append((len(bodies), job.plan.count))
         self.ranges += [(extent.start, extent.end) for extent in extents]

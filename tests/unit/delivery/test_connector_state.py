@@ -12,7 +12,7 @@ RESTS = "connector c is PAUSED; `extentflow resume c` lets it go on"
 @pytest.fixture
 def world() -> World:
     made = World()
-    made.ledger.put_connector("c", {})
+    made.ledger.connectors.put("c", {})
     return made
 
 
@@ -28,12 +28,12 @@ def test_an_answer_holds_for_a_few_seconds_for_each_connector(world: World) -> N
     for _ in range(3):
         assert asked.skip_reason("c") == asked.skip_reason("d") == ""
     assert calls == ["connector_state"] * 2
-    world.ledger.set_connector_state("c", ConnectorState.PAUSED)
+    world.ledger.connectors.set_state("c", ConnectorState.PAUSED)
     assert asked.skip_reason("c") == ""
 
     world.ticker.sleep(CACHE_SECONDS)
     assert asked.skip_reason("c") == RESTS
-    world.ledger.set_connector_state("c", ConnectorState.RUNNING)
+    world.ledger.connectors.set_state("c", ConnectorState.RUNNING)
     world.ticker.sleep(CACHE_SECONDS)
     assert asked.skip_reason("c") == ""
 
@@ -41,7 +41,7 @@ def test_an_answer_holds_for_a_few_seconds_for_each_connector(world: World) -> N
 def test_a_ledger_that_does_not_say_is_no_pause_and_is_asked_as_seldom(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world.ledger.set_connector_state("c", ConnectorState.PAUSED)
+    world.ledger.connectors.set_state("c", ConnectorState.PAUSED)
     world.ledger.refuse("connector_state", times=1)
     asked = wanted(world)
 

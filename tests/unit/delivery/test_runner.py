@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from tests.support.world import DEAD, TOPIC, Bytewise, World, expected
@@ -48,8 +47,8 @@ def test_all_extents_of_an_object_arrive_once() -> None:
 
     assert set(outcomes) == {Outcome.DONE}
     assert sorted(world.delivered()) == sorted(expected(b"abcdefghij"))
-    assert world.ledger.close(job.id).state is JobState.DONE
-    assert world.ledger.progress(job.id).records == 10
+    assert world.ledger.jobs.close(job.id).state is JobState.DONE
+    assert world.ledger.jobs.progress(job.id).records == 10
 
 
 def test_running_a_done_extent_again_adds_nothing() -> None:
@@ -78,7 +77,7 @@ def test_a_commit_without_an_answer_neither_loses_nor_doubles(committed: bool, w
 
     assert receipt.outcome is Outcome.DONE
     assert world.delivered() == expected(b"abcdefgh")
-    assert world.ledger.extent(extent.job, 0).records == 8
+    assert world.ledger.extents.get(extent.job, 0).records == 8
 
 
 @pytest.mark.parametrize("call", ["lease", "claim", "advance", "complete", "settle", "extent"])
@@ -92,7 +91,7 @@ def test_a_ledger_write_without_an_answer_neither_loses_nor_doubles(call: str) -
 
     assert receipt.outcome is Outcome.DONE
     assert world.delivered() == expected(b"abcdefgh")
-    assert world.ledger.progress(extent.job).records == 8
+    assert world.ledger.jobs.progress(extent.job).records == 8
 
 
 def test_a_ledger_that_stays_away_is_raised_and_the_extent_can_be_run_later() -> None:
@@ -104,7 +103,7 @@ def test_a_ledger_that_stays_away_is_raised_and_the_extent_can_be_run_later() ->
         run_extent(extent, world.worker())
 
     world.ledger.refuse("claim", times=0)
-    assert world.ledger.extent(extent.job, 0).state is ExtentState.PENDING
+    assert world.ledger.extents.get(extent.job, 0).state is ExtentState.PENDING
 
 
 @pytest.mark.parametrize("gives_up", [True, False])
@@ -122,7 +121,7 @@ def test_a_store_that_stays_away_fails_the_extent_only_where_nobody_comes_again(
         with pytest.raises(StoreUnavailable):
             run_extent(extent, world.worker())
 
-    item = world.ledger.extent(extent.job, 0)
+    item = world.ledger.extents.get(extent.job, 0)
     assert item.claim is None
     assert item.state is (ExtentState.FAILED if gives_up else ExtentState.PENDING)
     assert gives_up or item.attempts == 0
@@ -224,7 +223,7 @@ def test_a_bad_record_fails_the_extent_behind_what_was_committed() -> None:
     assert receipt.outcome is Outcome.FAILED
     assert "s3://bucket/key[0-8): bad record at offset 6" in receipt.reason
     assert world.delivered() == expected(b"abcdef")
-    item = world.ledger.extent(extent.job, 0)
+    item = world.ledger.extents.get(extent.job, 0)
     assert (item.state, item.position, item.records) == (ExtentState.FAILED, 6, 6)
 
 
@@ -234,12 +233,12 @@ def test_bad_records_go_to_the_dead_letter_queue_with_their_place() -> None:
 
     run_all(world, world.extents(job))
 
-    assert world.ledger.close(job.id).state is JobState.DONE
+    assert world.ledger.jobs.close(job.id).state is JobState.DONE
     assert sorted(world.delivered()) == sorted(expected(b"ab!d!f"))
     letters = world.broker.read_committed(DEAD)
     assert [dict(letter.headers)["extentflow.offset"] for letter in letters] == [b"2", b"4"]
     assert {letter.value for letter in letters} == {b"!"}
-    assert world.ledger.progress(job.id).bad == 2
+    assert world.ledger.jobs.progress(job.id).bad == 2
 
 
 def test_trap_t12_an_object_replaced_mid_read_supersedes_its_job_and_is_never_spliced() -> None:
@@ -253,7 +252,7 @@ def test_trap_t12_an_object_replaced_mid_read_supersedes_its_job_and_is_never_sp
     receipt = run_extent(second, work)
 
     assert receipt.outcome is Outcome.FAILED
-    assert world.ledger.close(job.id).state is JobState.SUPERSEDED
+    assert world.ledger.jobs.close(job.id).state is JobState.SUPERSEDED
     assert world.delivered() == expected(b"aaaa")
 
 
@@ -264,7 +263,7 @@ def test_trap_t12_a_versioned_object_is_delivered_as_pinned() -> None:
 
     run_all(world, world.extents(job))
 
-    assert world.ledger.close(job.id).state is JobState.DONE
+    assert world.ledger.jobs.close(job.id).state is JobState.DONE
     assert sorted(world.delivered()) == expected(b"aaaaaaaa")
 
 
@@ -276,13 +275,13 @@ def test_trap_t11_a_deleted_object_fails_visibly_and_can_be_replayed() -> None:
     world.store.delete("bucket", "key")
     work = world.worker()
     assert run_extent(extent, work).reason.startswith("object gone: ")
-    assert world.ledger.close(job.id).state is JobState.FAILED
+    assert world.ledger.jobs.close(job.id).state is JobState.FAILED
     world.put(b"abcd")
 
     world.planner.replay(job)
     run_extent(extent, work)
 
-    assert world.ledger.close(job.id).state is JobState.DONE
+    assert world.ledger.jobs.close(job.id).state is JobState.DONE
     assert world.delivered() == expected(b"abcd")
 
 
@@ -296,8 +295,8 @@ def test_trap_t08_a_read_fault_is_never_the_end_of_data() -> None:
     receipt = run_extent(extent, world.worker())
 
     assert receipt.outcome is Outcome.FAILED
-    assert world.ledger.close(job.id).state is JobState.FAILED
-    assert world.ledger.extent(extent.job, 0).state is ExtentState.FAILED
+    assert world.ledger.jobs.close(job.id).state is JobState.FAILED
+    assert world.ledger.extents.get(extent.job, 0).state is ExtentState.FAILED
 
 
 def test_a_store_that_comes_back_within_the_retry_time_costs_nothing() -> None:
@@ -494,7 +493,7 @@ def test_a_defect_fails_its_extent_and_keeps_what_was_committed() -> None:
     receipt = fail_extent(extent, world.worker(), "a defect")
 
     assert receipt.outcome is Outcome.FAILED
-    assert world.ledger.extent(extent.job, 0).position == 2
+    assert world.ledger.extents.get(extent.job, 0).position == 2
 
 
 def test_a_broker_that_stays_away_is_raised_not_swallowed() -> None:
@@ -513,19 +512,12 @@ class Refusing(MemoryLedger):
     def __init__(self, call: str, clock: Callable[[], float]) -> None:
         super().__init__("ledger", clock=clock)
         self.refused = {call}
+        self.on_call = self._refuse_for_good
 
     def _refuse_for_good(self, call: str) -> None:
         if call in self.refused:
             self.refused.clear()
             raise Misconfigured(f"{call}: the token has expired")
-
-    def advance(self, claim: Claim, **totals: Any) -> None:  # noqa: ANN401 - passed on
-        self._refuse_for_good("advance")
-        super().advance(claim, **totals)
-
-    def complete(self, claim: Claim, **totals: Any) -> None:  # noqa: ANN401 - passed on
-        self._refuse_for_good("complete")
-        super().complete(claim, **totals)
 
 
 @pytest.mark.parametrize("call", ["advance", "complete"])
@@ -544,6 +536,6 @@ def test_a_refusal_after_a_commit_never_hands_back_what_kafka_has(
         world.ticker.sleep(60)
 
     assert world.delivered() == expected(b"abcdefgh")
-    assert world.ledger.job(job.id) == world.ledger.close(job.id)
-    assert world.ledger.close(job.id).state is JobState.DONE
-    assert world.ledger.progress(job.id).records == 8
+    assert world.ledger.jobs.get(job.id) == world.ledger.jobs.close(job.id)
+    assert world.ledger.jobs.close(job.id).state is JobState.DONE
+    assert world.ledger.jobs.progress(job.id).records == 8

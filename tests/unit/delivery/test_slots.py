@@ -75,7 +75,7 @@ def test_the_last_free_slot_is_found_among_many() -> None:
     free = 17
     for number in range(policy.count):
         if number != free:
-            scene.ledger.lease(scene.slot(number), owner="alive", lease_seconds=60)
+            scene.ledger.slots.lease(scene.slot(number), owner="alive", lease_seconds=60)
 
     claim = scene.claim(scene.of("me", policy), first)
     second_answer = scene.of("another", policy).claim(second, CLIENT)
@@ -96,7 +96,7 @@ def test_without_a_free_slot_an_extent_is_busy_after_a_bounded_wait_and_not_fail
     assert answer.reason == "no free slot"
     assert 0 < answer.retry_after_seconds <= LEASE_SECONDS
     assert 1 <= scene.ticker.now - started <= 2
-    assert scene.ledger.extent(second.job, 1).state is ExtentState.PENDING
+    assert scene.ledger.extents.get(second.job, 1).state is ExtentState.PENDING
 
 
 def test_a_slot_that_comes_free_within_the_wait_is_taken() -> None:
@@ -119,7 +119,7 @@ def test_a_mark_without_an_answer_claims_nothing_and_the_next_try_succeeds() -> 
     with pytest.raises(SinkUnavailable):
         slots.claim(extent, CLIENT)
 
-    assert scene.ledger.extent(extent.job, 0).claim is None
+    assert scene.ledger.extents.get(extent.job, 0).claim is None
     assert scene.claim(slots, extent).mark.epoch == 2
 
 
@@ -271,7 +271,7 @@ def test_a_final_extent_is_reported_as_the_ledger_has_it() -> None:
 def test_an_extent_of_a_closed_job_is_not_claimed() -> None:
     scene = Scene()
     extent = scene.extent()
-    scene.ledger.end(extent.job, JobState.CANCELLED, "called off")
+    scene.ledger.jobs.end(extent.job, JobState.CANCELLED, "called off")
 
     answer = scene.of("me").claim(extent, CLIENT)
 
@@ -310,7 +310,7 @@ def test_an_extent_of_another_object_than_its_jobs_is_refused() -> None:
     ):
         scene.of("me").claim(other, CLIENT)
 
-    assert scene.ledger.extent(extent.job, 0).claim is None
+    assert scene.ledger.extents.get(extent.job, 0).claim is None
 
 
 def test_another_range_for_an_ordinal_is_a_conflict() -> None:
@@ -360,7 +360,7 @@ def test_a_claim_without_an_answer_does_not_keep_the_slot_from_other_extents() -
     claim = scene.claim(slots, second)
 
     assert claim.mark.epoch == 2
-    assert scene.ledger.extent(first.job, 0).claim is None
+    assert scene.ledger.extents.get(first.job, 0).claim is None
     assert scene.slot(0).working == (second.job, 1)
 
 
@@ -387,7 +387,7 @@ def test_an_extent_that_is_still_claimed_is_settled_before_the_slot_goes_on_to_a
 
     claim = scene.claim(slots, second)
 
-    left = scene.ledger.extent(first.job, 0)
+    left = scene.ledger.extents.get(first.job, 0)
     assert claim.mark.epoch == 2
     assert (left.position, left.claim) == (2, None)
 
@@ -420,7 +420,7 @@ def test_every_commit_tells_the_ledger_and_renews_the_lease() -> None:
 
     scene.deliver(slots, claim, 3)
 
-    item = scene.ledger.extent(extent.job, 0)
+    item = scene.ledger.extents.get(extent.job, 0)
     assert (item.position, item.records, item.attempts) == (3, 3, 0)
     assert scene.slot(0).until == scene.ticker.now + LEASE_SECONDS
     assert scene.group(0) == SlotProgress(1, extent.job, 0, 3, 3)
@@ -446,7 +446,7 @@ def test_a_failed_extent_keeps_what_was_committed_and_frees_the_slot() -> None:
 
     slots.fail(claim, position=2, records=2, bad=0, error="bad line")
 
-    item = scene.ledger.extent(first.job, 0)
+    item = scene.ledger.extents.get(first.job, 0)
     assert (item.state, item.position, item.error) == (ExtentState.FAILED, 2, "bad line")
     assert scene.claim(slots, second).mark.epoch == 1
 
@@ -483,7 +483,7 @@ def test_a_claim_let_go_without_an_answer_is_settled_before_the_slot_goes_on(
     after = scene.claim(slots, second)
 
     assert after.mark.epoch == 2
-    assert scene.ledger.extent(first.job, 0).claim is None
+    assert scene.ledger.extents.get(first.job, 0).claim is None
 
 
 @pytest.mark.parametrize("how", ["commit", "complete", "fail", "hand_back"])
@@ -565,7 +565,7 @@ def test_a_keeper_that_finds_the_slot_taken_stops_the_worker_before_its_next_com
     claim = scene.claim(slots, extent)
     scene.send(slots, b"0")
     scene.outlast_the_lease()
-    scene.ledger.lease(scene.slot(0), owner="faster", lease_seconds=LEASE_SECONDS)
+    scene.ledger.slots.lease(scene.slot(0), owner="faster", lease_seconds=LEASE_SECONDS)
 
     slots.renew()
 
@@ -583,7 +583,7 @@ def test_a_keeper_survives_a_ledger_that_is_away() -> None:
     slots.renew()
 
     slots.complete(claim, position=4, records=4, bad=0)
-    assert scene.ledger.extent(claim.extent.job, 0).state is ExtentState.DONE
+    assert scene.ledger.extents.get(claim.extent.job, 0).state is ExtentState.DONE
 
 
 # -- letting go -----------------------------------------------------------------------------------
@@ -610,7 +610,7 @@ def test_a_slot_in_work_is_left_to_its_lease() -> None:
     slots.release()
 
     assert scene.slot(0).owner == "me"
-    assert scene.ledger.extent(extent.job, 0).claim == claim.mark
+    assert scene.ledger.extents.get(extent.job, 0).claim == claim.mark
 
 
 def test_a_slot_whose_release_is_not_answered_is_left_to_its_lease() -> None:
@@ -638,10 +638,10 @@ def test_evicting_settles_and_frees_the_slots_of_a_run_without_waiting_for_lease
     evicted = scene.of("driver", policy).evict("run-1/")
 
     assert (evicted, scene.ticker.now) == (2, started)
-    left = [scene.ledger.extent(extent.job, extent.ordinal) for extent in extents]
+    left = [scene.ledger.extents.get(extent.job, extent.ordinal) for extent in extents]
     assert [item.position for item in left] == [2, 2, 0]
     assert [item.claim for item in left] == [None, None, claims[2].mark]
-    assert sorted(slot.owner for slot in scene.ledger.slots("memory")) == ["", "", "run-2/c"]
+    assert sorted(slot.owner for slot in scene.ledger.slots.list("memory")) == ["", "", "run-2/c"]
 
 
 def test_an_evicted_worker_that_lives_is_fenced_and_may_come_back() -> None:
@@ -670,7 +670,7 @@ def test_an_idle_slot_is_freed_by_the_ledger_alone_and_its_owner_takes_one_anew(
 
     evicted = scene.of("driver", policy, broker=broker).evict("run/")
 
-    (slot,) = scene.ledger.slots("memory")
+    (slot,) = scene.ledger.slots.list("memory")
     assert (evicted, slot.owner, slot.epoch, asked) == (1, "", 2, [])
     assert scene.claim(worker, second).mark.epoch in {1, 3}  # another slot, or this one anew
 
@@ -695,7 +695,7 @@ def test_an_idle_owner_that_claims_meanwhile_is_fenced() -> None:
     with pytest.raises(Fenced):
         worker.commit(claims[0], position=5, records=1, bad=0)
     assert scene.delivered() == []
-    assert scene.ledger.extent(second.job, second.ordinal).claim is None
+    assert scene.ledger.extents.get(second.job, second.ordinal).claim is None
     assert scene.slot(0).owner == ""
 
 
@@ -741,11 +741,11 @@ def test_sweeping_settles_what_the_dead_committed_and_frees_their_slots() -> Non
 
     swept = list(scene.of("sweeper", policy).sweep())
 
-    left = [scene.ledger.extent(extent.job, extent.ordinal) for extent in extents]
+    left = [scene.ledger.extents.get(extent.job, extent.ordinal) for extent in extents]
     assert sorted(slot.owner for slot in swept) == ["a", "b", "c"]
     assert [item.position for item in left] == [2, 8, 0]
     assert [item.claim for item in left] == [None] * 3
-    assert [slot.owner for slot in scene.ledger.slots("memory")] == [""] * 3
+    assert [slot.owner for slot in scene.ledger.slots.list("memory")] == [""] * 3
 
 
 def test_sweeping_completes_an_extent_whose_last_chunk_was_committed_as_done() -> None:
@@ -758,8 +758,8 @@ def test_sweeping_completes_an_extent_whose_last_chunk_was_committed_as_done() -
 
     list(scene.of("sweeper", ONE).sweep())
 
-    assert scene.ledger.extent(extent.job, 0).state is ExtentState.DONE
-    assert scene.ledger.progress(extent.job).done == 1
+    assert scene.ledger.extents.get(extent.job, 0).state is ExtentState.DONE
+    assert scene.ledger.jobs.progress(extent.job).done == 1
 
 
 @pytest.mark.parametrize(("after", "swept"), [(-0.1, 0), (0.1, 1)])
@@ -791,7 +791,9 @@ def test_sweeping_goes_on_behind_a_slot_that_somebody_else_took_meanwhile() -> N
     faster = scene.of("faster", two)
     broker = scene.meanwhile(
         "fence",
-        lambda: scene.ledger.lease(scene.slot(0), owner=faster.owner, lease_seconds=LEASE_SECONDS),
+        lambda: scene.ledger.slots.lease(
+            scene.slot(0), owner=faster.owner, lease_seconds=LEASE_SECONDS
+        ),
     )
 
     swept = list(scene.of("sweeper", two, broker=broker).sweep())
@@ -814,7 +816,7 @@ def test_a_sweep_that_was_cut_short_is_finished_by_the_next_one() -> None:
     swept = list(sweeper.sweep())
 
     assert [slot.owner for slot in swept] == ["sweeper"]
-    assert scene.ledger.extent(extent.job, 0).claim is None
+    assert scene.ledger.extents.get(extent.job, 0).claim is None
 
 
 def test_a_swept_worker_that_lives_is_fenced_and_may_come_back() -> None:
@@ -838,9 +840,9 @@ def test_a_ledger_of_another_app_id_is_refused_before_a_slot_is_taken() -> None:
     scene = Scene()
     extent = scene.extent()
     scene.ledger.bind("other")
-    before = list(scene.ledger.slots(scene.broker.cluster))
+    before = list(scene.ledger.slots.list(scene.broker.cluster))
 
     with pytest.raises(Misconfigured, match=r"belongs to app\.id=other, .* has app\.id=app"):
         scene.of("me", ONE).claim(extent, CLIENT)
 
-    assert list(scene.ledger.slots(scene.broker.cluster)) == before
+    assert list(scene.ledger.slots.list(scene.broker.cluster)) == before

@@ -111,7 +111,9 @@ class Desk:
         return self.reception().take(body)
 
     def jobs(self) -> list[Job]:
-        return sorted(self.world.ledger.jobs(), key=lambda job: (job.version.key, job.connector))
+        return sorted(
+            self.world.ledger.jobs.list(), key=lambda job: (job.version.key, job.connector)
+        )
 
     def put(self, body: bytes, key: str = "key") -> str:
         """Put an object; return what announces it."""

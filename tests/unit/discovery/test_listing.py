@@ -18,7 +18,7 @@ from extentflow.errors import AccessDenied, Misconfigured, Permanent, StoreUnava
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState, ObjectVersion
 from extentflow.storage import Page
-from extentflow.testing.ledger import MemoryLedger
+from extentflow.testing.ledger import MemoryJobs, MemoryLedger
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
 
 
@@ -108,7 +108,7 @@ def test_a_new_version_of_a_known_key_is_news() -> None:
 def test_an_object_that_came_back_reopens_its_superseded_job(house: Reconciled) -> None:
     """A, then B before A was delivered, then A again: its arrival was lost, too."""
     job = house.sent("key", b"aaaa")
-    house.ledger.end(job.id, JobState.SUPERSEDED, "replaced by b")
+    house.ledger.jobs.end(job.id, JobState.SUPERSEDED, "replaced by b")
     house.lose_messages()
 
     house.run()
@@ -145,7 +145,7 @@ def test_only_connectors_that_run_are_listed(house: Reconciled, state: Connector
 
 def test_a_deleted_connector_is_not_listed(house: Reconciled) -> None:
     house.put("key")
-    house.ledger.delete_connector("c")
+    house.ledger.connectors.delete("c")
 
     assert house.run().keys_listed == 0
 
@@ -326,7 +326,7 @@ def test_with_little_time_every_connector_gets_its_turn_over_several_runs() -> N
 def test_a_connector_that_never_rests_leaves_time_for_the_others() -> None:
     """One object may be received per run, and `a` has a new one each time, before all others."""
     house = opened()
-    house.ledger.delete_connector("c")
+    house.ledger.connectors.delete("c")
     for name in "abd":
         house.connector(name, prefix=f"{name}/")
         house.put(f"{name}/0")
@@ -427,10 +427,10 @@ class Vast(MemoryStore):
             yield Page(tuple(found), str(following) if following < self._count else None)
 
 
-class Knowing(MemoryLedger):
-    """A ledger that has a job for every object."""
+class RegisteredJobs(MemoryJobs):
+    """Jobs of a ledger that has one for every object."""
 
-    def known(self, job_ids: Iterable[str]) -> set[str]:
+    def find_registered(self, job_ids: Iterable[str]) -> set[str]:
         return set(job_ids)
 
 
@@ -441,7 +441,9 @@ def listed_with_peak(count: int) -> tuple[int, int]:
         raise AssertionError(f"{arrival.uri} is known")
 
     config = ConnectorConfig(name="c", topic="t", s3_bucket=BUCKET)
-    discovery = Discovery(Knowing(), receive, lambda: False, 0.0)
+    ledger = MemoryLedger()
+    ledger.jobs = RegisteredJobs(ledger.table)
+    discovery = Discovery(ledger, receive, lambda: False, 0.0)
     tracemalloc.start()
     try:
         listed = sum(step.keys_listed for step in discovery.look(Territory(config, Vast(count))))

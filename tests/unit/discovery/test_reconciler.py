@@ -43,7 +43,7 @@ def test_a_dead_worker_without_a_commit_leaves_its_extent_pending(house: Reconci
 
     report = house.run()
 
-    item = house.ledger.extent(job.id, 0)
+    item = house.ledger.extents.get(job.id, 0)
     assert (report.slots_recovered, report.problems) == (1, 0)
     assert (item.claim, item.position, item.state) == (None, 0, ExtentState.PENDING)
 
@@ -58,7 +58,7 @@ def test_a_dead_worker_with_commits_behind_it_leaves_what_kafka_knows(house: Rec
 
     report = house.run()
 
-    item = house.ledger.extent(job.id, 0)
+    item = house.ledger.extents.get(job.id, 0)
     assert report.slots_recovered == 1
     assert (item.claim, item.position, item.state) == (None, 2, ExtentState.PENDING)
 

@@ -186,7 +186,7 @@ def test_a_job_is_not_planned_while_its_connector_does_not_run(
 
 def test_jobs_of_a_deleted_connector_are_looked_after(house: Reconciled) -> None:
     job = house.registered("key")
-    house.ledger.delete_connector("c")
+    house.ledger.connectors.delete("c")
     pass_time(house)
 
     house.run()
@@ -196,12 +196,14 @@ def test_jobs_of_a_deleted_connector_are_looked_after(house: Reconciled) -> None
 
 def test_a_job_of_another_cluster_is_closed_and_neither_planned_nor_sent(house: Reconciled) -> None:
     foreign = replace(house.registered("key"), id="foreign", cluster="another")
-    stuck = house.ledger.register(foreign)
-    lost = house.ledger.register(
+    stuck = house.ledger.jobs.register(foreign)
+    lost = house.ledger.jobs.register(
         replace(foreign, id="lost", state=JobState.RUNNING, plan=Plan(target_bytes=4, count=2))
     )
-    done = house.ledger.register(replace(foreign, id="done", state=JobState.RUNNING))
-    house.ledger.end(house.registered("key").id, JobState.CANCELLED, "only its values were needed")
+    done = house.ledger.jobs.register(replace(foreign, id="done", state=JobState.RUNNING))
+    house.ledger.jobs.end(
+        house.registered("key").id, JobState.CANCELLED, "only its values were needed"
+    )
 
     report = house.run_for(DAY)
 
@@ -423,20 +425,20 @@ def test_nothing_is_sent_again_while_a_claim_moves(house: Reconciled) -> None:
     for position in range(1, 4):
         for _ in range(2):
             pass_time(house, EVERY_SECONDS)
-            house.ledger.renew(held.lease, lease_seconds=3)
+            house.ledger.slots.renew(held.lease, lease_seconds=3)
             resent += house.run().messages_resent
         slots.commit(held, position=position, records=position, bad=0)
         resent += house.run().messages_resent
 
     assert resent == 0
-    assert house.ledger.extent(job.id, 0).claim == held.mark
+    assert house.ledger.extents.get(job.id, 0).claim == held.mark
 
 
 def test_a_claim_that_is_held_and_does_not_move_is_no_progress(house: Reconciled) -> None:
     job = house.sent("key", BODY)
     house.lose_messages()
     _, held = claim(house, job, 0)
-    house.ledger.renew(held.lease, lease_seconds=DAY)
+    house.ledger.slots.renew(held.lease, lease_seconds=DAY)
 
     report = house.run_for(STALL_SECONDS + 3 * EVERY_SECONDS)
 

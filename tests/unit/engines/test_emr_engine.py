@@ -177,7 +177,7 @@ def test_a_job_that_ends_meanwhile_has_nothing_left() -> None:
     desk = Desk()
     job = desk.world.job(BODY)
     desk.runs.steps.append(
-        lambda: desk.world.ledger.end(job.id, JobState.SUPERSEDED, "another version came")
+        lambda: desk.world.ledger.jobs.end(job.id, JobState.SUPERSEDED, "another version came")
     )
 
     report = desk.drive(job)
@@ -190,18 +190,18 @@ def test_what_a_job_delivered_right_before_it_closed_is_counted() -> None:
     desk = Desk()
     job = desk.world.job(BODY)
     deliver = desk.delivers(job, 0, 1, 2)
-    read = desk.world.ledger.extents
+    read = desk.world.ledger.extents.list
 
     def extents_then_the_rest(job_id: str) -> Iterator[ExtentItem]:
         """Answer, and let the run go on to its end before anybody asks again."""
         found = list(read(job_id))
         if desk.runs.started:
-            desk.world.ledger.extents = read  # type: ignore[method-assign]
+            desk.world.ledger.extents.list = read  # type: ignore[method-assign]
             deliver()
-            desk.world.ledger.close(job.id)
+            desk.world.ledger.jobs.close(job.id)
         return iter(found)
 
-    desk.world.ledger.extents = extents_then_the_rest  # type: ignore[method-assign]
+    desk.world.ledger.extents.list = extents_then_the_rest  # type: ignore[method-assign]
 
     report = desk.drive(job)
 
@@ -286,11 +286,11 @@ def test_a_run_that_cannot_be_started_is_told_at_once() -> None:
 def test_a_run_that_ended_because_its_connector_rests_is_told_with_that() -> None:
     desk = Desk()
     ledger = desk.world.ledger
-    ledger.put_connector("c", {})
+    ledger.connectors.put("c", {})
     job = desk.world.job(BODY)
     desk.runs.steps += [
         desk.delivers(job, 0),
-        lambda: ledger.set_connector_state("c", ConnectorState.PAUSED),
+        lambda: ledger.connectors.set_state("c", ConnectorState.PAUSED),
         desk.runs.becomes(RunState.FAILED, "exit code 1"),
     ]
 

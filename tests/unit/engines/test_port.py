@@ -143,7 +143,7 @@ def test_a_job_that_is_final_is_reported_as_it_stands_and_not_run() -> None:
     driven(world, [job], Here(until_final(world.worker())))
     engine = Here(until_final(world.worker()))
 
-    (ended,) = driven(world, [world.ledger.close(job.id)], engine)
+    (ended,) = driven(world, [world.ledger.jobs.close(job.id)], engine)
 
     assert ended.state is JobState.FAILED
     assert engine.runs == []
@@ -303,7 +303,7 @@ def test_a_defect_fails_its_extent_and_names_the_error() -> None:
 
     assert [receipt.outcome for receipt in receipts] == [Outcome.FAILED, Outcome.DONE]
     assert receipts[0].reason == f"{one.uri}: unexpected ZeroDivisionError: a defect"
-    assert world.ledger.extent(one.job, 0).state is ExtentState.FAILED
+    assert world.ledger.extents.get(one.job, 0).state is ExtentState.FAILED
 
 
 @pytest.mark.parametrize("error", [LedgerUnavailable("away"), Conflict("another range")])
@@ -325,8 +325,8 @@ PAUSED = "connector c is PAUSED; `extentflow resume c` lets it go on"
 
 
 def want(world: World, state: ConnectorState) -> None:
-    world.ledger.put_connector("c", {})
-    assert world.ledger.set_connector_state("c", state)
+    world.ledger.connectors.put("c", {})
+    assert world.ledger.connectors.set_state("c", state)
 
 
 @pytest.mark.parametrize("state", [ConnectorState.PAUSED, ConnectorState.STOPPED])
@@ -340,9 +340,9 @@ def test_an_extent_of_a_paused_or_stopped_connector_is_not_claimed(state: Connec
 
     assert (receipt.outcome, receipt.records) == (Outcome.RESTING, 0)
     assert f"connector c is {state}" in receipt.reason
-    assert world.ledger.extent(one.job, 0).attempts == 0
+    assert world.ledger.extents.get(one.job, 0).attempts == 0
     assert world.delivered() == []
-    assert list(world.ledger.slots(world.broker.cluster)) == []
+    assert list(world.ledger.slots.list(world.broker.cluster)) == []
 
 
 def test_an_extent_in_progress_is_skipped_only_after_its_holder_released_it() -> None:

@@ -53,14 +53,14 @@ class Told:
         return self.now(job)
 
     def now(self, job: Job) -> Job:
-        found = self.world.ledger.job(job.id)
+        found = self.world.ledger.jobs.get(job.id)
         assert found is not None
         return found
 
     def ended(self, count: int) -> list[Job]:
         """Return jobs that somebody called off, the oldest first."""
         jobs = [self.world.job(b"abc", f"key{number}") for number in range(count)]
-        return [self.world.ledger.end(job.id, JobState.CANCELLED, "stopped") for job in jobs]
+        return [self.world.ledger.jobs.end(job.id, JobState.CANCELLED, "stopped") for job in jobs]
 
     @property
     def jobs_told(self) -> list[tuple[str, JobState, int]]:
@@ -149,14 +149,14 @@ def test_an_end_is_told_to_all_and_marked() -> None:
 
     assert told.first.events == told.second.events
     assert told.now(job) == replace(job, announced=True)
-    assert list(told.world.ledger.unannounced(10)) == []
+    assert list(told.world.ledger.jobs.unpublished(10)) == []
 
 
 def test_an_end_that_was_told_is_not_told_again() -> None:
     told = Told()
     told.announcements.publish_ended(told.run(b"abc"))
 
-    again = told.announcements.publish([told.now(job) for job in told.world.ledger.jobs()])
+    again = told.announcements.publish([told.now(job) for job in told.world.ledger.jobs.list()])
 
     assert again == 0
     assert len(told.first.events) == 1
@@ -173,7 +173,7 @@ def test_open_jobs_have_no_end_to_tell() -> None:
 @pytest.mark.parametrize("state", [JobState.SUPERSEDED, JobState.CANCELLED, JobState.FAILED])
 def test_every_early_end_is_told(state: JobState) -> None:
     told = Told()
-    job = told.world.ledger.end(told.world.job(b"abc").id, state, "why")
+    job = told.world.ledger.jobs.end(told.world.job(b"abc").id, state, "why")
 
     told.announcements.publish_ended(job)
 
@@ -202,7 +202,7 @@ def test_an_end_is_not_marked_before_every_announcer_accepted_it(which: str) -> 
 def test_a_crash_between_announcing_and_marking_announces_again() -> None:
     told = Told()
     job = told.run(b"abc")
-    told.world.ledger.refuse("announced")
+    told.world.ledger.refuse("mark_published")
     with pytest.raises(LedgerUnavailable):
         told.announcements.publish_ended(job)
 
@@ -238,15 +238,15 @@ def test_a_job_that_is_replayed_while_its_end_is_told_keeps_its_next_end_to_tell
     job = told.run(b"ab!d")
 
     def reopen(name: str) -> None:
-        if name == "announced":
-            told.world.ledger.resume(job.id)
+        if name == "mark_published":
+            told.world.ledger.jobs.resume(job.id)
 
     told.world.ledger.on_call = reopen
     told.announcements.publish_ended(job)
-    ended = told.world.ledger.close(job.id)
+    ended = told.world.ledger.jobs.close(job.id)
 
     assert (ended.state, ended.reopened, ended.announced) == (JobState.FAILED, 1, False)
-    assert list(told.world.ledger.unannounced(10)) == [ended]
+    assert list(told.world.ledger.jobs.unpublished(10)) == [ended]
 
 
 def test_a_job_whose_connector_cannot_be_read_is_told_without_a_topic(
@@ -305,7 +305,7 @@ def test_a_sweep_tells_no_more_than_asked_for() -> None:
     told.ended(3)
 
     assert told.announcements.sweep(2) == 2
-    assert len(list(told.world.ledger.unannounced(10))) == 1
+    assert len(list(told.world.ledger.jobs.unpublished(10))) == 1
 
 
 def test_a_sweep_that_meets_an_outage_keeps_what_it_told() -> None:
@@ -317,7 +317,7 @@ def test_a_sweep_that_meets_an_outage_keeps_what_it_told() -> None:
         told.announcements.sweep(1_000)
 
     assert len(told.second.events) == PAGE_EVENTS
-    assert len(list(told.world.ledger.unannounced(1_000))) == PAGE_EVENTS
+    assert len(list(told.world.ledger.jobs.unpublished(1_000))) == PAGE_EVENTS
 
 
 def test_a_sweep_looks_at_jobs_as_they_are_now() -> None:
@@ -327,7 +327,7 @@ def test_a_sweep_looks_at_jobs_as_they_are_now() -> None:
     def reopen(name: str) -> None:
         if name == "job":
             told.world.ledger.on_call = lambda _name: None
-            told.world.ledger.resume(job.id)
+            told.world.ledger.jobs.resume(job.id)
 
     told.world.ledger.on_call = reopen
 

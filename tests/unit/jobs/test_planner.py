@@ -69,7 +69,7 @@ def failed_with_unknown_progress(world: World) -> Job:
     worker = world.worker()
     assert run_extent(first, worker).outcome is Outcome.FAILED
     assert run_extent(second, worker).outcome is Outcome.FAILED
-    return world.ledger.close(job.id)
+    return world.ledger.jobs.close(job.id)
 
 
 # -- extent sizes ---------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def test_an_absurd_number_of_extents_is_refused_before_anything_is_stored() -> N
             " 1,099,511,628 extents, and a job has at most 1,000,000; set extent.bytes to 1099512"
             " or more, or to auto"
         )
-    assert list(world.ledger.jobs()) == []
+    assert list(world.ledger.jobs.list()) == []
 
 
 @pytest.mark.parametrize(("size", "fits"), [(7_000_000, True), (7_000_001, False)])
@@ -210,7 +210,7 @@ def test_a_dry_run_stores_nothing_and_shows_what_a_run_would_do() -> None:
 
     shown, extents = world.planner.dry_run(intake)
 
-    assert list(world.ledger.jobs()) == []
+    assert list(world.ledger.jobs.list()) == []
     job = world.planner.plan(world.planner.register(intake))
     assert (job.id, job.plan.target_bytes) == (shown.id, shown.plan.target_bytes)
     assert list(world.planner.extents(job)) == extents
@@ -240,7 +240,7 @@ def test_again_takes_the_next_generation_every_time() -> None:
     jobs = []
     for _ in range(3):
         jobs.append(world.planner.register(intake, again=True))
-        world.ledger.end(jobs[-1].id, JobState.CANCELLED, "enough")
+        world.ledger.jobs.end(jobs[-1].id, JobState.CANCELLED, "enough")
 
     assert [job.generation for job in jobs] == [0, 1, 2]
 
@@ -250,9 +250,9 @@ def test_a_later_run_means_the_newest_generation_and_not_an_older_failure() -> N
     world = World()
     intake = world.intake(world.put(b"abc"))
     failed = world.planner.register(intake)
-    world.ledger.end(failed.id, JobState.FAILED, "a connector's fault")
+    world.ledger.jobs.end(failed.id, JobState.FAILED, "a connector's fault")
     mended = world.planner.register(intake, again=True)
-    world.ledger.end(mended.id, JobState.CANCELLED, "final")
+    world.ledger.jobs.end(mended.id, JobState.CANCELLED, "final")
 
     found = world.planner.register(intake)
 
@@ -274,7 +274,7 @@ def test_a_job_of_another_kafka_cluster_is_refused_although_it_is_done() -> None
     world = World()
     job = world.job(b"abc")
     run_extent(world.extents(job)[0], world.worker())
-    assert world.ledger.close(job.id).state is JobState.DONE
+    assert world.ledger.jobs.close(job.id).state is JobState.DONE
     elsewhere = JobRequest("c", 1, job.version, "bytewise", "another-cluster")
 
     with pytest.raises(Conflict, match=r"memory.*another-cluster.*--again"):
@@ -289,7 +289,7 @@ def test_an_object_that_comes_back_reopens_its_superseded_job() -> None:
     run_extent(first, worker)
     world.put(b"ABCDEFGH")
     run_extent(second, worker)
-    assert world.ledger.close(job.id).state is JobState.SUPERSEDED
+    assert world.ledger.jobs.close(job.id).state is JobState.SUPERSEDED
     version = world.put(b"abcdefgh")
 
     reopened = world.planner.register(world.intake(version))
@@ -298,7 +298,7 @@ def test_an_object_that_comes_back_reopens_its_superseded_job() -> None:
     assert [e.ordinal for e in world.planner.pending(reopened)] == [1]
     run_extent(second, worker)
     assert world.delivered() == expected(b"abcdefgh")
-    assert world.ledger.close(job.id).state is JobState.DONE
+    assert world.ledger.jobs.close(job.id).state is JobState.DONE
 
 
 # -- planning -------------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ def test_trap_t19_an_empty_object_is_done_with_no_records() -> None:
     job = world.job(b"")
 
     assert (job.state, job.plan.count) == (JobState.DONE, 0)
-    assert world.ledger.progress(job.id).records == 0
+    assert world.ledger.jobs.progress(job.id).records == 0
 
 
 def test_a_planned_job_is_not_planned_again() -> None:
@@ -350,7 +350,7 @@ def test_a_store_that_is_away_leaves_the_job_to_be_planned_later() -> None:
     with pytest.raises(StoreUnavailable):
         world.job(b"abcdefgh")
 
-    (job,) = world.ledger.jobs()
+    (job,) = world.ledger.jobs.list()
     assert job.state is JobState.PLANNING
     fmt.error = None
     assert world.planner.plan(job).plan.count == 2
@@ -378,8 +378,8 @@ def test_only_extents_that_are_not_final_are_pending() -> None:
 
     pending = list(world.planner.pending(job))
 
-    assert world.ledger.extent(job.id, 0).state is ExtentState.FAILED
-    assert world.ledger.extent(job.id, 1).state is ExtentState.DONE
+    assert world.ledger.extents.get(job.id, 0).state is ExtentState.FAILED
+    assert world.ledger.extents.get(job.id, 1).state is ExtentState.DONE
     assert [extent.ordinal for extent in pending] == [2]
 
 
@@ -392,14 +392,14 @@ def test_a_replay_takes_up_failed_extents_where_they_stopped() -> None:
     worker = world.worker()
     for extent in world.extents(job):
         run_extent(extent, worker)
-    failed = world.ledger.close(job.id)
+    failed = world.ledger.jobs.close(job.id)
     assert (failed.state, failed.reason) == (JobState.FAILED, "2 of 4 extents failed")
 
     replayed = world.planner.replay(failed)
 
     assert replayed.state is JobState.RUNNING
     assert [extent.ordinal for extent in world.planner.pending(replayed)] == [1, 3]
-    assert [world.ledger.extent(job.id, n).position for n in (1, 3)] == [6, 14]
+    assert [world.ledger.extents.get(job.id, n).position for n in (1, 3)] == [6, 14]
 
 
 def test_a_replay_of_one_extent_leaves_the_others_failed() -> None:
@@ -409,10 +409,10 @@ def test_a_replay_of_one_extent_leaves_the_others_failed() -> None:
     for extent in world.extents(job):
         run_extent(extent, worker)
 
-    replayed = world.planner.replay(world.ledger.close(job.id), ordinal=1)
+    replayed = world.planner.replay(world.ledger.jobs.close(job.id), ordinal=1)
 
     assert [extent.ordinal for extent in world.planner.pending(replayed)] == [1]
-    assert world.ledger.extent(job.id, 0).state is ExtentState.FAILED
+    assert world.ledger.extents.get(job.id, 0).state is ExtentState.FAILED
 
 
 @pytest.mark.parametrize("ordinal", [1, 99])
@@ -424,24 +424,24 @@ def test_a_replay_of_an_extent_that_did_not_fail_is_refused_and_changes_nothing(
     worker = world.worker()
     for extent in world.extents(job):
         run_extent(extent, worker)
-    failed = world.ledger.close(job.id)
+    failed = world.ledger.jobs.close(job.id)
 
     with pytest.raises(Misconfigured, match=f"extent {ordinal} of job {job.id} is not FAILED"):
         world.planner.replay(failed, ordinal=ordinal)
 
-    assert world.ledger.job(job.id) == failed
+    assert world.ledger.jobs.get(job.id) == failed
 
 
 def test_unknown_progress_refuses_the_whole_replay_and_changes_nothing() -> None:
     world = World()
     failed = failed_with_unknown_progress(world)
-    before = list(world.ledger.extents(failed.id))
+    before = list(world.ledger.extents.list(failed.id))
 
     with pytest.raises(ProgressUnknown, match=r"progress unknown.*--accept-duplicates"):
         world.planner.replay(failed)
 
-    assert world.ledger.job(failed.id) == failed
-    assert list(world.ledger.extents(failed.id)) == before
+    assert world.ledger.jobs.get(failed.id) == failed
+    assert list(world.ledger.extents.list(failed.id)) == before
 
 
 def test_an_extent_whose_progress_is_known_can_be_replayed_beside_one_that_is_not() -> None:
@@ -460,7 +460,7 @@ def test_unknown_progress_goes_on_when_a_person_accepts_duplicates() -> None:
     replayed = world.planner.replay(failed, accept_duplicates=True)
 
     assert [extent.ordinal for extent in world.planner.pending(replayed)] == [0, 1]
-    assert not any(item.progress_unknown for item in world.ledger.extents(failed.id))
+    assert not any(item.progress_unknown for item in world.ledger.extents.list(failed.id))
 
 
 def test_a_replay_of_a_job_that_is_done_adds_nothing() -> None:
@@ -468,7 +468,7 @@ def test_a_replay_of_a_job_that_is_done_adds_nothing() -> None:
     job = world.job(b"abc")
     worker = world.worker()
     run_extent(world.extents(job)[0], worker)
-    done = world.ledger.close(job.id)
+    done = world.ledger.jobs.close(job.id)
 
     replayed = world.planner.replay(done)
 

@@ -179,19 +179,19 @@ def test_a_stopped_run_registers_nothing_more_and_says_so() -> None:
     assert report.stopped
     assert not report.ok
     assert len(report.jobs) == 2
-    assert {job.state for job in world.ledger.jobs()} == {JobState.PLANNING}
+    assert {job.state for job in world.ledger.jobs.list()} == {JobState.PLANNING}
 
 
 @pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])
 def test_a_run_whose_connector_comes_to_rest_meanwhile_registers_nothing_more(state: str) -> None:
     world = World()
-    world.ledger.put_connector("c", {})
+    world.ledger.connectors.put("c", {})
     versions = [world.put(b"abc", f"key{n}") for n in range(4)]
 
     def intakes() -> Iterator[JobRequest]:
         for number, version in enumerate(versions):
             if number == 2:
-                world.ledger.set_connector_state("c", ConnectorState(state))
+                world.ledger.connectors.set_state("c", ConnectorState(state))
                 world.ticker.clock.sleep(CACHE_SECONDS)
             yield world.intake(version)
 
@@ -202,19 +202,19 @@ def test_a_run_whose_connector_comes_to_rest_meanwhile_registers_nothing_more(st
         f"connector c is {state}; `extentflow resume c` lets it go on; not every object has a job",
     )
     assert {job.state for job in report.jobs} == {"PLANNING" if state == "PAUSED" else "CANCELLED"}
-    assert len(list(world.ledger.jobs())) == len(report.jobs) == 2
+    assert len(list(world.ledger.jobs.list())) == len(report.jobs) == 2
     assert world.delivered() == []
 
 
 @pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])
 def test_a_run_whose_connector_was_told_to_rest_ends_and_says_which_one_rests(state: str) -> None:
     world = World()
-    world.ledger.put_connector("c", {})
+    world.ledger.connectors.put("c", {})
 
     class Rests(Here):
         def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
             super().run(tasks[:1], watch)
-            world.ledger.set_connector_state("c", ConnectorState(state))
+            world.ledger.connectors.set_state("c", ConnectorState(state))
 
     report = ingested(world, b"abcdefgh", engine=Rests(until_final(world.worker())))
 
@@ -247,9 +247,9 @@ def test_what_open_extents_committed_counts_in_a_jobs_totals() -> None:
     run_extent(whole, world.worker())
     run_extent(begun, world.worker(stopping=lambda: True))
 
-    open_yet = report(world.ledger, world.ledger.close(job.id))
+    open_yet = report(world.ledger, world.ledger.jobs.close(job.id))
     run_extent(begun, world.worker())
-    done = report(world.ledger, world.ledger.close(job.id))
+    done = report(world.ledger, world.ledger.jobs.close(job.id))
 
     assert (open_yet.state, open_yet.done, open_yet.failed) == ("RUNNING", 1, 0)
     assert (open_yet.records, open_yet.bad) == (5, 1)
@@ -272,7 +272,7 @@ def test_what_a_failed_extent_committed_counts_in_its_jobs_totals() -> None:
 def tried(world: World, body: bytes) -> Job:
     """Run an object and return its job as it ended."""
     ingested(world, body)
-    (job,) = world.ledger.jobs()
+    (job,) = world.ledger.jobs.list()
     return job
 
 
@@ -310,7 +310,7 @@ def test_a_refused_replay_starts_nothing() -> None:
         driver(world, engine).replay(job, ordinal=7)
 
     assert engine.runs == []
-    assert world.ledger.job(job.id) == job
+    assert world.ledger.jobs.get(job.id) == job
 
 
 def unknown(world: World, body: bytes) -> Extent:
@@ -345,7 +345,7 @@ def test_of_several_jobs_one_whose_progress_is_unknown_is_told_and_holds_up_no_o
     run = driver(world, Here(until_final(world.worker())))
     run.ingest(iter([world.intake(extent.version)]))
     other = world.job(b"xy", "other")
-    world.ledger.end(other.id, JobState.CANCELLED, "connector c was stopped")
+    world.ledger.jobs.end(other.id, JobState.CANCELLED, "connector c was stopped")
     jobs = [known_job(world.ledger, job_id) for job_id in (extent.job, other.id)]
 
     report = run.replay_all(jobs)
@@ -362,7 +362,7 @@ def test_of_several_jobs_one_whose_progress_is_unknown_is_told_and_holds_up_no_o
 
 def stored(world: World, *ids: str) -> list[Job]:
     job = world.planner.register(world.intake(world.put(b"abc")))
-    return [world.ledger.register(replace(job, id=each)) for each in ids]
+    return [world.ledger.jobs.register(replace(job, id=each)) for each in ids]
 
 
 def test_a_job_is_known_by_its_id_or_the_beginning_of_it() -> None:
@@ -463,7 +463,7 @@ def test_an_object_that_nobody_reads_is_the_same_failed_job_run_after_run() -> N
     first, second = world.planner.admit(odd), world.planner.admit(odd)
 
     assert first == second == world.planner.newest(odd)
-    assert list(world.ledger.jobs()) == [first]
+    assert list(world.ledger.jobs.list()) == [first]
 
 
 def test_a_second_delivery_of_an_object_that_nobody_reads_any_more_fails() -> None:
@@ -482,7 +482,7 @@ def test_a_second_delivery_of_too_many_extents_fails() -> None:
     world = World()
     version = world.put(b"abcd")
     first = world.planner.register(world.intake(version))
-    world.ledger.end(first.id, JobState.CANCELLED, "enough")
+    world.ledger.jobs.end(first.id, JobState.CANCELLED, "enough")
     huge = replace(version, size=MAX_EXTENTS + 1)
 
     refused = world.planner.admit(world.intake(huge, extent_bytes=1), again=True)
@@ -539,7 +539,7 @@ def test_a_superseded_object_that_nobody_reads_any_more_fails() -> None:
     world = World()
     version = world.put(b"abcd")
     first = world.planner.register(world.intake(version))
-    world.ledger.end(first.id, JobState.SUPERSEDED, "replaced")
+    world.ledger.jobs.end(first.id, JobState.SUPERSEDED, "replaced")
 
     refused = world.planner.admit(world.intake(version, unfit=UNFIT))
 
@@ -555,7 +555,7 @@ def test_what_is_mended_from_outside_fails_no_object() -> None:
 
     with pytest.raises(Misconfigured, match="secret s"):
         replace(world.planner, open=unreadable).admit(world.intake(job.version))
-    assert world.ledger.job(job.id) == job
+    assert world.ledger.jobs.get(job.id) == job
 
 
 # -- announcing -----------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ class TestSteppingIn:
         scene = Scene(ledger)
         job, lease = scene.job(), scene.lease()
         calls: list[tuple[str, int]] = []
-        ledger.on_call = lambda name: calls.append((name, len(ledger._extents)))
+        ledger.on_call = lambda name: calls.append((name, len(ledger.table.extents)))
 
         scene.advance(scene.claim(lease, scene.extent(job)), 10)
 
@@ -133,7 +133,7 @@ class TestSteppingIn:
 
         def look(name: str) -> None:
             if name == "register":
-                seen.append(ledger.slot(scene.cluster, 0).owner)
+                seen.append(ledger.slots.get(scene.cluster, 0).owner)
 
         ledger.on_call = ledger.on_answer = look
         scene.planning()
@@ -149,7 +149,7 @@ class TestSteppingIn:
         with pytest.raises(LedgerUnavailable, match="claim"):
             scene.claim(lease, scene.extent(job))
 
-        assert list(ledger.extents(job.id)) == []
+        assert list(ledger.extents.list(job.id)) == []
         assert scene.claim(lease, scene.extent(job)).item.attempts == 1
 
     def test_a_lost_answer_leaves_its_effect(self) -> None:
@@ -169,4 +169,4 @@ class TestSteppingIn:
         lease = Scene(ledger).lease()
 
         assert ledger.now() == 1_000.0
-        assert ledger.slot(lease.cluster, 0).until == 1_030.0
+        assert ledger.slots.get(lease.cluster, 0).until == 1_030.0

@@ -10,7 +10,7 @@ from extentflow.model import ExtentState, JobState, Outcome
 
 
 def state(world: World, job_id: str) -> JobState:
-    job = world.ledger.job(job_id)
+    job = world.ledger.jobs.get(job_id)
     assert job is not None
     return job.state
 
@@ -83,7 +83,7 @@ def test_nobody_waits_behind_the_failed_extent_of_an_ordered_job() -> None:
 
     assert outcomes == [Outcome.FAILED, Outcome.JOB_CLOSED]
     assert state(world, job.id) is JobState.FAILED
-    assert world.ledger.extent(job.id, 1).state is ExtentState.PENDING
+    assert world.ledger.extents.get(job.id, 1).state is ExtentState.PENDING
 
 
 @pytest.mark.parametrize("call", ["end", "fail"])
@@ -100,7 +100,7 @@ def test_a_replaced_object_supersedes_its_job_although_an_answer_was_lost(
     run_extent(extent, world.worker())
 
     assert state(world, job.id) is JobState.SUPERSEDED
-    assert world.ledger.extent(job.id, 0).claim is None
+    assert world.ledger.extents.get(job.id, 0).claim is None
     assert world.delivered() == []
 
 

@@ -54,7 +54,7 @@ def test_an_extent_finished_in_kafka_only_is_done_and_counted_once() -> None:
     answer = scene.of("me").claim(extent, CLIENT)
 
     assert isinstance(answer, Final)
-    assert scene.ledger.progress(extent.job) == JobProgress(done=1, records=4, bytes=4)
+    assert scene.ledger.jobs.progress(extent.job) == JobProgress(done=1, records=4, bytes=4)
 
 
 def test_the_proof_of_another_extent_means_that_nothing_was_committed_since_the_claim() -> None:
@@ -69,7 +69,7 @@ def test_the_proof_of_another_extent_means_that_nothing_was_committed_since_the_
 
     claim = scene.claim(scene.of("me", ONE), second)
 
-    assert scene.ledger.progress(first.job).done == 1
+    assert scene.ledger.jobs.progress(first.job).done == 1
     assert (claim.item.position, claim.item.records, claim.item.attempts) == (0, 0, 2)
 
 
@@ -100,7 +100,7 @@ def test_an_extent_whose_last_transaction_moved_nothing_is_done_all_the_same() -
     answer = scene.of("me", ONE).claim(extent, CLIENT)
 
     assert isinstance(answer, Final)
-    assert scene.ledger.progress(extent.job) == JobProgress(done=1, records=4, bytes=4)
+    assert scene.ledger.jobs.progress(extent.job) == JobProgress(done=1, records=4, bytes=4)
 
 
 def test_completion_is_confirmed_before_the_slot_does_anything_else() -> None:
@@ -112,8 +112,8 @@ def test_completion_is_confirmed_before_the_slot_does_anything_else() -> None:
     claim = scene.claim(slots, second)
 
     assert claim.mark.epoch == 2
-    assert scene.ledger.extent(first.job, 0).state is ExtentState.DONE
-    assert scene.ledger.progress(first.job).done == 1
+    assert scene.ledger.extents.get(first.job, 0).state is ExtentState.DONE
+    assert scene.ledger.jobs.progress(first.job).done == 1
 
 
 def test_a_claim_of_any_earlier_epoch_is_settled() -> None:
@@ -165,7 +165,7 @@ def test_a_missing_group_makes_progress_unknown() -> None:
     assert isinstance(answer, Final)
     assert (answer.item.state, answer.item.position) == (ExtentState.FAILED, 1)
     assert answer.item.progress_unknown
-    assert scene.ledger.progress(extent.job) == JobProgress(failed=1)
+    assert scene.ledger.jobs.progress(extent.job) == JobProgress(failed=1)
 
 
 @pytest.mark.parametrize("epoch", [1, 3])
@@ -195,7 +195,7 @@ def test_a_missing_group_matters_only_to_an_extent_in_work() -> None:
     claim = scene.claim(slots, second)
 
     assert claim.item.attempts == 1
-    assert scene.ledger.extent(first.job, 0).state is ExtentState.DONE
+    assert scene.ledger.extents.get(first.job, 0).state is ExtentState.DONE
 
 
 def test_unknown_progress_goes_on_from_the_ledgers_position_when_duplicates_are_accepted() -> None:
@@ -210,8 +210,8 @@ def test_unknown_progress_goes_on_from_the_ledgers_position_when_duplicates_are_
     slots.claim(extent, CLIENT)
 
     with pytest.raises(ProgressUnknown, match="accept-duplicates"):
-        scene.ledger.reopen(extent.job, 0)
-    scene.ledger.reopen(extent.job, 0, accept_duplicates=True)
+        scene.ledger.extents.reopen(extent.job, 0)
+    scene.ledger.extents.reopen(extent.job, 0, accept_duplicates=True)
 
     assert scene.claim(slots, extent).item.position == 1
 
@@ -224,11 +224,11 @@ def test_a_claim_that_is_not_the_predecessors_is_left_alone(slot: int, epoch: in
     item = scene.claim(dead, extent).item
     assert item.claim is not None
     foreign = replace(item, claim=replace(item.claim, slot=slot, epoch=epoch))
-    scene.ledger._extents[extent.job, 0] = foreign
+    scene.ledger.table.extents[extent.job, 0] = foreign
 
     scene.of("driver", ONE).evict("dead")
 
-    assert scene.ledger.extent(extent.job, 0) == foreign
+    assert scene.ledger.extents.get(extent.job, 0) == foreign
     assert scene.slot(0) == SlotItem("memory", 0, epoch=2)
 
 

@@ -72,7 +72,7 @@ def test_a_message_that_comes_twice_delivers_once() -> None:
     assert first.over
     assert second.over
     assert queued.world.delivered() == expected(b"abcd")
-    assert queued.world.ledger.progress(job.id).done == 1
+    assert queued.world.ledger.jobs.progress(job.id).done == 1
 
 
 @settings(deadline=None, max_examples=50)
@@ -112,7 +112,7 @@ def test_a_job_that_was_left_open_is_closed_by_any_message_of_a_final_extent() -
 def test_messages_of_a_job_that_has_ended_are_over(state: JobState) -> None:
     queued = Queued()
     job = queued.job(b"abcd")
-    queued.world.ledger.end(job.id, state, "enough")
+    queued.world.ledger.jobs.end(job.id, state, "enough")
 
     (answer,) = queued.deliver(queued.worker())
 
@@ -179,7 +179,7 @@ def test_while_the_dead_letter_queue_is_away_a_failed_extents_message_comes_back
     assert queued.item(job).state is ExtentState.FAILED
     assert ordinals(message.body for message in queued.dead.messages) == [0]
     assert queued.now(job).state is JobState.FAILED
-    assert queued.world.ledger.progress(job.id).failed == 1
+    assert queued.world.ledger.jobs.progress(job.id).failed == 1
 
 
 def test_a_dead_letter_whose_answer_was_lost_is_there_at_least_once() -> None:
@@ -197,7 +197,7 @@ def test_a_dead_letter_whose_answer_was_lost_is_there_at_least_once() -> None:
 
     assert ordinals(message.body for message in queued.dead.messages) == [0, 0]
     assert queued.now(job).state is JobState.FAILED
-    assert queued.world.ledger.progress(job.id).failed == 1
+    assert queued.world.ledger.jobs.progress(job.id).failed == 1
 
 
 def test_a_message_of_a_failed_extent_is_a_replay_from_where_it_stopped() -> None:
@@ -214,7 +214,7 @@ def test_a_message_of_a_failed_extent_is_a_replay_from_where_it_stopped() -> Non
     def look(name: str) -> None:
         if name == "claim":
             world.ledger.on_call = lambda _: None
-            item, counts = queued.item(job), world.ledger.progress(job.id)
+            item, counts = queued.item(job), world.ledger.jobs.progress(job.id)
             seen.append((item.position, queued.now(job).state, counts.failed))
 
     world.ledger.on_call = look
@@ -223,7 +223,7 @@ def test_a_message_of_a_failed_extent_is_a_replay_from_where_it_stopped() -> Non
 
     assert seen == [(4, JobState.RUNNING, 0)]
     assert queued.now(job).state is JobState.DONE
-    assert world.ledger.progress(job.id).failed == 0
+    assert world.ledger.jobs.progress(job.id).failed == 0
     assert world.delivered() == [b"%d:%c" % (n, c) for n, c in enumerate(b"abcd?fgh")]
     assert queued.dead.messages == []
 
@@ -265,7 +265,7 @@ def test_a_replay_of_one_extent_leaves_the_others_failed() -> None:
     queued.drain(worker)
 
     assert queued.now(job).state is JobState.FAILED
-    assert queued.world.ledger.progress(job.id).failed == 2
+    assert queued.world.ledger.jobs.progress(job.id).failed == 2
     assert {message.id for message in queued.dead.messages} > {other.id}
 
 
@@ -324,7 +324,7 @@ def test_a_replay_of_unknown_progress_goes_back_to_the_dead_letter_queue() -> No
     assert len(queued.dead.messages) == 1
     assert "progress unknown" in queued.reasons()[0]
     assert queued.now(job).state is JobState.FAILED
-    assert queued.world.ledger.progress(job.id).failed == 1
+    assert queued.world.ledger.jobs.progress(job.id).failed == 1
 
 
 def test_a_replay_of_a_cancelled_job_is_refused() -> None:
@@ -333,7 +333,7 @@ def test_a_replay_of_a_cancelled_job_is_refused() -> None:
     worker = queued.worker()
     message = queued.take()
     queued.settle(message, worker.handle(message))
-    queued.world.ledger.end(job.id, JobState.CANCELLED, "enough")
+    queued.world.ledger.jobs.end(job.id, JobState.CANCELLED, "enough")
 
     queued.redrive()
     queued.drain(worker)
@@ -638,7 +638,7 @@ def test_what_is_away_for_more_receives_than_attempts_fails_nothing(
     queued.drain(worker)
 
     assert queued.now(job).state is JobState.DONE
-    assert [item.attempts for item in world.ledger.extents(job.id)] == [0, 0, 0]
+    assert [item.attempts for item in world.ledger.extents.list(job.id)] == [0, 0, 0]
     assert sorted(world.delivered()[delivered:]) == sorted(expected(b"abcdefghij"))
     assert queued.dead.sent == []
 
@@ -695,8 +695,8 @@ def test_a_table_that_denies_access_lets_messages_come_back() -> None:
 
 
 def steer(queued: Queued, state: ConnectorState) -> None:
-    queued.world.ledger.put_connector("c", {"name": "c"})
-    assert queued.world.ledger.set_connector_state("c", state)
+    queued.world.ledger.connectors.put("c", {"name": "c"})
+    assert queued.world.ledger.connectors.set_state("c", state)
 
 
 def test_a_paused_connectors_messages_wait_and_use_no_attempt() -> None:
@@ -921,7 +921,7 @@ def test_a_missing_topic_fails_the_extent_and_its_replay_delivers_the_pinned_ver
     assert (done.state, done.version) == (JobState.DONE, job.version)
     assert sorted(world.delivered()) == expected(b"abcdefgh")
     assert queued.dead.messages == []
-    assert world.ledger.progress(job.id).failed == 0
+    assert world.ledger.jobs.progress(job.id).failed == 0
 
 
 class Defective(Bytewise):

@@ -101,9 +101,9 @@ def test_a_replay_from_the_dead_letter_queue_announces_its_own_end() -> None:
 
 def test_a_job_of_a_stopped_connector_is_announced_as_cancelled() -> None:
     told = Told()
-    told.queued.world.ledger.put_connector("c", {})
+    told.queued.world.ledger.connectors.put("c", {})
     job = told.queued.job(b"abcdefgh")
-    told.queued.world.ledger.set_connector_state("c", ConnectorState.STOPPED)
+    told.queued.world.ledger.connectors.set_state("c", ConnectorState.STOPPED)
 
     told.queued.drain(told.worker())
 
@@ -113,7 +113,7 @@ def test_a_job_of_a_stopped_connector_is_announced_as_cancelled() -> None:
 def test_an_end_that_others_brought_about_is_announced_by_the_next_message() -> None:
     told = Told()
     job = told.queued.job(b"abcdefgh")
-    told.queued.world.ledger.end(job.id, JobState.SUPERSEDED, "replaced")
+    told.queued.world.ledger.jobs.end(job.id, JobState.SUPERSEDED, "replaced")
 
     told.queued.drain(told.worker())
 

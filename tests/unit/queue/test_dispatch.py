@@ -311,7 +311,7 @@ def test_a_running_job_that_was_never_reopened_is_not_sent_again() -> None:
 @pytest.mark.parametrize("state", [JobState.FAILED, JobState.SUPERSEDED, JobState.CANCELLED])
 def test_a_job_that_has_ended_is_not_sent_again(state: JobState) -> None:
     queued = Queued()
-    job = queued.world.ledger.end(queued.job(b"abcd").id, state, "enough")
+    job = queued.world.ledger.jobs.end(queued.job(b"abcd").id, state, "enough")
     queued.queue.sent.clear()
 
     assert queued.dispatch.start(job) == job
@@ -525,7 +525,7 @@ def test_a_job_that_has_ended_has_no_next() -> None:
     worker = queued.worker()
     message = queued.take()
     worker.handle(message)
-    queued.world.ledger.end(job.id, JobState.CANCELLED, "enough")
+    queued.world.ledger.jobs.end(job.id, JobState.CANCELLED, "enough")
     queued.queue.sent.clear()
 
     assert worker.handle(message).over
@@ -538,13 +538,13 @@ def test_an_ordered_jobs_replay_delivers_the_rest_in_order() -> None:
     job = ordered(queued)
     worker = queued.worker()
     steer = queued.world.ledger
-    steer.put_connector("c", {"name": "c"})
+    steer.connectors.put("c", {"name": "c"})
     message = queued.take()
     queued.settle(message, worker.handle(message))
-    steer.set_connector_state("c", ConnectorState.STOPPED)
+    steer.connectors.set_state("c", ConnectorState.STOPPED)
     queued.drain(worker)
     assert queued.now(job).state is JobState.CANCELLED
-    steer.set_connector_state("c", ConnectorState.RUNNING)
+    steer.connectors.set_state("c", ConnectorState.RUNNING)
 
     queued.dispatch.start(queued.world.planner.replay(queued.now(job)))
     assert waiting(queued) == [1]

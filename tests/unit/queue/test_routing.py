@@ -13,7 +13,7 @@ from extentflow.engines.emr.submitted import (
     RunOwnership,
     SubmittedRuns,
 )
-from extentflow.errors import LedgerUnavailable, Misconfigured, NotOffered
+from extentflow.errors import Misconfigured, NotOffered
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
 from extentflow.queue.backfill import Backfill
@@ -160,7 +160,7 @@ def test_a_large_job_that_is_reopened_gets_another_run() -> None:
     queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     job = route.start(registered(queued))
-    queued.world.ledger.end(job.id, JobState.SUPERSEDED, "another version came")
+    queued.world.ledger.jobs.end(job.id, JobState.SUPERSEDED, "another version came")
 
     again = route.start(queued.world.planner.replay(queued.now(job)))
 
@@ -213,7 +213,7 @@ def test_an_end_that_is_told_late_does_not_take_a_later_runs_job_away() -> None:
     queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     job = route.start(registered(queued))
-    queued.world.ledger.end(job.id, JobState.SUPERSEDED, "another version came")
+    queued.world.ledger.jobs.end(job.id, JobState.SUPERSEDED, "another version came")
     job = route.start(queued.world.planner.replay(queued.now(job)))
 
     sent = route.ended("0" * 16, RunState.CANCELLED)
@@ -305,7 +305,7 @@ def test_a_backfill_that_no_run_can_deliver_any_more_gets_no_other_run() -> None
 def test_a_backfill_whose_driver_died_before_it_made_a_job_gets_one_more() -> None:
     queued, runs = Queued(), MemoryJobRuns()
     older = registered(queued, key="in/older")
-    queued.world.ledger.end(older.id, JobState.FAILED, "bad bytes")
+    queued.world.ledger.jobs.end(older.id, JobState.FAILED, "bad bytes")
     queued.world.ticker.now += 1
     route = routing(queued, runs)
     route.backfill(WANTED)
@@ -321,7 +321,7 @@ def test_a_backfill_that_failed_for_a_job_of_its_own_alone_gets_no_other_run() -
     route.backfill(replace(WANTED, addresses=("s3://bucket/in/",)))
     queued.world.ticker.now += 1
     bad, other = registered(queued, key="in/bad"), registered(queued, key="out/other")
-    queued.world.ledger.end(bad.id, JobState.FAILED, "bad bytes")
+    queued.world.ledger.jobs.end(bad.id, JobState.FAILED, "bad bytes")
 
     route.ended("0" * 16, RunState.FAILED)
 
@@ -332,11 +332,11 @@ def test_a_backfill_that_failed_for_a_job_of_its_own_alone_gets_no_other_run() -
 @pytest.mark.parametrize("state", [ConnectorState.PAUSED, ConnectorState.STOPPED])
 def test_a_backfill_whose_connector_rests_gets_no_other_run(state: ConnectorState) -> None:
     queued, runs = Queued(), MemoryJobRuns()
-    queued.world.ledger.put_connector("c", {})
+    queued.world.ledger.connectors.put("c", {})
     route = routing(queued, runs)
     route.backfill(WANTED)
     registered(queued, key="in/a")
-    assert queued.world.ledger.set_connector_state("c", state)
+    assert queued.world.ledger.connectors.set_state("c", state)
 
     route.ended("0" * 16, RunState.FAILED)
 
@@ -364,14 +364,9 @@ def test_what_a_shells_run_left_is_the_shells(state: RunState) -> None:
 def test_a_run_that_is_started_and_cannot_be_noted_goes_on() -> None:
     queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
-    remember = queued.world.ledger.remember
+    queued.world.ledger.refuse("remember", times=100)
 
-    def away(*_: object, **__: object) -> None:
-        raise LedgerUnavailable("away")
-
-    queued.world.ledger.remember = away  # type: ignore[method-assign]
     job = route.start(registered(queued))
-    queued.world.ledger.remember = remember  # type: ignore[method-assign]
 
     assert (len(runs.started), queued.queue.messages) == (1, [])
     assert route.hold(job) is RunOwnership.NOBODY

@@ -54,19 +54,19 @@ class Line:
     def cancelled(self, count: int) -> list[Job]:
         jobs = [self.runtime.job(f"c/{number}.txt") for number in range(count)]
         for job in jobs:
-            self.runtime.memory.end(job.id, JobState.CANCELLED, "connector c was stopped")
+            self.runtime.memory.jobs.end(job.id, JobState.CANCELLED, "connector c was stopped")
         return jobs
 
     def before_opening(self, number: int, act: Callable[[], None]) -> None:
         """Let something happen before the job that is opened as the `number`th, counted from 1."""
-        resume, opened = self.runtime.memory.resume, count(1)
+        resume, opened = self.runtime.memory.jobs.resume, count(1)
 
         def opening(job_id: str) -> Job:
             if next(opened) == number:
                 act()
             return resume(job_id)
 
-        self.patch.setattr(self.runtime.memory, "resume", opening)
+        self.patch.setattr(self.runtime.memory.jobs, "resume", opening)
 
     def lose(self, lost: str) -> None:
         """Take a topic from the cluster."""
@@ -97,7 +97,7 @@ def line(monkeypatch: pytest.MonkeyPatch) -> Line:
 def test_all_that_was_cancelled_or_failed_goes_on(line: Line) -> None:
     line.cancelled(2)
     failed = line.runtime.job("c/failed.txt")
-    line.runtime.memory.end(failed.id, JobState.FAILED, "the store was away")
+    line.runtime.memory.jobs.end(failed.id, JobState.FAILED, "the store was away")
 
     said = line.replay()
 
@@ -136,13 +136,13 @@ def test_a_pause_ends_the_opening_of_jobs_and_all_are_left_to_the_next_replay(li
     line.cancelled(4)
 
     def pause() -> None:
-        line.runtime.memory.set_connector_state("c", ConnectorState.PAUSED)
+        line.runtime.memory.connectors.set_state("c", ConnectorState.PAUSED)
         line.runtime.clock.sleep(CACHE_SECONDS)
 
     line.before_opening(2, pause)
 
     said = line.replay()
-    line.runtime.memory.set_connector_state("c", ConnectorState.RUNNING)
+    line.runtime.memory.connectors.set_state("c", ConnectorState.RUNNING)
     repeated = line.replay()
 
     assert not said.ok
@@ -155,7 +155,7 @@ def test_a_pause_ends_the_opening_of_jobs_and_all_are_left_to_the_next_replay(li
 
 def test_a_job_of_another_cluster_holds_up_no_other(line: Line) -> None:
     first, _ = line.cancelled(2)
-    line.runtime.memory._keep(replace(first, state=JobState.CANCELLED, cluster="gone"))
+    line.runtime.memory.table.keep(replace(first, state=JobState.CANCELLED, cluster="gone"))
 
     said = line.replay()
 
@@ -170,7 +170,7 @@ def test_jobs_of_a_revision_that_cannot_run_here_hold_up_no_other(line: Line) ->
     line.cancelled(1)
     line.runtime.put_connector(topic="gone")
     other = line.runtime.job("c/other.txt")
-    line.runtime.memory.end(other.id, JobState.CANCELLED, "connector c was stopped")
+    line.runtime.memory.jobs.end(other.id, JobState.CANCELLED, "connector c was stopped")
     line.lose("gone")
 
     said = line.replay()
@@ -209,4 +209,4 @@ def test_an_object_that_is_begun_again_meanwhile_is_not_delivered_twice(
 
     assert not said.ok
     assert f"job {job.id} was begun again meanwhile" in said.messages
-    assert line.runtime.memory.job(job.id).state is JobState.CANCELLED  # type: ignore[union-attr]
+    assert line.runtime.memory.jobs.get(job.id).state is JobState.CANCELLED  # type: ignore[union-attr]

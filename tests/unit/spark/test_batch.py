@@ -22,7 +22,7 @@ def runtime() -> MemoryRuntime:
 def planned(runtime: MemoryRuntime, key: str, lines: int = 1) -> Job:
     """A job that somebody planned, of an object that may have changed since."""
     job = runtime.job(key, lines)
-    return runtime.memory.plan(job.id, count=lines, cursor=4 * lines, complete=True)
+    return runtime.memory.jobs.plan(job.id, count=lines, cursor=4 * lines, complete=True)
 
 
 def test_what_is_final_is_not_pending(runtime: MemoryRuntime) -> None:
@@ -43,7 +43,7 @@ def test_an_object_that_cannot_be_cut_any_more_ends_its_job(runtime: MemoryRunti
 
     assert (found.state, extents, why) == (JobState.FAILED, [], "")
     assert "s3://shop/c/odd.parquet" in found.reason
-    assert runtime.memory.job(job.id) == found
+    assert runtime.memory.jobs.get(job.id) == found
 
 
 def test_an_object_that_was_replaced_supersedes_its_job(runtime: MemoryRuntime) -> None:
@@ -96,13 +96,13 @@ def test_every_query_sees_what_holds_when_it_is_planned(runtime: MemoryRuntime) 
 def test_a_connector_that_rests_is_refused_until_it_is_resumed(runtime: MemoryRuntime) -> None:
     runtime.put_connector()
     runtime.put()
-    runtime.memory.set_connector_state("c", ConnectorState.PAUSED)
+    runtime.memory.connectors.set_state("c", ConnectorState.PAUSED)
 
     with pytest.raises(Misconfigured, match="connector c is PAUSED"):
         query(runtime)
 
     assert runtime.states() == {}
-    runtime.memory.set_connector_state("c", ConnectorState.RUNNING)
+    runtime.memory.connectors.set_state("c", ConnectorState.RUNNING)
     assert query(runtime).tasks
 
 
@@ -114,15 +114,15 @@ def test_a_connector_that_comes_to_rest_while_objects_are_registered_ends_that(
     for number in range(4):
         runtime.put(f"c/{number}.txt")
     admitted = runtime.asked({"register"})
-    pause_at, register = 2, runtime.memory.register
+    pause_at, register = 2, runtime.memory.jobs.register
 
     def registered(job: Job) -> Job:
         if len(admitted()) == pause_at:
-            runtime.memory.set_connector_state("c", ConnectorState(state))
+            runtime.memory.connectors.set_state("c", ConnectorState(state))
             runtime.clock.sleep(CACHE_SECONDS)
         return register(job)
 
-    runtime.memory.register = registered  # type: ignore[method-assign]
+    runtime.memory.jobs.register = registered  # type: ignore[method-assign]
 
     with pytest.raises(Misconfigured, match=f"connector c is {state}"):
         query(runtime)

@@ -122,7 +122,7 @@ def test_jobs_that_stay_are_counted_by_connector_and_with_the_reason(
     runtime.job("c/a.txt")
     runtime.job("c/b.txt")
     runtime.job("d/a.txt", connector="d")
-    runtime.memory.set_connector_state("d", ConnectorState.PAUSED)
+    runtime.memory.connectors.set_state("d", ConnectorState.PAUSED)
     backlog = begun(runtime)
 
     in_vain(backlog)
@@ -156,11 +156,11 @@ def test_a_new_job_that_cannot_be_cut_is_told_and_an_older_one_is_old_news(
     runtime: MemoryRuntime,
 ) -> None:
     older = runtime.job("c/older.txt")
-    runtime.memory.end(older.id, JobState.FAILED, "bad bytes")
+    runtime.memory.jobs.end(older.id, JobState.FAILED, "bad bytes")
     runtime.ticker.now += 1
     backlog = DrainTracker(runtime.memory, None, listing=None)
     newer = runtime.job("c/newer.txt")
-    runtime.memory.end(newer.id, JobState.FAILED, "no footer")
+    runtime.memory.jobs.end(newer.id, JobState.FAILED, "no footer")
     in_vain(backlog)
 
     (line,) = backlog.undone()
@@ -178,7 +178,7 @@ def test_a_noted_job_that_others_ended_undelivered_is_told(
     runtime.planner().plan(job := runtime.job())
     runtime.ticker.now += 1
     backlog = begun(runtime)
-    runtime.memory.end(job.id, state, "by somebody else")
+    runtime.memory.jobs.end(job.id, state, "by somebody else")
 
     assert not backlog.left(ended=0)
     (line,) = backlog.undone()
@@ -190,7 +190,7 @@ def test_an_old_job_that_failed_before_anything_was_noted_is_told(runtime: Memor
     job = runtime.job()
     runtime.ticker.now += 1
     backlog = DrainTracker(runtime.memory, None, listing=None)
-    runtime.memory.end(job.id, JobState.FAILED, "no footer")
+    runtime.memory.jobs.end(job.id, JobState.FAILED, "no footer")
     in_vain(backlog)
 
     (line,) = backlog.undone()
@@ -201,7 +201,7 @@ def test_an_old_job_that_failed_before_anything_was_noted_is_told(runtime: Memor
 def test_a_job_whose_object_was_replaced_is_nothing_that_is_left(runtime: MemoryRuntime) -> None:
     runtime.planner().plan(job := runtime.job())
     backlog = begun(runtime)
-    runtime.memory.end(job.id, JobState.SUPERSEDED, "replaced")
+    runtime.memory.jobs.end(job.id, JobState.SUPERSEDED, "replaced")
 
     assert not backlog.left(ended=0)
     assert backlog.undone() == []
@@ -216,7 +216,7 @@ def test_a_list_that_lags_behind_lets_no_open_job_be_forgotten(
     for _ in range(looks - 1):
         backlog.left(ended=0)
     with monkeypatch.context() as lagging:
-        lagging.setattr(runtime.memory, "jobs", lambda *_: iter(()))
+        lagging.setattr(runtime.memory.jobs, "list", lambda *_: iter(()))
         backlog.left(ended=0)
     for _ in range(QUEUE_POLLS):
         backlog.left(ended=0)

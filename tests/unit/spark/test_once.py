@@ -107,7 +107,7 @@ def once(runtime: MemoryRuntime, *, delivering: bool = True, run: str = "r") -> 
         found = JobScanner(runtime, options, stopping=lambda: False).look()
         extents = [extent for one in found for extent in one.extents] if delivering else []
         for extent in extents:
-            job = runtime.memory.job(extent.job)
+            job = runtime.memory.jobs.get(extent.job)
             assert job is not None
             runtime.run(job, extent.ordinal)
         if not backlog.left(ended=len(extents)):
@@ -211,7 +211,7 @@ def test_a_paused_connector_is_told_and_one_without_jobs_is_not(runtime: MemoryR
     runtime.job()
     runtime.put("d/a.txt")
     for name in "cd":
-        runtime.memory.set_connector_state(name, ConnectorState.PAUSED)
+        runtime.memory.connectors.set_state(name, ConnectorState.PAUSED)
 
     assert once(runtime).undone == [
         "connector c: 1 job is not over: connector c is PAUSED; `extentflow resume c` lets it go on"
@@ -301,7 +301,7 @@ def test_connectors_that_cannot_be_listed_keep_none_from_its_turn() -> None:
 def test_a_listing_that_does_not_get_on_is_given_up(runtime: MemoryRuntime) -> None:
     runtime.put()
     runtime.memory.on_call = lambda name: runtime.ticker.sleep(
-        LISTING_SECONDS + 1 if name == "known" else 0
+        LISTING_SECONDS + 1 if name == "find_registered" else 0
     )
 
     ended = once(runtime)

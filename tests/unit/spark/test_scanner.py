@@ -110,7 +110,7 @@ def test_what_a_connector_that_rests_reads_is_not_looked_at(
     runtime: MemoryRuntime, state: ConnectorState
 ) -> None:
     runtime.put()
-    runtime.memory.set_connector_state("c", state)
+    runtime.memory.connectors.set_state("c", state)
 
     assert standing(runtime).look() == []
     assert runtime.states() == {}
@@ -179,8 +179,8 @@ def test_a_job_that_was_reopened_is_looked_at_anew(runtime: MemoryRuntime) -> No
     job = runtime.job(lines=7)
     look = standing(runtime, most=3).look
     look()
-    runtime.memory.end(job.id, JobState.CANCELLED, "a person")
-    runtime.memory.resume(job.id)
+    runtime.memory.jobs.end(job.id, JobState.CANCELLED, "a person")
+    runtime.memory.jobs.resume(job.id)
 
     assert ordinals(look()) == [0, 1, 2]
 
@@ -205,8 +205,8 @@ def test_a_stopped_connectors_jobs_end_and_a_paused_ones_wait(runtime: MemoryRun
     runtime.put_connector("d")
     runtime.job("c/a.txt")
     runtime.job("d/a.txt", connector="d")
-    runtime.memory.set_connector_state("c", ConnectorState.STOPPED)
-    runtime.memory.set_connector_state("d", ConnectorState.PAUSED)
+    runtime.memory.connectors.set_state("c", ConnectorState.STOPPED)
+    runtime.memory.connectors.set_state("d", ConnectorState.PAUSED)
 
     assert standing(runtime).look() == []
     assert runtime.states() == {"c/a.txt": JobState.CANCELLED, "d/a.txt": JobState.PLANNING}
@@ -306,7 +306,7 @@ def test_a_dead_workers_slot_is_settled_and_what_it_held_found(
     found = standing(runtime).look()
 
     assert ordinals(found) == [0, 1]
-    assert runtime.memory.extent(job.id, 0).claim is None
+    assert runtime.memory.extents.get(job.id, 0).claim is None
     assert "was left by dead" in caplog.text
 
 

@@ -82,7 +82,7 @@ def every(tasks: list[list[int]]) -> list[int]:
 
 def lease(runtime: MemoryRuntime, number: int, owner: str) -> None:
     seen = SlotItem(runtime.cluster.cluster, number)
-    assert runtime.memory.lease(seen, owner=owner, lease_seconds=30)
+    assert runtime.memory.slots.lease(seen, owner=owner, lease_seconds=30)
 
 
 # -- offsets --------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_a_listing_that_takes_longer_than_a_look_may_is_told(
     for number in range(2):
         runtime.put(f"c/{number}.txt")
     runtime.memory.on_call = lambda name: runtime.ticker.sleep(
-        LISTING_SECONDS + 1 if name == "known" else 0
+        LISTING_SECONDS + 1 if name == "find_registered" else 0
     )
     looks = listing(runtime)
 

@@ -38,7 +38,7 @@ def test_a_pause_leaves_later_extents_pending_with_the_reason(
     rows = worker.deliver(list(runtime.planner().extents(job)))
     first = next(rows)
 
-    runtime.memory.set_connector_state("c", ConnectorState.PAUSED)
+    runtime.memory.connectors.set_state("c", ConnectorState.PAUSED)
     runtime.ticker.sleep(CACHE_SECONDS)
     left = list(rows)
     unfit = worker.finish([job.id])
@@ -54,11 +54,11 @@ def test_a_pause_leaves_later_extents_pending_with_the_reason(
 
 def test_the_same_worker_continues_after_a_resume(runtime: MemoryRuntime) -> None:
     job = runtime.planner().plan(runtime.job(lines=2))
-    runtime.memory.set_connector_state("c", ConnectorState.PAUSED)
+    runtime.memory.connectors.set_state("c", ConnectorState.PAUSED)
     worker = BatchWorker(runtime, "source/1")
     assert [row.state for row in worker.finish([job.id])] == ["RUNNING"]
 
-    runtime.memory.set_connector_state("c", ConnectorState.RUNNING)
+    runtime.memory.connectors.set_state("c", ConnectorState.RUNNING)
     runtime.ticker.sleep(CACHE_SECONDS)
 
     assert worker.finish([job.id]) == []
@@ -68,7 +68,7 @@ def test_the_same_worker_continues_after_a_resume(runtime: MemoryRuntime) -> Non
 def test_a_job_registered_after_a_stop_is_cancelled_at_the_end(
     runtime: MemoryRuntime,
 ) -> None:
-    runtime.memory.set_connector_state("c", ConnectorState.STOPPED)
+    runtime.memory.connectors.set_state("c", ConnectorState.STOPPED)
     job = runtime.planner().plan(runtime.job(lines=2))
 
     unfit = BatchWorker(runtime, "source/1").finish([job.id])
@@ -96,7 +96,7 @@ def test_closing_a_queue_worker_closes_its_producer(
     with_queue: MemoryRuntime,
 ) -> None:
     worker = QueueWorker(with_queue, "r/1")
-    job = with_queue.memory.end(with_queue.job().id, JobState.CANCELLED, "a person")
+    job = with_queue.memory.jobs.end(with_queue.job().id, JobState.CANCELLED, "a person")
     worker._worker.ended(job)
     assert len(with_queue.events.read_committed(JOBS_TOPIC)) == 1
     assert "close" not in with_queue.event_calls
@@ -117,7 +117,7 @@ def test_a_listed_worker_returns_a_row_per_final_extent(with_queue: MemoryRuntim
         (1, 1, "DONE"),
     ]
     worker.close()
-    assert {slot.owner for slot in with_queue.memory.slots(with_queue.cluster.cluster)} == {""}
+    assert {slot.owner for slot in with_queue.memory.slots.list(with_queue.cluster.cluster)} == {""}
 
 
 def test_a_listed_worker_starts_nothing_after_its_time_or_a_stop_request(

@@ -48,15 +48,15 @@ def test_a_bus_hears_as_well_where_there_is_one() -> None:
 def test_an_event_names_the_topic_that_the_jobs_revision_says() -> None:
     ledger = MemoryLedger()
     usual = {"name": "c", "aws.s3.bucket.name": "shop"}
-    ledger.put_connector("c", {**usual, "topic": "old.{key}"})
-    ledger.put_connector("c", {**usual, "topic": "new"})
+    ledger.connectors.put("c", {**usual, "topic": "old.{key}"})
+    ledger.connectors.put("c", {**usual, "topic": "new"})
 
     assert open_job_events(runtime(ledger=ledger)).topic(JOB) == "old.in.k"
 
 
 def test_an_event_names_the_template_where_the_key_makes_no_topic_of_it() -> None:
     ledger = MemoryLedger()
-    ledger.put_connector("c", {"name": "c", "aws.s3.bucket.name": "shop", "topic": "in.{key}"})
+    ledger.connectors.put("c", {"name": "c", "aws.s3.bucket.name": "shop", "topic": "in.{key}"})
     job = replace(JOB, version=replace(JOB.version, key="my file.csv"))
 
     assert open_job_events(runtime(ledger=ledger)).topic(job) == "in.{key}"
@@ -73,13 +73,13 @@ def test_a_sweep_without_anything_to_tell_needs_no_broker() -> None:
 
 def test_a_sweep_whose_broker_is_away_says_so_and_marks_nothing() -> None:
     ledger = MemoryLedger()
-    ledger.put_connector("c", {"name": "c", "topic": "t", "aws.s3.bucket.name": "shop"})
-    ledger.end(ledger.register(JOB).id, JobState.CANCELLED, "stopped")
+    ledger.connectors.put("c", {"name": "c", "topic": "t", "aws.s3.bucket.name": "shop"})
+    ledger.jobs.end(ledger.jobs.register(JOB).id, JobState.CANCELLED, "stopped")
 
     with pytest.raises(SinkUnavailable):
         publish_pending(runtime(ledger=ledger), 10)
 
-    assert len(list(ledger.unannounced(10))) == 1
+    assert len(list(ledger.jobs.unpublished(10))) == 1
 
 
 def test_announcing_is_begun_only_with_time_enough() -> None:

@@ -56,7 +56,7 @@ def runtime(settings: WorkerSettings = SETTINGS) -> Runtime:
 
 def put(made: Runtime, name: str, directory: Path, **changes: str) -> int:
     usual = {"name": name, "topic": "t", "endpoint.type": "localfile", "directory": str(directory)}
-    return made.ledger.put_connector(name, {**usual, **changes}).revision
+    return made.ledger.connectors.put(name, {**usual, **changes}).revision
 
 
 def readable(made: Runtime) -> list[tuple[ConnectorConfig, int]]:
@@ -183,7 +183,7 @@ def test_a_connector_that_cannot_be_parsed_keeps_no_other_from_being_seen(
 ) -> None:
     made = runtime()
     put(made, "c", tmp_path)
-    made.ledger.put_connector("b", {"name": "b", "topic": "t", "input.format": "avro", **stored})
+    made.ledger.connectors.put("b", {"name": "b", "topic": "t", "input.format": "avro", **stored})
 
     unparsed, _ = RuntimeSurroundings(made).connectors()
 
@@ -199,7 +199,7 @@ def test_what_people_want_of_a_connector_is_asked_for_one_at_a_time(tmp_path: Pa
     made = runtime()
     put(made, "a", tmp_path)
     put(made, "b", tmp_path)
-    made.ledger.set_connector_state("b", ConnectorState.PAUSED)
+    made.ledger.connectors.set_state("b", ConnectorState.PAUSED)
     surroundings = RuntimeSurroundings(made)
 
     states = {config.name: surroundings.state(config) for config, _ in readable(made)}
@@ -319,6 +319,6 @@ def registered(made: Runtime, engine: str, secret: str | None, size: int) -> Job
     """A job of connector `orders`, which keeps its secret there."""
     keys = {"aws.access.key.id": "id", "aws.secret.access.key": secret} if secret else {}
     usual = {"name": "orders", "topic": "t", "s3.bucket.name": "shop", "engine": engine}
-    revision = made.ledger.put_connector("orders", {**usual, **keys}).revision
+    revision = made.ledger.connectors.put("orders", {**usual, **keys}).revision
     version = ObjectVersion("shop", "a.txt", None, "etag", size)
     return Job("j", "orders", revision, version, "text", "cluster", Plan(size))

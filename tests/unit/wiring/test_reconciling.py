@@ -36,7 +36,7 @@ def runtime() -> Runtime:
 
 def put(runtime: Runtime, endpoint_type: str, **changes: str) -> int:
     usual = {"name": "c", "topic": "t", "endpoint.type": endpoint_type}
-    return runtime.ledger.put_connector("c", {**usual, **changes}).revision
+    return runtime.ledger.connectors.put("c", {**usual, **changes}).revision
 
 
 def test_every_reconciler_is_an_owner_of_its_own(runtime: Runtime) -> None:
@@ -90,7 +90,7 @@ def test_a_connector_that_cannot_be_parsed_is_a_problem_and_holds_up_no_listing(
 ) -> None:
     (tmp_path / "a.csv").write_bytes(b"1")
     put(runtime, "localfile", directory=str(tmp_path))
-    runtime.ledger.put_connector("b", {"name": "b", "topic": "t", "input.format": "avro"})
+    runtime.ledger.connectors.put("b", {"name": "b", "topic": "t", "input.format": "avro"})
     found = open_reconciliation(runtime)
     dispatch = replace(found.dispatch, queue=MemoryQueue(runtime.clock.wall))
 

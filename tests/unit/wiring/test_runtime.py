@@ -55,7 +55,7 @@ class World:
             "directory": str(self.directory),
             **{key.replace("__", "."): text for key, text in changes.items()},
         }
-        return self.ledger.put_connector("c", config).revision
+        return self.ledger.connectors.put("c", config).revision
 
     def job(self, name: str = "a.csv", body: bytes = b"id,v\n1,x\n2,y\n") -> Job:
         """Write a file and plan it with the connector's latest revision."""
@@ -116,7 +116,7 @@ def test_a_deleted_connector_still_serves_the_jobs_that_pinned_it(world: World) 
     world.put()
     job = world.job()
 
-    world.ledger.delete_connector("c")
+    world.ledger.connectors.delete("c")
 
     assert values(world, job) == [b'{"id":"1","v":"x"}', b'{"id":"2","v":"y"}']
     with pytest.raises(Misconfigured, match="connector c was deleted; `extentflow connectors put"):

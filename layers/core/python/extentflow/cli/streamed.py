@@ -186,7 +186,7 @@ def _begin(options: StreamOptions, *, once: bool) -> str:
 
 def _report_paused(runtime: Runtime) -> None:
     """Report paused and stopped connectors, whose objects were not listed."""
-    for name in runtime.ledger.connector_names():
+    for name in runtime.ledger.connectors.names():
         if reason := skip_reason(runtime.ledger, name):
             output.note(reason)
 

@@ -34,7 +34,7 @@ class ConnectorStateCache:
         if now - asked < CACHE_SECONDS:
             return known
         try:
-            state = self.ledger.connector_state(connector)
+            state = self.ledger.connectors.state(connector)
         except LedgerUnavailable as exc:
             log.warning("whether connector %s rests is not known now: %s", connector, exc)
             state = ConnectorState.RUNNING

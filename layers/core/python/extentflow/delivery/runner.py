@@ -207,7 +207,7 @@ def fail_extent(extent: Extent, work: DeliveryContext, error: str) -> Receipt:
 def _closing(receipt: Receipt, work: DeliveryContext) -> Receipt:
     """Try to close the job of a final extent: no order of events may leave a job open."""
     if receipt.outcome in (Outcome.DONE, Outcome.FAILED):
-        work.ledger.close(receipt.job)
+        work.ledger.jobs.close(receipt.job)
     return receipt
 
 
@@ -274,7 +274,7 @@ def _deliver_claimed(
     except (Permanent, CorruptRecord) as exc:
         work.slots.sink.abort()
         if isinstance(exc, ObjectChanged):  # before the extent is final and nobody comes again
-            work.ledger.end(extent.job, JobState.SUPERSEDED, _superseded(exc))
+            work.ledger.jobs.end(extent.job, JobState.SUPERSEDED, _superseded(exc))
         return _fail(claim, work, totals, tally, reason(exc))
 
 

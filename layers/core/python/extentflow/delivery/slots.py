@@ -175,7 +175,7 @@ class Slots:
         hold = self._held(client)
         if hold is None:
             return Busy(self._jitter(self._policy.lease_seconds / 4), "no free slot")
-        item = self._ledger.extent(extent.job, extent.ordinal)
+        item = self._ledger.extents.get(extent.job, extent.ordinal)
         if item.state.final:
             return Final(item)
         job = self._job(extent)
@@ -184,7 +184,7 @@ class Slots:
         if item.claim.slot == hold.lease.number:
             self.drop()
             return None
-        other = self._ledger.slot(self._broker.cluster, item.claim.slot)
+        other = self._ledger.slots.get(self._broker.cluster, item.claim.slot)
         if not self._takeable(other):
             return Busy(self._rest(other), f"held by {other.owner}", item.claim.message)
         self._recover(other)
@@ -192,7 +192,7 @@ class Slots:
 
     def _job(self, extent: Extent) -> Job:
         """Return the extent's job when its slots are those of our cluster, its object the same."""
-        job = self._ledger.job(extent.job)
+        job = self._ledger.jobs.get(extent.job)
         if job is None:
             raise Conflict(f"{extent.uri}: the ledger has no job {extent.job}; plan it again")
         if job.cluster != self._broker.cluster:
@@ -214,15 +214,15 @@ class Slots:
         if not job.state.open:
             return Closed(job)
         if job.ordered and extent.ordinal > 0:
-            before = self._ledger.extent(job.id, extent.ordinal - 1)
+            before = self._ledger.extents.get(job.id, extent.ordinal - 1)
             if before.state is ExtentState.FAILED:
-                job = self._ledger.close(job.id)
+                job = self._ledger.jobs.close(job.id)
             if not job.state.open:
                 return Closed(job)
             if before.state is not ExtentState.DONE:
                 return Busy(1.0, f"ordering=object: extent {before.ordinal} is {before.state}")
         hold.in_doubt = True  # until it is clear whether the slot works on the extent
-        claim = self._ledger.claim(
+        claim = self._ledger.extents.claim(
             hold.lease,
             extent,
             item,
@@ -242,9 +242,9 @@ class Slots:
         Raises:
             LedgerUnavailable: ask again.
         """
-        claim = self._ledger.extent(extent.job, extent.ordinal).claim
+        claim = self._ledger.extents.get(extent.job, extent.ordinal).claim
         return claim is not None and not self._takeable(
-            self._ledger.slot(self._broker.cluster, claim.slot)
+            self._ledger.slots.get(self._broker.cluster, claim.slot)
         )
 
     # -- working --------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ class Slots:
         hold = self._working(claim)
         hold.in_doubt = True  # until the ledger says what Kafka may know already
         hold.sink.commit(self._progress(claim, position, records, bad, done=False))
-        self._ledger.advance(
+        self._ledger.extents.advance(
             claim,
             position=position,
             records=records,
@@ -281,13 +281,13 @@ class Slots:
         hold = self._working(claim)
         hold.in_doubt = True
         hold.sink.commit(self._progress(claim, position, records, bad, done=True))
-        self._ledger.complete(claim, position=position, records=records, bad=bad)
+        self._ledger.extents.complete(claim, position=position, records=records, bad=bad)
         self._freed(hold)
 
     def fail(self, claim: Claim, *, position: int, records: int, bad: int, error: str) -> None:
         """Give the extent up at its last committed position; call `sink.abort()` before."""
         hold = self._working(claim)
-        self._ledger.fail(claim, position=position, records=records, bad=bad, error=error)
+        self._ledger.extents.fail(claim, position=position, records=records, bad=bad, error=error)
         self._freed(hold)
 
     def hand_back(
@@ -295,7 +295,7 @@ class Slots:
     ) -> None:
         """Clear the claim at the last committed position; the extent stays pending."""
         hold = self._working(claim)
-        self._ledger.hand_back(
+        self._ledger.extents.hand_back(
             claim, position=position, records=records, bad=bad, keep_attempt=keep_attempt
         )
         self._freed(hold)
@@ -311,7 +311,7 @@ class Slots:
         if self._clock.monotonic() - hold.moved_at > self._policy.stall_seconds:
             return
         try:
-            self._ledger.renew(hold.lease, lease_seconds=self._policy.lease_seconds)
+            self._ledger.slots.renew(hold.lease, lease_seconds=self._policy.lease_seconds)
         except Fenced:
             hold.lost.set()
         except LedgerUnavailable as exc:
@@ -333,7 +333,7 @@ class Slots:
         if hold is None or hold.claim is not None:
             return
         try:
-            self._ledger.release(hold.lease)
+            self._ledger.slots.release(hold.lease)
         except LedgerUnavailable as exc:
             log.warning("slot %d stays leased until its lease ends: %s", hold.lease.number, exc)
 
@@ -344,7 +344,7 @@ class Slots:
         whether they are or not, and nobody has to wait for a lease. Of an idle one only the ledger
         hears: its epoch is over, so that its owner has to take a slot anew, and is fenced then.
         """
-        slots = [s for s in self._ledger.slots(self._broker.cluster) if s.owner]
+        slots = [s for s in self._ledger.slots.list(self._broker.cluster) if s.owner]
         mine = [s for s in slots if s.owner.startswith(owner_prefix) and s.owner != self.owner]
         for slot in mine:
             self._recover(slot)
@@ -357,7 +357,7 @@ class Slots:
         (also under our own name: a sweep that was cut short); one that works on nothing may stay
         as it is, for whoever needs it takes it.
         """
-        for slot in self._ledger.slots(self._broker.cluster):
+        for slot in self._ledger.slots.list(self._broker.cluster):
             if slot.working is not None and self._ended(slot) and self._recover(slot):
                 yield slot
 
@@ -393,10 +393,10 @@ class Slots:
         tries = [self._random.randrange(count) for _ in range(min(RANDOM_TRIES, count))]
         first = [] if self._last_number is None else [self._last_number]
         for number in first + tries:
-            slot = self._ledger.slot(cluster, number)
+            slot = self._ledger.slots.get(cluster, number)
             if self._takeable(slot):
                 yield slot
-        known = {slot.number: slot for slot in self._ledger.slots(cluster)}
+        known = {slot.number: slot for slot in self._ledger.slots.list(cluster)}
         numbers = list(range(count))
         self._random.shuffle(numbers)
         for number in numbers:
@@ -422,7 +422,9 @@ class Slots:
         if not self._bound:
             require_app(self._ledger, self._app_id)
             self._bound = True
-        return self._ledger.lease(seen, owner=self.owner, lease_seconds=self._policy.lease_seconds)
+        return self._ledger.slots.lease(
+            seen, owner=self.owner, lease_seconds=self._policy.lease_seconds
+        )
 
     def _take_over(self, lease: Lease, before: SlotItem, client: ProducerSettings) -> Fence:
         """Fence, read, settle, mark: only then may extents be claimed through the slot."""
@@ -456,13 +458,13 @@ class Slots:
             Fenced: the lease is no longer ours.
         """
         if working is None:
-            self._ledger.settle(lease, None, None)
+            self._ledger.slots.settle(lease, None, None)
             return
         for _ in range(CLAIM_ROUNDS):
-            item = self._ledger.extent(*working)
+            item = self._ledger.extents.get(*working)
             settlement = self._settlement(lease, item, left)
             seen = item if settlement is not None else None
-            if self._ledger.settle(lease, seen, settlement):
+            if self._ledger.slots.settle(lease, seen, settlement):
                 return
         raise LedgerUnavailable(
             f"extent {working[1]} of job {working[0]} kept changing while it was settled"
@@ -496,7 +498,7 @@ class Slots:
         except Fenced as exc:
             log.info("slot %d was taken by somebody faster: %s", slot.number, exc)
             return False
-        self._ledger.release(lease)
+        self._ledger.slots.release(lease)
         return True
 
     # -- small facts ----------------------------------------------------------------------------

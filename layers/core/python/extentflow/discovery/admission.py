@@ -225,7 +225,7 @@ class Admission:
                 raise
             log.exception("%s: unexpected error", job.version.uri)
             what = f"{job.version.uri}: unexpected {type(exc).__name__}: {exc}"
-            return self.planner.ledger.end(job.id, JobState.FAILED, what)
+            return self.planner.ledger.jobs.end(job.id, JobState.FAILED, what)
 
 
 @dataclass(frozen=True, slots=True)

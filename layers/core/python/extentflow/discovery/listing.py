@@ -96,7 +96,7 @@ class Discovery:
             ObjectGone, AccessDenied, StoreUnavailable: the bucket cannot be listed.
         """
         note, place = _note(territory.config.name), {"place": territory.place}
-        facts = self.ledger.recall(note) or {}
+        facts = self.ledger.notes.recall(note) or {}
         token = facts.get("token") if facts.get("place") == territory.place else None
         if self.late():
             return
@@ -109,13 +109,13 @@ class Discovery:
                 if self.late() and not problems:
                     return
                 going_on = {} if page.token is None else {"token": page.token}
-                self.ledger.remember(note, {**place, **going_on})
+                self.ledger.notes.remember(note, {**place, **going_on})
                 if self.late() and (going_on or problems):
                     return
         except AccessDenied:
             raise
         except Permanent:  # the token may be what the store does not like
-            self.ledger.remember(note, place)
+            self.ledger.notes.remember(note, place)
             raise
         yield Report(listings_finished=(territory.config.name,))
 
@@ -132,7 +132,7 @@ class Discovery:
     def _news(self, territory: Territory, batch: Sequence[ObjectVersion]) -> list[ObjectVersion]:
         name = territory.config.name
         data = {job_id(name, version): version for version in batch if territory.is_data(version)}
-        known = self.ledger.known(data)
+        known = self.ledger.jobs.find_registered(data)
         return [version for found, version in data.items() if found not in known]
 
     def _arrived(self, territory: Territory, version: ObjectVersion) -> Report:
@@ -145,15 +145,15 @@ class Discovery:
         """Whether an earlier listing saw the object with this ETag and size; note that it does."""
         name = f"seen#{job_id(territory.config.name, version)}"
         look = {"etag": version.etag, "size": str(version.size)}
-        if self.ledger.recall(name) == look:
+        if self.ledger.notes.recall(name) == look:
             return True
-        self.ledger.remember(name, look, keep_seconds=KEEP_SECONDS)
+        self.ledger.notes.remember(name, look, keep_seconds=KEEP_SECONDS)
         return False
 
 
 def goes_on_at(ledger: Ledger, connector: str) -> str:
     """Return what a connector's listing goes on with; empty: the first key."""
-    return (ledger.recall(_note(connector)) or {}).get("token", "")
+    return (ledger.notes.recall(_note(connector)) or {}).get("token", "")
 
 
 def _note(connector: str) -> str:

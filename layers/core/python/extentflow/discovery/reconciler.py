@@ -100,7 +100,7 @@ class Reconciliation:
             empty_queue=empty_queue,
             hold=self.hold,
         )
-        names = list(self.ledger.connector_names())
+        names = list(self.ledger.connectors.names())
         self.random.shuffle(names)
         yield from in_turns({f"jobs of connector {name}": watch.look(name) for name in names})
 
@@ -113,7 +113,7 @@ class Reconciliation:
     def _listings(self) -> Iterator[Report]:
         since = self.dispatch.planner.clock.wall()
         discovery = Discovery(self.ledger, self.receive, self.late, since)
-        connectors = list(self.ledger.connectors())
+        connectors = list(self.ledger.connectors.list())
         self.random.shuffle(connectors)
         yield from in_turns(
             {
@@ -125,5 +125,5 @@ class Reconciliation:
         )
 
     def _listing(self, discovery: Discovery, connector: str, revision: int) -> Iterator[Report]:
-        if self.ledger.connector_state(connector) is ConnectorState.RUNNING:
+        if self.ledger.connectors.state(connector) is ConnectorState.RUNNING:
             yield from discovery.look(self.surroundings.territory(connector, revision))

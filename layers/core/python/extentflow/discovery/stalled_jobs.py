@@ -110,7 +110,7 @@ class JobWatch:
 
     def look(self, connector: str) -> Iterator[Report]:
         """Look after a connector's jobs, one at a time, going on where the last run had to stop."""
-        state = self.ledger.connector_state(connector)
+        state = self.ledger.connectors.state(connector)
         for wanted in (JobState.PLANNING, JobState.RUNNING):
             yield from self._round(connector, wanted, active=state is ConnectorState.RUNNING)
 
@@ -121,18 +121,18 @@ class JobWatch:
         shift that a little: the next round begins with the first again.
         """
         name = f"round#{connector}#{state}"
-        before = int((self.ledger.recall(name) or {}).get("behind", 0))
+        before = int((self.ledger.notes.recall(name) or {}).get("behind", 0))
         behind = before
-        for job in islice(self.ledger.jobs(connector, state), before, None):
+        for job in islice(self.ledger.jobs.list(connector, state), before, None):
             if self.late():
-                self.ledger.remember(name, {"behind": str(behind)})
+                self.ledger.notes.remember(name, {"behind": str(behind)})
                 return
             step = self._looked_at(job, active=active)
             touched = step.jobs_resumed or step.jobs_closed
             behind += not touched or self._now(job).state is state
             yield step
         if before:
-            self.ledger.remember(name, {})
+            self.ledger.notes.remember(name, {})
 
     def _looked_at(self, job: Job, *, active: bool) -> Report:
         def step() -> Report:
@@ -164,9 +164,9 @@ class JobWatch:
     # -- RUNNING --------------------------------------------------------------------------------
 
     def _running(self, job: Job, *, active: bool) -> Report:
-        progress = self.ledger.progress(job.id)
+        progress = self.ledger.jobs.progress(job.id)
         if rules.verdict(job, progress) is not None:
-            closed = self.ledger.close(job.id)
+            closed = self.ledger.jobs.close(job.id)
             return (
                 NOTHING if closed.state.open else Report(jobs_closed=1, jobs_failed=_failed(closed))
             )
@@ -220,12 +220,12 @@ class JobWatch:
 
     def _now(self, job: Job) -> Job:
         """Return a job as the ledger has it; what is listed may lag behind."""
-        return self.ledger.job(job.id) or job
+        return self.ledger.jobs.get(job.id) or job
 
     def _claims(self, job: Job) -> str:
         """Digest what moves while extents are in work: position, attempts, who holds them."""
         digest = hashlib.sha256()
-        for item in self.ledger.extents(job.id):
+        for item in self.ledger.extents.list(job.id):
             if not item.state.final:
                 nonce = item.claim.nonce if item.claim else ""
                 line = f"{item.ordinal}:{item.position}:{item.attempts}:{nonce}\n"
@@ -241,11 +241,11 @@ class JobWatch:
         return _Mark(seen, claims, self.ledger.now())
 
     def _recall(self, job: Job) -> _Mark | None:
-        facts = self.ledger.recall(f"watch#{job.id}")
+        facts = self.ledger.notes.recall(f"watch#{job.id}")
         return _Mark.of(facts) if facts else None
 
     def _remember(self, job: Job, mark: _Mark) -> None:
-        self.ledger.remember(f"watch#{job.id}", mark.to_facts(), keep_seconds=KEEP_SECONDS)
+        self.ledger.notes.remember(f"watch#{job.id}", mark.to_facts(), keep_seconds=KEEP_SECONDS)
 
 
 def is_empty(queue: Queue) -> bool:

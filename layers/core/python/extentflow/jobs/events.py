@@ -127,7 +127,7 @@ class JobEvents:
             for publisher in self.publishers:
                 publisher.publish(events)
             for job in page:
-                self.ledger.announced(job)
+                self.ledger.jobs.mark_published(job)
             published += len(page)
         return published
 
@@ -136,8 +136,8 @@ class JobEvents:
 
         The index lags, so each job is read again first.
         """
-        listed = self.ledger.unannounced(limit)
-        return self.publish(self.ledger.job(job.id) or job for job in listed)
+        listed = self.ledger.jobs.unpublished(limit)
+        return self.publish(self.ledger.jobs.get(job.id) or job for job in listed)
 
     def close(self) -> None:
         """Let go of the publishers' clients."""

@@ -133,13 +133,13 @@ class Planner:
 
     def newest(self, intake: JobRequest) -> Job | None:
         """Return the job that `register` would find, as it stands."""
-        first = self.ledger.job(job_id(intake.connector, intake.version))
+        first = self.ledger.jobs.get(job_id(intake.connector, intake.version))
         return first and self._newest(intake, first)
 
     def is_followed(self, job: Job) -> bool:
         """Return whether the same version of the object was begun again after this job."""
         following = job_id(job.connector, job.version, job.generation + 1)
-        return self.ledger.job(following) is not None
+        return self.ledger.jobs.get(following) is not None
 
     def plan(
         self,
@@ -160,7 +160,7 @@ class Planner:
             return job
         try:
             if problem := self._too_many(job):  # a refused job that is replayed
-                return self.ledger.end(job.id, JobState.FAILED, problem)
+                return self.ledger.jobs.end(job.id, JobState.FAILED, problem)
             count = 0
             for page in _pages(self.extents(job)):
                 count = page[-1].ordinal + 1
@@ -169,15 +169,15 @@ class Planner:
                 send([extent for extent in page if extent.ordinal >= job.plan.count])
                 if len(page) < PAGE_EXTENTS:
                     break  # the last one: the plan is complete
-                self.ledger.plan(job.id, count=count, cursor=page[-1].end, complete=False)
+                self.ledger.jobs.plan(job.id, count=count, cursor=page[-1].end, complete=False)
                 if late():
-                    return self.ledger.job(job.id) or job
+                    return self.ledger.jobs.get(job.id) or job
         except ObjectChanged as exc:
-            return self.ledger.end(job.id, JobState.SUPERSEDED, reason(exc))
+            return self.ledger.jobs.end(job.id, JobState.SUPERSEDED, reason(exc))
         except (Permanent, CorruptRecord) as exc:
-            return self.ledger.end(job.id, JobState.FAILED, reason(exc))
-        self.ledger.plan(job.id, count=count, cursor=job.version.size, complete=True)
-        return self.ledger.close(job.id)
+            return self.ledger.jobs.end(job.id, JobState.FAILED, reason(exc))
+        self.ledger.jobs.plan(job.id, count=count, cursor=job.version.size, complete=True)
+        return self.ledger.jobs.close(job.id)
 
     def extents(self, job: Job) -> Iterator[Extent]:
         """Yield all extents of a job, in order, from its stored parameters."""
@@ -188,7 +188,7 @@ class Planner:
 
     def pending(self, job: Job) -> Iterator[Extent]:
         """Yield the extents of a job that are not final yet."""
-        final = {item.ordinal for item in self.ledger.extents(job.id) if item.state.final}
+        final = {item.ordinal for item in self.ledger.extents.list(job.id) if item.state.final}
         return (extent for extent in self.extents(job) if extent.ordinal not in final)
 
     def replay(
@@ -201,7 +201,7 @@ class Planner:
                 job stays as it is.
             Misconfigured: extent `ordinal` is not FAILED.
         """
-        items = self.ledger.extents(job.id)
+        items = self.ledger.extents.list(job.id)
         failed = [item for item in items if item.state is ExtentState.FAILED]
         wanted = [item for item in failed if ordinal in (None, item.ordinal)]
         if ordinal is not None and not wanted:
@@ -211,10 +211,10 @@ class Planner:
             )
         for item in wanted:
             rules.check_replay(item, accept_duplicates=accept_duplicates)
-        job = self.ledger.resume(job.id)
+        job = self.ledger.jobs.resume(job.id)
         for item in wanted:
-            self.ledger.reopen(job.id, item.ordinal, accept_duplicates=accept_duplicates)
-        return self.ledger.job(job.id) or job
+            self.ledger.extents.reopen(job.id, item.ordinal, accept_duplicates=accept_duplicates)
+        return self.ledger.jobs.get(job.id) or job
 
     def _refuse(self, intake: JobRequest, why: str, *, again: bool) -> Job:
         """Register a FAILED job with the reason.
@@ -229,14 +229,14 @@ class Planner:
         same = (found.revision, found.format) == (intake.revision, intake.format)
         if not same or found.state is not JobState.PLANNING:
             return found
-        return self.ledger.end(found.id, JobState.FAILED, why)
+        return self.ledger.jobs.end(found.id, JobState.FAILED, why)
 
     def _registered(self, intake: JobRequest, make: Callable[[int], Job], *, again: bool) -> Job:
         """Register the job that `make` returns for a generation; return the object's newest.
 
         See `register`: SUPERSEDED ones go on, and what never began is followed by the next.
         """
-        found = self.ledger.register(make(self._generation(intake) if again else 0))
+        found = self.ledger.jobs.register(make(self._generation(intake) if again else 0))
         if not again:
             found = self._newest(intake, found)
         check_cluster(found, intake.cluster)
@@ -249,7 +249,7 @@ class Planner:
     def _fit(self, intake: JobRequest, generation: int) -> Job:
         """Return a job that is not too large to be new."""
         job = self._new(intake, generation)
-        if (problem := self._too_many(job)) and self.ledger.job(job.id) is None:
+        if (problem := self._too_many(job)) and self.ledger.jobs.get(job.id) is None:
             raise TooManyExtents(problem)
         return job
 
@@ -298,7 +298,7 @@ class Planner:
         """Return the newest generation of an object's job; an open one has no later one."""
         if found.state.open:
             return found
-        while later := self.ledger.job(
+        while later := self.ledger.jobs.get(
             job_id(intake.connector, intake.version, found.generation + 1)
         ):
             found = later
@@ -307,7 +307,7 @@ class Planner:
     def _generation(self, intake: JobRequest) -> int:
         """Return the next generation; the newest while it is still open."""
         for generation in range(MAX_GENERATIONS):
-            found = self.ledger.job(job_id(intake.connector, intake.version, generation))
+            found = self.ledger.jobs.get(job_id(intake.connector, intake.version, generation))
             if found is None or (generation > 0 and found.state.open):
                 return generation
         raise Conflict(f"{intake.version.uri} has {MAX_GENERATIONS} generations already")

@@ -53,7 +53,7 @@ def require_running(ledger: Ledger, connector: str) -> None:
 
 def skip_reason(ledger: Ledger, connector: str) -> str:
     """Return that the connector is paused or stopped and how to resume it, "" where it runs."""
-    return explain_skip(connector, ledger.connector_state(connector))
+    return explain_skip(connector, ledger.connectors.state(connector))
 
 
 def check(config: ConnectorConfig, cluster: Cluster, versions: Iterable[ObjectVersion]) -> None:

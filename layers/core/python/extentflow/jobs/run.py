@@ -284,7 +284,7 @@ class JobRunner:
             self.ledger, self.planner.clock.monotonic
         )  # an empty cache: the current states
         try:
-            standing = [self.ledger.job(job.id) or job if broken else job for job in ended]
+            standing = [self.ledger.jobs.get(job.id) or job if broken else job for job in ended]
             return tuple(
                 replace(
                     report(self.ledger, job),
@@ -327,10 +327,10 @@ def known_job(ledger: Ledger, job_id: str) -> Job:
     """
     if not job_id:
         raise Misconfigured("give a job's id, or its beginning; `extentflow status` shows them")
-    exact = ledger.job(job_id)
+    exact = ledger.jobs.get(job_id)
     if exact is not None:
         return exact
-    found = [job for job in ledger.jobs() if job.id.startswith(job_id)]
+    found = [job for job in ledger.jobs.list() if job.id.startswith(job_id)]
     if len(found) != 1:
         what = f"{len(found)} jobs begin with" if found else "there is no job"
         raise Misconfigured(f"{what} {job_id}; see `extentflow status`")
@@ -402,10 +402,10 @@ class _Left:
 
 def closed(job_id: str, ledger: Ledger, wanted: ConnectorStateCache) -> Job:
     """Close a job; one that `stop` missed, because it was registered meanwhile, is cancelled."""
-    job = ledger.close(job_id)
+    job = ledger.jobs.close(job_id)
     if job.state.open and wanted.state(job.connector) is ConnectorState.STOPPED:
         why = f"connector {job.connector} was stopped"
-        return ledger.end(job.id, JobState.CANCELLED, why)
+        return ledger.jobs.end(job.id, JobState.CANCELLED, why)
     return job
 
 
@@ -442,6 +442,6 @@ def cutting(ledger: Ledger, job: Job) -> Iterator[None]:
     try:
         yield
     except ObjectChanged as exc:
-        ledger.end(job.id, JobState.SUPERSEDED, reason(exc))
+        ledger.jobs.end(job.id, JobState.SUPERSEDED, reason(exc))
     except (Permanent, CorruptRecord) as exc:
-        ledger.end(job.id, JobState.FAILED, reason(exc))
+        ledger.jobs.end(job.id, JobState.FAILED, reason(exc))

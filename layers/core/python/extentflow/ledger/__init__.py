@@ -121,69 +121,43 @@ class ConnectorState(enum.StrEnum):
     STOPPED = "STOPPED"
 
 
-class Ledger(Protocol):
-    """Safe for use from several threads. All reads that decide anything are strongly consistent.
+class ConnectorStore(Protocol):
+    """Connectors: their configuration revisions and their states."""
 
-    Every method may raise LedgerUnavailable; `Misconfigured` where table or permission is missing.
-    """
-
-    # -- identity and clock ---------------------------------------------------------------------
-
-    @property
-    def id(self) -> str:
-        """Random id written when the table was created; part of every transactional id."""
-        ...
-
-    def bind(self, app_id: str) -> str:
-        """Tie the ledger to an `app.id`, once for all; return the one that it is tied to.
-
-        Slots and claims carry no `app.id`, and the transactional ids that they stand for do: under
-        another one nobody would be fenced, and every proof would be looked for in the wrong group.
-        """
-        ...
-
-    def now(self) -> float:
-        """Return seconds since the epoch on the *server's* clock.
-
-        The last seen `Date` header, carried on by the local monotonic clock; makes a request when
-        none was made for a minute.
-        """
-        ...
-
-    # -- connectors -----------------------------------------------------------------------------
-
-    def put_connector(self, name: str, config: Mapping[str, str]) -> ConnectorVersion:
+    def put(self, name: str, config: Mapping[str, str]) -> ConnectorVersion:
         """Store the next revision; the same configuration again returns the latest revision.
 
         A deleted connector is shown again.
         """
         ...
 
-    def connector(self, name: str, revision: int | None = None) -> ConnectorVersion | None:
+    def get(self, name: str, revision: int | None = None) -> ConnectorVersion | None:
         """Return a revision (None: the latest that is not deleted)."""
         ...
 
-    def connectors(self) -> Iterator[ConnectorVersion]:
+    def list(self) -> Iterator[ConnectorVersion]:
         """Yield the latest revision of every connector that is not deleted, by name."""
         ...
 
-    def connector_names(self) -> Iterator[str]:
+    def names(self) -> Iterator[str]:
         """Yield the name of every connector there ever was: a deleted one may have open jobs."""
         ...
 
-    def delete_connector(self, name: str) -> bool:
+    def delete(self, name: str) -> bool:
         """Hide the connector from new jobs; revisions stay for the jobs that pinned them."""
         ...
 
-    def connector_state(self, name: str) -> ConnectorState:
+    def state(self, name: str) -> ConnectorState:
         """Return what people want of a connector; RUNNING unless they said something else."""
         ...
 
-    def set_connector_state(self, name: str, state: ConnectorState) -> bool:
+    def set_state(self, name: str, state: ConnectorState) -> bool:
         """Say what is wanted of a connector; False when there is none of that name."""
         ...
 
-    # -- jobs -----------------------------------------------------------------------------------
+
+class JobStore(Protocol):
+    """Jobs, their counters, and whether their ends were published."""
 
     def register(self, job: Job) -> Job:
         """Store a new job, or return the one already stored under its id, untouched.
@@ -192,11 +166,11 @@ class Ledger(Protocol):
         """
         ...
 
-    def job(self, job_id: str) -> Job | None:
+    def get(self, job_id: str) -> Job | None:
         """Return one job."""
         ...
 
-    def known(self, job_ids: Iterable[str]) -> set[str]:
+    def find_registered(self, job_ids: Iterable[str]) -> set[str]:
         """Return those of `job_ids` whose object needs no arrival any more.
 
         That is: a job is stored, and it is not SUPERSEDED (an arrival of its version would reopen
@@ -204,7 +178,7 @@ class Ledger(Protocol):
         """
         ...
 
-    def jobs(self, connector: str | None = None, state: JobState | None = None) -> Iterator[Job]:
+    def list(self, connector: str | None = None, state: JobState | None = None) -> Iterator[Job]:
         """Yield jobs, newest first within a connector and state; may lag behind writes."""
         ...
 
@@ -240,40 +214,29 @@ class Ledger(Protocol):
         """
         ...
 
-    def reopen(self, job_id: str, ordinal: int, *, accept_duplicates: bool = False) -> bool:
-        """Replay an extent; False when it is not FAILED.
-
-        One transaction makes the extent PENDING (position kept, attempts 0, failed - 1) and its
-        job, FAILED or SUPERSEDED or open, RUNNING (`reopened` + 1; PLANNING stays PLANNING).
-
-        Raises:
-            ProgressUnknown: the extent failed with `progress_unknown` and duplicates are not
-                accepted.
-            Conflict: the job is CANCELLED; resume it first.
-        """
-        ...
-
-    def unannounced(self, limit: int) -> Iterator[Job]:
+    def unpublished(self, limit: int) -> Iterator[Job]:
         """Yield at most `limit` final jobs whose end was not announced, oldest first by connector.
 
         May lag behind writes. Reads only such jobs, however many there are of others.
         """
         ...
 
-    def announced(self, job: Job) -> None:
+    def mark_published(self, job: Job) -> None:
         """Note that this end of a job, as given, was announced.
 
         Nothing where the job was reopened since: its next end is to be announced, too.
         """
         ...
 
-    # -- extents --------------------------------------------------------------------------------
 
-    def extent(self, job_id: str, ordinal: int) -> ExtentItem:
+class ExtentStore(Protocol):
+    """Extents: claimed by a slot, advanced chunk by chunk, and ended."""
+
+    def get(self, job_id: str, ordinal: int) -> ExtentItem:
         """Return one extent; one without an item is PENDING."""
         ...
 
-    def extents(self, job_id: str) -> Iterator[ExtentItem]:
+    def list(self, job_id: str) -> Iterator[ExtentItem]:
         """Yield the extents that have an item, by ordinal."""
         ...
 
@@ -347,13 +310,28 @@ class Ledger(Protocol):
         """
         ...
 
-    # -- slots ----------------------------------------------------------------------------------
+    def reopen(self, job_id: str, ordinal: int, *, accept_duplicates: bool = False) -> bool:
+        """Replay an extent; False when it is not FAILED.
 
-    def slot(self, cluster: str, number: int) -> SlotItem:
+        One transaction makes the extent PENDING (position kept, attempts 0, failed - 1) and its
+        job, FAILED or SUPERSEDED or open, RUNNING (`reopened` + 1; PLANNING stays PLANNING).
+
+        Raises:
+            ProgressUnknown: the extent failed with `progress_unknown` and duplicates are not
+                accepted.
+            Conflict: the job is CANCELLED; resume it first.
+        """
+        ...
+
+
+class SlotStore(Protocol):
+    """Slots: leased by workers, and settled after a worker that lost its lease."""
+
+    def get(self, cluster: str, number: int) -> SlotItem:
         """Return one slot; one without an item is free with epoch 0."""
         ...
 
-    def slots(self, cluster: str) -> Iterator[SlotItem]:
+    def list(self, cluster: str) -> Iterator[SlotItem]:
         """Yield the slots that have an item, by number."""
         ...
 
@@ -394,7 +372,9 @@ class Ledger(Protocol):
         """Make the slot free when it is still ours and works on nothing; otherwise do nothing."""
         ...
 
-    # -- notes ----------------------------------------------------------------------------------
+
+class NoteStore(Protocol):
+    """Notes: facts that may be lost or outdated without harm."""
 
     def recall(self, name: str) -> Mapping[str, str] | None:
         """Return what was remembered under `name`; None where nothing was, or it has expired."""
@@ -407,5 +387,58 @@ class Ledger(Protocol):
 
         For what may be lost or stale without harm: how far somebody came, what was seen when.
         `keep_seconds` None keeps them for good.
+        """
+        ...
+
+
+class Ledger(Protocol):
+    """Safe for use from several threads. All reads that decide anything are strongly consistent.
+
+    Every method may raise LedgerUnavailable; `Misconfigured` where table or permission is missing.
+    """
+
+    @property
+    def connectors(self) -> ConnectorStore:
+        """Return the store of connectors."""
+        ...
+
+    @property
+    def jobs(self) -> JobStore:
+        """Return the store of jobs."""
+        ...
+
+    @property
+    def extents(self) -> ExtentStore:
+        """Return the store of extents."""
+        ...
+
+    @property
+    def slots(self) -> SlotStore:
+        """Return the store of slots."""
+        ...
+
+    @property
+    def notes(self) -> NoteStore:
+        """Return the store of notes."""
+        ...
+
+    @property
+    def id(self) -> str:
+        """Random id written when the table was created; part of every transactional id."""
+        ...
+
+    def bind(self, app_id: str) -> str:
+        """Tie the ledger to an `app.id`, once for all; return the one that it is tied to.
+
+        Slots and claims carry no `app.id`, and the transactional ids that they stand for do: under
+        another one nobody would be fenced, and every proof would be looked for in the wrong group.
+        """
+        ...
+
+    def now(self) -> float:
+        """Return seconds since the epoch on the *server's* clock.
+
+        The last seen `Date` header, carried on by the local monotonic clock; makes a request when
+        none was made for a minute.
         """
         ...

@@ -14,6 +14,8 @@ def cause(ledger: Ledger, job: Job) -> str:
     """
     if job.state is not JobState.FAILED:
         return job.reason
-    errors = (item.error for item in ledger.extents(job.id) if item.state is ExtentState.FAILED)
+    errors = (
+        item.error for item in ledger.extents.list(job.id) if item.state is ExtentState.FAILED
+    )
     first = next(errors, "")
     return f"{job.reason}: {first}" if first and first not in job.reason else job.reason

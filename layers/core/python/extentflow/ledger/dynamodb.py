@@ -11,9 +11,9 @@ from collections.abc import Callable
 from extentflow.ledger import dynamodb_table, items
 from extentflow.ledger import dynamodb_writes as writes
 from extentflow.ledger.dynamodb_calls import Address, Connect, DynamoCalls, Patience, connect
-from extentflow.ledger.dynamodb_extents import DynamoExtents
+from extentflow.ledger.dynamodb_extents import DynamoExtents, DynamoSlots
 from extentflow.ledger.dynamodb_items import DynamoItems
-from extentflow.ledger.dynamodb_jobs import DynamoJobs
+from extentflow.ledger.dynamodb_jobs import DynamoConnectors, DynamoJobs
 from extentflow.ledger.dynamodb_notes import DynamoNotes
 from extentflow.ledger.dynamodb_table import TableDescription
 from extentflow.ledger.server_clock import Timing
@@ -21,7 +21,7 @@ from extentflow.ledger.server_clock import Timing
 IDENTITY_BYTES = 6
 
 
-class DynamoLedger(DynamoJobs, DynamoExtents, DynamoNotes):
+class DynamoLedger:
     """A `Ledger` for many processes. Connects at its first call, in the process that makes it.
 
     `patience` bounds the time of one call; `timing` and `chance` are for tests.
@@ -45,7 +45,12 @@ class DynamoLedger(DynamoJobs, DynamoExtents, DynamoNotes):
             chance,
             connect,
         )
-        super().__init__(DynamoItems(self._calls))
+        self._items = DynamoItems(self._calls)
+        self.connectors = DynamoConnectors(self._items)
+        self.jobs = DynamoJobs(self._items)
+        self.slots = DynamoSlots(self._items)
+        self.extents = DynamoExtents(self._items, self.slots)
+        self.notes = DynamoNotes(self._items)
         self._identity = ""
 
     # -- the table ------------------------------------------------------------------------------

@@ -24,24 +24,95 @@ from extentflow.ledger import (
 from extentflow.ledger import dynamodb_writes as writes
 from extentflow.ledger.dynamodb_calls import Refused
 from extentflow.ledger.dynamodb_items import DynamoItems
+from extentflow.ledger.dynamodb_jobs import known_job
 from extentflow.ledger.dynamodb_writes import EXTENT, SLOT
 from extentflow.ledger.items import Stored
-from extentflow.model import Extent
+from extentflow.model import Extent, ExtentState
 
 
-class DynamoExtents:
-    """Extents and slots of the ledger's port."""
+class DynamoSlots:
+    """Slots of the ledger's port."""
 
     def __init__(self, table: DynamoItems) -> None:
         self._items = table
 
-    # -- extents --------------------------------------------------------------------------------
+    def get(self, cluster: str, number: int) -> SlotItem:
+        """Return one slot."""
+        item = self._items.get(items.slot_key(cluster, number))
+        return items.slot_from_item(item) if item else SlotItem(cluster, number)
 
-    def extent(self, job_id: str, ordinal: int) -> ExtentItem:
+    def list(self, cluster: str) -> Iterator[SlotItem]:
+        """Yield the slots that were ever leased, by number."""
+        return map(items.slot_from_item, self._items.query(items.slot_partition(cluster)))
+
+    def lease(
+        self, seen: SlotItem, *, owner: str, lease_seconds: float
+    ) -> tuple[Lease, SlotItem] | None:
+        """Take a slot that is still as seen."""
+        lease = Lease(seen.cluster, seen.number, seen.epoch + 1, owner)
+        write = writes.lease(seen, owner=owner, until=self._items.now() + lease_seconds)
+        subject = f"leasing slot {seen.number} of cluster {seen.cluster}"
+        try:
+            before = self._items.update(subject, write, returning="ALL_OLD")
+        except Refused as refused:
+            return _own_lease(refused, lease, seen)
+        return lease, items.slot_from_item(before) if before else seen
+
+    def renew(self, lease: Lease, *, lease_seconds: float) -> None:
+        """Extend the lease."""
+        write = writes.renew(lease, until=self._items.now() + lease_seconds)
+        try:
+            self._items.update(f"renewing {_name(lease)}", write)
+        except Refused:
+            raise rules.slot_taken(lease) from None
+
+    def settle(self, lease: Lease, seen: ExtentItem | None, settlement: Settlement | None) -> bool:
+        """Write what the predecessor left, and clear its claim and the slot."""
+        if seen is None or seen.claim is None or settlement is None:
+            return self._clear(lease)
+        after = rules.settled(seen, settlement)
+        try:
+            self._items.transact(f"settling {_name(lease)}", writes.settle(lease, seen, after))
+        except Refused as refused:
+            return "working" not in self.check_epoch(refused, lease)
+        return True
+
+    def _clear(self, lease: Lease) -> bool:
+        key = items.slot_key(lease.cluster, lease.number)
+        stored = _own_slot(self._items.get(key), lease)
+        if "working" not in stored:
+            return True
+        try:
+            self._items.update(f"clearing {_name(lease)}", writes.clear(lease, stored["working"]))
+        except Refused as refused:
+            return "working" not in _own_slot(refused.images[0], lease)
+        return True
+
+    def release(self, lease: Lease) -> None:
+        """Make the slot free when it is ours and works on nothing."""
+        try:
+            self._items.update(f"releasing {_name(lease)}", writes.release(lease))
+        except Refused:
+            return  # taken, or at work: its next owner will see to it
+
+    def check_epoch(self, refused: Refused, lease: Lease) -> Stored:
+        """Return the slot of a refused transaction when it is still ours."""
+        key = items.slot_key(lease.cluster, lease.number)
+        return _own_slot(self._items.image(refused, SLOT, key), lease)
+
+
+class DynamoExtents:
+    """Extents of the ledger's port."""
+
+    def __init__(self, table: DynamoItems, slots: DynamoSlots) -> None:
+        self._items = table
+        self._slots = slots
+
+    def get(self, job_id: str, ordinal: int) -> ExtentItem:
         """Return one extent."""
         return _extent(self._items.get(items.extent_key(job_id, ordinal)), job_id, ordinal)
 
-    def extents(self, job_id: str) -> Iterator[ExtentItem]:
+    def list(self, job_id: str) -> Iterator[ExtentItem]:
         """Yield the extents that were ever claimed, by ordinal."""
         return map(
             items.extent_from_item, self._items.query(items.job_partition(job_id), items.EXTENT)
@@ -75,7 +146,7 @@ class DynamoExtents:
         key = items.extent_key(extent.job, extent.ordinal)
         item = _extent(self._items.image(refused, EXTENT, key), extent.job, extent.ordinal)
         rules.check_range(extent, item)
-        self._check_epoch(refused, lease)
+        self._slots.check_epoch(refused, lease)
         return Claim(lease, extent, mark, item) if item.claim == mark else None
 
     def advance(
@@ -87,7 +158,7 @@ class DynamoExtents:
             self._items.update(f"advancing {claim.extent.uri} to {position}", write)
         except Refused as refused:
             raise self._lost(refused, claim, position) from None
-        self.renew(claim.lease, lease_seconds=lease_seconds)
+        self._slots.renew(claim.lease, lease_seconds=lease_seconds)
 
     def complete(self, claim: Claim, *, position: int, records: int, bad: int) -> None:
         """Make the extent DONE and count it."""
@@ -108,6 +179,24 @@ class DynamoExtents:
         )
         self._finish(f"handing back {claim.extent.uri}", claim, after)
 
+    def reopen(self, job_id: str, ordinal: int, *, accept_duplicates: bool = False) -> bool:
+        """Replay a FAILED extent."""
+        subject = f"replaying extent {ordinal} of job {job_id}"
+
+        def attempt() -> bool:
+            stored = self._items.get(items.extent_key(job_id, ordinal))
+            if stored is None or stored["state"] != ExtentState.FAILED:
+                return False
+            item = items.extent_from_item(stored)
+            rules.check_replay(item, accept_duplicates=accept_duplicates)
+            job, planned = known_job(self._items, job_id)
+            rules.check_reopening(job, ordinal)
+            after = rules.reopened(job, planned=planned)
+            self._items.transact(subject, writes.reopen(job, after, item))
+            return True
+
+        return self._items.race(subject, attempt)
+
     def _finish(self, subject: str, claim: Claim, after: ExtentItem) -> None:
         try:
             self._items.transact(subject, writes.finish(claim, after))
@@ -125,72 +214,6 @@ class DynamoExtents:
         if item.claim == claim.mark and item.position > position:
             return rules.backwards(claim.extent.uri, item.position, position)
         return rules.claim_lost(claim)
-
-    # -- slots ----------------------------------------------------------------------------------
-
-    def slot(self, cluster: str, number: int) -> SlotItem:
-        """Return one slot."""
-        item = self._items.get(items.slot_key(cluster, number))
-        return items.slot_from_item(item) if item else SlotItem(cluster, number)
-
-    def slots(self, cluster: str) -> Iterator[SlotItem]:
-        """Yield the slots that were ever leased, by number."""
-        return map(items.slot_from_item, self._items.query(items.slot_partition(cluster)))
-
-    def lease(
-        self, seen: SlotItem, *, owner: str, lease_seconds: float
-    ) -> tuple[Lease, SlotItem] | None:
-        """Take a slot that is still as seen."""
-        lease = Lease(seen.cluster, seen.number, seen.epoch + 1, owner)
-        write = writes.lease(seen, owner=owner, until=self._items.now() + lease_seconds)
-        subject = f"leasing slot {seen.number} of cluster {seen.cluster}"
-        try:
-            before = self._items.update(subject, write, returning="ALL_OLD")
-        except Refused as refused:
-            return _own_lease(refused, lease, seen)
-        return lease, items.slot_from_item(before) if before else seen
-
-    def renew(self, lease: Lease, *, lease_seconds: float) -> None:
-        """Extend the lease."""
-        write = writes.renew(lease, until=self._items.now() + lease_seconds)
-        try:
-            self._items.update(f"renewing {_name(lease)}", write)
-        except Refused:
-            raise rules.slot_taken(lease) from None
-
-    def settle(self, lease: Lease, seen: ExtentItem | None, settlement: Settlement | None) -> bool:
-        """Write what the predecessor left, and clear its claim and the slot."""
-        if seen is None or seen.claim is None or settlement is None:
-            return self._clear(lease)
-        after = rules.settled(seen, settlement)
-        try:
-            self._items.transact(f"settling {_name(lease)}", writes.settle(lease, seen, after))
-        except Refused as refused:
-            return "working" not in self._check_epoch(refused, lease)
-        return True
-
-    def _clear(self, lease: Lease) -> bool:
-        key = items.slot_key(lease.cluster, lease.number)
-        stored = _own_slot(self._items.get(key), lease)
-        if "working" not in stored:
-            return True
-        try:
-            self._items.update(f"clearing {_name(lease)}", writes.clear(lease, stored["working"]))
-        except Refused as refused:
-            return "working" not in _own_slot(refused.images[0], lease)
-        return True
-
-    def release(self, lease: Lease) -> None:
-        """Make the slot free when it is ours and works on nothing."""
-        try:
-            self._items.update(f"releasing {_name(lease)}", writes.release(lease))
-        except Refused:
-            return  # taken, or at work: its next owner will see to it
-
-    def _check_epoch(self, refused: Refused, lease: Lease) -> Stored:
-        """Return the slot of a refused transaction when it is still ours."""
-        key = items.slot_key(lease.cluster, lease.number)
-        return _own_slot(self._items.image(refused, SLOT, key), lease)
 
 
 def _own_slot(stored: Stored | None, lease: Lease) -> Stored:

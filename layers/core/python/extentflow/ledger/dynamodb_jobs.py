@@ -16,42 +16,40 @@ from extentflow.ledger.dynamodb_calls import Refused
 from extentflow.ledger.dynamodb_items import DynamoItems
 from extentflow.ledger.dynamodb_write import Write
 from extentflow.ledger.items import Stored
-from extentflow.model import ExtentState, Job, JobState
+from extentflow.model import Job, JobState
 
 
-class DynamoJobs:
-    """Connectors and jobs of the ledger's port."""
+class DynamoConnectors:
+    """Connectors of the ledger's port."""
 
     def __init__(self, table: DynamoItems) -> None:
         self._items = table
         self._revisions: dict[tuple[str, int], ConnectorVersion] = {}
 
-    # -- connectors -----------------------------------------------------------------------------
-
-    def put_connector(self, name: str, config: Mapping[str, str]) -> ConnectorVersion:
+    def put(self, name: str, config: Mapping[str, str]) -> ConnectorVersion:
         """Store the next revision, or return the latest when it says the same."""
         subject = f"storing connector {name}"
-        return self._items.race(subject, lambda: self._put_connector(subject, name, config))
+        return self._items.race(subject, lambda: self._put(subject, name, config))
 
-    def connector(self, name: str, revision: int | None = None) -> ConnectorVersion | None:
+    def get(self, name: str, revision: int | None = None) -> ConnectorVersion | None:
         """Return a revision, or the latest that is not deleted."""
         if revision is None:
             shown = self._items.get(items.connector_key(name))
             return self._latest(name, shown) if shown and "deleted" not in shown else None
         return self._revision(name, revision)
 
-    def connectors(self) -> Iterator[ConnectorVersion]:
+    def list(self) -> Iterator[ConnectorVersion]:
         """Yield the latest revisions, by name."""
         for shown in self._items.query(items.CONNECTORS):
             if "deleted" not in shown and (latest := self._latest(shown["sk"], shown)):
                 yield latest
 
-    def connector_names(self) -> Iterator[str]:
+    def names(self) -> Iterator[str]:
         """Yield all names, those of deleted connectors included."""
         for shown in self._items.query(items.CONNECTORS):
             yield shown["sk"]
 
-    def delete_connector(self, name: str) -> bool:
+    def delete(self, name: str) -> bool:
         """Hide the connector."""
         token = self._items.token()
         write = writes.hide_connector(name, token=token)
@@ -61,12 +59,12 @@ class DynamoJobs:
             return (refused.images[0] or {}).get("deleted") == token
         return True
 
-    def connector_state(self, name: str) -> ConnectorState:
+    def state(self, name: str) -> ConnectorState:
         """Return what is wanted of a connector."""
         shown = self._items.get(items.connector_key(name)) or {}
         return ConnectorState(shown.get("state", ConnectorState.RUNNING))
 
-    def set_connector_state(self, name: str, state: ConnectorState) -> bool:
+    def set_state(self, name: str, state: ConnectorState) -> bool:
         """Say what is wanted of a connector; saying it twice does no harm."""
         try:
             self._items.update(f"{state} connector {name}", writes.steer_connector(name, state))
@@ -74,9 +72,7 @@ class DynamoJobs:
             return False
         return True
 
-    def _put_connector(
-        self, subject: str, name: str, config: Mapping[str, str]
-    ) -> ConnectorVersion:
+    def _put(self, subject: str, name: str, config: Mapping[str, str]) -> ConnectorVersion:
         shown = self._items.get(items.connector_key(name))
         latest = self._latest(name, shown) if shown else None
         if latest is None:
@@ -102,7 +98,12 @@ class DynamoJobs:
             self._revisions[key] = items.connector_from_item(item)
         return self._revisions[key]
 
-    # -- jobs -----------------------------------------------------------------------------------
+
+class DynamoJobs:
+    """Jobs of the ledger's port."""
+
+    def __init__(self, table: DynamoItems) -> None:
+        self._items = table
 
     def register(self, job: Job) -> Job:
         """Store a new job, or return the one already stored."""
@@ -110,12 +111,12 @@ class DynamoJobs:
         subject = f"registering job {job.id} of {job.version.uri}"
         return items.job_from_item(self._items.store(subject, writes.register(dated)))
 
-    def job(self, job_id: str) -> Job | None:
+    def get(self, job_id: str) -> Job | None:
         """Return one job."""
         item = self._items.get(items.job_key(job_id))
         return items.job_from_item(item) if item else None
 
-    def known(self, job_ids: Iterable[str]) -> set[str]:
+    def find_registered(self, job_ids: Iterable[str]) -> set[str]:
         """Return the ids under which a job is stored that is not SUPERSEDED."""
         keys = [items.job_key(job_id) for job_id in set(job_ids)]
         return {
@@ -124,7 +125,7 @@ class DynamoJobs:
             if found["state"] != JobState.SUPERSEDED
         }
 
-    def jobs(self, connector: str | None = None, state: JobState | None = None) -> Iterator[Job]:
+    def list(self, connector: str | None = None, state: JobState | None = None) -> Iterator[Job]:
         """Yield jobs, newest first within a connector and state; may lag behind writes."""
         states = sorted(JobState) if state is None else [state]
         places = self._held(states) if connector is None else product(states, [connector])
@@ -133,7 +134,7 @@ class DynamoJobs:
 
     def plan(self, job_id: str, *, count: int, cursor: int, complete: bool) -> Job:
         """Move a PLANNING job's cursor forwards."""
-        job = self._known(job_id)[0]
+        job = known_job(self._items, job_id)[0]
         after = job.with_plan(replace(job.plan, count=count, cursor=cursor))
         if complete:
             after = after.in_state(JobState.RUNNING)
@@ -145,7 +146,7 @@ class DynamoJobs:
         subject = f"ending job {job_id}"
 
         def attempt() -> Job:
-            job = self._known(job_id)[0]
+            job = known_job(self._items, job_id)[0]
             ended = job.in_state(state, rules.readable(reason), ended=self._items.now())
             if job.state.open:
                 self._items.update(subject, writes.change(job, ended))
@@ -162,7 +163,7 @@ class DynamoJobs:
 
     def close(self, job_id: str) -> Job:
         """End a RUNNING job that has nothing left to do."""
-        job = self._known(job_id)[0]
+        job = known_job(self._items, job_id)[0]
         if job.state is not JobState.RUNNING:
             return job
         verdict = rules.verdict(job, self.progress(job_id))
@@ -173,40 +174,22 @@ class DynamoJobs:
 
     def resume(self, job_id: str) -> Job:
         """Open an ended job again."""
-        job, planned = self._known(job_id)
+        job, planned = known_job(self._items, job_id)
         if job.state not in rules.ENDINGS:
             return job
         after = rules.reopened(job, planned=planned)
         return self._change(f"resuming job {job_id}", job_id, writes.change(job, after))
 
-    def reopen(self, job_id: str, ordinal: int, *, accept_duplicates: bool = False) -> bool:
-        """Replay a FAILED extent."""
-        subject = f"replaying extent {ordinal} of job {job_id}"
-
-        def attempt() -> bool:
-            stored = self._items.get(items.extent_key(job_id, ordinal))
-            if stored is None or stored["state"] != ExtentState.FAILED:
-                return False
-            item = items.extent_from_item(stored)
-            rules.check_replay(item, accept_duplicates=accept_duplicates)
-            job, planned = self._known(job_id)
-            rules.check_reopening(job, ordinal)
-            after = rules.reopened(job, planned=planned)
-            self._items.transact(subject, writes.reopen(job, after, item))
-            return True
-
-        return self._items.race(subject, attempt)
-
-    def unannounced(self, limit: int) -> Iterator[Job]:
+    def unpublished(self, limit: int) -> Iterator[Job]:
         """Yield final jobs whose end was not announced; a connector's stand together."""
         waiting = (
             items.job_from_item(item)
-            for name in self.connector_names()
+            for name in (shown["sk"] for shown in self._items.query(items.CONNECTORS))
             for item in self._items.listed(items.unannounced_listing(name), oldest_first=True)
         )
         return islice(waiting, limit)
 
-    def announced(self, job: Job) -> None:
+    def mark_published(self, job: Job) -> None:
         """Note that this end of a job was announced."""
         rules.check_ended(job)
         with suppress(Refused):
@@ -229,16 +212,21 @@ class DynamoJobs:
         waiting = self._items.listed(items.unannounced_listing(connector), state=str(state))
         return merge(settled, waiting, key=lambda item: item["created"], reverse=True)
 
-    def _known(self, job_id: str) -> tuple[Job, bool]:
-        """Return a job, and whether its plan is complete."""
-        item = self._items.get(items.job_key(job_id))
-        if item is None:
-            raise rules.unknown_job(job_id)
-        return items.job_from_item(item), item["planned"]
-
     def _change(self, subject: str, job_id: str, write: Write) -> Job:
         """Change a job if it still is as the write expects; return it as it stands."""
         try:
             return items.job_from_item(self._items.update(subject, write, returning="ALL_NEW"))
         except Refused:
-            return self._known(job_id)[0]
+            return known_job(self._items, job_id)[0]
+
+
+def known_job(table: DynamoItems, job_id: str) -> tuple[Job, bool]:
+    """Return a job, and whether its plan is complete.
+
+    Raises:
+        Conflict: the job is not in this table.
+    """
+    item = table.get(items.job_key(job_id))
+    if item is None:
+        raise rules.unknown_job(job_id)
+    return items.job_from_item(item), item["planned"]

@@ -14,10 +14,10 @@ def committed(ledger: Ledger, job: Job) -> JobProgress:
 
     Reads the extents of a job that is not DONE, one after the other.
     """
-    totals = ledger.progress(job.id)
+    totals = ledger.jobs.progress(job.id)
     if job.state is JobState.DONE:
         return totals
-    for item in ledger.extents(job.id):
+    for item in ledger.extents.list(job.id):
         if item.state is not ExtentState.DONE:
             totals = replace(
                 totals, records=totals.records + item.records, bad=totals.bad + item.bad

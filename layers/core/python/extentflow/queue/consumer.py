@@ -121,10 +121,10 @@ class QueueWorker:
 
     def _before(self, extent: Extent, message: Message) -> Answer | None:
         """Answer what needs no worker; None: run the extent."""
-        wanted = self.ledger.connector_state(extent.connector)
+        wanted = self.ledger.connectors.state(extent.connector)
         if wanted is ConnectorState.PAUSED:
             return self._paused(message)
-        failed = self.ledger.extent(extent.job, extent.ordinal).state is ExtentState.FAILED
+        failed = self.ledger.extents.get(extent.job, extent.ordinal).state is ExtentState.FAILED
         if wanted is ConnectorState.STOPPED:
             return self._stopped(extent, message, failed=failed)
         return self._reopen(extent, message) if failed else None
@@ -138,19 +138,21 @@ class QueueWorker:
 
     def _stopped(self, extent: Extent, message: Message, *, failed: bool) -> Answer:
         why = f"connector {extent.connector} was stopped"
-        job = self.ledger.end(extent.job, JobState.CANCELLED, why)
+        job = self.ledger.jobs.end(extent.job, JobState.CANCELLED, why)
         if failed:
             self._bury(message, f"{why}; resume it before a replay")
         return self._told(job, Answer())
 
     def _reopen(self, extent: Extent, message: Message) -> Answer | None:
-        job = self.ledger.job(extent.job)
+        job = self.ledger.jobs.get(extent.job)
         if job is None or job.state is JobState.CANCELLED:
             return self._bury(message, f"job {extent.job} is CANCELLED or unknown; no replay")
         try:
-            self.ledger.reopen(job.id, extent.ordinal)
+            self.ledger.extents.reopen(job.id, extent.ordinal)
         except ProgressUnknown as exc:
-            job = self.ledger.close(job.id)  # a slot's next owner found out, it looks at no job
+            job = self.ledger.jobs.close(
+                job.id
+            )  # a slot's next owner found out, it looks at no job
             return self._told(job, self._bury(message, reason(exc)))
         return None
 
@@ -170,7 +172,7 @@ class QueueWorker:
             return Answer(max(receipt.retry_after_seconds, self._delay(message)), receipt)
         if receipt.outcome is Outcome.HANDED_BACK:
             self.queue.send([message.body])
-        job = self.ledger.job(extent.job)
+        job = self.ledger.jobs.get(extent.job)
         if receipt.outcome is Outcome.DONE and job is not None:
             job = self.dispatch.follow(job, extent)
         superseded = job is not None and job.state is JobState.SUPERSEDED

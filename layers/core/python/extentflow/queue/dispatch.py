@@ -52,7 +52,7 @@ class Dispatch:
         job = self.planner.plan(job, send=send, late=late)
         if job.state is JobState.RUNNING and job.reopened:
             self.resend(job, below=sent_before if planning else job.plan.count, late=late)
-            return self.planner.ledger.job(job.id) or job
+            return self.planner.ledger.jobs.get(job.id) or job
         return job
 
     def resend(
@@ -88,11 +88,11 @@ class Dispatch:
         with cutting(self.planner.ledger, job):
             following = self._following(job, extent)
             self._send([] if following is None else [following])
-        return self.planner.ledger.job(job.id) or job
+        return self.planner.ledger.jobs.get(job.id) or job
 
     def _following(self, job: Job, extent: Extent) -> Extent | None:
         for later in islice(self.planner.extents(job), extent.ordinal + 1, None):
-            item = self.planner.ledger.extent(job.id, later.ordinal)
+            item = self.planner.ledger.extents.get(job.id, later.ordinal)
             if item.state is ExtentState.DONE:  # by another engine, or this is a doubled message
                 continue
             in_work = item.claim is not None and item.claim.message

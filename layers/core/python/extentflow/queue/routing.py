@@ -79,7 +79,7 @@ class Routing:
                 self.dispatch.resend(job, late=late)
             else:
                 log.info("job %s is delivered by run %s", job.id, run_id)
-        return planner.ledger.job(job.id) or job
+        return planner.ledger.jobs.get(job.id) or job
 
     def backfill(self, wanted: Backfill) -> None:
         """Start a run for everything that is meant; harmless when repeated.
@@ -135,11 +135,11 @@ class Routing:
 
     def _to_functions(self, found: SubmittedRun, late: Callable[[], bool]) -> int:
         ledger = self.dispatch.planner.ledger
-        job = ledger.job(found.job)
+        job = ledger.jobs.get(found.job)
         # It may have been reopened since, and a later run have it.
         if job is None or run_of(ledger, job.id) not in (None, found.id):
             return 0
-        job = ledger.close(job.id) if job.state is JobState.RUNNING else job
+        job = ledger.jobs.close(job.id) if job.state is JobState.RUNNING else job
         if not job.state.open:
             return 0
         log.warning("run %s ended, job %s did not: functions go on", found.id, job.id)
@@ -164,10 +164,10 @@ class Routing:
         A run also fails when a job of it did; another one would change nothing about that.
         """
         ledger = self.dispatch.planner.ledger
-        if ledger.connector_state(found.connector) is not ConnectorState.RUNNING:
+        if ledger.connectors.state(found.connector) is not ConnectorState.RUNNING:
             return False
         for state in (JobState.RUNNING, JobState.PLANNING):
-            if any(found.may_have(job) for job in ledger.jobs(found.connector, state)):
+            if any(found.may_have(job) for job in ledger.jobs.list(found.connector, state)):
                 return True
-        newest = next(iter(ledger.jobs(found.connector)), None)
+        newest = next(iter(ledger.jobs.list(found.connector)), None)
         return newest is None or newest.created < found.begun

@@ -71,15 +71,15 @@ class Connectors:
             Misconfigured: all problems of the configuration at once; nothing is stored.
         """
         checked = validate(config)
-        stored = self._ledger.put_connector(checked.name, config)
-        others = _overlapping(checked, self._ledger.connectors())
+        stored = self._ledger.connectors.put(checked.name, config)
+        others = _overlapping(checked, self._ledger.connectors.list())
         return StoredConnector(
             stored.name, stored.revision, tuple(self._described(other) for other in others)
         )
 
     def list(self) -> list[Connector]:
         """Return the latest revision of every connector."""
-        return [self._described(version) for version in self._ledger.connectors()]
+        return [self._described(version) for version in self._ledger.connectors.list()]
 
     def get(self, name: str, revision: int | None = None) -> Connector:
         """Return a connector's latest revision, or the given one.
@@ -87,7 +87,7 @@ class Connectors:
         Raises:
             Misconfigured: there is none.
         """
-        found = self._ledger.connector(name, revision)
+        found = self._ledger.connectors.get(name, revision)
         if found is None:
             raise _unknown(name, revision)
         return self._described(found)
@@ -98,7 +98,7 @@ class Connectors:
         Raises:
             Misconfigured: there is none.
         """
-        if not self._ledger.delete_connector(name):
+        if not self._ledger.connectors.delete(name):
             raise _unknown(name, None)
 
     def pause(self, name: str) -> ConnectorChange:
@@ -112,7 +112,7 @@ class Connectors:
             Misconfigured: there is no such connector.
         """
         change = self._set_state(name, ConnectorState.RUNNING)
-        cancelled = islice(self._ledger.jobs(name, JobState.CANCELLED), COUNTED_JOBS)
+        cancelled = islice(self._ledger.jobs.list(name, JobState.CANCELLED), COUNTED_JOBS)
         return ConnectorChange(
             name, change.state, change.deleted, cancelled_before=sum(1 for _ in cancelled)
         )
@@ -122,21 +122,23 @@ class Connectors:
         change = self._set_state(name, ConnectorState.STOPPED)
         reason = f"connector {name} was stopped"
         ended = [
-            self._ledger.end(job.id, JobState.CANCELLED, reason)
+            self._ledger.jobs.end(job.id, JobState.CANCELLED, reason)
             for state in (JobState.PLANNING, JobState.RUNNING)
-            for job in list(self._ledger.jobs(name, state))
+            for job in list(self._ledger.jobs.list(name, state))
         ]
         cancelled = tuple(job.id for job in ended if job.state is JobState.CANCELLED)
         return ConnectorChange(name, change.state, change.deleted, cancelled)
 
     def _set_state(self, name: str, state: ConnectorState) -> ConnectorChange:
-        if not self._ledger.set_connector_state(name, state):
-            near = nearest(name, self._ledger.connector_names(), "see `extentflow connectors list`")
+        if not self._ledger.connectors.set_state(name, state):
+            near = nearest(
+                name, self._ledger.connectors.names(), "see `extentflow connectors list`"
+            )
             raise Misconfigured(f"there is no connector {name}; {near}")
-        return ConnectorChange(name, state, deleted=self._ledger.connector(name) is None)
+        return ConnectorChange(name, state, deleted=self._ledger.connectors.get(name) is None)
 
     def _described(self, version: ConnectorVersion) -> Connector:
-        state = self._ledger.connector_state(version.name)
+        state = self._ledger.connectors.state(version.name)
         return Connector(version.name, version.revision, state, version.config)
 
 

@@ -174,7 +174,7 @@ def _transaction(runtime: Runtime) -> str:
 def slots(runtime: Runtime) -> Finding:
     """Count the slots in use, and the expired ones with an unfinished extent."""
     now = runtime.ledger.now()
-    taken = [slot for slot in runtime.ledger.slots(runtime.broker.cluster) if slot.owner]
+    taken = [slot for slot in runtime.ledger.slots.list(runtime.broker.cluster) if slot.owner]
     alive = [slot for slot in taken if slot.until >= now]
     stuck = [slot for slot in taken if slot.until < now and slot.working is not None]
     fact = f"{len(alive)} in use of {runtime.settings.exactly_once_slots}"
@@ -196,7 +196,7 @@ def retention(runtime: Runtime) -> Finding:
         return Finding(check, "warning", str(exc), remedy)
     fact = f"Kafka keeps a slot's progress for {minutes / MINUTES_OF_A_DAY:g} days"
     now = runtime.ledger.now()
-    every = runtime.ledger.slots(runtime.broker.cluster)
+    every = runtime.ledger.slots.list(runtime.broker.cluster)
     age = now - min((slot.until for slot in every if slot.working is not None), default=now)
     if age < minutes * 60 / 2:
         return Finding(check, "ok", fact)
@@ -213,7 +213,7 @@ def _connector(runtime: Runtime, name: str, *, broker: bool) -> Iterator[Finding
     except Misconfigured as exc:
         yield problem_of("connector", exc)
         return
-    state = runtime.ledger.connector_state(name)
+    state = runtime.ledger.connectors.state(name)
     fact = f"{name}, revision {revision}"
     if state is ConnectorState.RUNNING:
         yield Finding("connector", "ok", fact)

@@ -99,7 +99,7 @@ class Jobs:
             Misconfigured: there is no job and no such connector.
         """
         ledger = self.runtime.ledger
-        found = nlargest(limit, ledger.jobs(connector, state), key=lambda job: job.created)
+        found = nlargest(limit, ledger.jobs.list(connector, state), key=lambda job: job.created)
         if not found and connector is not None:
             self.runtime.connectors.latest(connector)  # an unknown name is a mistake
         return [
@@ -118,7 +118,7 @@ class Jobs:
         return JobDetail(
             job=job,
             report=report(ledger, job),
-            extents={item.ordinal: item for item in ledger.extents(job.id)},
+            extents={item.ordinal: item for item in ledger.extents.list(job.id)},
             run=run_of(ledger, job.id),
             skipped=skip_reason(ledger, job.connector) if job.state.open else "",
         )

@@ -219,7 +219,7 @@ class Runs:
         else:
             with self._driving(engine, self._open_for(job, engine)) as driver:
                 result = driver.replay(job, ordinal=extent, accept_duplicates=accept_duplicates)
-            if latest := self.runtime.ledger.connector(job.connector):
+            if latest := self.runtime.ledger.connectors.get(job.connector):
                 self._note_older(result, latest.revision)
         return result
 
@@ -289,8 +289,8 @@ class Runs:
     def _replayable(self, connector: str) -> list[Job]:
         """Return the jobs of `replay_all`, without those whose object a later job delivers."""
         ledger, planner = self.runtime.ledger, self.runtime.planner()
-        listed = [job.id for state in REPLAYABLE for job in ledger.jobs(connector, state)]
-        current = (ledger.job(job_id) for job_id in dict.fromkeys(listed))  # the index lags
+        listed = [job.id for state in REPLAYABLE for job in ledger.jobs.list(connector, state)]
+        current = (ledger.jobs.get(job_id) for job_id in dict.fromkeys(listed))  # the index lags
         jobs = [
             job
             for job in current

@@ -216,11 +216,11 @@ def _standing(runtime: Runtime, job: Job, *, replay: bool) -> tuple[Job, list[Ex
 
 def _planned(runtime: Runtime, job: Job) -> Job:
     job = runtime.planner().plan(job)
-    return runtime.ledger.close(job.id) if job.state is JobState.RUNNING else job
+    return runtime.ledger.jobs.close(job.id) if job.state is JobState.RUNNING else job
 
 
 def _final(runtime: Runtime, job: Job) -> list[ExtentItem]:
-    return [item for item in runtime.ledger.extents(job.id) if item.state.final]
+    return [item for item in runtime.ledger.extents.list(job.id) if item.state.final]
 
 
 def _look(runtime: Runtime, job: Job, final: Sequence[ExtentItem], found: _Found) -> None:
@@ -249,4 +249,4 @@ def _pending(runtime: Runtime, job: Job, final: Collection[int]) -> tuple[Job, l
     except StoreUnavailable as exc:
         log.warning("%s cannot be cut now: %s", job.version.uri, exc)
         return job, [], reason(exc)
-    return job if extents else runtime.ledger.job(job.id) or job, extents, ""
+    return job if extents else runtime.ledger.jobs.get(job.id) or job, extents, ""

@@ -113,14 +113,14 @@ class ListingProgress:
 
 def recall(ledger: Ledger, run: str) -> dict[str, ListingProgress]:
     """Return what a run noted, by connector. Raises LedgerUnavailable."""
-    facts = ledger.recall(_note(run)) or {}
+    facts = ledger.notes.recall(_note(run)) or {}
     return {name: ListingProgress(**json.loads(text)) for name, text in facts.items()}
 
 
 def remember(ledger: Ledger, run: str, rounds: Mapping[str, ListingProgress]) -> None:
     """Note them for the run's other processes. Raises LedgerUnavailable."""
     facts = {name: json.dumps(asdict(one)) for name, one in rounds.items()}
-    ledger.remember(_note(run), facts, keep_seconds=KEEP_SECONDS)
+    ledger.notes.remember(_note(run), facts, keep_seconds=KEEP_SECONDS)
 
 
 def _brief(whys: Iterable[str]) -> str:
@@ -243,7 +243,7 @@ class DrainTracker:
 
         `listed` are open, as far as the ledger's lists know; the others are asked for one by one.
         """
-        found = {name: listed.get(name) or self._ledger.job(name) for name in jobs}
+        found = {name: listed.get(name) or self._ledger.jobs.get(name) for name in jobs}
         self._note_undelivered(job for job in found.values() if job is not None)
         return {name: job for name, job in found.items() if job is not None and job.state.open}
 
@@ -254,11 +254,11 @@ class DrainTracker:
 
     def _open(self) -> dict[str, Job]:
         states = (JobState.PLANNING, JobState.RUNNING)
-        found = (job for state in states for job in self._ledger.jobs(self._connector, state))
+        found = (job for state in states for job in self._ledger.jobs.list(self._connector, state))
         return {job.id: job for job in found}
 
     def _ended(self, job: Job) -> int:
-        progress = self._ledger.progress(job.id)
+        progress = self._ledger.jobs.progress(job.id)
         return progress.done + progress.failed
 
     # -- what is left ---------------------------------------------------------------------------
@@ -268,13 +268,13 @@ class DrainTracker:
         self._noted = self._still(self._noted, self._open())
         for name in self._names():
             for state in UNDELIVERED:
-                self._note_undelivered(self._ledger.jobs(name, state))
+                self._note_undelivered(self._ledger.jobs.list(name, state))
         if self._listing is not None:
             self._rounds = recall(self._ledger, self._listing)
 
     def _names(self) -> list[str]:
         named = self._connector
-        return sorted(self._ledger.connector_names()) if named is None else [named]
+        return sorted(self._ledger.connectors.names()) if named is None else [named]
 
     def _cause(self, job: Job) -> str:
         try:
@@ -297,7 +297,7 @@ class DrainTracker:
         if held_up := self._of(connector).held_up:
             return held_up
         try:
-            state = self._ledger.connector_state(connector)
+            state = self._ledger.connectors.state(connector)
         except ExtentflowError as exc:
             return str(exc)
         if resting := explain_skip(connector, state):
@@ -314,7 +314,7 @@ class DrainTracker:
             left = [
                 slot.until - now
                 for cluster in {job.cluster for job in jobs.values()}
-                for slot in self._ledger.slots(cluster)
+                for slot in self._ledger.slots.list(cluster)
                 if slot.working and slot.working[0] in jobs and slot.until > now
             ]
         except ExtentflowError:

@@ -112,7 +112,7 @@ class JobScanner:
 
     def _names(self) -> list[str]:
         if self._connector is None:
-            return list(self._runtime.ledger.connector_names())
+            return list(self._runtime.ledger.connectors.names())
         self._runtime.connectors.latest(self._connector)
         return [self._connector]
 
@@ -171,8 +171,8 @@ class JobScanner:
     ) -> Report:
         """Make jobs of a connector's objects that have none."""
         ledger, report, refused = self._runtime.ledger, Report(), list[str]()
-        stored = ledger.connector(name)
-        if stored is None or ledger.connector_state(name) is not ConnectorState.RUNNING:
+        stored = ledger.connectors.get(name)
+        if stored is None or ledger.connectors.state(name) is not ConnectorState.RUNNING:
             rounds[name] = rounds[name].ended(0, ())  # it has no objects to take on
             return report
         receive = self._admission(name).receive
@@ -196,7 +196,7 @@ class JobScanner:
         `told` hears of a job that makes trouble.
         """
         ledger, cluster = self._runtime.ledger, self._runtime.broker.cluster
-        state = ledger.connector_state(name)
+        state = ledger.connectors.state(name)
         room = self._most - sum(len(one.extents) for one in found)
         extents: list[Extent] = []
         ordered: dict[str, bool] = {}
@@ -204,7 +204,7 @@ class JobScanner:
             if self._stopping():
                 break
             if state is ConnectorState.STOPPED:
-                ledger.end(job.id, JobState.CANCELLED, f"connector {name} was stopped")
+                ledger.jobs.end(job.id, JobState.CANCELLED, f"connector {name} was stopped")
             elif job.cluster == cluster:
                 wanted = room - len(extents) if state is ConnectorState.RUNNING else 0
                 ordered[job.id] = job.ordered
@@ -220,17 +220,17 @@ class JobScanner:
     def _open(self, name: str) -> list[Job]:
         """Return a connector's open jobs, the oldest first."""
         states = (JobState.PLANNING, JobState.RUNNING)
-        jobs = [job for state in states for job in self._runtime.ledger.jobs(name, state)]
+        jobs = [job for state in states for job in self._runtime.ledger.jobs.list(name, state)]
         return sorted(jobs, key=lambda one: one.created)
 
     def _add(self, listed: Job, wanted: int, extents: list[Extent]) -> Report:
         """Plan a job and close it as far as it goes; add what is left, `wanted` at most."""
         runtime = self._runtime
-        job = runtime.ledger.job(listed.id) or listed
+        job = runtime.ledger.jobs.get(listed.id) or listed
         with cutting(runtime.ledger, job):
             if wanted:
                 job = runtime.planner().plan(job)
-            job = runtime.ledger.close(job.id) if job.state is JobState.RUNNING else job
+            job = runtime.ledger.jobs.close(job.id) if job.state is JobState.RUNNING else job
             if wanted and job.state is JobState.RUNNING:
                 extents += self._next(job, wanted)
         return Report()

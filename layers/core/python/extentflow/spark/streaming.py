@@ -124,7 +124,7 @@ class WorkSource:
             now = ledger.now()
             taken = sum(
                 slot.until > now and not slot.owner.startswith(run)
-                for slot in ledger.slots(self.runtime.broker.cluster)
+                for slot in ledger.slots.list(self.runtime.broker.cluster)
             )
         except Retryable as exc:
             log.warning("it is not known how many slots are free: %s", exc)

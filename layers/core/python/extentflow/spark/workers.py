@@ -48,7 +48,7 @@ STOP_KEEP_SECONDS = 86_400.0
 
 def request_stop(ledger: Ledger, run: str) -> None:
     """Ask the workers of `run`, on any machine, to commit, hand back and start nothing more."""
-    ledger.remember(_stop_note(run), {"stop": "true"}, keep_seconds=STOP_KEEP_SECONDS)
+    ledger.notes.remember(_stop_note(run), {"stop": "true"}, keep_seconds=STOP_KEEP_SECONDS)
 
 
 class StopRequest:
@@ -67,7 +67,7 @@ class StopRequest:
         if not self._requested and now >= self._next:
             self._next = now + STOP_POLL_SECONDS
             try:
-                self._requested = self._ledger.recall(_stop_note(self._run)) is not None
+                self._requested = self._ledger.notes.recall(_stop_note(self._run)) is not None
             except ExtentflowError as exc:
                 log.warning("cannot read whether run %s shall stop: %s", self._run, exc)
         return self._requested
@@ -107,7 +107,7 @@ class BatchWorker:
             receipt = first
             while (row := final_row(ledger, extent, receipt)) is None:
                 if receipt.outcome is Outcome.RESTING:
-                    item = ledger.extent(extent.job, extent.ordinal)
+                    item = ledger.extents.get(extent.job, extent.ordinal)
                     row = receipts.delivered(extent, receipt, item, None)
                     break
                 log.info("%s was reopened while it ran; running it again", extent.uri)
@@ -130,7 +130,7 @@ class BatchWorker:
     def _finish(self, job_id: str) -> tuple[Job, str]:
         """Return the job after running its rest, and why it is not final, if it is not."""
         ledger, planner = self._runtime.ledger, self._runtime.planner()
-        job = ledger.job(job_id)
+        job = ledger.jobs.get(job_id)
         if job is None:
             raise Conflict(f"the ledger no longer has job {job_id}, which this query started")
         if not job.state.open:
@@ -150,7 +150,7 @@ class BatchWorker:
     def _undelivered(self, job: Job, why: str) -> Iterable[Row]:
         if job.state is JobState.DONE:
             return ()
-        items = self._runtime.ledger.extents(job.id)
+        items = self._runtime.ledger.extents.list(job.id)
         failed = (item for item in items if item.state is ExtentState.FAILED)
         rows = [receipts.known(job.id, job.version.uri, item) for item in failed]
         return rows or [receipts.whole(job, why)]
@@ -158,10 +158,10 @@ class BatchWorker:
 
 def final_row(ledger: Ledger, extent: Extent, receipt: Receipt) -> Row | None:
     """Return the row of an extent after a run; None while neither it nor its job is final."""
-    item = ledger.extent(extent.job, extent.ordinal)
+    item = ledger.extents.get(extent.job, extent.ordinal)
     if item.state.final:
         return receipts.delivered(extent, receipt, item, None)
-    job = ledger.job(extent.job)
+    job = ledger.jobs.get(extent.job)
     if job is None or not job.state.open:
         return receipts.delivered(extent, receipt, item, job)
     return None

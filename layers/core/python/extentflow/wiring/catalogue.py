@@ -26,10 +26,10 @@ class ConnectorCatalogue:
         Raises:
             Misconfigured: there is no such connector, or this version cannot parse it.
         """
-        stored = self._ledger.connector(name)
+        stored = self._ledger.connectors.get(name)
         if stored is None:
             put = "`extentflow connectors put FILE` stores one"
-            names = list(self._ledger.connector_names())
+            names = list(self._ledger.connectors.names())
             if name in names:
                 raise Misconfigured(f"connector {name} was deleted; {put} again")
             raise Misconfigured(f"there is no connector {name}; {nearest(name, names, put)}")
@@ -42,7 +42,7 @@ class ConnectorCatalogue:
             Misconfigured: the ledger does not have it, or this version cannot parse it.
         """
         if (name, revision) not in self._configs:
-            stored = self._ledger.connector(name, revision)
+            stored = self._ledger.connectors.get(name, revision)
             if stored is None:
                 raise Misconfigured(
                     f"the ledger has no revision {revision} of connector {name}, which a job "
@@ -58,7 +58,7 @@ class ConnectorCatalogue:
             Misconfigured: the ledger has no such job.
         """
         if extent.job not in self._revisions:
-            job = self._ledger.job(extent.job)
+            job = self._ledger.jobs.get(extent.job)
             if job is None:
                 raise Misconfigured(f"{extent.uri}: the ledger has no job {extent.job}")
             if len(self._revisions) >= CACHED_JOBS:

@@ -205,7 +205,7 @@ class RuntimeSurroundings:
 
     def connectors(self) -> Iterator[tuple[ConnectorConfig, int] | Unparsed]:
         """See `Surroundings`."""
-        for stored in self._runtime.ledger.connectors():
+        for stored in self._runtime.ledger.connectors.list():
             if self._only not in (None, stored.name):
                 continue
             try:
@@ -217,7 +217,7 @@ class RuntimeSurroundings:
 
     def state(self, config: ConnectorConfig) -> ConnectorState:
         """See `Surroundings`."""
-        return self._runtime.ledger.connector_state(config.name)
+        return self._runtime.ledger.connectors.state(config.name)
 
     def head(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> ObjectVersion:
         """See `Surroundings`."""

@@ -126,7 +126,9 @@ class SubmittedRunEngine:
         found: dict[tuple[str, int], ExtentItem] = {}
         begun = self._clock.monotonic()
         for job_id in {one.job for one in extents}:
-            found.update(((job_id, item.ordinal), item) for item in self._ledger.extents(job_id))
+            found.update(
+                ((job_id, item.ordinal), item) for item in self._ledger.extents.list(job_id)
+            )
         self._took = self._clock.monotonic() - begun
         return found
 
@@ -148,7 +150,7 @@ class SubmittedRunEngine:
                 del left[place]
 
     def _open(self, job_id: str) -> bool:
-        job = self._ledger.job(job_id)
+        job = self._ledger.jobs.get(job_id)
         return job is not None and job.state.open
 
     def _wait(self) -> None:

@@ -117,7 +117,7 @@ class SubmittedRuns:
 
     def find(self, run_id: str) -> SubmittedRun | None:
         """Return what is known of a run; None where nobody here started it."""
-        facts = self.ledger.recall(_of_run(run_id))
+        facts = self.ledger.notes.recall(_of_run(run_id))
         if not facts:
             return None
         return SubmittedRun(
@@ -155,7 +155,7 @@ class SubmittedRuns:
         """Let nobody take a run that ended for one that has something."""
         if started.job:
             if run_of(self.ledger, started.job) == started.id:
-                self.ledger.remember(_of_job(started.job), {})
+                self.ledger.notes.remember(_of_job(started.job), {})
             return
         left = [one for one in self._shared(started.connector) if one != started.id]
         self._share(started.connector, left)
@@ -214,19 +214,19 @@ class SubmittedRuns:
         return state
 
     def _shared(self, connector: str) -> list[str]:
-        facts = self.ledger.recall(_of_connector(connector)) or {}
+        facts = self.ledger.notes.recall(_of_connector(connector)) or {}
         return [one for one in facts.get("runs", "").split(",") if one]
 
     def _share(self, connector: str, run_ids: Sequence[str]) -> None:
         self._note(_of_connector(connector), {"runs": ",".join(run_ids)})
 
     def _note(self, name: str, facts: Mapping[str, str]) -> None:
-        self.ledger.remember(name, facts, keep_seconds=KEEP_SECONDS)
+        self.ledger.notes.remember(name, facts, keep_seconds=KEEP_SECONDS)
 
 
 def run_of(ledger: Ledger, job_id: str) -> str | None:
     """Return the id of the run of a job's own; None where there is none, or its end was told."""
-    return (ledger.recall(_of_job(job_id)) or {}).get("run")
+    return (ledger.notes.recall(_of_job(job_id)) or {}).get("run")
 
 
 def _literal(address: str) -> str:
