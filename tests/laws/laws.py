@@ -23,14 +23,14 @@ Row = Any
 class Sample:
     """An object and its records, computed without the format under test.
 
-    `rows` are `pa.RecordBatch.to_pylist()`'s. `places` are the rows' places and `bad` those of the
-    bad records, where the author can tell; None leaves them to the comparison between cuts.
+    `rows` are `pa.RecordBatch.to_pylist()`'s. `locations` are the rows' places and `bad` those of
+    the bad records, where the author can tell; None leaves them to the comparison between cuts.
     """
 
     name: str
     body: bytes
     rows: Sequence[Row]
-    places: Sequence[int] | None = None
+    locations: Sequence[int] | None = None
     bad: Sequence[int] | None = ()
 
 
@@ -59,15 +59,15 @@ class Decoded:
     """What came out of one or several extents."""
 
     rows: list[Row] = field(default_factory=list)
-    places: list[int] = field(default_factory=list)
+    locations: list[int] = field(default_factory=list)
     bad: list[tuple[int, bytes | None, str]] = field(default_factory=list)
 
     def add(self, chunk: Chunk) -> None:
         """Append a chunk."""
-        assert len(chunk.places) == chunk.batch.num_rows
+        assert len(chunk.locations) == chunk.batch.num_rows
         self.rows += chunk.batch.to_pylist()
-        self.places += [int(place) for place in chunk.places]
-        self.bad += [(bad.place, bad.raw, bad.reason) for bad in chunk.bad]
+        self.locations += [int(location) for location in chunk.locations]
+        self.bad += [(bad.location, bad.raw, bad.reason) for bad in chunk.bad]
 
 
 def extent_of(source: RangeSource, start: int, end: int) -> Extent:
@@ -106,10 +106,10 @@ def whole(case: FormatCase, sample: Sample) -> Decoded:
     """Decode the object as one extent, and compare it with what the sample's author says."""
     result = at_once(case, sample, 0, len(sample.body))
     assert result.rows == list(sample.rows)
-    if sample.places is not None:
-        assert result.places == list(sample.places)
+    if sample.locations is not None:
+        assert result.locations == list(sample.locations)
     if sample.bad is not None:
-        assert [place for place, _, _ in result.bad] == list(sample.bad)
+        assert [location for location, _, _ in result.bad] == list(sample.bad)
     return result
 
 
@@ -147,7 +147,7 @@ def decoding_resumes_at_every_position(
         done.add(chunk)
         if ordinal % every:
             continue
-        joined = Decoded([*done.rows], [*done.places], [*done.bad])
+        joined = Decoded([*done.rows], [*done.locations], [*done.bad])
         for rest in chunks(second, source, *span, position=chunk.next_position):
             joined.add(rest)
 
@@ -175,12 +175,12 @@ class FailsOnce(MemorySource):
     def __init__(self, body: bytes, number: int, fault: ExtentflowError) -> None:
         super().__init__(body)
         self._number = number
-        self._fault = fault
+        self._first_error = fault
 
     def read(self, start: int, end: int) -> bytes:
         """Return `[start, end)`, unless it is this read's turn."""
         if len(self.reads) == self._number:
-            raise self._fault
+            raise self._first_error
         return super().read(start, end)
 
 

@@ -40,15 +40,15 @@ BODIES = {
 
 def lines_of(body: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield every line with its byte offset, by the definition."""
-    place = 0
+    location = 0
     for piece in body.split(b"\n"):
-        end = place + len(piece)
+        end = location + len(piece)
         ended = end < len(body)
         line = piece.removesuffix(b"\r") if ended else piece
-        mark = len(BOM) if place == 0 and line.startswith(BOM) else 0
+        mark = len(BOM) if location == 0 and line.startswith(BOM) else 0
         if ended or len(line) > mark:
-            yield place + mark, line[mark:]
-        place = end + 1
+            yield location + mark, line[mark:]
+        location = end + 1
 
 
 def _is_utf8(line: bytes) -> bool:
@@ -62,13 +62,13 @@ def _is_utf8(line: bytes) -> bool:
 def text_sample(name: str, body: bytes) -> Sample:
     """Return what `text` with validation should find."""
     lines = list(lines_of(body))
-    good = [(place, line.decode()) for place, line in lines if _is_utf8(line)]
+    good = [(location, line.decode()) for location, line in lines if _is_utf8(line)]
     return Sample(
         name,
         body,
         rows=[{"value": line} for _, line in good],
-        places=[place for place, _ in good],
-        bad=[place for place, line in lines if not _is_utf8(line)],
+        locations=[location for location, _ in good],
+        bad=[location for location, line in lines if not _is_utf8(line)],
     )
 
 
@@ -76,16 +76,16 @@ def raw_sample(name: str, body: bytes) -> Sample:
     """Return what `text` without validation should find."""
     lines = list(lines_of(body))
     return Sample(
-        name, body, rows=[{"value": line} for _, line in lines], places=[at for at, _ in lines]
+        name, body, rows=[{"value": line} for _, line in lines], locations=[at for at, _ in lines]
     )
 
 
 def _is_json(line: bytes) -> bool:
-    def refuse(word: str) -> None:
+    def require_signature(word: str) -> None:
         raise ValueError(word)
 
     try:
-        json.loads(line.decode(), parse_constant=refuse)
+        json.loads(line.decode(), parse_constant=require_signature)
     except ValueError:
         return False
     return True
@@ -93,14 +93,14 @@ def _is_json(line: bytes) -> bool:
 
 def jsonl_sample(name: str, body: bytes) -> Sample:
     """Return what `jsonl` with validation should find."""
-    lines = [(place, line) for place, line in lines_of(body) if line.strip(b" \t\r")]
-    good = [(place, line) for place, line in lines if _is_json(line)]
+    lines = [(location, line) for location, line in lines_of(body) if line.strip(b" \t\r")]
+    good = [(location, line) for location, line in lines if _is_json(line)]
     return Sample(
         name,
         body,
         rows=[{"value": line} for _, line in good],
-        places=[place for place, _ in good],
-        bad=[place for place, line in lines if not _is_json(line)],
+        locations=[location for location, _ in good],
+        bad=[location for location, line in lines if not _is_json(line)],
     )
 
 
@@ -108,9 +108,9 @@ def csv_sample(name: str, body: bytes) -> Sample:
     """Return what Python's csv module reads, in its strict mode; bodies have no bad records."""
     text = io.StringIO(body.decode("utf-8-sig"), newline="")
     header, *records = [record for record in csv.reader(text, strict=True) if record]
-    places = [place for place, line in lines_of(body) if line][1:]
+    locations = [location for location, line in lines_of(body) if line][1:]
     rows = [dict(zip(header, record, strict=True)) for record in records]
-    return Sample(name, body, rows, places)
+    return Sample(name, body, rows, locations)
 
 
 JSON_BODIES = {
@@ -174,7 +174,7 @@ def _frames(body: bytes) -> bytes:
 
 
 def _packed(sample: Sample, body: bytes) -> Sample:
-    return Sample(sample.name, body, sample.rows, sample.places, sample.bad)
+    return Sample(sample.name, body, sample.rows, sample.locations, sample.bad)
 
 
 TEXT = [text_sample(name, body) for name, body in BODIES.items()]

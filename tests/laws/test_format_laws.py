@@ -22,7 +22,7 @@ def _some(ends: range, most: int = 50) -> range:
 def test_the_whole_object_is_what_others_read_in_it(case: FormatCase, small: Sample) -> None:
     result = laws.whole(case, small)
 
-    assert result.places == sorted(set(result.places))
+    assert result.locations == sorted(set(result.locations))
 
 
 def test_every_cut_yields_everything_once(case: FormatCase, small: Sample) -> None:
@@ -64,9 +64,9 @@ def test_a_fault_in_any_read_surfaces(case: FormatCase, small: Sample) -> None:
     size = len(small.body)
     assert laws.every_fault_surfaces(case, small, (0, size), (2, 1)) > 0
     assert laws.every_fault_surfaces(case, small, (0, size), (64, 2)) > 0
-    for place in _some(_ends(case, small)):
-        laws.every_fault_surfaces(case, small, (0, place), (4, 2))
-        laws.every_fault_surfaces(case, small, (place, size), (4, 2))
+    for location in _some(_ends(case, small)):
+        laws.every_fault_surfaces(case, small, (0, location), (4, 2))
+        laws.every_fault_surfaces(case, small, (location, size), (4, 2))
 
 
 def test_a_stream_that_just_ends_is_an_error(case: FormatCase, small: Sample) -> None:

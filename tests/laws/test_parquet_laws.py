@@ -56,7 +56,7 @@ def test_any_partition_windows_batches_and_readers_yield_the_table(
 ) -> None:
     result = decoded(_parquet(_known(), sizes), MemorySource(BODY), [0, *cuts, len(BODY)])
 
-    assert result.places == list(range(ROWS))
+    assert result.locations == list(range(ROWS))
     assert result.rows == TABLE_ROWS
 
 

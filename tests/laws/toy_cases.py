@@ -21,7 +21,7 @@ class FiveBytes:
 
     options: FormatOptions
     splittable: bool = True
-    place: Literal["offset", "row"] = "row"
+    location_unit: Literal["offset", "row"] = "row"
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield ranges of equal size, wherever they fall."""
@@ -50,7 +50,7 @@ register("five-bytes", FiveBytes)
 def _sample(name: str, count: int) -> Sample:
     values = [f"{number:05}".encode() for number in range(count)]
     rows = [{"record": value} for value in values]
-    return Sample(name, b"".join(values), rows, places=range(count))
+    return Sample(name, b"".join(values), rows, locations=range(count))
 
 
 CASES = [

@@ -61,8 +61,8 @@ class Hooked:
         return self.inner.splittable
 
     @property
-    def place(self) -> Literal["offset", "row"]:
-        return self.inner.place
+    def location_unit(self) -> Literal["offset", "row"]:
+        return self.inner.location_unit
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         return self.inner.plan(source, target_bytes)

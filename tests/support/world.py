@@ -51,7 +51,7 @@ class Bytewise:
     """Every byte is a record; `!` is a bad one. `chunk` bytes a chunk."""
 
     splittable = True
-    place: Literal["offset", "row"] = "offset"
+    location_unit: Literal["offset", "row"] = "offset"
 
     def __init__(self, chunk: int = 2) -> None:
         self._chunk = chunk

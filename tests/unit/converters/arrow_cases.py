@@ -2,7 +2,7 @@
 
 Expectations are computed from Python values alone: nothing here calls a converter or an Arrow cast.
 A case's `expected` maps one value to what a strict parser must return: numbers of decimals as
-`Decimal` or int, floats as a `Float` that compares by width, everything else as it is.
+`Decimal` or int, floats as a `FloatWriter` that compares by width, everything else as it is.
 """
 
 import base64
@@ -30,7 +30,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Float:
+class FloatWriter:
     """Equal to any number that rounds to the same float of this width."""
 
     value: Any
@@ -95,10 +95,10 @@ def integers() -> list[Case]:
 def floats() -> list[Case]:
     kinds = ((pa.float16(), 16, np.float16), (pa.float32(), 32, np.float32))
     narrow = [
-        Case(kind, st.floats(width=width).map(make), Float)  # type: ignore[arg-type]
+        Case(kind, st.floats(width=width).map(make), FloatWriter)  # type: ignore[arg-type]
         for kind, width, make in kinds
     ]
-    return [*narrow, Case(pa.float64(), st.floats(), lambda value: Float(np.float64(value)))]
+    return [*narrow, Case(pa.float64(), st.floats(), lambda value: FloatWriter(np.float64(value)))]
 
 
 def decimal(kind: pa.DataType) -> Case:

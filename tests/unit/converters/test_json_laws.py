@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from tests.unit.converters.arrow_cases import SCALARS, Case, any_case, nullable
 
-from extentflow.converters.json import Scalar, json_converter
-from extentflow.converters.pieces import joined
-from extentflow.converters.sizes import OFFSET_LIMIT_BYTES
-from extentflow.converters.text import TextForm, text_form
+from extentflow.converters.buffers import OFFSET_LIMIT_BYTES
+from extentflow.converters.concat import concat_pieces
+from extentflow.converters.json import ScalarWriter, json_converter
+from extentflow.converters.scalars import TextForm, text_form
 
 
 def strict(text: bytes) -> object:
@@ -93,11 +93,11 @@ def test_decimals_beyond_what_their_type_says_are_written_as_they_are_stored() -
 
 
 def test_texts_that_are_kept_have_their_own_lead() -> None:
-    number = Scalar.of(cast(TextForm, text_form(pa.int64())), OFFSET_LIMIT_BYTES)
+    number = ScalarWriter.of(cast(TextForm, text_form(pa.int64())), OFFSET_LIMIT_BYTES)
     column = pa.array([7] * 10)
 
     for lead in ("a", "b", "a"):
-        rows = joined(number(column, lead), OFFSET_LIMIT_BYTES)
+        rows = concat_pieces(number(column, lead), OFFSET_LIMIT_BYTES)
         assert rows.to_pylist() == [f"{lead}7"] * 10
 
 

@@ -15,8 +15,10 @@ EXTENT = Extent("job1", 3, "orders", VERSION, 100, 200, "csv")
 BAD = BadRecord(b"raw bytes", 120, "2 fields, expected 3")
 
 
-def letters(place: Literal["offset", "row"] = "offset", *, context: bool = True) -> DeadLetters:
-    return DeadLetters("dead", "records", place, context=context)
+def letters(
+    location_unit: Literal["offset", "row"] = "offset", *, context: bool = True
+) -> DeadLetters:
+    return DeadLetters("dead", "records", location_unit, context=context)
 
 
 def headers(

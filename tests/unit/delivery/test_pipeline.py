@@ -32,7 +32,7 @@ class Scripted:
     chunks: Sequence[Chunk | Exception]
     asked: list[int] = field(default_factory=list)
     splittable: bool = True
-    place: Literal["offset", "row"] = "offset"
+    location_unit: Literal["offset", "row"] = "offset"
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         raise NotImplementedError
@@ -89,9 +89,9 @@ def test_records_carry_topic_values_places_and_where_to_go_on() -> None:
 
     assert first.records.topic == "topic"
     assert first.records.values.to_pylist() == [b"a", b"b"]
-    assert (list(first.places), first.next_position) == ([0, 10], 20)
+    assert (list(first.locations), first.next_position) == ([0, 10], 20)
     assert second.records.values.to_pylist() == [b"c"]
-    assert (list(second.places), second.next_position) == ([20], 30)
+    assert (list(second.locations), second.next_position) == ([20], 30)
 
 
 def test_decoding_begins_at_the_position() -> None:
@@ -143,7 +143,7 @@ def test_rows_that_cannot_be_converted_become_bad_records_and_the_others_go_on()
     (made,) = prepared(Scripted([chunk(b"a", b"x", b"b", b"y")]), value)
 
     assert made.records.values.to_pylist() == [b"a", b"b"]
-    assert list(made.places) == [0, 20]
+    assert list(made.locations) == [0, 20]
     assert made.bad == (BadRecord(None, 10, "no x"), BadRecord(None, 30, "no y"))
     assert made.next_position == 40
     assert value.batches == [4, 2]
@@ -155,7 +155,7 @@ def test_bad_records_of_decoding_and_converting_stand_in_file_order() -> None:
 
     (made,) = prepared(fmt, blaming({b"x": "no x"}))
 
-    assert [record.place for record in made.bad] == [5, 10, 25]
+    assert [record.location for record in made.bad] == [5, 10, 25]
 
 
 def test_a_chunk_of_which_nothing_can_be_converted_still_moves_the_position() -> None:

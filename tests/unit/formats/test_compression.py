@@ -19,8 +19,8 @@ from extentflow.errors import (
     UnsupportedFormat,
 )
 from extentflow.formats import FormatOptions
-from extentflow.formats.compression import decompressed
-from extentflow.formats.linewise import LineFormat
+from extentflow.formats.compression import decompress
+from extentflow.formats.line_format import LineFormat
 from extentflow.formats.text import open_text
 from extentflow.testing.stores import MemorySource
 
@@ -42,7 +42,7 @@ def text(codec: str, window_bytes: int = MIB) -> LineFormat:
 
 
 def unpacked(pieces: Iterator[bytes], codec: str, step_bytes: int = 64) -> Iterator[bytes]:
-    return decompressed(pieces, codec, step_bytes=step_bytes, uri="s3://bucket/key[0-9)")
+    return decompress(pieces, codec, step_bytes=step_bytes, uri="s3://bucket/key[0-9)")
 
 
 def values(packed: bytes, codec: str, window_bytes: int = MIB) -> list[str]:
@@ -105,8 +105,8 @@ def test_zeros_behind_gzip_members_are_padding(window_bytes: int) -> None:
 def test_damaged_bytes_are_an_error(codec: str) -> None:
     packed = PACKERS[codec](BODY)
 
-    for place in range(len(packed) - 8, len(packed)):
-        damaged = packed[:place] + bytes([packed[place] ^ 0xFF]) + packed[place + 1 :]
+    for location in range(len(packed) - 8, len(packed)):
+        damaged = packed[:location] + bytes([packed[location] ^ 0xFF]) + packed[location + 1 :]
         with pytest.raises(CorruptObject, match="memory/object"):
             values(damaged, codec)
 
@@ -182,7 +182,7 @@ def test_a_position_is_a_place_in_the_content(codec: str) -> None:
     chunks = list(text(codec).decode(source, extent, at))
 
     assert [row["value"] for chunk in chunks for row in chunk.batch.to_pylist()] == LINES[150:]
-    assert chunks[0].places[0] == at
+    assert chunks[0].locations[0] == at
     assert list(text(codec).decode(source, extent, len(BODY))) == []
     with pytest.raises(CorruptObject, match=f"unpacks to {len(BODY)} bytes"):
         list(text(codec).decode(source, extent, len(BODY) + 1))

@@ -17,9 +17,8 @@ from tests.laws.laws import Decoded, decoded, extent_of
 from extentflow.connectors import connector_table
 from extentflow.errors import CorruptObject, Misconfigured, UnsupportedFormat
 from extentflow.formats import FormatOptions
-from extentflow.formats.csv import open_csv
-from extentflow.formats.csv_grammar import Dialect, Grammar, Malformed, Unbalanced
-from extentflow.formats.csv_rows import MULTILINE
+from extentflow.formats.csv import MULTILINE, open_csv
+from extentflow.formats.csv_fields import Dialect, Grammar, MalformedLine, UnbalancedQuotes
 from extentflow.testing.stores import MemorySource
 
 BOM = b"\xef\xbb\xbf"
@@ -141,7 +140,11 @@ def test_trap_t02_places_are_the_records_first_bytes() -> None:
 
     result = read(body)
 
-    assert [body[place : place + 3] for place in result.places] == [b'1,"', b'"2"', b"3,4"]
+    assert [body[location : location + 3] for location in result.locations] == [
+        b'1,"',
+        b'"2"',
+        b"3,4",
+    ]
 
 
 def test_spaces_stay_and_separators_differ() -> None:
@@ -200,7 +203,7 @@ def test_another_number_of_fields_makes_a_bad_record() -> None:
     result = read(body)
 
     assert [list(row.values()) for row in result.rows] == [["1", "2"], ["3", "4"]]
-    assert result.places == [4, 21]
+    assert result.locations == [4, 21]
     assert result.bad == [
         (8, b"1", "expected 2 fields, got 1"),
         (11, b'"x,y",2,3', "expected 2 fields, got 3"),
@@ -235,7 +238,7 @@ def test_bad_records_of_all_kinds_are_told_in_order() -> None:
     result = read(body, csv_schema={"n": pa.int64()})
 
     assert [row["n"] for row in result.rows] == [1, 2]
-    assert [place for place, _, _ in result.bad] == [4, 6, 10, 15, 17]
+    assert [location for location, _, _ in result.bad] == [4, 6, 10, 15, 17]
 
 
 # Lines that are parts of records
@@ -335,7 +338,7 @@ def test_a_text_that_is_not_exactly_of_its_type_makes_a_bad_record(name: str, te
     result = read(body, csv_schema={"v": TYPES[name], "s": pa.string()})
 
     assert len(result.rows) == 2
-    assert [place for place, _, _ in result.bad] == [
+    assert [location for location, _, _ in result.bad] == [
         body.index(lines[1].encode()),
         body.rindex(lines[3].encode()),
     ]
@@ -451,9 +454,9 @@ def judged(
     for line in lines:
         try:
             fields = grammar.split(line)
-        except Malformed:
+        except MalformedLine:
             bad.append(line.encode())
-        except Unbalanced:
+        except UnbalancedQuotes:
             loud.append(line)
         else:
             if len(fields) == width:
@@ -499,9 +502,9 @@ def test_the_grammar_and_python_agree_on_every_short_line() -> None:
     for line in SHORT_LINES:
         try:
             fields = grammar.split(line)
-        except Unbalanced:
+        except UnbalancedQuotes:
             assert line.count('"') % 2 == 1
-        except Malformed:
+        except MalformedLine:
             assert '"' in line or "\r" in line
         else:
             assert fields == python_reads(line)
@@ -528,7 +531,7 @@ def test_the_grammar_and_python_agree_about_escapes(line: str) -> None:
 
     try:
         fields = grammar.split(line)
-    except (Malformed, Unbalanced):
+    except (MalformedLine, UnbalancedQuotes):
         return
 
     assert fields == python_reads(line, escape="\\")

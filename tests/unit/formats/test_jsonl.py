@@ -45,7 +45,7 @@ def test_lines_of_whitespace_are_no_records() -> None:
     result = read(b"\n \t \n\r\n1\n\r\r\n  \n")
 
     assert result.rows == [{"value": b"1"}]
-    assert result.places == [7]
+    assert result.locations == [7]
     assert result.bad == []
 
 
@@ -78,7 +78,7 @@ def test_a_line_that_is_not_one_strict_value_is_bad(line: bytes) -> None:
     result = read(b"1\n" + line + b"\n2\n")
 
     assert [row["value"] for row in result.rows] == [b"1", b"2"]
-    assert [(place, raw) for place, raw, _ in result.bad] == [(2, line)]
+    assert [(location, raw) for location, raw, _ in result.bad] == [(2, line)]
     assert result.bad[0][2].startswith("not one JSON value: ")
 
 
@@ -130,7 +130,7 @@ def test_members_need_valid_lines_even_without_validation() -> None:
         {"value": b'{"id":1}', "id": "1"},
         {"value": b'{"id":2}', "id": "2"},
     ]
-    assert [place for place, _, _ in result.bad] == [9]
+    assert [location for location, _, _ in result.bad] == [9]
 
 
 def test_several_members_stand_behind_the_value_in_the_order_asked_for() -> None:
@@ -144,7 +144,7 @@ def test_a_line_without_the_member_is_bad_and_one_where_it_is_null_is_not() -> N
     result = read(b'{"id":1}\n{"di":2}\n{"id":null}\n{"in":{"id":4}}\n{}', "id")
 
     assert [row["id"] for row in result.rows] == ["1", None]
-    assert [(place, raw) for place, raw, _ in result.bad] == [
+    assert [(location, raw) for location, raw, _ in result.bad] == [
         (9, b'{"di":2}'),
         (30, b'{"in":{"id":4}}'),
         (46, b"{}"),
@@ -197,12 +197,12 @@ def test_a_member_s_text_reads_as_the_member(document: dict[str, Any], indent: i
 
 @given(st.lists(VALUES | st.binary(max_size=8), max_size=20))
 def test_lines_are_valid_or_bad_as_python_s_json_says(values: list[Any]) -> None:
-    def refuse(word: str) -> None:
+    def require_signature(word: str) -> None:
         raise ValueError(word)
 
     def valid(line: bytes) -> bool:
         try:
-            json.loads(line.decode(), parse_constant=refuse)
+            json.loads(line.decode(), parse_constant=require_signature)
         except ValueError:
             return False
         return True

@@ -8,8 +8,8 @@ from tests.laws.laws import decoded, extent_of
 
 from extentflow.errors import Misconfigured, StoreUnavailable
 from extentflow.formats import FormatOptions
-from extentflow.formats.lines import cut, owned_windows
-from extentflow.formats.linewise import LineFormat
+from extentflow.formats.line_format import LineFormat
+from extentflow.formats.lines import cut_lines, owned_windows
 from extentflow.formats.text import open_text
 from extentflow.model import ObjectVersion
 from extentflow.testing.stores import MemorySource
@@ -64,8 +64,8 @@ def test_trap_t02_places_are_bytes_of_the_object_not_characters() -> None:
     result = decoded(text(window_bytes=2), MemorySource(body), (0, len(body)))
 
     assert result.rows == [{"value": "a😀"}, {"value": "bé"}, {"value": "c"}]
-    assert result.places == [3, 9, 13]
-    assert [body[place : place + 1] for place in result.places] == [b"a", b"b", b"c"]
+    assert result.locations == [3, 9, 13]
+    assert [body[location : location + 1] for location in result.locations] == [b"a", b"b", b"c"]
 
 
 def test_trap_t02_a_mark_is_skipped_at_the_object_s_start_only() -> None:
@@ -82,7 +82,7 @@ def test_trap_t05_ends_beyond_a_float_s_precision_are_exact() -> None:
     result = decoded(text(), source, (start, start + 3, start + 4, start + 9))
 
     assert result.rows == [{"value": "one"}, {"value": "two"}, {"value": "x"}]
-    assert result.places == [start, start + 4, start + 8]
+    assert result.locations == [start, start + 4, start + 8]
 
 
 def test_trap_t19_an_empty_object_has_no_extents() -> None:
@@ -183,7 +183,7 @@ def test_a_line_that_is_too_long_is_bad_at_its_first_byte_wherever_it_is_cut() -
             result = decoded(fmt, MemorySource(body), (0, cut_at, len(body)))
 
             assert [row["value"] for row in result.rows] == ["short", "next", "y" * 40]
-            assert [(place, raw) for place, raw, _ in result.bad] == [(6, None), (94, None)]
+            assert [(location, raw) for location, raw, _ in result.bad] == [(6, None), (94, None)]
 
 
 def test_positions_behind_a_too_long_line_are_starts_of_lines() -> None:
@@ -193,7 +193,7 @@ def test_positions_behind_a_too_long_line_are_starts_of_lines() -> None:
 
     first, *rest = fmt.decode(source, extent_of(source, 0, len(body)), 0)
 
-    assert first.bad[0].place == 0
+    assert first.bad[0].location == 0
     assert "longer than the 10 bytes" in first.bad[0].reason
     assert first.next_position == 51
     assert [row for chunk in rest for row in chunk.batch.to_pylist()] == [{"value": "next"}]
@@ -205,7 +205,7 @@ def test_no_more_is_read_behind_an_extent_than_a_line_may_be_long() -> None:
 
     result = decoded(fmt, source, (0, 1000))
 
-    assert [place for place, _, _ in result.bad] == [0]
+    assert [location for location, _, _ in result.bad] == [0]
     assert max(end for _, end in source.reads) < 10_000
 
 
@@ -213,11 +213,11 @@ def test_a_line_without_end_takes_no_more_memory_than_one_may_have() -> None:
     windows = ((at * MIB, bytes(MIB)) for at in range(100))
 
     tracemalloc.start()
-    blocks = list(cut(windows, max_line_bytes=4 * MIB))
+    blocks = list(cut_lines(windows, max_line_bytes=4 * MIB))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert [block.bad[0].place for block in blocks] == [0]
+    assert [block.bad[0].location for block in blocks] == [0]
     assert peak < 16 * MIB
 
 
@@ -226,7 +226,7 @@ def test_a_long_line_in_tiny_windows_costs_linear_work() -> None:
     size = 1_500_000  # quadratic work would copy a terabyte
     windows = ((at, b"xx") for at in range(0, size, 2))
 
-    (block,) = cut(windows, max_line_bytes=size)
+    (block,) = cut_lines(windows, max_line_bytes=size)
 
     assert len(block.raw(0)) == size
 

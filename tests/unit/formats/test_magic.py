@@ -13,11 +13,12 @@ import zstandard
 from pyarrow import orc, parquet
 from tests.laws.laws import decoded
 
+from extentflow import formats
 from extentflow.errors import UnsupportedFormat
 from extentflow.formats import FormatOptions
 from extentflow.formats.csv import open_csv
 from extentflow.formats.jsonl import open_jsonl
-from extentflow.formats.magic import TAIL_BYTES, Kind, needs_tail, recognise, refuse
+from extentflow.formats.magic import TAIL_BYTES, Kind, needs_tail, recognise, require_signature
 from extentflow.formats.text import open_text
 from extentflow.model import ObjectVersion
 from extentflow.testing.stores import MemorySource
@@ -63,7 +64,7 @@ SETTINGS = {
     "gzip": "set file.compression.type=gzip",
     "zstd": "set file.compression.type=zstd",
     "parquet": "set input.format=parquet",
-    "UTF-16LE": "character.set=UTF-16LE",
+    "UTF-16LE": "the character set UTF-16LE is not supported",
 }
 
 
@@ -132,19 +133,36 @@ def test_zstd_may_begin_with_a_skippable_frame() -> None:
 def test_the_expected_format_is_not_refused() -> None:
     body = OBJECTS["parquet"]
 
-    refuse(VERSION, body[:264], body[-4:], expected="parquet")
+    require_signature(VERSION, body[:264], body[-4:], expected="parquet")
 
 
 def test_a_columnar_format_refuses_others_by_the_same_function() -> None:
     with pytest.raises(
         UnsupportedFormat, match=r"begins as gzip .* input\.format=parquet"
     ) as caught:
-        refuse(VERSION, OBJECTS["gzip"], expected="parquet")
+        require_signature(VERSION, OBJECTS["gzip"], expected="parquet")
 
     assert "s3://bucket/key" in str(caught.value)
 
 
-def test_the_look_costs_one_small_read_per_version() -> None:
+@pytest.mark.parametrize("name", ["avro", "orc"])
+def test_a_format_that_is_not_registered_is_never_advised(name: str) -> None:
+    body = OBJECTS[name]
+
+    with pytest.raises(UnsupportedFormat, match=f"this version does not support {name}") as caught:
+        require_signature(VERSION, body[:264], body[-TAIL_BYTES:], expected="text")
+
+    assert "set input.format" not in str(caught.value)
+
+
+def test_a_registered_format_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(formats._registry, "avro", lambda _: open_text(FormatOptions()))
+
+    with pytest.raises(UnsupportedFormat, match=r"set input\.format=avro"):
+        require_signature(VERSION, OBJECTS["avro"], expected="text")
+
+
+def test_signature_check_costs_one_small_read_per_version() -> None:
     source = MemorySource(b"line\n" * 200_000)
     fmt = open_text(FormatOptions())
 

@@ -12,9 +12,8 @@ from tests.laws.parquet_cases import ONE_COLUMN, wide_table, written
 
 from extentflow.errors import Conflict, StoreUnavailable
 from extentflow.formats import FormatOptions, names, open_format
-from extentflow.formats.parquet import Parquet
+from extentflow.formats.parquet import BATCH_BYTES, Parquet
 from extentflow.formats.parquet_footer import Footers
-from extentflow.formats.parquet_rows import BATCH_BYTES
 from extentflow.model import ObjectVersion
 from extentflow.testing.stores import MemorySource
 
@@ -61,7 +60,7 @@ def test_parquet_is_registered_under_its_name() -> None:
     fmt = open_format("parquet", FormatOptions())
 
     assert "parquet" in names()
-    assert (fmt.splittable, fmt.place) == (True, "row")
+    assert (fmt.splittable, fmt.location_unit) == (True, "row")
 
 
 def test_planning_costs_one_request_of_64_kib() -> None:
@@ -129,7 +128,7 @@ def test_empty_row_groups_are_passed_over() -> None:
     result = everything(parquet(), source)
 
     assert result.rows == [{"a": 7}, {"a": 8}, {"a": 7}]
-    assert result.places == [0, 1, 2]
+    assert result.locations == [0, 1, 2]
 
 
 def test_trap_t07_a_row_group_belongs_to_the_extent_with_its_first_byte() -> None:
@@ -150,9 +149,9 @@ def test_places_are_ordinals_in_the_object_and_positions_ordinals_in_the_extent(
 
     result = list(chunks(parquet(batch_rows=600), source, second, len(body), position=1_200))
 
-    assert result[0].places[0] == 2_200
+    assert result[0].locations[0] == 2_200
     assert [chunk.next_position for chunk in result][-1] == 2_000
-    assert sum(len(chunk.places) for chunk in result) == 800
+    assert sum(len(chunk.locations) for chunk in result) == 800
 
 
 def test_resuming_behind_a_row_group_does_not_fetch_it() -> None:

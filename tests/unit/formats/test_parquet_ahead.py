@@ -9,9 +9,13 @@ from tests.laws.parquet_cases import wide_table, written
 
 from extentflow.formats import FormatOptions
 from extentflow.formats.parquet import Parquet
-from extentflow.formats.parquet_ahead import Ahead, RowGroupFile
-from extentflow.formats.parquet_blocks import Chunks, cut
 from extentflow.formats.parquet_footer import Footers
+from extentflow.formats.parquet_prefetch import (
+    BlockPrefetcher,
+    RowGroupFile,
+    RowGroupRanges,
+    cut_blocks,
+)
 from extentflow.testing.stores import MemorySource
 
 BODY = bytes(range(200))
@@ -38,15 +42,19 @@ class Gated(MemorySource):
         return data
 
 
-def ahead(source: MemorySource, *groups: Chunks, count: int = 0, window_bytes: int = 10) -> Ahead:
+def ahead(
+    source: MemorySource, *groups: RowGroupRanges, count: int = 0, window_bytes: int = 10
+) -> BlockPrefetcher:
     columns = range(len(groups[0].ranges))
-    return Ahead(source, groups, views=[columns], window_bytes=window_bytes, readers=count)
+    return BlockPrefetcher(
+        source, groups, views=[columns], window_bytes=window_bytes, readers=count
+    )
 
 
 def test_blocks_are_cut_in_the_order_in_which_rows_need_them() -> None:
-    group = Chunks(0, [(0, 100), (100, 160), (160, 161), (161, 163)])
+    group = RowGroupRanges(0, [(0, 100), (100, 160), (160, 161), (161, 163)])
 
-    blocks, _ = cut([group], window_bytes=40)
+    blocks, _ = cut_blocks([group], window_bytes=40)
 
     assert [(block.start, block.end) for block in blocks] == [
         (0, 25),
@@ -60,18 +68,20 @@ def test_blocks_are_cut_in_the_order_in_which_rows_need_them() -> None:
 
 
 def test_row_groups_that_fit_into_a_window_are_one_block() -> None:
-    groups = [Chunks(n, [(n * 10, n * 10 + 4), (n * 10 + 4, n * 10 + 10)]) for n in range(4)]
+    groups = [
+        RowGroupRanges(n, [(n * 10, n * 10 + 4), (n * 10 + 4, n * 10 + 10)]) for n in range(4)
+    ]
 
-    blocks, homes = cut(groups, window_bytes=40)
+    blocks, chunk_blocks = cut_blocks(groups, window_bytes=40)
 
     assert [(block.start, block.end) for block in blocks] == [(0, 40)]
-    assert len(homes) == 8
+    assert len(chunk_blocks) == 8
 
 
 def test_a_block_no_reader_has_begun_with_is_read_by_whoever_needs_it() -> None:
     source = Gated()
-    fetching = ahead(source, Chunks(0, [(0, 10), (10, 20)]), count=1)
-    _, second = fetching.walks(0, 0)
+    fetching = ahead(source, RowGroupRanges(0, [(0, 10), (10, 20)]), count=1)
+    _, second = fetching.scans(0, 0)
     assert source.begun.acquire(timeout=SECONDS)
 
     data = fetching.data(second.blocks[0])
@@ -84,14 +94,14 @@ def test_a_block_no_reader_has_begun_with_is_read_by_whoever_needs_it() -> None:
 def test_four_windows_are_held_and_one_more_is_fetched_when_one_is_left() -> None:
     source = Gated()
     source.gate.set()
-    fetching = ahead(source, Chunks(0, [(0, 200)]), count=1)
-    (walk,) = fetching.walks(0, 0)
+    fetching = ahead(source, RowGroupRanges(0, [(0, 200)]), count=1)
+    (scan,) = fetching.scans(0, 0)
     for _ in range(4):
         assert source.begun.acquire(timeout=SECONDS)
     assert not source.begun.acquire(timeout=0.05)
 
-    fetching.data(walk.blocks[0])
-    fetching.leave(walk.blocks.popleft())
+    fetching.data(scan.blocks[0])
+    fetching.release(scan.blocks.popleft())
 
     assert source.begun.acquire(timeout=SECONDS)
     assert source.reads[-1] == (40, 50)
@@ -100,7 +110,7 @@ def test_four_windows_are_held_and_one_more_is_fetched_when_one_is_left() -> Non
 
 def test_a_file_serves_columns_side_by_side_and_each_byte_once() -> None:
     source = MemorySource(BODY)
-    file = RowGroupFile(ahead(source, Chunks(0, [(0, 50), (50, 120)])))
+    file = RowGroupFile(ahead(source, RowGroupRanges(0, [(0, 50), (50, 120)])))
     file.open(0)
     first, second = b"", b""
 
@@ -115,7 +125,7 @@ def test_a_file_serves_columns_side_by_side_and_each_byte_once() -> None:
 
 
 def test_what_no_chunk_covers_comes_from_the_source() -> None:
-    file = RowGroupFile(ahead(MemorySource(BODY), Chunks(0, [(0, 10)])))
+    file = RowGroupFile(ahead(MemorySource(BODY), RowGroupRanges(0, [(0, 10)])))
     file.open(0)
 
     file.seek(150)
@@ -127,8 +137,8 @@ def test_what_no_chunk_covers_comes_from_the_source() -> None:
 
 def test_closing_waits_for_reads_in_flight_and_begins_no_other() -> None:
     source = Gated()
-    fetching = ahead(source, Chunks(0, [(n * 10, n * 10 + 10) for n in range(4)]), count=2)
-    fetching.walks(0, 0)
+    fetching = ahead(source, RowGroupRanges(0, [(n * 10, n * 10 + 10) for n in range(4)]), count=2)
+    fetching.scans(0, 0)
     for _ in range(2):
         assert source.begun.acquire(timeout=SECONDS)
     closing = threading.Thread(target=fetching.close)

@@ -62,11 +62,11 @@ DAMAGED = flipped(BODY, chunk_range(2, TEXT)[1] - 5)
 def test_trap_t08_a_damaged_page_loses_the_rows_behind_it_and_says_which() -> None:
     result = read(DAMAGED)
 
-    ((place, raw, reason),) = result.bad
+    ((location, raw, reason),) = result.bad
     assert raw is None
-    assert 2 * GROUP_ROWS < place < 3 * GROUP_ROWS
+    assert 2 * GROUP_ROWS < location < 3 * GROUP_ROWS
     assert f"s3://memory/object[{GROUP_START}-{GROUP_END})" in reason
-    assert f"rows {place}-{3 * GROUP_ROWS - 1} of row group 2 are lost" in reason
+    assert f"rows {location}-{3 * GROUP_ROWS - 1} of row group 2 are lost" in reason
     assert "CRC checksum" in reason
 
 
@@ -75,7 +75,7 @@ def test_trap_t08_everything_but_the_lost_rows_is_delivered() -> None:
 
     lost = range(result.bad[0][0], 3 * GROUP_ROWS)
     kept = [row for row in range(ROWS) if row not in lost]
-    assert result.places == kept
+    assert result.locations == kept
     assert result.rows == TABLE.take(kept).to_pylist()
 
 
@@ -91,7 +91,7 @@ def test_decoding_resumes_at_every_position_of_a_damaged_object() -> None:
     done = Decoded()
     for chunk in chunks(parquet(batch_rows=40), source, 0, len(DAMAGED)):
         done.add(chunk)
-        joined = Decoded([*done.rows], [*done.places], [*done.bad])
+        joined = Decoded([*done.rows], [*done.locations], [*done.bad])
         for rest in chunks(parquet(90), source, 0, len(DAMAGED), position=chunk.next_position):
             joined.add(rest)
 
@@ -103,18 +103,18 @@ def test_a_position_among_lost_rows_loses_the_rest_of_them() -> None:
 
     first = next(chunks(parquet(), MemorySource(DAMAGED), 0, len(DAMAGED), position=lost + 5))
 
-    assert [bad.place for bad in first.bad] == [lost + 5]
+    assert [bad.location for bad in first.bad] == [lost + 5]
     assert first.next_position == 3 * GROUP_ROWS
 
 
 def test_decoding_goes_on_behind_a_damaged_row_group() -> None:
     result = list(chunks(parquet(), MemorySource(DAMAGED), 0, len(DAMAGED)))
 
-    ((place, lost),) = [(n, chunk) for n, chunk in enumerate(result) if chunk.bad]
+    ((location, lost),) = [(n, chunk) for n, chunk in enumerate(result) if chunk.bad]
     assert lost.next_position == 3 * GROUP_ROWS
     assert lost.batch.num_rows == 0
     assert lost.batch.schema == result[0].batch.schema
-    assert result[place + 1].places[0] == 3 * GROUP_ROWS
+    assert result[location + 1].locations[0] == 3 * GROUP_ROWS
 
 
 def test_every_damaged_row_group_is_a_bad_record_of_its_own() -> None:
@@ -124,7 +124,7 @@ def test_every_damaged_row_group_is_a_bad_record_of_its_own() -> None:
 
     result = read(body)
 
-    assert [place for place, _, _ in result.bad] == [0, 250, 500, 750]
+    assert [location for location, _, _ in result.bad] == [0, 250, 500, 750]
     assert result.rows == []
 
 
@@ -154,12 +154,16 @@ def test_no_flipped_bit_in_a_page_with_a_checksum_makes_a_wrong_row(seed: int) -
 
         result = read(flipped(one_page, position, 1 << chance.randrange(8)))
 
-        assert result.rows == [rows[place] for place in result.places]
+        assert result.rows == [rows[location] for location in result.locations]
 
 
 def _every_row_is_accounted_for(result: Decoded) -> bool:
-    lost = {row for place, _, _ in result.bad for row in range(place, -(-(place + 1) // 250) * 250)}
-    return sorted([*result.places, *lost]) == list(range(ROWS))
+    lost = {
+        row
+        for location, _, _ in result.bad
+        for row in range(location, -(-(location + 1) // 250) * 250)
+    }
+    return sorted([*result.locations, *lost]) == list(range(ROWS))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -193,11 +197,11 @@ class Failing(MemorySource):
     def __init__(self, body: bytes, start: int, end: int, fault: BaseException) -> None:
         super().__init__(body)
         self._span = range(start, end)
-        self._fault = fault
+        self._first_error = fault
 
     def read(self, start: int, end: int) -> bytes:
         if self.reads and self._span.start < end and start < self._span.stop:
-            raise self._fault
+            raise self._first_error
         return super().read(start, end)
 
 
@@ -242,6 +246,6 @@ def test_rows_before_a_fault_are_delivered(window_bytes: int) -> None:
     with pytest.raises(StoreUnavailable):
         _collect(parquet(60, window_bytes), source, done)
 
-    assert done.places == list(range(len(done.places)))
+    assert done.locations == list(range(len(done.locations)))
     assert done.bad == []
-    assert len(done.places) >= 200
+    assert len(done.locations) >= 200

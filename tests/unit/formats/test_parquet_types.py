@@ -188,7 +188,7 @@ def test_trap_t26_int96_timestamps_that_nanoseconds_cannot_hold_are_bad_records(
 
     assert result.column("n").to_pylist() == [0, 2, 5, 6]
     assert result.column("text").to_pylist() == [str(values[row]) for row in (0, 2, 5, 6)]
-    assert [record.place for record in bad] == [1, 3, 4]
+    assert [record.location for record in bad] == [1, 3, 4]
     assert "INT96" in bad[0].reason
 
 
@@ -200,7 +200,7 @@ def test_trap_t26_int96_inside_lists_and_structs_is_looked_at() -> None:
 
     result, bad = read(body, batch_rows=100)
 
-    assert [record.place for record in bad] == [3]
+    assert [record.location for record in bad] == [3]
     assert result.num_rows == 4
 
 
@@ -227,7 +227,7 @@ def test_int96_columns_are_fetched_once_although_they_are_read_twice() -> None:
     assert sum(end - start for start, end in source.reads) <= len(body) + 65_536
 
 
-def _refused(body: bytes) -> str:
+def _unparseable_rows(body: bytes) -> str:
     with pytest.raises(UnsupportedType) as caught:
         read(body)
     return str(caught.value)
@@ -236,20 +236,20 @@ def _refused(body: bytes) -> str:
 def test_trap_t26_two_columns_of_one_name_are_refused() -> None:
     table = pa.table([pa.array([1]), pa.array([2])], names=["same", "same"])
 
-    assert "two columns 'same'; rename one of them" in _refused(written(table))
+    assert "two columns 'same'; rename one of them" in _unparseable_rows(written(table))
 
 
 def test_trap_t26_two_members_of_one_name_are_refused() -> None:
     struct = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["m", "m"])
 
-    assert "two columns 'x.m'" in _refused(written(pa.table({"x": struct})))
+    assert "two columns 'x.m'" in _unparseable_rows(written(pa.table({"x": struct})))
 
 
 def test_trap_t26_an_interval_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "interval.parquet"
     duckdb.sql(f"copy (select interval '3 months 2 days' as i) to '{path}' (format parquet)")
 
-    assert "column 'i' is a Parquet INTERVAL" in _refused(path.read_bytes())
+    assert "column 'i' is a Parquet INTERVAL" in _unparseable_rows(path.read_bytes())
 
 
 # Thrift's compact protocol: version 1, a root without children, 3 rows, a row group of 3 rows.
@@ -260,4 +260,4 @@ def test_rows_without_columns_are_refused() -> None:
     body = b"PAR1" + NO_COLUMNS + len(NO_COLUMNS).to_bytes(4, "little") + b"PAR1"
 
     assert pq.read_metadata(pa.BufferReader(body)).num_rows == 3
-    assert "3 rows but no columns" in _refused(body)
+    assert "3 rows but no columns" in _unparseable_rows(body)

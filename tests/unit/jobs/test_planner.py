@@ -30,7 +30,7 @@ KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 class Rowwise(Bytewise):
     """A columnar format, as far as planning goes."""
 
-    place: Literal["offset", "row"] = "row"
+    location_unit: Literal["offset", "row"] = "row"
 
 
 @dataclass
@@ -139,7 +139,7 @@ class Whole(Uncounted):
 class Rows(Uncounted):
     """A format that is cut where its rows allow it."""
 
-    place: Literal["offset", "row"] = "row"
+    location_unit: Literal["offset", "row"] = "row"
 
 
 def huge(world: World, size: int, extent_bytes: int) -> JobRequest:

@@ -929,7 +929,7 @@ class Defective(Bytewise):
 
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
         for chunk in super().decode(source, extent, position):
-            if 4 in chunk.places:
+            if 4 in chunk.locations:
                 raise ZeroDivisionError("a defect")
             yield chunk
 

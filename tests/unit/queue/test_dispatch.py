@@ -36,7 +36,7 @@ TWO_PAGES = b"x" * (PAGE_EXTENTS + 50)
 class Looking(Bytewise):
     """A columnar format, as far as planning goes: it reads the object to cut it, unevenly."""
 
-    place: Literal["offset", "row"] = "row"
+    location_unit: Literal["offset", "row"] = "row"
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         start, size = 0, source.version.size

@@ -1,6 +1,7 @@
-"""How columns become payload bytes: the Converter port and the registry.
+"""Convert columns to payload bytes: the `Converter` port and the registry.
 
-Owns: the contract, the registry. Refuses to know: where batches come from, Kafka.
+The package covers one value per row of a batch. Batches come from `formats`; topics, partitions and
+bad records belong to `delivery` and `sink`.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,4 @@
-"""The `json` converter: one JSON object per row, computed on columns.
-
-Owns: which JSON each Arrow type becomes (docs/json.md) and what has none. Refuses to know: how
-text is made (text, utf8, codes, escape) or put together (nested, pieces).
-"""
+"""Convert rows to JSON objects on columns; docs/json.md lists the JSON form of each type."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,14 +7,26 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from extentflow.converters import codes, digits, lookup
-from extentflow.converters.columns import Columns, require_unique
-from extentflow.converters.escape import escaped
-from extentflow.converters.nested import Encoded, List, Map, Members, Pair, Struct, Writer
-from extentflow.converters.pieces import Piece, enclosed, joined
-from extentflow.converters.sizes import OFFSET_LIMIT_BYTES, in_halves, require
-from extentflow.converters.text import TextForm, text_form
-from extentflow.converters.utf8 import checked, is_binary, is_text
+from extentflow.converters.buffers import (
+    OFFSET_LIMIT_BYTES,
+    Columns,
+    convert_in_halves,
+    require_limit,
+    require_unique,
+)
+from extentflow.converters.concat import Piece, concat_pieces, enclose
+from extentflow.converters.encodings import base64, checked_text, escape_json, is_binary, is_text
+from extentflow.converters.nested import (
+    EncodedWriter,
+    EntryWriter,
+    ListWriter,
+    MapWriter,
+    Members,
+    StructWriter,
+    Writer,
+)
+from extentflow.converters.scalars import TextForm, all_finite, text_form
+from extentflow.converters.text_cache import TextCache
 from extentflow.errors import UnsupportedType
 
 
@@ -38,11 +46,11 @@ class JsonRows:
         Raises:
             CorruptRecord: rows that hold what no JSON can say: all of them, by their ordinals.
         """
-        return in_halves(self._convert, batch)
+        return convert_in_halves(self._convert, batch)
 
     def _convert(self, batch: pa.RecordBatch) -> pa.BinaryArray:
         pieces = self.members.pieces(self.columns.of(batch), "", batch.num_rows)
-        return joined(pieces, self.limit_bytes).cast(pa.binary())
+        return concat_pieces(pieces, self.limit_bytes).cast(pa.binary())
 
 
 def json_converter(
@@ -56,27 +64,27 @@ def json_converter(
     Raises:
         UnsupportedType: a column has no exact JSON form; names it, its type and the way out.
     """
-    chosen = Columns.chosen(schema, columns)
+    chosen = Columns.select(schema, columns)
     return JsonRows(chosen, _members(chosen.fields, "", limit_bytes), limit_bytes)
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class ScalarWriter:
     """Writes what has a text form: bare where JSON has such values, else quoted."""
 
     form: TextForm
     limit_bytes: int
-    dense: lookup.Dense | None
+    dense: TextCache | None
 
     @classmethod
     def of(cls, form: TextForm, limit_bytes: int) -> Self:
         """Return a writer that looks values up where the form allows it."""
-        dense = lookup.Dense(form.ordinals, limit_bytes) if form.ordinals else None
+        dense = TextCache(form.ordinals, limit_bytes) if form.ordinals else None
         return cls(form, limit_bytes, dense)
 
     def __call__(self, array: pa.Array, lead: str) -> Sequence[Piece]:
         """See Writer."""
-        require(len(array) * self.form.width, self.limit_bytes)
+        require_limit(len(array) * self.form.width, self.limit_bytes)
         found = self.dense and self.dense.piece(
             array, lead, lambda values: self._piece(values, lead)
         )
@@ -86,47 +94,47 @@ class Scalar:
         text, form = self.form.render(array), self.form
         if form.number:
             return Piece(lead, text)
-        return enclosed(lead, f'"{form.prefix}', text, f'{form.suffix}"')
+        return enclose(lead, f'"{form.prefix}', text, f'{form.suffix}"')
 
 
 @dataclass(frozen=True, slots=True)
-class Float:
+class FloatWriter:
     """Writes floats; what JSON has no number for is null."""
 
-    finite: Scalar
+    finite: ScalarWriter
 
     def __call__(self, array: pa.Array, lead: str) -> Sequence[Piece]:
         """See Writer."""
-        if not digits.all_finite(array):
+        if not all_finite(array):
             array = pc.if_else(pc.is_finite(array), array, None)
         return self.finite(array, lead)
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextWriter:
     """Writes text, checked and escaped."""
 
     limit_bytes: int
 
     def __call__(self, array: pa.Array, lead: str) -> Sequence[Piece]:
         """See Writer."""
-        text = checked(array, self.limit_bytes)
-        return (enclosed(lead, '"', escaped(text, self.limit_bytes), '"'),)
+        text = checked_text(array, self.limit_bytes)
+        return (enclose(lead, '"', escape_json(text, self.limit_bytes), '"'),)
 
 
 @dataclass(frozen=True, slots=True)
-class Bytes:
+class BytesWriter:
     """Writes bytes as base64."""
 
     limit_bytes: int
 
     def __call__(self, array: pa.Array, lead: str) -> Sequence[Piece]:
         """See Writer."""
-        return (enclosed(lead, '"', codes.base64(array, self.limit_bytes), '"'),)
+        return (enclose(lead, '"', base64(array, self.limit_bytes), '"'),)
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class ExtensionWriter:
     """Writes an extension type as its storage."""
 
     storage: Writer
@@ -138,13 +146,13 @@ class Stored:
 
 def _writer(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
     if is_text(data_type):
-        return Text(limit_bytes)
+        return TextWriter(limit_bytes)
     if is_binary(data_type):
-        return Bytes(limit_bytes)
+        return BytesWriter(limit_bytes)
     form = text_form(data_type)
     if form is not None:
-        scalar = Scalar.of(form, limit_bytes)
-        return Float(scalar) if pa.types.is_floating(data_type) else scalar
+        scalar = ScalarWriter.of(form, limit_bytes)
+        return FloatWriter(scalar) if pa.types.is_floating(data_type) else scalar
     for recognises, build in _BUILDERS:
         if recognises(data_type):
             return build(data_type, path, limit_bytes)
@@ -170,20 +178,20 @@ def _members(fields: Sequence[pa.Field], path: str, limit_bytes: int) -> Members
 
 
 def _struct(data_type: pa.StructType, path: str, limit_bytes: int) -> Writer:
-    return Struct(_members(tuple(data_type), path, limit_bytes), limit_bytes)
+    return StructWriter(_members(tuple(data_type), path, limit_bytes), limit_bytes)
 
 
 def _list(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
-    return List(_writer(data_type.value_type, f"{path}[]", limit_bytes), limit_bytes)
+    return ListWriter(_writer(data_type.value_type, f"{path}[]", limit_bytes), limit_bytes)
 
 
 def _map(data_type: pa.MapType, path: str, limit_bytes: int) -> Writer:
     key = _writer(data_type.key_type, f"{path}.key", limit_bytes)
     value = _writer(data_type.item_type, f"{path}.value", limit_bytes)
     if _names_members(data_type.key_type):
-        return Map(List(Pair(key, value), limit_bytes, ("{", "}")), named=True)
-    entry = Struct(Members(("key", "value"), (key, value)), limit_bytes)
-    return Map(List(entry, limit_bytes), named=False)
+        return MapWriter(ListWriter(EntryWriter(key, value), limit_bytes, ("{", "}")), named=True)
+    entry = StructWriter(Members(("key", "value"), (key, value)), limit_bytes)
+    return MapWriter(ListWriter(entry, limit_bytes), named=False)
 
 
 def _names_members(key_type: pa.DataType) -> bool:
@@ -191,11 +199,11 @@ def _names_members(key_type: pa.DataType) -> bool:
 
 
 def _encoded(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
-    return Encoded(_writer(data_type.value_type, path, limit_bytes), limit_bytes)
+    return EncodedWriter(_writer(data_type.value_type, path, limit_bytes), limit_bytes)
 
 
 def _extension(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
-    return Stored(_writer(data_type.storage_type, path, limit_bytes))
+    return ExtensionWriter(_writer(data_type.storage_type, path, limit_bytes))
 
 
 def _is_list(data_type: pa.DataType) -> bool:

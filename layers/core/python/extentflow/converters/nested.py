@@ -1,10 +1,7 @@
-"""JSON text of columns whose values are made of other columns.
+"""Write JSON text of structs, lists, maps, dictionaries and run-end-encoded arrays.
 
-Owns: structs, lists of all kinds, maps, dictionaries, runs; how a fault inside one climbs to its
-row. Refuses to know: scalar types, column names' owners, bytes.
-
-Children are written first, as whole columns; offset arithmetic then puts them together. Nothing
-here walks rows.
+Children are written first, as whole columns; offset arithmetic assembles them. Rows are never
+iterated.
 """
 
 from collections.abc import Sequence
@@ -17,12 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from extentflow.converters import lookup
-from extentflow.converters.buffers import size_bytes, starts
-from extentflow.converters.faults import Blame, climbing, corrupt, corrupt_alike
-from extentflow.converters.pieces import Piece, constant, enclosed, joined
-from extentflow.converters.sizes import require
-from extentflow.converters.utf8 import checked
+from extentflow.converters.buffers import offsets_from_lengths, require_limit, text_bytes
+from extentflow.converters.concat import Piece, concat_pieces, constant_piece, enclose
+from extentflow.converters.encodings import checked_text
+from extentflow.converters.row_errors import (
+    RowErrors,
+    attribute_to_rows,
+    corrupt_record,
+    corrupt_rows,
+)
+from extentflow.converters.text_cache import run_indices, take_texts
 from extentflow.errors import CorruptRecord
 
 
@@ -53,21 +54,21 @@ class Members:
             CorruptRecord: of all columns together, named by their members.
         """
         if not columns:
-            return [constant(lead, "{}", rows)]
+            return [constant_piece(lead, "{}", rows)]
         pieces: list[Piece] = []
-        blame = Blame()
+        errors = RowErrors()
         before = lead + "{"
         for name, write, column in zip(self.names, self.writers, columns, strict=True):
-            with blame.gather(f"{name}: "):
+            with errors.collect(f"{name}: "):
                 pieces += write(column, f"{before}{orjson.dumps(name).decode()}:")
             before = ","
-        blame.settle()
+        errors.raise_collected()
         pieces[-1] = replace(pieces[-1], tail=pieces[-1].tail + "}")
         return pieces
 
 
 @dataclass(frozen=True, slots=True)
-class Struct:
+class StructWriter:
     """Writes structs as objects."""
 
     members: Members
@@ -78,12 +79,12 @@ class Struct:
         columns = array.flatten()
         if array.null_count == 0:
             return self.members.pieces(columns, lead, len(array))
-        text = joined(self.members.pieces(columns, "", len(array)), self.limit_bytes)
+        text = concat_pieces(self.members.pieces(columns, "", len(array)), self.limit_bytes)
         return (Piece(lead, pc.if_else(pc.is_valid(array), text, None)),)
 
 
 @dataclass(frozen=True, slots=True)
-class List:
+class ListWriter:
     """Writes lists of every layout as arrays, or as objects where items are pairs."""
 
     items: Writer
@@ -94,20 +95,20 @@ class List:
         """See Writer."""
         # Flattening leaves out what null slots and gaps between views may hide.
         values = pc.list_flatten(array)
-        require(len(values), self.limit_bytes)
+        require_limit(len(values), self.limit_bytes)
         bounds = bounds_of(array)
-        with climbing(lambda items: _rows_of(items, bounds), "item: "):
-            text = joined(self.items(values, ""), self.limit_bytes)
-        require(size_bytes(text) + len(values), self.limit_bytes)
+        with attribute_to_rows(lambda items: _rows_of(items, bounds), "item: "):
+            text = concat_pieces(self.items(values, ""), self.limit_bytes)
+        require_limit(text_bytes(text) + len(values), self.limit_bytes)
         offsets = pa.array(bounds.astype(np.int32))
         lists = pa.ListArray.from_arrays(offsets, text, mask=_null_mask(array))
         opening, closing = self.brackets
-        return (enclosed(lead, opening, pc.binary_join(lists, ","), closing),)
+        return (enclose(lead, opening, pc.binary_join(lists, ","), closing),)
 
 
 def bounds_of(array: pa.Array) -> NDArray[np.int64]:
     """Return where each list of any layout begins among its flattened values, and the end."""
-    return starts(pc.fill_null(pc.list_value_length(array), 0).to_numpy())
+    return offsets_from_lengths(pc.fill_null(pc.list_value_length(array), 0).to_numpy())
 
 
 def _rows_of(items: NDArray[np.int64], bounds: NDArray[np.int64]) -> NDArray[Any]:
@@ -115,7 +116,7 @@ def _rows_of(items: NDArray[np.int64], bounds: NDArray[np.int64]) -> NDArray[Any
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class EntryWriter:
     """Writes key and value of a map's entry as a member."""
 
     key: Writer
@@ -124,20 +125,20 @@ class Pair:
     def __call__(self, array: pa.StructArray, lead: str) -> Sequence[Piece]:
         """See Writer."""
         keys, values = array.flatten()
-        blame = Blame()
+        errors = RowErrors()
         pieces: list[Piece] = []
         for write, column, before in ((self.key, keys, lead), (self.value, values, ":")):
-            with blame.gather():
+            with errors.collect():
                 pieces += write(column, before)
-        blame.settle()
+        errors.raise_collected()
         return pieces
 
 
 @dataclass(frozen=True, slots=True)
-class Map:
+class MapWriter:
     """Writes maps as the list of their entries; with `named`, keys are unique member names."""
 
-    entries: List
+    entries: ListWriter
     named: bool
 
     def __call__(self, array: pa.MapArray, lead: str) -> Sequence[Piece]:
@@ -168,26 +169,26 @@ def _require_unique(lists: pa.ListArray, limit_bytes: int) -> None:
     counts = np.diff(bounds)
     keys = pc.list_flatten(lists).flatten()[0]
     if keys.null_count:
-        raise corrupt_alike(_rows_of(np.flatnonzero(pc.is_null(keys)), bounds), "a key is null")
+        raise corrupt_rows(_rows_of(np.flatnonzero(pc.is_null(keys)), bounds), "a key is null")
     if len(counts) == 0 or counts.max() <= 1:
         return
     rows = np.repeat(np.arange(len(counts)), counts)
-    with climbing(lambda items: _rows_of(items, bounds), "key: "):
+    with attribute_to_rows(lambda items: _rows_of(items, bounds), "key: "):
         codes = _plain(keys, limit_bytes).dictionary_encode()
     both = np.sort(rows * len(codes.dictionary) + codes.indices.to_numpy())
     twice = both[1:][both[1:] == both[:-1]]
     if len(twice):
-        raise corrupt_alike(np.unique(twice // len(codes.dictionary)), "a key is there twice")
+        raise corrupt_rows(np.unique(twice // len(codes.dictionary)), "a key is there twice")
 
 
 def _plain(keys: pa.Array, limit_bytes: int) -> pa.StringArray:
     if pa.types.is_dictionary(keys.type):
         return _plain(keys.dictionary, limit_bytes).take(keys.indices)
-    return checked(keys, limit_bytes)
+    return checked_text(keys, limit_bytes)
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class EncodedWriter:
     """Writes dictionary and run-end-encoded arrays: each distinct value once."""
 
     values: Writer
@@ -198,9 +199,9 @@ class Encoded:
         if pa.types.is_dictionary(array.type):
             values, indices = array.dictionary, array.indices
         else:
-            values, indices = array.values, pa.array(lookup.run_indices(array))
+            values, indices = array.values, pa.array(run_indices(array))
         entries = self._entries(values, indices, lead)
-        return (lookup.taken(entries, lead, indices, self.limit_bytes),)
+        return (take_texts(entries, lead, indices, self.limit_bytes),)
 
     def _entries(self, values: pa.Array, indices: pa.Array, lead: str) -> Sequence[Piece]:
         try:
@@ -210,7 +211,7 @@ class Encoded:
         used = pc.fill_null(indices.cast(pa.int64()), -1).to_numpy()
         reasons = {int(row): bad.rows[int(used[row])] for row in _among(used, list(bad.rows))}
         if reasons:
-            raise corrupt(reasons) from bad
+            raise corrupt_record(reasons) from bad
         return self.values(_without(values, list(bad.rows)), lead)
 
 

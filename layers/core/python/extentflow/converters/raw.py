@@ -1,8 +1,4 @@
-"""The `string` and `bytes` converters: one column becomes the payload as it is.
-
-Owns: that there is exactly one column, and what of it can stand alone. Refuses to know: JSON; how
-text is made (text, utf8).
-"""
+"""Convert one column to payloads without JSON: the converters `string` and `bytes`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,11 +6,15 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from extentflow.converters.buffers import size_bytes
-from extentflow.converters.columns import Columns
-from extentflow.converters.sizes import OFFSET_LIMIT_BYTES, in_halves, require
-from extentflow.converters.text import TextForm, complete, text_form
-from extentflow.converters.utf8 import check, checked, is_binary, is_text
+from extentflow.converters.buffers import (
+    OFFSET_LIMIT_BYTES,
+    Columns,
+    convert_in_halves,
+    require_limit,
+    text_bytes,
+)
+from extentflow.converters.encodings import checked_text, is_binary, is_text, require_utf8
+from extentflow.converters.scalars import TextForm, complete, text_form
 from extentflow.errors import UnsupportedType
 
 Payload: TypeAlias = pa.BinaryArray | pa.LargeBinaryArray
@@ -33,7 +33,7 @@ class OneColumn:
         Raises:
             CorruptRecord: values that are not what their type says, by their ordinals.
         """
-        return in_halves(self._convert, batch)
+        return convert_in_halves(self._convert, batch)
 
     def _convert(self, batch: pa.RecordBatch) -> Payload:
         (array,) = self.columns.of(batch)
@@ -91,7 +91,7 @@ def string_converter(
 def _single(
     schema: pa.Schema, columns: Sequence[str] | None, converter: str
 ) -> tuple[Columns, pa.DataType]:
-    chosen = Columns.chosen(schema, columns)
+    chosen = Columns.select(schema, columns)
     if len(chosen.fields) != 1:
         names = ", ".join(f"'{field.name}'" for field in chosen.fields)
         raise UnsupportedType(
@@ -105,18 +105,18 @@ def _contiguous(array: pa.Array, limit_bytes: int) -> Payload:
     if pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type):
         return array.cast(pa.large_binary())
     if not pa.types.is_fixed_size_binary(array.type):
-        require(size_bytes(array), limit_bytes)
+        require_limit(text_bytes(array), limit_bytes)
     return array.cast(pa.binary())
 
 
 def _checked_payload(array: pa.Array, limit_bytes: int) -> Payload:
     if not pa.types.is_large_string(array.type):
-        return checked(array, limit_bytes).cast(pa.binary())
-    check(array)
+        return checked_text(array, limit_bytes).cast(pa.binary())
+    require_utf8(array)
     return array.cast(pa.large_binary())
 
 
 def _rendered(form: TextForm, array: pa.Array, limit_bytes: int) -> Payload:
     whole = form.width + len(form.prefix) + len(form.suffix)
-    require(len(array) * whole, limit_bytes)
+    require_limit(len(array) * whole, limit_bytes)
     return complete(form, array).cast(pa.binary())

@@ -24,21 +24,21 @@ BATCH_BYTES = 61
 class DeadLetters:
     """The dead letter queue of one connector.
 
-    `topic` None means `errors.tolerance=none`: a bad record fails its extent. `place` says what
-    a record's place counts. `context` False leaves the headers out. `limit_bytes` is what the queue
-    takes: a dead letter that is larger goes without its bytes, its place stays.
+    `topic` None means `errors.tolerance=none`: a bad record fails its extent. `location_unit` says
+    what a record's location counts. `context` False leaves the headers out. `limit_bytes` is what
+    the queue takes: a dead letter that is larger goes without its bytes, its location stays.
     """
 
     topic: str | None
     source_topic: str
-    place: Literal["offset", "row"]
+    location_unit: Literal["offset", "row"]
     context: bool = True
     limit_bytes: int | None = None
 
     def records(self, extent: Extent, bad: Sequence[BadRecord], *, raw: bool = True) -> Records:
         """Return one dead letter per bad record; `raw` False leaves the bytes out (too large)."""
         if self.topic is None:
-            raise CorruptRecord(describe(extent, bad[0], self.place))
+            raise CorruptRecord(describe(extent, bad[0], self.location_unit))
         kept = [raw and self._takes(extent, record) for record in bad]
         values = [record.raw if whole else None for record, whole in zip(bad, kept, strict=True)]
         headers = [
@@ -66,11 +66,11 @@ class DeadLetters:
             "__connect.errors.task.id": f"{extent.job}-{extent.ordinal}",
             "__connect.errors.stage": "VALUE_CONVERTER",
             "__connect.errors.exception.class.name": "extentflow.errors.CorruptRecord",
-            "__connect.errors.exception.message": describe(extent, record, self.place),
+            "__connect.errors.exception.message": describe(extent, record, self.location_unit),
             "extentflow.object": replace(extent.version, version_id=None).uri,
             "extentflow.version": extent.version.version_id or extent.version.etag,
             "extentflow.extent": f"{extent.start}-{extent.end}",
-            f"extentflow.{self.place}": str(record.place),
+            f"extentflow.{self.location_unit}": str(record.location),
             "extentflow.reason": record.reason,
         }
         if not raw and record.raw is not None:
@@ -78,6 +78,6 @@ class DeadLetters:
         return [(name, text.encode("utf-8", "replace")) for name, text in fields.items()]
 
 
-def describe(extent: Extent, record: BadRecord, place: str) -> str:
+def describe(extent: Extent, record: BadRecord, location_unit: str) -> str:
     """Return the one line that tells a person which record is bad, where and why."""
-    return f"{extent.uri}: bad record at {place} {record.place}: {record.reason}"
+    return f"{extent.uri}: bad record at {location_unit} {record.location}: {record.reason}"

@@ -28,7 +28,7 @@ class ConvertedChunk:
     """A chunk, converted: what to send, who is bad, where decoding goes on afterwards."""
 
     records: Records
-    places: Sequence[int]
+    locations: Sequence[int]
     bad: tuple[BadRecord, ...]
     next_position: int
 
@@ -74,7 +74,7 @@ class Pipeline:
             keys = None if key is None else _converted(key, chunk.batch, blamed)
             if not blamed:
                 records = Records(self.topic, values, keys, partition=self.partition)
-                return ConvertedChunk(records, chunk.places, chunk.bad, chunk.next_position)
+                return ConvertedChunk(records, chunk.locations, chunk.bad, chunk.next_position)
             chunk = _without(chunk, blamed)
 
 
@@ -118,14 +118,14 @@ def _without(chunk: Chunk, rows: Mapping[int, str]) -> Chunk:
 
     Put together from slices: Arrow's own filter does not know every type (string_view).
     """
-    batch, places = chunk.batch, chunk.places
+    batch, locations = chunk.batch, chunk.locations
     bounds = [-1, *sorted(rows), batch.num_rows]
     kept = [(left + 1, right) for left, right in pairwise(bounds) if left + 1 < right]
     pieces = [batch.slice(start, end - start) for start, end in kept]
-    bad = tuple(BadRecord(None, int(places[row]), why) for row, why in rows.items())
+    bad = tuple(BadRecord(None, int(locations[row]), why) for row, why in rows.items())
     return replace(
         chunk,
         batch=pa.concat_batches(pieces) if pieces else batch.slice(0, 0),
-        places=[places[row] for start, end in kept for row in range(start, end)],
-        bad=tuple(sorted(chunk.bad + bad, key=lambda record: record.place)),
+        locations=[locations[row] for start, end in kept for row in range(start, end)],
+        bad=tuple(sorted(chunk.bad + bad, key=lambda record: record.location)),
     )

@@ -288,7 +288,9 @@ def _deliver(claim: Claim, work: DeliveryContext, totals: _Totals, tally: _Tally
             if prepared is not None:
                 if prepared.bad and dead_letters.topic is None:
                     _commit(claim, work, totals, tally)
-                    raise CorruptRecord(describe(extent, prepared.bad[0], dead_letters.place))
+                    raise CorruptRecord(
+                        describe(extent, prepared.bad[0], dead_letters.location_unit)
+                    )
                 _send(claim, prepared, work, totals, dead_letters)
             if _is_due(work, totals, most_bytes):
                 _commit(claim, work, totals, tally)
@@ -331,13 +333,13 @@ def _send(
 
 def _refused(prepared: ConvertedChunk, refusal: RejectedRecord) -> BadRecord:
     raw = prepared.records.values[refusal.index].as_py()
-    return BadRecord(raw, int(prepared.places[refusal.index]), refusal.reason)
+    return BadRecord(raw, int(prepared.locations[refusal.index]), refusal.reason)
 
 
 def _bury(
     claim: Claim, bad: list[BadRecord], work: DeliveryContext, dead_letters: DeadLetters
 ) -> None:
-    """Send dead letters; one that is itself too large goes without its bytes, its place stays."""
+    """Send dead letters; one that is too large goes without its bytes, with its location."""
     refused = work.slots.sink.send(dead_letters.records(claim.extent, bad))
     if not refused:
         return
@@ -345,7 +347,8 @@ def _bury(
     again = work.slots.sink.send(dead_letters.records(claim.extent, large, raw=False))
     if again:
         raise CorruptRecord(
-            f"{describe(claim.extent, large[again[0].index], dead_letters.place)}; and the dead "
+            f"{describe(claim.extent, large[again[0].index], dead_letters.location_unit)}; "
+            "and the dead "
             f"letter queue refused it: {again[0].reason}"
         )
 

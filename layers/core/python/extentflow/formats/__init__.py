@@ -1,9 +1,10 @@
-"""How bytes become Arrow batches: the Format port and the registry.
+"""Decode objects into Arrow batches: the `Format` port, its options and the registry.
 
-Owns: the contract of the ownership law, the registry. Refuses to know: stores, engines, Kafka.
+The package plans extents, decodes them and reports bad records. Reading bytes belongs to `storage`,
+turning batches into payloads to `converters`, and what happens to bad records to `delivery`.
 
-The ownership law: a unit (text line, CSV record, row group) belongs to the extent that holds its
-first byte. Hence any partition of `[0, size)` yields every record exactly once.
+Ownership law: a unit (text line, CSV record, row group) belongs to the extent that contains its
+first byte. Therefore any partition of `[0, size)` yields every record exactly once.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,12 +24,12 @@ class BadRecord:
     """One record that could not be decoded.
 
     `raw` are its bytes in the object (None where it has none of its own, as in a corrupt row
-    group); `place` is its byte offset or row ordinal, as the format's `place` says; `reason` is
-    one readable line.
+    group); `location` is its byte offset or row ordinal in the object, as the format's
+    `location_unit` states; `reason` is one readable line.
     """
 
     raw: bytes | None
-    place: int
+    location: int
     reason: str
 
 
@@ -36,13 +37,13 @@ class BadRecord:
 class Chunk:
     """Consecutive records of an extent.
 
-    `batch` may be empty. `places[i]` is the place (byte offset or row ordinal in the object) of
-    row i. `next_position` is where decoding resumes after this chunk's records *and* bad records.
+    `batch` may be empty. `locations[i]` is the byte offset or row ordinal of row i. `next_position`
+    is where decoding resumes after this chunk's records *and* bad records.
     """
 
     batch: pa.RecordBatch
     next_position: int
-    places: Sequence[int]
+    locations: Sequence[int]
     bad: tuple[BadRecord, ...] = ()
 
 
@@ -55,15 +56,15 @@ class Format(Protocol):
         ...
 
     @property
-    def place(self) -> Literal["offset", "row"]:
-        """What `Chunk.places` and `BadRecord.place` count."""
+    def location_unit(self) -> Literal["offset", "row"]:
+        """The unit of `Chunk.locations` and `BadRecord.location`."""
         ...
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield ranges that partition `[0, size)`, in order; nothing for an empty object.
 
-        Arithmetic unless the format must look (Parquet: the footer). Called by planners and
-        drivers; deterministic for one version and one target.
+        Arithmetic unless the format must read the object (Parquet: the footer). Called by planners
+        and drivers; deterministic for one version and one target.
 
         Raises:
             UnsupportedFormat: the object's magic bytes show another format or compression.
@@ -75,14 +76,14 @@ class Format(Protocol):
         """Yield the extent's records in file order, from `position` on.
 
         `position` is 0 (nothing done yet) or a `next_position` of an earlier chunk of the same
-        extent, decoded with whatever buffer sizes. Line formats: absolute byte offset (in the
+        extent, decoded with any buffer sizes. Line formats: absolute byte offset (in the
         decompressed stream, where compressed). Columnar formats: row ordinal within the extent.
-        Positions strictly grow from chunk to chunk. A decoder ends only at its extent's boundary;
-        everything else raises.
+        Positions strictly increase from chunk to chunk. A decoder ends only at the boundary of its
+        extent; every other condition raises.
 
         Raises:
             UnsupportedFormat, UnsupportedType: before the first record.
-            CorruptObject: the bytes contradict the format and no record can be blamed for it.
+            CorruptObject: the bytes contradict the format and no single record is the cause.
             ObjectChanged, ObjectGone, StoreUnavailable, AccessDenied: from the source.
         """
         ...
@@ -90,7 +91,7 @@ class Format(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FormatOptions:
-    """What a connector says about decoding; each format reads the fields that concern it.
+    """Options of a connector for decoding; each format reads the fields it needs.
 
     `compression`: none, gzip or zstd (line formats only). `batch_bytes` and `window_bytes` bound
     memory and are arguments so that tests can use two bytes. `validate_text`: an invalid UTF-8

@@ -1,11 +1,7 @@
-"""Compressed objects as one stream of content, in constant memory.
+"""Decompress gzip (RFC 1952) and zstd (RFC 8878) objects as one stream in constant memory.
 
-Owns: gzip (RFC 1952, every member) and zstd (RFC 8878, every frame), truncation, trailing bytes.
-Refuses to know: what the content means, where bytes come from.
-
-Input goes into the decoders in small pieces and output comes out in bounded steps, so that a
-highly compressed object needs no more memory than any other. A fault of the input passes through
-unchanged; the end of the input inside a member or frame is an error, never the end of the content.
+Input enters the decoders in small pieces and output leaves them in bounded steps, so that a highly
+compressed object needs no more memory than any other.
 """
 
 from __future__ import annotations
@@ -18,7 +14,7 @@ import pyarrow as pa
 
 from extentflow.errors import CorruptObject
 
-__all__ = ["CODECS", "decompressed"]
+__all__ = ["CODECS", "decompress"]
 
 _PIECE_BYTES = 64 << 10
 _GZIP_MEMBER = 16 + zlib.MAX_WBITS
@@ -26,20 +22,21 @@ _GZIP_MEMBER = 16 + zlib.MAX_WBITS
 
 class _Codec(Protocol):
     def __call__(self, pieces: Iterator[bytes], step_bytes: int) -> Iterator[bytes]:
-        """Yield the content in steps of at most `step_bytes`. Raises _Broken."""
+        """Yield the content in steps of at most `step_bytes`. Raises _StreamError."""
         ...
 
 
-class _Broken(Exception):  # noqa: N818 - never leaves this module
-    """What is wrong with the compressed bytes, in words."""
+class _StreamError(Exception):
+    """The reason why the compressed bytes are invalid."""
 
 
-def decompressed(
+def decompress(
     compressed: Iterable[bytes], codec: str, *, step_bytes: int, uri: str
 ) -> Iterator[bytes]:
-    """Yield the content of `compressed`, in order, in pieces of at least `step_bytes`.
+    """Yield the content of `compressed` in order, in pieces of at least `step_bytes`.
 
-    The last piece may be shorter; none reaches two steps. `codec` is one of CODECS.
+    Only the last piece may be shorter, and no piece reaches twice `step_bytes`. `codec` is a key of
+    CODECS. Errors of the input propagate unchanged.
 
     Raises:
         CorruptObject: truncated, damaged, or followed by other bytes; names `uri`.
@@ -47,57 +44,57 @@ def decompressed(
     gathered: list[bytes] = []
     size = 0
     try:
-        for piece in CODECS[codec](_small(compressed), step_bytes):
+        for piece in CODECS[codec](_split_input(compressed), step_bytes):
             gathered.append(piece)
             size += len(piece)
             if size >= step_bytes:
                 yield b"".join(gathered)
                 gathered, size = [], 0
-    except _Broken as exc:
+    except _StreamError as exc:
         raise CorruptObject(
-            f"{uri}: {codec}: {exc}; replace the object, then run its address again"
+            f"{uri}: {codec}: {exc}; replace the object, then run it again"
         ) from exc
     if size:
         yield b"".join(gathered)
 
 
-def _small(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _split_input(pieces: Iterable[bytes]) -> Iterator[bytes]:
     for piece in pieces:
         for start in range(0, len(piece), _PIECE_BYTES):
             yield piece[start : start + _PIECE_BYTES]
 
 
-def _gunzipped(pieces: Iterator[bytes], step_bytes: int) -> Iterator[bytes]:
+def _gunzip(pieces: Iterator[bytes], step_bytes: int) -> Iterator[bytes]:
     rest = next(pieces, b"")
     while rest:
         behind = yield from _member(rest, pieces, step_bytes)
-        rest = _behind_padding(behind, pieces)
+        rest = _skip_padding(behind, pieces)
 
 
 def _member(rest: bytes, pieces: Iterator[bytes], step_bytes: int) -> Generator[bytes, None, bytes]:
-    """Yield one member's content; return what of the input was read beyond it."""
+    """Yield the content of one member; return the input that follows it."""
     member = zlib.decompressobj(_GZIP_MEMBER)
     while not member.eof:
-        step = _inflated(member, rest, step_bytes)
+        step = _inflate(member, rest, step_bytes)
         if step:
             yield step
         rest = member.unconsumed_tail
         if not rest and not member.eof:
             rest = next(pieces, b"")
             if not rest:
-                raise _Broken("truncated: the last member has no end")
+                raise _StreamError("truncated: the last member has no end")
     return member.unused_data
 
 
-def _inflated(member: zlib._Decompress, data: bytes, step_bytes: int) -> bytes:
+def _inflate(member: zlib._Decompress, data: bytes, step_bytes: int) -> bytes:
     try:
         return member.decompress(data, step_bytes)
     except zlib.error as exc:
-        raise _Broken(f"damaged, or other bytes stand behind the last member: {exc}") from exc
+        raise _StreamError(f"damaged, or other bytes follow the last member: {exc}") from exc
 
 
-def _behind_padding(rest: bytes, pieces: Iterator[bytes]) -> bytes:
-    """Skip the zeros that tapes and gzip(1) allow behind a member."""
+def _skip_padding(rest: bytes, pieces: Iterator[bytes]) -> bytes:
+    """Skip the zero bytes that gzip(1) and tapes allow after a member."""
     while not (behind := rest.lstrip(b"\0")):
         rest = next(pieces, b"")
         if not rest:
@@ -106,7 +103,7 @@ def _behind_padding(rest: bytes, pieces: Iterator[bytes]) -> bytes:
 
 
 class _Readable:
-    """Pieces of bytes as the file that Arrow reads from. `reading`: a fault is the input's own."""
+    """A file for Arrow over pieces of bytes; `reading` is True while the input is read."""
 
     closed = False
 
@@ -123,8 +120,12 @@ class _Readable:
         piece, self._rest = self._rest[:size], self._rest[size:]
         return piece
 
+    def close(self) -> None:
+        # Arrow calls it when the stream is destroyed and prints an error if it does not exist.
+        pass
 
-def _unzstd(pieces: Iterator[bytes], step_bytes: int) -> Iterator[bytes]:
+
+def _decompress_zstd(pieces: Iterator[bytes], step_bytes: int) -> Iterator[bytes]:
     readable = _Readable(pieces)
     stream = pa.CompressedInputStream(pa.PythonFile(readable, mode="r"), "zstd")
     while step := _read(stream, readable, step_bytes):
@@ -137,7 +138,7 @@ def _read(stream: pa.CompressedInputStream, readable: _Readable, step_bytes: int
     except OSError as exc:
         if readable.reading:
             raise
-        raise _Broken(str(exc)) from exc  # Arrow's words for a damaged or truncated frame
+        raise _StreamError(str(exc)) from exc  # Arrow's message for a damaged or truncated frame
 
 
-CODECS: dict[str, _Codec] = {"gzip": _gunzipped, "zstd": _unzstd}
+CODECS: dict[str, _Codec] = {"gzip": _gunzip, "zstd": _decompress_zstd}

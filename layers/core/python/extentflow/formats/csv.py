@@ -1,31 +1,237 @@
-"""CSV: one record per line, RFC 4180.
+"""Decode CSV (RFC 4180) with one record per line.
 
-Owns: headers, column names, options. Refuses to know: where lines begin and end, how they become
-rows (csv_rows), the grammar of one line (csv_grammar).
+    line  -- empty, or before the first record --------------> no record
+          -- not UTF-8 --------------------------------------> bad record
+          -- a CR inside, an escape, a quote that is not
+             at a field's edge, a byte order mark -----------> Grammar, line by line
+          -- any other: Arrow and Grammar agree -------------> Arrow's reader, all at once
 
-A record that spans lines is not supported yet. The extent that holds its first line fails, loudly
-and with its offset: that line's quotes cannot balance. An extent that begins in the middle of such
-a record cannot know that it does; its lines are taken as they look, and the job fails all the same
-because of the other extent.
+Records that span lines are not supported. The extent that contains such a record's first line fails
+with the line's offset, because its quotes do not balance. An extent that starts inside the record
+cannot detect it and decodes its lines as they are; the job fails because of the other extent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as arrow_csv
+from numpy.typing import NDArray
 
 from extentflow.errors import CorruptObject, Misconfigured, UnsupportedFormat
-from extentflow.formats import FormatOptions
-from extentflow.formats.csv_grammar import Dialect, Grammar, Malformed, Unbalanced
-from extentflow.formats.csv_rows import MULTILINE, Rows
-from extentflow.formats.lines import LineBlock
-from extentflow.formats.linewise import LineFormat, LineReader, Opening
+from extentflow.formats import Chunk, FormatOptions
+from extentflow.formats.csv_fields import (
+    Dialect,
+    Grammar,
+    MalformedLine,
+    UnbalancedQuotes,
+    cast_texts,
+)
+from extentflow.formats.line_format import LineFormat, LineReader, ObjectHead, make_chunk
+from extentflow.formats.lines import BOM, Indexes, LineBlock
+from extentflow.formats.text import invalid_utf8_lines
 
-__all__ = ["open_csv"]
+__all__ = ["MULTILINE", "open_csv"]
+
+MULTILINE = (
+    "records that span lines are not supported yet; write such data as Parquet or JSON lines, or,"
+    " where quotes are plain text, set csv.quote.char to a character that the object does not hold"
+)
+_LF, _CR = 10, 13
+
+_Table = tuple[Indexes, pa.RecordBatch]
+"""The lines that became rows, ascending, and these rows, every value a string."""
+
+
+class CsvRowReader:
+    """The LineReader of one object version; `begin` is the offset after the header."""
+
+    def __init__(self, uri: str, dialect: Dialect, schema: pa.Schema, begin: int) -> None:
+        self._uri = uri
+        self._dialect = dialect
+        self._grammar = Grammar(dialect)
+        self._schema = schema
+        self._texts = pa.schema([(name, pa.string()) for name in schema.names])
+        self._begin = begin
+
+    def __call__(self, block: LineBlock) -> Chunk:
+        """Return the block's rows.
+
+        Raises:
+            CorruptObject: a record appears to span lines.
+        """
+        records = (block.ends > block.starts) & (block.starts + block.offset >= self._begin)
+        bad = {line: why for line, why in invalid_utf8_lines(block).items() if records[line]}
+        records[list(bad)] = False
+        irregular = records & _irregular_lines(block, self._dialect)
+        exact = self._parse_with_grammar(block, np.flatnonzero(irregular), bad)
+        fast = self._parse_with_arrow(block, np.flatnonzero(records & ~irregular), bad)
+        lines, batch = self._cast_columns(_merge_tables(fast, exact), bad)
+        return make_chunk(block, batch, lines, bad)
+
+    def _parse_with_arrow(self, block: LineBlock, lines: Indexes, bad: dict[int, str]) -> _Table:
+        if not len(lines):
+            return lines, _batch(self._texts, [])
+        wrong: dict[int, int] = {}
+
+        def skip(row: arrow_csv.InvalidRow) -> str:
+            wrong[row.number - 1] = row.actual_columns
+            return "skip"
+
+        text = block.text(lines)
+        columns = _read_csv(text, self._dialect, len(self._texts), skip)
+        rows = np.delete(lines, list(wrong))
+        if any(len(column) != len(rows) for column in columns):
+            raise CorruptObject(
+                f"{self._uri}: Arrow read a different number of records than the {len(lines)} lines"
+                f" that begin at byte {block.location(int(lines[0]))}; please report this object"
+            )
+        bad.update((int(lines[row]), self._wrong_count(count)) for row, count in wrong.items())
+        return rows, _batch(self._texts, columns)
+
+    def _parse_with_grammar(self, block: LineBlock, lines: Indexes, bad: dict[int, str]) -> _Table:
+        rows: dict[int, list[str | None]] = {}
+        for line in lines.tolist():
+            try:
+                fields = self._grammar.split(block.raw(line).decode())
+            except MalformedLine as exc:
+                bad[line] = str(exc)
+            except UnbalancedQuotes as exc:
+                where = f"{self._uri}: the line at byte {block.location(line)}"
+                raise CorruptObject(f"{where} is not a whole record: {exc}; {MULTILINE}") from exc
+            else:
+                if len(fields) == len(self._texts):
+                    rows[line] = fields
+                else:
+                    bad[line] = self._wrong_count(len(fields))
+        columns = [pa.array(column, pa.string()) for column in zip(*rows.values(), strict=True)]
+        return np.fromiter(rows, np.int64), _batch(self._texts, columns)
+
+    def _wrong_count(self, count: int) -> str:
+        return f"expected {len(self._texts)} fields, got {count}"
+
+    def _cast_columns(self, table: _Table, bad: dict[int, str]) -> _Table:
+        lines, texts = table
+        columns: list[pa.Array] = []
+        refused: dict[int, str] = {}
+        for column, wanted in zip(texts.columns, self._schema, strict=True):
+            values, reasons = cast_texts(column, wanted.type)
+            columns.append(values)
+            for row, reason in reasons.items():
+                refused.setdefault(row, f"column {wanted.name!r}: {reason}")
+        batch = _batch(self._schema, columns)
+        if not refused:
+            return lines, batch
+        bad.update((int(lines[row]), reason) for row, reason in refused.items())
+        rows = np.delete(np.arange(len(lines)), list(refused))
+        return lines[rows], batch.take(pa.array(rows))
+
+
+def _batch(schema: pa.Schema, columns: list[pa.Array]) -> pa.RecordBatch:
+    empty = (pa.array([], field.type) for field in schema)
+    return pa.record_batch(columns or list(empty), schema=schema)
+
+
+def _merge_tables(one: _Table, other: _Table) -> _Table:
+    """Return the rows of both tables in the order of their lines."""
+    if not len(one[0]) or not len(other[0]):
+        return one if len(one[0]) else other
+    lines = np.concatenate((one[0], other[0]))
+    order = np.argsort(lines)
+    pairs = zip(one[1].columns, other[1].columns, strict=True)
+    columns = [pa.concat_arrays(pair).take(pa.array(order)) for pair in pairs]
+    return lines[order], pa.record_batch(columns, schema=one[1].schema)
+
+
+def _read_csv(
+    text: NDArray[np.uint8],
+    dialect: Dialect,
+    columns: int,
+    skip: Callable[[arrow_csv.InvalidRow], str],
+) -> list[pa.StringArray]:
+    """Return the columns of `text` as strings; call `skip` for rows with another field count.
+
+    `text` must be valid UTF-8 and contain neither escapes nor quoted newlines.
+    """
+    names = [str(column) for column in range(columns)]
+    table = arrow_csv.read_csv(
+        pa.BufferReader(pa.py_buffer(text)),
+        read_options=arrow_csv.ReadOptions(
+            use_threads=False, block_size=len(text) + 1, column_names=names
+        ),
+        parse_options=arrow_csv.ParseOptions(
+            delimiter=dialect.separator,
+            quote_char=dialect.quote,
+            double_quote=True,
+            escape_char=False,
+            newlines_in_values=False,
+            ignore_empty_lines=True,
+            invalid_row_handler=skip,
+        ),
+        convert_options=arrow_csv.ConvertOptions(
+            check_utf8=False,
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=[] if dialect.null is None else [dialect.null],
+            strings_can_be_null=dialect.null is not None,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    return [column.combine_chunks() for column in table.columns]
+
+
+def _irregular_lines(block: LineBlock, dialect: Dialect) -> NDArray[np.bool_]:
+    """Return the mask of lines that only the grammar can decide."""
+    data = block.data
+    irregular = _lines_with_bom(block)
+    is_return = data == _CR
+    if is_return.any():
+        returns = np.flatnonzero(is_return)
+        inside = returns[data[np.minimum(returns + 1, len(data) - 1)] != _LF]
+        irregular[_lines_of(block, inside)] = True
+    if dialect.escape is not None:
+        irregular[_lines_of(block, np.flatnonzero(data == ord(dialect.escape)))] = True
+    quotes = np.flatnonzero(data == ord(dialect.quote))
+    if len(quotes):
+        counts = np.diff(np.searchsorted(quotes, block.starts), append=len(quotes))
+        irregular |= counts % 2 == 1
+        quotes = quotes[np.repeat(~irregular, counts)]
+        irregular[_lines_of(block, _misplaced_quotes(block, quotes, dialect))] = True
+    return irregular
+
+
+def _lines_with_bom(block: LineBlock) -> NDArray[np.bool_]:
+    """Return the mask of lines that start with a byte order mark."""
+    irregular = np.zeros(len(block), bool)
+    for line in np.flatnonzero(block.data[block.starts] == BOM[0]).tolist():
+        irregular[line] = block.raw(line).startswith(BOM)
+    return irregular
+
+
+def _misplaced_quotes(block: LineBlock, quotes: Indexes, dialect: Dialect) -> Indexes:
+    """Return quotes that neither start or end a quoted field nor form a pair.
+
+    Each line must contain an even number of `quotes`.
+    """
+    opening, closing = quotes[0::2], quotes[1::2]
+    before = _is_edge(block.data[opening - 1], dialect) | (opening == block.starts[0])
+    last = len(block.data) - 1
+    behind = _is_edge(block.data[np.minimum(closing + 1, last)], dialect)
+    return np.concatenate((opening[~before], closing[~behind & (closing < last)]))
+
+
+def _is_edge(neighbours: NDArray[np.uint8], dialect: Dialect) -> NDArray[np.bool_]:
+    edges = np.zeros(256, bool)
+    edges[[_LF, _CR, ord(dialect.separator), ord(dialect.quote)]] = True
+    return edges[neighbours]
+
+
+def _lines_of(block: LineBlock, positions: Indexes) -> Indexes:
+    return np.searchsorted(block.starts, positions, side="right") - 1
+
 
 _CASTS = (
     pa.types.is_string,
@@ -39,21 +245,21 @@ _CASTS = (
 
 
 def open_csv(options: FormatOptions) -> LineFormat:
-    """Return the format `csv`: one column per field; an empty line is no record.
+    """Return the format `csv`: one column per field; an empty line is not a record.
 
-    Names come from the header, from `csv_schema` (which a header must agree with), or are c0, c1,
-    ... as many as the object's first record has. Values are strings, or what `csv_schema` says;
-    nothing is inferred. `csv_null`: the unquoted field that is null (None: no field is). A record
-    with another number of fields, a value that its type cannot hold exactly, a misplaced quote or
-    carriage return, or invalid UTF-8 makes a bad record.
+    Names come from the header, from `csv_schema` (which the header must match), or are c0, c1, ...
+    for the fields of the object's first record. Values are strings, or have the type in
+    `csv_schema`; nothing is inferred. `csv_null` is the unquoted field that means null (None: no
+    field does). A record with another number of fields, a value that its type cannot represent
+    exactly, a misplaced quote or carriage return, or invalid UTF-8 is a bad record.
 
     Raises:
-        Misconfigured: the dialect or a type cannot work.
+        Misconfigured: the dialect or a type is invalid.
     """
     problems = [*_dialect_problems(options), *_schema_problems(options.csv_schema or {})]
     if problems:
         raise Misconfigured(problems)
-    return LineFormat("csv", options, _Csv(options))
+    return LineFormat("csv", options, _CsvDecoder(options))
 
 
 def _dialect_problems(options: FormatOptions) -> list[str]:
@@ -64,24 +270,24 @@ def _dialect_problems(options: FormatOptions) -> list[str]:
     }
     chosen = {key: char for key, char in characters.items() if char is not None}
     problems = [
-        f"{key}={char!r}: one ASCII character that ends no line is needed"
+        f"{key}={char!r}: must be one ASCII character other than a line break"
         for key, char in chosen.items()
         if len(char) != 1 or not char.isascii() or char in "\r\n"
     ]
     if len(set(chosen.values())) < len(chosen):
-        problems.append(f"{', '.join(chosen)} have to differ from each other")
+        problems.append(f"{', '.join(chosen)} must differ from each other")
     return problems
 
 
 def _schema_problems(schema: Mapping[str, Any]) -> list[str]:
     return [
-        f"csv.schema: column {name!r}: {wanted} cannot be read from text"
+        f"csv.schema: column {name!r}: {wanted} cannot be parsed from text"
         for name, wanted in schema.items()
         if not any(known(wanted) for known in _CASTS)
     ]
 
 
-class _Csv:
+class _CsvDecoder:
     def __init__(self, options: FormatOptions) -> None:
         self._schema = dict(options.csv_schema or {})
         self._header = options.csv_header
@@ -89,21 +295,21 @@ class _Csv:
             options.csv_separator, options.csv_quote, options.csv_escape, options.csv_null
         )
 
-    def reader(self, opening: Opening) -> LineReader:
-        """Return the reader for one version, having read its first record where that has names."""
+    def reader(self, opening: ObjectHead) -> LineReader:
+        """Return the reader for one version; reads its first record if column names need it."""
         uri = opening.version.uri
         names, begin = list(self._schema), 0
         if self._header or not names:
             first, behind = self._first_record(opening)
             if self._header:
-                names, begin = self._named(uri, first), behind
+                names, begin = self._column_names(uri, first), behind
             else:
                 names = [f"c{ordinal}" for ordinal in range(len(first))]
         schema = pa.schema([(name, self._schema.get(name, pa.string())) for name in names])
-        return Rows(uri, self._dialect, schema, begin)
+        return CsvRowReader(uri, self._dialect, schema, begin)
 
-    def _first_record(self, opening: Opening) -> tuple[list[str], int]:
-        """Return the first record's fields, and where the next line begins; none if it has none."""
+    def _first_record(self, opening: ObjectHead) -> tuple[list[str], int]:
+        """Return the first record's fields and the offset of the next line; [] and 0 if none."""
         for block in opening.lines():
             lines = np.flatnonzero(block.ends > block.starts)
             if len(lines):
@@ -113,36 +319,37 @@ class _Csv:
                 raise CorruptObject(f"{opening.version.uri}: {block.bad[0].reason}")
         return [], 0
 
-    def _fields(self, opening: Opening, block: LineBlock, line: int) -> list[str]:
+    def _fields(self, opening: ObjectHead, block: LineBlock, line: int) -> list[str]:
         grammar = Grammar(replace(self._dialect, null=None))
         try:
             return [field or "" for field in grammar.split(block.raw(line).decode())]
         except UnicodeDecodeError as exc:
             problem = f"not UTF-8: {exc.reason}"
-        except Malformed as exc:
+        except MalformedLine as exc:
             problem = str(exc)
-        except Unbalanced as exc:
+        except UnbalancedQuotes as exc:
             problem = f"{exc}; {MULTILINE}"
-        where = f"{opening.version.uri}: the first record, at byte {block.place(line)}"
+        where = f"{opening.version.uri}: the first record, at byte {block.location(line)}"
         raise CorruptObject(f"{where}, cannot be read: {problem}")
 
-    def _named(self, uri: str, header: list[str]) -> list[str]:
+    def _column_names(self, uri: str, header: list[str]) -> list[str]:
         if not header:
             return list(self._schema)
         expected = list(self._schema)
         if expected and header != expected:
             raise UnsupportedFormat(
-                f"{uri}: the header names {_shown(header)}, csv.schema {_shown(expected)}; make"
-                " them agree, or set csv.header=false where the first line is a record"
+                f"{uri}: the header names {_quoted_names(header)},"
+                f" csv.schema {_quoted_names(expected)}; make them equal,"
+                " or set csv.header=false if the first line is a record"
             )
-        twice = sorted({name for name in header if header.count(name) > 1})
-        if twice:
+        repeated = sorted({name for name in header if header.count(name) > 1})
+        if repeated:
             raise UnsupportedFormat(
-                f"{uri}: the header names {_shown(twice)} more than once; change the object's"
-                " header, or set csv.header=false where the first line is a record"
+                f"{uri}: the header names {_quoted_names(repeated)} more than once;"
+                " change the header, or set csv.header=false if the first line is a record"
             )
         return header
 
 
-def _shown(names: Sequence[str]) -> str:
+def _quoted_names(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names))

@@ -1,11 +1,7 @@
-r"""JSON lines: one RFC 8259 value per line.
+"""Decode JSON lines: one RFC 8259 value per line, kept as bytes in the column `value`.
 
-Owns: which lines are records, the columns that message keys need. Refuses to know: where lines
-begin and end, what the values mean.
-
-A line of nothing but whitespace is no record. The column `value` holds a line's bytes, unchanged.
-Refused although the RFC's grammar allows them, because readers disagree about them: lone
-surrogates (`"\ud800"`), numbers beyond a double's range (1e999), nesting below 1,024 levels.
+A line of whitespace is not a record. Refused although RFC 8259 allows them, because readers differ:
+lone surrogates, numbers beyond the range of a double (1e999), nesting deeper than 1,024 levels.
 """
 
 from __future__ import annotations
@@ -22,8 +18,14 @@ import pyarrow as pa
 
 from extentflow.errors import Misconfigured
 from extentflow.formats import Chunk, FormatOptions
+from extentflow.formats.line_format import (
+    LineFormat,
+    LineReader,
+    ObjectHead,
+    lines_except,
+    make_chunk,
+)
 from extentflow.formats.lines import Indexes, LineBlock
-from extentflow.formats.linewise import LineFormat, LineReader, Opening, chunk, without
 
 __all__ = ["invalid_json", "open_jsonl"]
 
@@ -35,42 +37,44 @@ _WORD = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 def open_jsonl(options: FormatOptions) -> LineFormat:
     """Return the format `jsonl`: `value` (binary), then one string column per `options.columns`.
 
-    `jsonl_validate` makes an invalid line a bad record; so do `columns`, which need it parsed.
-    A member that is null is null; text is itself; anything else is its JSON text as it stands in
-    the line, without whitespace (1.10 stays 1.10). A line without one of the members is bad.
+    `jsonl_validate` makes an invalid line a bad record; so do `columns`, which require parsing. A
+    null member is null, a string is its text, any other value is its JSON text as written, without
+    whitespace (1.10 stays 1.10). A line without one of the members is a bad record.
 
     Raises:
-        Misconfigured: a member called `value` is asked for.
+        Misconfigured: a member called `value` is requested.
     """
     if _VALUE in options.columns:
-        raise Misconfigured("a JSON member called 'value' cannot be a key: the line is called so")
-    return LineFormat("jsonl", options, _JsonLines(options))
+        raise Misconfigured(
+            "the JSON member 'value' cannot be a key: the column of the whole line has that name"
+        )
+    return LineFormat("jsonl", options, _JsonLinesDecoder(options))
 
 
-class _JsonLines:
+class _JsonLinesDecoder:
     def __init__(self, options: FormatOptions) -> None:
         self._members = options.columns
         self._validate = options.jsonl_validate
         members = ((name, pa.string()) for name in options.columns)
         self._schema = pa.schema([(_VALUE, pa.binary()), *members])
 
-    def reader(self, _opening: Opening) -> LineReader:
+    def reader(self, _read_head: ObjectHead) -> LineReader:
         return self._read
 
     def _read(self, block: LineBlock) -> Chunk:
         blank = _blank(block)
-        lines = without(block, blank)
+        lines = lines_except(block, blank)
         values = block.values(lines)
         columns, bad = self._parsed(values)
-        reasons = {_line(row, lines): reason for row, reason in bad.items()}
+        reasons = {_line_of_row(row, lines): reason for row, reason in bad.items()}
         if reasons:
-            lines = without(block, blank | reasons.keys())
+            lines = lines_except(block, blank | reasons.keys())
             values = block.values(lines)
         batch = pa.record_batch([values, *columns], schema=self._schema)
-        return chunk(block, batch, lines, reasons)
+        return make_chunk(block, batch, lines, reasons)
 
     def _parsed(self, values: pa.BinaryArray) -> tuple[list[pa.StringArray], dict[int, str]]:
-        """Return the wanted members of the valid rows, and why the other rows are not valid."""
+        """Return the requested members of valid rows, and the reasons of invalid rows."""
         if self._members:
             return _members(values, self._members)
         return [], invalid_json(values) if self._validate else {}
@@ -82,12 +86,12 @@ def _blank(block: LineBlock) -> set[int]:
     return {line for line in suspects if not block.raw(line).strip(b" \t\r")}
 
 
-def _line(row: int, lines: Indexes | None) -> int:
+def _line_of_row(row: int, lines: Indexes | None) -> int:
     return row if lines is None else int(lines[row])
 
 
 def invalid_json(values: pa.BinaryArray) -> dict[int, str]:
-    """Return the rows that are not exactly one JSON value, each with its reason."""
+    """Return the rows that are not exactly one JSON value, with reasons."""
     texts = values.to_pylist()
     rest = iter(texts)
     reasons: dict[int, str] = {}
@@ -118,7 +122,7 @@ def _members(
             for name, column in zip(names, columns, strict=True):
                 column.append(_text(members[name], text, name))
         else:
-            reasons[row] = _lacking([name for name in names if name not in members])
+            reasons[row] = _missing_members_reason([name for name in names if name not in members])
     return [pa.array(column, pa.string()) for column in columns], reasons
 
 
@@ -130,10 +134,10 @@ def _text(value: Any, line: bytes, name: str) -> str | None:  # noqa: ANN401
     return _source_text(line.decode(), name)
 
 
-def _lacking(names: Sequence[str]) -> str:
-    """Say what to do about a line without members that its key is made of.
+def _missing_members_reason(names: Sequence[str]) -> str:
+    """Return the reason for a line without members that its key needs.
 
-    It is no null key: a name that is spelled wrong would scatter every record over the partitions.
+    Such a line has no null key: a misspelled name would scatter all records over the partitions.
     """
     listed = ", ".join(map(repr, names))
     found = f"is no member {listed}" if len(names) == 1 else f"are no members {listed}"
@@ -145,7 +149,7 @@ def _lacking(names: Sequence[str]) -> str:
 
 
 def _source_text(document: str, name: str) -> str:
-    """Return the text of a valid JSON object's member, its last where there are several."""
+    """Return the text of a member of a valid JSON object; the last one if repeated."""
     found = ""
     depth = 0
     words: list[str] = []

@@ -1,13 +1,10 @@
-r"""Where one extent's lines begin and end.
-
-Owns: the ownership law for newline-delimited units, the byte order mark, lines that are too long.
-Refuses to know: character sets, what a line means, where bytes come from, compression.
+r"""Split the byte range of an extent into newline-terminated lines.
 
     object   a a a \n b b b b \n c c c \n
     extents  [0 ........ 7)[7 ......... 14)
-    owned     a       b              c           b starts at 4 -> first extent, though it ends later
+    owned     a       b              c      b starts at 4: first extent, although it ends later
 
-A byte order mark belongs to the line behind it, so that the line is owned with byte 0.
+A byte order mark belongs to the line after it, so that byte 0 owns that line.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from extentflow.model import Extent
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import TAIL_BYTES, tail
 
-__all__ = ["Indexes", "LineBlock", "Window", "cut", "owned_windows", "slices", "streamed"]
+__all__ = ["Indexes", "LineBlock", "Window", "cut_lines", "owned_windows", "stream_windows"]
 
 Indexes = NDArray[np.int64]
 Window = tuple[int, bytes]
@@ -40,11 +37,11 @@ _TAIL_SHARE = 128
 
 @dataclass(frozen=True, slots=True)
 class LineBlock:
-    """Lines that follow one another, as slices of one buffer.
+    """Consecutive lines as slices of one buffer.
 
-    `data[0]` stands at byte `offset` of the object. Line i is `data[starts[i]:ends[i]]`, without
-    its terminator (LF or CR LF); behind the terminator, at `stops[i]`, the next line begins.
-    `next_position` is where decoding resumes after this block. `bad` are lines too long to hold.
+    `data[0]` is byte `offset` of the object. Line i is `data[starts[i]:ends[i]]`, without its
+    terminator (LF or CR LF); the next line starts after the terminator, at `stops[i]`.
+    `next_position` is where decoding resumes after this block. `bad` are lines that are too long.
     """
 
     offset: int
@@ -59,26 +56,26 @@ class LineBlock:
         return len(self.starts)
 
     def raw(self, line: int) -> bytes:
-        """Return one line's bytes."""
+        """Return the bytes of one line."""
         return self.data[self.starts[line] : self.ends[line]].tobytes()
 
-    def place(self, line: int) -> int:
-        """Return one line's byte offset in the object."""
+    def location(self, line: int) -> int:
+        """Return the byte offset of one line in the object."""
         return self.offset + int(self.starts[line])
 
-    def places(self, lines: Indexes | None = None) -> Sequence[int]:
-        """Return the byte offsets of `lines` (ascending; None: all), as a view of int64."""
+    def locations(self, lines: Indexes | None = None) -> Sequence[int]:
+        """Return the byte offsets of `lines` (ascending; None: all) as a view of int64."""
         starts = self.starts if lines is None else self.starts[lines]
         return (starts + self.offset).data
 
     def values(self, lines: Indexes | None = None) -> pa.BinaryArray:
         """Return `lines` (ascending; None: all) as an Arrow array: one copy, no Python objects."""
         if lines is None:
-            return slices(self.data, self.starts, self.ends)
-        return slices(self.data, self.starts[lines], self.ends[lines])
+            return take_slices(self.data, self.starts, self.ends)
+        return take_slices(self.data, self.starts[lines], self.ends[lines])
 
     def text(self, lines: Indexes) -> NDArray[np.uint8]:
-        """Return `lines` (ascending, at least one) with their terminators, one after the other."""
+        """Return `lines` (ascending, at least one) with their terminators, concatenated."""
         gaps = np.flatnonzero(np.diff(lines) != 1) + 1
         if not len(gaps):
             return self.data[self.starts[lines[0]] : self.stops[lines[-1]]]
@@ -86,7 +83,7 @@ class LineBlock:
         return np.concatenate([self.data[start:stop] for start, stop in edges])
 
     def parts(self, lines: int) -> Iterator[LineBlock]:
-        """Yield the block in near-equal blocks of at most `lines` lines each."""
+        """Yield blocks of nearly equal size with at most `lines` lines each."""
         count = -(-len(self) // lines)
         if count <= 1:
             yield self
@@ -110,11 +107,8 @@ class LineBlock:
         )
 
 
-def slices(data: NDArray[np.uint8], starts: Indexes, ends: Indexes) -> pa.BinaryArray:
-    """Return `data[starts[i]:ends[i]]` for ascending, disjoint slices.
-
-    Arrow wants values without gaps: the gaps become values of their own, which a take leaves out.
-    """
+def take_slices(data: NDArray[np.uint8], starts: Indexes, ends: Indexes) -> pa.BinaryArray:
+    """Return `data[starts[i]:ends[i]]` for ascending, disjoint slices."""
     if not len(starts):
         return pa.array([], pa.binary())
     edges = np.empty(2 * len(starts), np.int32)
@@ -135,19 +129,21 @@ def owned_windows(
 ) -> Iterator[Window]:
     """Yield the bytes of the lines whose first byte lies in `extent`, from `position` on.
 
-    Contiguous, each window with its byte offset. An extent that does not begin the object starts
-    behind the first newline at or after `start - 1`. Reads past `end` only to finish the last
-    line: 64 KiB first (less where that is much beside the extent, or more than a window), then
-    doubling, and no further than a line may be long.
+    Windows are contiguous and carry their byte offset. An extent that does not start at 0 begins
+    after the first newline at or after `start - 1`. Reads beyond `end` only to finish the last
+    line: at first 64 KiB (less for small extents, at most a window), then doubling, up to
+    `max_line_bytes`.
 
     Raises:
-        StoreUnavailable: the source ended early without saying why.
+        StoreUnavailable: the source ended early without an error.
     """
     if position > extent.start or extent.start == 0:
         begin = max(position, extent.start)
-        windows = streamed(source, begin, extent.end, window_bytes)
+        windows = stream_windows(source, begin, extent.end, window_bytes)
     else:
-        windows = _behind_newline(streamed(source, extent.start - 1, extent.end, window_bytes))
+        windows = _behind_newline(
+            stream_windows(source, extent.start - 1, extent.end, window_bytes)
+        )
     last = NEWLINE
     for offset, window in windows:
         yield offset, window
@@ -163,11 +159,13 @@ def owned_windows(
         )
 
 
-def streamed(source: RangeSource, start: int, end: int, window_bytes: int) -> Iterator[Window]:
+def stream_windows(
+    source: RangeSource, start: int, end: int, window_bytes: int
+) -> Iterator[Window]:
     """Yield `[start, end)` in windows with their byte offsets.
 
     Raises:
-        StoreUnavailable: the stream ended early without saying why.
+        StoreUnavailable: the stream ended early without an error.
     """
     if start >= end:
         return
@@ -204,8 +202,8 @@ def _rest_of_line(
 
 
 @dataclass(slots=True)
-class _Unfinished:
-    """The beginning of a line whose newline has not come yet; forgotten once it is too long."""
+class _PartialLine:
+    """The start of a line without its newline; its bytes are dropped once it is too long."""
 
     start: int
     max_bytes: int
@@ -219,33 +217,33 @@ class _Unfinished:
             self.pieces.clear()
 
 
-def cut(windows: Iterable[Window], *, max_line_bytes: int) -> Iterator[LineBlock]:
-    """Cut contiguous windows into blocks of whole lines; what is left at the end is a line too.
+def cut_lines(windows: Iterable[Window], *, max_line_bytes: int) -> Iterator[LineBlock]:
+    """Cut contiguous windows into blocks of whole lines; a final unterminated line counts.
 
-    A block is one window and the beginning of its first line: memory is bounded by a window and
-    `max_line_bytes`, whatever the windows' number. A line longer than `max_line_bytes` (without
-    its LF) becomes a bad record without bytes, in a block of its own.
+    A block is one window plus the start of its first line, so a window and `max_line_bytes` bound
+    memory. A line longer than `max_line_bytes` (without its LF) becomes a bad record without bytes,
+    in a block of its own.
     """
-    held = _Unfinished(0, max_line_bytes)
+    partial = _PartialLine(0, max_line_bytes)
     for offset, window in windows:
-        if not held.size:
-            held = _Unfinished(offset, max_line_bytes)
+        if not partial.size:
+            partial = _PartialLine(offset, max_line_bytes)
         first, behind = window.find(NEWLINE) + 1, window.rfind(NEWLINE) + 1
         if behind:
             done = 0
-            if held.size + first - 1 > max_line_bytes:
+            if partial.size + first - 1 > max_line_bytes:
                 done = first
-                yield _too_long(held.start, offset + done, max_line_bytes)
-                held = _Unfinished(offset + done, max_line_bytes)
+                yield _too_long(partial.start, offset + done, max_line_bytes)
+                partial = _PartialLine(offset + done, max_line_bytes)
             if done < behind:
-                data = b"".join((*held.pieces, memoryview(window)[done:behind]))
-                yield from _blocks(held.start, data, max_line_bytes)
-            held = _Unfinished(offset + behind, max_line_bytes)
-        held.add(window[behind:])
-    if held.size > max_line_bytes:
-        yield _too_long(held.start, held.start + held.size, max_line_bytes)
-    elif held.size:
-        yield from _blocks(held.start, b"".join(held.pieces), max_line_bytes)
+                data = b"".join((*partial.pieces, memoryview(window)[done:behind]))
+                yield from _blocks(partial.start, data, max_line_bytes)
+            partial = _PartialLine(offset + behind, max_line_bytes)
+        partial.add(window[behind:])
+    if partial.size > max_line_bytes:
+        yield _too_long(partial.start, partial.start + partial.size, max_line_bytes)
+    elif partial.size:
+        yield from _blocks(partial.start, b"".join(partial.pieces), max_line_bytes)
 
 
 def _blocks(offset: int, data: bytes, max_line_bytes: int) -> Iterator[LineBlock]:
@@ -258,7 +256,7 @@ def _blocks(offset: int, data: bytes, max_line_bytes: int) -> Iterator[LineBlock
     if offset == 0 and data.startswith(BOM):
         starts[0] = len(BOM)
     block = LineBlock(
-        offset, content, starts, _before_return(content, ends), stops, offset + len(data)
+        offset, content, starts, _before_carriage_return(content, ends), stops, offset + len(data)
     )
     first = 0
     for line in np.flatnonzero(ends - begins > max_line_bytes).tolist():
@@ -271,21 +269,21 @@ def _blocks(offset: int, data: bytes, max_line_bytes: int) -> Iterator[LineBlock
 
 
 def _edges(content: NDArray[np.uint8]) -> tuple[Indexes, Indexes]:
-    """Return where each line begins, and where its LF (or the content's end) stands."""
+    """Return the start of each line and the position of its LF (or the end of the content)."""
     ends = np.flatnonzero(content == _LF)
     if not len(ends) or ends[-1] != len(content) - 1:
         ends = np.append(ends, len(content))
     return np.concatenate((np.zeros(1, np.int64), ends[:-1] + 1)), ends
 
 
-def _before_return(content: NDArray[np.uint8], ends: Indexes) -> Indexes:
-    """Move the ends in front of a CR, where an LF follows it."""
+def _before_carriage_return(content: NDArray[np.uint8], ends: Indexes) -> Indexes:
+    """Move each end in front of the CR that precedes its LF."""
     at_returns = (ends > 0) & (ends < len(content)) & (content[ends - 1] == _CR)
     return np.where(at_returns, ends - 1, ends)
 
 
-def _too_long(place: int, next_position: int, max_line_bytes: int) -> LineBlock:
+def _too_long(location: int, next_position: int, max_line_bytes: int) -> LineBlock:
     none = np.empty(0, np.int64)
-    reason = f"the line is longer than the {max_line_bytes} bytes that one record may have"
-    bad = BadRecord(raw=None, place=place, reason=reason)
-    return LineBlock(place, np.empty(0, np.uint8), none, none, none, next_position, (bad,))
+    reason = f"the line is longer than the {max_line_bytes} bytes that are allowed for one record"
+    bad = BadRecord(raw=None, location=location, reason=reason)
+    return LineBlock(location, np.empty(0, np.uint8), none, none, none, next_position, (bad,))

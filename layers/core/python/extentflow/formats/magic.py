@@ -1,9 +1,6 @@
-"""What an object's first bytes say it is.
+"""Recognise formats, compressions, archives and character sets by their first bytes.
 
-Owns: the signatures of compressions, formats, archives and character sets; the refusal that names
-what was seen and what to set. Refuses to know: how any of them is decoded.
-
-A signature that text could begin with (`PAR1`, `ORC`) counts only when the last bytes agree.
+A signature that text can start with (`PAR1`, `ORC`) counts only if the last bytes match too.
 """
 
 from __future__ import annotations
@@ -12,6 +9,7 @@ import enum
 from dataclasses import dataclass
 
 from extentflow.errors import UnsupportedFormat
+from extentflow.formats import names
 from extentflow.model import ObjectVersion
 
 __all__ = [
@@ -21,8 +19,8 @@ __all__ = [
     "Signature",
     "needs_tail",
     "recognise",
-    "refuse",
-    "refuse_content",
+    "require_content_signature",
+    "require_signature",
 ]
 
 HEAD_BYTES = 264
@@ -33,7 +31,7 @@ _ZSTD_SKIPPABLE = range(0x50, 0x60)
 
 
 class Kind(enum.StrEnum):
-    """What a signature is a signature of."""
+    """The kind of content that a signature identifies."""
 
     COMPRESSION = "compression"
     FORMAT = "format"
@@ -43,25 +41,32 @@ class Kind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What was recognised. `name` is the value of the configuration key that fits its kind."""
+    """A recognised kind of content; `name` is the value of the matching configuration key."""
 
     kind: Kind
     name: str
 
     @property
-    def remedy(self) -> str:
-        """What a person can do about it."""
+    def advice(self) -> str:
+        """The action to take."""
         match self.kind:
             case Kind.COMPRESSION if self.name in ("gzip", "zstd"):
                 return f"set file.compression.type={self.name}"
             case Kind.COMPRESSION:
-                return "file.compression.type knows none, gzip and zstd: recompress the object"
-            case Kind.FORMAT:
+                return "file.compression.type supports none, gzip and zstd: recompress the object"
+            case Kind.FORMAT if self.name in names():
                 return f"set input.format={self.name}"
+            case Kind.FORMAT:
+                supported = ", ".join(names())
+                return (
+                    f"this version does not support {self.name}: convert the object to {supported}"
+                )
             case Kind.CHARACTER_SET:
-                return f"character.set={self.name} is not supported yet: convert it to UTF-8"
+                return (
+                    f"the character set {self.name} is not supported: convert the object to UTF-8"
+                )
             case Kind.ARCHIVE:
-                return "input.format knows no archives: unpack it and upload what it holds"
+                return "archives are not supported: unpack it and upload its files"
 
 
 _PREFIXES: tuple[tuple[bytes, Signature], ...] = (
@@ -82,12 +87,12 @@ _PREFIXES: tuple[tuple[bytes, Signature], ...] = (
 
 
 def needs_tail(head: bytes) -> bool:
-    """Return whether `recognise` wants to see the object's last bytes as well."""
+    """Return whether `recognise` needs the last bytes of the object, too."""
     return head.startswith((b"PAR1", b"PARE", b"ORC"))
 
 
 def recognise(head: bytes, tail: bytes = b"") -> Signature | None:
-    """Return what an object is whose first HEAD_BYTES and last TAIL_BYTES are given, if known."""
+    """Return the signature for the first HEAD_BYTES and last TAIL_BYTES of an object, if any."""
     for prefix, signature in _PREFIXES:
         if head.startswith(prefix):
             return signature
@@ -106,7 +111,7 @@ def recognise(head: bytes, tail: bytes = b"") -> Signature | None:
     return next((signature for seen, signature in others if seen), None)
 
 
-def refuse(
+def require_signature(
     version: ObjectVersion,
     head: bytes,
     tail: bytes = b"",
@@ -114,38 +119,40 @@ def refuse(
     expected: str,
     compression: str = "none",
 ) -> None:
-    """Raise where the object's bytes show something else than `expected` and `compression`.
+    """Raise if the bytes of an object show another format or compression than configured.
 
-    `expected` is the configured `input.format`. Bytes without a known signature may be any text,
-    so they are refused only where a compression is configured.
+    `expected` is the configured `input.format`. Bytes without a known signature can be any text and
+    are refused only if a compression is configured.
 
     Raises:
-        UnsupportedFormat: names what was seen and which key to set.
+        UnsupportedFormat: names the recognised content and the key to set.
     """
     seen = recognise(head, tail)
     wanted = expected if compression == "none" else compression
     if seen is None and compression != "none":
         raise UnsupportedFormat(
-            f"{version.uri} does not begin as {compression} does, but"
+            f"{version.uri} does not start like a {compression} file, but"
             f" file.compression.type={compression}; set file.compression.type=none"
         )
     if seen is not None and seen.name != wanted:
         raise UnsupportedFormat(
             f"{version.uri} begins as {seen.name} ({seen.kind}), but input.format={expected} and"
-            f" file.compression.type={compression}; {seen.remedy}"
+            f" file.compression.type={compression}; {seen.advice}"
         )
 
 
-def refuse_content(version: ObjectVersion, head: bytes, *, expected: str, compression: str) -> None:
-    """Raise where what `compression` unpacked shows something else than `expected`.
+def require_content_signature(
+    version: ObjectVersion, head: bytes, *, expected: str, compression: str
+) -> None:
+    """Raise if decompressed content shows another format than `expected`.
 
     Raises:
-        UnsupportedFormat: names what was seen and what to do.
+        UnsupportedFormat: names the recognised content and the action to take.
     """
     seen = recognise(head)
     if seen is not None and seen.name != expected:
-        remedy = "compress it once only" if seen.kind is Kind.COMPRESSION else seen.remedy
+        advice = "compress the object only once" if seen.kind is Kind.COMPRESSION else seen.advice
         raise UnsupportedFormat(
             f"{version.uri} holds {seen.name} ({seen.kind}) within {compression}, but"
-            f" input.format={expected}; {remedy}"
+            f" input.format={expected}; {advice}"
         )

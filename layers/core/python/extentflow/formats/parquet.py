@@ -1,34 +1,233 @@
-"""The `parquet` format: row groups owned by the extent that holds their first byte.
-
-Owns: cuts between row groups, positions, what becomes of row groups that Arrow cannot decode.
-Refuses to know: footers (parquet_footer), bytes (parquet_ahead), Arrow's reader (parquet_rows).
+"""Decode Parquet: row groups owned by the extent that contains their first byte.
 
     object    PAR1 | group 0 | group 1 | group 2 | footer | PAR1
     extents   [0 ............ )[ ........................ size)     planned, or cut anywhere else
     position                   0 ... rows of group 1 ... rows of group 2
 
-Checksums of pages are verified where the writer left them. They do not cover page headers, and
-without them a damaged page that still decompresses and decodes cannot be told from a sound one.
+Page checksums are verified if the writer stored them. They do not cover page headers; without them,
+a damaged page that still decompresses and decodes is indistinguishable from a valid one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, Self
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from extentflow.errors import Conflict, CorruptObject
 from extentflow.formats import BadRecord, Chunk, FormatOptions, register
-from extentflow.formats.parquet_footer import MAGIC, Footer, Footers, RowGroup
-from extentflow.formats.parquet_rows import GroupReader, Rows, Undecodable
-from extentflow.formats.parquet_types import INT96_MISFIT
+from extentflow.formats.parquet_footer import (
+    INT96_OUT_OF_RANGE,
+    MAGIC,
+    Footer,
+    Footers,
+    RowGroup,
+    int96_unit,
+    out_of_range,
+    unchecked_int96_leaves,
+)
+from extentflow.formats.parquet_prefetch import BlockPrefetcher, RowGroupFile, RowGroupRanges
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 
 __all__ = ["Parquet"]
+
+BUFFER_BYTES = 64 << 10
+BATCH_BYTES = 4 << 20
+_FIRST_ROWS = 256
+_GROWTH = 16
+_DECODE_ERRORS = (
+    pa.ArrowInvalid,
+    pa.ArrowNotImplementedError,
+    pa.ArrowIndexError,
+    pa.ArrowKeyError,
+    pa.ArrowTypeError,
+    pa.ArrowCapacityError,
+    OSError,
+)
+
+
+class UndecodableRows(Exception):  # noqa: N818 - an outcome, not a fault
+    """Arrow cannot decode a row group.
+
+    `tried` is the number of rows of the failed batch; 1 if a smaller batch would not help.
+    """
+
+    def __init__(self, message: str, tried: int) -> None:
+        super().__init__(message)
+        self.tried = tried
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedRows:
+    """Consecutive rows of one row group; `out_of_range` are rows with an invalid INT96 value."""
+
+    batch: pa.RecordBatch
+    out_of_range: Sequence[int] = ()
+
+
+class _ColumnReader:
+    """Reads some leaf columns of the object through an Arrow reader of its own."""
+
+    def __init__(
+        self, file: RowGroupFile, metadata: pq.FileMetaData, leaves: Sequence[int], unit: str
+    ) -> None:
+        self._file = file
+        self._leaves = leaves
+        options = {
+            "metadata": metadata,
+            "pre_buffer": False,
+            "page_checksum_verification": True,
+            "coerce_int96_timestamp_unit": unit,
+        }
+        self._whole = pq.ParquetFile(pa.PythonFile(file, mode="r"), **options)
+        self._paged = pq.ParquetFile(
+            pa.PythonFile(file, mode="r"), buffer_size=BUFFER_BYTES, **options
+        )
+        self._parquet = self._whole
+        self.schema: pa.Schema = self._whole.schema_arrow
+        self._group = 0
+        self._batches: Iterator[pa.RecordBatch] | None = None
+
+    def open(self, group: int, *, whole: bool) -> None:
+        """Move to a row group; `whole` states that its column chunks fit into one window."""
+        self._parquet = self._whole if whole else self._paged
+        self._file.open(group)
+        self._group = group
+
+    def close(self) -> None:
+        """Release the bytes of the row group."""
+        self._batches = None
+        self._file.release_blocks()
+
+    def next(self, rows: int) -> pa.RecordBatch:
+        """Return the next rows, at most `rows`.
+
+        Raises:
+            UndecodableRows: Arrow cannot decode the bytes.
+        """
+        self._parquet.reader.set_batch_size(rows)
+        if self._batches is None:
+            self._batches = self._parquet.reader.iter_batches(
+                rows, [self._group], column_indices=self._leaves, use_threads=False
+            )
+        try:
+            batch = next(self._batches, None)
+        except _DECODE_ERRORS as exc:
+            self._file.check()
+            raise UndecodableRows(" ".join(str(exc).split()), rows) from exc
+        self._file.check()
+        if not batch:
+            raise UndecodableRows("its pages hold fewer rows than the footer says", rows)
+        return batch
+
+
+class _BatchSize:
+    """Rows of the next batch: as many as fit BATCH_BYTES at the row width of the last one."""
+
+    def __init__(self, row_bytes: int) -> None:
+        self.rows = max(1, min(_FIRST_ROWS, BATCH_BYTES // row_bytes))
+
+    def adjust(self, batch: pa.RecordBatch) -> None:
+        fitting = BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)
+        self.rows = max(1, min(fitting, self.rows * _GROWTH))
+
+
+class RowGroupReader:
+    """Reads `groups` in order, at most `batch_rows` rows at a time; a context manager."""
+
+    def __init__(
+        self,
+        source: RangeSource,
+        footer: Footer,
+        groups: Sequence[RowGroup],
+        *,
+        batch_rows: int,
+        window_bytes: int,
+        readers: int,
+    ) -> None:
+        metadata = footer.metadata
+        every = range(metadata.num_columns)
+        unchecked = unchecked_int96_leaves(metadata)
+        self._ahead = BlockPrefetcher(
+            source,
+            (RowGroupRanges(group.ordinal, footer.chunks(group)) for group in groups),
+            views=(every, unchecked) if unchecked else (every,),
+            window_bytes=window_bytes,
+            readers=readers,
+        )
+        unit = int96_unit(metadata)
+        self._main = _ColumnReader(RowGroupFile(self._ahead), metadata, every, unit)
+        self._int96_reader = (
+            _ColumnReader(RowGroupFile(self._ahead, view=1), metadata, unchecked, "s")
+            if unchecked
+            else None
+        )
+        self._window_bytes = window_bytes
+        self._batch_rows = batch_rows
+        self._batch_size = _BatchSize(max((group.row_bytes for group in groups), default=1))
+        self.schema = self._main.schema
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ahead.close()
+
+    def read(self, group: RowGroup, skip: int) -> Iterator[DecodedRows]:
+        """Yield the rows of a row group, starting with row `skip`.
+
+        Raises:
+            UndecodableRows: Arrow cannot decode the bytes.
+            ObjectChanged, ObjectGone, StoreUnavailable, AccessDenied: from the source.
+        """
+        whole = group.end - group.start <= self._window_bytes
+        with ExitStack() as views:
+            for view in self._views():
+                view.open(group.ordinal, whole=whole)
+                views.callback(view.close)
+            at = 0
+            while at < group.rows:
+                rows = self._skip(skip - at) if at < skip else self._next(group.rows - at)
+                at += rows.batch.num_rows
+                if at > skip:
+                    yield rows
+
+    def _skip(self, rows: int) -> DecodedRows:
+        """Decode rows that were already delivered; after a failure, smaller batches fail too."""
+        try:
+            return self._rows(min(self._batch_size.rows, rows))
+        except UndecodableRows as exc:
+            raise UndecodableRows(str(exc), tried=1) from exc
+
+    def _next(self, rows: int) -> DecodedRows:
+        return self._rows(min(self._batch_size.rows, self._batch_rows, rows))
+
+    def _rows(self, rows: int) -> DecodedRows:
+        batch = self._main.next(rows)
+        self._batch_size.adjust(batch)
+        return DecodedRows(batch, self._out_of_range(batch.num_rows))
+
+    def _views(self) -> Iterator[_ColumnReader]:
+        yield self._main
+        if self._int96_reader is not None:
+            yield self._int96_reader
+
+    def _out_of_range(self, rows: int) -> list[int]:
+        """Return which of the next `rows` rows contain an INT96 value out of range."""
+        found: list[int] = []
+        seen = 0
+        while self._int96_reader is not None and seen < rows:
+            batch = self._int96_reader.next(rows - seen)
+            found += [seen + row for row in out_of_range(batch)]
+            seen += batch.num_rows
+        return found
+
 
 NARROWING = 16
 _process_footers = Footers()
@@ -36,20 +235,20 @@ _process_footers = Footers()
 
 @dataclass(frozen=True, slots=True)
 class Parquet:
-    """Parquet objects; `place` is the row's ordinal in the object.
+    """Parquet objects; a location is the ordinal of a row in the object.
 
-    A row group that cannot be decoded ends in a chunk without rows and with one bad record (raw
-    None) for all rows from the first undecodable one on; decoding goes on with the next group.
+    A row group that cannot be decoded ends with a chunk without rows and with one bad record (raw
+    None) for all rows from the first undecodable one on; decoding continues with the next group.
 
-    `readers` threads fetch ahead while an extent is decoded; with 0 every byte is fetched when it
-    is needed, in the caller's thread.
+    `readers` threads prefetch while an extent is decoded; with 0, the caller's thread reads every
+    byte when it is needed.
     """
 
     options: FormatOptions
     footers: Footers = field(default=_process_footers, repr=False, compare=False)
     readers: int = 6
     splittable: bool = field(default=True, init=False)
-    place: Literal["offset", "row"] = field(default="row", init=False)
+    location_unit: Literal["offset", "row"] = field(default="row", init=False)
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield runs of consecutive row groups up to `target_bytes`: one request, rarely two.
@@ -70,7 +269,7 @@ class Parquet:
 
         Raises:
             UnsupportedFormat, UnsupportedType, CorruptObject: as `Footers.get`.
-            Conflict: `position` lies behind the extent's last row.
+            Conflict: `position` exceeds the number of rows in the extent.
             ObjectChanged, ObjectGone, StoreUnavailable, AccessDenied: from the source.
         """
         if extent.start == extent.end:
@@ -88,7 +287,7 @@ class Parquet:
         row = first_row + position
         todo = [group for group in groups if group.end_row > row]
         if todo:
-            yield from _Decoding(self, source, footer, first_row).chunks(todo, row)
+            yield from _ExtentDecoder(self, source, footer, first_row).chunks(todo, row)
 
 
 def _require_head(source: RangeSource) -> None:
@@ -101,8 +300,8 @@ def _require_head(source: RangeSource) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Decoding:
-    """One call of `decode`; `first_row` is the extent's, counted in the object."""
+class _ExtentDecoder:
+    """One call of `decode`; `first_row` is the ordinal of the extent's first row in the object."""
 
     format: Parquet
     source: RangeSource
@@ -110,13 +309,13 @@ class _Decoding:
     first_row: int
 
     def chunks(self, groups: list[RowGroup], row: int) -> Iterator[Chunk]:
-        """Yield the rows of `groups` from `row` on, counted in the object."""
+        """Yield the rows of `groups` from `row` (ordinal in the object) on."""
         with self._reader(groups, self.format.options.batch_rows) as reader:
             for group in groups:
                 yield from self._group(reader, group, max(row, group.first_row))
 
-    def _reader(self, groups: list[RowGroup], batch_rows: int) -> GroupReader:
-        return GroupReader(
+    def _reader(self, groups: list[RowGroup], batch_rows: int) -> RowGroupReader:
+        return RowGroupReader(
             self.source,
             self.footer,
             groups,
@@ -125,16 +324,16 @@ class _Decoding:
             readers=self.format.readers,
         )
 
-    def _group(self, reader: GroupReader, group: RowGroup, row: int) -> Iterator[Chunk]:
-        """Yield a row group's rows from `row` on, to the last one that can be decoded.
+    def _group(self, reader: RowGroupReader, group: RowGroup, row: int) -> Iterator[Chunk]:
+        """Yield the rows of a row group from `row` on, up to the last decodable one.
 
-        A batch that fails is read again in ever smaller ones, down to single rows.
+        A failed batch is read again in smaller batches, down to single rows.
         """
         try:
             for rows in reader.read(group, row - group.first_row):
                 yield self._chunk(row, rows)
                 row += rows.batch.num_rows
-        except Undecodable as exc:
+        except UndecodableRows as exc:
             failure = exc
         else:
             return
@@ -144,19 +343,22 @@ class _Decoding:
         with self._reader([group], max(1, failure.tried // NARROWING)) as narrower:
             yield from self._group(narrower, group, row)
 
-    def _chunk(self, row: int, rows: Rows) -> Chunk:
+    def _chunk(self, row: int, rows: DecodedRows) -> Chunk:
         batch = rows.batch
         position = row + batch.num_rows - self.first_row
-        if not rows.misfits:
+        if not rows.out_of_range:
             return Chunk(batch, position, range(row, row + batch.num_rows))
-        bad = tuple(BadRecord(None, row + misfit, INT96_MISFIT) for misfit in rows.misfits)
-        kept = _between(rows.misfits, batch.num_rows)
-        places = [row + at for start, end in kept for at in range(start, end)]
+        bad = tuple(
+            BadRecord(None, row + out_of_range_row, INT96_OUT_OF_RANGE)
+            for out_of_range_row in rows.out_of_range
+        )
+        kept = _between(rows.out_of_range, batch.num_rows)
+        locations = [row + at for start, end in kept for at in range(start, end)]
         # From slices: Arrow's filter does not know every type.
         pieces = [batch.slice(start, end - start) for start, end in kept]
-        return Chunk(pa.concat_batches([batch.slice(0, 0), *pieces]), position, places, bad)
+        return Chunk(pa.concat_batches([batch.slice(0, 0), *pieces]), position, locations, bad)
 
-    def _lost(self, group: RowGroup, row: int, why: Undecodable, schema: pa.Schema) -> Chunk:
+    def _lost(self, group: RowGroup, row: int, why: UndecodableRows, schema: pa.Schema) -> Chunk:
         reason = (
             f"{self.source.version.uri}[{group.start}-{group.end}): rows {row}-{group.end_row - 1}"
             f" of row group {group.ordinal} are lost: {why}"
@@ -167,7 +369,7 @@ class _Decoding:
 
 
 def _between(rows: Sequence[int], count: int) -> list[tuple[int, int]]:
-    """Return the ranges of `[0, count)` that lie between `rows`."""
+    """Return the ranges of `[0, count)` between `rows`."""
     bounds = [-1, *rows, count]
     return [(left + 1, right) for left, right in pairwise(bounds) if left + 1 < right]
 

@@ -1,14 +1,16 @@
-"""What a Parquet object's footer says: where its row groups lie and how many rows they hold.
-
-Owns: fetching, checking and caching footers. Refuses to know: types (parquet_types), batches,
-extents.
+"""Read, check and cache Parquet footers, and refuse types that Arrow cannot represent exactly.
 
     object   PAR1 | row group | row group | row group |        footer        | length | PAR1
     tail                                            [ 64 KiB, more of a huge object ........ )
-    missing                             [ ......... ) only where the footer begins before the tail
+    missing                             [ ......... ) only if the footer starts before the tail
 
-A footer carries no checksum of its own. It is refused where it contradicts itself; a flipped bit
-that leaves it consistent (a decimal's scale, say) cannot be told from what the writer meant.
+A footer has no checksum. It is refused if it contradicts itself; a flipped bit that leaves it
+consistent (in a decimal's scale, for example) is undetectable.
+
+INT96 counts nanoseconds over a range that 64 bits of nanoseconds do not cover, and Arrow overflows
+silently. Spark never writes fractions of a microsecond, so its files are read as microseconds;
+other files are read as nanoseconds, and their INT96 columns a second time as seconds to detect
+overflow.
 """
 
 from __future__ import annotations
@@ -20,21 +22,112 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from extentflow.errors import CorruptObject, UnsupportedFormat, UnsupportedType
-from extentflow.formats.magic import HEAD_BYTES, refuse
-from extentflow.formats.parquet_types import require_exact
+from extentflow.formats.magic import HEAD_BYTES, require_signature
 from extentflow.model import ObjectVersion
 from extentflow.storage import RangeSource
 from extentflow.storage.pins import MAX_READ_BYTES
 
-__all__ = ["MAGIC", "Footer", "Footers", "RowGroup", "read_footer"]
+__all__ = [
+    "INT96_OUT_OF_RANGE",
+    "MAGIC",
+    "Footer",
+    "Footers",
+    "RowGroup",
+    "int96_unit",
+    "out_of_range",
+    "read_footer",
+    "require_exact",
+    "unchecked_int96_leaves",
+]
+
+INT96_OUT_OF_RANGE = (
+    "an INT96 timestamp lies outside what 64 bits of nanoseconds hold (1677 to 2262)"
+)
+_SPARK = b"org.apache.spark.version"
+_EARLIEST_SECOND = -(2**63 // 10**9)
+_LATEST_SECOND = 2**63 // 10**9 - 1
+
+
+def require_exact(version: ObjectVersion, schema: pa.Schema, metadata: pq.FileMetaData) -> None:
+    """Refuse columns that Arrow cannot represent exactly.
+
+    Raises:
+        UnsupportedType: names the column and the action to take.
+    """
+    if not schema.names and metadata.num_rows:
+        raise UnsupportedType(f"{version.uri} has {metadata.num_rows} rows but no columns")
+    for path in _duplicates(pa.struct(list(schema))):
+        raise UnsupportedType(f"{version.uri} has two columns {path!r}; rename one of them")
+    leaves = metadata.schema
+    for leaf in range(metadata.num_columns):
+        column = leaves.column(leaf)
+        if "INTERVAL" in (column.logical_type.type, column.converted_type):
+            raise UnsupportedType(
+                f"{version.uri}: column {column.path!r} is a Parquet INTERVAL, which Arrow represents"
+                " as bytes only; write it as months, days and milliseconds"
+            )
+
+
+def int96_unit(metadata: pq.FileMetaData) -> str:
+    """Return the unit in which INT96 timestamps are read."""
+    return "us" if _is_written_by_spark(metadata) else "ns"
+
+
+def unchecked_int96_leaves(metadata: pq.FileMetaData) -> list[int]:
+    """Return the leaf columns whose values must also be read as seconds."""
+    leaves = metadata.schema
+    every = range(0 if _is_written_by_spark(metadata) else metadata.num_columns)
+    return [leaf for leaf in every if leaves.column(leaf).physical_type == "INT96"]
+
+
+def out_of_range(seconds: pa.RecordBatch) -> list[int]:
+    """Return the rows with a timestamp that nanoseconds cannot represent, by bisection."""
+    if all(_fits(column) for column in seconds.columns):
+        return []
+    if seconds.num_rows == 1:
+        return [0]
+    half = seconds.num_rows // 2
+    behind = out_of_range(seconds.slice(half))
+    return out_of_range(seconds.slice(0, half)) + [half + row for row in behind]
+
+
+def _is_written_by_spark(metadata: pq.FileMetaData) -> bool:
+    return _SPARK in (metadata.metadata or {})
+
+
+def _duplicates(parent: pa.DataType, path: str = "") -> Iterator[str]:
+    """Yield the paths of children of structs whose name is not unique among siblings."""
+    seen: set[str] = set()
+    for index in range(parent.num_fields):
+        child = parent.field(index)
+        where = f"{path}.{child.name}" if path else child.name
+        if pa.types.is_struct(parent) and child.name in seen:
+            yield where
+        seen.add(child.name)
+        yield from _duplicates(child.type, where)
+
+
+def _fits(array: pa.Array) -> bool:
+    """Return whether all timestamps (in seconds) at the leaves of an array fit nanoseconds."""
+    if pa.types.is_struct(array.type):
+        return all(_fits(child) for child in array.flatten())
+    if pa.types.is_nested(array.type):
+        return _fits(array.flatten())
+    if not pa.types.is_timestamp(array.type):
+        return True
+    ends = pc.min_max(array.cast(pa.int64()))
+    low, high = ends["min"].as_py(), ends["max"].as_py()
+    return low is None or (low >= _EARLIEST_SECOND and high <= _LATEST_SECOND)
+
 
 MAGIC = b"PAR1"
 LEAST_TAIL_BYTES = 64 << 10
 # A footer takes about 100 bytes per column chunk: of 16 columns and row groups of 128 MiB that is
-# 1/80,000 of the object. What is asked for in vain costs less than a second request.
+# 1/80,000 of the object. Bytes read needlessly cost less than a second request.
 TAIL_SHARE = 1 << 16
 MOST_TAIL_BYTES = 16 << 20
 LARGEST_FOOTER_BYTES = 256 << 20
@@ -46,9 +139,9 @@ _DECRYPT = "decrypt it with its writer's tools first; encryption keys cannot be 
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """One row group that holds rows: bytes `[start, end)`, rows `[first_row, first_row + rows)`.
+    """A row group with rows: bytes `[start, end)`, rows `[first_row, first_row + rows)`.
 
-    `row_bytes` is what one row takes before compression, as encoded.
+    `row_bytes` is the encoded size of one row before compression.
     """
 
     ordinal: int
@@ -60,7 +153,7 @@ class RowGroup:
 
     @property
     def end_row(self) -> int:
-        """The row behind the last one, counted in the object."""
+        """The ordinal after the last row, counted in the object."""
         return self.first_row + self.rows
 
 
@@ -86,7 +179,7 @@ def _start(group: RowGroup) -> int:
 
 
 @dataclass(slots=True)
-class _Slot:
+class _CachedFooter:
     lock: threading.Lock = field(default_factory=threading.Lock)
     footer: Footer | None = None
 
@@ -96,9 +189,9 @@ class _Slot:
 
 
 class Footers:
-    """The footers a process has read, newest last; safe for threads, which share one read.
+    """The footers read by a process, newest last; thread-safe, concurrent calls share one read.
 
-    Bounded by what the footers take in their objects (parsed, about ten times as much), but the
+    Bounded by the size of the footers in their objects (about ten times as much in memory); the
     newest is always kept.
     """
 
@@ -106,12 +199,12 @@ class Footers:
         self._limit_bytes = limit_bytes
         self._limit = limit
         self._lock = threading.Lock()
-        self._slots: OrderedDict[ObjectVersion, _Slot] = OrderedDict()
+        self._slots: OrderedDict[ObjectVersion, _CachedFooter] = OrderedDict()
 
     def get(self, source: RangeSource) -> Footer:
-        """Return the footer of the source's version. Raises as `read_footer`, and tries again."""
+        """Return the footer of the source's version. Raises as `read_footer`."""
         with self._lock:
-            slot = self._slots.setdefault(source.version, _Slot())
+            slot = self._slots.setdefault(source.version, _CachedFooter())
             self._slots.move_to_end(source.version)
         with slot.lock:
             if slot.footer is None:
@@ -121,19 +214,21 @@ class Footers:
         return slot.footer
 
     def _evict(self) -> None:
-        held = sum(slot.size_bytes for slot in self._slots.values())
-        while len(self._slots) > 1 and (held > self._limit_bytes or len(self._slots) > self._limit):
+        held_bytes = sum(slot.size_bytes for slot in self._slots.values())
+        while len(self._slots) > 1 and (
+            held_bytes > self._limit_bytes or len(self._slots) > self._limit
+        ):
             _, slot = self._slots.popitem(last=False)
-            held -= slot.size_bytes
+            held_bytes -= slot.size_bytes
 
 
 def read_footer(source: RangeSource) -> Footer:
-    """Fetch and check the footer: one request, mostly two where it is longer than the tail.
+    """Read and check the footer: one request, a second one if the footer exceeds the tail.
 
     Raises:
-        UnsupportedFormat: no Parquet, encrypted, or compressed by a codec that Arrow lacks.
+        UnsupportedFormat: not Parquet, encrypted, or compressed with a codec that Arrow lacks.
         UnsupportedType: a column without an exact Arrow type, or two columns of one name.
-        CorruptObject: the footer is cut off, unreadable or contradicts itself.
+        CorruptObject: the footer is truncated, unreadable or contradicts itself.
         ObjectChanged, ObjectGone, StoreUnavailable, AccessDenied: from the source.
     """
     version = source.version
@@ -144,7 +239,7 @@ def read_footer(source: RangeSource) -> Footer:
     if length + _FRAME_BYTES + len(MAGIC) > version.size or length > LARGEST_FOOTER_BYTES:
         raise _corrupt(version, f"claims a footer of {length} bytes")
     metadata = _parse(version, _whole(source, tail, length), length)
-    reader = _open(version, pa.PythonFile(_Probe(version.size), mode="r"), metadata)
+    reader = _open(version, pa.PythonFile(_MetadataOnlyFile(version.size), mode="r"), metadata)
     require_exact(version, reader.schema_arrow, metadata)
     return Footer(metadata, tuple(_groups(version, reader, metadata, version.size - length)))
 
@@ -156,17 +251,17 @@ def _require_magic(source: RangeSource, tail: bytes) -> None:
     if tail.endswith(_ENCRYPTED_MAGIC):
         raise UnsupportedFormat(f"{version.uri} is an encrypted Parquet file; {_DECRYPT}")
     head = source.read(0, min(HEAD_BYTES, version.size))
-    refuse(version, head, tail, expected="parquet")
+    require_signature(version, head, tail, expected="parquet")
     if head.startswith(MAGIC):
         raise _corrupt(version, "begins as Parquet but does not end with PAR1")
     raise UnsupportedFormat(
-        f"{version.uri} is no Parquet file (it ends with {tail[-4:]!r}, not with PAR1);"
-        " set input.format to what it is"
+        f"{version.uri} is not a Parquet file (it ends with {tail[-4:]!r}, not with PAR1);"
+        " set input.format to its format"
     )
 
 
 def _whole(source: RangeSource, tail: bytes, length: int) -> bytes:
-    """Return the footer with its frame, fetching what the tail does not hold."""
+    """Return the footer with its frame; reads the part that precedes the tail."""
     start = source.version.size - length - _FRAME_BYTES
     reached = source.version.size - len(tail)
     if start < reached:
@@ -179,19 +274,19 @@ def _parse(version: ObjectVersion, framed: bytes, length: int) -> pq.FileMetaDat
     metadata = _open(version, pa.BufferReader(framed)).metadata
     unread = length - metadata.serialized_size
     if unread == _SIGNATURE_BYTES:
-        # Looking at an encrypted column's metadata would abort the process.
+        # Reading an encrypted column's metadata would abort the process.
         raise UnsupportedFormat(f"{version.uri} has encrypted columns; {_DECRYPT}")
     if unread:
-        raise _corrupt(version, f"has {unread} bytes in its footer that belong to nothing")
+        raise _corrupt(version, f"has {unread} unexpected bytes in its footer")
     return metadata
 
 
 class _NothingToReadError(Exception):
-    """Raised instead of reading: everything that needs no bytes went well."""
+    """Raised instead of reading: all steps that need no bytes succeeded."""
 
 
-class _Probe:
-    """A file of which only the metadata may be looked at."""
+class _MetadataOnlyFile:
+    """A file that only provides metadata."""
 
     closed = False
 
@@ -219,9 +314,9 @@ def _open(
     try:
         return pq.ParquetFile(file, metadata=metadata, pre_buffer=False, buffer_size=1)
     except pa.ArrowNotImplementedError as exc:
-        raise UnsupportedType(f"{version.uri}: {_line(exc)}; leave that column out") from exc
+        raise UnsupportedType(f"{version.uri}: {_one_line(exc)}; remove that column") from exc
     except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
-        raise _corrupt(version, f"has an unreadable footer: {_line(exc)}") from exc
+        raise _corrupt(version, f"has an unreadable footer: {_one_line(exc)}") from exc
 
 
 def _groups(
@@ -250,28 +345,24 @@ def _groups(
 
 
 def _require_sound_chunks(version: ObjectVersion, reader: pq.ParquetFile, ordinal: int) -> None:
-    """Let Arrow look at every column chunk's metadata where it may still raise.
-
-    Behind `RowGroupMetaData.column` nothing catches what C++ throws: there, inconsistent metadata
-    ends the process.
-    """
+    """Check the metadata of every column chunk of a row group through Arrow's reader."""
     try:
         next(reader.reader.iter_batches(1, [ordinal], use_threads=False), None)
     except _NothingToReadError:
         pass
     except pa.ArrowNotImplementedError as exc:
-        raise UnsupportedFormat(f"{version.uri}: row group {ordinal}: {_line(exc)}") from exc
+        raise UnsupportedFormat(f"{version.uri}: row group {ordinal}: {_one_line(exc)}") from exc
     except (pa.ArrowException, OSError) as exc:
-        raise _corrupt(version, f"has a broken row group {ordinal}: {_line(exc)}") from exc
+        raise _corrupt(version, f"has a broken row group {ordinal}: {_one_line(exc)}") from exc
     chunk = reader.metadata.row_group(ordinal).column(0)
     if chunk.file_path:
         raise UnsupportedFormat(
-            f"{version.uri} is a summary of other files ({chunk.file_path!r}); ingest those"
+            f"{version.uri} contains only metadata of other files ({chunk.file_path!r}); ingest those"
         )
 
 
 def _chunks(group: pq.RowGroupMetaData) -> Iterator[tuple[int, int]]:
-    """Yield where the column chunks lie, by the rule of Arrow's `ComputeColumnChunkRange`."""
+    """Yield the range of each column chunk as Arrow's `ComputeColumnChunkRange` computes it."""
     for index in range(group.num_columns):
         chunk = group.column(index)
         start = chunk.data_page_offset
@@ -283,9 +374,9 @@ def _chunks(group: pq.RowGroupMetaData) -> Iterator[tuple[int, int]]:
 
 def _corrupt(version: ObjectVersion, what: str) -> CorruptObject:
     return CorruptObject(
-        f"{version.uri}[0-{version.size}) {what}; upload it again, or remove it if it is no Parquet"
+        f"{version.uri}[0-{version.size}) {what}; upload it again, or remove it if it is not Parquet"
     )
 
 
-def _line(exc: BaseException) -> str:
+def _one_line(exc: BaseException) -> str:
     return " ".join(str(exc).split())

@@ -1,7 +1,4 @@
-"""Lines of text, one record each.
-
-Owns: the column `value`, the UTF-8 check. Refuses to know: where lines begin and end.
-"""
+"""Decode lines of text: one record per line in the column `value`."""
 
 from __future__ import annotations
 
@@ -10,10 +7,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from extentflow.formats import Chunk, FormatOptions
+from extentflow.formats.line_format import (
+    LineFormat,
+    LineReader,
+    ObjectHead,
+    lines_except,
+    make_chunk,
+)
 from extentflow.formats.lines import LineBlock
-from extentflow.formats.linewise import LineFormat, LineReader, Opening, chunk, without
 
-__all__ = ["not_utf8", "open_text"]
+__all__ = ["invalid_utf8_lines", "open_text"]
 
 _ASCII_END = 0x80
 _BINARY = pa.schema([("value", pa.binary())])
@@ -23,37 +26,33 @@ _STRING = pa.schema([("value", pa.string())])
 def open_text(options: FormatOptions) -> LineFormat:
     """Return the format `text`: one column, `value`; an empty line is an empty record.
 
-    With `validate_text` the values are strings, and a line that is not UTF-8 is a bad record;
-    without it they are binary, whatever they hold.
+    With `validate_text`, values are strings and a line that is not UTF-8 is a bad record; without
+    it, values are binary and not checked.
     """
-    return LineFormat("text", options, _Text(validate=options.validate_text))
+    return LineFormat("text", options, _TextDecoder(validate=options.validate_text))
 
 
-class _Text:
+class _TextDecoder:
     def __init__(self, *, validate: bool) -> None:
         self._validate = validate
 
-    def reader(self, _opening: Opening) -> LineReader:
+    def reader(self, _read_head: ObjectHead) -> LineReader:
         return _strings if self._validate else _bytes
 
 
 def _bytes(block: LineBlock) -> Chunk:
-    return chunk(block, pa.record_batch([block.values()], schema=_BINARY), None, {})
+    return make_chunk(block, pa.record_batch([block.values()], schema=_BINARY), None, {})
 
 
 def _strings(block: LineBlock) -> Chunk:
-    bad = not_utf8(block)
-    lines = without(block, bad)
+    bad = invalid_utf8_lines(block)
+    lines = lines_except(block, bad)
     values = block.values(lines).view(pa.string())
-    return chunk(block, pa.record_batch([values], schema=_STRING), lines, bad)
+    return make_chunk(block, pa.record_batch([values], schema=_STRING), lines, bad)
 
 
-def not_utf8(block: LineBlock) -> dict[int, str]:
-    """Return the lines that are not UTF-8, each with its reason.
-
-    The whole block is checked at once: no character spans an LF, so it is valid when its lines
-    are. Only where it is not, lines with bytes beyond ASCII are looked at one by one.
-    """
+def invalid_utf8_lines(block: LineBlock) -> dict[int, str]:
+    """Return the lines that are not UTF-8, each with its reason."""
     if not len(block) or block.data.max() < _ASCII_END or _is_utf8(block.data):
         return {}
     beyond_ascii = np.flatnonzero(block.data >= _ASCII_END)
@@ -77,6 +76,6 @@ def _decoding_error(block: LineBlock, line: int) -> str:
     try:
         raw.decode()
     except UnicodeDecodeError as exc:
-        place = block.place(line) + exc.start
-        return f"not UTF-8: {exc.reason} (0x{raw[exc.start]:02x}) at byte {place}"
+        location = block.location(line) + exc.start
+        return f"not UTF-8: {exc.reason} (0x{raw[exc.start]:02x}) at byte {location}"
     return ""

@@ -64,7 +64,7 @@ def target_bytes(fmt: Format, size: int, *, extent_bytes: int | None, cores: int
     if extent_bytes is not None:
         return extent_bytes
     text = max(TEXT_EXTENT_BYTES, -(-size // MAX_TEXT_EXTENTS))
-    usual = COLUMNAR_EXTENT_BYTES if fmt.place == "row" else text
+    usual = COLUMNAR_EXTENT_BYTES if fmt.location_unit == "row" else text
     return min(usual, max(MIN_EXTENT_BYTES, -(-size // max(1, cores))))
 
 
@@ -286,7 +286,7 @@ class Planner:
         fmt, _ = self.open(job)
         size, target = job.version.size, max(1, job.plan.target_bytes)
         count = -(-size // target)
-        if count <= MAX_EXTENTS or not fmt.splittable or fmt.place == "row":
+        if count <= MAX_EXTENTS or not fmt.splittable or fmt.location_unit == "row":
             return None
         return (
             f"{job.version.uri} has {size} bytes: extent.bytes={target} of connector "

@@ -54,7 +54,7 @@ class ExtentSetup:
         return DeadLetters(
             topic=config.dead_letter_topic if config.errors_tolerance == "all" else None,
             source_topic=config.topic_for(extent.version),
-            place=self._objects.format(config, revision, extent.version).place,
+            location_unit=self._objects.format(config, revision, extent.version).location_unit,
             context=config.dead_letter_headers,
             limit_bytes=self._dead_letter_limit(config),
         )

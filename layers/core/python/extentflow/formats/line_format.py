@@ -1,9 +1,4 @@
-"""What every format of newline-delimited records has in common.
-
-Owns: arithmetic plans, the walk from an extent to chunks, compression around it, the look at an
-object's beginning that comes before its first record. Refuses to know: what a line means; a
-`LineMeaning` says that.
-"""
+"""Implement `Format` for newline-delimited records; a `LineDecoder` interprets the lines."""
 
 from __future__ import annotations
 
@@ -17,40 +12,47 @@ import pyarrow as pa
 
 from extentflow.errors import Conflict, CorruptObject, Misconfigured
 from extentflow.formats import BadRecord, Chunk, FormatOptions, magic
-from extentflow.formats.compression import CODECS, decompressed
-from extentflow.formats.lines import Indexes, LineBlock, Window, cut, owned_windows, streamed
+from extentflow.formats.compression import CODECS, decompress
+from extentflow.formats.lines import (
+    Indexes,
+    LineBlock,
+    Window,
+    cut_lines,
+    owned_windows,
+    stream_windows,
+)
 from extentflow.model import Extent, ObjectVersion
 from extentflow.storage import RangeSource
 
-__all__ = ["LineFormat", "LineMeaning", "LineReader", "Opening", "chunk", "without"]
+__all__ = ["LineDecoder", "LineFormat", "LineReader", "ObjectHead", "lines_except", "make_chunk"]
 
-_OPENING_BYTES = 4096
-_OPENING_SHARE = 256
+_HEAD_STEP_BYTES = 4096
+_HEAD_SHARE = 256
 _GROWTH_LIMIT_BYTES = 1 << 20
-_REMEMBERED_VERSIONS = 64
+_CACHED_READERS = 64
 _ARROW_OFFSETS = 1 << 31
 
 
-class Opening:
-    """The beginning of an object, read no further than asked, in steps that double.
+class ObjectHead:
+    """The first bytes of an object, read on demand in steps that double.
 
-    The first step is 1/256 of the object, 264 to 4,096 bytes: enough for every signature and
-    nearly every header, and next to nothing beside the object.
+    The first step is 1/256 of the object, between 264 and 4,096 bytes: enough for every signature
+    and almost every header, and negligible compared to the object.
     """
 
     def __init__(self, source: RangeSource, *, compression: str, max_line_bytes: int) -> None:
         self.version = source.version
-        raw = _doubling(source)
+        raw = _read_doubling(source)
         self.head = next(raw, b"")
         self._max_line_bytes = max_line_bytes
         self._content: Iterator[bytes] = chain([self.head], raw)
         if compression != "none":
-            self._content = decompressed(
+            self._content = decompress(
                 self._content, compression, step_bytes=magic.HEAD_BYTES, uri=self.version.uri
             )
 
     def content_head(self) -> bytes:
-        """Return the first bytes of the content: magic.HEAD_BYTES, or all."""
+        """Return the first magic.HEAD_BYTES of the content, or all of it if shorter."""
         seen: list[bytes] = []
         for piece in self._content:
             seen.append(piece)
@@ -60,13 +62,13 @@ class Opening:
         return b"".join(seen)
 
     def lines(self) -> Iterator[LineBlock]:
-        """Yield the content's lines from the start. To be called once."""
-        return cut(_numbered(self._content), max_line_bytes=self._max_line_bytes)
+        """Yield the lines of the content from the start. Call once."""
+        return cut_lines(_with_offsets(self._content), max_line_bytes=self._max_line_bytes)
 
 
-def _doubling(source: RangeSource) -> Iterator[bytes]:
+def _read_doubling(source: RangeSource) -> Iterator[bytes]:
     size = source.version.size
-    step = max(magic.HEAD_BYTES, min(_OPENING_BYTES, size // _OPENING_SHARE))
+    step = max(magic.HEAD_BYTES, min(_HEAD_STEP_BYTES, size // _HEAD_SHARE))
     at = 0
     while at < size:
         end = min(at + step, size)
@@ -74,62 +76,62 @@ def _doubling(source: RangeSource) -> Iterator[bytes]:
         at, step = end, min(2 * step, _GROWTH_LIMIT_BYTES)
 
 
-def _numbered(pieces: Iterator[bytes]) -> Iterator[Window]:
+def _with_offsets(pieces: Iterator[bytes]) -> Iterator[Window]:
     at = 0
     for piece in pieces:
         yield at, piece
         at += len(piece)
 
 
-def chunk(
+def make_chunk(
     block: LineBlock, batch: pa.RecordBatch, lines: Indexes | None, bad: Mapping[int, str]
 ) -> Chunk:
-    """Return a block's records: `lines` (None: all) made `batch`, `bad` says what became not.
+    """Return the chunk of a block: `lines` (None: all) became `batch`.
 
     `bad` maps line numbers within the block to reasons.
     """
-    records = (BadRecord(block.raw(line), block.place(line), bad[line]) for line in sorted(bad))
-    return Chunk(batch, block.next_position, block.places(lines), (*block.bad, *records))
+    records = (BadRecord(block.raw(line), block.location(line), bad[line]) for line in sorted(bad))
+    return Chunk(batch, block.next_position, block.locations(lines), (*block.bad, *records))
 
 
-def without(block: LineBlock, dropped: Collection[int]) -> Indexes | None:
-    """Return the block's lines that are not `dropped`; None where that is all of them."""
+def lines_except(block: LineBlock, dropped: Collection[int]) -> Indexes | None:
+    """Return the lines of the block that are not `dropped`; None for all lines."""
     if not dropped:
         return None
     return np.delete(np.arange(len(block)), np.fromiter(dropped, np.int64))
 
 
 class LineReader(Protocol):
-    """Turns lines of one object into records. Called for consecutive blocks, from any position."""
+    """Turns lines of one object into records; called for consecutive blocks from any position."""
 
     def __call__(self, block: LineBlock) -> Chunk:
-        """Return the block's records and bad records, `block.bad` among them."""
+        """Return the records and bad records of the block, including `block.bad`."""
         ...
 
 
-class LineMeaning(Protocol):
-    """What a line is in one format under one connector's options."""
+class LineDecoder(Protocol):
+    """The meaning of a line in one format under the options of one connector."""
 
-    def reader(self, opening: Opening) -> LineReader:
-        """Return the reader for one object version; may read the opening (a header).
+    def reader(self, opening: ObjectHead) -> LineReader:
+        """Return the reader for one object version; may read `head` (for a header).
 
         Raises:
-            UnsupportedFormat, CorruptObject: the object's beginning does not fit the options.
+            UnsupportedFormat, CorruptObject: the first bytes do not match the options.
         """
         ...
 
 
 class LineFormat:
-    """A Format whose units are lines. Remembers the readers of the last object versions."""
+    """A Format whose units are lines. Caches the readers of the latest object versions."""
 
-    place: Literal["offset", "row"] = "offset"
+    location_unit: Literal["offset", "row"] = "offset"
 
-    def __init__(self, name: str, options: FormatOptions, meaning: LineMeaning) -> None:
+    def __init__(self, name: str, options: FormatOptions, decoder: LineDecoder) -> None:
         _check(options)
         self.name = name
         self.splittable = options.compression == "none"
         self._options = options
-        self._meaning = meaning
+        self._decoder = decoder
         self._readers: OrderedDict[ObjectVersion, LineReader] = OrderedDict()
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
@@ -142,8 +144,8 @@ class LineFormat:
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
         """Yield the records of the lines that `extent` owns; see `Format.decode`."""
         read = self._reader(source)
-        windows = self._plain if self.splittable else self._unpacked
-        blocks = cut(
+        windows = self._plain if self.splittable else self._decompressed_windows
+        blocks = cut_lines(
             windows(source, extent, position), max_line_bytes=self._options.max_record_bytes
         )
         for block in blocks:
@@ -159,51 +161,55 @@ class LineFormat:
             max_line_bytes=self._options.max_record_bytes,
         )
 
-    def _unpacked(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Window]:
-        """Yield the content from `position` on; what stands before it is unpacked and dropped."""
+    def _decompressed_windows(
+        self, source: RangeSource, extent: Extent, position: int
+    ) -> Iterator[Window]:
+        """Yield the content from `position` on; decompresses and drops what precedes it."""
         size = source.version.size
         if (extent.start, extent.end) != (0, size):
             raise Conflict(f"{extent.uri}: a compressed object has one extent, [0-{size})")
         step = self._options.window_bytes
-        raw = (window for _, window in streamed(source, 0, size, step))
-        content = decompressed(raw, self._options.compression, step_bytes=step, uri=extent.uri)
+        raw = (window for _, window in stream_windows(source, 0, size, step))
+        content = decompress(raw, self._options.compression, step_bytes=step, uri=extent.uri)
         end = 0
-        for at, piece in _numbered(content):
+        for at, piece in _with_offsets(content):
             end = at + len(piece)
             if end > position:
                 yield max(at, position), piece[max(0, position - at) :]
         if position > end:
-            raise CorruptObject(f"{extent.uri}: unpacks to {end} bytes, was at byte {position}")
+            raise CorruptObject(
+                f"{extent.uri}: decompresses to {end} bytes, but decoding was to resume at byte {position}"
+            )
 
     def _reader(self, source: RangeSource) -> LineReader:
         known = self._readers.get(source.version)
         if known is not None:
             return known
-        reader = self._meaning.reader(self._opening(source))
+        reader = self._decoder.reader(self._read_head(source))
         self._readers[source.version] = reader
-        if len(self._readers) > _REMEMBERED_VERSIONS:
+        if len(self._readers) > _CACHED_READERS:
             self._readers.popitem(last=False)
         return reader
 
-    def _opening(self, source: RangeSource) -> Opening:
-        """Look at the object's first bytes.
+    def _read_head(self, source: RangeSource) -> ObjectHead:
+        """Read the first bytes of the object.
 
         Raises:
             UnsupportedFormat: they show another format or compression.
         """
         compression = self._options.compression
-        opening = Opening(
+        opening = ObjectHead(
             source, compression=compression, max_line_bytes=self._options.max_record_bytes
         )
         size = source.version.size
         tail = b""
         if compression == "none" and magic.needs_tail(opening.head):
             tail = source.read(max(0, size - magic.TAIL_BYTES), size)
-        magic.refuse(
+        magic.require_signature(
             source.version, opening.head, tail, expected=self.name, compression=compression
         )
         if compression != "none":
-            magic.refuse_content(
+            magic.require_content_signature(
                 source.version,
                 opening.content_head(),
                 expected=self.name,
@@ -216,10 +222,12 @@ def _check(options: FormatOptions) -> None:
     problems = []
     if options.compression not in ("none", *CODECS):
         known = ", ".join(("none", *sorted(CODECS)))
-        problems.append(f"file.compression.type={options.compression} is unknown; one of {known}")
+        problems.append(
+            f"file.compression.type={options.compression} is unknown; set one of {known}"
+        )
     if min(options.window_bytes, options.batch_rows, options.max_record_bytes) < 1:
-        problems.append("window, batch and record sizes are at least 1")
+        problems.append("window, batch and record sizes must be at least 1")
     if options.max_record_bytes + 2 * options.window_bytes >= _ARROW_OFFSETS:
-        problems.append("one record and two windows must stay below 2 GiB together")
+        problems.append("one record and two windows together must be smaller than 2 GiB")
     if problems:
         raise Misconfigured(problems)

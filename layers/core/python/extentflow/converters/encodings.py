@@ -1,0 +1,208 @@
+"""Encode text and bytes: UTF-8 validation, JSON escapes, base64 and UUIDs.
+
+JSON escapes the quotation mark, the backslash and U+0000 to U+001F (RFC 8259, section 7). Base64
+uses the standard alphabet with padding (RFC 4648, section 4), UUIDs the canonical form of RFC 9562.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from extentflow.converters.buffers import (
+    fixed_width,
+    offsets_from_lengths,
+    require_limit,
+    text_array,
+    text_bytes,
+    value_bytes,
+    value_offsets,
+)
+from extentflow.converters.row_errors import corrupt_record
+
+FIRST_NON_ASCII = 0x80
+
+
+def is_text(data_type: pa.DataType) -> bool:
+    """Return whether a type holds UTF-8 text."""
+    types = pa.types
+    return bool(
+        types.is_string(data_type)
+        or types.is_large_string(data_type)
+        or types.is_string_view(data_type)
+    )
+
+
+def is_binary(data_type: pa.DataType) -> bool:
+    """Return whether a type holds bytes."""
+    types = pa.types
+    return bool(
+        types.is_binary(data_type)
+        or types.is_large_binary(data_type)
+        or types.is_binary_view(data_type)
+        or types.is_fixed_size_binary(data_type)
+    )
+
+
+def checked_text(array: pa.Array, limit_bytes: int) -> pa.StringArray:
+    """Return a text array as `string`, zero copy if it already is one; nulls stay.
+
+    Raises:
+        CorruptRecord: the rows whose bytes are not UTF-8.
+        OffsetOverflowError: more than `limit_bytes` of text.
+    """
+    require_limit(text_bytes(array), limit_bytes)
+    text = array.cast(pa.string())
+    require_utf8(text)
+    return text
+
+
+def require_utf8(text: pa.Array) -> None:
+    """Raise CorruptRecord if a string or large_string array contains invalid UTF-8."""
+    data = value_bytes(text)
+    if data.size == 0 or data.max() < FIRST_NON_ASCII:
+        return
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid as exc:
+        raise corrupt_record(dict(_invalid(text))) from exc
+
+
+def _invalid(text: pa.Array) -> Iterator[tuple[int, str]]:
+    # Per row, as only a batch that is known to be bad comes here.
+    for row, value in enumerate(text.cast(pa.binary()).to_pylist()):
+        try:
+            (value or b"").decode("utf-8")
+        except UnicodeDecodeError as exc:
+            yield row, f"byte 0x{value[exc.start]:02x} at {exc.start} is not valid UTF-8"
+
+
+FIRST_PRINTABLE = 0x20
+QUOTE, BACKSLASH = ord('"'), ord("\\")
+SHORT_FORMS = {
+    ord("\b"): b"\\b",
+    ord("\t"): b"\\t",
+    ord("\n"): b"\\n",
+    ord("\f"): b"\\f",
+    ord("\r"): b"\\r",
+    QUOTE: b'\\"',
+    BACKSLASH: b"\\\\",
+}
+SHORTEST, LONGEST = 2, 6
+
+
+def _table() -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    lengths, forms = np.ones(256, np.int64), np.zeros((LONGEST, 256), np.uint8)
+    for byte in (*range(FIRST_PRINTABLE), QUOTE, BACKSLASH):
+        form = SHORT_FORMS.get(byte, b"\\u%04x" % byte)
+        lengths[byte] = len(form)
+        forms[: len(form), byte] = np.frombuffer(form, np.uint8)
+    return lengths, forms
+
+
+_LENGTHS, _FORMS = _table()
+
+
+def escape_json(text: pa.StringArray, limit_bytes: int) -> pa.StringArray:
+    """Return text with JSON escapes, without quotes; nulls stay.
+
+    Raises:
+        OffsetOverflowError: the escaped text exceeds `limit_bytes`.
+    """
+    data = value_bytes(text)
+    if data.size == 0 or not _suspicious(data):
+        return text
+    hits = np.flatnonzero((data < FIRST_PRINTABLE) | (data == QUOTE) | (data == BACKSLASH))
+    growth = offsets_from_lengths(_LENGTHS[data[hits]] - 1)
+    require_limit(data.size + int(growth[-1]), limit_bytes)
+    offsets = value_offsets(text).astype(np.int64) - int(value_offsets(text)[0])
+    return text_array(
+        offsets + growth[np.searchsorted(hits, offsets)], _rewritten(data, hits, growth), text
+    )
+
+
+def _suspicious(data: NDArray[np.uint8]) -> bool:
+    return bool(data.min() < FIRST_PRINTABLE or (data == QUOTE).any() or (data == BACKSLASH).any())
+
+
+def _rewritten(
+    data: NDArray[np.uint8], hits: NDArray[np.int64], growth: NDArray[np.int64]
+) -> NDArray[np.uint8]:
+    """Return `data` with the bytes at `hits` replaced; hit i moves by `growth[i]`."""
+    indices, codes = hits + growth[:-1], data[hits]
+    written = np.empty(data.size + int(growth[-1]), np.uint8)
+    plain = np.ones(written.size, np.bool_)
+    lengths = _LENGTHS[codes]
+    for index in range(int(lengths.max())):
+        inside = slice(None) if index < SHORTEST else lengths > index
+        written[indices[inside] + index] = _FORMS[index][codes[inside]]
+        plain[indices[inside] + index] = False
+    written[plain] = np.delete(data, hits)
+    return written
+
+
+_ALPHABET = np.frombuffer(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8
+)
+# Two characters for every 12 bits, and for every byte.
+_PAIRS = np.stack([np.repeat(_ALPHABET, 64), np.tile(_ALPHABET, 64)], axis=1).view(np.uint16)[:, 0]
+_HEX = np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)
+UUID_BYTES, UUID_CHARACTERS = 16, 36
+
+
+def base64(array: pa.Array, limit_bytes: int) -> pa.StringArray:
+    """Return a binary array of any kind as base64 text; nulls stay.
+
+    Raises:
+        OffsetOverflowError: more than `limit_bytes` of bytes or of text.
+    """
+    if not pa.types.is_fixed_size_binary(array.type):
+        require_limit(text_bytes(array), limit_bytes)
+    binary = array.cast(pa.binary())
+    lengths = np.diff(value_offsets(binary)).astype(np.int64)
+    groups = (lengths + 2) // 3
+    bounds = offsets_from_lengths(groups)
+    require_limit(4 * int(bounds[-1]), limit_bytes)
+    text = _encoded(_padded(value_bytes(binary), lengths, bounds))
+    missing = 3 * groups - lengths
+    text[4 * bounds[1:][missing > 0] - 1] = ord("=")
+    text[4 * bounds[1:][missing > 1] - 2] = ord("=")
+    return text_array(4 * bounds, text, binary)
+
+
+def _padded(
+    data: NDArray[np.uint8], lengths: NDArray[np.int64], bounds: NDArray[np.int64]
+) -> NDArray[np.uint8]:
+    """Return the values concatenated, each padded with zeros to a multiple of three bytes."""
+    missing = 3 * np.diff(bounds) - lengths
+    if not missing.any():
+        return data
+    padded = np.zeros(3 * int(bounds[-1]), np.uint8)
+    taken = np.ones(padded.size, np.bool_)
+    taken[3 * bounds[1:][missing > 0] - 1] = False
+    taken[3 * bounds[1:][missing > 1] - 2] = False
+    padded[taken] = data
+    return padded
+
+
+def _encoded(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the base64 of a multiple of three bytes."""
+    first, second, third = data.reshape(-1, 3).T.astype(np.uint16)
+    text = np.empty((first.size, 2), np.uint16)
+    text[:, 0] = _PAIRS[(first << 4) | (second >> 4)]
+    text[:, 1] = _PAIRS[((second & 15) << 8) | third]
+    return text.view(np.uint8).reshape(-1)
+
+
+def uuid(array: pa.FixedSizeBinaryArray) -> pa.StringArray:
+    """Return a 16-byte fixed-size binary array as `8-4-4-4-12` lower-case hex; nulls stay."""
+    rows = fixed_width(array, np.dtype((np.uint8, UUID_BYTES)))
+    digits = _HEX[rows].view(np.uint8).reshape(-1, 2 * UUID_BYTES)
+    text = np.full((len(array), UUID_CHARACTERS), ord("-"), np.uint8)
+    digit = 0
+    for place, count in ((0, 8), (9, 4), (14, 4), (19, 4), (24, 12)):
+        text[:, place : place + count] = digits[:, digit : digit + count]
+        digit += count
+    offsets = np.arange(len(array) + 1, dtype=np.int64) * UUID_CHARACTERS
+    return text_array(offsets, text.reshape(-1), array)

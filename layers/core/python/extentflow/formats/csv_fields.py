@@ -1,0 +1,155 @@
+"""Split irregular CSV lines into fields and parse fields as typed values.
+
+    record    field *(separator field)
+    field     quote *(any but quote | quote quote | escape any) quote
+            | *(any but separator, quote, CR | escape any)
+
+Arrow's reader receives only lines on which it agrees with this grammar. A quote inside an unquoted
+field and text after a closing quote are errors, where other readers guess. An odd number of quotes
+means that the record continues after the end of the line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["Dialect", "Grammar", "MalformedLine", "UnbalancedQuotes", "cast_texts"]
+
+
+class MalformedLine(ValueError):  # noqa: N818 - an outcome
+    """The line is not a record; neighbouring lines are not affected."""
+
+
+class UnbalancedQuotes(ValueError):  # noqa: N818 - an outcome
+    """The line is part of a record that spans lines, or a quote is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """Characters of one ASCII byte each; `null` is the unquoted field that means null, if any."""
+
+    separator: str
+    quote: str
+    escape: str | None
+    null: str | None
+
+
+class Grammar:
+    """A compiled dialect."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._quote, self._null = dialect.quote, dialect.null
+        self._escape = dialect.escape or ""
+        separator, quote = re.escape(dialect.separator), re.escape(dialect.quote)
+        escape = re.escape(self._escape)
+        pair = f"|{escape}." if escape else ""
+        quoted = f"{quote}(?P<quoted>(?:[^{quote}{escape}]++|{quote}{quote}{pair})*+){quote}"
+        plain = f"(?P<plain>(?:[^{separator}{quote}{escape}\r]++{pair})*+)"
+        self._plain = re.compile(plain, re.DOTALL)
+        self._field = re.compile(f"(?:{quoted}|{plain})(?P<end>{separator}|\\Z)", re.DOTALL)
+        self._pairs = re.compile(f"{quote}{quote}{pair}", re.DOTALL)
+        self._escapes = re.compile(f"{escape}." if escape else r"(?!)", re.DOTALL)
+
+    def split(self, line: str) -> list[str | None]:
+        """Return the line's fields; None for null.
+
+        Raises:
+            MalformedLine, UnbalancedQuotes: the line is not exactly one record.
+        """
+        fields: list[str | None] = []
+        at = 0
+        while True:
+            match = self._field.match(line, at)
+            if match is None:
+                raise self._first_error(line, at, len(fields) + 1)
+            fields.append(self._value(match))
+            if not match["end"]:
+                return fields
+            at = match.end()
+
+    def _value(self, match: re.Match[str]) -> str | None:
+        quoted, plain = match["quoted"], match["plain"]
+        if plain is None:
+            return self._pairs.sub(_second, quoted)
+        return None if plain == self._null else self._escapes.sub(_second, plain)
+
+    def _first_error(self, line: str, at: int, number: int) -> MalformedLine | UnbalancedQuotes:
+        bare = self._escapes.sub("", line)
+        if self._escape and bare.endswith(self._escape):
+            return UnbalancedQuotes("the line's end is escaped")
+        if bare.count(self._quote) % 2:
+            return UnbalancedQuotes("the line's quotes do not balance")
+        if line.startswith(self._quote, at):
+            return MalformedLine(f"text behind the closing quote of field {number}")
+        plain = self._plain.match(line, at)
+        stop = line[plain.end()] if plain else ""
+        what = "a carriage return" if stop == "\r" else "a quote"
+        return MalformedLine(f"{what} in field {number}, which is not quoted")
+
+
+def _second(pair: re.Match[str]) -> str:
+    return pair[0][1]
+
+
+_SHOWN_CHARACTERS = 40
+
+
+def cast_texts(texts: pa.StringArray, wanted: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
+    """Return the texts as `wanted`, and the reason for each row that is not a value of it.
+
+    Nothing is rounded, trimmed or guessed. Rows with a reason are null in the array. Nulls stay
+    null.
+    """
+    if wanted == pa.string():
+        return texts, {}
+    rows = list(_unparseable_rows(texts, wanted, 0))
+    reasons = {row: _reason(texts[row].as_py(), wanted) for row in rows}
+    if rows:
+        texts = pc.if_else(_at(rows, len(texts)), pa.scalar(None, pa.string()), texts)
+    return texts.cast(wanted), reasons
+
+
+def _unparseable_rows(texts: pa.StringArray, wanted: pa.DataType, first: int) -> Iterator[int]:
+    """Yield the rows that are not values of `wanted`, by bisection."""
+    try:
+        suspicious = _misread_rows(texts, texts.cast(wanted))
+    except pa.ArrowInvalid:
+        if len(texts) == 1:
+            yield first
+            return
+        half = len(texts) // 2
+        yield from _unparseable_rows(texts[:half], wanted, first)
+        yield from _unparseable_rows(texts[half:], wanted, first + half)
+        return
+    yield from (first + row for row in suspicious)
+
+
+def _misread_rows(texts: pa.StringArray, values: pa.Array) -> list[int]:
+    """Return rows that Arrow accepts although the text has another meaning."""
+    if pa.types.is_integer(values.type):  # 0x1F is read as 31
+        strange = pc.match_substring(texts, "x", ignore_case=True)
+    elif pa.types.is_floating(values.type):  # 1e999 is read as infinity
+        strange = pc.and_(
+            pc.is_inf(values), pc.invert(pc.match_substring(texts, "inf", ignore_case=True))
+        )
+    else:
+        return []
+    rows: list[int] = pc.indices_nonzero(pc.fill_null(strange, fill_value=False)).to_pylist()
+    return rows
+
+
+def _at(rows: list[int], count: int) -> pa.BooleanArray:
+    mask = np.zeros(count, bool)
+    mask[rows] = True
+    return pa.array(mask)
+
+
+def _reason(text: str, wanted: pa.DataType) -> str:
+    shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+    return f"{shown!r} is not a valid {wanted}"

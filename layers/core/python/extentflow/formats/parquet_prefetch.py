@@ -1,0 +1,386 @@
+"""Prefetch the bytes of row groups in bounded memory and serve them to Arrow as a file.
+
+    row groups up to a window    |g0 g1 g2|g3 g4 g5|       a run of whole row groups is one block
+    a larger row group           |a |a |a |b |b |cde|f |f |    large column chunks are cut, small
+                                                               neighbours share a block
+
+    queued -> in flight -> held -> released     when every scan that needs a block has passed it
+       '----- read by Arrow's own thread ----'  if the scan arrives before a fetch thread does
+
+Arrow scans all column chunks of a row group side by side, each from its first byte to its last, so
+the order of need is the relative position within the chunk. At most four windows are in flight or
+held, plus one block per column in the worst case.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from itertools import pairwise
+from operator import itemgetter
+from queue import Empty, SimpleQueue
+from threading import Thread
+from types import TracebackType
+from typing import Protocol, TypeVar
+
+from extentflow.background import ExceptionRelay
+from extentflow.storage import RangeSource
+
+__all__ = [
+    "Block",
+    "BlockPrefetcher",
+    "ColumnChunk",
+    "RowGroupFile",
+    "RowGroupRanges",
+    "cut_blocks",
+    "group_runs",
+]
+
+SCAN_WINDOWS = 3
+SMALLEST_SHARE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroupRanges:
+    """The byte ranges of one row group's column chunks, by leaf column."""
+
+    group: int
+    ranges: Sequence[tuple[int, int]]
+
+    @property
+    def start(self) -> int:
+        """The first byte of the row group."""
+        return min(self.ranges)[0]
+
+    @property
+    def end(self) -> int:
+        """The byte after the row group."""
+        return max(end for _, end in self.ranges)
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """Bytes `[start, end)`, fetched in one request; `users` scans still need some of them."""
+
+    start: int
+    end: int
+    users: int = 0
+    fetched: Future[bytes] | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of bytes of the block."""
+        return self.end - self.start
+
+
+class _Stretch(Protocol):
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChunk:
+    """One column chunk: bytes `[start, end)`."""
+
+    start: int
+    end: int
+    group: int
+    column: int
+
+
+_S = TypeVar("_S", bound=_Stretch)
+
+
+def group_runs(
+    groups: Iterable[RowGroupRanges], window_bytes: int
+) -> Iterator[list[RowGroupRanges]]:
+    """Yield consecutive row groups that fit into a window together; larger ones alone."""
+    return _packed(groups, window_bytes)
+
+
+def _packed(stretches: Iterable[_S], limit_bytes: int) -> Iterator[list[_S]]:
+    """Yield consecutive ranges that fit into `limit_bytes` together; larger ones alone."""
+    pack: list[_S] = []
+    for stretch in stretches:
+        if pack and stretch.end - pack[0].start > limit_bytes:
+            yield pack
+            pack = []
+        pack.append(stretch)
+    if pack:
+        yield pack
+
+
+def _blocks(start: int, end: int, limit_bytes: int) -> list[Block]:
+    """Cut `[start, end)` into equal blocks of at most `limit_bytes`."""
+    count = -(-(end - start) // limit_bytes)
+    cuts = [start + (end - start) * i // count for i in range(count + 1)]
+    return [Block(*pair) for pair in pairwise(cuts)]
+
+
+def _share(run: Sequence[RowGroupRanges], window_bytes: int) -> int:
+    """Return the maximum block size: a whole run, or a column's share of three windows."""
+    if run[-1].end - run[0].start <= window_bytes:
+        return window_bytes
+    fair = SCAN_WINDOWS * window_bytes // len(run[0].ranges)
+    return max(1, window_bytes // SMALLEST_SHARE, min(fair, window_bytes))
+
+
+def cut_blocks(
+    run: Sequence[RowGroupRanges], window_bytes: int
+) -> tuple[list[Block], list[tuple[ColumnChunk, list[Block]]]]:
+    """Return the blocks of a run in order of need, and its column chunks with their blocks."""
+    share = _share(run, window_bytes)
+    chunks = sorted(
+        (start, end, group.group, column)
+        for group in run
+        for column, (start, end) in enumerate(group.ranges)
+        if start < end
+    )
+    order: list[tuple[float, int, Block]] = []
+    chunk_blocks: list[tuple[ColumnChunk, list[Block]]] = []
+    for pack in _packed((ColumnChunk(*chunk) for chunk in chunks), share):
+        blocks = _blocks(pack[0].start, max(chunk.end for chunk in pack), share)
+        order += [(i / len(blocks), block.start, block) for i, block in enumerate(blocks)]
+        chunk_blocks += [(chunk, blocks) for chunk in pack]
+    order.sort(key=itemgetter(0, 1))
+    return [block for _, _, block in order], chunk_blocks
+
+
+HELD_WINDOWS = 4
+CLOSE_WAIT_SECONDS = 2.0
+
+
+@dataclass(slots=True, eq=False)
+class ColumnScan:
+    """One pass of Arrow through one column chunk; `blocks` are those not yet passed."""
+
+    position: int
+    end: int
+    blocks: deque[Block]
+
+
+class _FetchThreads:
+    """Threads that fetch blocks in the order of submission.
+
+    Daemon threads: a request that hangs in the store must not keep the process alive.
+    """
+
+    def __init__(self, source: RangeSource, count: int) -> None:
+        self._source = source
+        self._requests: SimpleQueue[tuple[Future[bytes], int, int] | None] = SimpleQueue()
+        self._threads = [
+            Thread(target=self._run, name=f"parquet {source.version.uri}", daemon=True)
+            for _ in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, start: int, end: int) -> Future[bytes]:
+        """Fetch `[start, end)` when a thread is free, unless cancelled before."""
+        outcome: Future[bytes] = Future()
+        self._requests.put((outcome, start, end))
+        return outcome
+
+    def close(self) -> None:
+        """Drop requests that have not started; wait briefly for those in flight."""
+        try:
+            while True:
+                self._requests.get_nowait()
+        except Empty:
+            pass
+        for _ in self._threads:
+            self._requests.put(None)
+        for thread in self._threads:
+            thread.join(CLOSE_WAIT_SECONDS / len(self._threads))
+
+    def _run(self) -> None:
+        while (request := self._requests.get()) is not None:
+            outcome, start, end = request
+            if outcome.set_running_or_notify_cancel():
+                with ExceptionRelay(outcome):
+                    outcome.set_result(self._source.read(start, end))
+
+
+class BlockPrefetcher:
+    """Fetches the blocks of consecutive row groups once each, in the order of need.
+
+    Used by one thread (Arrow's); only `source.read` runs on others. `views` are the sets of leaf
+    columns that are scanned, each by a `RowGroupFile` of its own. Groups must be scanned in order.
+    """
+
+    def __init__(
+        self,
+        source: RangeSource,
+        groups: Iterable[RowGroupRanges],
+        *,
+        views: Sequence[Sequence[int]],
+        window_bytes: int,
+        readers: int,
+    ) -> None:
+        self.source = source
+        self._runs = group_runs(groups, window_bytes)
+        self._views = views
+        self._window_bytes = window_bytes
+        self._scans: dict[tuple[int, int], list[ColumnScan]] = {}
+        self._queue: deque[Block] = deque()
+        self._held_bytes = 0
+        self._readers = _FetchThreads(source, readers) if readers else None
+
+    def close(self) -> None:
+        """Drop requests that have not started."""
+        if self._readers is not None:
+            self._readers.close()
+
+    def scans(self, view: int, group: int) -> list[ColumnScan]:
+        """Return the scans of a view through a row group by first byte, and start fetching."""
+        while (view, group) not in self._scans:
+            self._add_run(next(self._runs))
+        self._fetch()
+        return self._scans.pop((view, group))
+
+    def data(self, block: Block) -> bytes:
+        """Return the bytes of a block: prefetched, or read now if no thread has started."""
+        if block.fetched is None:
+            self._held_bytes += block.size
+        if block.fetched is None or block.fetched.cancel():
+            block.fetched = Future()
+            block.fetched.set_result(self.source.read(block.start, block.end))
+        return block.fetched.result()
+
+    def release(self, block: Block) -> None:
+        """Record that one scan has passed a block; the last one frees its memory."""
+        block.users -= 1
+        if block.users or block.fetched is None:
+            return
+        block.fetched.cancel()
+        self._held_bytes -= block.size
+        self._fetch()
+
+    def _add_run(self, run: Sequence[RowGroupRanges]) -> None:
+        """Queue the blocks of a run and prepare the scans of every view."""
+        blocks, chunk_blocks = cut_blocks(run, self._window_bytes)
+        self._queue.extend(blocks)
+        for view, columns in enumerate(self._views):
+            for group in run:
+                self._scans[view, group.group] = []
+            for chunk, blocks_of_chunk in chunk_blocks:
+                if chunk.column in columns:
+                    scan = ColumnScan(chunk.start, chunk.end, deque(blocks_of_chunk))
+                    self._scans[view, chunk.group].append(scan)
+                    for block in blocks_of_chunk:
+                        block.users += 1
+
+    def _fetch(self) -> None:
+        """Submit blocks while the budget allows it."""
+        while self._readers is not None:
+            if not self._queue:
+                run = next(self._runs, None)
+                if run is None:
+                    return
+                self._add_run(run)
+            block = self._queue[0]
+            if block.users and block.fetched is None:
+                if self._held_bytes + block.size > HELD_WINDOWS * self._window_bytes:
+                    return
+                self._held_bytes += block.size
+                block.fetched = self._readers.submit(block.start, block.end)
+            self._queue.popleft()
+
+
+class _FirstError:
+    """Keeps the exception raised inside, which Arrow may wrap or replace."""
+
+    def __init__(self) -> None:
+        self.raised: BaseException | None = None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, _: type[BaseException] | None, raised: BaseException | None, __: TracebackType | None
+    ) -> None:
+        self.raised = raised or self.raised
+
+
+class RowGroupFile:
+    """The object as a file for Arrow, limited to one row group at a time.
+
+    Not thread-safe. `check()` raises an exception of a read again, unchanged.
+    """
+
+    closed = False
+
+    def __init__(self, ahead: BlockPrefetcher, view: int = 0) -> None:
+        self._ahead = ahead
+        self._view = view
+        self._size = ahead.source.version.size
+        self._first_error = _FirstError()
+        self._scans: list[ColumnScan] = []
+        self._starts: list[int] = []
+        self._position = 0
+
+    def open(self, group: int) -> None:
+        """Move to a row group; releases the blocks of the previous one."""
+        self.release_blocks()
+        self._scans = self._ahead.scans(self._view, group)
+        self._starts = [scan.position for scan in self._scans]
+
+    def release_blocks(self) -> None:
+        """Release the blocks of the row group."""
+        for scan in self._scans:
+            while scan.blocks:
+                self._ahead.release(scan.blocks.popleft())
+        self._scans, self._starts = [], []
+
+    def check(self) -> None:
+        """Raise the exception of a read, if any."""
+        if self._first_error.raised is not None:
+            raise self._first_error.raised
+
+    def seek(self, position: int, whence: int = 0) -> int:
+        """Set the position, as files do."""
+        self._position = position + (0, self._position, self._size)[whence] if whence else position
+        return self._position
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._position
+
+    def read(self, size: int) -> bytes | memoryview:
+        """Return `size` bytes; fewer only at the end of the object."""
+        with self._first_error:
+            data = self._scanned(min(self._position + size, self._size))
+            self._position += len(data)
+            return data
+
+    def close(self) -> None:
+        """Do nothing: `release_blocks` and `BlockPrefetcher` release resources."""
+
+    def _scanned(self, end: int) -> bytes | memoryview:
+        """Return `[position, end)` from its scan, and bytes outside scans from the source."""
+        index = bisect_right(self._starts, self._position) - 1
+        scan = self._scans[index] if index >= 0 else None
+        at = self._position
+        pieces: list[bytes | memoryview] = []
+        if scan is not None and scan.position == at:
+            while scan.position < min(end, scan.end):
+                pieces.append(self._piece(scan, end))
+            at = scan.position
+        if at < end:
+            pieces.append(self._ahead.source.read(at, end))
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _piece(self, scan: ColumnScan, end: int) -> memoryview:
+        """Advance a scan to `end`, at most to the end of its block."""
+        block = scan.blocks[0]
+        stop = min(end, block.end, scan.end)
+        data = memoryview(self._ahead.data(block))[scan.position - block.start : stop - block.start]
+        scan.position = stop
+        if stop in (block.end, scan.end):
+            self._ahead.release(scan.blocks.popleft())
+        return data
