@@ -342,7 +342,7 @@ def test_a_text_that_is_not_exactly_of_its_type_makes_a_bad_record(name: str, te
         body.index(lines[1].encode()),
         body.rindex(lines[3].encode()),
     ]
-    assert result.bad[0][2] == f"column 'v': {text!r} is no {TYPES[name]}"
+    assert result.bad[0][2] == f"column 'v': {text!r} is not a valid {TYPES[name]}"
 
 
 def test_nulls_stay_null_in_typed_columns() -> None:

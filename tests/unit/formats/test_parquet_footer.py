@@ -74,7 +74,7 @@ def test_bytes_behind_the_footer_are_not_ignored() -> None:
     error = refusal(with_footer(BODY, footer_of(BODY) + b"\0" * 5))
 
     assert isinstance(error, CorruptObject)
-    assert "5 bytes in its footer that belong to nothing" in str(error)
+    assert "5 unexpected bytes in its footer" in str(error)
 
 
 def test_a_file_that_does_not_begin_with_its_magic_is_corrupt() -> None:

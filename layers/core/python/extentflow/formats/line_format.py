@@ -178,7 +178,7 @@ class LineFormat:
                 yield max(at, position), piece[max(0, position - at) :]
         if position > end:
             raise CorruptObject(
-                f"{extent.uri}: decompresses to {end} bytes, but decoding was to resume at byte {position}"
+                f"{extent.uri}: decompresses to {end} bytes, decoding resumes at {position}"
             )
 
     def _reader(self, source: RangeSource) -> LineReader:

@@ -67,7 +67,7 @@ def require_exact(version: ObjectVersion, schema: pa.Schema, metadata: pq.FileMe
         column = leaves.column(leaf)
         if "INTERVAL" in (column.logical_type.type, column.converted_type):
             raise UnsupportedType(
-                f"{version.uri}: column {column.path!r} is a Parquet INTERVAL, which Arrow represents"
+                f"{version.uri}: column {column.path!r} is a Parquet INTERVAL, which Arrow returns"
                 " as bytes only; write it as months, days and milliseconds"
             )
 
@@ -357,7 +357,7 @@ def _require_sound_chunks(version: ObjectVersion, reader: pq.ParquetFile, ordina
     chunk = reader.metadata.row_group(ordinal).column(0)
     if chunk.file_path:
         raise UnsupportedFormat(
-            f"{version.uri} contains only metadata of other files ({chunk.file_path!r}); ingest those"
+            f"{version.uri} only describes other files ({chunk.file_path!r}); ingest them"
         )
 
 
@@ -373,9 +373,7 @@ def _chunks(group: pq.RowGroupMetaData) -> Iterator[tuple[int, int]]:
 
 
 def _corrupt(version: ObjectVersion, what: str) -> CorruptObject:
-    return CorruptObject(
-        f"{version.uri}[0-{version.size}) {what}; upload it again, or remove it if it is not Parquet"
-    )
+    return CorruptObject(f"{version.uri}[0-{version.size}) {what}; upload it again, or remove it")
 
 
 def _one_line(exc: BaseException) -> str:
