@@ -184,7 +184,7 @@ def test_a_position_is_a_place_in_the_content(codec: str) -> None:
     assert [row["value"] for chunk in chunks for row in chunk.batch.to_pylist()] == LINES[150:]
     assert chunks[0].locations[0] == at
     assert list(text(codec).decode(source, extent, len(BODY))) == []
-    with pytest.raises(CorruptObject, match=f"unpacks to {len(BODY)} bytes"):
+    with pytest.raises(CorruptObject, match=f"decompresses to {len(BODY)} bytes"):
         list(text(codec).decode(source, extent, len(BODY) + 1))
 
 

@@ -290,7 +290,7 @@ def test_tolerated_bad_records_go_to_the_queue(world: World) -> None:
 
     letters = world.setup.dead_letters(world.extent(world.job()))
 
-    assert (letters.topic, letters.place, letters.context) == ("dead", "offset", False)
+    assert (letters.topic, letters.location_unit, letters.context) == ("dead", "offset", False)
 
 
 # -- engines and workers --------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def value_bytes(array: pa.Array) -> NDArray[np.uint8]:
 
 
 def _window(array: pa.Array, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-    # Counted, as a buffer may be padded to a length that is no multiple of the item's.
+    # Counted, as a buffer may be padded to a length that is not a multiple of the item's.
     return np.frombuffer(array.buffers()[1], dtype, array.offset + count)[array.offset :]
 
 

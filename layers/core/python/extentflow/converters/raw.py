@@ -48,7 +48,7 @@ def bytes_converter(
 ) -> OneColumn:
     """Return the converter of one binary or text column to its bytes, unread.
 
-    Zero copy, except for views and fixed-size binary, which are laid out anew.
+    Zero copy, except for views and fixed-size binary, which are copied.
 
     Raises:
         UnsupportedType: several columns, or one of another type.
