@@ -42,8 +42,8 @@ make bench-smoke                          # ratios at a small scale against the 
 ```
 
 `SCALE` multiplies the amount of data, `PAIRS` is the number of counted rounds. A case prints its
-tables and writes `var/bench/<name>.json`. If all cases run, some use less data than alone. Topics and
-objects are deleted after each case; the stack keeps running, and `extentflow down` stops it.
+tables and writes `var/bench/<name>.json`. If all cases run, some use less data than alone. Topics
+and objects are deleted after each case; the stack keeps running, and `extentflow down` stops it.
 `make bench SUITE=memory SCALE=10` includes objects of 100 GB, which need twice that on the disk
 during the upload.
 """
