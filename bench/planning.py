@@ -25,7 +25,7 @@ from extentflow.model import JobState
 from extentflow.queue import Depth, Message
 from extentflow.queue.dispatch import Dispatch
 from extentflow.wiring import Runtime
-from extentflow.wiring.functions import RuntimeSurroundings
+from extentflow.wiring.functions import RuntimeContext
 
 GB, TB = 10**9, 10**12
 CASES = (
@@ -128,7 +128,7 @@ class _Function:
         extents, others = Dropped(), Dropped()
         dispatch = Dispatch(runtime.planner(), extents)
         reception = Reception(
-            surroundings=RuntimeSurroundings(runtime),
+            surroundings=RuntimeContext(runtime),
             planner=dispatch.planner,
             start=dispatch.start,
             kept=others,

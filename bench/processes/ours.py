@@ -119,8 +119,8 @@ def _run(
     run = JobRunner("bench", engine, runtime.planner(), runtime.ledger, _Unwatched(), stopped)
     if announce is not None:
         run = replace(run, announce=announce)
-    intake = runtime.request(config, revision, version, engine.cores)
-    report = run.ingest(iter([intake]), again=True)
+    job_request = runtime.request(config, revision, version, engine.cores)
+    report = run.ingest(iter([job_request]), again=True)
     if not report.ok and not report.stopped:
         raise RuntimeError(f"the run failed: {report.errors or report.jobs}")
     return {

@@ -186,8 +186,8 @@ class Delivery:
         driver = self.driver(engine or open_engine(self.runtime, name, cores=cores), watch)
         config, revision = self.runtime.connectors.latest(self.connector_name)
         versions = self._versions(list(keys))
-        intakes = (self.runtime.request(config, revision, each, cores) for each in versions)
-        return driver.ingest(intakes, again=again)
+        requests = (self.runtime.request(config, revision, each, cores) for each in versions)
+        return driver.ingest(requests, again=again)
 
     def driver(self, engine: Engine, watch: RunListener | None = None) -> JobRunner:
         return JobRunner(

@@ -75,8 +75,8 @@ class Queued:
 
     def job(self, body: bytes, key: str = "key", *, extent_bytes: int = 4, **changes: bool) -> Job:
         """Put an object, plan it, send its extents."""
-        intake = self.world.intake(self.world.put(body, key), extent_bytes, **changes)
-        return self.dispatch.start(self.world.planner.register(intake))
+        request = self.world.request(self.world.put(body, key), extent_bytes, **changes)
+        return self.dispatch.start(self.world.planner.register(request))
 
     def now(self, job: Job) -> Job:
         """The job as the ledger has it."""

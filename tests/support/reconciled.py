@@ -198,7 +198,7 @@ class Reconciled:
             raise self.broken[arrival.key]
         return self.world.store.head(arrival.bucket, arrival.key, arrival.version_id)
 
-    def intake(
+    def request(
         self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
     ) -> JobRequest:
         assert cores == 1

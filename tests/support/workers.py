@@ -84,7 +84,7 @@ def _rest_once(worker: Scripted, extent: Extent) -> Receipt:
     if done.exists():
         return receipt(extent, Outcome.DONE, worker.owner)
     done.touch()
-    return receipt(extent, Outcome.RESTING, worker.owner)
+    return receipt(extent, Outcome.SKIPPED, worker.owner)
 
 
 # -- is slow to stop ------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ class World:
         assert isinstance(self.store, MemoryStore)
         return self.store.put("bucket", key, body)
 
-    def intake(
+    def request(
         self,
         version: ObjectVersion,
         extent_bytes: int = 4,
@@ -126,8 +126,8 @@ class World:
 
     def job(self, body: bytes, key: str = "key", *, extent_bytes: int = 4, **changes: bool) -> Job:
         """Put an object and plan it."""
-        intake = self.intake(self.put(body, key), extent_bytes, **changes)
-        return self.planner.plan(self.planner.register(intake))
+        request = self.request(self.put(body, key), extent_bytes, **changes)
+        return self.planner.plan(self.planner.register(request))
 
     def extents(self, job: Job) -> list[Extent]:
         return list(self.planner.extents(job))

@@ -136,10 +136,10 @@ class Desk:
             raise error
         return self.world.store.head(arrival.bucket, arrival.key, arrival.version_id)
 
-    def intake(
+    def request(
         self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
     ) -> JobRequest:
-        return options.intake(config, revision, version, self.world.broker.cluster, cores)
+        return options.job_request(config, revision, version, self.world.broker.cluster, cores)
 
 
 def announced(*keys: str, bucket: str = "bucket") -> str:

@@ -96,8 +96,8 @@ def test_a_run_ends_when_its_extents_were_left_alone(tmp_path: Path) -> None:
     engine.close()
 
     assert [(one.ordinal, one.outcome) for one in watch.receipts] == [
-        (0, Outcome.RESTING),
-        (1, Outcome.RESTING),
+        (0, Outcome.SKIPPED),
+        (1, Outcome.SKIPPED),
         (2, Outcome.DONE),
     ]
 

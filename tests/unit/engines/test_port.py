@@ -126,8 +126,8 @@ def test_every_extent_is_in_exactly_one_task(
 
 def test_jobs_are_planned_run_and_closed() -> None:
     world = World()
-    first = world.planner.register(world.intake(world.put(b"abcdefgh", "one")))
-    second = world.planner.register(world.intake(world.put(b"xyz", "two")))
+    first = world.planner.register(world.request(world.put(b"abcdefgh", "one")))
+    second = world.planner.register(world.request(world.put(b"xyz", "two")))
     watch = Noted()
 
     ended = driven(world, [first, second], Here(until_final(world.worker())), watch)
@@ -166,9 +166,9 @@ def test_only_what_is_left_of_a_job_is_run() -> None:
 def test_trap_t09_a_job_that_cannot_be_planned_stops_no_other() -> None:
     memory = MemoryStore()
     world = World(store=memory)
-    bad = world.planner.register(world.intake(world.put(b"!", "bad")))
-    gone = world.planner.register(world.intake(world.put(b"abc", "gone")))
-    good = world.planner.register(world.intake(world.put(b"xyz", "good")))
+    bad = world.planner.register(world.request(world.put(b"!", "bad")))
+    gone = world.planner.register(world.request(world.put(b"abc", "gone")))
+    good = world.planner.register(world.request(world.put(b"xyz", "good")))
     memory.delete("bucket", "gone")
 
     ended = driven(world, [bad, gone, good], Here(until_final(world.worker())))
@@ -245,7 +245,7 @@ def test_many_extents_are_driven_in_waves() -> None:
 
 def test_a_job_not_reached_before_a_stop_stays_planning() -> None:
     world = World()
-    job = world.planner.register(world.intake(world.put(b"abc")))
+    job = world.planner.register(world.request(world.put(b"abc")))
     engine = Here(until_final(world.worker()))
 
     (left,) = drive(
@@ -338,7 +338,7 @@ def test_an_extent_of_a_paused_or_stopped_connector_is_not_claimed(state: Connec
 
     receipt = run_until_final(one, world.worker(), rests)
 
-    assert (receipt.outcome, receipt.records) == (Outcome.RESTING, 0)
+    assert (receipt.outcome, receipt.records) == (Outcome.SKIPPED, 0)
     assert f"connector c is {state}" in receipt.reason
     assert world.ledger.extents.get(one.job, 0).attempts == 0
     assert world.delivered() == []
@@ -363,7 +363,7 @@ def test_an_extent_in_progress_is_skipped_only_after_its_holder_released_it() ->
 
     receipt = run_until_final(one, world.worker(), rests)
 
-    assert receipt.outcome is Outcome.RESTING
+    assert receipt.outcome is Outcome.SKIPPED
     assert len(looks) == 4
     assert world.delivered() == []
 
@@ -376,7 +376,7 @@ def test_an_extent_of_a_dead_worker_is_skipped_after_its_lease_ended() -> None:
 
     receipt = run_until_final(one, world.worker(), lambda _connector: PAUSED)
 
-    assert receipt.outcome is Outcome.RESTING
+    assert receipt.outcome is Outcome.SKIPPED
     assert 3 <= world.ticker.now - began < 10
 
 
@@ -389,7 +389,7 @@ def test_an_extent_counts_as_held_while_the_ledger_is_unavailable(
 
     receipt = run_until_final(one, world.worker(), lambda _connector: PAUSED)
 
-    assert receipt.outcome is Outcome.RESTING
+    assert receipt.outcome is Outcome.SKIPPED
     assert "cannot read whether a worker holds it" in caplog.text
 
 
@@ -402,7 +402,7 @@ def test_a_stopping_worker_does_not_wait_for_the_holder_of_an_extent() -> None:
     stopping = world.worker(stopping=lambda: True)
     receipt = run_until_final(one, stopping, lambda _connector: PAUSED)
 
-    assert (receipt.outcome, world.ticker.now) == (Outcome.RESTING, began)
+    assert (receipt.outcome, world.ticker.now) == (Outcome.SKIPPED, began)
 
 
 def test_a_skipped_extent_skips_the_later_extents_of_its_job_in_the_task() -> None:
@@ -421,8 +421,8 @@ def test_a_skipped_extent_skips_the_later_extents_of_its_job_in_the_task() -> No
     )
 
     assert [(one.job, one.ordinal, one.outcome) for one in receipts] == [
-        (first.job, 0, Outcome.RESTING),
-        (first.job, 1, Outcome.RESTING),
+        (first.job, 0, Outcome.SKIPPED),
+        (first.job, 1, Outcome.SKIPPED),
         (other.job, 0, Outcome.DONE),
     ]
     assert receipts[1].uri == second.uri
@@ -431,7 +431,7 @@ def test_a_skipped_extent_skips_the_later_extents_of_its_job_in_the_task() -> No
 def test_a_driver_neither_plans_nor_sends_extents_of_a_paused_connector() -> None:
     world = World()
     begun = world.job(b"abc", "begun")
-    new = world.planner.register(world.intake(world.put(b"abc", "new")))
+    new = world.planner.register(world.request(world.put(b"abc", "new")))
     want(world, ConnectorState.PAUSED)
     engine = Here()
 
@@ -473,7 +473,7 @@ def test_later_waves_skip_a_job_that_a_worker_skipped_even_after_a_resume() -> N
     job = world.job(b"x" * (WAVE_EXTENTS + 904), extent_bytes=1, ordered=True)
 
     def leave(extent: Extent) -> Receipt:
-        return Receipt(extent.job, extent.ordinal, extent.uri, Outcome.RESTING, reason=PAUSED)
+        return Receipt(extent.job, extent.ordinal, extent.uri, Outcome.SKIPPED, reason=PAUSED)
 
     engine, watch = Here(leave), Noted()
 

@@ -115,9 +115,9 @@ def test_there_are_never_fewer_extents_than_cores_where_a_mebibyte_each_allows_i
 def test_what_a_job_was_registered_with_is_never_recomputed() -> None:
     world = World()
     version = world.put(b"abcdefgh")
-    first = world.planner.register(world.intake(version, extent_bytes=4))
+    first = world.planner.register(world.request(version, extent_bytes=4))
 
-    again = world.planner.register(world.intake(version, extent_bytes=1))
+    again = world.planner.register(world.request(version, extent_bytes=1))
 
     assert again == first
     assert [(e.start, e.end) for e in world.planner.extents(again)] == [(0, 4), (4, 8)]
@@ -144,16 +144,16 @@ class Rows(Uncounted):
 
 def huge(world: World, size: int, extent_bytes: int) -> JobRequest:
     """Return what a job for an object of that size is made of; there is no such object."""
-    return world.intake(ObjectVersion("bucket", "huge.csv", None, "etag", size), extent_bytes)
+    return world.request(ObjectVersion("bucket", "huge.csv", None, "etag", size), extent_bytes)
 
 
 def test_an_absurd_number_of_extents_is_refused_before_anything_is_stored() -> None:
     world = World(format=Uncounted())
-    intake = huge(world, 1 * TIB, 1_000)
+    request = huge(world, 1 * TIB, 1_000)
 
     for refuse in (world.planner.register, world.planner.dry_run):
         with pytest.raises(Misconfigured) as caught:
-            refuse(intake)
+            refuse(request)
 
         assert str(caught.value) == (
             "s3://bucket/huge.csv has 1099511627776 bytes: extent.bytes=1000 of connector c makes"
@@ -166,13 +166,13 @@ def test_an_absurd_number_of_extents_is_refused_before_anything_is_stored() -> N
 @pytest.mark.parametrize(("size", "fits"), [(7_000_000, True), (7_000_001, False)])
 def test_a_million_extents_are_not_too_many(size: int, *, fits: bool) -> None:
     world = World(format=Uncounted())
-    intake = huge(world, size, 7)
+    request = huge(world, size, 7)
 
     if fits:
-        assert world.planner.register(intake).plan.target_bytes == 7
+        assert world.planner.register(request).plan.target_bytes == 7
     else:
         with pytest.raises(Misconfigured, match=r"set extent\.bytes to 8 or more"):
-            world.planner.register(intake)
+            world.planner.register(request)
 
 
 def test_the_size_that_a_refusal_names_will_do() -> None:
@@ -206,27 +206,27 @@ def test_a_job_goes_on_as_it_was_planned_whatever_its_connector_says_by_now() ->
 
 def test_a_dry_run_stores_nothing_and_shows_what_a_run_would_do() -> None:
     world = World()
-    intake = world.intake(world.put(b"abcdefgh"))
+    request = world.request(world.put(b"abcdefgh"))
 
-    shown, extents = world.planner.dry_run(intake)
+    shown, extents = world.planner.dry_run(request)
 
     assert list(world.ledger.jobs.list()) == []
-    job = world.planner.plan(world.planner.register(intake))
+    job = world.planner.plan(world.planner.register(request))
     assert (job.id, job.plan.target_bytes) == (shown.id, shown.plan.target_bytes)
     assert list(world.planner.extents(job)) == extents
 
 
 def test_another_connector_or_version_or_generation_is_another_job() -> None:
     world = World()
-    intake = world.intake(world.put(b"abc"))
-    other = JobRequest("d", 1, intake.version, "bytewise", intake.cluster, extent_bytes=4)
-    first = world.planner.register(intake)
+    request = world.request(world.put(b"abc"))
+    other = JobRequest("d", 1, request.version, "bytewise", request.cluster, extent_bytes=4)
+    first = world.planner.register(request)
 
     found = {
-        world.planner.register(intake).id,
+        world.planner.register(request).id,
         world.planner.register(other).id,
-        world.planner.register(intake, again=True).id,
-        world.planner.register(world.intake(world.put(b"new"))).id,
+        world.planner.register(request, again=True).id,
+        world.planner.register(world.request(world.put(b"new"))).id,
     }
 
     assert first.id in found
@@ -235,11 +235,11 @@ def test_another_connector_or_version_or_generation_is_another_job() -> None:
 
 def test_again_takes_the_next_generation_every_time() -> None:
     world = World()
-    intake = world.intake(world.put(b"abc"))
+    request = world.request(world.put(b"abc"))
 
     jobs = []
     for _ in range(3):
-        jobs.append(world.planner.register(intake, again=True))
+        jobs.append(world.planner.register(request, again=True))
         world.ledger.jobs.end(jobs[-1].id, JobState.CANCELLED, "enough")
 
     assert [job.generation for job in jobs] == [0, 1, 2]
@@ -248,24 +248,24 @@ def test_again_takes_the_next_generation_every_time() -> None:
 def test_a_later_run_means_the_newest_generation_and_not_an_older_failure() -> None:
     """Otherwise a run stays red for ever after a failure that `--again` mended long ago."""
     world = World()
-    intake = world.intake(world.put(b"abc"))
-    failed = world.planner.register(intake)
+    request = world.request(world.put(b"abc"))
+    failed = world.planner.register(request)
     world.ledger.jobs.end(failed.id, JobState.FAILED, "a connector's fault")
-    mended = world.planner.register(intake, again=True)
+    mended = world.planner.register(request, again=True)
     world.ledger.jobs.end(mended.id, JobState.CANCELLED, "final")
 
-    found = world.planner.register(intake)
+    found = world.planner.register(request)
 
     assert (found.id, found.generation) == (mended.id, 1)
 
 
 def test_again_goes_on_with_a_second_delivery_that_was_interrupted() -> None:
     world = World()
-    intake = world.intake(world.put(b"abc"))
-    world.planner.register(intake)
-    interrupted = world.planner.register(intake, again=True)
+    request = world.request(world.put(b"abc"))
+    world.planner.register(request)
+    interrupted = world.planner.register(request, again=True)
 
-    again = world.planner.register(intake, again=True)
+    again = world.planner.register(request, again=True)
 
     assert again.id == interrupted.id
 
@@ -292,7 +292,7 @@ def test_an_object_that_comes_back_reopens_its_superseded_job() -> None:
     assert world.ledger.jobs.close(job.id).state is JobState.SUPERSEDED
     version = world.put(b"abcdefgh")
 
-    reopened = world.planner.register(world.intake(version))
+    reopened = world.planner.register(world.request(version))
 
     assert (reopened.id, reopened.state) == (job.id, JobState.RUNNING)
     assert [e.ordinal for e in world.planner.pending(reopened)] == [1]
@@ -358,7 +358,7 @@ def test_a_store_that_is_away_leaves_the_job_to_be_planned_later() -> None:
 
 def test_a_plan_of_one_page_is_stored_once() -> None:
     world = World()
-    job = world.planner.register(world.intake(world.put(b"abcdefgh")))
+    job = world.planner.register(world.request(world.put(b"abcdefgh")))
     calls: list[str] = []
     world.ledger.on_call = calls.append
 

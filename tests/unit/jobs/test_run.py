@@ -36,7 +36,7 @@ def ingested(world: World, *bodies: bytes, engine: Here | None = None) -> RunRep
     """Put one object per body and run them all."""
     versions = [world.put(body, f"key{n}") for n, body in enumerate(bodies)]
     engine = engine or Here(until_final(world.worker()))
-    return driver(world, engine).ingest(world.intake(version) for version in versions)
+    return driver(world, engine).ingest(world.request(version) for version in versions)
 
 
 # -- receipts -------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def test_a_stopped_run_registers_nothing_more_and_says_so() -> None:
     looks = iter([False, False, True])
     run = replace(driver(world, Here()), stopped=lambda: next(looks, True))
 
-    report = run.ingest(world.intake(version) for version in versions)
+    report = run.ingest(world.request(version) for version in versions)
 
     assert report.stopped
     assert not report.ok
@@ -188,14 +188,14 @@ def test_a_run_whose_connector_comes_to_rest_meanwhile_registers_nothing_more(st
     world.ledger.connectors.put("c", {})
     versions = [world.put(b"abc", f"key{n}") for n in range(4)]
 
-    def intakes() -> Iterator[JobRequest]:
+    def requests() -> Iterator[JobRequest]:
         for number, version in enumerate(versions):
             if number == 2:
                 world.ledger.connectors.set_state("c", ConnectorState(state))
                 world.ticker.clock.sleep(CACHE_SECONDS)
-            yield world.intake(version)
+            yield world.request(version)
 
-    report = driver(world, Here(until_final(world.worker()))).ingest(intakes())
+    report = driver(world, Here(until_final(world.worker()))).ingest(requests())
 
     assert (report.ok, report.stopped, report.left_out) == (False, False, True)
     assert report.errors == (
@@ -328,7 +328,7 @@ def test_unknown_progress_is_raised() -> None:
     world = World()
     extent = unknown(world, b"abc")
     run = driver(world, Here(until_final(world.worker())))
-    report = run.ingest(iter([world.intake(extent.version)]))
+    report = run.ingest(iter([world.request(extent.version)]))
     assert report.jobs[0].state == "FAILED"
 
     with pytest.raises(ProgressUnknown):
@@ -343,7 +343,7 @@ def test_of_several_jobs_one_whose_progress_is_unknown_is_told_and_holds_up_no_o
     world = World()
     extent = unknown(world, b"abc")
     run = driver(world, Here(until_final(world.worker())))
-    run.ingest(iter([world.intake(extent.version)]))
+    run.ingest(iter([world.request(extent.version)]))
     other = world.job(b"xy", "other")
     world.ledger.jobs.end(other.id, JobState.CANCELLED, "connector c was stopped")
     jobs = [known_job(world.ledger, job_id) for job_id in (extent.job, other.id)]
@@ -361,7 +361,7 @@ def test_of_several_jobs_one_whose_progress_is_unknown_is_told_and_holds_up_no_o
 
 
 def stored(world: World, *ids: str) -> list[Job]:
-    job = world.planner.register(world.intake(world.put(b"abc")))
+    job = world.planner.register(world.request(world.put(b"abc")))
     return [world.ledger.jobs.register(replace(job, id=each)) for each in ids]
 
 
@@ -445,9 +445,9 @@ UNFIT = "the extension tells no format"
 def test_an_object_that_nobody_reads_is_a_failed_job_among_the_others() -> None:
     world = World()
     run = driver(world, Here(until_final(world.worker())))
-    odd = world.intake(world.put(b"?", "odd.xyz"), unfit=UNFIT)
+    odd = world.request(world.put(b"?", "odd.xyz"), unfit=UNFIT)
 
-    report = run.ingest(iter([odd, world.intake(world.put(b"abcd"))]))
+    report = run.ingest(iter([odd, world.request(world.put(b"abcd"))]))
 
     assert [(job.state, job.reason) for job in report.jobs] == [
         (JobState.FAILED, UNFIT),
@@ -458,7 +458,7 @@ def test_an_object_that_nobody_reads_is_a_failed_job_among_the_others() -> None:
 
 def test_an_object_that_nobody_reads_is_the_same_failed_job_run_after_run() -> None:
     world = World()
-    odd = world.intake(world.put(b"?", "odd.xyz"), unfit=UNFIT)
+    odd = world.request(world.put(b"?", "odd.xyz"), unfit=UNFIT)
 
     first, second = world.planner.admit(odd), world.planner.admit(odd)
 
@@ -470,9 +470,9 @@ def test_a_second_delivery_of_an_object_that_nobody_reads_any_more_fails() -> No
     world = World()
     run = driver(world, Here(until_final(world.worker())))
     version = world.put(b"abcd")
-    assert run.ingest(iter([world.intake(version)])).ok
+    assert run.ingest(iter([world.request(version)])).ok
 
-    report = run.ingest(iter([world.intake(version, unfit=UNFIT)]), again=True)
+    report = run.ingest(iter([world.request(version, unfit=UNFIT)]), again=True)
 
     assert [(job.state, job.reason) for job in report.jobs] == [(JobState.FAILED, UNFIT)]
     assert not report.ok
@@ -481,11 +481,11 @@ def test_a_second_delivery_of_an_object_that_nobody_reads_any_more_fails() -> No
 def test_a_second_delivery_of_too_many_extents_fails() -> None:
     world = World()
     version = world.put(b"abcd")
-    first = world.planner.register(world.intake(version))
+    first = world.planner.register(world.request(version))
     world.ledger.jobs.end(first.id, JobState.CANCELLED, "enough")
     huge = replace(version, size=MAX_EXTENTS + 1)
 
-    refused = world.planner.admit(world.intake(huge, extent_bytes=1), again=True)
+    refused = world.planner.admit(world.request(huge, extent_bytes=1), again=True)
 
     assert (refused.id == first.id, refused.state) == (False, JobState.FAILED)
     assert "a job has at most 1,000,000" in refused.reason
@@ -494,22 +494,22 @@ def test_a_second_delivery_of_too_many_extents_fails() -> None:
 def test_a_refusal_is_the_clusters_own() -> None:
     world = World()
     version = world.put(b"abcd")
-    world.planner.register(world.intake(version))
+    world.planner.register(world.request(version))
 
     with pytest.raises(Conflict, match="delivers to Kafka cluster"):
-        world.planner.admit(replace(world.intake(version, unfit=UNFIT), cluster="another"))
+        world.planner.admit(replace(world.request(version, unfit=UNFIT), cluster="another"))
 
 
 def test_an_object_that_was_refused_is_delivered_once_its_connector_reads_it() -> None:
     world = World()
     run = driver(world, Here(until_final(world.worker())))
     version = world.put(b"abcd", "odd.xyz")
-    refused = world.intake(version, unfit=UNFIT)
+    refused = world.request(version, unfit=UNFIT)
     run.ingest(iter([refused]))
     still = run.ingest(iter([replace(refused, revision=2, unfit="still none")]))
 
-    mended = run.ingest(iter([replace(world.intake(version), revision=3)]))
-    later = run.ingest(iter([replace(world.intake(version), revision=4)]))
+    mended = run.ingest(iter([replace(world.request(version), revision=3)]))
+    later = run.ingest(iter([replace(world.request(version), revision=4)]))
 
     assert [job.reason for job in still.jobs] == ["still none"]
     assert (mended.ok, mended.records_this_run) == (True, 4)
@@ -523,8 +523,8 @@ def test_an_open_job_whose_revision_cannot_be_used_here_holds_up_no_other() -> N
         unusable=lambda job: "no such variable" if job.revision == 1 else "",
     )
     old, new = world.put(b"abcd", "old"), world.put(b"efgh", "new")
-    begun = world.planner.register(world.intake(old))
-    latest = [replace(world.intake(version), revision=2) for version in (old, new)]
+    begun = world.planner.register(world.request(old))
+    latest = [replace(world.request(version), revision=2) for version in (old, new)]
 
     came_to = run.ingest(iter(latest))
 
@@ -538,10 +538,10 @@ def test_an_open_job_whose_revision_cannot_be_used_here_holds_up_no_other() -> N
 def test_a_superseded_object_that_nobody_reads_any_more_fails() -> None:
     world = World()
     version = world.put(b"abcd")
-    first = world.planner.register(world.intake(version))
+    first = world.planner.register(world.request(version))
     world.ledger.jobs.end(first.id, JobState.SUPERSEDED, "replaced")
 
-    refused = world.planner.admit(world.intake(version, unfit=UNFIT))
+    refused = world.planner.admit(world.request(version, unfit=UNFIT))
 
     assert (refused.id, refused.state, refused.reason) == (first.id, JobState.FAILED, UNFIT)
 
@@ -551,10 +551,10 @@ def test_what_is_mended_from_outside_fails_no_object() -> None:
         raise Misconfigured("secret s: AccessDenied")
 
     world = World()
-    job = world.planner.register(world.intake(world.put(b"abcd")))
+    job = world.planner.register(world.request(world.put(b"abcd")))
 
     with pytest.raises(Misconfigured, match="secret s"):
-        replace(world.planner, open=unreadable).admit(world.intake(job.version))
+        replace(world.planner, open=unreadable).admit(world.request(job.version))
     assert world.ledger.jobs.get(job.id) == job
 
 
@@ -567,7 +567,7 @@ def test_a_run_announces_its_jobs_when_it_is_over() -> None:
     run = replace(driver(world, Here(until_final(world.worker()))), announce=given.extend)
 
     report = run.ingest(
-        world.intake(world.put(body, body.decode())) for body in (b"abcdefgh", b"ab!d")
+        world.request(world.put(body, body.decode())) for body in (b"abcdefgh", b"ab!d")
     )
 
     assert [(job.id, job.state) for job in given] == [
@@ -585,7 +585,7 @@ def test_a_run_whose_jobs_cannot_be_announced_is_no_worse_for_it(
     world = World()
     run = replace(driver(world, Here(until_final(world.worker()))), announce=away)
 
-    report = run.ingest(iter([world.intake(world.put(b"abc"))]))
+    report = run.ingest(iter([world.request(world.put(b"abc"))]))
 
     assert report.ok
     assert "not every job's end was announced" in caplog.text
@@ -603,9 +603,9 @@ def test_a_run_that_somebody_stopped_announces_nothing_and_the_next_one_everythi
         stopped=lambda: next(looks, True),
     )
 
-    stopped = run.ingest(iter([world.intake(version)]))
+    stopped = run.ingest(iter([world.request(version)]))
     before = list(given)
-    replace(run, stopped=lambda: False).ingest(iter([world.intake(version)]))
+    replace(run, stopped=lambda: False).ingest(iter([world.request(version)]))
 
     assert [job.state for job in stopped.jobs] == [JobState.DONE]
     assert before == []

@@ -873,8 +873,8 @@ def test_an_extent_with_another_range_than_the_ledgers_is_refused() -> None:
 def test_an_extent_of_another_kafka_cluster_says_where_it_belongs() -> None:
     queued = Queued()
     world = queued.world
-    intake = replace(world.intake(world.put(b"abcd")), cluster="elsewhere")
-    job = queued.dispatch.start(world.planner.register(intake))
+    request = replace(world.request(world.put(b"abcd")), cluster="elsewhere")
+    job = queued.dispatch.start(world.planner.register(request))
 
     why = buried(queued, queued.take().body)
 

@@ -51,8 +51,8 @@ FORMATS = [Bytewise(), Looking()]
 
 def registered(queued: Queued, body: bytes, **changes: bool) -> Job:
     """Put an object and register it, one byte an extent."""
-    intake = queued.world.intake(queued.world.put(body), 1, **changes)
-    return queued.world.planner.register(intake)
+    request = queued.world.request(queued.world.put(body), 1, **changes)
+    return queued.world.planner.register(request)
 
 
 class Killed(Exception):  # noqa: N818

@@ -25,7 +25,7 @@ BODY = b"abcdefghij"
 
 def registered(queued: Queued, body: bytes = BODY, key: str = "key") -> Job:
     """A job as the planner has it before anything of it is planned."""
-    return queued.world.planner.register(queued.world.intake(queued.world.put(body, key)))
+    return queued.world.planner.register(queued.world.request(queued.world.put(body, key)))
 
 
 def pass_a_minute(queued: Queued) -> None:

@@ -197,10 +197,10 @@ def test_an_object_that_is_begun_again_meanwhile_is_not_delivered_twice(
     (job,) = line.cancelled(1)
     planner = line.runtime.planner()
     config, revision = line.runtime.connectors.latest("c")
-    intake = line.runtime.request(config, revision, job.version, 1)
+    request = line.runtime.request(config, revision, job.version, 1)
 
     def opened(*_args: object, **_words: object) -> Here:
-        planner.register(intake, again=True)  # while the engine starts
+        planner.register(request, again=True)  # while the engine starts
         return Here(until_final(delivery_context(line.runtime, line.runtime.slots("here"))))
 
     line.open_engine = opened

@@ -21,7 +21,7 @@ from extentflow.testing.ledger import MemoryLedger
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import (
     Deadline,
-    RuntimeSurroundings,
+    RuntimeContext,
     open_queue_worker,
     open_reception,
     open_routing,
@@ -60,7 +60,7 @@ def put(made: Runtime, name: str, directory: Path, **changes: str) -> int:
 
 
 def readable(made: Runtime) -> list[tuple[ConnectorConfig, int]]:
-    found = RuntimeSurroundings(made).connectors()
+    found = RuntimeContext(made).connectors()
     return [one for one in found if not isinstance(one, Unparsed)]
 
 
@@ -185,7 +185,7 @@ def test_a_connector_that_cannot_be_parsed_keeps_no_other_from_being_seen(
     put(made, "c", tmp_path)
     made.ledger.connectors.put("b", {"name": "b", "topic": "t", "input.format": "avro", **stored})
 
-    unparsed, _ = RuntimeSurroundings(made).connectors()
+    unparsed, _ = RuntimeContext(made).connectors()
 
     assert [config.name for config, _ in readable(made)] == ["c"]
     assert isinstance(unparsed, Unparsed)
@@ -200,7 +200,7 @@ def test_what_people_want_of_a_connector_is_asked_for_one_at_a_time(tmp_path: Pa
     put(made, "a", tmp_path)
     put(made, "b", tmp_path)
     made.ledger.connectors.set_state("b", ConnectorState.PAUSED)
-    surroundings = RuntimeSurroundings(made)
+    surroundings = RuntimeContext(made)
 
     states = {config.name: surroundings.state(config) for config, _ in readable(made)}
 
@@ -211,7 +211,7 @@ def test_an_object_is_looked_up_in_the_connectors_own_store(tmp_path: Path) -> N
     made = runtime()
     put(made, "a", tmp_path)
     (tmp_path / "x.csv").write_bytes(b"id\n1\n")
-    surroundings = RuntimeSurroundings(made)
+    surroundings = RuntimeContext(made)
     ((config, revision),) = readable(made)
 
     version = surroundings.head(
@@ -221,10 +221,10 @@ def test_an_object_is_looked_up_in_the_connectors_own_store(tmp_path: Path) -> N
     assert (version.key, version.size) == ("x.csv", 5)
     with pytest.raises(ObjectGone):
         surroundings.head(config, revision, Arrival(str(tmp_path), "y.csv", Dialect.LISTING))
-    intake = surroundings.intake(config, revision, version, 1)
-    assert (intake.connector, intake.format, intake.cluster) == ("a", "csv", "memory")
+    request = surroundings.request(config, revision, version, 1)
+    assert (request.connector, request.format, request.cluster) == ("a", "csv", "memory")
     assert surroundings.cluster() == "memory"
-    assert surroundings.intake(config, revision, replace(version, key="x.xyz"), 1).unfit
+    assert surroundings.request(config, revision, replace(version, key="x.xyz"), 1).unfit
 
 
 @pytest.mark.parametrize(
@@ -244,22 +244,22 @@ def test_what_no_job_can_deliver_is_said_where_jobs_are_made(
     ((config, revision),) = readable(made)
     version = ObjectVersion(str(tmp_path), key, None, "etag", 1)
 
-    intake = RuntimeSurroundings(made).intake(config, revision, version, 1)
+    request = RuntimeContext(made).request(config, revision, version, 1)
 
-    assert why in intake.unfit
-    assert bool(intake.unfit) == bool(why)
+    assert why in request.unfit
+    assert bool(request.unfit) == bool(why)
 
 
 def test_whoever_plans_makes_sure_of_the_topic_of_progress_once(tmp_path: Path) -> None:
     made = runtime()
     put(made, "a", tmp_path)
     (tmp_path / "x.csv").write_bytes(b"id\n1\n")
-    surroundings = RuntimeSurroundings(made)
+    surroundings = RuntimeContext(made)
     ((config, revision),) = readable(made)
     version = surroundings.head(config, revision, Arrival(str(tmp_path), "x.csv", Dialect.LISTING))
 
     for _ in range(2):
-        surroundings.intake(config, revision, version, 1)
+        surroundings.request(config, revision, version, 1)
 
     assert made.__dict__["broker"].ensured == 1
 

@@ -91,7 +91,7 @@ def test_a_secret_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(("retry", "tried"), [(0, 0), (2, 2), (120, 30)])
 def test_the_table_is_tried_no_longer_than_an_attempt_may_wait(retry: float, tried: float) -> None:
-    assert options.ledger_patience(retry).seconds == tried
+    assert options.ledger_retry_policy(retry).seconds == tried
 
 
 @pytest.mark.parametrize(("retry", "tried"), [(0, 10), (20, 20), (120, 60)])

@@ -15,7 +15,7 @@ from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.testing.queues import MemoryQueue
 from extentflow.wiring import Runtime
-from extentflow.wiring.functions import RuntimeSurroundings, open_reconciliation
+from extentflow.wiring.functions import RuntimeContext, open_reconciliation
 
 QUEUES = "https://sqs.eu-west-1.amazonaws.com/123456789012"
 SETTINGS = WorkerSettings(
@@ -64,7 +64,7 @@ def test_buckets_that_are_file_systems_too_are_looked_at_twice(
 ) -> None:
     revision = put(runtime, endpoint_type, **IN_S3)
 
-    territory = RuntimeSurroundings(runtime).territory("c", revision)
+    territory = RuntimeContext(runtime).territory("c", revision)
 
     assert territory.settles == settles
     assert isinstance(territory.store, S3Store)
@@ -75,7 +75,7 @@ def test_a_directory_is_listed_as_its_planner_pins_it(runtime: Runtime, tmp_path
     (tmp_path / "a.csv").write_bytes(b"1")
     revision = put(runtime, "localfile", directory=str(tmp_path))
 
-    territory = RuntimeSurroundings(runtime).territory("c", revision)
+    territory = RuntimeContext(runtime).territory("c", revision)
 
     (page,) = territory.pages(None)
     (found,) = page.versions
@@ -102,4 +102,4 @@ def test_a_connector_that_cannot_be_parsed_is_a_problem_and_holds_up_no_listing(
 
 def test_a_territory_of_a_revision_that_is_not_there_is_misconfigured(runtime: Runtime) -> None:
     with pytest.raises(Misconfigured, match="no revision 7"):
-        RuntimeSurroundings(runtime).territory("c", 7)
+        RuntimeContext(runtime).territory("c", 7)

@@ -189,14 +189,14 @@ def job_id(connector: str, version: ObjectVersion, generation: int = 0) -> str:
 
 
 class Outcome(enum.StrEnum):
-    """The result of one `run_extent` call. RESTING: not started, the connector is paused."""
+    """The result of one `run_extent` call. SKIPPED: not started, the connector is paused."""
 
     DONE = "DONE"
     FAILED = "FAILED"
     HANDED_BACK = "HANDED_BACK"
     BUSY = "BUSY"
     JOB_CLOSED = "JOB_CLOSED"
-    RESTING = "RESTING"
+    SKIPPED = "SKIPPED"
 
 
 @dataclass(frozen=True, slots=True)

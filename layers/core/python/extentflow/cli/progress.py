@@ -70,7 +70,7 @@ class RunProgress:
         if extent in self._seen:
             return
         self._records += receipt.records
-        if receipt.outcome in (Outcome.HANDED_BACK, Outcome.RESTING):
+        if receipt.outcome in (Outcome.HANDED_BACK, Outcome.SKIPPED):
             return
         self._seen.add(extent)
         self._bytes += self._lengths.get(extent, 0)

@@ -81,7 +81,7 @@ class Surroundings(Protocol):
         """Pin the object as it is now. Raises as `ObjectStore.head`."""
         ...
 
-    def intake(
+    def request(
         self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
     ) -> JobRequest:
         """Return what a job is made of."""
@@ -212,8 +212,8 @@ class Admission:
         if version.key.endswith("/") and not version.size:
             log.info("%s is a console's folder", version.uri)
             return None
-        intake = self.surroundings.intake(config, revision, version, 1)
-        return self._started(self.planner.admit(intake))
+        request = self.surroundings.request(config, revision, version, 1)
+        return self._started(self.planner.admit(request))
 
     def _started(self, job: Job) -> Job:
         try:

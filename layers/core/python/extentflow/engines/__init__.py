@@ -144,7 +144,7 @@ def run_until_final(
                     extent.job,
                     extent.ordinal,
                     extent.uri,
-                    Outcome.RESTING,
+                    Outcome.SKIPPED,
                     reason=why,
                     worker=work.slots.owner,
                 )
@@ -178,7 +178,7 @@ def run_in_turn(extents: Iterable[Extent], run: Callable[[Extent], Receipt]) -> 
             receipt = run(extent)
         else:
             receipt = replace(before, ordinal=extent.ordinal, uri=extent.uri)
-        if receipt.outcome is Outcome.RESTING:
+        if receipt.outcome is Outcome.SKIPPED:
             skipped[extent.job] = receipt
         yield receipt
 

@@ -90,7 +90,7 @@ class Planner:
     open: Callable[[Job], tuple[Format, RangeSource]]
     clock: Clock
 
-    def register(self, intake: JobRequest, *, again: bool = False) -> Job:
+    def register(self, request: JobRequest, *, again: bool = False) -> Job:
         """Return the job of this object version under this connector, new or as it stands.
 
         Of several generations the newest counts. A job that was SUPERSEDED (object A, then B, then
@@ -104,9 +104,9 @@ class Planner:
             TooManyExtents: a new job would have more than MAX_EXTENTS extents.
             UnsupportedFormat: nothing reads the object as its connector says.
         """
-        return self._registered(intake, lambda number: self._fit(intake, number), again=again)
+        return self._registered(request, lambda number: self._fit(request, number), again=again)
 
-    def admit(self, intake: JobRequest, *, again: bool = False) -> Job:
+    def admit(self, request: JobRequest, *, again: bool = False) -> Job:
         """Register as `register`; an object that cannot be cut gets a FAILED job with the reason.
 
         So the other objects of a run proceed, and `status` and `replay` find this one.
@@ -115,26 +115,26 @@ class Planner:
             Conflict: see `register`.
         """
         try:
-            return self.register(intake, again=again)
+            return self.register(request, again=again)
         except (UnsupportedFormat, TooManyExtents) as exc:
-            return self._refuse(intake, reason(exc), again=again)
+            return self._refuse(request, reason(exc), again=again)
 
-    def dry_run(self, intake: JobRequest) -> tuple[Job, list[Extent]]:
+    def dry_run(self, request: JobRequest) -> tuple[Job, list[Extent]]:
         """Return the job and extents that `register` and `plan` would make; nothing is stored.
 
         Raises:
             TooManyExtents: there would be more than MAX_EXTENTS.
             UnsupportedFormat: see `register`.
         """
-        job = self._new(intake, 0)
+        job = self._new(request, 0)
         if problem := self._too_many(job):
             raise TooManyExtents(problem)
         return job, list(self.extents(job))
 
-    def newest(self, intake: JobRequest) -> Job | None:
+    def newest(self, request: JobRequest) -> Job | None:
         """Return the job that `register` would find, as it stands."""
-        first = self.ledger.jobs.get(job_id(intake.connector, intake.version))
-        return first and self._newest(intake, first)
+        first = self.ledger.jobs.get(job_id(request.connector, request.version))
+        return first and self._newest(request, first)
 
     def is_followed(self, job: Job) -> bool:
         """Return whether the same version of the object was begun again after this job."""
@@ -216,64 +216,64 @@ class Planner:
             self.ledger.extents.reopen(job.id, item.ordinal, accept_duplicates=accept_duplicates)
         return self.ledger.jobs.get(job.id) or job
 
-    def _refuse(self, intake: JobRequest, why: str, *, again: bool) -> Job:
+    def _refuse(self, request: JobRequest, why: str, *, again: bool) -> Job:
         """Register a FAILED job with the reason.
 
         A job that is under way, or that another revision of the connector began, is returned as it
         stands.
         """
-        plan = Plan(target_bytes=intake.extent_bytes or TEXT_EXTENT_BYTES)
+        plan = Plan(target_bytes=request.extent_bytes or TEXT_EXTENT_BYTES)
         found = self._registered(
-            intake, lambda number: self._draft(intake, number).with_plan(plan), again=again
+            request, lambda number: self._draft(request, number).with_plan(plan), again=again
         )
-        same = (found.revision, found.format) == (intake.revision, intake.format)
+        same = (found.revision, found.format) == (request.revision, request.format)
         if not same or found.state is not JobState.PLANNING:
             return found
         return self.ledger.jobs.end(found.id, JobState.FAILED, why)
 
-    def _registered(self, intake: JobRequest, make: Callable[[int], Job], *, again: bool) -> Job:
+    def _registered(self, request: JobRequest, make: Callable[[int], Job], *, again: bool) -> Job:
         """Register the job that `make` returns for a generation; return the object's newest.
 
         See `register`: SUPERSEDED ones go on, and what never began is followed by the next.
         """
-        found = self.ledger.jobs.register(make(self._generation(intake) if again else 0))
+        found = self.ledger.jobs.register(make(self._generation(request) if again else 0))
         if not again:
-            found = self._newest(intake, found)
-        check_cluster(found, intake.cluster)
+            found = self._newest(request, found)
+        check_cluster(found, request.cluster)
         if found.state is JobState.SUPERSEDED:
             return self.replay(found)
-        if not again and _never_begun(found) and found.revision != intake.revision:
-            return self._registered(intake, make, again=True)
+        if not again and _never_begun(found) and found.revision != request.revision:
+            return self._registered(request, make, again=True)
         return found
 
-    def _fit(self, intake: JobRequest, generation: int) -> Job:
+    def _fit(self, request: JobRequest, generation: int) -> Job:
         """Return a job that is not too large to be new."""
-        job = self._new(intake, generation)
+        job = self._new(request, generation)
         if (problem := self._too_many(job)) and self.ledger.jobs.get(job.id) is None:
             raise TooManyExtents(problem)
         return job
 
-    def _new(self, intake: JobRequest, generation: int) -> Job:
-        if intake.unfit:
-            raise UnsupportedFormat(intake.unfit)
-        job = self._draft(intake, generation)
+    def _new(self, request: JobRequest, generation: int) -> Job:
+        if request.unfit:
+            raise UnsupportedFormat(request.unfit)
+        job = self._draft(request, generation)
         fmt, _ = self.open(job)
         target = target_bytes(
-            fmt, intake.version.size, extent_bytes=intake.extent_bytes, cores=intake.cores
+            fmt, request.version.size, extent_bytes=request.extent_bytes, cores=request.cores
         )
         return job.with_plan(Plan(target_bytes=target))
 
-    def _draft(self, intake: JobRequest, generation: int) -> Job:
+    def _draft(self, request: JobRequest, generation: int) -> Job:
         return Job(
-            id=job_id(intake.connector, intake.version, generation),
-            connector=intake.connector,
-            revision=intake.revision,
-            version=intake.version,
-            format=intake.format,
-            cluster=intake.cluster,
+            id=job_id(request.connector, request.version, generation),
+            connector=request.connector,
+            revision=request.revision,
+            version=request.version,
+            format=request.format,
+            cluster=request.cluster,
             plan=Plan(target_bytes=0),
             generation=generation,
-            ordered=intake.ordered,
+            ordered=request.ordered,
             created=self.clock.wall(),
         )
 
@@ -294,23 +294,23 @@ class Planner:
             f"extent.bytes to {-(-size // MAX_EXTENTS)} or more, or to auto"
         )
 
-    def _newest(self, intake: JobRequest, found: Job) -> Job:
+    def _newest(self, request: JobRequest, found: Job) -> Job:
         """Return the newest generation of an object's job; an open one has no later one."""
         if found.state.open:
             return found
         while later := self.ledger.jobs.get(
-            job_id(intake.connector, intake.version, found.generation + 1)
+            job_id(request.connector, request.version, found.generation + 1)
         ):
             found = later
         return found
 
-    def _generation(self, intake: JobRequest) -> int:
+    def _generation(self, request: JobRequest) -> int:
         """Return the next generation; the newest while it is still open."""
         for generation in range(MAX_GENERATIONS):
-            found = self.ledger.jobs.get(job_id(intake.connector, intake.version, generation))
+            found = self.ledger.jobs.get(job_id(request.connector, request.version, generation))
             if found is None or (generation > 0 and found.state.open):
                 return generation
-        raise Conflict(f"{intake.version.uri} has {MAX_GENERATIONS} generations already")
+        raise Conflict(f"{request.version.uri} has {MAX_GENERATIONS} generations already")
 
 
 def _never_begun(job: Job) -> bool:

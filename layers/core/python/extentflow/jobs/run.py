@@ -155,8 +155,8 @@ class JobRunner:
     announce: Callable[[Sequence[Job]], object] = lambda _jobs: None
     unusable: Callable[[Job], str] = lambda _job: ""
 
-    def ingest(self, intakes: Iterator[JobRequest], *, again: bool = False) -> RunReport:
-        """Register a job per intake and run them all; jobs that are final are only reported.
+    def ingest(self, requests: Iterator[JobRequest], *, again: bool = False) -> RunReport:
+        """Register a job per request and run them all; jobs that are final are only reported.
 
         An object that cannot be cut is a FAILED job of the report; one whose open job pins a
         revision that cannot be used here is an error, and the others run. Once the connector is
@@ -165,15 +165,15 @@ class JobRunner:
         jobs: list[Job] = []
         left: list[str] = []
         wanted = ConnectorStateCache(self.ledger, self.planner.clock.monotonic)
-        for intake in intakes:
+        for request in requests:
             if self.stopped():
                 return self._drive(jobs, left_out=True, errors=left)
-            if why := wanted.skip_reason(intake.connector):
+            if why := wanted.skip_reason(request.connector):
                 log.warning("nothing more is registered: %s", why)
                 errors = [*left, f"{why}; not every object has a job"]
                 return self._drive(jobs, left_out=True, errors=errors)
-            job = self.planner.admit(intake, again=again)
-            older = job.state.open and job.revision != intake.revision
+            job = self.planner.admit(request, again=again)
+            older = job.state.open and job.revision != request.revision
             if older and (why := self.unusable(job)):
                 left.append(
                     f"{job.version.uri}: job {job.id} is left: {why}; `run --again` begins a full "
@@ -389,7 +389,7 @@ class _Left:
         self.watch.on_extent(extent)
 
     def on_receipt(self, receipt: Receipt) -> None:
-        if receipt.outcome is Outcome.RESTING:
+        if receipt.outcome is Outcome.SKIPPED:
             self.jobs.add(receipt.job)
         self.watch.on_receipt(receipt)
 

@@ -28,7 +28,7 @@ from extentflow.model import Extent, Job, JobState
 from extentflow.spark.drain import ListingProgress, recall, remember
 from extentflow.spark.options import StreamOptions
 from extentflow.wiring import Runtime
-from extentflow.wiring.functions import RuntimeSurroundings, open_admission, publish_pending
+from extentflow.wiring.functions import RuntimeContext, open_admission, publish_pending
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class JobScanner:
         self._most = options.most_extents
         self._rest_seconds = options.listing_seconds
         self._stopping = stopping
-        self._surroundings = RuntimeSurroundings(runtime)
+        self._surroundings = RuntimeContext(runtime)
         self._admission = cache(partial(open_admission, runtime))
         self._left: dict[str, _Left] = {}  # by connector
         self._rounds: dict[str, ListingProgress] | None = None

@@ -106,7 +106,7 @@ class BatchWorker:
         for extent, first in zip(extents, run_in_turn(extents, self._worker.run), strict=True):
             receipt = first
             while (row := final_row(ledger, extent, receipt)) is None:
-                if receipt.outcome is Outcome.RESTING:
+                if receipt.outcome is Outcome.SKIPPED:
                     item = ledger.extents.get(extent.job, extent.ordinal)
                     row = receipts.delivered(extent, receipt, item, None)
                     break
@@ -140,7 +140,7 @@ class BatchWorker:
             job = job if why else planner.plan(job)
             pending = planner.pending(job) if job.state is JobState.RUNNING and not why else ()
             for receipt in run_in_turn(pending, self._worker.run):
-                why = receipt.reason if receipt.outcome is Outcome.RESTING else why
+                why = receipt.reason if receipt.outcome is Outcome.SKIPPED else why
         except (Permanent, CorruptRecord, StoreUnavailable) as exc:
             why = reason(exc)
             log.warning("job %s cannot be finished: %s", job_id, why)

@@ -119,7 +119,7 @@ def open_reception(
     """Return the planner function's reception; `late` is asked between pages and arrivals."""
     routing = open_routing(runtime)
     return Reception(
-        surroundings=RuntimeSurroundings(runtime),
+        surroundings=RuntimeContext(runtime),
         planner=routing.dispatch.planner,
         start=lambda job: routing.start(job, late=late),
         kept=kept or queue(runtime.settings, "arrivals_dlq_url"),
@@ -137,7 +137,7 @@ def open_admission(runtime: Runtime, connector: str) -> Admission:
     """
     planner = runtime.planner()
     return Admission(
-        surroundings=RuntimeSurroundings(runtime, connector), planner=planner, start=planner.plan
+        surroundings=RuntimeContext(runtime, connector), planner=planner, start=planner.plan
     )
 
 
@@ -180,7 +180,7 @@ def open_reconciliation(
     """Return the reconciler function's reconciliation; `late` is asked before every step."""
     routing = open_routing(runtime)
     return Reconciliation(
-        surroundings=RuntimeSurroundings(runtime),
+        surroundings=RuntimeContext(runtime),
         ledger=runtime.ledger,
         slots=runtime.slots(f"reconciler-{os.getpid()}-{runtime.random.getrandbits(64):016x}"),
         dispatch=routing.dispatch,
@@ -192,7 +192,7 @@ def open_reconciliation(
     )
 
 
-class RuntimeSurroundings:
+class RuntimeContext:
     """`reception.Surroundings` and `reconciliation.Surroundings` over a runtime.
 
     `only` names the one connector that anything is received for; None: all of them.
@@ -225,7 +225,7 @@ class RuntimeSurroundings:
             arrival.bucket, arrival.key, arrival.version_id
         )
 
-    def intake(
+    def request(
         self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
     ) -> JobRequest:
         """Return the job request; creates the progress topic first, once per process."""

@@ -94,7 +94,7 @@ def store_options(
     )
 
 
-def ledger_patience(retry_seconds: float) -> ledger.Patience:
+def ledger_retry_policy(retry_seconds: float) -> ledger.Patience:
     """Return how long one operation on the table is tried."""
     usual = ledger.Patience()
     return replace(usual, seconds=min(usual.seconds, retry_seconds))
@@ -112,7 +112,7 @@ def sink_timeouts(retry_seconds: float) -> Timeouts:
     )
 
 
-def brief_ledger_patience() -> ledger.Patience:
+def brief_ledger_retry_policy() -> ledger.Patience:
     """Return how long the table is tried where a person waits for the end of a command."""
     return ledger.Patience(seconds=BRIEF_SECONDS, connect_seconds=1.0, read_seconds=BRIEF_SECONDS)
 
@@ -174,7 +174,7 @@ def _objectkey(key: bytes) -> Converter:
     return repeat
 
 
-def intake(
+def job_request(
     config: ConnectorConfig, revision: int, version: ObjectVersion, cluster: str, cores: int
 ) -> JobRequest:
     """Return what a job is made of that delivers an object version to a Kafka cluster."""

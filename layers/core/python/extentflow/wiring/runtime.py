@@ -57,12 +57,12 @@ class Runtime:
     @cached_property
     def ledger(self) -> DynamoLedger:
         """The ledger; nothing is requested before its first call."""
-        return self._open_ledger(options.ledger_patience(self.settings.retry_timeout_seconds))
+        return self._open_ledger(options.ledger_retry_policy(self.settings.retry_timeout_seconds))
 
     @cached_property
     def brief_ledger(self) -> DynamoLedger:
         """The ledger with short timeouts, for calls that hold up the end of a command."""
-        return self._open_ledger(options.brief_ledger_patience())
+        return self._open_ledger(options.brief_ledger_retry_policy())
 
     @cached_property
     def broker(self) -> KafkaBroker:
@@ -99,7 +99,7 @@ class Runtime:
         self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
     ) -> JobRequest:
         """Return the job request for an object version, delivered to this process's cluster."""
-        return options.intake(config, revision, version, self.broker.cluster, cores)
+        return options.job_request(config, revision, version, self.broker.cluster, cores)
 
     def undeliverable_reason(self, job: Job) -> str:
         """Return why the configuration that `job` pins does not work here, "" where it does.
