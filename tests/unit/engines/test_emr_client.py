@@ -232,7 +232,7 @@ def test_every_state_of_the_service_is_understood(said: str, meant: RunState) ->
 
     with Stubber(stubbed) as stubber:
         stubber.add_response("get_job_run", described(said, "why"), ABOUT)
-        found = runs(stubbed).look(RUN_ID)
+        found = runs(stubbed).describe(RUN_ID)
 
     assert found == RunStatus(meant, "why")
 

@@ -33,11 +33,11 @@ class Elsewhere(MemoryJobRuns):
     def __post_init__(self) -> None:
         super().__init__()
 
-    def look(self, run_id: str) -> RunStatus:
+    def describe(self, run_id: str) -> RunStatus:
         self.looks += 1
         if not self.away and self.steps:
             self.steps.pop(0)()
-        return super().look(run_id)
+        return super().describe(run_id)
 
     def becomes(self, state: RunState, details: str = "") -> Callable[[], object]:
         """The step in which the run gets into a state."""
@@ -221,7 +221,7 @@ def test_a_run_that_may_not_be_cancelled_is_told_and_the_report_is_there() -> No
     report = desk.drive(job)
 
     assert report.records_this_run == 4
-    assert "could not be cancelled, and goes on: no permission" in desk.said[-1]
+    assert "could not be cancelled and continues: no permission" in desk.said[-1]
 
 
 def test_extents_that_fail_are_told_with_their_reason() -> None:
@@ -269,7 +269,7 @@ def test_a_stop_while_the_service_is_away_says_that_the_run_goes_on() -> None:
 
     desk.drive(job)
 
-    assert "could not be cancelled, and goes on" in desk.said[-1]
+    assert "could not be cancelled and continues" in desk.said[-1]
 
 
 def test_a_run_that_cannot_be_started_is_told_at_once() -> None:

@@ -38,14 +38,14 @@ def test_a_run_waits_until_it_is_cancelled_and_one_that_ended_stays_as_it_is() -
     first, second = runs.start(RUN), runs.start(replace(RUN, number=2))
     runs.states[second] = RunStatus(RunState.SUCCESS)
 
-    before = runs.look(first).state
+    before = runs.describe(first).state
     runs.cancel(first)
     runs.cancel(second)
 
     assert before is RunState.WAITING
-    assert [runs.look(one).state for one in (first, second)] == ["CANCELLED", "SUCCESS"]
+    assert [runs.describe(one).state for one in (first, second)] == ["CANCELLED", "SUCCESS"]
 
 
 def test_nothing_is_known_of_a_run_that_was_never_started() -> None:
     with pytest.raises(Misconfigured, match="there is no run r1"):
-        MemoryJobRuns().look("r1")
+        MemoryJobRuns().describe("r1")

@@ -8,7 +8,7 @@ from tests.support.queued import Queued, ordinals
 from extentflow.connectors.config import AUTO, LAMBDA, SPARK
 from extentflow.engines.emr import Run, RunState, RunStatus
 from extentflow.engines.emr.submitted import (
-    FRESH_SECONDS,
+    CACHE_SECONDS,
     OnCompletion,
     RunOwnership,
     SubmittedRuns,
@@ -30,7 +30,7 @@ def registered(queued: Queued, body: bytes = BODY, key: str = "key") -> Job:
 
 def pass_a_minute(queued: Queued) -> None:
     """Let time pass, until what was heard of a run does not count any more."""
-    queued.world.ticker.now += FRESH_SECONDS
+    queued.world.ticker.now += CACHE_SECONDS
 
 
 def routing(
@@ -49,9 +49,9 @@ class Counted(MemoryJobRuns):
 
     looks = 0
 
-    def look(self, run_id: str) -> RunStatus:
+    def describe(self, run_id: str) -> RunStatus:
         self.looks += 1
-        return super().look(run_id)
+        return super().describe(run_id)
 
 
 class Refused(MemoryJobRuns):

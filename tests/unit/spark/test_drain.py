@@ -99,8 +99,8 @@ def test_a_table_that_is_away_is_waited_for_a_while(
     runtime.memory.refuse("jobs", times=MANY)
 
     assert in_vain(backlog) == MAX_IDLE_QUERIES
-    assert "it is not known what is left to do" in caplog.text
-    assert backlog.undone()[0].startswith("it is not known what is left to do: ")
+    assert "cannot read the remaining work" in caplog.text
+    assert backlog.undone()[0].startswith("cannot read the remaining work: ")
 
 
 # -- what is left ---------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def test_jobs_that_stay_are_counted_by_connector_and_with_the_reason(
     in_vain(backlog)
 
     left, paused = backlog.undone()
-    assert left.startswith("connector c: 2 jobs are not over: nobody got on with that")
+    assert left.startswith("connector c: 2 jobs are not over: no progress")
     assert paused == (
         "connector d: 1 job is not over: connector d is PAUSED; `extentflow resume d` lets it go on"
     )
@@ -149,7 +149,7 @@ def test_a_table_that_is_away_in_the_end_is_no_success(runtime: MemoryRuntime) -
 
     (told,) = backlog.undone()
 
-    assert told.startswith("it is not known what is left to do: ")
+    assert told.startswith("cannot read the remaining work: ")
 
 
 def test_a_new_job_that_cannot_be_cut_is_told_and_an_older_one_is_old_news(

@@ -183,7 +183,7 @@ def test_jobs_that_workers_do_not_get_on_with_are_left_and_told(runtime: MemoryR
 
     assert ended.queries == WHOLE_ROUNDS + MAX_IDLE_QUERIES
     (told,) = ended.undone
-    assert told.startswith("connector c: 2 jobs are not over: nobody got on with that")
+    assert told.startswith("connector c: 2 jobs are not over: no progress")
 
 
 def test_an_object_that_cannot_be_taken_on_is_told_and_holds_up_no_other(
@@ -307,7 +307,9 @@ def test_a_listing_that_does_not_get_on_is_given_up(runtime: MemoryRuntime) -> N
     ended = once(runtime)
 
     assert ended.queries <= FAILURES + MAX_IDLE_QUERIES
-    assert ended.undone == ["connector c: not all of its objects have jobs: listing did not get on"]
+    assert ended.undone == [
+        "connector c: not all of its objects have jobs: listing made no progress"
+    ]
 
 
 def test_a_listing_that_only_leaves_objects_behind_is_given_up(runtime: MemoryRuntime) -> None:

@@ -1,10 +1,8 @@
-"""The in-process engine: a few worker processes on this machine, fed over pipes.
+"""The inline engine: worker processes on this machine, fed over pipes.
 
-Owns: worker processes, their deaths and their end. Refuses to know: what a worker does.
-
-A worker that dies is replaced; its slot is taken over at once, because this driver knows that it
-is dead, and its extents are run again. Workers are spawned, never forked, and leave by `os._exit`:
-a forked or finalised Kafka client hangs. Ctrl-C reaches the driver only, which decides for all.
+A worker that dies is replaced. The driver has seen its end, so it takes over the slot at once
+and runs the extents again. Workers are spawned, never forked, and end by `os._exit`, because a
+forked or finalised Kafka client hangs. Ctrl-C reaches the driver only, which stops the workers.
 """
 
 from __future__ import annotations
@@ -38,12 +36,12 @@ POLL_SECONDS = 0.5
 
 
 class NoWorkers(Retryable):
-    """Worker processes end before they are ready; the message says how. Run again to resume."""
+    """Worker processes end before they are ready; the message says how."""
 
 
 @dataclass(slots=True)
 class _Member:
-    """One worker process and what it was given."""
+    """One worker process and its unfinished extents."""
 
     process: BaseProcess
     pipe: Connection
@@ -81,9 +79,9 @@ class InlineEngine:
         queue = deque(tasks)
         self._watch = watch
         while not self._stopping and (queue or any(m.todo for m in self._members)):
-            self._staff(len(queue) + sum(1 for m in self._members if m.todo))
-            self._hand_out(queue)
-            self._listen(queue, watch)
+            self._start_workers(len(queue) + sum(1 for m in self._members if m.todo))
+            self._send_tasks(queue)
+            self._receive(queue, watch)
 
     def stop(self) -> None:
         """See `Engine.stop`."""
@@ -92,7 +90,7 @@ class InlineEngine:
             _signal(member.process, signal.SIGTERM)
 
     def close(self) -> None:
-        """Let the workers finish their chunk, then end them; whatever is left is settled here."""
+        """Let the workers finish their chunk, end them, and settle their slots."""
         for member in self._members:
             _send(member.pipe, None)
             _signal(member.process, signal.SIGTERM)
@@ -108,43 +106,43 @@ class InlineEngine:
         self._evict(self._spec.run)
 
     def _drain(self, member: _Member, deadline: float) -> None:
-        """Take the receipts of what a worker still committed; its pipe ends with it."""
+        """Take the receipts of a stopping worker until its pipe closes."""
         with suppress(EOFError, OSError):
             while member.pipe.poll(max(0.0, deadline - time.monotonic())):
                 answer = member.pipe.recv()
                 if isinstance(answer, Receipt) and self._watch is not None:
                     self._watch.on_receipt(answer)
 
-    def _staff(self, wanted: int) -> None:
+    def _start_workers(self, wanted: int) -> None:
         while len(self._members) < min(self._cores, wanted):
-            self._members.append(self._hire())
+            self._members.append(self._start_worker())
 
-    def _hire(self) -> _Member:
+    def _start_worker(self) -> _Member:
         ours, theirs = multiprocessing.get_context("spawn").Pipe()
         owner = f"{self._spec.run}/{uuid4().hex}"
         process = multiprocessing.get_context("spawn").Process(
             target=_main, args=(self._spec, owner, theirs), name="extentflow-worker"
         )
-        with _interrupt_held_back():
+        with _interrupt_blocked():
             process.start()
         theirs.close()
         return _Member(process, ours, owner)
 
-    def _hand_out(self, queue: deque[Task]) -> None:
+    def _send_tasks(self, queue: deque[Task]) -> None:
         for member in self._members:
             if member.ready and not member.todo and queue:
                 task = queue.popleft()
                 member.todo.extend(task.extents)
                 _send(member.pipe, task)
 
-    def _listen(self, queue: deque[Task], watch: RunListener) -> None:
+    def _receive(self, queue: deque[Task], watch: RunListener) -> None:
         by_pipe = {member.pipe: member for member in self._members}
         for pipe in wait(list(by_pipe), timeout=POLL_SECONDS):
             member = by_pipe[pipe]  # type: ignore[index]
             try:
                 answer = member.pipe.recv()
             except (EOFError, ConnectionResetError):
-                self._bury(member, queue)
+                self._replace(member, queue)
                 continue
             self._take(member, answer, watch)
 
@@ -159,8 +157,8 @@ class InlineEngine:
             member.ready = True
             self._start_deaths = 0
 
-    def _bury(self, member: _Member, queue: deque[Task]) -> None:
-        """Replace a dead worker: settle its slot, put back what it had not finished."""
+    def _replace(self, member: _Member, queue: deque[Task]) -> None:
+        """Settle a dead worker's slot and queue its unfinished extents again."""
         member.process.join()
         self._members.remove(member)
         if not member.ready:
@@ -168,8 +166,8 @@ class InlineEngine:
             if self._start_deaths >= MAX_START_DEATHS:
                 raise NoWorkers(
                     f"{self._start_deaths} workers in a row ended while starting, the last one "
-                    f"with exit code {member.process.exitcode}; what they said stands above. "
-                    "Mend the cause, then run again to resume"
+                    f"with exit code {member.process.exitcode}; their output is above. "
+                    "Fix the cause, then run again to resume"
                 )
         log.warning("worker %s ended with %s", member.process.pid, member.process.exitcode)
         self._evict(member.owner)
@@ -178,7 +176,7 @@ class InlineEngine:
 
 
 def _main(spec: WorkerSpec[Worker], owner: str, pipe: Connection) -> None:
-    """Be a worker process until the pipe says None or closes."""
+    """Run tasks in a worker process until the pipe yields None or closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     stopped = False
@@ -203,16 +201,16 @@ def _main(spec: WorkerSpec[Worker], owner: str, pipe: Connection) -> None:
     except ExtentflowError as exc:
         _send(pipe, exc)
     except (EOFError, ConnectionResetError, BrokenPipeError):
-        log.info("the driver is gone")
+        log.info("the driver has ended")
     finally:
         if sys.exc_info()[0] is not None:
-            traceback.print_exc()  # nobody else would: `os._exit` is the end
+            traceback.print_exc()  # `os._exit` skips the interpreter's own report
         pipe.close()
         os._exit(code)
 
 
 def _follow_driver(worker: Worker) -> None:
-    """End this process soon after its driver: nobody would hear of what an orphan delivers."""
+    """End this process soon after its driver, which no longer reads its receipts."""
     driver = multiprocessing.parent_process()
     if driver is not None:
         driver.join()
@@ -222,8 +220,8 @@ def _follow_driver(worker: Worker) -> None:
 
 
 @contextmanager
-def _interrupt_held_back() -> Iterator[None]:
-    """Start a child that Ctrl-C does not reach before `_main` ignores it."""
+def _interrupt_blocked() -> Iterator[None]:
+    """Start a child that Ctrl-C cannot reach before `_main` ignores it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -232,11 +230,11 @@ def _interrupt_held_back() -> Iterator[None]:
 
 
 def _send(pipe: Connection, value: object) -> None:
-    """Send to a peer that may be gone; its end shows at the next `recv`."""
+    """Send to a peer that may have ended, which the next `recv` detects."""
     try:
         pipe.send(value)
     except (BrokenPipeError, OSError):
-        log.debug("peer is gone")
+        log.debug("the peer has ended")
 
 
 def _signal(process: BaseProcess, number: signal.Signals) -> None:

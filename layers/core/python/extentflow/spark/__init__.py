@@ -12,9 +12,7 @@ executed twice, a task that Spark repeats or runs twice, delivers nothing twice.
 never pass through the JVM; only receipts do. `options` lists options, `receipts` columns.
 
 `spark.readStream.format("extentflow").load()` does so continuously: it drains the extents queue, or
-looks after connectors where there is no queue (`streaming`). Its checkpoint holds no progress.
-
-Owns: making the source known to a session. Refuses to know: planning, delivering.
+lists connectors if there is no queue (`streaming`). Its checkpoint holds no progress.
 """
 
 import shutil

@@ -31,7 +31,7 @@ from extentflow.ledger import Ledger
 from extentflow.ledger.causes import cause
 from extentflow.model import Job, JobState
 
-# The first may have gone on with a listing that somebody began; the next lists from the first key.
+# The first may continue an older listing; the second starts at the first key.
 WHOLE_ROUNDS = 2
 FAILURES = 3
 # All connectors' facts are one item of the table.
@@ -43,10 +43,11 @@ KEEP_SECONDS = 86_400.0
 class ListingProgress:
     """One connector's.
 
-    `goes` looks listed it; `whole` rounds came to the end and took on all objects, `failed` are
-    failures since the last of those. `found` counts jobs made, `at` says where the listing goes on:
-    they move as long as it gets on. `refused`: an object of the present round was not taken on.
-    `unlisted` is why the last failure was one, `held_up` what kept the last look from open jobs.
+    `goes` counts the scans that listed it; `whole` the complete listings that registered every
+    object, `failed` the failures since the last of those. `found` counts registered jobs and `at`
+    identifies the position: they change while the listing progresses. `refused`: an object of this
+    listing was not registered. `unlisted` is the reason of the last failure, `held_up` why the last
+    scan did not read open jobs.
     """
 
     goes: int = 0
@@ -65,22 +66,22 @@ class ListingProgress:
 
     @property
     def settled(self) -> bool:
-        """Whether it is complete, or not worth waiting for."""
+        """Whether it is complete, or failed too often to wait for."""
         return self.complete or self.failed >= FAILURES
 
     @property
     def came(self) -> tuple[object, ...]:
-        """How far it came; it cannot move for ever where nothing is added."""
+        """Comparable progress; constant once no object is added."""
         return self.whole, self.failed, self.found, self.at
 
     def begun(self) -> ListingProgress:
-        """Return them as a look begins to list."""
+        """Return it at the start of a scan."""
         return replace(self, goes=self.goes + 1)
 
     def going_on(self, at: str, found: int, refused: Iterable[str]) -> ListingProgress:
-        """Return them after time was up; `refused` says why objects were not taken on.
+        """Return it after the time limit; `refused` are reasons why objects were not registered.
 
-        A listing also leaves behind what it cannot take on. Where that is all it does, it failed.
+        A listing continues behind refused objects. It failed if it only refused.
         """
         whys = list(refused)
         now = self._further(at, found, whys)
@@ -96,18 +97,18 @@ class ListingProgress:
         )
 
     def ended(self, found: int, refused: Iterable[str]) -> ListingProgress:
-        """Return them after the listing's end was reached."""
+        """Return it after the last key."""
         now = self._further("", found, list(refused))
         if now.refused:
             return replace(now.failure(now.unlisted), refused=False)
         return replace(now, whole=now.whole + 1, failed=0, unlisted="")
 
     def failure(self, why: str) -> ListingProgress:
-        """Return them after the listing failed as such."""
+        """Return it after the listing failed."""
         return replace(self, failed=self.failed + 1, unlisted=_brief([why]))
 
     def holding_up(self, whys: Iterable[str]) -> ListingProgress:
-        """Return them with what a look met at open jobs."""
+        """Return it with the reasons that open jobs were not read."""
         return replace(self, held_up=_brief(whys))
 
 
@@ -134,9 +135,9 @@ def _note(run: str) -> str:
 
 log = logging.getLogger(__name__)
 
-# What is left may be in other hands, paused, or known to the queue a little late.
+# Extents may be held by other workers, paused, or not visible in the queue yet.
 MAX_IDLE_QUERIES = 3
-# What a queue says of itself is approximate.
+# A queue's depth is approximate.
 QUEUE_POLLS = 2
 SHOWN_JOBS = 8
 UNDELIVERED = (JobState.FAILED, JobState.CANCELLED)
@@ -145,7 +146,7 @@ UNDELIVERED = (JobState.FAILED, JobState.CANCELLED)
 class DrainTracker:
     """The jobs of one connector, or of all of them, that are open when a run begins.
 
-    `listing` names the run whose looks list objects; None where a queue holds all that there is.
+    `listing` names the run whose scans list objects; None if a queue holds all work.
     """
 
     def __init__(self, ledger: Ledger, connector: str | None, *, listing: str | None) -> None:
@@ -154,10 +155,10 @@ class DrainTracker:
         self._listing = listing
         self._looks = 0
         self._idle = 0
-        self._looking: set[str] | None = None  # at connectors; None: nobody knows yet at which
+        self._looking: set[str] | None = None  # connectors; None before they are read
         self._all: set[str] = set()
         self._rounds: dict[str, ListingProgress] = {}
-        self._seen: dict[str, Job] = {}  # open at one of the looks
+        self._seen: dict[str, Job] = {}  # open at one of the checks
         self._noted: dict[str, Job] = {}
         self._over: int | None = None
         self._unknown = ""
@@ -167,26 +168,26 @@ class DrainTracker:
     def left(self, *, ended: int) -> bool:
         """Return whether another query is worth it, after one that ended so many extents.
 
-        What the ledger does not tell is nothing that anybody got on with.
+        An unavailable ledger counts as no progress.
         """
         looking = self._looking != set()
         try:
             moved = self._looked() if looking else self._moved()
             self._unknown = ""
         except ExtentflowError as exc:
-            log.warning("it is not known what is left to do: %s", exc)
+            log.warning("cannot read the remaining work: %s", exc)
             self._unknown = str(exc)
             moved = False
         self._idle = 0 if moved and (ended or looking) else self._idle + 1
         return self._idle < MAX_IDLE_QUERIES and (self._looking != set() or bool(self._noted))
 
     def undone(self) -> list[str]:
-        """Return a line per thing that is left, with how many and why; none: all was delivered."""
+        """Return a line per undelivered job or connector, with the reason; empty if all is DONE."""
         try:
             self._refresh()
         except ExtentflowError as exc:
             self._unknown = self._unknown or str(exc)
-        unknown = [f"it is not known what is left to do: {self._unknown}"] if self._unknown else []
+        unknown = [f"cannot read the remaining work: {self._unknown}"] if self._unknown else []
         listed = [self._unlisted(name) for name in sorted(self._all) if not self._complete(name)]
         left = sorted(Counter(job.connector for job in self._noted.values()).items())
         ended = [
@@ -195,13 +196,15 @@ class DrainTracker:
             for job in islice(self._undelivered.values(), SHOWN_JOBS)
         ]
         more = len(self._undelivered) - SHOWN_JOBS
-        ended += [f"{more} more jobs are like that; `extentflow status` shows them"] * (more > 0)
+        ended += [f"{more} more jobs ended undelivered; `extentflow status` shows them"] * (
+            more > 0
+        )
         return [*unknown, *listed, *ended, *(self._left_of(name, jobs) for name, jobs in left)]
 
     # -- looking --------------------------------------------------------------------------------
 
     def _looked(self) -> bool:
-        """Note jobs as far as looks have come; return whether looks get on."""
+        """Note the jobs of listed connectors; return whether listing progresses."""
         self._looks += 1
         listed = self._open()
         self._seen |= listed
@@ -229,7 +232,7 @@ class DrainTracker:
     # -- delivering -----------------------------------------------------------------------------
 
     def _moved(self) -> bool:
-        """Return whether anybody got on with what was noted."""
+        """Return whether a noted job or one of its extents became final."""
         still = self._still(self._noted, self._open())
         fewer, self._noted = len(still) < len(self._noted), still
         if fewer:
@@ -241,7 +244,7 @@ class DrainTracker:
     def _still(self, jobs: Mapping[str, Job], listed: Mapping[str, Job]) -> dict[str, Job]:
         """Return those of the jobs that are open; note those that ended without being delivered.
 
-        `listed` are open, as far as the ledger's lists know; the others are asked for one by one.
+        `listed` are the open jobs in the ledger's lists; the others are read one by one.
         """
         found = {name: listed.get(name) or self._ledger.jobs.get(name) for name in jobs}
         self._note_undelivered(job for job in found.values() if job is not None)
@@ -264,7 +267,7 @@ class DrainTracker:
     # -- what is left ---------------------------------------------------------------------------
 
     def _refresh(self) -> None:
-        """Find out how things are in the end."""
+        """Read the final state."""
         self._noted = self._still(self._noted, self._open())
         for name in self._names():
             for state in UNDELIVERED:
@@ -286,7 +289,7 @@ class DrainTracker:
         return self._of(name).complete
 
     def _unlisted(self, name: str) -> str:
-        why = self._of(name).unlisted or "listing did not get on"
+        why = self._of(name).unlisted or "listing made no progress"
         return f"connector {name}: not all of its objects have jobs: {why}"
 
     def _left_of(self, connector: str, jobs: int) -> str:
@@ -300,14 +303,17 @@ class DrainTracker:
             state = self._ledger.connectors.state(connector)
         except ExtentflowError as exc:
             return str(exc)
-        if resting := explain_skip(connector, state):
-            return resting
+        if skipped := explain_skip(connector, state):
+            return skipped
         if held := self._held(connector):
             return held
-        return "nobody got on with that; the log says what is away, or others have it in hand"
+        return (
+            "no progress; the log names the unavailable service, or another worker holds these"
+            " extents"
+        )
 
     def _held(self, connector: str) -> str:
-        """Return how many extents workers hold, the dead ones among them; "" where nobody knows."""
+        """Return how many extents workers hold, dead ones included; "" if unknown."""
         jobs = {name: job for name, job in self._noted.items() if job.connector == connector}
         try:
             now = self._ledger.now()
@@ -323,5 +329,5 @@ class DrainTracker:
             return ""
         return (
             f"workers hold {len(left)} of their extents, and if they died, for up to"
-            f" {max(left):.0f} s more and a little; then the next start goes on"
+            f" {max(left):.0f} s more and a little; then the next start resumes"
         )

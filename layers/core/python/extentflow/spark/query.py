@@ -1,9 +1,6 @@
-"""A streaming query as a service: started, told about, stopped within seconds.
+"""A streaming query as a service: started, reported trigger by trigger, stopped within seconds.
 
-Owns: triggers, progress in our words, the order in which things end. Refuses to know: how work is
-found and done, command lines.
-
-    asked to stop ── workers commit and hand back ── query ends ── slots settled and freed
+stop requested ── workers commit and hand back ── query ends ── slots settled and freed
 """
 
 from __future__ import annotations
@@ -50,12 +47,12 @@ JAVA_CLASS = re.compile(r"^:?\s*(?:[a-z]\w*\.)+[\w$]+(?:Exception|Error): ")
 
 
 class QueryFailed(Retryable):
-    """Spark ended the query; the message is its cause. What was begun is resumed by the next."""
+    """Spark ended the query; the message is its cause. The next query resumes its work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a query is started with. `every_seconds` None: what is waiting when it begins, no more.
+    """What a query is started with. `every_seconds` None: only the work that waits at its start.
 
     `run` is another one for every start. `options` are the data source's; `sink` and `sink_options`
     say where receipts go, in append mode. `checkpoint` holds no progress, but Spark wants one.
@@ -114,10 +111,10 @@ def session(master: str | None, cores: int | None) -> Iterator[SparkSession]:
         yield found
     finally:
         with suppress(ValueError):  # in another thread than the main one
-            # PySpark's own handler asks a context that is about to be gone.
+            # PySpark's own handler would use the context, which ends here.
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        with suppress(Py4JError, OSError):  # the JVM got the signal, too, and is gone
-            context.setLogLevel("OFF")  # what tasks say when their executor goes away
+        with suppress(Py4JError, OSError):  # the same signal has ended the JVM
+            context.setLogLevel("OFF")  # hides errors of tasks whose executor ends
             found.stop()
 
 
@@ -130,7 +127,7 @@ class Service:
         self._runtime = runtime
         self._terms = terms
         self._stopping = threading.Event()
-        self._heard: bool | None = None  # None: workers were not asked to stop yet
+        self._heard: bool | None = None  # None: no stop was requested yet
 
     def stop(self) -> None:
         """Let `run` return within five seconds; from any thread, or a signal handler."""
@@ -152,11 +149,11 @@ class Service:
             self._follow(self._start(), tell)
             return []
         finally:
-            self._ask_workers_to_stop()  # whatever ended the query, some may live on for seconds
+            self._ask_workers_to_stop()  # after a failure, too: workers may run on for seconds
             self._free_slots()
 
     def _deliver_what_waits(self, tell: Callable[[Triggered], None]) -> list[str]:
-        """Start queries until nothing is left of what there was, or nobody gets on with it."""
+        """Start queries until the jobs of the start are final, or make no progress."""
         options = StreamOptions.read({**self._terms.options, "run": self._terms.run})
         listing = options.run if options.listing else None
         backlog = DrainTracker(self._runtime.brief_ledger, options.connector, listing=listing)
@@ -177,7 +174,7 @@ class Service:
             log.warning("slots stay leased until their leases end: %s", exc)
 
     def _ask_workers_to_stop(self) -> bool:
-        """Ask once; return whether they can have heard of it. There is no time to ask again."""
+        """Request the stop once, without retry; return whether the request was written."""
         if self._heard is None:
             try:
                 request_stop(self._runtime.brief_ledger, self._terms.run)
@@ -298,5 +295,5 @@ def _cause(text: str) -> str:
     ours = re.findall(r"(?:extentflow|pyspark)\.errors\.[\w.]+: (.+)", text)
     java = re.findall(r"^: (.+)", text, re.MULTILINE)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = next(filter(None, [*ours[-1:], engine.last_cause(text), *java[:1], *lines]), "")
-    return JAVA_CLASS.sub("", told) or "no reason is given"
+    cause = next(filter(None, [*ours[-1:], engine.last_cause(text), *java[:1], *lines]), "")
+    return JAVA_CLASS.sub("", cause) or "no reason is given"

@@ -1,21 +1,19 @@
-"""Receipts as rows: what became of each extent.
+"""Receipts as rows: the state of each extent.
 
-Owns: columns. Refuses to know: who delivers, when.
-
-    job        string   the job's id; `extentflow status` shows it
-    object     string   s3://bucket/key
-    extent     int      its ordinal, null where a job has one row, because it has no extents
-    start      bigint   first byte of its range
-    end        bigint   the byte behind it
-    position   bigint   how far it is, as its format counts
-    records    bigint   records in the topic, whoever delivered them
-    bad        bigint   bad records
-    bytes      bigint   fetched from the store by the run that ended it, 0 where it was final before
-    seconds    double   the same run's time
-    state      string   DONE, FAILED; PENDING where the connector was paused or stopped meanwhile;
-                        of a job also SUPERSEDED, CANCELLED, or, where its store was away when the
-                        query was planned, PLANNING and RUNNING
-    reason     string   why it is not DONE
+job        string   the job's id; `extentflow status` shows it
+object     string   s3://bucket/key
+extent     int      its ordinal, null where a job has one row, because it has no extents
+start      bigint   first byte of its range
+end        bigint   the byte behind it
+position   bigint   how far it is, as its format counts
+records    bigint   records in the topic, of all runs
+bad        bigint   bad records
+bytes      bigint   fetched from the store by the run that ended it, 0 where it was final before
+seconds    double   the same run's time
+state      string   DONE, FAILED; PENDING where the connector was paused or stopped meanwhile;
+of a job also SUPERSEDED, CANCELLED, or, where its store was unavailable when the
+query was planned, PLANNING and RUNNING
+reason     string   why it is not DONE
 """
 
 from typing import NamedTuple

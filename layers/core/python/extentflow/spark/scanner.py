@@ -1,14 +1,12 @@
-"""What a standing query finds to do where there is no queue: new objects, and open jobs.
+"""Scans for the work of a query without a queue: new objects and open jobs.
 
-Owns: one look after the other, how much is taken on, who is paused. Refuses to know: Spark.
+    scan ── settles dead workers' slots, publishes ends of jobs
+         ├─ lists connectors' prefixes: registers and cuts jobs of objects without a job
+         └─ open jobs: plans and closes them, returns their pending extents up to a limit
 
-    look ── dead workers' slots settled, ends announced
-         ├─ connectors' prefixes listed: objects without a job get one, and are cut
-         └─ open jobs: planned on, closed, or their pending extents, at most so many
-
-Truth is the ledger's. What is remembered from look to look saves requests: how far listings are, in
-the ledger; here, what a job had left besides the extents that one trigger may take on. What looks
-came to is noted for whoever waits for their end.
+State is in the ledger. Listing positions are kept there, too, and save requests from scan to scan;
+the rest of a job beyond one trigger's limit is kept in memory. A run's listing progress is noted
+for its `DrainTracker`.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from extentflow.wiring.functions import RuntimeContext, open_admission, publish_
 log = logging.getLogger(__name__)
 
 LISTING_SECONDS = 30.0
-# Of these, for connectors that somebody may wait for, where there are others.
+# The share of connectors that a `--once` run may wait for, if there are others.
 FIRST_SECONDS = 20.0
 ENDS_AT_ONCE = 100
 
@@ -59,8 +57,8 @@ class _Left:
 class JobScanner:
     """WorkSource for work, over and over: of one connector, or of all that are RUNNING.
 
-    A look takes on so many extents at most. Listing goes on for `LISTING_SECONDS` per look, from
-    where the last one stopped, and rests as long as the options say when all is listed.
+    A scan returns a limited number of extents. Listing takes `LISTING_SECONDS` per scan, continues
+    where the last one stopped, and starts again an interval after all is listed.
     """
 
     def __init__(
@@ -82,21 +80,21 @@ class JobScanner:
 
     @property
     def listing(self) -> bool:
-        """Whether the last look did not get to see all objects; the next one goes on."""
+        """Whether the last scan did not list all objects; the next one continues."""
         return self._late
 
     def look(self) -> list[PendingWork]:
         """Return what there is to do.
 
-        One connector or job that makes trouble is told in the log and holds up no other.
+        A failing connector or job is logged and delays no other.
 
         Raises:
             LedgerUnavailable: nothing can be found out.
             Misconfigured: there is no such connector.
         """
-        tried("slots and ends that nobody looked after", self._tidy_up)
+        tried("settling slots and publishing ends", self._tidy_up)
         names = self._names()
-        self._runtime.random.shuffle(names)  # the first may have enough for everybody
+        self._runtime.random.shuffle(names)  # the first may fill the limit
         before = recall(self._runtime.ledger, self._run) if self._rounds is None else self._rounds
         new = ListingProgress(goes=min((one.goes for one in before.values()), default=0))
         self._rounds = rounds = {name: before.get(name, new) for name in names}
@@ -107,7 +105,7 @@ class JobScanner:
             step = partial(self._collect, name, found, whys.append)
             tried(f"connector {name}", step, told=whys.append)
             rounds[name] = rounds[name].holding_up(whys)
-        tried("what looks came to", self._note)
+        tried("noting listing progress", self._note)
         return found
 
     def _names(self) -> list[str]:
@@ -117,13 +115,13 @@ class JobScanner:
         return [self._connector]
 
     def _tidy_up(self) -> Report:
-        """Do what is left undone by workers and drivers that are gone."""
+        """Settle the slots of dead workers, and publish the ends that a driver missed."""
         for slot in self._slots.sweep():
             log.info("slot %d was left by %s, and is free again", slot.number, slot.owner)
         return Report(ends_announced=publish_pending(self._runtime, ENDS_AT_ONCE))
 
     def _note(self) -> Report:
-        """Note what is news of what looks came to."""
+        """Note changed listing progress."""
         if self._rounds is not None and self._rounds != self._noted:
             remember(self._runtime.ledger, self._run, self._rounds)
             self._noted = dict(self._rounds)
@@ -193,7 +191,7 @@ class JobScanner:
     ) -> Report:
         """Add what a connector's open jobs have left; those of a stopped one end.
 
-        `told` hears of a job that makes trouble.
+        `told` is called with the reason why a job fails.
         """
         ledger, cluster = self._runtime.ledger, self._runtime.broker.cluster
         state = ledger.connectors.state(name)

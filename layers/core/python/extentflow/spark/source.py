@@ -1,7 +1,4 @@
-"""The data source `extentflow`: its name, its columns, its readers.
-
-Owns: what Spark asks a data source for. Refuses to know: options (`options`), planning, delivering.
-"""
+"""The data source `extentflow`: its name, its columns, its readers."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ class ExtentflowSource(DataSource):
     """Registered by `extentflow.spark.register`; see there.
 
     Spark makes it in a Python process beside the driver's JVM, once per `load`. It makes a batch
-    reader for every scan that is planned, so that wrong options are told by the first action, and
+    reader for every scan that is planned, so wrong options fail the first action, and
     of a streaming reader one on the driver's machine and one for executors, when a query starts.
     """
 
@@ -45,7 +42,7 @@ class ExtentflowSource(DataSource):
         """Return the reader of a batch query.
 
         Raises:
-            Misconfigured: the options are wrong, or somebody gave a schema that is not ours.
+            Misconfigured: the options are wrong, or the schema is not that of receipts.
         """
         _require_ours(schema)
         return BatchReader(ReadOptions.read(self.options))
@@ -54,7 +51,7 @@ class ExtentflowSource(DataSource):
         """Return the reader of a streaming query.
 
         Raises:
-            Misconfigured: the options are wrong, or somebody gave a schema that is not ours.
+            Misconfigured: the options are wrong, or the schema is not that of receipts.
         """
         _require_ours(schema)
         return StreamReader(StreamOptions.read({"run": self._run, **self.options}))

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 # Without a trigger interval Spark asks a hundred times a second.
 LOOK_SECONDS = 1.0
-# How long a process that only looks waits for what is away.
+# Retries of the polling process end after this time.
 RETRY_SECONDS = 20.0
 FEW_SECONDS = 5.0
 
@@ -44,7 +44,7 @@ NOTHING: Offset = {"look": 0}
 
 @dataclass
 class QueuePartition(InputPartition):
-    """So many messages of the queue at most, begun within so many seconds."""
+    """Up to `most` messages of the queue, started within `seconds`."""
 
     most: int
     seconds: float
@@ -52,14 +52,14 @@ class QueuePartition(InputPartition):
 
 @dataclass
 class ListedPartition(InputPartition):
-    """Extents that a look found, begun within so many seconds."""
+    """Extents that a scan found, started within `seconds`."""
 
     tasks: tuple[Task, ...]
     seconds: float
 
 
 class WorkSource:
-    """What both kinds of looks have: offsets, and looks that are not too frequent."""
+    """Offsets of a query, and polls for work at most once per second."""
 
     def __init__(self, options: StreamOptions, runtime: Runtime) -> None:
         self.options = options
@@ -73,7 +73,7 @@ class WorkSource:
         """Return the offset behind which nothing is left to do, as far as is known.
 
         Raises:
-            ExtentflowError: the first look fails; later ones are told in the log and repeated.
+            ExtentflowError: the first poll fails; later failures are logged and polled again.
             Misconfigured: a run of that name was stopped before.
         """
         self._require_fresh()
@@ -96,7 +96,7 @@ class WorkSource:
         return self._last
 
     def resume(self, offset: Offset) -> None:
-        """Go on behind what a checkpoint remembers."""
+        """Continue behind the offset of a checkpoint."""
         if offset.get("look", 0) > self._last["look"]:
             self._last = offset
 
@@ -118,7 +118,7 @@ class WorkSource:
         raise NotImplementedError
 
     def free_slots(self) -> int:
-        """Return how many workers of ours can have a slot; all of them where nobody knows."""
+        """Return how many workers of this run can lease a slot; all of them if unknown."""
         ledger, run = self.runtime.ledger, f"{self.options.run}/"
         try:
             now = ledger.now()
@@ -153,7 +153,7 @@ class QueueSource(WorkSource):
             waiting = self._look_again()
         options = self.options
         most = min(options.parallelism, options.most_extents, self.free_slots())
-        # What is known of a queue is approximate, so that one task looks in any case.
+        # A queue's depth is approximate, so one task polls in any case.
         tasks = min(most, max(1, waiting))
         # The fewer, the sooner they make room for a trigger that has more to do.
         seconds = options.most_seconds if tasks == most else min(FEW_SECONDS, options.most_seconds)
@@ -183,7 +183,7 @@ class ListingSource(WorkSource):
             self._prepared = True
         self._found = self._standing.look()
         waiting = sum(len(one.extents) for one in self._found)
-        # A trigger without tasks, that whoever waits for the end of a listing hears of it.
+        # A trigger without tasks reports an unfinished listing to a `--once` run.
         listing = {"listing": 1} if self._standing.listing else {}
         return {"waiting": waiting, **listing} if waiting or listing else None
 
@@ -209,7 +209,7 @@ class ListingSource(WorkSource):
 
 
 def open_work_source(options: StreamOptions) -> WorkSource:
-    """Return a query's looks, in the process that calls this.
+    """Return a query's work source.
 
     Raises:
         Misconfigured: the settings of the queue or of AWS are wrong.
@@ -255,7 +255,7 @@ class StreamReader(DataSourceStreamReader):
     def partitions(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> Sequence[InputPartition]:
-        """Return tasks for what there is now, whatever the offsets were; none without news."""
+        """Return tasks for the current work, whatever the offsets are; none between equal ones."""
         if start == end:  # a checkpoint's, when the query starts
             self._opened().resume(dict(end))
             return []

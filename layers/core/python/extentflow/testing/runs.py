@@ -1,7 +1,4 @@
-"""MemoryRuns: the Runs contract in memory.
-
-Owns: which runs were started, where a test says that they stand. Refuses to know: what they do.
-"""
+"""MemoryJobRuns: the JobRuns contract in memory."""
 
 from extentflow.engines.emr import Run, RunState, RunStatus
 from extentflow.errors import Misconfigured, RunsUnavailable
@@ -29,8 +26,8 @@ class MemoryJobRuns:
         self.states.setdefault(run_id, RunStatus(RunState.WAITING))
         return run_id
 
-    def look(self, run_id: str) -> RunStatus:
-        """See `JobRuns.look`."""
+    def describe(self, run_id: str) -> RunStatus:
+        """See `JobRuns.describe`."""
         self._pass()
         if run_id not in self.states:
             raise Misconfigured(f"there is no run {run_id}")
@@ -38,10 +35,10 @@ class MemoryJobRuns:
 
     def cancel(self, run_id: str) -> None:
         """See `JobRuns.cancel`."""
-        if not self.look(run_id).state.ended:
+        if not self.describe(run_id).state.ended:
             self.states[run_id] = RunStatus(RunState.CANCELLED)
 
     def _pass(self) -> None:
         if self.away:
             self.away -= 1
-            raise RunsUnavailable("what starts runs is away, as the test wants it")
+            raise RunsUnavailable("the service that starts runs is unavailable (injected)")

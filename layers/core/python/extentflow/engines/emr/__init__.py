@@ -1,7 +1,7 @@
-"""Where Spark is asked to deliver: the JobRuns port, and one run that is to be started.
+"""Submitted Spark runs: the JobRuns port.
 
-Owns: the contract, the token by which one start is known again, where a run stands. Refuses to
-know: EMR, what a run does, who decides that there shall be one.
+Starting runs on EMR Serverless is left to `client`, following one run to `engine`, and which run
+owns which job to `submitted`.
 """
 
 import enum
@@ -12,9 +12,9 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run that is to be started: what it is for, the how manieth, with which command line.
+    """One run to start: its subject, its number for this subject, and its command line.
 
-    `subject` is a job's id or an errand's. `arguments` are those of `jobs/spark_ingest.py`. After
+    `subject` is a job's id or a command's. `arguments` are those of `jobs/spark_ingest.py`. After
     `timeout_minutes` the run is ended.
     """
 
@@ -25,12 +25,12 @@ class Run:
 
     @property
     def token(self) -> str:
-        """What a repeated start is known by: 64 hexadecimal digits of subject and number alone."""
+        """Idempotency token of 64 hexadecimal digits; depends on subject and number only."""
         return hashlib.sha256(f"{self.subject}/{self.number}".encode()).hexdigest()
 
 
 class RunState(enum.StrEnum):
-    """Where a run stands: nobody works for it yet, it runs, or how it ended."""
+    """State of a run: waiting for capacity, running, or how it ended."""
 
     WAITING = "WAITING"
     RUNNING = "RUNNING"
@@ -40,34 +40,34 @@ class RunState(enum.StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more comes of it."""
+        """Whether the run has ended."""
         return self not in (RunState.WAITING, RunState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """Where a run stands, and what the service says about it."""
+    """State of a run and the service's details."""
 
     state: RunState
     details: str = ""
 
 
 class JobRuns(Protocol):
-    """Starts runs, knows where they stand, ends them."""
+    """Starts, describes and cancels runs."""
 
     def start(self, run: Run) -> str:
-        """Return the id of the run, begun now or by an earlier call with the same token.
+        """Return the id of the run, started now or by an earlier call with the same token.
 
         Raises:
-            RunsUnavailable: no usable answer; the run may have begun, so call again.
+            RunsUnavailable: no usable answer; the run may have started, so call again.
             Misconfigured: no such application, no permission, or settings that it refuses.
         """
         ...
 
-    def look(self, run_id: str) -> RunStatus:
-        """Return where a run stands. Raises as `start`; Misconfigured where there is none."""
+    def describe(self, run_id: str) -> RunStatus:
+        """Return the state of a run. Raises as `start`; Misconfigured if there is none."""
         ...
 
     def cancel(self, run_id: str) -> None:
-        """Ask for a run's end, which may take a while; nothing where it ended. Raises as `look`."""
+        """Request the end of a run; no effect after its end. Raises as `describe`."""
         ...

@@ -1,14 +1,11 @@
 """Runs on EMR Serverless.
 
-Owns: the client, the requests, how Spark is told of the archive and its Python, what the service's
-states mean. Refuses to know: what is in the archive (layers/spark/recipe.py), when a run is wanted.
-
-    StartJobRun   token         a repeated call starts nothing
-                  sparkSubmit   the entry point in S3, and its arguments
-                  properties    the archive, unpacked as ./environment in every process's folder;
-                                Python and its path, for driver and executors; settings and region
-    GetJobRun     state, and what the service says about it
-    CancelJobRun
+StartJobRun   token         a repeated call starts nothing
+sparkSubmit   the entry point in S3, and its arguments
+properties    the archive, unpacked as ./environment in every process's folder;
+Python and its path, for driver and executors; settings and region
+GetJobRun     state, and what the service says about it
+CancelJobRun
 """
 
 from collections.abc import Mapping
@@ -25,7 +22,7 @@ from extentflow.config import environments
 from extentflow.engines.emr import Run, RunState, RunStatus
 from extentflow.errors import Misconfigured, RunsUnavailable
 
-# Amazon Linux has it beside its default.
+# Amazon Linux 2023 ships it beside its default Python.
 PYTHON = "python3.11"
 UNPACKED = "environment"
 PYTHONPATH = f"./{UNPACKED}/site-packages"
@@ -56,7 +53,7 @@ REMEDIES = {
     "ValidationException": "correct the settings of Spark",
 }
 
-# A state that is not known here is none of an end.
+# Any other state counts as waiting.
 STATES = {
     "RUNNING": RunState.RUNNING,
     "CANCELLING": RunState.RUNNING,
@@ -83,7 +80,7 @@ class Application:
 
 
 class Client(Protocol):
-    """What is asked of boto3's client."""
+    """The calls of boto3's client that are used."""
 
     def start_job_run(self, **request: Any) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
         """See StartJobRun in the API reference of EMR Serverless."""
@@ -111,8 +108,8 @@ class EmrJobRuns:
             answer = self._connected().start_job_run(**request(self.application, run))
         return str(answer["jobRunId"])
 
-    def look(self, run_id: str) -> RunStatus:
-        """See `JobRuns.look`."""
+    def describe(self, run_id: str) -> RunStatus:
+        """See `JobRuns.describe`."""
         with self._translated():
             answer = self._connected().get_job_run(**self._about(run_id))
         found = answer["jobRun"]
@@ -125,10 +122,10 @@ class EmrJobRuns:
             try:
                 self._connected().cancel_job_run(**self._about(run_id))
             except ClientError as exc:
-                # What the service says of a run that ended meanwhile.
+                # The service refuses to cancel a run that has ended.
                 if exc.response["Error"].get("Code") != "ValidationException":
                     raise
-                if not self.look(run_id).state.ended:
+                if not self.describe(run_id).state.ended:
                     raise
 
     def _about(self, run_id: str) -> dict[str, str]:

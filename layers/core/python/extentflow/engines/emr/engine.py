@@ -1,10 +1,7 @@
-"""The remote engine: a run of Spark elsewhere delivers, and the ledger says how far it is.
+"""The emr engine: follows one submitted run through the ledger.
 
-Owns: starting the run, reading receipts out of the ledger, its end. Refuses to know: EMR; what a
-run does with its command line.
-
-One run for all waves: its own driver takes every job that it is told of. Waves after the first find
-most of their extents final, and wait for the others.
+One run serves all waves, because its own driver takes every job of its command line. Waves after
+the first find most of their extents final and wait for the others.
 """
 
 from __future__ import annotations
@@ -21,16 +18,16 @@ from extentflow.model import Extent, ExtentState, Outcome, Receipt
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 5.0
+POLL_SECONDS = 5.0
 STOP_SLICE_SECONDS = 0.5
-# A job of very many extents takes long to read: no more than a tenth of the time goes into that.
-LOOK_SHARE = 10
+# Reading a job of many extents is slow: at most a tenth of the time is spent reading.
+POLL_SHARE = 10
 
 
 class SubmittedRunEngine:
-    """`Engine` over one run. `start` returns its id; `say` is told in words what becomes of it.
+    """`Engine` over one run: `start` returns its id, `say` takes lines about its state.
 
-    `cores` bounds the fewest extents of a new job, as anywhere.
+    `cores` is the least number of extents of a new job, as in any engine.
     """
 
     def __init__(
@@ -59,21 +56,21 @@ class SubmittedRunEngine:
         """See `Engine.cores`."""
         return self._cores
 
-    def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
+    def run(self, tasks: Sequence[Task], listener: RunListener) -> None:
         """See `Engine.run`.
 
         Raises:
             RunFailed: the run ended, and extents are left.
-            RunsUnavailable, LedgerUnavailable, Misconfigured: the run could not be started, or
-                nothing is known of it any more; it may go on.
+            RunsUnavailable, LedgerUnavailable, Misconfigured: the run could not be started or
+                described; it may continue.
         """
         left = {(one.job, one.ordinal): one for task in tasks for one in task.extents}
         before = self._items(left.values())
-        self._see(left, before, watch)
+        self._see(left, before, listener)
         while left and not self._stopping:
             self._begin()
-            ended = self._look()  # first: what it did before its end is in the ledger by then
-            self._see(left, before, watch)
+            ended = self._poll()  # before the ledger is read, which then has all that the run did
+            self._see(left, before, listener)
             if left and ended is not None:
                 raise RunFailed(ended)
             if left:
@@ -84,29 +81,27 @@ class SubmittedRunEngine:
         self._stopping = True
 
     def close(self) -> None:
-        """Cancel the run where a person stopped it; else it ends by itself."""
+        """Cancel the run if it was stopped here; otherwise it ends by itself."""
         if self._id is None or not self._stopping or self._state.ended:
             return
         try:
             self._runs.cancel(self._id)
         except ExtentflowError as exc:
-            self._say(f"run {self._id} could not be cancelled, and goes on: {exc}")
+            self._say(f"run {self._id} could not be cancelled and continues: {exc}")
         else:
-            self._say(
-                f"run {self._id} is cancelled; what it had in work is free when its leases end"
-            )
+            self._say(f"run {self._id} is cancelled; its extents are free when its leases end")
 
     def _begin(self) -> None:
         if self._id is None:
             self._id = self._start()
             self._say(f"run {self._id} is started; it may take minutes to begin")
 
-    def _look(self) -> str | None:
-        """Return how the run ended; None while it goes on, or while nobody says."""
+    def _poll(self) -> str | None:
+        """Return how the run ended; None while it continues or its state is unknown."""
         if self._id is None:
             return None
         try:
-            status = self._runs.look(self._id)
+            status = self._runs.describe(self._id)
         except Retryable as exc:
             log.info("run %s: %s", self._id, exc)
             return None
@@ -122,7 +117,7 @@ class SubmittedRunEngine:
         )
 
     def _items(self, extents: Iterable[Extent]) -> dict[tuple[str, int], ExtentItem]:
-        """Return what the ledger has of the jobs of extents; DONE where a job is over."""
+        """Return the ledger's items of the jobs of extents."""
         found: dict[tuple[str, int], ExtentItem] = {}
         begun = self._clock.monotonic()
         for job_id in {one.job for one in extents}:
@@ -136,17 +131,17 @@ class SubmittedRunEngine:
         self,
         left: dict[tuple[str, int], Extent],
         before: dict[tuple[str, int], ExtentItem],
-        watch: RunListener,
+        listener: RunListener,
     ) -> None:
-        """Show what became final, and take it out of `left`; so what no open job has any more."""
-        # Asked first: what a job did before its end is among the items that are read then.
+        """Report extents that became final, or whose job did, and remove them from `left`."""
+        # Read before the items, which then include everything that the job did before its end.
         over = {job for job in {one.job for one in left.values()} if not self._open(job)}
         now = self._items(left.values())
         for place, extent in list(left.items()):
             item = now.get(place) or ExtentItem(extent.job, extent.ordinal)
             if item.state.final or extent.job in over:
                 then = before.get(place) or ExtentItem(extent.job, extent.ordinal)
-                watch.on_receipt(_receipt(extent, item, then))
+                listener.on_receipt(_receipt(extent, item, then))
                 del left[place]
 
     def _open(self, job_id: str) -> bool:
@@ -154,7 +149,7 @@ class SubmittedRunEngine:
         return job is not None and job.state.open
 
     def _wait(self) -> None:
-        rest = max(LOOK_SECONDS, LOOK_SHARE * self._took)
+        rest = max(POLL_SECONDS, POLL_SHARE * self._took)
         while rest > 0 and not self._stopping:
             self._clock.sleep(min(rest, STOP_SLICE_SECONDS))
             rest -= STOP_SLICE_SECONDS

@@ -1,14 +1,11 @@
-"""Runs of Spark that were started: what each is for, and which run has a job.
+"""Submitted runs: starts them, notes what each is for, and returns which run owns a job.
 
-Owns: their notes in the ledger, what a run's state means for a job. Refuses to know: when a run is
-wanted, what follows from its end (`routing`), EMR.
+    run#RUN             what the run is for, its number, what follows its end
+    run-of#JOB          the job's own run
+    runs-of#CONNECTOR   the runs that deliver all objects below their addresses
 
-    run#RUN             what it is for, the how manieth, what follows its end
-    run-of#JOB          the run that has this job
-    runs-of#CONNECTOR   the runs that have whatever lies below their addresses
-
-Notes are written after the start; like all notes they may be lost or stale without harm: then
-nobody hears of a run's end, or functions work beside it, and whoever claims an extent has it.
+Notes are written after the start and may be lost or stale without harm: then a run's end starts
+nothing, or functions work beside the run, and each extent belongs to the worker that claims it.
 """
 
 from __future__ import annotations
@@ -30,17 +27,17 @@ from extentflow.model import Job
 log = logging.getLogger(__name__)
 
 KEEP_SECONDS = 14 * 86_400.0
-# Runs of one connector that are remembered at once; those before are held by nobody.
+# Runs per connector that are noted; older ones own no job.
 MOST_SHARED = 16
-# How long an answer of the service counts: a look at many jobs asks about each run once.
-FRESH_SECONDS = 60.0
+# How long a state is cached: checking many jobs describes each run once.
+CACHE_SECONDS = 60.0
 
 
 class RunOwnership(enum.Enum):
-    """Whether a run of Spark has a job.
+    """Which kind of run owns a job.
 
-    OWN: a run of its own; SHARED: one of many, in which it may wait for its turn. GONE: its own run
-    has ended. UNKNOWN: a run had it, and nobody says where that stands.
+    OWN: the job's own run; SHARED: a run with other jobs, where it may wait for its turn. GONE: its
+    own run has ended. UNKNOWN: the state of its run cannot be read.
     """
 
     NOBODY = enum.auto()
@@ -51,7 +48,7 @@ class RunOwnership(enum.Enum):
 
 
 class OnCompletion(enum.StrEnum):
-    """What follows where a run ends and leaves something: functions, another run, or a person."""
+    """What delivers the rest after a run's end: functions, another run, or a person's command."""
 
     FUNCTIONS = "functions"
     RUN = "run"
@@ -60,7 +57,7 @@ class OnCompletion(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SubmittedRun:
-    """What is known of a run. `job` is the one that it is for; empty: all below `addresses`.
+    """A noted run. `job` is the only job that it delivers; empty: all below `addresses`.
 
     `begun` is in seconds since the epoch on the ledger's clock.
     """
@@ -75,7 +72,7 @@ class SubmittedRun:
     begun: float
 
     def may_have(self, job: Job) -> bool:
-        """Whether a job is this run's, as far as addresses tell."""
+        """Whether this run may own a job, judging by its addresses."""
         if self.job:
             return job.id == self.job
         address = f"{job.version.bucket}/{job.version.key}"
@@ -84,7 +81,7 @@ class SubmittedRun:
 
 @dataclass(slots=True)
 class SubmittedRuns:
-    """Starts runs, and remembers them."""
+    """Starts runs and notes them in the ledger."""
 
     runs: JobRuns
     ledger: Ledger
@@ -97,7 +94,7 @@ class SubmittedRuns:
     ) -> str:
         """Start a run for one job, another one each time that it is reopened; return its id.
 
-        Raises as `JobRuns.start`; then the run may have begun.
+        Raises as `JobRuns.start`; then the run may have started.
         """
         run = self._run(subject or job.id, job.reopened, ("--job", job.id, "--json"))
         return self._begin(run, job.connector, job.id, (), then)
@@ -111,12 +108,12 @@ class SubmittedRuns:
         number: int = 0,
         then: OnCompletion = OnCompletion.RUN,
     ) -> str:
-        """Start a run for all that addresses mean to a connector; raises as `begin_job`."""
+        """Start a run for all of a connector's objects at addresses; raises as `begin_job`."""
         run = self._run(subject, number, ("--connector", connector, "--json", *addresses))
         return self._begin(run, connector, "", tuple(addresses), then)
 
     def find(self, run_id: str) -> SubmittedRun | None:
-        """Return what is known of a run; None where nobody here started it."""
+        """Return a noted run, or None."""
         facts = self.ledger.notes.recall(_of_run(run_id))
         if not facts:
             return None
@@ -132,7 +129,7 @@ class SubmittedRuns:
         )
 
     def hold(self, job: Job) -> RunOwnership:
-        """Say which run has a job."""
+        """Return which kind of run owns a job."""
         try:
             own = run_of(self.ledger, job.id)
             if own is not None:
@@ -147,12 +144,12 @@ class SubmittedRuns:
                     return held
                 found = RunOwnership.UNKNOWN if held is RunOwnership.UNKNOWN else found
         except ExtentflowError as exc:
-            log.warning("job %s: whether a run has it is unknown: %s", job.id, exc)
+            log.warning("job %s: cannot read whether a run owns it: %s", job.id, exc)
             return RunOwnership.UNKNOWN
         return found
 
     def forget(self, started: SubmittedRun) -> None:
-        """Let nobody take a run that ended for one that has something."""
+        """Remove the ownership of a run that has ended."""
         if started.job:
             if run_of(self.ledger, started.job) == started.id:
                 self.ledger.notes.remember(_of_job(started.job), {})
@@ -189,7 +186,7 @@ class SubmittedRuns:
                 others = [one for one in self._shared(connector) if one != run_id]
                 self._share(connector, [run_id, *others][:MOST_SHARED])
         except ExtentflowError as exc:
-            log.warning("run %s is started, and could not be noted: %s", run_id, exc)
+            log.warning("run %s is started but could not be noted: %s", run_id, exc)
         return run_id
 
     def _held(self, run_id: str, alive: RunOwnership, over: RunOwnership) -> RunOwnership:
@@ -199,17 +196,17 @@ class SubmittedRuns:
         return over if state.ended else alive
 
     def _state(self, run_id: str) -> RunState | None:
-        """Return where a run stands, or stood a moment ago; None where nobody says."""
+        """Return the state of a run, cached for a minute; None if unknown."""
         now = self.monotonic()
         asked, state = self._looked.get(run_id, (float("-inf"), None))
-        if now - asked < FRESH_SECONDS:
+        if now - asked < CACHE_SECONDS:
             return state
         try:
-            state = self.runs.look(run_id).state
+            state = self.runs.describe(run_id).state
         except ExtentflowError as exc:
-            log.warning("where run %s stands is unknown: %s", run_id, exc)
+            log.warning("cannot read the state of run %s: %s", run_id, exc)
             state = None
-        fresh = {one: seen for one, seen in self._looked.items() if now - seen[0] < FRESH_SECONDS}
+        fresh = {one: seen for one, seen in self._looked.items() if now - seen[0] < CACHE_SECONDS}
         self._looked = {**fresh, run_id: (now, state)}
         return state
 
@@ -225,12 +222,12 @@ class SubmittedRuns:
 
 
 def run_of(ledger: Ledger, job_id: str) -> str | None:
-    """Return the id of the run of a job's own; None where there is none, or its end was told."""
+    """Return the id of the job's own run; None without one, or after its end was processed."""
     return (ledger.notes.recall(_of_job(job_id)) or {}).get("run")
 
 
 def _literal(address: str) -> str:
-    """Return how whatever an address means begins: `bucket/key`, up to a glob's first wildcard."""
+    """Return the literal prefix of an address: `bucket/key` up to the first wildcard."""
     return re.split(r"[*?\[]", address.partition("://")[2], maxsplit=1)[0]
 
 
