@@ -118,7 +118,7 @@ def _run(
     stopped = (lambda: engine.stopped) if isinstance(engine, Here) else (lambda: False)
     run = JobRunner("bench", engine, runtime.planner(), runtime.ledger, _Unwatched(), stopped)
     if announce is not None:
-        run = replace(run, announce=announce)
+        run = replace(run, publish=announce)
     job_request = runtime.request(config, revision, version, engine.cores)
     report = run.ingest(iter([job_request]), again=True)
     if not report.ok and not report.stopped:

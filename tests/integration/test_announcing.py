@@ -1,4 +1,4 @@
-"""Ends of jobs on a real broker and table: who hears of them, once, and what is said."""
+"""Job events on a real broker and table: published once, with the job's facts."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery
     return Delivery(stack, s3, bucket, unique)
 
 
-def told(delivery: Delivery) -> list[dict[str, Any]]:
+def published_events(delivery: Delivery) -> list[dict[str, Any]]:
     """Return the events of this delivery's connector, as any consumer reads them."""
     records = delivery.read(JOBS_TOPIC)
     events = [(record.key, json.loads(record.value or b"")) for record in records]
@@ -38,8 +38,8 @@ def told(delivery: Delivery) -> list[dict[str, Any]]:
     return [event for _, event in ours]
 
 
-def said(job: Job) -> dict[str, Any]:
-    """Return what is said of any end of a job."""
+def expected_event(job: Job) -> dict[str, Any]:
+    """Return the members that every event of a job has."""
     version = job.version
     return {
         "v": 1,
@@ -61,7 +61,7 @@ def said(job: Job) -> dict[str, Any]:
     }
 
 
-def test_a_run_of_the_command_line_tells_each_end_once(delivery: Delivery) -> None:
+def test_a_run_publishes_each_end_once(delivery: Delivery) -> None:
     delivery.connector({"extent.bytes": "64KiB"})
     delivery.put("full.txt", joined(LINES))
     delivery.put("empty.txt", b"")
@@ -70,13 +70,13 @@ def test_a_run_of_the_command_line_tells_each_end_once(delivery: Delivery) -> No
     delivery.finish("inline")
 
     jobs = {job.id: job for job in delivery.jobs()}
-    events = told(delivery)
+    events = published_events(delivery)
     assert sorted(event["job"] for event in events) == sorted(jobs)
     assert all(job.announced for job in jobs.values())
     for event in events:
         job = jobs[event["job"]]
         full = job.version.size > 0
-        assert said(job).items() <= event.items()
+        assert expected_event(job).items() <= event.items()
         assert (event["state"], event["topic"]) == ("DONE", delivery.topic)
         assert (event["records"], event["bad"]) == (len(LINES) if full else 0, 0)
         assert (event["extents"] > 1, event["failed"]) == (full, 0)
@@ -105,14 +105,14 @@ def test_a_failed_job_and_its_replay_are_two_ends(delivery: Delivery) -> None:
 
     (again,) = delivery.jobs()
     assert (first, second) == (1, 1)
-    before, after = told(delivery)
-    assert said(job).items() <= before.items()
-    assert said(again).items() <= after.items()
+    before, after = published_events(delivery)
+    assert expected_event(job).items() <= before.items()
+    assert expected_event(again).items() <= after.items()
     assert (before["state"], before["failed"]) == (JobState.FAILED, 1)
     assert after["reopened"] > before["reopened"]  # times are two processes', a second apart or so
 
 
-def test_an_end_that_no_broker_heard_of_is_swept_later(delivery: Delivery) -> None:
+def test_an_end_that_no_broker_accepted_is_swept_later(delivery: Delivery) -> None:
     delivery.connector({})
     delivery.put("a.txt", joined(LINES[:10]))
     run_here(delivery)
@@ -126,12 +126,12 @@ def test_an_end_that_no_broker_heard_of_is_swept_later(delivery: Delivery) -> No
     with pytest.raises(SinkUnavailable):
         JobEvents(runtime.ledger, (nowhere,), runtime.connectors.topic_of).publish_ended(job)
     runtime.open_event_sink().close()  # the topic is there, whichever test comes first
-    silent = told(delivery)
+    silent = published_events(delivery)
     swept = publish_pending(runtime, 10)
 
     assert silent == []
     assert swept == 1
-    assert [event["job"] for event in told(delivery)] == [job.id]
+    assert [event["job"] for event in published_events(delivery)] == [job.id]
     assert list(runtime.ledger.jobs.unpublished(10)) == []
 
 
@@ -140,10 +140,10 @@ def test_a_producer_serves_many_ends(delivery: Delivery) -> None:
     for number in range(3):
         delivery.put(f"{number}.txt", joined(LINES[:10]))
     run_here(delivery)
-    announcements = open_job_events(delivery.runtime)
+    job_events = open_job_events(delivery.runtime)
 
     for job in delivery.jobs():
-        announcements.publish_ended(job)
-    announcements.close()
+        job_events.publish_ended(job)
+    job_events.close()
 
-    assert len(told(delivery)) == 3
+    assert len(published_events(delivery)) == 3

@@ -1,4 +1,4 @@
-"""`extentflow` on real servers: what is missing or broken, what is shown, and for whom."""
+"""The command line on real servers: errors, remedies, tables and JSON."""
 
 import gzip
 import json
@@ -203,7 +203,7 @@ def alone(line: CommandLine) -> CommandLine:
         ),
     ],
 )
-def test_what_a_connector_misses_is_one_line_that_names_it_and_nothing_is_started(
+def test_a_missing_part_of_a_connector_is_one_line_and_starts_nothing(
     line: CommandLine, change: dict[str, str | None], named: list[str], remedy: str
 ) -> None:
     key = line.delivery.put("noextension", joined(LINES))
@@ -256,7 +256,7 @@ def test_compacted_topics_are_refused_before_a_record_without_a_key_is(
     ],
     ids=str,
 )
-def test_what_a_command_misses_is_one_line_that_names_it_and_nothing_is_started(
+def test_a_missing_prerequisite_is_one_line_and_starts_nothing(
     line: CommandLine, words: Sequence[str], settings: dict[str, str], named: str
 ) -> None:
     line.delivery.put("x.txt", joined(LINES))
@@ -274,26 +274,26 @@ def test_what_a_command_misses_is_one_line_that_names_it_and_nothing_is_started(
 @pytest.mark.parametrize(
     "words",
     [
-        ["run", "-c", "nobody"],
-        ["plan", "-c", "nobody"],
-        ["connectors", "show", "nobody"],
-        ["connectors", "show", "nobody", "--revision", "7"],
-        ["connectors", "delete", "nobody"],
-        ["status", "nobody"],
-        ["replay", "nobody"],
-        ["status", "--state", "nobody"],
+        ["run", "-c", "absent"],
+        ["plan", "-c", "absent"],
+        ["connectors", "show", "absent"],
+        ["connectors", "show", "absent", "--revision", "7"],
+        ["connectors", "delete", "absent"],
+        ["status", "absent"],
+        ["replay", "absent"],
+        ["status", "--state", "absent"],
     ],
     ids=" ".join,
 )
-def test_what_nobody_has_heard_of_is_named(line: CommandLine, words: list[str]) -> None:
+def test_an_unknown_connector_or_job_is_named(line: CommandLine, words: list[str]) -> None:
     said = line.say(*words)
 
     (error,) = said.errors
     assert (said.code, said.out) == (2, "")
-    assert "nobody" in error
+    assert "absent" in error
 
 
-def test_a_malformed_connector_is_refused_with_all_its_problems_and_not_stored(
+def test_a_malformed_connector_is_refused_with_all_its_problems(
     line: CommandLine,
 ) -> None:
     file = line.written(
@@ -319,7 +319,7 @@ def test_a_malformed_connector_is_refused_with_all_its_problems_and_not_stored(
     assert not line.stored
 
 
-def test_a_broken_setting_of_the_producer_is_found_before_it_is_stored(line: CommandLine) -> None:
+def test_a_wrong_producer_setting_is_found_before_it_is_stored(line: CommandLine) -> None:
     said = line.say("connectors", "put", line.written(producer__max__in__flight="10"))
 
     (error,) = said.errors
@@ -365,7 +365,7 @@ def test_a_connectors_life(line: CommandLine) -> None:
     assert line.say("connectors", "delete", name).code == 2
 
 
-def test_objects_that_two_connectors_deliver_to_one_topic_are_told_of(line: CommandLine) -> None:
+def test_objects_that_two_connectors_deliver_to_a_topic_are_reported(line: CommandLine) -> None:
     line.put()
     name = line.delivery.connector_name
 
@@ -382,7 +382,7 @@ def test_objects_that_two_connectors_deliver_to_one_topic_are_told_of(line: Comm
     assert apart.err == ""
 
 
-def test_what_people_want_of_a_connector_is_said_wherever_it_matters(line: CommandLine) -> None:
+def test_the_state_of_a_connector_is_shown_by_every_command(line: CommandLine) -> None:
     name = line.delivery.connector_name
     line.delivery.put("x.txt", joined(LINES[:5]))
     line.put()
@@ -448,7 +448,7 @@ def test_a_plan_shows_what_a_run_would_do_and_writes_nothing(
     assert (after["job"], after["state"]) == (plan["job"], "DONE")
 
 
-def test_odd_objects_are_named_together_and_hold_up_no_other(line: CommandLine) -> None:
+def test_odd_objects_are_named_together_and_block_no_other(line: CommandLine) -> None:
     odd = ["noextension", "other.xyz"]
     for key in (*odd, "good.txt"):
         line.delivery.put(key, joined(LINES[:5]))
@@ -463,8 +463,8 @@ def test_odd_objects_are_named_together_and_hold_up_no_other(line: CommandLine) 
     ends = {job["uri"].rpartition("/")[2]: job["state"] for job in said.json["jobs"]}
     assert ends == {"good.txt": "DONE", "noextension": "FAILED", "other.xyz": "FAILED"}
     assert sorted(line.delivery.values()) == sorted(LINES[:5])
-    told = [text for text in said.err.splitlines() if text.startswith("error: ")]
-    assert ["set input.format" in text for text in told] == [True, True]
+    reported = [text for text in said.err.splitlines() if text.startswith("error: ")]
+    assert ["set input.format" in text for text in reported] == [True, True]
 
 
 def planned(line: CommandLine, *addresses: str) -> list[str]:
@@ -513,7 +513,7 @@ def test_a_run_of_odd_keys_prints_json_for_programs_and_nothing_else(line: Comma
 
 
 def assert_quiet(said: Said) -> None:
-    """Whether people are spared traces and the Kafka client's own lines."""
+    """Whether the output has no traces and no lines of the Kafka client."""
     for noise in ("Traceback", "rdkafka", "GETPID", "BGQUEUE", "%3|", "%4|", "%5|", "%6|"):
         assert noise not in said.err
 
@@ -560,16 +560,16 @@ def test_a_master_where_spark_does_not_start_is_one_line(line: CommandLine) -> N
 
     said = line.run("run", *line.connector, "--master", "spark://127.0.0.1")
 
-    told = [text for text in said.err.splitlines() if text.startswith("error: ")]
+    reported = [text for text in said.err.splitlines() if text.startswith("error: ")]
     assert said.code == 2
-    assert len(told) == 1
-    assert "Spark does not start on spark://127.0.0.1: " in told[0]
-    assert "Invalid master URL: spark://127.0.0.1" in told[0]
+    assert len(reported) == 1
+    assert "Spark does not start on spark://127.0.0.1: " in reported[0]
+    assert "Invalid master URL: spark://127.0.0.1" in reported[0]
     assert "Traceback" not in said.err
     assert line.jobs == []
 
 
-def test_a_replay_of_what_is_done_says_so_and_starts_nothing(line: CommandLine) -> None:
+def test_a_replay_of_a_done_job_starts_nothing(line: CommandLine) -> None:
     line.delivery.put("x.txt", joined(LINES[:5]))
     line.put()
     (job,) = run_here(line.delivery).jobs
@@ -581,7 +581,7 @@ def test_a_replay_of_what_is_done_says_so_and_starts_nothing(line: CommandLine) 
     assert sorted(line.delivery.values()) == sorted(LINES[:5])
 
 
-def test_all_that_is_over_undelivered_is_replayed_but_what_was_begun_again(
+def test_undelivered_jobs_are_replayed_unless_a_newer_one_exists(
     line: CommandLine,
 ) -> None:
     name = line.delivery.connector_name
@@ -617,18 +617,18 @@ def test_all_that_is_over_undelivered_is_replayed_but_what_was_begun_again(
     assert sorted(line.delivery.values()) == sorted([*before, *LINES[5:9]])
 
 
-def test_where_nothing_is_left_to_replay_that_is_said(line: CommandLine) -> None:
+def test_a_replay_without_jobs_reports_that(line: CommandLine) -> None:
     line.delivery.put("x.txt", joined(LINES[:5]))
     line.put()
     run_here(line.delivery)
 
     said = line.say("replay", *line.connector)
-    unknown = line.say("replay", "-c", "nobody")
+    unknown = line.say("replay", "-c", "absent")
 
     assert said.code == 0
     assert f"connector {line.delivery.connector_name} has no job to replay" in said.err
     assert unknown.code == 2
-    assert "there is no connector nobody" in unknown.err
+    assert "there is no connector absent" in unknown.err
 
 
 @pytest.mark.parametrize(
@@ -662,7 +662,7 @@ def test_a_replay_whose_progress_is_unknown_is_refused_in_one_line(alone: Comman
 
 
 def _forget(delivery: Delivery) -> None:
-    """Let somebody else have written what the slot's group says."""
+    """Commit the slot's group from another client."""
     broker, slots = delivery.runtime.broker, delivery.slots()
     for slot in slots:
         identity = f"{delivery.settings.app_id}.{delivery.runtime.ledger.id}.slot-{slot.number}"
@@ -672,8 +672,8 @@ def _forget(delivery: Delivery) -> None:
 
 
 def test_an_error_is_one_line_and_debugging_shows_where(line: CommandLine) -> None:
-    plain = line.run("run", "-c", "nobody")
-    debug = line.run("run", "-c", "nobody", "--debug")
+    plain = line.run("run", "-c", "absent")
+    debug = line.run("run", "-c", "absent", "--debug")
 
     assert (plain.code, debug.code) == (2, 2)
     assert len(plain.errors) == 1
@@ -694,14 +694,14 @@ def test_status_shows_the_jobs_also_where_a_queue_is_gone(
     gone = f"{queues.endpoint('sqs')}/000000000000/gone"
 
     plain = line.say("status", *line.connector, arrivals_queue_url=gone)
-    told = line.say("status", *line.connector, "--json", arrivals_queue_url=gone)
+    reported = line.say("status", *line.connector, "--json", arrivals_queue_url=gone)
 
     assert job.job in plain.out
     assert "error: arrivals.queue: " in plain.err
     assert "there is no such queue" in plain.err
-    assert [one["job"] for one in told.json["jobs"]] == [job.job]
-    assert told.json["queues"] == {}
-    assert (plain.code, told.code) == (1, 1)
+    assert [one["job"] for one in reported.json["jobs"]] == [job.job]
+    assert reported.json["queues"] == {}
+    assert (plain.code, reported.code) == (1, 1)
 
 
 def test_status_lists_jobs_and_shows_one_with_its_map_and_errors(alone: CommandLine) -> None:
@@ -722,7 +722,7 @@ def test_status_lists_jobs_and_shows_one_with_its_map_and_errors(alone: CommandL
     assert all(job.job in table for job in report.jobs)
     assert [job["job"] for job in failed] == [bad.job]
     assert line.say("status", "--limit", "1", "--json").json["jobs"] == listed[:1]
-    assert line.say("status", "-c", "nobody", "--json").code == 2
+    assert line.say("status", "-c", "absent", "--json").code == 2
     assert one.code == 0
     assert "█" * 1 in one.out
     assert one.out.count("x") >= 1
@@ -783,7 +783,7 @@ def test_doctor_finds_everything_in_order(alone: CommandLine) -> None:
         ),
     ],
 )
-def test_doctor_finds_what_is_broken_about_a_connector_and_says_what_to_do(
+def test_doctor_finds_problems_of_a_connector_with_remedies(
     line: CommandLine, change: dict[str, str], broken: list[str]
 ) -> None:
     line.delivery.put("x.txt", joined(LINES))
@@ -806,7 +806,7 @@ def test_doctor_finds_what_is_broken_about_a_connector_and_says_what_to_do(
     ],
     ids=str,
 )
-def test_doctor_finds_what_is_broken_about_the_servers_and_says_what_to_do(
+def test_doctor_finds_problems_of_the_servers_with_remedies(
     line: CommandLine, settings: dict[str, str], broken: str
 ) -> None:
     said = line.say("doctor", "--json", **settings)

@@ -1,6 +1,6 @@
 """Every AWS call that the real functions make, against their roles in the synthesised template.
 
-What a role lacks fails, and so does what it grants and nobody needs.
+A missing permission fails the test, and so does one that no call needs.
 """
 
 import uuid
@@ -20,7 +20,7 @@ from extentflow_local.stack import Stack
 pytestmark = pytest.mark.variant  # of the event path, whose functions other tests run
 
 DONE, FAILED = JobState.DONE, JobState.FAILED
-# Servers and synthesis included, where nobody has started them yet.
+# Servers and synthesis included, where no other test has started them yet.
 FUNCTIONS = ("receiver", "planner", "worker", "reconciler", "provider")
 
 
@@ -45,9 +45,9 @@ def played(
 
 
 def play(scene: Scene) -> None:
-    """Play all of it, first with workers that have no time, then with patient ones."""
-    told = [scene.put("lines", "told"), scene.put("versions", "told")]
-    told.append(scene.put("ordered", "several", MANY))
+    """Play all of it, first with workers of little time, then with enough."""
+    notified = [scene.put("lines", "notified"), scene.put("versions", "notified")]
+    notified.append(scene.put("ordered", "several", MANY))
     posted = [scene.put(name, "posted") for name in ("theirs", "shared")]
     listed = [scene.put(name, "lost") for name in ("lines", "versions", "theirs")]
     replayed = scene.put("orphans", "replayed")
@@ -70,12 +70,12 @@ def play(scene: Scene) -> None:
         scene.pause_before_delivery(waiting)
         scene.come_often(source, waiting)
         assert [scene.post(source, one) for one in posted] == [200, 200]
-        scene.tell(*told, replayed, *lost, broken, *gone)
-        scene.await_state(DONE, [*told, *posted])
+        scene.tell(*notified, replayed, *lost, broken, *gone)
+        scene.await_state(DONE, [*notified, *posted])
         scene.await_state(FAILED, [replayed, *lost, broken])
         eventually("the paused connector's message waits", lambda: hidden(scene))
         scene.resume()
-        scene.reconcile(source, mended)
+        scene.reconcile(source, reconciled)
         scene.await_state(DONE, [*listed, *(job.version for job in neglected)])
         scene.await_state(DONE, [waiting])
     assert scene.queue("ArrivalsDlqUrl").depth().waiting == 1
@@ -89,12 +89,12 @@ def play(scene: Scene) -> None:
 
 
 def hidden(scene: Scene) -> bool:
-    """Whether a worker said when a message comes back."""
+    """Whether a worker changed the visibility of a message."""
     calls = recorded(scene.calls, "worker")
     return any(call.operation == "ChangeMessageVisibility" for call in calls)
 
 
-def mended(report: Report) -> bool:
+def reconciled(report: Report) -> bool:
     """Whether the reconciler has done everything that it can do."""
     return all(
         (
@@ -110,7 +110,7 @@ def mended(report: Report) -> bool:
 
 
 def announced_again(scene: Scene, versions: list[ObjectVersion]) -> bool:
-    """Whether jobs ended once more, and somebody was told."""
+    """Whether jobs ended once more, and the events are published."""
     jobs = [scene.job_of(version) for version in versions]
     return all(job is not None and job.reopened and job.announced for job in jobs)
 
@@ -135,12 +135,12 @@ def test_every_action_that_is_taken_away_is_missed(played: Scene, function: str)
             rest = tuple(other for other in statement.actions if other != action)
             less = statements[:]
             less[place] = replace(statement, actions=rest)
-            told = verdict(function, calls, less)
-            assert any(line.startswith(f"{function} lacks {action} on ") for line in told)
+            reported = verdict(function, calls, less)
+            assert any(line.startswith(f"{function} lacks {action} on ") for line in reported)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_whatever_nobody_needs_is_told(played: Scene, function: str) -> None:
+def test_permissions_that_no_call_needs_are_reported(played: Scene, function: str) -> None:
     calls = recorded(played.calls, function)
     first, *others = allowed(played.template, played.names, function)
     actions, resources = (
@@ -148,9 +148,11 @@ def test_whatever_nobody_needs_is_told(played: Scene, function: str) -> None:
         (*first.resources, "arn:aws:s3:::other/*"),
     )
 
-    told = verdict(function, calls, [replace(first, actions=actions, resources=resources), *others])
+    reported = verdict(
+        function, calls, [replace(first, actions=actions, resources=resources), *others]
+    )
 
-    assert told == [
+    assert reported == [
         f"{function} never needed s3:PutObject of its grant {first.id}",
         f"{function} never needed arn:aws:s3:::other/* of its grant {first.id}",
     ]

@@ -1,4 +1,4 @@
-"""Exit codes and what errors look like, whatever the commands are."""
+"""Exit codes and the format of errors, for any command."""
 
 import importlib.metadata
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def raising(error: BaseException) -> typer.Typer:
         (LedgerUnavailable("no table"), 1),
     ],
 )
-def test_an_error_of_ours_is_one_line_and_its_kind_decides_the_code(
+def test_an_extentflow_error_is_one_line_and_its_class_sets_the_code(
     error: Exception, code: int, capsys: Capture
 ) -> None:
     assert run_command_line(raising(error), ["go"]) == code
@@ -60,7 +60,7 @@ def test_every_problem_gets_its_line(capsys: Capture) -> None:
     assert capsys.readouterr().err == "error: one\nerror: two\n"
 
 
-def test_a_defect_is_one_line_that_says_how_to_see_more(capsys: Capture) -> None:
+def test_an_unexpected_error_is_one_line_that_names_debug(capsys: Capture) -> None:
     assert run_command_line(raising(ZeroDivisionError("by zero")), ["go"]) == 1
 
     assert capsys.readouterr().err == (
@@ -112,7 +112,7 @@ def test_a_command_that_returns_is_0() -> None:
         (["replay"], "Missing argument "),
     ],
 )
-def test_a_misspelled_command_line_is_one_line_with_the_help_to_ask(
+def test_a_misspelled_command_line_is_one_line_that_names_the_help(
     arguments: list[str], message: str, capsys: Capture
 ) -> None:
     assert run_command_line(app, arguments) == 2
@@ -125,7 +125,9 @@ def test_a_misspelled_command_line_is_one_line_with_the_help_to_ask(
 
 
 @pytest.mark.parametrize("arguments", [[], ["connectors"]])
-def test_nothing_to_do_shows_the_help_and_no_error(arguments: list[str], capsys: Capture) -> None:
+def test_a_group_without_command_shows_the_help_and_no_error(
+    arguments: list[str], capsys: Capture
+) -> None:
     assert run_command_line(app, arguments) == 2
 
     out, err = capsys.readouterr()
@@ -134,7 +136,7 @@ def test_nothing_to_do_shows_the_help_and_no_error(arguments: list[str], capsys:
 
 
 @pytest.mark.parametrize("command", ["plan", "run", "replay", "status", "init", "doctor"])
-def test_every_command_explains_itself(command: str, capsys: Capture) -> None:
+def test_every_command_has_help(command: str, capsys: Capture) -> None:
     assert run_command_line(app, [command, "--help"]) == 0
 
     out = capsys.readouterr().out

@@ -25,9 +25,7 @@ def written(tmp_path: Path, config: dict[str, str]) -> str:
     return str(path)
 
 
-def test_a_valid_connector_is_said_to_be(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_valid_connector_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path, GOOD)
 
     assert run_command_line(app, ["connectors", "validate", file]) == 0
@@ -83,7 +81,7 @@ def test_a_file_that_cannot_be_read_is_named(
     assert message in capsys.readouterr().err
 
 
-def test_a_file_that_cannot_be_read_is_told_as_json(
+def test_an_unreadable_file_is_reported_as_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "c.json"

@@ -1,4 +1,4 @@
-"""What people and programs read: sizes, times, tables, one-line errors, warnings."""
+"""Sizes, times, tables, one-line errors, JSON and log lines."""
 
 import io
 import json
@@ -27,7 +27,7 @@ from extentflow.model import JobState, Plan
         (0.4, "0 B"),
     ],
 )
-def test_sizes_are_read_at_a_glance(count: float, text: str) -> None:
+def test_sizes_have_a_binary_unit(count: float, text: str) -> None:
     assert output.size(count) == text
 
 
@@ -45,7 +45,7 @@ def test_sizes_are_read_at_a_glance(count: float, text: str) -> None:
         (360_000, "100:00:00"),
     ],
 )
-def test_durations_are_read_at_a_glance(seconds: float, text: str) -> None:
+def test_durations_have_the_usual_notation(seconds: float, text: str) -> None:
     assert output.duration(seconds) == text
 
 
@@ -95,7 +95,7 @@ def test_programs_get_one_json_document(capsys: pytest.CaptureFixture[str]) -> N
 
 @contextmanager
 def fresh_logging() -> Iterator[None]:
-    """Logging of a process that nobody has set up."""
+    """Logging of a process without handlers."""
     root = logging.getLogger()
     level, handlers, root.handlers = root.level, root.handlers, []
     yield
@@ -118,7 +118,7 @@ def said(*, debug: bool) -> list[str]:
     return stream.getvalue().splitlines()
 
 
-def test_people_see_our_warnings_and_none_of_the_clients_of_kafka_and_spark() -> None:
+def test_our_warnings_are_shown_without_those_of_kafka_and_spark_clients() -> None:
     assert said(debug=False) == ["warning: trying again", "error: something broke"]
 
 

@@ -38,7 +38,7 @@ def test_a_pipe_gets_a_line_when_the_last_extent_is_done() -> None:
     assert "2/2 extents, 2,000 records, 2.0 MiB at " in line
 
 
-def test_nothing_is_said_in_a_pipe_while_little_time_has_passed() -> None:
+def test_a_pipe_gets_no_line_before_the_interval_has_passed() -> None:
     assert shown(receipt(0)) == []
 
 
@@ -54,7 +54,7 @@ def test_failed_extents_are_named() -> None:
     assert "2/2 extents, 1 failed, 1,010 records" in line
 
 
-def test_what_was_handed_back_counts_its_records_but_is_not_finished() -> None:
+def test_a_handed_back_extent_counts_its_records_but_is_not_done() -> None:
     handed_back = receipt(0, Outcome.HANDED_BACK, records=7)
 
     assert shown(handed_back, receipt(1)) == []

@@ -1,4 +1,4 @@
-"""What `run` and `replay` tell besides totals."""
+"""Notes and remedies that `run` and `replay` print."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def notes_of(revision: int, *jobs: JobReport) -> list[str]:
     return notes
 
 
-def test_each_job_under_an_older_revision_is_told_with_the_way_to_the_latest() -> None:
+def test_jobs_under_an_older_revision_are_reported_with_the_remedy() -> None:
     notes = notes_of(3, job("old", 1), job("new", 3), job("elder", 2))
 
     assert [note.partition(" of connector")[0] for note in notes] == [
@@ -65,7 +65,7 @@ def test_jobs_under_the_latest_revision_are_not_reported() -> None:
         ),
     ],
 )
-def test_a_job_that_is_not_over_is_told_with_the_way_on(
+def test_a_job_that_is_not_done_is_reported_with_the_remedy(
     capsys: pytest.CaptureFixture[str], state: str, reason: str, way_out: str
 ) -> None:
     left = replace(job("one", 1), state=state, reason=reason, done=0)

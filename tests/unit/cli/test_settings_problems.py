@@ -1,4 +1,4 @@
-"""Wrong worker settings: named before anything else happens, by every command."""
+"""Every command reports wrong worker settings before it does anything else."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempP
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
-def test_a_command_without_settings_says_which_one_is_missing(
+def test_a_command_without_settings_names_the_missing_one(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command_line(app, arguments) == 2

@@ -1,4 +1,4 @@
-"""The standing query's command line: mistakes are told before Spark takes its time to start."""
+"""`extentflow stream`: wrong options are reported before Spark starts."""
 
 import pytest
 import typer
@@ -25,7 +25,7 @@ def _settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (["--work", "x"], ["--work='x': write auto, listing or queue"]),
         (
@@ -50,11 +50,11 @@ def _settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
     ],
 )
 def test_mistakes_name_options_as_they_were_written(
-    arguments: list[str], told: list[str], capsys: pytest.CaptureFixture[str]
+    arguments: list[str], reported: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(*arguments) == 2
 
-    assert capsys.readouterr().err.splitlines() == [f"error: {line}" for line in told]
+    assert capsys.readouterr().err.splitlines() == [f"error: {line}" for line in reported]
 
 
 def test_every_option_of_the_data_source_can_be_written(

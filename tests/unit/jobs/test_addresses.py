@@ -1,4 +1,4 @@
-"""Addresses and the objects that people mean by them."""
+"""Selection of objects by address: keys, prefixes and globs."""
 
 import pytest
 
@@ -56,7 +56,7 @@ def keys(filled: MemoryStore, address: str, prefix: str = "") -> list[str]:
         ("s3a://bucket/a/b.csv", "a/", "a/b.csv"),
     ],
 )
-def test_an_address_names_a_key_of_the_territory(address: str, prefix: str, key: str) -> None:
+def test_an_address_names_a_key_of_the_scope(address: str, prefix: str, key: str) -> None:
     assert KeyScope("orders", "bucket", prefix).key(address) == key
 
 
@@ -108,7 +108,7 @@ def test_a_prefix_means_everything_below_it_nested_prefixes_included() -> None:
     assert keys(filled, "s3://bucket/in/sub") == ["in/sub/b.txt", "in/sub/deep/c.txt"]
 
 
-def test_the_whole_territory_is_every_key_that_begins_with_the_prefix() -> None:
+def test_the_whole_scope_is_every_key_that_begins_with_the_prefix() -> None:
     filled = store("log-1.txt", "log-2/a.txt", "log-", "other.txt", "dir/log-3.txt")
 
     assert keys(filled, "s3://bucket/", prefix="log-") == ["log-", "log-1.txt", "log-2/a.txt"]
@@ -139,7 +139,7 @@ def test_a_glob_crosses_slashes(glob: str, found: list[str]) -> None:
     assert keys(filled, f"s3://bucket/{glob}") == found
 
 
-def test_a_glob_asks_for_the_objects_that_match_and_lists_no_more_than_it_must() -> None:
+def test_a_glob_requests_only_matching_objects_and_lists_little() -> None:
     filled = store("in/a.csv", "in/b.txt", "in/c.txt", "out/d.csv")
 
     assert keys(filled, "s3://bucket/in/*.csv") == ["in/a.csv"]
@@ -180,7 +180,7 @@ def test_an_object_with_content_is_found_whatever_its_key_ends_with() -> None:
     assert keys(store("in/odd/"), "s3://bucket/in/") == ["in/odd/"]
 
 
-def test_an_object_whose_key_ends_with_a_slash_is_one_when_there_is_something_in_it() -> None:
+def test_a_key_with_a_trailing_slash_and_content_is_an_object() -> None:
     assert keys(store("in/a/"), "s3://bucket/in/") == ["in/a/"]
 
 
@@ -195,14 +195,14 @@ def test_an_object_deleted_since_it_was_listed_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("address", ["s3://bucket/none/", "s3://bucket/none", "s3://bucket/n*"])
-def test_nothing_found_is_said_with_the_address(address: str) -> None:
+def test_an_address_without_match_is_named(address: str) -> None:
     with pytest.raises(Misconfigured) as caught:
         keys(store("in/a.txt"), address)
 
     assert address in str(caught.value)
 
 
-def test_trap_t19_an_empty_territory_is_no_mistake() -> None:
+def test_trap_t19_an_empty_scope_is_no_error() -> None:
     filled = store("out/a.txt")
 
     assert keys(filled, "s3://bucket/", prefix="in/") == []
@@ -236,18 +236,18 @@ def test_a_refused_listing_is_not_an_empty_one() -> None:
 
 def left_out(filled: MemoryStore, address: str, prefix: str = "") -> tuple[list[str], list[str]]:
     scope = KeyScope("orders", "bucket", prefix)
-    told: list[str] = []
-    found = [v.key for v in select(filled, scope, scope.key(address), told.append)]
-    return found, told
+    hidden: list[str] = []
+    found = [v.key for v in select(filled, scope, scope.key(address), hidden.append)]
+    return found, hidden
 
 
-def test_markers_and_unfinished_files_below_a_prefix_are_left_out_and_told() -> None:
+def test_markers_and_unfinished_files_are_left_out_and_reported() -> None:
     filled = store("in/a.csv", "in/_SUCCESS", "in/.a.csv.crc", "in/_temporary/0/b.csv", "in/x/_c")
 
-    found, told = left_out(filled, "s3://bucket/in/")
+    found, hidden = left_out(filled, "s3://bucket/in/")
 
     assert found == ["in/a.csv"]
-    assert told == ["in/.a.csv.crc", "in/_SUCCESS", "in/_temporary/0/b.csv", "in/x/_c"]
+    assert hidden == ["in/.a.csv.crc", "in/_SUCCESS", "in/_temporary/0/b.csv", "in/x/_c"]
 
 
 def test_the_prefixs_own_names_hide_nothing() -> None:
@@ -266,7 +266,7 @@ def test_a_glob_that_spells_the_mark_out_means_it() -> None:
     assert left_out(filled, "s3://bucket/in/_*.csv") == (["in/_a.csv", "in/_b.csv"], [])
 
 
-def test_a_glob_leaves_hidden_names_out_and_tells_only_those_that_match() -> None:
+def test_a_glob_reports_only_the_hidden_names_that_match_it() -> None:
     filled = store("in/_a.csv", "in/_b.txt", "in/c.csv")
 
     assert left_out(filled, "s3://bucket/in/*.csv") == (["in/c.csv"], ["in/_a.csv"])

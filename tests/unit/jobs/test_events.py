@@ -1,4 +1,4 @@
-"""When a job's end is told, to whom, and when it counts as told."""
+"""Job events: content, publishing, marking as published, and sweeps."""
 
 import json
 import logging
@@ -33,15 +33,15 @@ EVENT = JobEvent(
 
 
 @dataclass
-class Told:
-    """A world, two who want to hear of ends, and jobs that end."""
+class JobEnds:
+    """A world, two publishers, and jobs that end."""
 
     world: World = field(default_factory=World)
     first: MemoryJobEvents = field(default_factory=MemoryJobEvents)
     second: MemoryJobEvents = field(default_factory=MemoryJobEvents)
 
     @property
-    def announcements(self) -> JobEvents:
+    def job_events(self) -> JobEvents:
         return JobEvents(self.world.ledger, (self.first, self.second), lambda _job: TOPIC)
 
     def run(self, body: bytes, key: str = "key") -> Job:
@@ -58,18 +58,18 @@ class Told:
         return found
 
     def ended(self, count: int) -> list[Job]:
-        """Return jobs that somebody called off, the oldest first."""
+        """Return cancelled jobs, the oldest first."""
         jobs = [self.world.job(b"abc", f"key{number}") for number in range(count)]
         return [self.world.ledger.jobs.end(job.id, JobState.CANCELLED, "stopped") for job in jobs]
 
     @property
-    def jobs_told(self) -> list[tuple[str, JobState, int]]:
-        """What the one asked last accepted."""
+    def published_ends(self) -> list[tuple[str, JobState, int]]:
+        """The ends that the last publisher accepted."""
         return [(event.job, event.state, event.reopened) for event in self.second.events]
 
 
-class AwayAfter(MemoryJobEvents):
-    """Accepts a few calls, then is away."""
+class UnavailableAfter(MemoryJobEvents):
+    """Accepts a few calls, then is unavailable."""
 
     def __init__(self, calls: int) -> None:
         super().__init__()
@@ -114,146 +114,146 @@ def test_an_event_is_json_of_schema_version_1() -> None:
 
 
 def test_an_event_has_the_totals_of_the_ledger() -> None:
-    told = Told(World(tolerant=True))
-    job = told.run(b"abcd!fgh")
+    ends = JobEnds(World(tolerant=True))
+    job = ends.run(b"abcd!fgh")
 
-    told.announcements.publish_ended(job)
+    ends.job_events.publish_ended(job)
 
-    (event,) = told.first.events
+    (event,) = ends.first.events
     assert (event.job, event.state, event.reason) == (job.id, JobState.DONE, "")
     assert (event.extents, event.failed, event.records, event.bad) == (2, 0, 7, 1)
     assert (event.version, event.connector, event.revision) == (job.version, "c", 1)
     assert (event.topic, event.generation, event.reopened) == (TOPIC, 0, 0)
-    assert event.ended == job.ended == told.world.ticker.now
+    assert event.ended == job.ended == ends.world.ticker.now
 
 
-def test_what_a_failed_extent_committed_is_counted() -> None:
-    told = Told()
-    job = told.run(b"abcdef!h")
+def test_an_event_counts_the_records_of_failed_extents() -> None:
+    ends = JobEnds()
+    job = ends.run(b"abcdef!h")
 
-    told.announcements.publish_ended(job)
+    ends.job_events.publish_ended(job)
 
-    (event,) = told.first.events
+    (event,) = ends.first.events
     assert (event.state, event.failed, event.records) == (JobState.FAILED, 1, 6)
     assert event.reason == "1 of 2 extents failed"
 
 
-# -- announcing and marking -----------------------------------------------------------------------
+# -- publishing and marking -----------------------------------------------------------------------
 
 
-def test_an_end_is_told_to_all_and_marked() -> None:
-    told = Told()
-    job = told.run(b"abc")
+def test_an_end_is_published_to_every_publisher_and_marked() -> None:
+    ends = JobEnds()
+    job = ends.run(b"abc")
 
-    told.announcements.publish_ended(job)
+    ends.job_events.publish_ended(job)
 
-    assert told.first.events == told.second.events
-    assert told.now(job) == replace(job, announced=True)
-    assert list(told.world.ledger.jobs.unpublished(10)) == []
+    assert ends.first.events == ends.second.events
+    assert ends.now(job) == replace(job, announced=True)
+    assert list(ends.world.ledger.jobs.unpublished(10)) == []
 
 
-def test_an_end_that_was_told_is_not_told_again() -> None:
-    told = Told()
-    told.announcements.publish_ended(told.run(b"abc"))
+def test_a_published_end_is_not_published_again() -> None:
+    ends = JobEnds()
+    ends.job_events.publish_ended(ends.run(b"abc"))
 
-    again = told.announcements.publish([told.now(job) for job in told.world.ledger.jobs.list()])
+    again = ends.job_events.publish([ends.now(job) for job in ends.world.ledger.jobs.list()])
 
     assert again == 0
-    assert len(told.first.events) == 1
+    assert len(ends.first.events) == 1
 
 
-def test_open_jobs_have_no_end_to_tell() -> None:
-    told = Told()
-    job = told.world.job(b"abc")
+def test_open_jobs_are_not_published() -> None:
+    ends = JobEnds()
+    job = ends.world.job(b"abc")
 
-    assert told.announcements.publish([job]) == 0
-    assert told.first.events == []
+    assert ends.job_events.publish([job]) == 0
+    assert ends.first.events == []
 
 
 @pytest.mark.parametrize("state", [JobState.SUPERSEDED, JobState.CANCELLED, JobState.FAILED])
-def test_every_early_end_is_told(state: JobState) -> None:
-    told = Told()
-    job = told.world.ledger.jobs.end(told.world.job(b"abc").id, state, "why")
+def test_every_early_end_is_published(state: JobState) -> None:
+    ends = JobEnds()
+    job = ends.world.ledger.jobs.end(ends.world.job(b"abc").id, state, "why")
 
-    told.announcements.publish_ended(job)
+    ends.job_events.publish_ended(job)
 
-    (event,) = told.first.events
+    (event,) = ends.first.events
     assert (event.state, event.reason) == (state, "why")
 
 
 @pytest.mark.parametrize("which", ["first", "second"])
-def test_an_end_is_not_marked_before_every_announcer_accepted_it(which: str) -> None:
-    told = Told()
-    job = told.run(b"abc")
-    away: MemoryJobEvents = getattr(told, which)
-    away.failures = 1
+def test_an_end_is_marked_only_after_every_publisher_accepted_it(which: str) -> None:
+    ends = JobEnds()
+    job = ends.run(b"abc")
+    unavailable: MemoryJobEvents = getattr(ends, which)
+    unavailable.failures = 1
 
     with pytest.raises(BusUnavailable):
-        told.announcements.publish_ended(job)
-    unmarked = told.now(job)
-    swept = told.announcements.sweep(10)
+        ends.job_events.publish_ended(job)
+    unmarked = ends.now(job)
+    swept = ends.job_events.sweep(10)
 
     assert not unmarked.announced
     assert swept == 1
-    assert [event.job for event in away.events] == [job.id]
-    assert told.now(job).announced
+    assert [event.job for event in unavailable.events] == [job.id]
+    assert ends.now(job).announced
 
 
-def test_a_crash_between_announcing_and_marking_announces_again() -> None:
-    told = Told()
-    job = told.run(b"abc")
-    told.world.ledger.refuse("mark_published")
+def test_a_crash_between_publishing_and_marking_publishes_again() -> None:
+    ends = JobEnds()
+    job = ends.run(b"abc")
+    ends.world.ledger.refuse("mark_published")
     with pytest.raises(LedgerUnavailable):
-        told.announcements.publish_ended(job)
+        ends.job_events.publish_ended(job)
 
-    swept = told.announcements.sweep(10)
+    swept = ends.job_events.sweep(10)
 
     assert swept == 1
-    assert told.first.events == [told.first.events[0]] * 2
-    assert told.now(job).announced
+    assert ends.first.events == [ends.first.events[0]] * 2
+    assert ends.now(job).announced
 
 
-def test_a_replay_that_ends_is_told_as_another_end() -> None:
-    told = Told(World(tolerant=False))
-    job = told.run(b"ab!d")
-    told.announcements.publish_ended(job)
-    replayed = told.world.planner.replay(told.now(job))
-    told.world.tolerant = True
-    told.world.broker.create_topic("dead")
-    until_final(told.world.worker())(told.world.extents(replayed)[0])
+def test_the_end_of_a_replay_is_another_event() -> None:
+    ends = JobEnds(World(tolerant=False))
+    job = ends.run(b"ab!d")
+    ends.job_events.publish_ended(job)
+    replayed = ends.world.planner.replay(ends.now(job))
+    ends.world.tolerant = True
+    ends.world.broker.create_topic("dead")
+    until_final(ends.world.worker())(ends.world.extents(replayed)[0])
 
-    told.announcements.publish_ended(told.now(job))
+    ends.job_events.publish_ended(ends.now(job))
 
-    done = told.now(job)
+    done = ends.now(job)
     assert done.announced
     assert done.reopened > 0
-    assert told.jobs_told == [
+    assert ends.published_ends == [
         (job.id, JobState.FAILED, 0),
         (job.id, JobState.DONE, done.reopened),
     ]
 
 
-def test_a_job_that_is_replayed_while_its_end_is_told_keeps_its_next_end_to_tell() -> None:
-    told = Told()
-    job = told.run(b"ab!d")
+def test_a_job_replayed_during_publishing_has_another_unpublished_end() -> None:
+    ends = JobEnds()
+    job = ends.run(b"ab!d")
 
     def reopen(name: str) -> None:
         if name == "mark_published":
-            told.world.ledger.jobs.resume(job.id)
+            ends.world.ledger.jobs.resume(job.id)
 
-    told.world.ledger.on_call = reopen
-    told.announcements.publish_ended(job)
-    ended = told.world.ledger.jobs.close(job.id)
+    ends.world.ledger.on_call = reopen
+    ends.job_events.publish_ended(job)
+    ended = ends.world.ledger.jobs.close(job.id)
 
     assert (ended.state, ended.reopened, ended.announced) == (JobState.FAILED, 1, False)
-    assert list(told.world.ledger.jobs.unpublished(10)) == [ended]
+    assert list(ends.world.ledger.jobs.unpublished(10)) == [ended]
 
 
-def test_a_job_whose_connector_cannot_be_read_is_told_without_a_topic(
+def test_a_job_with_an_unreadable_connector_is_published_without_topic(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    told = Told()
-    unreadable, readable = told.ended(2)
+    ends = JobEnds()
+    unreadable, readable = ends.ended(2)
 
     def topic(job: Job) -> str:
         if job.id == unreadable.id:
@@ -261,84 +261,84 @@ def test_a_job_whose_connector_cannot_be_read_is_told_without_a_topic(
         return TOPIC
 
     with caplog.at_level(logging.WARNING):
-        count = replace(told.announcements, topic=topic).sweep(10)
+        count = replace(ends.job_events, topic=topic).sweep(10)
 
     assert count == 2
-    assert {event.job: event.topic for event in told.second.events} == {
+    assert {event.job: event.topic for event in ends.second.events} == {
         unreadable.id: "",
         readable.id: TOPIC,
     }
-    assert told.now(unreadable).announced
+    assert ends.now(unreadable).announced
     assert f"{unreadable.id} has no topic: no revision 1" in caplog.text
 
 
-def test_jobs_without_a_topic_are_not_in_the_way_of_a_sweep() -> None:
-    told = Told()
-    jobs = told.ended(3)
+def test_jobs_without_a_topic_do_not_block_a_sweep() -> None:
+    ends = JobEnds()
+    jobs = ends.ended(3)
 
     def topic(_job: Job) -> str:
         raise Misconfigured("the key makes no topic name")
 
-    announcements = replace(told.announcements, topic=topic)
-    counts = [announcements.sweep(2) for _ in range(3)]
+    job_events = replace(ends.job_events, topic=topic)
+    counts = [job_events.sweep(2) for _ in range(3)]
 
     assert counts == [2, 1, 0]
-    assert {event.job for event in told.second.events} == {job.id for job in jobs}
+    assert {event.job for event in ends.second.events} == {job.id for job in jobs}
 
 
 # -- sweeping -------------------------------------------------------------------------------------
 
 
-def test_a_sweep_tells_everything_that_waits_page_by_page() -> None:
-    told = Told()
-    jobs = told.ended(PAGE_EVENTS + 1)
+def test_a_sweep_publishes_all_unpublished_ends_page_by_page() -> None:
+    ends = JobEnds()
+    jobs = ends.ended(PAGE_EVENTS + 1)
 
-    swept = told.announcements.sweep(1_000)
+    swept = ends.job_events.sweep(1_000)
 
     assert swept == len(jobs)
-    assert {event.job for event in told.second.events} == {job.id for job in jobs}
-    assert told.announcements.sweep(1_000) == 0
+    assert {event.job for event in ends.second.events} == {job.id for job in jobs}
+    assert ends.job_events.sweep(1_000) == 0
 
 
-def test_a_sweep_tells_no_more_than_asked_for() -> None:
-    told = Told()
-    told.ended(3)
+def test_a_sweep_publishes_no_more_than_its_limit() -> None:
+    ends = JobEnds()
+    ends.ended(3)
 
-    assert told.announcements.sweep(2) == 2
-    assert len(list(told.world.ledger.jobs.unpublished(10))) == 1
+    assert ends.job_events.sweep(2) == 2
+    assert len(list(ends.world.ledger.jobs.unpublished(10))) == 1
 
 
-def test_a_sweep_that_meets_an_outage_keeps_what_it_told() -> None:
-    told = Told()
-    told.ended(2 * PAGE_EVENTS)
-    told.second = AwayAfter(calls=1)
+def test_ends_published_before_an_outage_stay_published() -> None:
+    ends = JobEnds()
+    ends.ended(2 * PAGE_EVENTS)
+    ends.second = UnavailableAfter(calls=1)
 
     with pytest.raises(BusUnavailable):
-        told.announcements.sweep(1_000)
+        ends.job_events.sweep(1_000)
 
-    assert len(told.second.events) == PAGE_EVENTS
-    assert len(list(told.world.ledger.jobs.unpublished(1_000))) == PAGE_EVENTS
+    assert len(ends.second.events) == PAGE_EVENTS
+    assert len(list(ends.world.ledger.jobs.unpublished(1_000))) == PAGE_EVENTS
 
 
-def test_a_sweep_looks_at_jobs_as_they_are_now() -> None:
-    told = Told()
-    job = told.run(b"ab!d")
+def test_a_sweep_reads_the_current_state_of_jobs() -> None:
+    ends = JobEnds()
+    job = ends.run(b"ab!d")
 
     def reopen(name: str) -> None:
         if name == "job":
-            told.world.ledger.on_call = lambda _name: None
-            told.world.ledger.jobs.resume(job.id)
+            ends.world.ledger.on_call = lambda _name: None
+            ends.world.ledger.jobs.resume(job.id)
 
-    told.world.ledger.on_call = reopen
+    ends.world.ledger.on_call = reopen
 
-    assert told.announcements.sweep(10) == 0
-    assert told.first.events == []
+    assert ends.job_events.sweep(10) == 0
+    assert ends.first.events == []
 
 
-def test_closing_lets_go_of_every_announcer() -> None:
-    told = Told()
+def test_close_closes_every_publisher() -> None:
+    ends = JobEnds()
 
-    told.announcements.close()
+    ends.job_events.close()
 
-    assert told.first.closed
-    assert told.second.closed
+    assert ends.first.closed
+    assert ends.second.closed

@@ -49,7 +49,7 @@ class Breaking(Bytewise):
 
 
 def claim(world: World, extent: Extent) -> None:
-    """Let a worker claim an extent and say no more."""
+    """Let a worker claim an extent and stop without a receipt."""
     world.slots().claim(extent, ProducerSettings())
 
 
@@ -60,7 +60,7 @@ def forget_progress(world: World) -> None:
 
 
 def failed_with_unknown_progress(world: World) -> Job:
-    """Return a job whose first extent nobody knows the progress of; its second one is bad."""
+    """Return a job whose first extent has unknown progress; its second one is bad."""
     job = world.job(b"abcd!fgh")
     first, second = world.extents(job)
     claim(world, first)
@@ -102,9 +102,7 @@ def test_a_named_extent_size_is_taken_as_it_is() -> None:
 
 
 @given(size=st.integers(0, 1 << 50), cores=st.integers(1, 512))
-def test_there_are_never_fewer_extents_than_cores_where_a_mebibyte_each_allows_it(
-    size: int, cores: int
-) -> None:
+def test_there_are_as_many_extents_as_cores_down_to_one_mebibyte(size: int, cores: int) -> None:
     target = target_bytes(Bytewise(), size, extent_bytes=None, cores=cores)
 
     assert target >= MIB
@@ -124,7 +122,7 @@ def test_what_a_job_was_registered_with_is_never_recomputed() -> None:
 
 
 class Uncounted(Bytewise):
-    """A format whose extents nobody may count one by one."""
+    """A format whose extents must not be counted one by one."""
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         raise AssertionError(f"{source.version.uri} was to be cut by {target_bytes}, not looked at")
@@ -147,7 +145,7 @@ def huge(world: World, size: int, extent_bytes: int) -> JobRequest:
     return world.request(ObjectVersion("bucket", "huge.csv", None, "etag", size), extent_bytes)
 
 
-def test_an_absurd_number_of_extents_is_refused_before_anything_is_stored() -> None:
+def test_too_many_extents_are_refused_before_anything_is_stored() -> None:
     world = World(format=Uncounted())
     request = huge(world, 1 * TIB, 1_000)
 
@@ -184,7 +182,7 @@ def test_the_size_that_a_refusal_names_will_do() -> None:
 
 
 @pytest.mark.parametrize("fmt", [Whole(), Rows()], ids=["whole", "rows"])
-def test_small_extents_are_no_mistake_where_the_format_decides_about_cuts(fmt: Format) -> None:
+def test_small_extents_are_allowed_where_the_format_decides_the_cuts(fmt: Format) -> None:
     world = World(format=fmt)
 
     job = world.planner.register(huge(world, 1 * TIB, 1_000))
@@ -192,7 +190,7 @@ def test_small_extents_are_no_mistake_where_the_format_decides_about_cuts(fmt: F
     assert job.plan.target_bytes == 1_000
 
 
-def test_a_job_goes_on_as_it_was_planned_whatever_its_connector_says_by_now() -> None:
+def test_a_job_keeps_its_plan_when_its_connector_changes() -> None:
     world = World(format=Uncounted())
     first = world.planner.register(huge(world, 1 * TIB, 64 * MIB))
 
@@ -245,21 +243,21 @@ def test_again_takes_the_next_generation_every_time() -> None:
     assert [job.generation for job in jobs] == [0, 1, 2]
 
 
-def test_a_later_run_means_the_newest_generation_and_not_an_older_failure() -> None:
-    """Otherwise a run stays red for ever after a failure that `--again` mended long ago."""
+def test_a_later_run_uses_the_newest_generation() -> None:
+    """A later success with `--again` replaces the failure in reports."""
     world = World()
     request = world.request(world.put(b"abc"))
     failed = world.planner.register(request)
     world.ledger.jobs.end(failed.id, JobState.FAILED, "a connector's fault")
-    mended = world.planner.register(request, again=True)
-    world.ledger.jobs.end(mended.id, JobState.CANCELLED, "final")
+    repaired = world.planner.register(request, again=True)
+    world.ledger.jobs.end(repaired.id, JobState.CANCELLED, "final")
 
     found = world.planner.register(request)
 
-    assert (found.id, found.generation) == (mended.id, 1)
+    assert (found.id, found.generation) == (repaired.id, 1)
 
 
-def test_again_goes_on_with_a_second_delivery_that_was_interrupted() -> None:
+def test_again_resumes_an_interrupted_second_delivery() -> None:
     world = World()
     request = world.request(world.put(b"abc"))
     world.planner.register(request)
@@ -322,7 +320,7 @@ def test_a_planned_job_is_not_planned_again() -> None:
     assert again is job
 
 
-def test_a_plan_that_fails_for_good_fails_its_job_and_a_replay_plans_anew() -> None:
+def test_a_permanent_error_fails_the_job_and_a_replay_plans_it_again() -> None:
     fmt = Breaking(error=CorruptObject("s3://bucket/key: its footer is damaged"))
     world = World(format=fmt)
 
@@ -343,7 +341,7 @@ def test_an_object_that_changes_while_it_is_planned_supersedes_its_job() -> None
     assert job.state is JobState.SUPERSEDED
 
 
-def test_a_store_that_is_away_leaves_the_job_to_be_planned_later() -> None:
+def test_an_unavailable_store_leaves_the_job_planning() -> None:
     fmt = Breaking(error=StoreUnavailable("s3://bucket/key: no answer"))
     world = World(format=fmt)
 
@@ -386,7 +384,7 @@ def test_only_extents_that_are_not_final_are_pending() -> None:
 # -- replaying ------------------------------------------------------------------------------------
 
 
-def test_a_replay_takes_up_failed_extents_where_they_stopped() -> None:
+def test_a_replay_resumes_failed_extents_at_their_position() -> None:
     world = World()
     job = world.job(b"abcd" + b"ef!h" + b"ijkl" + b"mn!p", extent_bytes=4)
     worker = world.worker()
@@ -444,7 +442,7 @@ def test_unknown_progress_refuses_the_whole_replay_and_changes_nothing() -> None
     assert list(world.ledger.extents.list(failed.id)) == before
 
 
-def test_an_extent_whose_progress_is_known_can_be_replayed_beside_one_that_is_not() -> None:
+def test_an_extent_with_known_progress_can_be_replayed_alone() -> None:
     world = World()
     failed = failed_with_unknown_progress(world)
 
@@ -453,7 +451,7 @@ def test_an_extent_whose_progress_is_known_can_be_replayed_beside_one_that_is_no
     assert [extent.ordinal for extent in world.planner.pending(replayed)] == [1]
 
 
-def test_unknown_progress_goes_on_when_a_person_accepts_duplicates() -> None:
+def test_unknown_progress_is_replayed_when_duplicates_are_accepted() -> None:
     world = World()
     failed = failed_with_unknown_progress(world)
 

@@ -1,4 +1,4 @@
-"""Events on a bus: what is put, what is put again, what a person has to mend."""
+"""Job events on an EventBridge bus: entries, batches, retries and refusals."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -43,7 +43,7 @@ def client(endpoint: str | None = None) -> "EventBridgeClient":
 
 @dataclass
 class Bus:
-    """A bus that answers from a script; it remembers what was put."""
+    """A bus with scripted responses; records the entries that were put."""
 
     client: "EventBridgeClient" = field(default_factory=client)
     ticker: Ticker = field(default_factory=Ticker)
@@ -63,11 +63,11 @@ class Bus:
         self.stubber.add_response("put_events", answer, {"Entries": ANY})
 
     @property
-    def announcer(self) -> EventBridgeJobEvents:
+    def publisher(self) -> EventBridgeJobEvents:
         return EventBridgeJobEvents(BUS, self.client, clock=self.ticker.clock, random=Random(1))
 
     @property
-    def told(self) -> list[list[str]]:
+    def published(self) -> list[list[str]]:
         """The jobs of every call."""
         return [[json.loads(entry["Detail"])["job"] for entry in entries] for entries in self.put]
 
@@ -80,10 +80,10 @@ def names(*numbers: int) -> list[str]:
     return [f"{number:020x}" for number in numbers]
 
 
-# -- on a service of another make ----------------------------------------------------------------
+# -- against moto ---------------------------------------------------------------------------------
 
 
-def test_a_bus_is_told_source_type_time_and_the_event() -> None:
+def test_an_entry_has_source_type_time_and_the_event() -> None:
     sent: list[dict[str, Any]] = []
     done = replace(EVENT, state=JobState.DONE, reason="")
 
@@ -121,9 +121,9 @@ def test_ten_events_go_into_one_call() -> None:
     bus.answers(*[ACCEPTED] * 10)
     bus.answers(ACCEPTED)
 
-    bus.announcer.publish(events(11))
+    bus.publisher.publish(events(11))
 
-    assert bus.told == [names(*range(10)), names(10)]
+    assert bus.published == [names(*range(10)), names(10)]
     bus.stubber.assert_no_pending_responses()
 
 
@@ -133,18 +133,18 @@ def test_a_call_has_no_more_bytes_than_the_bus_takes() -> None:
     bus.answers(ACCEPTED, ACCEPTED)
     bus.answers(ACCEPTED)
 
-    bus.announcer.publish(large)
+    bus.publisher.publish(large)
 
-    assert bus.told == [names(0, 1), names(2)]
+    assert bus.published == [names(0, 1), names(2)]
 
 
 @pytest.mark.parametrize("letter", ["x", "ü", "\U0001f40d"])
-def test_a_reason_is_cut_to_what_the_bus_takes(letter: str) -> None:
+def test_a_reason_is_cut_to_the_size_limit_of_an_entry(letter: str) -> None:
     bus = Bus()
     bus.answers(ACCEPTED)
     reason = letter * 300_000
 
-    bus.announcer.publish([replace(EVENT, reason=reason)])
+    bus.publisher.publish([replace(EVENT, reason=reason)])
 
     ((entry,),) = bus.put
     kept = json.loads(entry["Detail"])["reason"]
@@ -154,10 +154,10 @@ def test_a_reason_is_cut_to_what_the_bus_takes(letter: str) -> None:
     assert {**json.loads(entry["Detail"]), "reason": ""} == replace(EVENT, reason="").to_json()
 
 
-def test_nothing_to_tell_is_no_call() -> None:
+def test_no_events_make_no_call() -> None:
     bus = Bus()
 
-    bus.announcer.publish([])
+    bus.publisher.publish([])
 
     assert bus.put == []
 
@@ -170,41 +170,41 @@ def test_only_entries_that_failed_are_put_again() -> None:
     bus.answers(ACCEPTED, THROTTLED, ACCEPTED)
     bus.answers(ACCEPTED)
 
-    bus.announcer.publish(events(3))
+    bus.publisher.publish(events(3))
 
-    assert bus.told == [names(0, 1, 2), names(1)]
+    assert bus.published == [names(0, 1, 2), names(1)]
     assert bus.ticker.now > Ticker().now
 
 
-def test_entries_that_fail_again_and_again_are_left_to_a_later_call() -> None:
+def test_entries_that_fail_every_try_raise_bus_unavailable() -> None:
     bus = Bus()
     for _ in range(TRIES):
         bus.answers(THROTTLED)
 
     with pytest.raises(BusUnavailable, match="1 events not accepted"):
-        bus.announcer.publish(events(1))
+        bus.publisher.publish(events(1))
 
-    assert bus.told == [names(0)] * TRIES
+    assert bus.published == [names(0)] * TRIES
 
 
-def test_an_entry_that_is_never_accepted_is_a_persons_work() -> None:
+def test_an_entry_that_is_refused_for_good_is_misconfigured() -> None:
     bus = Bus()
     bus.answers({"ErrorCode": "MalformedDetail", "ErrorMessage": "no JSON"})
 
     with pytest.raises(Misconfigured, match="MalformedDetail: no JSON"):
-        bus.announcer.publish(events(1))
+        bus.publisher.publish(events(1))
 
 
 @pytest.mark.parametrize(
     ("code", "status"),
     [("ThrottlingException", 400), ("Anything", 503), ("InternalException", 500)],
 )
-def test_a_bus_that_is_away_may_be_asked_again(code: str, status: int) -> None:
+def test_service_errors_raise_bus_unavailable(code: str, status: int) -> None:
     bus = Bus()
     bus.stubber.add_client_error("put_events", code, "not now", http_status_code=status)
 
     with pytest.raises(BusUnavailable, match=code):
-        bus.announcer.publish(events(1))
+        bus.publisher.publish(events(1))
 
 
 def test_a_missing_permission_names_the_action() -> None:
@@ -212,10 +212,10 @@ def test_a_missing_permission_names_the_action() -> None:
     bus.stubber.add_client_error("put_events", "AccessDeniedException", "no", http_status_code=400)
 
     with pytest.raises(Misconfigured, match="allow events:PutEvents"):
-        bus.announcer.publish(events(1))
+        bus.publisher.publish(events(1))
 
 
-def test_a_bus_that_cannot_be_reached_is_away() -> None:
+def test_an_unreachable_bus_raises_bus_unavailable() -> None:
     nowhere = client("http://127.0.0.1:9")
 
     with pytest.raises(BusUnavailable, match="event bus jobs: EndpointConnectionError"):

@@ -23,7 +23,7 @@ class Cluster:
 
     def open(self) -> Sink:
         self.opened += 1
-        return self.broker.fence("news", ProducerSettings(exactly_once=False)).open()
+        return self.broker.fence("jobs", ProducerSettings(exactly_once=False)).open()
 
     @property
     def announcer(self) -> KafkaJobEvents:

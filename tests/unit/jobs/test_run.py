@@ -211,12 +211,12 @@ def test_a_run_whose_connector_was_told_to_rest_ends_and_says_which_one_rests(st
     world = World()
     world.ledger.connectors.put("c", {})
 
-    class Rests(Here):
+    class Skips(Here):
         def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
             super().run(tasks[:1], watch)
             world.ledger.connectors.set_state("c", ConnectorState(state))
 
-    report = ingested(world, b"abcdefgh", engine=Rests(until_final(world.worker())))
+    report = ingested(world, b"abcdefgh", engine=Skips(until_final(world.worker())))
 
     (job,) = report.jobs
     assert (report.ok, report.stopped, report.broken) == (False, False, False)
@@ -436,7 +436,7 @@ def test_a_run_that_breaks_and_cannot_ask_how_its_jobs_stand_still_reports() -> 
     assert (report.ok, report.broken, report.jobs) == (False, True, ())
 
 
-# -- objects that nobody can cut ------------------------------------------------------------------
+# -- objects that cannot be cut -------------------------------------------------------------------
 
 
 UNFIT = "the extension tells no format"
@@ -508,11 +508,11 @@ def test_an_object_that_was_refused_is_delivered_once_its_connector_reads_it() -
     run.ingest(iter([refused]))
     still = run.ingest(iter([replace(refused, revision=2, unfit="still none")]))
 
-    mended = run.ingest(iter([replace(world.request(version), revision=3)]))
+    repaired = run.ingest(iter([replace(world.request(version), revision=3)]))
     later = run.ingest(iter([replace(world.request(version), revision=4)]))
 
     assert [job.reason for job in still.jobs] == ["still none"]
-    assert (mended.ok, mended.records_this_run) == (True, 4)
+    assert (repaired.ok, repaired.records_this_run) == (True, 4)
     assert (later.ok, later.records_this_run) == (True, 0)
 
 
@@ -520,7 +520,7 @@ def test_an_open_job_whose_revision_cannot_be_used_here_holds_up_no_other() -> N
     world = World()
     run = replace(
         driver(world, Here(until_final(world.worker()))),
-        unusable=lambda job: "no such variable" if job.revision == 1 else "",
+        undeliverable_reason=lambda job: "no such variable" if job.revision == 1 else "",
     )
     old, new = world.put(b"abcd", "old"), world.put(b"efgh", "new")
     begun = world.planner.register(world.request(old))
@@ -530,9 +530,9 @@ def test_an_open_job_whose_revision_cannot_be_used_here_holds_up_no_other() -> N
 
     assert [(job.uri, job.state) for job in came_to.jobs] == [(new.uri, JobState.DONE)]
     (error,) = came_to.errors
-    assert f"{old.uri}: job {begun.id} is left: no such variable" in error
+    assert f"{old.uri}: job {begun.id} is left out: no such variable" in error
     assert not came_to.ok
-    assert replace(run, unusable=lambda _job: "").ingest(iter(latest)).ok
+    assert replace(run, undeliverable_reason=lambda _job: "").ingest(iter(latest)).ok
 
 
 def test_a_superseded_object_that_nobody_reads_any_more_fails() -> None:
@@ -564,7 +564,7 @@ def test_what_is_mended_from_outside_fails_no_object() -> None:
 def test_a_run_announces_its_jobs_when_it_is_over() -> None:
     world = World()
     given: list[Job] = []
-    run = replace(driver(world, Here(until_final(world.worker()))), announce=given.extend)
+    run = replace(driver(world, Here(until_final(world.worker()))), publish=given.extend)
 
     report = run.ingest(
         world.request(world.put(body, body.decode())) for body in (b"abcdefgh", b"ab!d")
@@ -583,12 +583,12 @@ def test_a_run_whose_jobs_cannot_be_announced_is_no_worse_for_it(
         raise SinkUnavailable("no broker answers")
 
     world = World()
-    run = replace(driver(world, Here(until_final(world.worker()))), announce=away)
+    run = replace(driver(world, Here(until_final(world.worker()))), publish=away)
 
     report = run.ingest(iter([world.request(world.put(b"abc"))]))
 
     assert report.ok
-    assert "not every job's end was announced" in caplog.text
+    assert "not every job's event was published" in caplog.text
     assert "no broker answers" in caplog.text
 
 
@@ -599,7 +599,7 @@ def test_a_run_that_somebody_stopped_announces_nothing_and_the_next_one_everythi
     looks = iter([False, False, False])
     run = replace(
         driver(world, Here(until_final(world.worker()))),
-        announce=given.extend,
+        publish=given.extend,
         stopped=lambda: next(looks, True),
     )
 

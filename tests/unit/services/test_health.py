@@ -1,4 +1,4 @@
-"""What doctor makes of slots that were left behind, of topics and of errors; how it says so."""
+"""Findings of doctor about slots, retention, credentials, topics and errors."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ DAY = 24 * 3600.0
 
 
 class Configured(MemoryBroker):
-    """A cluster whose brokers tell their configuration, or refuse to."""
+    """A cluster whose brokers return their configuration, or refuse to."""
 
     def __init__(self, config: Mapping[str, str] | ExtentflowError) -> None:
         super().__init__({"records": 1})
@@ -54,7 +54,9 @@ def left(days: float, config: Mapping[str, str] | ExtentflowError | None = None)
     ("days", "verdict"),
     [(0, "ok"), (3.4, "ok"), (3.6, "warning"), (6.9, "warning"), (7.1, "problem")],
 )
-def test_an_extent_left_longer_than_kafka_remembers_is_a_problem(days: float, verdict: str) -> None:
+def test_an_extent_unfinished_longer_than_the_retention_is_a_problem(
+    days: float, verdict: str
+) -> None:
     found = retention(left(days))
 
     assert found.verdict == verdict
@@ -62,7 +64,7 @@ def test_an_extent_left_longer_than_kafka_remembers_is_a_problem(days: float, ve
     assert bool(found.remedy) == (verdict != "ok")
 
 
-def test_a_cluster_that_forgets_sooner_is_taken_at_its_word() -> None:
+def test_the_configured_retention_of_the_cluster_is_used() -> None:
     found = retention(left(2, {"offsets.retention.minutes": "1440"}))
 
     assert found.verdict == "problem"
@@ -70,22 +72,22 @@ def test_a_cluster_that_forgets_sooner_is_taken_at_its_word() -> None:
     assert "--accept-duplicates" in found.remedy
 
 
-def test_a_cluster_that_does_not_say_is_taken_for_a_usual_one() -> None:
+def test_a_cluster_without_that_setting_has_the_default_retention() -> None:
     assert retention(left(8, {})).verdict == "problem"
 
 
-def test_a_configuration_that_may_not_be_read_is_no_problem() -> None:
+def test_an_unreadable_cluster_configuration_is_only_a_warning() -> None:
     found = retention(left(0, Misconfigured("not allowed")))
 
     assert (found.verdict, found.fact) == ("warning", "not allowed")
 
 
 @pytest.mark.parametrize(("days", "verdict"), [(-1, "ok"), (0.1, "warning")])
-def test_slots_left_with_an_extent_are_told(days: float, verdict: str) -> None:
+def test_expired_slots_with_an_extent_are_reported(days: float, verdict: str) -> None:
     assert slots(left(days)).verdict == verdict
 
 
-def test_an_error_is_a_fact_and_what_to_do() -> None:
+def test_an_error_becomes_a_fact_and_a_remedy() -> None:
     assert problem_of("objects", AccessDenied("s3://b: refused; allow s3:GetObject")) == Finding(
         "objects", "problem", "s3://b: refused", "allow s3:GetObject"
     )
@@ -94,7 +96,7 @@ def test_an_error_is_a_fact_and_what_to_do() -> None:
     ) == Finding("topic", "problem", "t1 is not there; t2 is odd", "create it")
 
 
-def test_a_server_that_does_not_answer_is_to_be_started() -> None:
+def test_the_remedy_for_an_unavailable_server_is_to_start_it() -> None:
     found = problem_of("Kafka cluster", SinkUnavailable("no answer; last: refused"))
 
     assert found.fact == "no answer; last: refused"
@@ -121,7 +123,7 @@ def _no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
 
 
-def test_how_brokers_are_spoken_to_is_told_and_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_authentication_is_reported_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BROKERS_PASSWORD", "hunter2")
     scram = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "app"}
 
@@ -149,14 +151,14 @@ def test_a_missing_password_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=["token", "secret"],
 )
-def test_nothing_to_sign_or_ask_with_is_a_problem_with_a_remedy(kafka: dict[str, str]) -> None:
+def test_missing_credentials_are_a_problem_with_a_remedy(kafka: dict[str, str]) -> None:
     found = shown(**kafka)
 
     assert found.verdict == "problem"
     assert "set AWS_ACCESS_KEY_ID" in found.remedy
 
 
-def test_what_keeps_secrets_may_be_away() -> None:
+def test_an_unavailable_secret_store_is_a_problem() -> None:
     found = problem_of("broker credentials", CredentialsUnavailable("secret app: throttled"))
 
     assert found.fact == "secret app: throttled"
@@ -178,7 +180,7 @@ class Topics(MemoryBroker):
 
 
 def of_topics(**changes: object) -> list[Finding]:
-    """Return what doctor finds out about the topics of a connector."""
+    """Return doctor's findings about the topics of a connector."""
     runtime = Runtime(WorkerSettings(bootstrap_servers="127.0.0.1:1"))
     runtime.__dict__.update(broker=Topics())
     given: dict[str, object] = {"name": "c", "topic": "records", "s3_bucket": "b", **changes}
@@ -209,7 +211,7 @@ def test_a_topic_that_depends_on_the_object_is_left_to_the_run() -> None:
         ),
     ],
 )
-def test_a_topic_that_would_refuse_or_lose_records_is_told(
+def test_a_topic_that_would_refuse_or_lose_records_is_reported(
     changes: dict[str, object], verdict: str, says: str
 ) -> None:
     (found,) = of_topics(**changes)

@@ -1,4 +1,4 @@
-"""Which submissions go to one run of Spark, and which are announced one by one."""
+"""Which submissions go to one Spark run, and which become one message per object."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ ORDERS = ConnectorConfig(name="orders", topic="orders", s3_bucket="shop")
 
 
 def runtime(application: str | None, threshold_bytes: int = 10) -> Runtime:
-    """A runtime of which only two settings are asked for."""
+    """A runtime with two settings."""
     settings = SimpleNamespace(
         spark_application_id=application, spark_threshold_bytes=threshold_bytes
     )
@@ -42,7 +42,7 @@ def objects(*sizes: int) -> list[ObjectVersion]:
         ("spark", "lambda", None, (1,), True),
     ],
 )
-def test_what_is_asked_decides_then_the_connector_then_the_size(
+def test_the_option_decides_then_the_connector_then_the_size(
     asked: str, engine: str, application: str | None, sizes: tuple[int, ...], *, by_one_run: bool
 ) -> None:
     config = replace(ORDERS, engine=engine)
@@ -50,19 +50,19 @@ def test_what_is_asked_decides_then_the_connector_then_the_size(
     assert Jobs(runtime(application))._takes_one_run(config, objects(*sizes), asked) is by_one_run
 
 
-def test_every_backfill_is_one_of_its_own() -> None:
+def test_every_backfill_has_an_id_of_its_own() -> None:
     first, second = (jobs._backfill(ORDERS, ["s3://shop/in/"]) for _ in range(2))
 
     assert first.id != second.id
     assert first.addresses == ("s3://shop/in/",)
 
 
-def test_more_addresses_than_one_run_takes_are_refused_with_the_way_out() -> None:
+def test_too_many_addresses_for_one_run_are_refused_with_a_remedy() -> None:
     with pytest.raises(Misconfigured, match=f"{MOST_ADDRESSES + 1} addresses.*a prefix or a glob"):
         jobs._backfill(ORDERS, ["s3://shop/in/"] * (MOST_ADDRESSES + 1))
 
 
-def test_a_connector_whose_secrets_are_in_variables_goes_to_no_run_elsewhere() -> None:
+def test_a_connector_with_secrets_in_variables_is_not_sent_to_spark() -> None:
     config = replace(ORDERS, engine="spark", secret_access_key="${env:GRID_SECRET}")
 
     files = replace(ORDERS, engine="spark", endpoint_type="localfile", s3_bucket=None)
@@ -83,7 +83,7 @@ def test_an_object_is_named_by_bucket_and_key(address: str) -> None:
 @pytest.mark.parametrize(
     "address", ["shop/in/a.csv", "file://shop/a", "s3://shop", "s3://shop/in/"]
 )
-def test_what_names_no_object_is_refused(address: str) -> None:
+def test_an_address_without_bucket_or_key_is_refused(address: str) -> None:
     with pytest.raises(Misconfigured, match="is no object's address; write s3://bucket/key"):
         jobs._bucket_and_key(address)
 
@@ -98,6 +98,6 @@ def test_what_names_no_object_is_refused(address: str) -> None:
         ({"engine": "spark", "addresses": ["s3://shop/a"]}, "goes with --connector"),
     ],
 )
-def test_an_engine_that_cannot_be_meant_is_refused(words: dict[str, object], problem: str) -> None:
+def test_an_unknown_engine_is_refused(words: dict[str, object], problem: str) -> None:
     with pytest.raises(Misconfigured, match=problem):
         Jobs(runtime(None)).submit(**words)  # type: ignore[arg-type]

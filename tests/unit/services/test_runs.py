@@ -1,4 +1,4 @@
-"""`replay -c`: which jobs go on, what holds up nobody else, and that a broken one is repeated."""
+"""`replay -c`: which jobs are replayed, left out or repeated."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -58,7 +58,7 @@ class Line:
         return jobs
 
     def before_opening(self, number: int, act: Callable[[], None]) -> None:
-        """Let something happen before the job that is opened as the `number`th, counted from 1."""
+        """Call something before job `number` is opened, counted from 1."""
         resume, opened = self.runtime.memory.jobs.resume, count(1)
 
         def opening(job_id: str) -> Job:
@@ -94,7 +94,7 @@ def line(monkeypatch: pytest.MonkeyPatch) -> Line:
     return Line(runtime, monkeypatch, opened)
 
 
-def test_all_that_was_cancelled_or_failed_goes_on(line: Line) -> None:
+def test_cancelled_and_failed_jobs_are_replayed(line: Line) -> None:
     line.cancelled(2)
     failed = line.runtime.job("c/failed.txt")
     line.runtime.memory.jobs.end(failed.id, JobState.FAILED, "the store was away")
@@ -105,7 +105,7 @@ def test_all_that_was_cancelled_or_failed_goes_on(line: Line) -> None:
     assert line.states() == ["DONE"] * 3
 
 
-def test_open_jobs_are_somebody_elses(line: Line) -> None:
+def test_open_jobs_are_left_to_their_run(line: Line) -> None:
     line.runtime.job("c/open.txt")
 
     said = line.replay()
@@ -115,11 +115,11 @@ def test_open_jobs_are_somebody_elses(line: Line) -> None:
     assert line.states() == ["PLANNING"]
 
 
-def test_what_a_broken_replay_opened_is_found_by_the_next_one(line: Line) -> None:
+def test_the_next_replay_includes_jobs_that_a_broken_one_reopened(line: Line) -> None:
     line.cancelled(3)
 
     def away() -> None:
-        raise LedgerUnavailable("the table is away")
+        raise LedgerUnavailable("the table is unavailable")
 
     line.before_opening(3, away)
 
@@ -127,12 +127,12 @@ def test_what_a_broken_replay_opened_is_found_by_the_next_one(line: Line) -> Non
     repeated = line.replay()
 
     assert not broken.ok
-    assert "the table is away" in broken.messages
+    assert "the table is unavailable" in broken.messages
     assert repeated.ok
     assert line.states() == ["DONE"] * 3
 
 
-def test_a_pause_ends_the_opening_of_jobs_and_all_are_left_to_the_next_replay(line: Line) -> None:
+def test_a_pause_leaves_all_jobs_to_the_next_replay(line: Line) -> None:
     line.cancelled(4)
 
     def pause() -> None:
@@ -153,7 +153,7 @@ def test_a_pause_ends_the_opening_of_jobs_and_all_are_left_to_the_next_replay(li
     assert line.states() == ["DONE"] * 4
 
 
-def test_a_job_of_another_cluster_holds_up_no_other(line: Line) -> None:
+def test_a_job_of_another_cluster_does_not_block_the_others(line: Line) -> None:
     first, _ = line.cancelled(2)
     line.runtime.memory.table.keep(replace(first, state=JobState.CANCELLED, cluster="gone"))
 
@@ -166,7 +166,7 @@ def test_a_job_of_another_cluster_holds_up_no_other(line: Line) -> None:
     assert line.states() == ["CANCELLED", "DONE"]
 
 
-def test_jobs_of_a_revision_that_cannot_run_here_hold_up_no_other(line: Line) -> None:
+def test_jobs_of_an_unusable_revision_do_not_block_the_others(line: Line) -> None:
     line.cancelled(1)
     line.runtime.put_connector(topic="gone")
     other = line.runtime.job("c/other.txt")
@@ -180,7 +180,7 @@ def test_jobs_of_a_revision_that_cannot_run_here_hold_up_no_other(line: Line) ->
     assert line.states() == ["DONE", "CANCELLED"]
 
 
-def test_where_no_job_can_go_on_nothing_is_started(line: Line) -> None:
+def test_nothing_is_started_where_no_job_can_be_replayed(line: Line) -> None:
     line.cancelled(2)
     line.lose(TOPIC)
 
@@ -191,7 +191,7 @@ def test_where_no_job_can_go_on_nothing_is_started(line: Line) -> None:
     assert line.states() == ["CANCELLED"] * 2
 
 
-def test_an_object_that_is_begun_again_meanwhile_is_not_delivered_twice(
+def test_an_object_with_a_newer_job_is_not_delivered_twice(
     line: Line,
 ) -> None:
     (job,) = line.cancelled(1)
@@ -208,5 +208,5 @@ def test_an_object_that_is_begun_again_meanwhile_is_not_delivered_twice(
     said = line.replay()
 
     assert not said.ok
-    assert f"job {job.id} was begun again meanwhile" in said.messages
+    assert f"job {job.id} was started again meanwhile" in said.messages
     assert line.runtime.memory.jobs.get(job.id).state is JobState.CANCELLED  # type: ignore[union-attr]

@@ -83,19 +83,19 @@ def test_a_sweep_whose_broker_is_away_says_so_and_marks_nothing() -> None:
 
 
 def test_announcing_is_begun_only_with_time_enough() -> None:
-    told: list[Job] = []
+    published: list[Job] = []
     lateness = iter([False, True])
-    ended = unless_late(lambda: next(lateness), told.append)
+    ended = unless_late(lambda: next(lateness), published.append)
 
     ended(JOB)
     with pytest.raises(Retryable, match="too little time"):
         ended(JOB)
 
-    assert told == [JOB]
+    assert published == [JOB]
 
 
 def queue_worker(seconds_left: float) -> QueueWorker:
-    """A worker whose connector nobody stored: announcing, once begun, comes to that."""
+    """A worker whose connector is not stored, so that publishing an event fails."""
     settings = replace(SETTINGS, extents_queue_url=QUEUE, extents_dlq_url=QUEUE)
     return open_queue_worker(
         runtime(settings), "w", seconds_left=lambda: seconds_left, margin_seconds=25.0

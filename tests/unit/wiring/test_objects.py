@@ -55,7 +55,7 @@ def test_what_is_not_refused_is_answered_and_no_secret_asked_for(
     version = memory.put("bucket", "key", b"abc")
 
     def never() -> bool:
-        raise AssertionError("nobody was refused")
+        raise AssertionError("no access was refused")
 
     store = RotatedStore(memory, never)
 

@@ -1,4 +1,4 @@
-"""A connector is checked by everybody whom it concerns, and each problem is named once."""
+"""A connector is checked by every adapter, and each problem is named once."""
 
 import pytest
 

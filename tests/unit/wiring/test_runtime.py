@@ -24,7 +24,7 @@ SETTINGS = WorkerSettings(bootstrap_servers="127.0.0.1:1", lease_seconds=3.0)
 
 
 class Cluster(MemoryBroker):
-    """A cluster in memory that can be asked for its topics."""
+    """A cluster in memory that returns facts of its topics."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ def _of(world: World, revision: int) -> tuple[ConnectorConfig, int]:
     return world.runtime.connectors.revision("c", revision), revision
 
 
-def test_a_topic_is_asked_for_once(world: World) -> None:
+def test_the_facts_of_a_topic_are_requested_once(world: World) -> None:
     assert world.runtime.topic("records").partitions == 4
     assert world.runtime.topic("records").partitions == 4
     assert world.broker.questions == 1
@@ -228,7 +228,7 @@ def test_trap_t29_the_client_is_limited_to_what_the_topic_takes(world: World) ->
     assert not client.exactly_once
 
 
-def test_a_producers_secrets_are_looked_up_by_nobody_but_its_maker(
+def test_only_the_sink_resolves_the_secrets_of_a_producer(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ORDERS_PASSWORD", "hidden")
@@ -261,7 +261,7 @@ def test_a_store_with_other_secrets_has_another_client(
 
 
 @pytest.mark.parametrize(("queue", "batch_bytes"), [("small", 5_000), ("large", 12_345)])
-def test_the_queues_limit_bounds_batches_and_dead_letters_but_no_good_record(
+def test_the_dead_letter_limit_bounds_batches_but_no_good_record(
     world: World, queue: str, batch_bytes: int
 ) -> None:
     world.put(errors__tolerance="all", errors__deadletterqueue__topic__name=queue)
@@ -306,7 +306,7 @@ def test_a_master_goes_with_spark_only() -> None:
         open_engine(Runtime(SETTINGS), "inline", master="spark://host:7077")
 
 
-def test_a_machine_without_java_is_told_so_before_spark_is_started(
+def test_missing_java_is_reported_before_spark_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -331,7 +331,7 @@ def test_workers_are_bounded_by_cores_tasks_and_slots(
     assert open_engine(runtime, "inline", cores=cores, max_tasks=max_tasks).cores == workers
 
 
-def test_a_worker_is_made_without_asking_anybody() -> None:
+def test_a_worker_is_created_without_a_request() -> None:
     worker = open_worker(SETTINGS.to_map(), "run-1/worker-1")
 
     worker.stop()
@@ -339,7 +339,7 @@ def test_a_worker_is_made_without_asking_anybody() -> None:
 
 
 @pytest.mark.parametrize(("enqueue", "found"), [("arrays", True), ("records", False)])
-def test_whoever_wants_records_queued_one_by_one_gets_no_library(
+def test_records_queued_one_by_one_use_no_library(
     monkeypatch: pytest.MonkeyPatch, enqueue: str, *, found: bool
 ) -> None:
     given: dict[str, Any] = {}

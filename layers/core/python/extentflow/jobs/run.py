@@ -69,10 +69,10 @@ class JobReport:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What one run came to.
+    """The result of one run.
 
-    `left_out`: not all that was asked for is among its jobs: it was stopped, or its connector came
-    to rest, too early, or jobs cannot be delivered from here. `broken`: an error ended it, the
+    `left_out`: requested objects are not among its jobs, because the run was stopped, its connector
+    was paused or stopped, or jobs cannot be delivered from here. `broken`: an error ended it, the
     first of `errors`.
     """
 
@@ -140,10 +140,10 @@ def _counted(first: str, *others: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JobRunner:
-    """A driver with its engine. `stopped` says whether a person stopped the run.
+    """A driver with its engine. `stopped` returns whether a person stopped the run.
 
-    `announce` is given every job of a run that came to its end. `unusable` says why a job cannot
-    be delivered from here under the revision that it pins, "" where it can.
+    `publish` receives every job of a run that ended. `undeliverable_reason` returns why a job
+    cannot be delivered from here under the revision that it pins, "" where it can.
     """
 
     name: str
@@ -152,8 +152,8 @@ class JobRunner:
     ledger: Ledger
     watch: RunListener
     stopped: Callable[[], bool] = lambda: False
-    announce: Callable[[Sequence[Job]], object] = lambda _jobs: None
-    unusable: Callable[[Job], str] = lambda _job: ""
+    publish: Callable[[Sequence[Job]], object] = lambda _jobs: None
+    undeliverable_reason: Callable[[Job], str] = lambda _job: ""
 
     def ingest(self, requests: Iterator[JobRequest], *, again: bool = False) -> RunReport:
         """Register a job per request and run them all; jobs that are final are only reported.
@@ -164,20 +164,20 @@ class JobRunner:
         """
         jobs: list[Job] = []
         left: list[str] = []
-        wanted = ConnectorStateCache(self.ledger, self.planner.clock.monotonic)
+        states = ConnectorStateCache(self.ledger, self.planner.clock.monotonic)
         for request in requests:
             if self.stopped():
                 return self._drive(jobs, left_out=True, errors=left)
-            if why := wanted.skip_reason(request.connector):
+            if why := states.skip_reason(request.connector):
                 log.warning("nothing more is registered: %s", why)
                 errors = [*left, f"{why}; not every object has a job"]
                 return self._drive(jobs, left_out=True, errors=errors)
             job = self.planner.admit(request, again=again)
             older = job.state.open and job.revision != request.revision
-            if older and (why := self.unusable(job)):
+            if older and (why := self.undeliverable_reason(job)):
                 left.append(
-                    f"{job.version.uri}: job {job.id} is left: {why}; `run --again` begins a full "
-                    "delivery under the latest revision (what is delivered already comes twice)"
+                    f"{job.version.uri}: job {job.id} is left out: {why}; `run --again` starts a "
+                    "full delivery under the latest revision (which delivers these records twice)"
                 )
             else:
                 jobs.append(job)
@@ -204,15 +204,15 @@ class JobRunner:
         """
         known: list[Job] = []
         errors = list(refused)
-        wanted = ConnectorStateCache(self.ledger, self.planner.clock.monotonic)
+        states = ConnectorStateCache(self.ledger, self.planner.clock.monotonic)
         for job in jobs:
             if self.stopped():
                 return self._drive(known, left_out=True, errors=errors)
-            if why := wanted.skip_reason(job.connector):
+            if why := states.skip_reason(job.connector):
                 return self._drive(known, left_out=True, errors=[*errors, f"{why}; jobs are left"])
             try:
                 if self.planner.is_followed(job):
-                    raise Conflict(f"{job.version.uri}: job {job.id} was begun again meanwhile")
+                    raise Conflict(f"{job.version.uri}: job {job.id} was started again meanwhile")
                 known.append(self.planner.replay(job, accept_duplicates=accept_duplicates))
             except Permanent as exc:
                 errors.append(str(exc))
@@ -220,7 +220,7 @@ class JobRunner:
         return self._drive(known, left_out=bool(refused), errors=errors)
 
     def resume(self, job: Job) -> RunReport:
-        """Run what a job has left; one that is over is only reported."""
+        """Run the pending extents of a job; a final job is only reported."""
         return self._drive([job])
 
     def _drive(
@@ -229,9 +229,9 @@ class JobRunner:
         """Run jobs and report them; `errors` are why not all are run.
 
         An error that ends the run before anything was delivered is raised; later ones are part of
-        the report, because what was delivered is there to stay.
+        the report, because committed records stay.
         """
-        tally = ReceiptTotals(self.watch)
+        totals = ReceiptTotals(self.watch)
         started = time.monotonic()
         broken: ExtentflowError | None = None
         ended: Sequence[Job] = jobs
@@ -241,7 +241,7 @@ class JobRunner:
                 planner=self.planner,
                 ledger=self.ledger,
                 engine=self.engine,
-                watch=tally,
+                watch=totals,
                 stopped=self.stopped,
             )
         except ExtentflowError as exc:
@@ -251,52 +251,54 @@ class JobRunner:
         reports = self._reports(jobs, ended, broken)
         if broken is not None and reports is not None and not any(r.begun for r in reports):
             raise broken
-        came_to = RunReport(
+        result = RunReport(
             engine=self.name,
             seconds=time.monotonic() - started,
-            records_this_run=tally.records,
-            bytes_read=tally.bytes_read,
-            worker_peak_rss_bytes=tally.peak_rss_bytes,
+            records_this_run=totals.records,
+            bytes_read=totals.bytes_read,
+            worker_peak_rss_bytes=totals.peak_rss_bytes,
             jobs=reports or (),
-            errors=(*str(broken or "").splitlines(), *errors, *tally.errors),
+            errors=(*str(broken or "").splitlines(), *errors, *totals.errors),
             stopped=self.stopped(),
             left_out=left_out,
             broken=broken is not None,
         )
         if broken is None and not self.stopped():  # a person waits for the end
-            self._announce(ended)
-        return came_to
+            self._publish(ended)
+        return result
 
-    def _announce(self, jobs: Sequence[Job]) -> None:
+    def _publish(self, jobs: Sequence[Job]) -> None:
         try:
-            self.announce(jobs)
+            self.publish(jobs)
         except ExtentflowError as exc:
             log.warning(
-                "not every job's end was announced; the next run of the same objects does: %s", exc
+                "not every job's event was published; the reconciler or the next run publishes the "
+                "rest: %s",
+                exc,
             )
 
     def _reports(
         self, jobs: Sequence[Job], ended: Sequence[Job], broken: ExtentflowError | None
     ) -> tuple[JobReport, ...] | None:
-        """Return how the jobs stand; None where a broken run cannot even ask that."""
+        """Return the jobs' reports; None where the ledger is unavailable after a broken run."""
         before = {job.id for job in jobs if job.state is JobState.DONE}
-        wanted = ConnectorStateCache(
+        states = ConnectorStateCache(
             self.ledger, self.planner.clock.monotonic
         )  # an empty cache: the current states
         try:
-            standing = [self.ledger.jobs.get(job.id) or job if broken else job for job in ended]
+            current = [self.ledger.jobs.get(job.id) or job if broken else job for job in ended]
             return tuple(
                 replace(
                     report(self.ledger, job),
-                    reason=(job.state.open and wanted.skip_reason(job.connector)) or job.reason,
+                    reason=(job.state.open and states.skip_reason(job.connector)) or job.reason,
                     delivered_before=job.id in before,
                 )
-                for job in standing
+                for job in current
             )
         except ExtentflowError as exc:
             if broken is None:
                 raise
-            log.warning("how the jobs stand is unknown: %s", exc)
+            log.warning("the states of the jobs are unknown: %s", exc)
             return None
 
 
@@ -337,8 +339,6 @@ def known_job(ledger: Ledger, job_id: str) -> Job:
     return found[0]
 
 
-log = logging.getLogger(__name__)
-
 WAVE_EXTENTS = 4_096
 
 
@@ -357,7 +357,7 @@ def drive(
     STOPPED one end CANCELLED, as anywhere.
     """
     left = _Left(watch, ConnectorStateCache(ledger, planner.clock.monotonic))
-    running = [job if stopped() or left.alone(job) else _planned(job, planner) for job in jobs]
+    running = [job if stopped() or left.is_skipped(job) else _planned(job, planner) for job in jobs]
     ordered = {job.id: job.ordered for job in running}
     extents = (
         extent
@@ -382,7 +382,7 @@ class _Left:
     """A listener that also collects the jobs skipped because their connector is paused."""
 
     watch: RunListener
-    wanted: ConnectorStateCache
+    states: ConnectorStateCache
     jobs: set[str] = field(default_factory=set)
 
     def on_extent(self, extent: Extent) -> None:
@@ -393,17 +393,17 @@ class _Left:
             self.jobs.add(receipt.job)
         self.watch.on_receipt(receipt)
 
-    def alone(self, job: Job) -> bool:
-        """Whether nothing more of a job is begun in this run."""
-        if job.state.open and job.id not in self.jobs and self.wanted.skip_reason(job.connector):
+    def is_skipped(self, job: Job) -> bool:
+        """Whether no further extent of a job starts in this run."""
+        if job.state.open and job.id not in self.jobs and self.states.skip_reason(job.connector):
             self.jobs.add(job.id)
         return job.id in self.jobs
 
 
-def closed(job_id: str, ledger: Ledger, wanted: ConnectorStateCache) -> Job:
+def closed(job_id: str, ledger: Ledger, states: ConnectorStateCache) -> Job:
     """Close a job; one that `stop` missed, because it was registered meanwhile, is cancelled."""
     job = ledger.jobs.close(job_id)
-    if job.state.open and wanted.state(job.connector) is ConnectorState.STOPPED:
+    if job.state.open and states.state(job.connector) is ConnectorState.STOPPED:
         why = f"connector {job.connector} was stopped"
         return ledger.jobs.end(job.id, JobState.CANCELLED, why)
     return job
@@ -422,8 +422,8 @@ def _pending(job: Job, planner: Planner, ledger: Ledger, left: _Left) -> Iterato
     """Yield a job's pending extents; an object that cannot be cut again ends its own job only."""
     try:
         with cutting(ledger, job):
-            for extent in () if left.alone(job) else planner.pending(job):
-                if left.alone(job):
+            for extent in () if left.is_skipped(job) else planner.pending(job):
+                if left.is_skipped(job):
                     return
                 yield extent
     except StoreUnavailable as exc:

@@ -37,7 +37,8 @@ from extentflow.wiring import Runtime
 from extentflow.wiring.extents import ExtentWorker, delivery_context, prepare_process
 from extentflow.wiring.functions import open_job_events, open_queue_worker
 
-log = logging.getLogger(__name__)
+# Powertools drops records of loggers whose name contains a function's service name, "worker".
+log = logging.getLogger("extentflow.spark")
 
 STOP_POLL_SECONDS = 1.0
 STOP_KEEP_SECONDS = 86_400.0
@@ -182,7 +183,7 @@ class QueueWorker:
             owner,
             seconds_left=lambda: 0.0 if stop() else inf,
             margin_seconds=1.0,
-            announcements=self._events,
+            job_events=self._events,
         )
         self._drain = Drain(self._worker, runtime.clock.monotonic, stop)
 

@@ -147,13 +147,13 @@ def open_queue_worker(
     *,
     seconds_left: Callable[[], float],
     margin_seconds: float,
-    announcements: JobEvents | None = None,
+    job_events: JobEvents | None = None,
 ) -> QueueWorker:
     """Return a worker for messages: it hands back when fewer than `margin_seconds` are left.
 
-    `announcements` are closed by the caller; None opens some for the life of the process.
+    `job_events` are closed by the caller; None opens some for the life of the process.
     """
-    announce = (announcements or open_job_events(runtime)).publish_ended
+    announce = (job_events or open_job_events(runtime)).publish_ended
     slots = runtime.slots(owner)
 
     def late() -> bool:
@@ -280,8 +280,8 @@ def publish_pending(runtime: Runtime, limit: int) -> int:
         Retryable, Misconfigured: a publisher or the ledger is unavailable or refuses; the next
             sweep publishes the rest.
     """
-    with closing(open_job_events(runtime)) as announcements:
-        return announcements.sweep(limit)
+    with closing(open_job_events(runtime)) as job_events:
+        return job_events.sweep(limit)
 
 
 def unless_late(
