@@ -17,13 +17,13 @@ from bench.result import Result
 from bench.stand import Terms, start
 from bench.synthetic import Content, Lines, SyntheticStore
 from bench.synthetic_parquet import ParquetRows
-from extentflow import storage
 from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.admission import Reception
 from extentflow.memory import peak_rss_bytes
 from extentflow.model import JobState
 from extentflow.queue import Depth, Message
 from extentflow.queue.dispatch import Dispatch
+from extentflow.storage import STORES
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import RuntimeContext
 
@@ -164,7 +164,7 @@ def _case(kind: str, size: int, run: str) -> dict[str, Any]:
     }
     small, large = objects
     store = SyntheticStore(NAME, objects)
-    storage.register(NAME, lambda _options: store)
+    STORES.register(NAME, lambda _options: store)
     runtime = Runtime.from_environment()
     config = {"topic": NAME, "endpoint.type": NAME, "aws.s3.bucket.name": NAME}
     runtime.ledger.connectors.put(NAME, {"name": NAME, **config})

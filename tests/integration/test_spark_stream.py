@@ -24,7 +24,7 @@ from extentflow.engines import spark as engine
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
 from extentflow.spark.query import QueryFailed, Service, Terms, Triggered
-from extentflow.spark.workers import request_stop
+from extentflow.spark.tasks import request_stop
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queue
 from extentflow_local.stack import Stack

@@ -8,7 +8,7 @@ import pyarrow as pa
 from tests.laws.laws import FormatCase, Sample
 
 from extentflow.errors import StoreUnavailable
-from extentflow.formats import Chunk, FormatOptions, open_format, register
+from extentflow.formats import FORMATS, Chunk, FormatOptions, open_format
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 
@@ -44,7 +44,7 @@ class FiveBytes:
             yield Chunk(batch, rows.stop - first, rows)
 
 
-register("five-bytes", FiveBytes)
+FORMATS.register("five-bytes", FiveBytes)
 
 
 def _sample(name: str, count: int) -> Sample:

@@ -162,7 +162,7 @@ def test_a_format_that_is_not_registered_is_never_advised(name: str) -> None:
 
 
 def test_a_registered_format_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(formats._registry, "avro", lambda _: open_text(FormatOptions()))
+    monkeypatch.setitem(formats.FORMATS._loaded, "avro", lambda _: open_text(FormatOptions()))
 
     with pytest.raises(UnsupportedFormat, match=r"set input\.format=avro"):
         require_signature(VERSION, OBJECTS["avro"], expected="text")

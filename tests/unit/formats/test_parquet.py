@@ -11,7 +11,7 @@ from tests.laws.laws import Decoded, chunks, decoded, extent_of
 from tests.laws.parquet_cases import ONE_COLUMN, wide_table, written
 
 from extentflow.errors import Conflict, StoreUnavailable
-from extentflow.formats import FormatOptions, names, open_format
+from extentflow.formats import FORMATS, FormatOptions, open_format
 from extentflow.formats.parquet import BATCH_BYTES, Parquet
 from extentflow.formats.parquet_footer import Footers
 from extentflow.model import ObjectVersion
@@ -59,7 +59,7 @@ def everything(fmt: Parquet, source: MemorySource) -> Decoded:
 def test_parquet_is_registered_under_its_name() -> None:
     fmt = open_format("parquet", FormatOptions())
 
-    assert "parquet" in names()
+    assert "parquet" in FORMATS.names()
     assert (fmt.splittable, fmt.location_unit) == (True, "row")
 
 

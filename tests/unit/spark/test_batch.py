@@ -10,7 +10,7 @@ from extentflow.model import Job, JobState
 from extentflow.spark.batch import Plan, _pending, plan
 from extentflow.spark.options import ReadOptions
 from extentflow.spark.receipts import told
-from extentflow.spark.workers import BatchWorker
+from extentflow.spark.tasks import BatchWorker
 from extentflow.testing.stores import Fault, FaultyStore
 
 

@@ -22,7 +22,7 @@ from extentflow.spark.streaming import (
     QueueSource,
     WorkSource,
 )
-from extentflow.spark.workers import request_stop
+from extentflow.spark.tasks import request_stop
 from extentflow.testing.queues import MemoryQueue
 
 OPTIONS = StreamOptions(

@@ -9,7 +9,7 @@ from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
 from extentflow.sink import JOBS_TOPIC
 from extentflow.spark.receipts import told
-from extentflow.spark.workers import (
+from extentflow.spark.tasks import (
     STOP_POLL_SECONDS,
     BatchWorker,
     ListedWorker,

@@ -9,7 +9,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
-__all__ = ["Converter", "ConverterFactory", "names", "open_converter", "register"]
+from extentflow import plugins
+from extentflow.plugins import Registry
+
+__all__ = ["CONVERTERS", "Converter", "ConverterFactory", "open_converter"]
 
 
 class Converter(Protocol):
@@ -38,24 +41,16 @@ class ConverterFactory(Protocol):
         ...
 
 
-_registry: dict[str, ConverterFactory] = {}
-
-
-def register(name: str, factory: ConverterFactory) -> None:
-    """Add a converter under the name that `value.converter` uses; the last registration wins."""
-    _registry[name] = factory
-
-
-def names() -> list[str]:
-    """Return the registered names, sorted."""
-    return sorted(_registry)
+# The converters by the values of `value.converter` and `key.converter`.
+CONVERTERS: Registry[ConverterFactory] = Registry(plugins.CONVERTERS, "converter")
 
 
 def open_converter(name: str, schema: pa.Schema, columns: Sequence[str] | None = None) -> Converter:
     """Return the converter called `name` for batches of `schema`.
 
     Raises:
-        KeyError: no such converter is registered; `connectors` reports that to the user.
+        KeyError: there is no converter of that name; the connector's table reports it to the user.
+        Misconfigured: the package that defines it cannot be loaded.
         UnsupportedType: see ConverterFactory.
     """
-    return _registry[name](schema, columns)
+    return CONVERTERS.get(name)(schema, columns)

@@ -13,10 +13,12 @@ from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
+from extentflow import plugins
 from extentflow.model import Extent
+from extentflow.plugins import Registry
 from extentflow.storage import RangeSource
 
-__all__ = ["BadRecord", "Chunk", "Format", "FormatOptions", "names", "open_format", "register"]
+__all__ = ["FORMATS", "BadRecord", "Chunk", "Format", "FormatOptions", "open_format"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,23 +118,15 @@ class FormatOptions:
     batch_rows: int = 65_536
 
 
-_registry: dict[str, Callable[[FormatOptions], Format]] = {}
-
-
-def register(name: str, factory: Callable[[FormatOptions], Format]) -> None:
-    """Add a format under the name that `input.format` uses; the last registration wins."""
-    _registry[name] = factory
-
-
-def names() -> list[str]:
-    """Return the registered names, sorted."""
-    return sorted(_registry)
+# The formats by the values of `input.format`.
+FORMATS: Registry[Callable[[FormatOptions], Format]] = Registry(plugins.FORMATS, "format")
 
 
 def open_format(name: str, options: FormatOptions) -> Format:
     """Return the format called `name`.
 
     Raises:
-        KeyError: no such format is registered; `connectors` reports that to the user.
+        KeyError: there is no format of that name; the connector's table reports it to the user.
+        Misconfigured: the package that defines it cannot be loaded.
     """
-    return _registry[name](options)
+    return FORMATS.get(name)(options)

@@ -9,7 +9,7 @@ import enum
 from dataclasses import dataclass
 
 from extentflow.errors import UnsupportedFormat
-from extentflow.formats import names
+from extentflow.formats import FORMATS
 from extentflow.model import ObjectVersion
 
 __all__ = [
@@ -54,10 +54,10 @@ class Signature:
                 return f"set file.compression.type={self.name}"
             case Kind.COMPRESSION:
                 return "file.compression.type supports none, gzip and zstd: recompress the object"
-            case Kind.FORMAT if self.name in names():
+            case Kind.FORMAT if self.name in FORMATS.names():
                 return f"set input.format={self.name}"
             case Kind.FORMAT:
-                supported = ", ".join(names())
+                supported = ", ".join(FORMATS.names())
                 return (
                     f"this version does not support {self.name}: convert the object to {supported}"
                 )

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from extentflow.errors import Conflict, CorruptObject
-from extentflow.formats import BadRecord, Chunk, FormatOptions, register
+from extentflow.formats import BadRecord, Chunk, FormatOptions
 from extentflow.formats.parquet_footer import (
     INT96_OUT_OF_RANGE,
     MAGIC,
@@ -372,6 +372,3 @@ def _between(rows: Sequence[int], count: int) -> list[tuple[int, int]]:
     """Return the ranges of `[0, count)` between `rows`."""
     bounds = [-1, *rows, count]
     return [(left + 1, right) for left, right in pairwise(bounds) if left + 1 < right]
-
-
-register("parquet", Parquet)

@@ -43,7 +43,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from extentflow.engines import WorkerSpec
 from extentflow.engines.spark import deal, reduce_task_overhead, spark_task
 from extentflow.errors import Permanent
-from extentflow.spark.workers import open_batch_worker
+from extentflow.spark.tasks import open_batch_worker
 
 if TYPE_CHECKING:
     from extentflow.spark.options import ReadOptions

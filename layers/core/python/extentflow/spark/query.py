@@ -29,7 +29,7 @@ from extentflow.errors import ExtentflowError, Retryable
 from extentflow.spark import register
 from extentflow.spark.drain import DrainTracker
 from extentflow.spark.options import StreamOptions
-from extentflow.spark.workers import request_stop
+from extentflow.spark.tasks import request_stop
 from extentflow.wiring import Runtime
 
 log = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ from extentflow.queue import Depth, Queue
 from extentflow.spark.options import StreamOptions
 from extentflow.spark.receipts import Row
 from extentflow.spark.scanner import JobScanner, PendingWork
-from extentflow.spark.workers import StopRequest, open_listed_worker, open_queue_query_worker
+from extentflow.spark.tasks import StopRequest, open_listed_worker, open_queue_query_worker
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queue
 

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from extentflow import plugins
 from extentflow.model import ObjectVersion
+from extentflow.plugins import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,23 +127,15 @@ class StoreOptions:
     retry_seconds: float | None = field(default=None, compare=False)
 
 
-_registry: dict[str, Callable[[StoreOptions], ObjectStore]] = {}
-
-
-def register(endpoint_type: str, factory: Callable[[StoreOptions], ObjectStore]) -> None:
-    """Add a store under the name that `endpoint.type` uses; the last registration wins."""
-    _registry[endpoint_type] = factory
-
-
-def names() -> list[str]:
-    """Return the registered endpoint types, sorted."""
-    return sorted(_registry)
+# The object stores by the values of `endpoint.type`.
+STORES: Registry[Callable[[StoreOptions], ObjectStore]] = Registry(plugins.STORES, "object store")
 
 
 def open_store(endpoint_type: str, options: StoreOptions) -> ObjectStore:
     """Return the store for `endpoint_type`.
 
     Raises:
-        KeyError: no such type is registered; `connectors` reports that to the user.
+        KeyError: there is no store of that name; the connector's table reports it to the user.
+        Misconfigured: the package that defines it cannot be loaded.
     """
-    return _registry[endpoint_type](options)
+    return STORES.get(endpoint_type)(options)

@@ -1,31 +1,19 @@
-"""The built-in adapters by the names that connectors use, and the check of a whole connector."""
+"""Read and check connectors against the formats, converters and stores of this process."""
 
 from collections.abc import Mapping
 from pathlib import PurePath
 
-from extentflow import connectors, converters, formats, storage
+from extentflow import connectors
 from extentflow.connectors import ConnectorConfig
-from extentflow.converters import json, raw
+from extentflow.converters import CONVERTERS
 from extentflow.errors import Misconfigured
-from extentflow.formats import csv, jsonl, parquet, text
+from extentflow.formats import FORMATS
 from extentflow.sink.settings import problems
-from extentflow.storage.local import LocalStore
-from extentflow.storage.s3 import S3Store
+from extentflow.storage import STORES
 
 PRODUCER = "producer."
 REFERENCE = "${"
 PLACEHOLDER = "x"
-
-for _name in ("awss3", "ontaps3", "storagegrids3"):
-    storage.register(_name, S3Store)
-storage.register("localfile", LocalStore)
-formats.register("text", text.open_text)
-formats.register("jsonl", jsonl.open_jsonl)
-formats.register("csv", csv.open_csv)
-formats.register("parquet", parquet.Parquet)
-converters.register("json", json.json_converter)
-converters.register("string", raw.string_converter)
-converters.register("bytes", raw.bytes_converter)
 
 
 def parse_connector(config: Mapping[str, str]) -> ConnectorConfig:
@@ -36,9 +24,9 @@ def parse_connector(config: Mapping[str, str]) -> ConnectorConfig:
     """
     return connectors.parse(
         config,
-        formats=formats.names(),
-        converters=converters.names(),
-        endpoint_types=storage.names(),
+        formats=FORMATS.names(),
+        converters=CONVERTERS.names(),
+        endpoint_types=STORES.names(),
     )
 
 

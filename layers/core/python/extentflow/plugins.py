@@ -1,0 +1,172 @@
+"""Adapters by name: those that extentflow ships, and those that installed packages add.
+
+    [project.entry-points."extentflow.formats"]      in the plug-in's pyproject.toml
+    acme = "acme.extents:FORMAT"
+
+Each process has its own registries (driver, inline worker, Spark executor, function); a registry
+reads the installed packages' entry points when it is first asked for a name, and imports an adapter
+when that adapter is first used. Hence an installed package is available wherever it is installed,
+without any configuration.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module, metadata
+from typing import Any, Generic, TypeVar
+
+from extentflow.errors import Misconfigured
+
+T = TypeVar("T")
+
+FORMATS = "extentflow.formats"
+CONVERTERS = "extentflow.converters"
+STORES = "extentflow.stores"
+LEDGERS = "extentflow.ledgers"
+ENGINES = "extentflow.engines"
+
+# The library's own entry points, as `module:object`. They stand here and not in pyproject.toml
+# because the library also runs where it has no package metadata: as a Lambda layer and as an
+# archive of Spark.
+BUILT_IN: Mapping[str, Mapping[str, str]] = {
+    FORMATS: {
+        "csv": "extentflow.formats.csv:open_csv",
+        "jsonl": "extentflow.formats.jsonl:open_jsonl",
+        "parquet": "extentflow.formats.parquet:Parquet",
+        "text": "extentflow.formats.text:open_text",
+    },
+    CONVERTERS: {
+        "bytes": "extentflow.converters.raw:bytes_converter",
+        "json": "extentflow.converters.json:json_converter",
+        "string": "extentflow.converters.raw:string_converter",
+    },
+    STORES: {
+        "awss3": "extentflow.storage.s3:S3Store",
+        "localfile": "extentflow.storage.local:LocalStore",
+        "ontaps3": "extentflow.storage.s3:S3Store",
+        "storagegrids3": "extentflow.storage.s3:S3Store",
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """Where one adapter is found; `package` is what a user can install, upgrade or remove."""
+
+    name: str
+    reference: str
+    package: str
+
+    def __str__(self) -> str:
+        """Return the entry point as error messages name it."""
+        return f"{self.name} = {self.reference} of package {self.package}"
+
+
+def installed_entry_points(group: str) -> Iterator[EntryPoint]:
+    """Yield the entry points of a group that installed packages declare, in any order."""
+    for found in _entry_points(group):
+        package = f"{found.dist.name} {found.dist.version}" if found.dist else "of unknown name"
+        yield EntryPoint(found.name, found.value, package)
+
+
+@cache
+def _entry_points(group: str) -> metadata.EntryPoints:
+    return metadata.entry_points(group=group)  # reads the metadata of every installed package
+
+
+class Registry(Generic[T]):
+    """The adapters of one kind by name.
+
+    Names are case-sensitive and unique: two packages that claim one name, or a package that claims
+    a built-in name, are an error at first use, because neither is a safe choice.
+
+    Args:
+        group: the entry-point group, also the key of `BUILT_IN`.
+        noun: what an adapter is called in messages, such as `format`.
+        is_adapter: whether an object can be such an adapter; checked when an entry point is loaded.
+        find: returns the installed entry points of a group.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        noun: str,
+        *,
+        is_adapter: Callable[[object], bool] = callable,
+        find: Callable[[str], Iterable[EntryPoint]] = installed_entry_points,
+    ) -> None:
+        self._group = group
+        self._noun = noun
+        self._is_adapter = is_adapter
+        self._find = find
+        self._entry_points: dict[str, EntryPoint] | None = None
+        self._loaded: dict[str, T] = {}
+
+    def names(self) -> list[str]:
+        """Return every name, sorted; imports no adapter.
+
+        Raises:
+            Misconfigured: two packages claim one name.
+        """
+        return sorted({*self._declared(), *self._loaded})
+
+    def get(self, name: str) -> T:
+        """Return the adapter called `name`.
+
+        Raises:
+            KeyError: there is none of that name.
+            Misconfigured: the package that declares it cannot be imported, or it is not what an
+                entry point of this group refers to; or two packages claim one name.
+        """
+        if name not in self._loaded:
+            self._loaded[name] = self._load(self._declared()[name])
+        return self._loaded[name]
+
+    def register(self, name: str, adapter: T) -> None:
+        """Add an adapter in this process only, as tests and one's own drivers do.
+
+        Raises:
+            Misconfigured: the name has another adapter already.
+        """
+        taken = self._declared().get(name)
+        if taken is not None or self._loaded.get(name, adapter) is not adapter:
+            by = taken or "another call of register()"
+            raise Misconfigured(f"{self._noun} {name!r} is already defined by {by}; rename one")
+        self._loaded[name] = adapter
+
+    def _declared(self) -> dict[str, EntryPoint]:
+        if self._entry_points is None:
+            own = BUILT_IN.get(self._group, {})
+            found = {name: EntryPoint(name, own[name], "extentflow") for name in own}
+            problems = []
+            for entry in self._find(self._group):
+                first = found.setdefault(entry.name, entry)
+                if first is not entry:
+                    problems.append(
+                        f"{self._noun} {entry.name!r} is defined twice, by {first} and by {entry};"
+                        " uninstall one of the packages, or rename its entry point"
+                    )
+            if problems:
+                raise Misconfigured(problems)
+            self._entry_points = found
+        return self._entry_points
+
+    def _load(self, entry: EntryPoint) -> T:
+        module, _, path = entry.reference.partition(":")
+        try:
+            adapter: Any = import_module(module)
+            for attribute in path.split("."):
+                adapter = getattr(adapter, attribute)
+        except Exception as exc:  # a plug-in's module may raise anything while it is imported
+            raise Misconfigured(
+                f"{self._noun} {entry.name!r}: entry point {entry} cannot be loaded"
+                f" ({type(exc).__name__}: {exc}); repair or uninstall the package"
+            ) from exc
+        if not self._is_adapter(adapter):
+            raise Misconfigured(
+                f"{self._noun} {entry.name!r}: entry point {entry} refers to a"
+                f" {type(adapter).__name__}, which defines no {self._noun} (docs/extending.md);"
+                " correct the entry point, or uninstall the package"
+            )
+        loaded: T = adapter
+        return loaded

@@ -1,0 +1,106 @@
+"""Adapters by name: built-in ones, installed ones, and what goes wrong with either."""
+
+import pytest
+
+from extentflow.errors import Misconfigured
+from extentflow.plugins import BUILT_IN, FORMATS, EntryPoint, Registry, installed_entry_points
+
+ACME = EntryPoint("acme", "collections:OrderedDict", "extentflow-acme 1.0")
+
+
+def registry(*found: EntryPoint, group: str = "example.group") -> Registry[object]:
+    return Registry(group, "format", find=lambda asked: found if asked == group else ())
+
+
+def test_an_installed_adapter_is_found_by_its_name() -> None:
+    formats = registry(ACME)
+
+    assert formats.names() == ["acme"]
+    assert formats.get("acme").__name__ == "OrderedDict"  # type: ignore[attr-defined]
+    assert formats.get("acme") is formats.get("acme")
+
+
+def test_entry_points_may_name_attributes_of_attributes() -> None:
+    found = EntryPoint("nested", "collections:OrderedDict.fromkeys", "extentflow-acme 1.0")
+
+    assert callable(registry(found).get("nested"))
+
+
+def test_names_are_known_without_importing_an_adapter() -> None:
+    broken = EntryPoint("broken", "no_such_module:FORMAT", "extentflow-broken 2.1")
+
+    assert registry(ACME, broken).names() == ["acme", "broken"]
+
+
+@pytest.mark.parametrize("reference", ["no_such_module:FORMAT", "collections:NoSuchName"])
+def test_an_adapter_that_cannot_be_loaded_names_its_package(reference: str) -> None:
+    formats = registry(ACME, EntryPoint("broken", reference, "extentflow-broken 2.1"))
+
+    with pytest.raises(Misconfigured) as raised:
+        formats.get("broken")
+
+    assert f"broken = {reference} of package extentflow-broken 2.1" in str(raised.value)
+    assert "uninstall" in str(raised.value)
+    assert callable(formats.get("acme"))
+
+
+def test_an_entry_point_to_something_else_is_an_error() -> None:
+    formats = registry(EntryPoint("odd", "collections:__name__", "extentflow-odd 1"))
+
+    with pytest.raises(Misconfigured, match=r"package extentflow-odd 1 refers to a str"):
+        formats.get("odd")
+
+
+def test_two_packages_that_claim_one_name_are_an_error_at_first_use() -> None:
+    other = EntryPoint("acme", "other:FORMAT", "extentflow-other 3")
+
+    with pytest.raises(Misconfigured) as raised:
+        registry(ACME, other).names()
+
+    assert "extentflow-acme 1.0" in str(raised.value)
+    assert "extentflow-other 3" in str(raised.value)
+
+
+def test_a_package_cannot_replace_a_built_in_adapter() -> None:
+    csv = EntryPoint("csv", "collections:OrderedDict", "extentflow-acme 1.0")
+
+    with pytest.raises(Misconfigured, match=r"'csv' is defined twice.*package extentflow-acme"):
+        registry(csv, group=FORMATS).get("csv")
+
+
+def test_an_unknown_name_is_a_key_error() -> None:
+    with pytest.raises(KeyError):
+        registry(ACME).get("unknown")
+
+
+def test_a_registered_adapter_lives_in_this_process_only() -> None:
+    formats = registry(ACME)
+
+    formats.register("mine", dict)
+    formats.register("mine", dict)
+
+    assert formats.names() == ["acme", "mine"]
+    assert formats.get("mine") is dict
+
+
+@pytest.mark.parametrize("name", ["acme", "mine"])
+def test_registering_another_adapter_under_a_taken_name_is_an_error(name: str) -> None:
+    formats = registry(ACME)
+    formats.register("mine", dict)
+
+    with pytest.raises(Misconfigured, match=f"'{name}' is already defined"):
+        formats.register(name, list)
+
+
+@pytest.mark.parametrize(
+    ("group", "name"), [(group, name) for group, names in BUILT_IN.items() for name in names]
+)
+def test_every_built_in_adapter_can_be_loaded(group: str, name: str) -> None:
+    assert Registry(group, "adapter", is_adapter=lambda _: True, find=lambda _: ()).get(name)
+
+
+def test_installed_entry_points_name_their_packages() -> None:
+    found = {each.name: each for each in installed_entry_points("pytest11")}
+
+    assert found["xdist"].package.startswith("pytest-xdist ")
+    assert found["xdist"].reference == "xdist.plugin"
