@@ -19,7 +19,6 @@ from extentflow.formats import FormatOptions
 from extentflow.formats.csv import open_csv
 from extentflow.formats.jsonl import open_jsonl
 from extentflow.formats.magic import TAIL_BYTES, Kind, needs_tail, recognise, require_signature
-from extentflow.formats.parquet import Parquet
 from extentflow.formats.text import open_text
 from extentflow.model import ObjectVersion
 from extentflow.testing.stores import MemorySource
@@ -67,11 +66,6 @@ SETTINGS = {
     "parquet": "set input.format=parquet",
     "UTF-16LE": "the character set UTF-16LE is not supported",
 }
-
-
-@pytest.fixture(autouse=True)
-def _registered_formats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "_registry", {"parquet": Parquet, "text": open_text})
 
 
 @pytest.mark.parametrize("name", sorted(OBJECTS))
