@@ -8,7 +8,7 @@ driver (EXTENTFLOW_...); they travel to the executors with each task, references
 looked up there. Exit code 0 only when every job is DONE.
 """
 
-from extentflow.cli.submitted import main
+from extentflow.cli.runs import main
 
 if __name__ == "__main__":
     main()

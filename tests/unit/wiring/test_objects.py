@@ -13,8 +13,7 @@ from extentflow.storage import ObjectStore, StoreOptions
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
 from extentflow.wiring import parse_connector
-from extentflow.wiring.catalogue import ConnectorCatalogue
-from extentflow.wiring.objects import ObjectAccess, RotatedStore
+from extentflow.wiring.objects import ConnectorCatalogue, ObjectAccess, RotatedStore
 from extentflow.wiring.options import SecretResolver
 
 if TYPE_CHECKING:

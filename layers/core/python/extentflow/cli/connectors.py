@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from extentflow.cli import output
-from extentflow.cli.options import AsJson
+from extentflow.cli.output import AsJson
 from extentflow.connectors import load
 from extentflow.errors import Misconfigured
 from extentflow.services.connectors import (

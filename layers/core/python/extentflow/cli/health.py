@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from extentflow.cli import output
-from extentflow.cli.options import AsJson
+from extentflow.cli.output import AsJson
 from extentflow.services.health import Finding, examine, initialise
 from extentflow.wiring import Runtime
 

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from extentflow.cli import output
-from extentflow.cli.options import AsJson
+from extentflow.cli.output import AsJson
 from extentflow.connectors.config import AUTO
 from extentflow.errors import Misconfigured
 from extentflow.jobs.run import JobReport

@@ -1,4 +1,4 @@
-"""Output of the command line: tables and text, JSON for programs, messages and log lines.
+"""Output of commands (tables, text, JSON, messages, log lines) and the options that they share.
 
 Results go to standard output, progress and messages to standard error.
 """
@@ -10,8 +10,9 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from typing import Any, TextIO
+from typing import Annotated, Any, TextIO
 
+import typer
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -19,6 +20,23 @@ from rich.table import Table
 from typer import rich_utils
 
 from extentflow.services.health import format_bytes
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Cores = Annotated[
+    int | None,
+    typer.Option("--cores", min=1, help="Workers at once on this machine (default: its cores)."),
+]
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        help="spark (default), inline: processes without Spark, or emr: a run on EMR Serverless.",
+    ),
+]
+Master = Annotated[
+    str | None,
+    typer.Option("--master", help="Spark master, for example spark://host:7077 (default: local)."),
+]
 
 STATE_STYLES = {
     "DONE": "green",

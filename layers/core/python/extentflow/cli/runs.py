@@ -1,5 +1,6 @@
-"""`extentflow plan`, `run` and `replay`: deliveries that this process drives."""
+"""`extentflow plan`, `run` and `replay`, and `run` for a driver that spark-submit started."""
 
+import sys
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Annotated
@@ -8,7 +9,7 @@ import typer
 
 from extentflow.cli import output
 from extentflow.cli.jobs import extents, redrive
-from extentflow.cli.options import AsJson, Cores, EngineName, Master
+from extentflow.cli.output import AsJson, Cores, EngineName, Master
 from extentflow.cli.progress import RunProgress, signals_stop
 from extentflow.engines import RunListener
 from extentflow.errors import Misconfigured
@@ -16,6 +17,7 @@ from extentflow.jobs.run import JobReport, RunReport
 from extentflow.model import JobState
 from extentflow.services.runs import EMR, EngineChoice, RunControl, Runs
 from extentflow.wiring import Runtime
+from extentflow.wiring.engine import SUBMITTED
 
 INCOMPLETE = 1
 STOPPED = 130
@@ -56,6 +58,13 @@ AcceptDuplicates = Annotated[
     typer.Option(
         "--accept-duplicates", help="Continue where Kafka no longer has an extent's progress."
     ),
+]
+IngestConnector = Annotated[
+    str | None, typer.Option("--connector", "-c", help="The connector to use; or give --job.")
+]
+IngestJob = Annotated[
+    str | None,
+    typer.Option("--job", help="Deliver what this job has left, instead of finding objects."),
 ]
 
 
@@ -168,9 +177,40 @@ def replay(
     show(result, as_json=as_json)
 
 
-def resume_job(job: str, *, engine: str, master: str | None, as_json: bool) -> None:
-    """Deliver what a job has left; a final job is only shown."""
-    show(_runs().resume(job, engine=EngineChoice(engine, master=master)), as_json=as_json)
+def ingest(
+    addresses: Addresses = None,
+    *,
+    connector: IngestConnector = None,
+    job: IngestJob = None,
+    again: Again = False,
+    as_json: AsJson = False,
+) -> None:
+    """Deliver objects into Kafka on the executors of the submitted application."""
+    if job is not None:
+        if addresses or connector or again:
+            raise Misconfigured("--job goes without addresses, --connector and --again")
+        choice = EngineChoice("spark", master=SUBMITTED)
+        show(_runs().resume(job, engine=choice), as_json=as_json)
+        return
+    if connector is None:
+        raise Misconfigured("give --connector, or --job")
+    run(
+        addresses,
+        connector=connector,
+        engine="spark",
+        master=SUBMITTED,
+        again=again,
+        as_json=as_json,
+    )
+
+
+def main() -> None:
+    """Run `ingest` for spark-submit, and exit."""
+    from extentflow.cli import run_command_line  # noqa: PLC0415 - this module is imported by it
+
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(ingest)
+    sys.exit(run_command_line(app))
 
 
 def _runs() -> Runs:

@@ -16,7 +16,7 @@ from uuid import uuid4
 import typer
 
 from extentflow.cli import output
-from extentflow.cli.options import AsJson, Cores, Master
+from extentflow.cli.output import AsJson, Cores, Master
 from extentflow.cli.progress import signals_stop
 from extentflow.errors import Misconfigured
 from extentflow.jobs.preflight import require_running, skip_reason

@@ -28,8 +28,7 @@ from extentflow.sink.native import Library
 from extentflow.sink.settings import Timeouts
 from extentflow.sink.topics import TopicFacts
 from extentflow.wiring import options
-from extentflow.wiring.catalogue import ConnectorCatalogue
-from extentflow.wiring.objects import ObjectAccess
+from extentflow.wiring.objects import ConnectorCatalogue, ObjectAccess
 
 log = logging.getLogger(__name__)
 
