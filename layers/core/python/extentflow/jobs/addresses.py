@@ -114,7 +114,7 @@ def select_all(
     addresses: Iterable[str],
     leave_out: Callable[[str], None] = lambda _key: None,
 ) -> Iterator[ObjectVersion]:
-    """Yield what all addresses mean, each object once; without addresses the whole scope.
+    """Yield the objects that the addresses match, each once; without addresses the whole scope.
 
     Raises as `KeyScope.key` and `select`.
     """

@@ -140,7 +140,7 @@ class JobEvents:
         return self.publish(self.ledger.jobs.get(job.id) or job for job in listed)
 
     def close(self) -> None:
-        """Let go of the publishers' clients."""
+        """Close the publishers' clients."""
         for publisher in self.publishers:
             publisher.close()
 

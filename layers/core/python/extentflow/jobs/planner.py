@@ -38,7 +38,7 @@ PAGE_EXTENTS = 100
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """What a job is made of: a connector revision, an object version, where it goes.
+    """The parameters of a new job: connector revision, object version and destination.
 
     `extent_bytes` None is `auto`; `cores` bounds the fewest extents from below. `unfit` says why no
     job can deliver the object; UNKNOWN_FORMAT is among the reasons.
@@ -91,18 +91,18 @@ class Planner:
     clock: Clock
 
     def register(self, request: JobRequest, *, again: bool = False) -> Job:
-        """Return the job of this object version under this connector, new or as it stands.
+        """Return the job of this object version under this connector, new or existing.
 
-        Of several generations the newest counts. A job that was SUPERSEDED (object A, then B, then
-        A again) is resumed, because its version is the current one now. `again` registers the next
+        Of several generations the newest counts. A SUPERSEDED job (object A, then B, then A again)
+        is resumed, because its version is the current one again. `again` registers the next
         generation: a full second delivery; one that was interrupted is resumed. One that
         failed before anything of it was planned is followed by the next under another revision of
         the connector.
 
         Raises:
-            Conflict: the job is there already and belongs to another Kafka cluster.
+            Conflict: the job exists and belongs to another Kafka cluster.
             TooManyExtents: a new job would have more than MAX_EXTENTS extents.
-            UnsupportedFormat: nothing reads the object as its connector says.
+            UnsupportedFormat: no format reads the object as its connector is configured.
         """
         return self._registered(request, lambda number: self._fit(request, number), again=again)
 
@@ -132,12 +132,12 @@ class Planner:
         return job, list(self.extents(job))
 
     def newest(self, request: JobRequest) -> Job | None:
-        """Return the job that `register` would find, as it stands."""
+        """Return the existing job that `register` would return; None where there is none."""
         first = self.ledger.jobs.get(job_id(request.connector, request.version))
         return first and self._newest(request, first)
 
     def is_followed(self, job: Job) -> bool:
-        """Return whether the same version of the object was begun again after this job."""
+        """Return whether a later job delivers the same version of the object."""
         following = job_id(job.connector, job.version, job.generation + 1)
         return self.ledger.jobs.get(following) is not None
 
@@ -151,7 +151,7 @@ class Planner:
         """Finish a PLANNING job's plan; any other job is returned as it is.
 
         `send` is given the extents in pages, from the plan's cursor on; the cursor moves when it
-        returned, so that a planner that dies sends at most one page twice. `late` is asked after
+        returned, so that a planner that dies sends at most one page twice. `late` is called after
         every page: True leaves the job PLANNING, and the next call continues there.
 
         A plan that fails for good ends the job FAILED with the reason; `replay` plans it again.
@@ -234,7 +234,7 @@ class Planner:
     def _registered(self, request: JobRequest, make: Callable[[int], Job], *, again: bool) -> Job:
         """Register the job that `make` returns for a generation; return the object's newest.
 
-        See `register`: SUPERSEDED ones go on, and what never began is followed by the next.
+        See `register`: SUPERSEDED jobs are resumed; a job that never began is followed.
         """
         found = self.ledger.jobs.register(make(self._generation(request) if again else 0))
         if not again:
@@ -280,8 +280,8 @@ class Planner:
     def _too_many(self, job: Job) -> str | None:
         """Return what is wrong with a plan of more than MAX_EXTENTS extents, with the remedy.
 
-        Computed, for counting them one by one is what hurts. Where rows decide about the cuts, they
-        bound the extents as well.
+        Computed from sizes, because counting extents one by one takes too long. Rows bound the
+        number of extents in row formats.
         """
         fmt, _ = self.open(job)
         size, target = job.version.size, max(1, job.plan.target_bytes)
@@ -319,7 +319,7 @@ def _never_begun(job: Job) -> bool:
 
 
 def _pages(extents: Iterable[Extent]) -> Iterator[list[Extent]]:
-    """Yield extents in lists that are sent and remembered together."""
+    """Yield extents in lists that are sent together, one cursor update per list."""
     rest = iter(extents)
     while page := list(islice(rest, PAGE_EXTENTS)):
         yield page

@@ -15,7 +15,7 @@ SHOWN_OBJECTS = 20
 
 
 class Topic(Protocol):
-    """What a check needs to know of a topic; `max_message_bytes` limits a batch of records."""
+    """Facts of a topic; `max_message_bytes` limits a batch of records."""
 
     @property
     def name(self) -> str:
@@ -24,7 +24,7 @@ class Topic(Protocol):
 
     @property
     def max_message_bytes(self) -> int:
-        """The largest batch that it takes."""
+        """The largest batch that it accepts."""
         ...
 
     @property
@@ -34,7 +34,7 @@ class Topic(Protocol):
 
 
 class Cluster(Protocol):
-    """What a check needs of Kafka; both raise Misconfigured with every problem."""
+    """The calls to Kafka that checks make; both raise Misconfigured with every problem."""
 
     def ensure_progress_topic(self) -> None:
         """Create the progress topic where it is missing."""
@@ -59,11 +59,11 @@ def skip_reason(ledger: Ledger, connector: str) -> str:
 def check(config: ConnectorConfig, cluster: Cluster, versions: Iterable[ObjectVersion]) -> None:
     """Raise when a run over `versions` could deliver none of them.
 
-    Of some that nothing can read, the run says so itself, and delivers the others.
+    Where only some objects have no format or topic, the run reports these and delivers the rest.
 
     Raises:
         Misconfigured: every missing or unusable thing, one line each.
-        SinkUnavailable: the broker does not answer.
+        SinkUnavailable: the broker is unavailable.
     """
     wanted: dict[str, None] = {}
     problems = list(_unusable(config, versions, wanted))

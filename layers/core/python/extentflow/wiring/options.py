@@ -48,9 +48,9 @@ class SecretResolver:
 
 
 def absent_elsewhere(config: ConnectorConfig) -> str | None:
-    """Return what a run of EMR Serverless would miss, and the way out; None: it has all it needs.
+    """Return which settings a run on EMR Serverless lacks, with the remedy; None: it has all.
 
-    Values that environment variables of this machine hold are not there.
+    A run does not have the environment variables of this machine.
     """
     producer = {f"producer.{name}": text for name, text in config.producer.items()}
     found = environments({**_credentials(config), **producer})
@@ -63,7 +63,7 @@ def absent_elsewhere(config: ConnectorConfig) -> str | None:
 
 
 def _credentials(config: ConnectorConfig) -> dict[str, str]:
-    """Return how a store knows us, secrets as references, by the connector's keys."""
+    """Return the store's credentials by the connector's keys; secrets are references."""
     written = {
         "aws.access.key.id": config.access_key_id,
         "aws.secret.access.key": config.secret_access_key,
@@ -76,9 +76,9 @@ def _credentials(config: ConnectorConfig) -> dict[str, str]:
 def store_options(
     config: ConnectorConfig, look_up: SecretResolver, *, retry_seconds: float, refresh: bool = False
 ) -> StoreOptions:
-    """Return how to reach the connector's object store, by its secrets as they are now.
+    """Return the options of the connector's object store, with its current secrets.
 
-    With `refresh` those that are remembered are asked for again.
+    `refresh` bypasses the cache of secrets.
     """
     found = look_up(_credentials(config), refresh=refresh)
     return StoreOptions(
@@ -95,13 +95,13 @@ def store_options(
 
 
 def ledger_retry_policy(retry_seconds: float) -> ledger.Patience:
-    """Return how long one operation on the table is tried."""
+    """Return the retry policy of one operation on the table."""
     usual = ledger.Patience()
     return replace(usual, seconds=min(usual.seconds, retry_seconds))
 
 
 def sink_timeouts(retry_seconds: float) -> Timeouts:
-    """Return how long brokers are waited for; healthy ones need some seconds, too."""
+    """Return the timeouts of broker calls, never below what a healthy broker needs."""
     usual, most = Timeouts(), max(retry_seconds, LEAST_SINK_SECONDS)
     return replace(
         usual,
@@ -113,12 +113,12 @@ def sink_timeouts(retry_seconds: float) -> Timeouts:
 
 
 def brief_ledger_retry_policy() -> ledger.Patience:
-    """Return how long the table is tried where a person waits for the end of a command."""
+    """Return the retry policy for ledger calls at the end of a command."""
     return ledger.Patience(seconds=BRIEF_SECONDS, connect_seconds=1.0, read_seconds=BRIEF_SECONDS)
 
 
 def brief_sink_timeouts() -> Timeouts:
-    """Return how long brokers are waited for where a person waits for the end of a command."""
+    """Return the timeouts of broker calls at the end of a command."""
     return Timeouts(
         request_seconds=BRIEF_SECONDS,
         fence_seconds=BRIEF_SECONDS,
@@ -177,7 +177,7 @@ def _objectkey(key: bytes) -> Converter:
 def job_request(
     config: ConnectorConfig, revision: int, version: ObjectVersion, cluster: str, cores: int
 ) -> JobRequest:
-    """Return what a job is made of that delivers an object version to a Kafka cluster."""
+    """Return the request for a job that delivers an object version to a Kafka cluster."""
     fmt, unfit = UNKNOWN_FORMAT, ""
     try:
         fmt = config.format_for(version.key)
