@@ -40,7 +40,7 @@ SETTINGS = WorkerSettings(
 
 
 class Cluster(MemoryBroker):
-    """A broker that counts how often somebody made sure of the topic of progress."""
+    """A broker that counts the checks of the progress topic."""
 
     ensured = 0
 
@@ -278,7 +278,7 @@ SPARK = replace(
 
 
 @pytest.mark.parametrize(
-    ("engine", "secret", "size", "goes", "told"),
+    ("engine", "secret", "size", "goes", "logged"),
     [
         ("spark", None, 1, "spark", False),
         ("auto", None, 9, "auto", False),
@@ -295,14 +295,14 @@ def test_jobs_whose_secrets_are_in_variables_go_to_functions(
     size: int,
     goes: str,
     *,
-    told: bool,
+    logged: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     made = runtime(SPARK)
     job = registered(made, engine, secret, size)
 
     assert open_routing(made).engine(job) == goes
-    assert ("goes to the queue instead of Spark: connector orders" in caplog.text) is told
+    assert ("goes to the queue instead of Spark: connector orders" in caplog.text) is logged
 
 
 def test_a_backfill_whose_secrets_are_in_variables_is_kept_with_the_way_out() -> None:
