@@ -18,11 +18,11 @@ from bench.stand import Terms, start
 from bench.synthetic import Content, Lines, SyntheticStore
 from bench.synthetic_parquet import ParquetRows
 from extentflow.discovery import Arrival, Dialect
-from extentflow.discovery.admission import Reception
+from extentflow.discovery.admission import ArrivalHandler
 from extentflow.memory import peak_rss_bytes
 from extentflow.model import JobState
 from extentflow.queue import Depth, Message
-from extentflow.queue.dispatch import Dispatch
+from extentflow.queue.dispatch import ExtentDispatcher
 from extentflow.storage import STORES
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import RuntimeContext
@@ -117,17 +117,17 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class _Function:
-    """The planner function, as `wiring.functions.open_reception` makes it, over such queues."""
+    """The planner function over such queues, as `open_arrival_handler` returns it."""
 
-    reception: Reception
+    reception: ArrivalHandler
     extents: Dropped
     others: Dropped
 
     @classmethod
     def open(cls, runtime: Runtime) -> "_Function":
         extents, others = Dropped(), Dropped()
-        dispatch = Dispatch(runtime.planner(), extents)
-        reception = Reception(
+        dispatch = ExtentDispatcher(runtime.planner(), extents)
+        reception = ArrivalHandler(
             surroundings=RuntimeContext(runtime),
             planner=dispatch.planner,
             start=dispatch.start,

@@ -18,11 +18,11 @@ from aws_lambda_powertools.utilities.batch.types import PartialItemFailureRespon
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from extentflow.discovery.admission import NotYet, Received, Reception
+from extentflow.discovery.admission import AdmissionResult, ArrivalHandler, ArrivalPending
 from extentflow.errors import ExtentflowError
 from extentflow.model import JobState
 from extentflow.wiring import Runtime
-from extentflow.wiring.functions import Deadline, open_reception
+from extentflow.wiring.functions import Deadline, open_arrival_handler
 
 # Enough to send one more page of extents and to remember it, also when one of both has to wait.
 MARGIN_SECONDS = 30.0
@@ -36,9 +36,9 @@ deadline = Deadline()
 
 
 @cache
-def reception() -> Reception:
+def reception() -> ArrivalHandler:
     """Return the environment's reception."""
-    return open_reception(
+    return open_arrival_handler(
         Runtime.from_environment(), late=lambda: deadline.seconds_left() < MARGIN_SECONDS
     )
 
@@ -60,7 +60,7 @@ def answer(record: SQSRecord) -> None:
     """
     others = processor.success_messages or processor.fail_messages
     if others and deadline.seconds_left() < BEGIN_SECONDS:
-        raise NotYet(f"message {record.message_id}: its batch has too little time left")
+        raise ArrivalPending(f"message {record.message_id}: its batch has too little time left")
     for received in take(record):
         metrics.add_metric("UnmatchedArrivals", MetricUnit.Count, received.unmatched)
         for job in received.jobs:
@@ -72,7 +72,7 @@ def answer(record: SQSRecord) -> None:
             metrics.add_metric("FailedJobs", MetricUnit.Count, failed)
 
 
-def take(record: SQSRecord) -> list[Received]:
+def take(record: SQSRecord) -> list[AdmissionResult]:
     """Deal with one message; what keeps it from being over is told here, for nobody else does."""
     count = int(record.attributes.approximate_receive_count)
     try:

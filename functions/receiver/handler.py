@@ -14,7 +14,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from extentflow.clock import Clock
 from extentflow.config.worker import WorkerSettings
 from extentflow.discovery.receiver import Receiver
-from extentflow.discovery.request import Request
+from extentflow.discovery.request import HttpRequest
 from extentflow.discovery.sources import declared
 from extentflow.errors import Misconfigured
 from extentflow.wiring import Runtime
@@ -45,8 +45,8 @@ def receiver() -> Receiver:
 @logger.inject_lambda_context
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:  # noqa: ARG001 - AWS's
-    """Answer one request."""
-    answer = receiver().answer(Request.of_event(event))
+    """HttpResponse one request."""
+    answer = receiver().answer(HttpRequest.of_event(event))
     metrics.add_metric(f"Status{answer.status // 100}xx", MetricUnit.Count, 1)
     return {
         "statusCode": answer.status,

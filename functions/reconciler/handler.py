@@ -11,15 +11,15 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from extentflow.discovery.reconciler import Reconciliation, Report
+from extentflow.discovery.reconciler import Reconciler, Report
 from extentflow.engines.emr import RunState
-from extentflow.queue.routing import Routing
+from extentflow.queue.routing import JobRouter
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import (
     PUBLISHING_SECONDS,
     Deadline,
-    open_reconciliation,
-    open_routing,
+    open_job_router,
+    open_reconciler,
 )
 
 # Enough for the step at hand; announcing to somebody who is away takes longest.
@@ -38,15 +38,15 @@ def runtime() -> Runtime:
 
 
 @cache
-def reconciliation() -> Reconciliation:
+def reconciliation() -> Reconciler:
     """Return the environment's reconciliation."""
-    return open_reconciliation(runtime(), late=lambda: deadline.seconds_left() < MARGIN_SECONDS)
+    return open_reconciler(runtime(), late=lambda: deadline.seconds_left() < MARGIN_SECONDS)
 
 
 @cache
-def routing() -> Routing:
+def routing() -> JobRouter:
     """Return what knows the job of a run."""
-    return open_routing(runtime())
+    return open_job_router(runtime())
 
 
 @logger.inject_lambda_context

@@ -27,7 +27,7 @@ from tests.support.waiting import AWAITED_SECONDS
 from tests.unit.discovery.posting import FORM, GRID, KEY, SEGMENT, event, form, notification, record
 
 from extentflow.discovery import messages
-from extentflow.discovery.notifications import news_of
+from extentflow.discovery.notifications import parse_notification
 from extentflow.model import JobState
 from extentflow_local.event_path import ELSEWHERE
 from extentflow_local.event_source.deployment import Queue
@@ -111,7 +111,7 @@ class Door:
 
     def announced(self) -> list[tuple[str, str | None]]:
         """Take everything off the queue; return the keys, and the endpoint that each came from."""
-        news = [news_of(body) for body in self.queued()]
+        news = [parse_notification(body) for body in self.queued()]
         assert not any(one.unreadable for one in news)
         return [(arrival.key, arrival.endpoint) for one in news for arrival in one.arrivals]
 
@@ -333,7 +333,7 @@ def test_what_nobody_understands_is_kept_and_never_refused(
     assert status == 200
     (kept,) = door.queued()
     assert messages.unwrapped(json.loads(kept)) == (body, ELSEWHERE_GRID)
-    assert news_of(kept).unreadable
+    assert parse_notification(kept).unreadable
 
 
 def test_a_document_larger_than_a_message_arrives_whole(door: Door) -> None:

@@ -20,7 +20,7 @@ from extentflow.jobs.planner import Planner
 from extentflow.model import Extent, Job, JobState
 from extentflow.queue.consumer import QueueWorker
 from extentflow.wiring import Runtime
-from extentflow.wiring.functions import open_queue_worker, open_reconciliation
+from extentflow.wiring.functions import open_queue_worker, open_reconciler
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def queued(
 
 def reconcile(delivery: Delivery) -> Report:
     """Do one run as a process of its own would."""
-    return open_reconciliation(Runtime(delivery.settings)).run()
+    return open_reconciler(Runtime(delivery.settings)).run()
 
 
 def work(delivery: Delivery) -> None:

@@ -15,7 +15,7 @@ from tests.integration.conftest import s3_client
 from tests.support.waiting import eventually
 
 from extentflow.discovery import Arrival
-from extentflow.discovery.notifications import news_of
+from extentflow.discovery.notifications import parse_notification
 from extentflow_local.event_source.notifier import Notifier
 from extentflow_local.services.s3 import SeaweedS3, follow_command
 from extentflow_local.stack import Stack
@@ -51,7 +51,7 @@ class Told:
         if self.refusing.is_set():
             self.refused.set()
             raise EndpointConnectionError(endpoint_url="http://127.0.0.1:9")
-        self.arrivals += news_of(document).arrivals
+        self.arrivals += parse_notification(document).arrivals
 
     def await_key(self, key: str) -> list[Arrival]:
         """Wait for an object, which is uploaded last; return what was told until then."""

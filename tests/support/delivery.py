@@ -27,7 +27,7 @@ from extentflow.ledger import ExtentItem, SlotItem
 from extentflow.model import Extent, Job, ObjectVersion, Receipt
 from extentflow.sink.reader import ConsumedRecord, read_committed
 from extentflow.wiring import Runtime, open_engine, parse_connector
-from extentflow.wiring.functions import QUEUES, open_reception
+from extentflow.wiring.functions import QUEUES, open_arrival_handler
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class Delivery:
     def arrive(self, label: str, body: bytes) -> None:
         """Store an object and plan it, as the planner function does."""
         key = self.put(label, body)
-        open_reception(Runtime(self.settings)).receive(
+        open_arrival_handler(Runtime(self.settings)).receive(
             Arrival(bucket=self.bucket, key=key, dialect=Dialect.COMMAND)
         )
 

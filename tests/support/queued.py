@@ -13,8 +13,8 @@ from extentflow.errors import SinkUnavailable
 from extentflow.ledger import ExtentItem
 from extentflow.model import Extent, Job
 from extentflow.queue import Message
-from extentflow.queue.consumer import Answer, QueueWorker
-from extentflow.queue.dispatch import Dispatch
+from extentflow.queue.consumer import MessageDisposition, QueueWorker
+from extentflow.queue.dispatch import ExtentDispatcher
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.queues import MemoryQueue
 
@@ -57,8 +57,8 @@ class Queued:
         self.queue, self.dead = MemoryQueue(clock), MemoryQueue(clock)
 
     @property
-    def dispatch(self) -> Dispatch:
-        return Dispatch(self.world.planner, self.queue)
+    def dispatch(self) -> ExtentDispatcher:
+        return ExtentDispatcher(self.world.planner, self.queue)
 
     def worker(self, work: DeliveryContext | None = None) -> QueueWorker:
         """A worker of its own process; renewals by thread are too rare to happen."""
@@ -100,7 +100,7 @@ class Queued:
         (message,) = self.receive()
         return message
 
-    def settle(self, message: Message, answer: Answer) -> Answer:
+    def settle(self, message: Message, answer: MessageDisposition) -> MessageDisposition:
         """Do what the answer says."""
         if answer.again_seconds is None:
             self.queue.delete(message)
@@ -108,14 +108,14 @@ class Queued:
             self.queue.delay(message, answer.again_seconds)
         return answer
 
-    def deliver(self, worker: QueueWorker) -> list[Answer]:
+    def deliver(self, worker: QueueWorker) -> list[MessageDisposition]:
         """Give a worker what is visible now, one message after the other."""
         messages = self.queue.receive(hide_seconds=HIDE_SECONDS)
         return [self.settle(message, worker.handle(message)) for message in messages]
 
-    def drain(self, worker: QueueWorker, most: int = MAX_DELIVERIES) -> list[Answer]:
+    def drain(self, worker: QueueWorker, most: int = MAX_DELIVERIES) -> list[MessageDisposition]:
         """Deliver until the queue is empty, waiting where messages wait."""
-        answers: list[Answer] = []
+        answers: list[MessageDisposition] = []
         while (due := self.queue.next_at) is not None:
             assert len(answers) < most, f"not empty after {most} deliveries"
             self.world.ticker.now = max(self.world.ticker.now, due)

@@ -10,16 +10,16 @@ from tests.support.world import World
 from extentflow.connectors import ConnectorConfig
 from extentflow.delivery.slots import SlotPolicy
 from extentflow.discovery import Arrival
-from extentflow.discovery.admission import Received, Reception
-from extentflow.discovery.reconciler import Patience, Reconciliation, Report, Territory
-from extentflow.discovery.stalled_jobs import held_by_nobody
+from extentflow.discovery.admission import AdmissionResult, ArrivalHandler
+from extentflow.discovery.reconciler import ListedPrefix, Reconciler, Report, StallThresholds
+from extentflow.discovery.stalled_jobs import owned_by_no_run
 from extentflow.engines.emr.submitted import RunOwnership
 from extentflow.formats import Format
 from extentflow.jobs.events import JobEvents
 from extentflow.jobs.planner import JobRequest, Planner
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState, ObjectVersion
-from extentflow.queue.dispatch import Dispatch
+from extentflow.queue.dispatch import ExtentDispatcher
 from extentflow.storage import ObjectStore, RangeSource
 from extentflow.storage.ranges import RangeReader
 from extentflow.testing.ledger import MemoryLedger
@@ -29,7 +29,7 @@ from extentflow.testing.stores import MemoryStore
 
 BUCKET = "bucket"
 EVERY_SECONDS = 300.0
-PATIENCE = Patience(grace_seconds=300, stall_seconds=900)
+PATIENCE = StallThresholds(grace_seconds=300, stall_seconds=900)
 POLICY = SlotPolicy(count=4, lease_seconds=3, wait_seconds=1)
 
 
@@ -56,8 +56,8 @@ class Reconciled:
     stores: dict[str, ObjectStore] = field(default_factory=dict)
     settling: frozenset[str] = frozenset()
     broken: dict[str, Exception] = field(default_factory=dict)
-    patience: Patience = PATIENCE
-    hold: Callable[[Job], RunOwnership] = held_by_nobody
+    patience: StallThresholds = PATIENCE
+    hold: Callable[[Job], RunOwnership] = owned_by_no_run
 
     def __post_init__(self) -> None:
         self.configs: dict[str, ConnectorConfig] = {}
@@ -109,7 +109,7 @@ class Reconciled:
         """Do one run, as a new process does."""
         self.runs += 1
         dispatch = self.dispatch
-        reception = Reception(
+        reception = ArrivalHandler(
             surroundings=self,
             planner=self.planner,
             start=lambda job: dispatch.start(job, late=late),
@@ -117,11 +117,11 @@ class Reconciled:
             arrivals=MemoryQueue(self.world.ticker.read),
         )
 
-        def receive(arrival: Arrival) -> Received:
+        def receive(arrival: Arrival) -> AdmissionResult:
             self.arrived.append(arrival)
             return reception.receive(arrival)
 
-        return Reconciliation(
+        return Reconciler(
             surroundings=self,
             ledger=self.ledger,
             slots=self.world.slots(f"reconciler-{self.runs}", policy=POLICY),
@@ -166,8 +166,8 @@ class Reconciled:
         return Planner(self.world.ledger, self.open, self.world.ticker.clock)
 
     @property
-    def dispatch(self) -> Dispatch:
-        return Dispatch(self.planner, self.queue)
+    def dispatch(self) -> ExtentDispatcher:
+        return ExtentDispatcher(self.planner, self.queue)
 
     def state_of(self, job: Job) -> JobState:
         return self.queued.now(job).state
@@ -185,12 +185,12 @@ class Reconciled:
     def state(self, config: ConnectorConfig) -> ConnectorState:
         return self.ledger.connectors.state(config.name)
 
-    def territory(self, connector: str, revision: int) -> Territory:
+    def territory(self, connector: str, revision: int) -> ListedPrefix:
         assert (self.configs[connector], revision) in list(self.connectors())
         if connector in self.broken:
             raise self.broken[connector]
         store = self.stores.get(connector, self.world.store)
-        return Territory(self.configs[connector], store, settles=connector in self.settling)
+        return ListedPrefix(self.configs[connector], store, settles=connector in self.settling)
 
     def head(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> ObjectVersion:
         assert (config, revision) in list(self.connectors())

@@ -36,7 +36,7 @@ from extentflow.jobs.planner import Planner
 from extentflow.ledger import Claim, ConnectorState
 from extentflow.model import Job, JobState, ObjectVersion, job_id
 from extentflow.queue.consumer import PAUSED_RECEIVES
-from extentflow.queue.dispatch import Dispatch
+from extentflow.queue.dispatch import ExtentDispatcher
 from extentflow.queue.redrive import redrive
 from extentflow.queue.sqs import SqsQueue
 from extentflow.sink import ProducerSettings
@@ -329,7 +329,7 @@ class Scene:
     def sent_in_vain(self, version: ObjectVersion) -> Job:
         """Plan an object whose messages are lost."""
         nowhere = MemoryQueue(time.monotonic)
-        return Dispatch(self.runtime.planner(), nowhere).start(self.registered(version))
+        return ExtentDispatcher(self.runtime.planner(), nowhere).start(self.registered(version))
 
     def claimed(self, version: ObjectVersion) -> tuple[Job, Claim]:
         """Claim an object's only extent, as a worker that has a slot of its own."""

@@ -16,7 +16,7 @@ from extentflow.formats.text import open_text
 from extentflow.jobs.planner import MAX_TEXT_EXTENTS, PAGE_EXTENTS, JobRequest, Planner
 from extentflow.model import Extent, Job, JobState
 from extentflow.queue import Queue
-from extentflow.queue.dispatch import Dispatch
+from extentflow.queue.dispatch import ExtentDispatcher
 from extentflow.storage.ranges import RangeReader
 from extentflow.testing.ledger import MemoryLedger
 
@@ -47,7 +47,7 @@ def plan(store: SyntheticStore, fmt: Format, ledger: MemoryLedger, queue: Queue)
     version = store.head("bucket", "key")
     planner = Planner(ledger, lambda job: (fmt, RangeReader(store, job.version)), Clock())
     job = planner.register(JobRequest("c", 1, version, "any", "cluster"))
-    return Dispatch(planner, queue).start(job)
+    return ExtentDispatcher(planner, queue).start(job)
 
 
 @pytest.mark.parametrize("size", [TB, 50 * TB])

@@ -10,7 +10,7 @@ import pytest
 from demo.eventpath import notification
 from demo.eventrows import as_csv, as_gzip, as_half_a_gzip, as_json_lines, judge
 
-from extentflow.discovery.notifications import news_of
+from extentflow.discovery.notifications import parse_notification
 from extentflow.model import ObjectVersion
 
 NUMBERS = range(7, 300)
@@ -20,7 +20,7 @@ NUMBERS = range(7, 300)
 def test_a_notification_names_the_exact_object_in_s3s_own_dialect(key: str) -> None:
     version = ObjectVersion(bucket="b", key=key, version_id=None, etag="abc", size=12)
 
-    news = news_of(notification(version))
+    news = parse_notification(notification(version))
 
     (arrival,) = news.arrivals
     assert not news.unreadable

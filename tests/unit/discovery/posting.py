@@ -19,9 +19,9 @@ from botocore.credentials import Credentials
 
 from extentflow.clock import Clock
 from extentflow.discovery.receiver import Receiver
-from extentflow.discovery.request import Answer, Request
+from extentflow.discovery.request import HttpRequest, HttpResponse
 from extentflow.discovery.signature import SharedKey
-from extentflow.discovery.sources import Anyone, Proof, SecretPath, Signed, Source
+from extentflow.discovery.sources import NoProof, Proof, SecretPathProof, SignatureProof, Source
 from extentflow.errors import SinkUnavailable
 
 EVENTS = Path(__file__).parents[3] / "events"
@@ -32,17 +32,17 @@ KEY = SharedKey("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKE
 SEGMENT = "example-secret-segment"
 FORM = "application/x-www-form-urlencoded; charset=utf-8"
 
-SIGNED = Signed(KEY)
-SECRET = SecretPath(SEGMENT)
-ANYONE = Anyone()
+SIGNED = SignatureProof(KEY)
+SECRET = SecretPathProof(SEGMENT)
+ANYONE = NoProof()
 
 
 def event(name: str) -> str:
     return (EVENTS / f"{name}.json").read_text()
 
 
-def request_of(name: str) -> Request:
-    return Request.of_event(json.loads(event(name)))
+def request_of(name: str) -> HttpRequest:
+    return HttpRequest.of_event(json.loads(event(name)))
 
 
 def notification(*keys: str) -> str:
@@ -60,8 +60,8 @@ def form(message: str) -> bytes:
     return urlencode(fields).encode()
 
 
-def post(body: bytes, path: str = "/", **headers: str) -> Request:
-    return Request("POST", path, {"Host": HOST, **headers}, body)
+def post(body: bytes, path: str = "/", **headers: str) -> HttpRequest:
+    return HttpRequest("POST", path, {"Host": HOST, **headers}, body)
 
 
 def signed(
@@ -72,16 +72,16 @@ def signed(
     service: str = "sns",
     region: str = "eu-central-1",
     headers: Iterable[tuple[str, str]] = (("Content-Type", FORM),),
-) -> Request:
+) -> HttpRequest:
     """A request with the signature that botocore makes, at this moment."""
     parts = urlsplit(url)
     unsigned = AWSRequest("POST", url, {"Host": parts.netloc, **dict(headers)}, body)
     credentials = Credentials(key.access_key_id, key.secret_access_key)
     SigV4Auth(credentials, service, region).add_auth(unsigned)
-    return Request("POST", parts.path, dict(unsigned.headers.items()), body, query=parts.query)
+    return HttpRequest("POST", parts.path, dict(unsigned.headers.items()), body, query=parts.query)
 
 
-def signing_time(request: Request) -> float:
+def signing_time(request: HttpRequest) -> float:
     date = request.header("x-amz-date") or ""
     return calendar.timegm(time.strptime(date, "%Y%m%dT%H%M%SZ"))
 
@@ -102,7 +102,7 @@ class Post:
             raise SinkUnavailable("the queue is away; wait")
         self.queued.append(body)
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: HttpRequest) -> HttpResponse:
         now = self.now if self.now is not None else time.time()
         receiver = Receiver(
             sources=(Source(self.endpoint, self.proof),),
@@ -126,7 +126,7 @@ def publish(post: Post, message: str, *, key: SharedKey = KEY, **fields: object)
         body = request.body if isinstance(request.body, bytes) else str(request.body).encode()
         headers = {name: _text(value) for name, value in request.headers.items()}
         headers.setdefault("Host", parts.netloc)
-        answer = post.answer(Request("POST", parts.path, headers, body))
+        answer = post.answer(HttpRequest("POST", parts.path, headers, body))
         content = HTTPHeaders.from_dict({"content-type": answer.content_type})
         return AWSResponse(request.url, answer.status, content, _Raw(answer.body.encode()))
 

@@ -25,7 +25,13 @@ from tests.unit.discovery.posting import (
 
 from extentflow.connectors import ConnectorConfig
 from extentflow.discovery import Arrival, Dialect
-from extentflow.discovery.admission import NotYet, Received, Reception, Unparsed, wants
+from extentflow.discovery.admission import (
+    AdmissionResult,
+    ArrivalHandler,
+    ArrivalPending,
+    UnparsedConnector,
+    wants,
+)
 from extentflow.discovery.messages import wrapped
 from extentflow.discovery.sources import Proof
 from extentflow.errors import (
@@ -48,7 +54,7 @@ from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.queue import Queue
 from extentflow.queue.backfill import MOST_ADDRESSES, Backfill
 from extentflow.queue.consumer import PAUSED_RECEIVES
-from extentflow.queue.dispatch import Dispatch
+from extentflow.queue.dispatch import ExtentDispatcher
 from extentflow.storage import RangeSource
 from extentflow.testing.queues import MemoryQueue
 from extentflow.testing.stores import MemoryStore
@@ -68,7 +74,7 @@ class Desk:
     states: dict[str, ConnectorState] = field(default_factory=dict)
     late: Callable[[], bool] = lambda: False
     errors: dict[str, Exception] = field(default_factory=dict)
-    unparsed: list[Unparsed] = field(default_factory=list)
+    unparsed: list[UnparsedConnector] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.kept = MemoryQueue(self.queued.world.ticker.read)
@@ -89,9 +95,9 @@ class Desk:
         config.format_for(job.version.key)
         return self.world._open(job)
 
-    def reception(self, kept: Queue | None = None) -> Reception:
-        dispatch = Dispatch(self.planner, self.queued.queue)
-        return Reception(
+    def reception(self, kept: Queue | None = None) -> ArrivalHandler:
+        dispatch = ExtentDispatcher(self.planner, self.queued.queue)
+        return ArrivalHandler(
             surroundings=self,
             planner=self.planner,
             start=lambda job: dispatch.start(job, late=self.late),
@@ -107,7 +113,7 @@ class Desk:
             raise error
         self.backfilled.append(wanted)
 
-    def take(self, body: str) -> list[Received]:
+    def take(self, body: str) -> list[AdmissionResult]:
         return self.reception().take(body)
 
     def jobs(self) -> list[Job]:
@@ -122,7 +128,7 @@ class Desk:
 
     # -- Surroundings ---------------------------------------------------------------------------
 
-    def connectors(self) -> Iterator[tuple[ConnectorConfig, int] | Unparsed]:
+    def connectors(self) -> Iterator[tuple[ConnectorConfig, int] | UnparsedConnector]:
         yield from self.unparsed
         yield from self.connectors_
 
@@ -377,10 +383,11 @@ AVRO = Misconfigured("connector avro, revision 1, cannot be read: input.format='
 
 
 @pytest.mark.parametrize(
-    "unparsed", [Unparsed(AVRO, "avro", "other"), Unparsed(AVRO, "avro", "bucket", "in/")]
+    "unparsed",
+    [UnparsedConnector(AVRO, "avro", "other"), UnparsedConnector(AVRO, "avro", "bucket", "in/")],
 )
 def test_a_connector_that_cannot_be_parsed_and_reads_elsewhere_is_only_logged(
-    unparsed: Unparsed, caplog: pytest.LogCaptureFixture
+    unparsed: UnparsedConnector, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk = Desk(unparsed=[unparsed])
 
@@ -394,18 +401,18 @@ def test_a_connector_that_cannot_be_parsed_and_reads_elsewhere_is_only_logged(
 @pytest.mark.parametrize(
     "unparsed",
     [
-        Unparsed(AVRO, "avro"),
-        Unparsed(AVRO, "avro", "bucket"),
-        Unparsed(AVRO, "avro", "bucket", "ke"),
+        UnparsedConnector(AVRO, "avro"),
+        UnparsedConnector(AVRO, "avro", "bucket"),
+        UnparsedConnector(AVRO, "avro", "bucket", "ke"),
     ],
 )
 def test_what_a_connector_that_cannot_be_parsed_may_read_comes_again_for_it_alone(
-    unparsed: Unparsed,
+    unparsed: UnparsedConnector,
 ) -> None:
     desk = Desk(unparsed=[unparsed])
     body = desk.put(b"abcd")
 
-    with pytest.raises(NotYet, match="connector avro, revision 1, cannot be read"):
+    with pytest.raises(ArrivalPending, match="connector avro, revision 1, cannot be read"):
         desk.take(body)
 
     assert [job.connector for job in desk.jobs()] == ["small"]
@@ -416,9 +423,11 @@ def test_what_a_connector_that_cannot_be_parsed_may_read_comes_again_for_it_alon
 
 
 def test_an_object_of_a_connector_that_cannot_be_parsed_is_not_called_unwanted() -> None:
-    desk = Desk(connectors_=[], unparsed=[Unparsed(AVRO, "avro", "bucket")], late=lambda: True)
+    desk = Desk(
+        connectors_=[], unparsed=[UnparsedConnector(AVRO, "avro", "bucket")], late=lambda: True
+    )
 
-    with pytest.raises(NotYet, match="connector avro"):
+    with pytest.raises(ArrivalPending, match="connector avro"):
         desk.take(desk.put(b"abcd"))
     (received,) = desk.take(announced("key", "another"))
 
@@ -494,7 +503,7 @@ def test_what_is_no_data_by_its_name_makes_no_job_and_alarms_nobody(key: str) ->
 
     (received,) = desk.take(desk.put(b"", key))
 
-    assert received == Received()
+    assert received == AdmissionResult()
     assert desk.jobs() == []
     assert desk.kept.messages == []
 
@@ -523,7 +532,7 @@ def test_a_paused_connector_makes_the_message_come_again_and_loses_no_job() -> N
     body = desk.put(b"abcd")
 
     for _ in range(3):
-        with pytest.raises(NotYet, match="connector small is PAUSED"):
+        with pytest.raises(ArrivalPending, match="connector small is PAUSED"):
             desk.take(body)
 
     assert [job.connector for job in desk.jobs()] == ["orders"]
@@ -539,7 +548,7 @@ def test_a_paused_connectors_arrival_goes_on_as_a_copy_before_its_receives_end_i
     desk.put(b"abcd")
     body = announced("key")
 
-    with pytest.raises(NotYet):
+    with pytest.raises(ArrivalPending):
         desk.reception().take(body, received=PAUSED_RECEIVES - 1)
     assert desk.arrivals.messages == []
     desk.reception().take(body, received=PAUSED_RECEIVES)
@@ -613,7 +622,7 @@ def test_only_a_pause_makes_copies() -> None:
         errors={"orders": StoreUnavailable("s3://bucket/key: no answer")},
     )
 
-    with pytest.raises(NotYet, match="no answer"):
+    with pytest.raises(ArrivalPending, match="no answer"):
         desk.reception().take(desk.put(b"abcd"), received=PAUSED_RECEIVES)
 
     assert desk.arrivals.messages == []
@@ -624,7 +633,7 @@ def test_a_stopped_connector_gets_no_job() -> None:
 
     (received,) = desk.take(desk.put(b"abcd"))
 
-    assert received == Received()
+    assert received == AdmissionResult()
     assert desk.jobs() == []
     assert desk.kept.messages == []
 
@@ -637,7 +646,7 @@ def test_what_has_to_be_kept_is_kept_once_when_the_message_is_over() -> None:
     body = json.dumps({"Records": [*records, record("unread")]})
 
     for _ in range(3):
-        with pytest.raises(NotYet):
+        with pytest.raises(ArrivalPending):
             desk.take(body)
     assert desk.kept.messages == []
     desk.states.clear()
@@ -659,7 +668,7 @@ def test_an_object_that_is_gone_makes_no_job() -> None:
 
     (received,) = desk.take(body)
 
-    assert received == Received()
+    assert received == AdmissionResult()
     assert desk.jobs() == []
 
 
@@ -736,7 +745,7 @@ def test_a_planner_that_dies_while_an_object_comes_back_leaves_it_to_the_next() 
         dying = Dying(at)
 
         dying.watch(desk)
-        with suppress(NotYet):
+        with suppress(ArrivalPending):
             desk.take(body)
         finished = not dying.died
         dying.spare(desk)
@@ -868,7 +877,9 @@ def test_a_defect_of_ours_holds_up_its_own_object_alone(caplog: pytest.LogCaptur
     desk.put(b"abcd", "good")
     body = announced("bad", "good")
 
-    with pytest.raises(NotYet, match="connector small, s3://bucket/bad: unexpected ZeroDivision"):
+    with pytest.raises(
+        ArrivalPending, match="connector small, s3://bucket/bad: unexpected ZeroDivision"
+    ):
         desk.take(body)
 
     assert [job.version.key for job in desk.jobs()] == ["good"]
@@ -895,7 +906,7 @@ def test_a_planner_without_time_lets_the_message_come_again_and_goes_on() -> Non
     body = desk.put(b"x" * (3 * PAGE_EXTENTS))
 
     for _ in range(3):
-        with pytest.raises(NotYet, match="is PLANNING"):
+        with pytest.raises(ArrivalPending, match="is PLANNING"):
             desk.take(body)
     desk.take(body)
 
@@ -944,7 +955,7 @@ def test_the_only_arrival_is_always_begun_and_makes_no_copy() -> None:
     desk = Slow()
 
     for _ in range(3):
-        with pytest.raises(NotYet, match="no answer"):
+        with pytest.raises(ArrivalPending, match="no answer"):
             desk.take(announced("away"))
 
     assert desk.arrivals.messages == []
@@ -996,12 +1007,12 @@ def test_connectors_whose_stores_are_away_starve_none_behind_them() -> None:
     body = desk.put(b"abcd")
     began = desk.world.ticker.now
 
-    with pytest.raises(NotYet, match="no time left for connector orders"):
+    with pytest.raises(ArrivalPending, match="no time left for connector orders"):
         desk.reception().take(body)
     assert desk.world.ticker.now - began == 40
     for received in range(2, 5):
         desk.begin()
-        with pytest.raises(NotYet, match="no answer"):
+        with pytest.raises(ArrivalPending, match="no answer"):
             desk.reception().take(body, received=received)
 
     assert [job.connector for job in desk.jobs()] == ["orders"]
@@ -1023,7 +1034,7 @@ def test_trap_t09_an_object_that_cannot_be_looked_at_holds_up_no_other(error: Ex
     for key in "abc":
         desk.put(b"abcd", key)
 
-    with pytest.raises(NotYet, match=str(error)):
+    with pytest.raises(ArrivalPending, match=str(error)):
         desk.take(announced("a", "b", "c"))
 
     assert [job.version.key for job in desk.jobs()] == ["a", "c"]
@@ -1037,7 +1048,7 @@ def test_trap_t09_an_object_that_cannot_be_looked_at_holds_up_no_other(error: Ex
 def test_trap_t09_a_connector_that_cannot_look_holds_up_no_other(error: Exception) -> None:
     desk = Desk(connectors_=[(ORDERS, 1), (SMALL, 1)], errors={"orders": error})
 
-    with pytest.raises(NotYet, match=str(error)):
+    with pytest.raises(ArrivalPending, match=str(error)):
         desk.take(desk.put(b"abcd"))
 
     assert [job.connector for job in desk.jobs()] == ["small"]
@@ -1073,7 +1084,7 @@ def test_an_arrival_comes_again_as_long_as_that_may_help_anybody() -> None:
     )
     body = desk.put(b"abcd")
 
-    with pytest.raises(NotYet, match="another Kafka cluster"):
+    with pytest.raises(ArrivalPending, match="another Kafka cluster"):
         desk.take(body)
     assert desk.kept.messages == []
     desk.states.clear()
@@ -1104,7 +1115,7 @@ def test_a_planner_that_dies_anywhere_is_made_good_by_the_same_message(at: int) 
     dying = Dying(at)
 
     dying.watch(desk)
-    with suppress(NotYet):
+    with suppress(ArrivalPending):
         desk.take(body)
     dying.spare(desk)
     desk.take(body)
@@ -1221,7 +1232,7 @@ def test_a_backfill_goes_to_whoever_runs_it_and_makes_no_job_here() -> None:
 def test_a_backfill_that_cannot_be_started_now_comes_again(error: Exception) -> None:
     desk = Desk(errors={"b1": error})
 
-    with pytest.raises(NotYet, match=f"backfill b1: {error}"):
+    with pytest.raises(ArrivalPending, match=f"backfill b1: {error}"):
         desk.take(ASKED)
 
     assert (desk.backfilled, desk.kept.messages) == ([], [])
@@ -1239,7 +1250,7 @@ def test_a_backfill_that_nobody_can_run_is_kept_with_the_reason() -> None:
 def test_a_backfill_waits_for_a_paused_connector_and_goes_on_as_a_copy() -> None:
     desk = Desk(states={"small": ConnectorState.PAUSED})
 
-    with pytest.raises(NotYet, match="connector small is PAUSED"):
+    with pytest.raises(ArrivalPending, match="connector small is PAUSED"):
         desk.take(ASKED)
     desk.reception().take(ASKED, received=PAUSED_RECEIVES)
 
@@ -1267,9 +1278,12 @@ def test_a_backfill_of_no_connector_that_runs_is_kept(asked: Backfill, why: str)
 
 
 def test_a_backfill_of_a_connector_that_cannot_be_read_yet_comes_again() -> None:
-    desk = Desk(connectors_=[], unparsed=[Unparsed(AVRO, "small"), Unparsed(AVRO, "other")])
+    desk = Desk(
+        connectors_=[],
+        unparsed=[UnparsedConnector(AVRO, "small"), UnparsedConnector(AVRO, "other")],
+    )
 
-    with pytest.raises(NotYet, match="backfill b1: "):
+    with pytest.raises(ArrivalPending, match="backfill b1: "):
         desk.take(ASKED)
 
     assert (desk.kept.messages, desk.backfilled) == ([], [])

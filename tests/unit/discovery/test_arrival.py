@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extentflow.discovery import Arrival, Dialect, hints
-from extentflow.discovery.news import News
-from extentflow.discovery.notifications import news_of
+from extentflow.discovery.news import ParsedNotification
+from extentflow.discovery.notifications import parse_notification
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 ARRIVALS = st.builds(
@@ -31,7 +31,7 @@ def test_an_arrival_is_the_same_after_the_queue(arrival: Arrival) -> None:
     body = json.dumps(arrival.to_message())
 
     assert Arrival.from_message(json.loads(body)) == arrival
-    assert news_of(body) == News((arrival,))
+    assert parse_notification(body) == ParsedNotification((arrival,))
 
 
 def test_what_is_unknown_takes_no_room() -> None:

@@ -14,8 +14,8 @@ from tests.unit.discovery.posting import (
 )
 
 from extentflow.discovery import Arrival, Dialect
-from extentflow.discovery.news import News
-from extentflow.discovery.notifications import news_of
+from extentflow.discovery.news import ParsedNotification
+from extentflow.discovery.notifications import parse_notification
 from extentflow.discovery.sources import Proof
 
 FLOWER = "in/2026/red flower+100% ☃.csv"
@@ -105,35 +105,37 @@ LISTED = Arrival(
 )
 
 NEWS = {
-    "arrival": News((LISTED,)),
-    "aws-s3-multipart": News((MULTIPART,)),
-    "aws-s3-put": News((PUT,)),
-    "aws-s3-removed": News(
+    "arrival": ParsedNotification((LISTED,)),
+    "aws-s3-multipart": ParsedNotification((MULTIPART,)),
+    "aws-s3-put": ParsedNotification((PUT,)),
+    "aws-s3-removed": ParsedNotification(
         ignored=("ObjectRemoved:Delete", "ObjectRemoved:DeleteMarkerCreated", "ObjectTagging:Put")
     ),
-    "aws-s3-test": News(tests=("shop",)),
-    "eventbridge-created": News((BRIDGED,)),
-    "eventbridge-created-emulator": News((EMULATED,)),
-    "eventbridge-deleted": News(ignored=("Object Deleted",)),
-    "function-url-sns": News((STORED,)),
-    "function-url-webhook": News((STORED,)),
-    "http-api-probe": News(tests=("an empty request",)),
-    "http-api-sns-base64": News((STORED,)),
-    "http-api-sns-plain": News((STORED,)),
-    "http-api-sns-test": News(tests=("urn:grid:sns:eu-central-1:shop:uploads",)),
-    "http-api-webhook": News((STORED,)),
-    "sns-envelope": News((PUT,)),
-    "sqs-aws-s3": News((PUT, MULTIPART), tests=("shop",)),
-    "sqs-eventbridge": News((BRIDGED,)),
-    "sqs-receiver": News((STORED_AT_GRID,)),
-    "sqs-sns": News((PUT,)),
-    "storagegrid": News((STORED, STORED_MULTIPART), ignored=("ObjectRemoved:Delete",)),
+    "aws-s3-test": ParsedNotification(tests=("shop",)),
+    "eventbridge-created": ParsedNotification((BRIDGED,)),
+    "eventbridge-created-emulator": ParsedNotification((EMULATED,)),
+    "eventbridge-deleted": ParsedNotification(ignored=("Object Deleted",)),
+    "function-url-sns": ParsedNotification((STORED,)),
+    "function-url-webhook": ParsedNotification((STORED,)),
+    "http-api-probe": ParsedNotification(tests=("an empty request",)),
+    "http-api-sns-base64": ParsedNotification((STORED,)),
+    "http-api-sns-plain": ParsedNotification((STORED,)),
+    "http-api-sns-test": ParsedNotification(tests=("urn:grid:sns:eu-central-1:shop:uploads",)),
+    "http-api-webhook": ParsedNotification((STORED,)),
+    "sns-envelope": ParsedNotification((PUT,)),
+    "sqs-aws-s3": ParsedNotification((PUT, MULTIPART), tests=("shop",)),
+    "sqs-eventbridge": ParsedNotification((BRIDGED,)),
+    "sqs-receiver": ParsedNotification((STORED_AT_GRID,)),
+    "sqs-sns": ParsedNotification((PUT,)),
+    "storagegrid": ParsedNotification(
+        (STORED, STORED_MULTIPART), ignored=("ObjectRemoved:Delete",)
+    ),
 }
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in EVENTS.glob("*.json")))
 def test_trap_t22_every_event_file_says_what_it_stands_for(name: str) -> None:
-    news = news_of(event(name))
+    news = parse_notification(event(name))
 
     assert news == NEWS[name]
 
@@ -162,7 +164,9 @@ def test_every_http_event_is_queued_and_read_again(name: str, proof: Proof) -> N
     answer = post.answer(request)
 
     assert answer.status == 200
-    assert [news_of(body) for body in post.queued] == [News((STORED_AT_GRID,))]
+    assert [parse_notification(body) for body in post.queued] == [
+        ParsedNotification((STORED_AT_GRID,))
+    ]
 
 
 @pytest.mark.parametrize("name", ["http-api-sns-test", "http-api-probe"])

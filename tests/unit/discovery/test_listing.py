@@ -11,9 +11,9 @@ from tests.support.world import World, expected
 
 from extentflow.connectors import ConnectorConfig
 from extentflow.discovery import Arrival, Dialect
-from extentflow.discovery.admission import Received
-from extentflow.discovery.listing import Discovery
-from extentflow.discovery.reconciler import Report, Territory
+from extentflow.discovery.admission import AdmissionResult
+from extentflow.discovery.listing import ListingScan
+from extentflow.discovery.reconciler import ListedPrefix, Report
 from extentflow.errors import AccessDenied, Misconfigured, Permanent, StoreUnavailable
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState, ObjectVersion
@@ -381,15 +381,15 @@ def test_a_size_that_changes_under_the_same_etag_is_a_change() -> None:
     listed = [replace(version, size=1), replace(version, size=2), version]
     ledger, received = MemoryLedger(), list[Arrival]()
 
-    def receive(arrival: Arrival) -> Received:
+    def receive(arrival: Arrival) -> AdmissionResult:
         received.append(arrival)
-        return Received()
+        return AdmissionResult()
 
     config = ConnectorConfig(name="c", topic="t", s3_bucket=BUCKET)
     sums = []
     for look in listed:
-        discovery = Discovery(ledger, receive, lambda: False, 0.0)
-        list(discovery.look(Territory(config, Fixed([look]), settles=True)))
+        discovery = ListingScan(ledger, receive, lambda: False, 0.0)
+        list(discovery.look(ListedPrefix(config, Fixed([look]), settles=True)))
         sums.append(len(received))
 
     assert sums == [0, 0, 1]
@@ -437,16 +437,16 @@ class RegisteredJobs(MemoryJobs):
 def listed_with_peak(count: int) -> tuple[int, int]:
     """List a vast bucket; return how many keys came, and the peak of memory in bytes."""
 
-    def receive(arrival: Arrival) -> Received:
+    def receive(arrival: Arrival) -> AdmissionResult:
         raise AssertionError(f"{arrival.uri} is known")
 
     config = ConnectorConfig(name="c", topic="t", s3_bucket=BUCKET)
     ledger = MemoryLedger()
     ledger.jobs = RegisteredJobs(ledger.table)
-    discovery = Discovery(ledger, receive, lambda: False, 0.0)
+    discovery = ListingScan(ledger, receive, lambda: False, 0.0)
     tracemalloc.start()
     try:
-        listed = sum(step.keys_listed for step in discovery.look(Territory(config, Vast(count))))
+        listed = sum(step.keys_listed for step in discovery.look(ListedPrefix(config, Vast(count))))
         return listed, tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.discovery.posting import GRID, notification
 
 from extentflow.discovery import messages
-from extentflow.discovery.notifications import news_of
+from extentflow.discovery.notifications import parse_notification
 
 
 @given(st.binary(), st.none() | st.just(GRID))
@@ -44,7 +44,7 @@ def test_parts_fit_and_keep_the_order(count: int, limit: int) -> None:
     bodies = messages.bodies(notification(*names).encode(), GRID, limit=limit)
 
     assert all(len(body) <= limit for body in bodies)
-    assert [one.key for body in bodies for one in news_of(body).arrivals] == names
+    assert [one.key for body in bodies for one in parse_notification(body).arrivals] == names
 
 
 def test_two_entries_that_do_not_fit_together_go_apart() -> None:
@@ -52,7 +52,9 @@ def test_two_entries_that_do_not_fit_together_go_apart() -> None:
 
     bodies = messages.bodies(notification(*names).encode(), GRID, limit=1_000)
 
-    assert [[one.key for one in news_of(body).arrivals] for body in bodies] == [[n] for n in names]
+    assert [[one.key for one in parse_notification(body).arrivals] for body in bodies] == [
+        [n] for n in names
+    ]
 
 
 def test_what_stands_beside_the_entries_goes_with_every_part() -> None:

@@ -1,29 +1,39 @@
-"""News is added up, errors travel."""
+"""Parsed notifications are added up, errors travel."""
 
 import pickle
 
 from extentflow.discovery import Arrival, Dialect
-from extentflow.discovery.news import EXCERPT_CHARACTERS, News, Unreadable
+from extentflow.discovery.news import (
+    EXCERPT_CHARACTERS,
+    ParsedNotification,
+    UnparseableNotification,
+)
 
 ONE, TWO = (Arrival("shop", key, Dialect.AWS) for key in ("1", "2"))
 
 
 def test_news_of_parts_keeps_their_order() -> None:
-    odd = Unreadable("odd", "{}")
-    parts = [News((ONE,), ignored=("a",)), News(tests=("t",)), News((TWO,), unreadable=(odd,))]
+    odd = UnparseableNotification("odd", "{}")
+    parts = [
+        ParsedNotification((ONE,), ignored=("a",)),
+        ParsedNotification(tests=("t",)),
+        ParsedNotification((TWO,), unreadable=(odd,)),
+    ]
 
-    assert News.merged(parts) == News((ONE, TWO), ("a",), ("t",), (odd,))
-    assert News.merged([]) == News()
+    assert ParsedNotification.merged(parts) == ParsedNotification(
+        (ONE, TWO), ("a",), ("t",), (odd,)
+    )
+    assert ParsedNotification.merged([]) == ParsedNotification()
 
 
 def test_an_error_survives_a_process_boundary() -> None:
-    again = pickle.loads(pickle.dumps(Unreadable("odd", "the document")))  # noqa: S301 - our own
+    again = pickle.loads(pickle.dumps(UnparseableNotification("odd", "the document")))  # noqa: S301 - our own
 
     assert (again.why, again.document) == ("odd", "the document")
 
 
 def test_an_error_shows_how_the_document_begins_on_one_line() -> None:
-    said = str(Unreadable("odd", "line\n" * 1_000))
+    said = str(UnparseableNotification("odd", "line\n" * 1_000))
 
     assert said.startswith(r"notification not understood: odd; it begins with 'line\nline\n")
     assert "\n" not in said

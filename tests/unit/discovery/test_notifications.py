@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.unit.discovery.posting import GRID, TOPIC, form, notification, record
 
 from extentflow.discovery import documents, messages
-from extentflow.discovery.news import News
-from extentflow.discovery.notifications import MAX_WRAPPINGS, news_of
+from extentflow.discovery.news import ParsedNotification
+from extentflow.discovery.notifications import MAX_WRAPPINGS, parse_notification
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 AWKWARD = [
@@ -54,7 +54,7 @@ def in_queue(*bodies: str) -> str:
     return json.dumps({"Records": [{"eventSource": "aws:sqs", "body": body} for body in bodies]})
 
 
-def keys(news: News) -> list[str]:
+def keys(news: ParsedNotification) -> list[str]:
     return [arrival.key for arrival in news.arrivals]
 
 
@@ -73,41 +73,47 @@ def test_trap_t20_awkward_keys_are_exact_in_every_dialect(key: str) -> None:
         messages.wrapped(notification(encoded).encode(), GRID),
     )
 
-    found = [keys(news_of(document)) for document in told]
+    found = [keys(parse_notification(document)) for document in told]
 
     assert found == [[key]] * len(told)
 
 
 @given(KEYS)
 def test_trap_t20_any_key_is_exact_whether_its_dialect_encodes_or_not(key: str) -> None:
-    assert keys(news_of(aws(quote_plus(key)))) == keys(news_of(bridged(key))) == [key]
+    assert (
+        keys(parse_notification(aws(quote_plus(key))))
+        == keys(parse_notification(bridged(key)))
+        == [key]
+    )
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.6", "2.17", "2"])
 def test_minor_event_versions_do_not_matter(version: str) -> None:
-    assert keys(news_of(aws("k", eventVersion=version))) == ["k"]
+    assert keys(parse_notification(aws("k", eventVersion=version))) == ["k"]
 
 
 @pytest.mark.parametrize(
     "name", ["ObjectCreated:Put", "ObjectCreated:Anything", "s3:ObjectCreated:Copy"]
 )
 def test_every_created_event_is_an_arrival(name: str) -> None:
-    assert keys(news_of(aws("k", eventName=name))) == ["k"]
+    assert keys(parse_notification(aws("k", eventName=name))) == ["k"]
 
 
 @pytest.mark.parametrize("name", ["ObjectRemoved:Delete", "ObjectRestore:Post", "EntirelyNew", ""])
 def test_other_events_are_ignored_by_name(name: str) -> None:
-    assert news_of(aws("k", eventName=name)) == News(ignored=(name,))
+    assert parse_notification(aws("k", eventName=name)) == ParsedNotification(ignored=(name,))
 
 
 def test_an_ignored_event_needs_no_object() -> None:
-    news = news_of(aws("k", eventName="ObjectRemoved:Delete", s3=None))
+    news = parse_notification(aws("k", eventName="ObjectRemoved:Delete", s3=None))
 
-    assert news == News(ignored=("ObjectRemoved:Delete",))
+    assert news == ParsedNotification(ignored=("ObjectRemoved:Delete",))
 
 
 def test_an_empty_list_of_records_is_a_test() -> None:
-    assert news_of('{"Records":[]}') == News(tests=("an empty list of Records",))
+    assert parse_notification('{"Records":[]}') == ParsedNotification(
+        tests=("an empty list of Records",)
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,10 +165,10 @@ def test_an_empty_list_of_records_is_a_test() -> None:
     ],
 )
 def test_trap_t22_unknown_shapes_are_kept_with_the_reason(body: str, why: str) -> None:
-    news = news_of(body)
+    news = parse_notification(body)
 
     (unread,) = news.unreadable
-    assert news == News(unreadable=(unread,))
+    assert news == ParsedNotification(unreadable=(unread,))
     assert why in str(unread)
     assert "extentflow submit" in str(unread)
 
@@ -171,7 +177,7 @@ def test_trap_t09_an_odd_entry_does_not_hold_up_its_neighbours() -> None:
     odd = record("k", eventSource="strange:s3")
     document = json.dumps({"Records": [record("a"), odd, 7, record("b")]})
 
-    news = news_of(in_queue(document, "words", aws("c")))
+    news = parse_notification(in_queue(document, "words", aws("c")))
 
     assert keys(news) == ["a", "b", "c"]
     assert [unread.document for unread in news.unreadable] == [
@@ -199,9 +205,9 @@ def test_trap_t09_an_odd_entry_does_not_hold_up_its_neighbours() -> None:
     ],
 )
 def test_what_is_kept_reads_the_same_when_it_is_queued_again(body: str) -> None:
-    (unread,) = news_of(body).unreadable
+    (unread,) = parse_notification(body).unreadable
 
-    (again,) = news_of(unread.document).unreadable
+    (again,) = parse_notification(unread.document).unreadable
 
     assert messages.sendable(unread.document)
     assert again.document == unread.document
@@ -210,8 +216,8 @@ def test_what_is_kept_reads_the_same_when_it_is_queued_again(body: str) -> None:
 def test_the_receivers_endpoint_counts_whatever_the_document_claims() -> None:
     claimed = messages.wrapped(notification("k").encode(), "https://other.example.com")
 
-    (known,) = news_of(messages.wrapped(claimed.encode(), GRID)).arrivals
-    (unknown,) = news_of(messages.wrapped(claimed.encode(), None)).arrivals
+    (known,) = parse_notification(messages.wrapped(claimed.encode(), GRID)).arrivals
+    (unknown,) = parse_notification(messages.wrapped(claimed.encode(), None)).arrivals
 
     assert (known.endpoint, unknown.endpoint) == (GRID, None)
 
@@ -219,7 +225,7 @@ def test_the_receivers_endpoint_counts_whatever_the_document_claims() -> None:
 def test_what_is_kept_still_tells_its_endpoint() -> None:
     entries = documents.dump({"Records": [record("k", eventVersion="9")]})
 
-    (unread,) = news_of(in_queue(messages.wrapped(entries, GRID))).unreadable
+    (unread,) = parse_notification(in_queue(messages.wrapped(entries, GRID))).unreadable
 
     assert messages.unwrapped(json.loads(unread.document)) == (entries, GRID)
 
@@ -229,39 +235,39 @@ def test_wrappings_are_unwrapped_eight_deep_and_then_kept() -> None:
     for _ in range(MAX_WRAPPINGS - 1):
         body = enveloped(body)
 
-    assert keys(news_of(body)) == ["k"]
-    (unread,) = news_of(enveloped(body)).unreadable
+    assert keys(parse_notification(body)) == ["k"]
+    (unread,) = parse_notification(enveloped(body)).unreadable
     assert unread.document == aws("k")
 
 
 @pytest.mark.parametrize("message", ["words", "", "7", '"{}"', "true"])
 def test_a_published_message_that_is_no_document_is_a_test(message: str) -> None:
-    assert news_of(form(message).decode()) == News(tests=(TOPIC,))
+    assert parse_notification(form(message).decode()) == ParsedNotification(tests=(TOPIC,))
 
 
 def test_hints_of_an_odd_type_are_as_good_as_none() -> None:
     found = {"key": "k", "size": "5", "eTag": 7, "versionId": "null", "sequencer": ["x"]}
     odd = {"s3": {"bucket": {"name": "shop"}, "object": found}, "eventTime": "soon"}
 
-    (arrival,) = news_of(aws("k", **odd, awsRegion=3)).arrivals
+    (arrival,) = parse_notification(aws("k", **odd, awsRegion=3)).arrivals
 
-    (plain,) = news_of(aws("k")).arrivals
+    (plain,) = parse_notification(aws("k")).arrivals
     assert arrival == plain
 
 
 @given(st.text(st.characters()))
 def test_any_text_is_news_of_some_kind(body: str) -> None:
-    news = news_of(body)
+    news = parse_notification(body)
 
-    assert news != News()
+    assert news != ParsedNotification()
     assert all(messages.sendable(unread.document) for unread in news.unreadable)
 
 
 @given(VALUES)
 def test_any_json_is_news_of_some_kind(document: object) -> None:
-    news = news_of(json.dumps(document))
+    news = parse_notification(json.dumps(document))
 
-    assert news != News()
+    assert news != ParsedNotification()
 
 
 @given(st.dictionaries(st.sampled_from(["bucket", "object", "key"]), VALUES), VALUES, VALUES)
@@ -269,7 +275,7 @@ def test_any_entry_is_an_arrival_or_kept(s3: object, version: object, name: obje
     for source in ("aws:s3", "sgws:s3", "aws:sqs"):
         entry = record("k", eventSource=source, s3=s3, eventVersion=version, eventName=name)
 
-        news = news_of(json.dumps({"Records": [entry]}))
+        news = parse_notification(json.dumps({"Records": [entry]}))
 
         assert len(news.arrivals) + len(news.ignored) + len(news.unreadable) == 1
 
@@ -282,7 +288,7 @@ def test_every_entry_of_a_list_is_accounted_for(kinds: list[str]) -> None:
         "odd": record("k", eventVersion="9"),
     }
 
-    news = news_of(json.dumps({"Records": [entry[kind] for kind in kinds]}))
+    news = parse_notification(json.dumps({"Records": [entry[kind] for kind in kinds]}))
 
     counted = (len(news.arrivals), len(news.ignored), len(news.unreadable))
     assert counted == (kinds.count("created"), kinds.count("removed"), kinds.count("odd"))

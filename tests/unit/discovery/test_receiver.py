@@ -30,10 +30,10 @@ from tests.unit.discovery.posting import (
 
 from extentflow.clock import Clock
 from extentflow.discovery import messages, sns_api
-from extentflow.discovery.news import News
-from extentflow.discovery.notifications import news_of
+from extentflow.discovery.news import ParsedNotification
+from extentflow.discovery.notifications import parse_notification
 from extentflow.discovery.receiver import MAX_REQUEST_BYTES, Receiver
-from extentflow.discovery.request import Answer, Request
+from extentflow.discovery.request import HttpRequest, HttpResponse
 from extentflow.discovery.signature import SharedKey
 from extentflow.discovery.sources import Proof, Source
 from extentflow.errors import Misconfigured
@@ -51,7 +51,7 @@ BODIES = (
     | st.sampled_from(TEXTS).map(form)
 )
 REQUESTS = st.builds(
-    Request,
+    HttpRequest,
     method=st.sampled_from(["GET", "HEAD", "POST", "PUT"]) | ANYTHING,
     path=ANYTHING,
     headers=st.dictionaries(ANYTHING, ANYTHING),
@@ -63,10 +63,10 @@ CUT = st.tuples(BODIES, st.integers(0, 4000)).map(lambda pair: pair[0][: pair[1]
 
 
 def keys(queued: list[str]) -> list[str]:
-    return [arrival.key for body in queued for arrival in news_of(body).arrivals]
+    return [arrival.key for body in queued for arrival in parse_notification(body).arrivals]
 
 
-def encoded(request: Request) -> Request:
+def encoded(request: HttpRequest) -> HttpRequest:
     return replace(request, body=base64.b64encode(request.body), is_base64=True)
 
 
@@ -75,7 +75,7 @@ def test_a_webhook_is_queued_as_it_was_sent() -> None:
 
     answer = there.answer(post(WEBHOOK))
 
-    assert answer == Answer(200, "text/plain", "queued\n")
+    assert answer == HttpResponse(200, "text/plain", "queued\n")
     assert [messages.unwrapped(json.loads(body)) for body in there.queued] == [(WEBHOOK, GRID)]
 
 
@@ -229,7 +229,7 @@ def test_what_fits_no_message_is_refused_as_a_whole(body: bytes) -> None:
         signed(PUBLISH),
     ],
 )
-def test_a_wrong_secret_in_the_path_is_refused(request_: Request) -> None:
+def test_a_wrong_secret_in_the_path_is_refused(request_: HttpRequest) -> None:
     there = Post(SECRET)
 
     assert there.answer(request_).status == 403
@@ -302,7 +302,9 @@ def test_the_proof_decides_whose_objects_are_announced() -> None:
     ]
 
     assert [answer.status for answer in answers] == [200, 200, 403]
-    endpoints = [arrival.endpoint for body in queued for arrival in news_of(body).arrivals]
+    endpoints = [
+        arrival.endpoint for body in queued for arrival in parse_notification(body).arrivals
+    ]
     assert endpoints == ["https://a.example.com", "https://b.example.com"]
 
 
@@ -352,7 +354,7 @@ def test_a_retried_publish_gets_the_same_message_id() -> None:
 
 
 @given(REQUESTS, st.sampled_from([ANYONE, SECRET, SIGNED]))
-def test_hostile_requests_get_an_answer(request_: Request, proof: Proof) -> None:
+def test_hostile_requests_get_an_answer(request_: HttpRequest, proof: Proof) -> None:
     there = Post(proof)
 
     answer = there.answer(request_)
@@ -364,7 +366,7 @@ def test_hostile_requests_get_an_answer(request_: Request, proof: Proof) -> None
 
 @given(BODIES | CUT, st.sampled_from([post, lambda body: encoded(post(body))]))
 def test_whatever_is_posted_does_not_vanish(
-    body: bytes, posted: Callable[[bytes], Request]
+    body: bytes, posted: Callable[[bytes], HttpRequest]
 ) -> None:
     there = Post(ANYONE)
 
@@ -377,7 +379,7 @@ def test_whatever_is_posted_does_not_vanish(
     for queued in there.queued:
         document = body if published is None else published.message.encode()
         assert messages.unwrapped(json.loads(queued)) == (document, GRID)
-        assert news_of(queued) != News()
+        assert parse_notification(queued) != ParsedNotification()
 
 
 @pytest.mark.parametrize(
@@ -402,6 +404,6 @@ def test_a_body_cut_short_anywhere_is_kept_for_people(body: bytes) -> None:
         there.answer(post(body[:end]))
 
         (queued,) = there.queued
-        news = news_of(queued)
+        news = parse_notification(queued)
         assert len(news.unreadable) == 1
         assert news.arrivals == ()

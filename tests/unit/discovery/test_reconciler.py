@@ -9,7 +9,7 @@ from tests.support.world import expected
 
 from extentflow.delivery.slots import Slots
 from extentflow.discovery.reconciler import ANNOUNCED_AT_ONCE, Report
-from extentflow.discovery.report import in_turns, tried
+from extentflow.discovery.report import attempt_step, interleave
 from extentflow.discovery.stalled_jobs import LONGEST_PATIENCE_SECONDS
 from extentflow.errors import Fenced, LedgerUnavailable, SinkUnavailable
 from extentflow.ledger import Claim
@@ -184,7 +184,7 @@ def test_an_unexpected_error_is_a_problem_of_its_step_only() -> None:
     def broken() -> Report:
         raise ZeroDivisionError("a defect")
 
-    assert tried("dividing", broken) == Report(problems=1)
+    assert attempt_step("dividing", broken) == Report(problems=1)
 
 
 def test_parts_take_turns_and_one_that_raises_is_over() -> None:
@@ -195,7 +195,7 @@ def test_parts_take_turns_and_one_that_raises_is_over() -> None:
 
     parts = {"a": steps(1, 2, then=LedgerUnavailable("away")), "b": steps(2, 4), "c": steps(3, 1)}
 
-    told = [step.keys_listed or "problem" for step in in_turns(parts)]
+    told = [step.keys_listed or "problem" for step in interleave(parts)]
 
     assert told == [1, 2, 3, 1, 2, "problem", 2, 2]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.discovery.posting import request_of
 
-from extentflow.discovery.request import Request
+from extentflow.discovery.request import HttpRequest
 
 
 def event(**changes: object) -> dict[str, Any]:
@@ -24,27 +24,27 @@ def test_a_form_is_the_same_encoded_or_not() -> None:
 
 
 def test_what_an_event_leaves_out_is_empty() -> None:
-    request = Request.of_event(event(headers=None, body=None))
+    request = HttpRequest.of_event(event(headers=None, body=None))
 
-    assert request == Request("POST", "/a%20b", {}, b"")
+    assert request == HttpRequest("POST", "/a%20b", {}, b"")
 
 
 def test_path_query_and_headers_are_as_they_were_sent() -> None:
-    request = Request.of_event(event(rawQueryString="b=%20&a", headers={"X-Name": " v "}))
+    request = HttpRequest.of_event(event(rawQueryString="b=%20&a", headers={"X-Name": " v "}))
 
     assert (request.path, request.query) == ("/a%20b", "b=%20&a")
     assert request.header("x-name") == " v "
 
 
 def test_lone_surrogates_in_a_body_are_bytes() -> None:
-    request = Request.of_event(event(body=json.loads('"\\ud800"')))
+    request = HttpRequest.of_event(event(body=json.loads('"\\ud800"')))
 
     assert request.payload() == b"\xed\xa0\x80"
 
 
 @pytest.mark.parametrize("body", ["QUJD!", "QUJ", "QUJD QUJD", "☃"])
 def test_base64_that_is_none_is_an_error(body: str) -> None:
-    request = Request.of_event(event(body=body, isBase64Encoded=True))
+    request = HttpRequest.of_event(event(body=body, isBase64Encoded=True))
 
     with pytest.raises(ValueError, match="base64 does not decode"):
         request.payload()
@@ -54,7 +54,7 @@ def test_base64_is_decoded_to_the_byte() -> None:
     every = bytes(range(256))
     body = base64.b64encode(every).decode()
 
-    assert Request.of_event(event(body=body, isBase64Encoded=True)).payload() == every
+    assert HttpRequest.of_event(event(body=body, isBase64Encoded=True)).payload() == every
 
 
 @pytest.mark.parametrize(
@@ -70,4 +70,4 @@ def test_base64_is_decoded_to_the_byte() -> None:
 )
 def test_other_events_are_an_error(other: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"payload format 2\.0"):
-        Request.of_event(other)
+        HttpRequest.of_event(other)

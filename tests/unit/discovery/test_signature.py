@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.discovery.posting import FORM, KEY, form, notification, post, signed, signing_time
 
-from extentflow.discovery.request import Request
+from extentflow.discovery.request import HttpRequest
 from extentflow.discovery.signature import MAX_SKEW_SECONDS, SharedKey, verify
 from extentflow.errors import AccessDenied
 
@@ -15,18 +15,18 @@ ANYTHING = st.text(st.characters())
 BODY = form(notification("in/red+flower.csv"))
 
 
-def check(request: Request, *, key: SharedKey = KEY, late: float = 0.0) -> None:
+def check(request: HttpRequest, *, key: SharedKey = KEY, late: float = 0.0) -> None:
     verify(request, request.payload(), key, now=signing_time(request) + late)
 
 
-def refusal(request: Request, *, now: float | None = None) -> str:
+def refusal(request: HttpRequest, *, now: float | None = None) -> str:
     when = signing_time(request) if now is None else now
     with pytest.raises(AccessDenied) as refused:
         verify(request, request.payload(), KEY, now=when)
     return str(refused.value)
 
 
-def with_header(request: Request, name: str, value: str) -> Request:
+def with_header(request: HttpRequest, name: str, value: str) -> HttpRequest:
     others = {key: held for key, held in request.headers.items() if key.lower() != name.lower()}
     return replace(request, headers={**others, name: value})
 
@@ -221,7 +221,7 @@ def test_hostile_headers_are_refused(authorization: str, date: str, host: str, p
         headers = {"Authorization": header, "X-Amz-Date": date, "Host": host}
 
         with pytest.raises(AccessDenied):
-            verify(Request("POST", path, headers, BODY), BODY, KEY, now=0.0)
+            verify(HttpRequest("POST", path, headers, BODY), BODY, KEY, now=0.0)
 
 
 def test_unsigned_payloads_are_refused() -> None:

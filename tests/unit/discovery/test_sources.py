@@ -6,7 +6,7 @@ import pytest
 from tests.unit.discovery.posting import GRID, SEGMENT
 
 from extentflow.discovery.signature import SharedKey
-from extentflow.discovery.sources import Anyone, SecretPath, Signed, Source, declared
+from extentflow.discovery.sources import NoProof, SecretPathProof, SignatureProof, Source, declared
 from extentflow.errors import Misconfigured
 
 
@@ -25,13 +25,13 @@ def test_each_source_has_one_proof() -> None:
     )
 
     assert declared(text) == (
-        Source(GRID, Signed(SharedKey("AKIA", "s3cr3t"))),
-        Source(None, SecretPath(SEGMENT)),
+        Source(GRID, SignatureProof(SharedKey("AKIA", "s3cr3t"))),
+        Source(None, SecretPathProof(SEGMENT)),
     )
 
 
 def test_the_only_source_may_be_open() -> None:
-    assert declared('[{"open":true}]') == (Source(None, Anyone()),)
+    assert declared('[{"open":true}]') == (Source(None, NoProof()),)
 
 
 def test_an_open_source_lets_everybody_in_and_stands_alone() -> None:

@@ -9,7 +9,7 @@ from tests.support.reconciled import EVERY_SECONDS, PATIENCE, Reconciled
 from tests.support.world import expected
 
 from extentflow.delivery.slots import Slots
-from extentflow.discovery.reconciler import Patience
+from extentflow.discovery.reconciler import StallThresholds
 from extentflow.discovery.stalled_jobs import BACKLOG_FACTOR, LONGEST_PATIENCE_SECONDS
 from extentflow.engines.emr.submitted import RunOwnership
 from extentflow.errors import LedgerUnavailable, ObjectGone, QueueUnavailable
@@ -596,4 +596,4 @@ def test_a_connector_that_never_rests_leaves_time_for_the_others(house: Reconcil
     ],
 )
 def test_patience_grows_and_is_bounded(resent: int, seconds: float, *, empty_queue: bool) -> None:
-    assert Patience().until_resent(resent, empty_queue=empty_queue) == seconds
+    assert StallThresholds().until_resent(resent, empty_queue=empty_queue) == seconds

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from extentflow.discovery.admission import NotYet, Received
+from extentflow.discovery.admission import AdmissionResult, ArrivalPending
 from extentflow.discovery.reconciler import Report
 from extentflow.engines.emr import RunState
 from extentflow.model import Job, JobState, ObjectVersion, Plan
-from extentflow.queue.consumer import Answer
+from extentflow.queue.consumer import MessageDisposition
 
 FUNCTIONS = Path(__file__).parents[3] / "functions"
 CONTEXT = SimpleNamespace(
@@ -70,7 +70,7 @@ def test_the_worker_counts_the_jobs_that_it_brought_to_failed(
     failed: int,
 ) -> None:
     worker = load("worker")
-    answer = SimpleNamespace(handle=lambda _message: Answer(ended=ended))
+    answer = SimpleNamespace(handle=lambda _message: MessageDisposition(ended=ended))
     monkeypatch.setattr(worker, "worker", lambda: answer)
 
     worker.handler(messages("{}"), CONTEXT)
@@ -94,7 +94,7 @@ def test_the_planner_counts_jobs_that_could_not_be_planned_until_they_are_announ
     failed: int,
 ) -> None:
     planner = load("planner")
-    reception = SimpleNamespace(take=lambda _body, **_: [Received((planned,))])
+    reception = SimpleNamespace(take=lambda _body, **_: [AdmissionResult((planned,))])
     monkeypatch.setattr(planner, "reception", lambda: reception)
 
     planner.handler(messages("{}"), CONTEXT)
@@ -140,10 +140,10 @@ def test_the_planner_begins_no_further_message_when_its_batch_has_no_time_left(
     planner = load("planner")
     taken: list[str] = []
 
-    def take(body: str, **_: object) -> list[Received]:
+    def take(body: str, **_: object) -> list[AdmissionResult]:
         taken.append(body)
         planner.deadline.start(planner.BEGIN_SECONDS + 1 if body == "a" else 1)
-        return [Received()]
+        return [AdmissionResult()]
 
     monkeypatch.setattr(planner, "reception", lambda: SimpleNamespace(take=take))
     hurried = SimpleNamespace(**{**vars(CONTEXT), "get_remaining_time_in_millis": lambda: 1})
@@ -154,7 +154,7 @@ def test_the_planner_begins_no_further_message_when_its_batch_has_no_time_left(
     assert [one["itemIdentifier"] for one in answer["batchItemFailures"]] == ["2", "3"]
 
 
-@pytest.mark.parametrize("error", [NotYet("the table is away"), TypeError("a defect")])
+@pytest.mark.parametrize("error", [ArrivalPending("the table is away"), TypeError("a defect")])
 def test_the_planner_tells_why_a_message_comes_back(
     load: Load,
     caplog: pytest.LogCaptureFixture,

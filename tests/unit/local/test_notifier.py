@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from extentflow.discovery.notifications import news_of
+from extentflow.discovery.notifications import parse_notification
 from extentflow_local.event_source.notifier import Follow, Notifier
 
 PATIENCE_SECONDS = 300
@@ -61,7 +61,7 @@ def test_an_unparseable_change_is_skipped(
     reported, ended = threading.Event(), threading.Event()
 
     def send(document: str) -> None:
-        keys.extend(arrival.key for arrival in news_of(document).arrivals)
+        keys.extend(arrival.key for arrival in parse_notification(document).arrivals)
         reported.set()
 
     follow = printing(tmp_path, odd, change(2))

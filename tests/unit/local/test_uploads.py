@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extentflow.discovery.notifications import news_of
+from extentflow.discovery.notifications import parse_notification
 from extentflow_local.event_source.uploads import Upload, documents, notification, upload_of
 
 MD5 = base64.b64encode(bytes.fromhex("0cc175b9c0f1b6a831c399e269772661")).decode()
@@ -105,7 +105,7 @@ def test_a_notification_names_the_exact_object_in_s3s_own_dialect(
         new = entry(f"v_{version}", size=12, Seaweed_X_Amz_Version_Id=version)
         place = f"/buckets/shop/{key}.versions"
 
-    news = news_of(notification(uploaded(new, folder=place)))
+    news = parse_notification(notification(uploaded(new, folder=place)))
 
     (arrival,) = news.arrivals
     assert not news.unreadable

@@ -8,19 +8,19 @@ from tests.support.queued import Queued
 from extentflow.errors import QueueUnavailable
 from extentflow.model import JobState
 from extentflow.queue import Message
-from extentflow.queue.consumer import Answer, QueueWorker
-from extentflow.queue.draining import Drain
+from extentflow.queue.consumer import MessageDisposition, QueueWorker
+from extentflow.queue.draining import QueueDrain
 
 
 def never() -> bool:
     return False
 
 
-def drain(queued: Queued, stopping: Callable[[], bool] = never) -> Drain:
-    return Drain(queued.worker(), queued.world.ticker.read, stopping)
+def drain(queued: Queued, stopping: Callable[[], bool] = never) -> QueueDrain:
+    return QueueDrain(queued.worker(), queued.world.ticker.read, stopping)
 
 
-def taken(found: Drain, *, most: int = 100, seconds: float = 60.0) -> list[Answer]:
+def taken(found: QueueDrain, *, most: int = 100, seconds: float = 60.0) -> list[MessageDisposition]:
     return [answer for _, answer in found.answers(most=most, seconds=seconds)]
 
 
@@ -121,7 +121,7 @@ def test_a_defect_brings_its_message_back_and_ends_nothing(monkeypatch: pytest.M
     first = queued.queue.messages[0]
     real = QueueWorker.handle
 
-    def handle(worker: QueueWorker, message: Message) -> Answer:
+    def handle(worker: QueueWorker, message: Message) -> MessageDisposition:
         if message.id == first.id:
             raise AssertionError("a defect")
         return real(worker, message)

@@ -17,7 +17,7 @@ from extentflow.errors import Misconfigured, NotOffered
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
 from extentflow.queue.backfill import Backfill
-from extentflow.queue.routing import Routing
+from extentflow.queue.routing import JobRouter
 from extentflow.testing.runs import MemoryJobRuns
 
 BODY = b"abcdefghij"
@@ -35,13 +35,13 @@ def pass_a_minute(queued: Queued) -> None:
 
 def routing(
     queued: Queued, runs: MemoryJobRuns | None, threshold_bytes: int = 9, engine: str = AUTO
-) -> Routing:
+) -> JobRouter:
     started = None
     if runs is not None:
         started = SubmittedRuns(
             runs, queued.world.ledger, monotonic=queued.world.ticker.clock.monotonic
         )
-    return Routing(queued.dispatch, started, threshold_bytes, lambda _job: engine)
+    return JobRouter(queued.dispatch, started, threshold_bytes, lambda _job: engine)
 
 
 class Counted(MemoryJobRuns):

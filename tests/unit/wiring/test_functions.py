@@ -10,7 +10,7 @@ from extentflow.config.worker import WorkerSettings
 from extentflow.connectors import ConnectorConfig
 from extentflow.delivery.slots import SlotPolicy
 from extentflow.discovery import Arrival, Dialect
-from extentflow.discovery.admission import Unparsed
+from extentflow.discovery.admission import UnparsedConnector
 from extentflow.errors import Misconfigured, NotOffered, ObjectGone
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, ObjectVersion, Plan
@@ -22,9 +22,9 @@ from extentflow.wiring import Runtime
 from extentflow.wiring.functions import (
     Deadline,
     RuntimeContext,
+    open_arrival_handler,
+    open_job_router,
     open_queue_worker,
-    open_reception,
-    open_routing,
     queue,
 )
 
@@ -61,7 +61,7 @@ def put(made: Runtime, name: str, directory: Path, **changes: str) -> int:
 
 def readable(made: Runtime) -> list[tuple[ConnectorConfig, int]]:
     found = RuntimeContext(made).connectors()
-    return [one for one in found if not isinstance(one, Unparsed)]
+    return [one for one in found if not isinstance(one, UnparsedConnector)]
 
 
 def url_of(found: object) -> str:
@@ -84,16 +84,16 @@ def test_a_queue_that_is_not_set_says_which_variable_to_set() -> None:
 
 
 def test_what_nobody_understands_is_kept_in_the_arrivals_dead_letter_queue() -> None:
-    assert url_of(open_reception(runtime()).kept) == f"{QUEUES}/arrivals-dead"
+    assert url_of(open_arrival_handler(runtime()).kept) == f"{QUEUES}/arrivals-dead"
 
 
 def test_a_paused_connectors_arrivals_go_on_in_the_arrivals_queue() -> None:
-    assert url_of(open_reception(runtime()).arrivals) == f"{QUEUES}/arrivals"
+    assert url_of(open_arrival_handler(runtime()).arrivals) == f"{QUEUES}/arrivals"
 
 
 def test_a_planner_without_time_begins_with_no_other_arrival() -> None:
-    assert open_reception(runtime(), late=lambda: True).late()
-    assert not open_reception(runtime()).late()
+    assert open_arrival_handler(runtime(), late=lambda: True).late()
+    assert not open_arrival_handler(runtime()).late()
 
 
 # -- the worker -----------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_a_connector_that_cannot_be_parsed_keeps_no_other_from_being_seen(
     unparsed, _ = RuntimeContext(made).connectors()
 
     assert [config.name for config, _ in readable(made)] == ["c"]
-    assert isinstance(unparsed, Unparsed)
+    assert isinstance(unparsed, UnparsedConnector)
     assert (unparsed.bucket, unparsed.prefix) == (bucket, prefix)
     assert str(unparsed.error).startswith(
         "connector b, revision 1, cannot be read: input.format='avro'"
@@ -301,7 +301,7 @@ def test_jobs_whose_secrets_are_in_variables_go_to_functions(
     made = runtime(SPARK)
     job = registered(made, engine, secret, size)
 
-    assert open_routing(made).engine(job) == goes
+    assert open_job_router(made).engine(job) == goes
     assert ("goes to the queue instead of Spark: connector orders" in caplog.text) is logged
 
 
@@ -312,7 +312,7 @@ def test_a_backfill_whose_secrets_are_in_variables_is_kept_with_the_way_out() ->
     with pytest.raises(
         NotOffered, match=r"backfill b1: connector orders: .*secretsmanager:name:key"
     ):
-        open_reception(made).backfill(Backfill("b1", "orders"))
+        open_arrival_handler(made).backfill(Backfill("b1", "orders"))
 
 
 def registered(made: Runtime, engine: str, secret: str | None, size: int) -> Job:

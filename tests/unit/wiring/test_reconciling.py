@@ -15,7 +15,7 @@ from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.testing.queues import MemoryQueue
 from extentflow.wiring import Runtime
-from extentflow.wiring.functions import RuntimeContext, open_reconciliation
+from extentflow.wiring.functions import RuntimeContext, open_reconciler
 
 QUEUES = "https://sqs.eu-west-1.amazonaws.com/123456789012"
 SETTINGS = WorkerSettings(
@@ -40,14 +40,14 @@ def put(runtime: Runtime, endpoint_type: str, **changes: str) -> int:
 
 
 def test_every_reconciler_is_an_owner_of_its_own(runtime: Runtime) -> None:
-    owners = {open_reconciliation(runtime).slots.owner for _ in range(3)}
+    owners = {open_reconciler(runtime).slots.owner for _ in range(3)}
 
     assert len(owners) == 3
     assert all(owner.startswith("reconciler-") for owner in owners)
 
 
 def test_what_stands_still_is_sent_to_the_extents_queue_until_it_is_late(runtime: Runtime) -> None:
-    reconciliation = open_reconciliation(runtime, late=lambda: True)
+    reconciliation = open_reconciler(runtime, late=lambda: True)
 
     found = reconciliation.dispatch.queue
     assert isinstance(found, SqsQueue)
@@ -91,7 +91,7 @@ def test_a_connector_that_cannot_be_parsed_is_a_problem_and_holds_up_no_listing(
     (tmp_path / "a.csv").write_bytes(b"1")
     put(runtime, "localfile", directory=str(tmp_path))
     runtime.ledger.connectors.put("b", {"name": "b", "topic": "t", "input.format": "avro"})
-    found = open_reconciliation(runtime)
+    found = open_reconciler(runtime)
     dispatch = replace(found.dispatch, queue=MemoryQueue(runtime.clock.wall))
 
     report = replace(found, dispatch=dispatch, announce=lambda _limit: 0).run()

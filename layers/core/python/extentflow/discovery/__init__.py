@@ -1,12 +1,12 @@
-"""News of an object: the `Arrival`, whoever told it.
+"""Arrivals: the fields of one notification that an object may exist, and their JSON form.
 
 Owns: the fields of an arrival, their serialisation. Refuses to know: notification dialects, HTTP,
 queues, whether the object is still there. An arrival is a hint; the planner asks the store for the
 object and pins what it finds.
 
-    S3, EventBridge, SNS ─────────┐
-    StorageGRID ──> receiver ─────┼──> arrivals queue ──news_of──> Arrival ──planner──> job
-    reconciler, command line ─────┘
+    S3, EventBridge, SNS ─────┐
+    StorageGRID ──> receiver ─┼─> arrivals queue ──parse_notification──> Arrival ──planner──> job
+    reconciler, command line ─┘
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.names import hidden
 from extentflow.discovery import Arrival
-from extentflow.discovery.notifications import news_of
+from extentflow.discovery.notifications import parse_notification
 from extentflow.errors import (
     AccessDenied,
     BucketGone,
@@ -50,7 +50,7 @@ _AGAIN = (Retryable, Misconfigured, AccessDenied)
 
 
 @dataclass(frozen=True, slots=True)
-class Unparsed:
+class UnparsedConnector:
     """A stored connector that this version of ours cannot parse, and where it seems to read.
 
     `error` names it. `bucket` is empty where nothing says which.
@@ -66,10 +66,10 @@ class Unparsed:
         return self.bucket in ("", arrival.bucket) and arrival.key.startswith(self.prefix)
 
 
-class Surroundings(Protocol):
+class AdmissionContext(Protocol):
     """What receiving needs of a process's outside world."""
 
-    def connectors(self) -> Iterator[tuple[ConnectorConfig, int] | Unparsed]:
+    def connectors(self) -> Iterator[tuple[ConnectorConfig, int] | UnparsedConnector]:
         """Yield every connector's latest revision, also one that cannot be parsed."""
         ...
 
@@ -89,7 +89,7 @@ class Surroundings(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class AdmissionResult:
     """What an arrival came to: jobs, or why there is none.
 
     `waiting` names connectors that are paused: the arrival has to come again. `elsewhere` are those
@@ -111,13 +111,13 @@ class _Dealt:
     """
 
     kept: list[tuple[str, str]]
-    found: list[Received] = field(default_factory=list)
+    found: list[AdmissionResult] = field(default_factory=list)
     again: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     paused: list[str] = field(default_factory=list)
 
 
-class NotYet(Retryable):
+class ArrivalPending(Retryable):
     """A message was not dealt with completely; it has to come again, and goes on from there."""
 
 
@@ -130,14 +130,14 @@ def _not_offered(wanted: Backfill) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class JobAdmission:
     """Turns an arrival into jobs. `start` plans one, and sends its extents where that is done."""
 
-    surroundings: Surroundings
+    surroundings: AdmissionContext
     planner: Planner
     start: Callable[[Job], Job]
 
-    def receive(self, arrival: Arrival) -> Received:
+    def receive(self, arrival: Arrival) -> AdmissionResult:
         """Register and start a job per connector that wants the object; harmless when repeated.
 
         Connectors that can have their job get it before another one's error is raised.
@@ -154,7 +154,7 @@ class Admission:
 
     def _each(
         self, arrival: Arrival, turn: int = 0, late: Callable[[], bool] = _never
-    ) -> tuple[Received, list[ExtentflowError]]:
+    ) -> tuple[AdmissionResult, list[ExtentflowError]]:
         """Do what `receive` does; return the connectors' errors beside what worked.
 
         The connector that is asked first is another one every `turn`: a store that is away costs
@@ -166,7 +166,7 @@ class Admission:
         errors: list[ExtentflowError] = []
         elsewhere: list[ConnectorConfig] = []
         for one in self.surroundings.connectors():
-            if isinstance(one, Unparsed):
+            if isinstance(one, UnparsedConnector):
                 log.warning("%s", one.error)
                 errors += [one.error] if one.may_read(arrival) else []
             elif lies_in(one[0], arrival):
@@ -179,7 +179,9 @@ class Admission:
                 log.info("%s is no data to connector %s, by its name", arrival.uri, config.name)
                 continue
             if number and late():
-                errors.append(NotYet(f"{arrival.uri}: no time left for connector {config.name}"))
+                errors.append(
+                    ArrivalPending(f"{arrival.uri}: no time left for connector {config.name}")
+                )
                 continue
             try:
                 state = self.surroundings.state(config)
@@ -191,12 +193,12 @@ class Admission:
             except Exception as exc:  # a defect of ours, in the way of this object alone
                 log.exception("connector %s, %s: unexpected error", config.name, arrival.uri)
                 what = f"unexpected {type(exc).__name__}: {exc}"
-                errors.append(NotYet(f"connector {config.name}, {arrival.uri}: {what}"))
+                errors.append(ArrivalPending(f"connector {config.name}, {arrival.uri}: {what}"))
                 continue
             jobs += [] if job is None else [job]
             waiting += [config.name] if state is ConnectorState.PAUSED else []
         unmatched = not (here or errors)
-        received = Received(
+        received = AdmissionResult(
             tuple(jobs), tuple(waiting), unmatched=unmatched, elsewhere=tuple(elsewhere)
         )
         return received, errors
@@ -229,7 +231,7 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True)
-class Reception(Admission):
+class ArrivalHandler(JobAdmission):
     """Turns messages of arrivals into jobs.
 
     `kept` holds for people what was not understood, and what no connector wants. `arrivals` is
@@ -244,7 +246,7 @@ class Reception(Admission):
     late: Callable[[], bool] = _never
     backfill: Callable[[Backfill], object] = _not_offered
 
-    def take(self, body: str, *, received: int = 1) -> list[Received]:
+    def take(self, body: str, *, received: int = 1) -> list[AdmissionResult]:
         """Deal with one message of the arrivals queue, of any dialect; harmless when repeated.
 
         `received` counts its deliveries: before they can end it, those of its arrivals that only
@@ -253,12 +255,12 @@ class Reception(Admission):
         the same ones each time would never come to its end.
 
         Raises:
-            NotYet: a connector is paused, time ran out for the only arrival, or something is
-                away; everything else in the message was dealt with.
+            ArrivalPending: a connector is paused, time ran out for the only arrival, or a service
+                is unavailable; everything else in the message is processed.
             QueueUnavailable, Misconfigured: what goes on, or what is to be kept for people, could
                 not be sent.
         """
-        news = news_of(body)
+        news = parse_notification(body)
         for ignored in (*news.ignored, *news.tests):
             log.info("nothing to do for %s", ignored)
         dealt = _Dealt(kept=[(one.document or body, str(one)) for one in news.unreadable])
@@ -266,7 +268,7 @@ class Reception(Admission):
             self._deal_backfill(wanted, dealt)
         rest = self._deal_in_time(news.arrivals, dealt, turn=received - 1)
         if not rest and (dealt.problems or (dealt.paused and received < PAUSED_RECEIVES)):
-            raise NotYet("; ".join(dealt.problems + dealt.paused))
+            raise ArrivalPending("; ".join(dealt.problems + dealt.paused))
         # First, for only this may be repeated: what is kept is kept when the message is over.
         if again := [*dealt.again, *(_body(arrival) for arrival in rest)]:
             self.arrivals.send(again)
@@ -292,7 +294,7 @@ class Reception(Admission):
         try:
             received, errors = self._each(arrival, turn, self.late)
         except ExtentflowError as exc:
-            received, errors = Received(), [exc]
+            received, errors = AdmissionResult(), [exc]
         problems = [str(error) for error in errors if isinstance(error, _AGAIN)]
         problems += [f"job {job.id} is PLANNING" for job in received.jobs if _unplanned(job)]
         final = [reason(error) for error in errors if not isinstance(error, _AGAIN)]
@@ -332,7 +334,7 @@ class Reception(Admission):
             Misconfigured: it cannot be read; a later version of ours may.
         """
         for one in self.surroundings.connectors():
-            if isinstance(one, Unparsed):
+            if isinstance(one, UnparsedConnector):
                 if one.name == connector:
                     raise one.error
             elif one[0].name == connector:
@@ -400,7 +402,7 @@ def _first(errors: Sequence[ExtentflowError], *, again: bool) -> ExtentflowError
     for error in errors:
         if isinstance(error, _AGAIN):
             return error
-    return NotYet(str(errors[0])) if again else errors[0]
+    return ArrivalPending(str(errors[0])) if again else errors[0]
 
 
 def _unplanned(job: Job) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from extentflow.discovery import Arrival, Dialect, documents, hints
-from extentflow.discovery.news import News, Unreadable
+from extentflow.discovery.news import ParsedNotification, UnparseableNotification
 
 log = logging.getLogger(__name__)
 
@@ -17,11 +17,11 @@ SOURCE = "aws.s3"
 CREATED = "Object Created"
 
 
-def read(event: Mapping[str, Any]) -> News:
+def read(event: Mapping[str, Any]) -> ParsedNotification:
     """Return the arrival that an event announces, or the detail type that is ignored.
 
     Raises:
-        Unreadable: no detail type, or no bucket and key where they should be.
+        UnparseableNotification: no detail type, or no bucket and key where they should be.
     """
     match event:
         case {
@@ -40,10 +40,10 @@ def read(event: Mapping[str, Any]) -> News:
                 event_time=hints.moment(event.get("time")),
                 region=hints.text(event.get("region")),
             )
-            return News(arrivals=(arrival,))
+            return ParsedNotification(arrivals=(arrival,))
         case {"detail-type": str(name)} if name != CREATED:
             log.debug("ignored %r of %r", name, event.get("detail"))
-            return News(ignored=(name,))
+            return ParsedNotification(ignored=(name,))
         case _:
             why = "an EventBridge event without detail-type, detail.bucket.name, detail.object.key"
-            raise Unreadable(why, documents.dump(event).decode())
+            raise UnparseableNotification(why, documents.dump(event).decode())

@@ -20,8 +20,8 @@ from functools import partial
 from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.names import hidden
 from extentflow.discovery import Arrival, Dialect
-from extentflow.discovery.admission import Received
-from extentflow.discovery.report import Report, nobody, tried
+from extentflow.discovery.admission import AdmissionResult
+from extentflow.discovery.report import Report, attempt_step, nobody
 from extentflow.errors import AccessDenied, Permanent
 from extentflow.ledger import Ledger
 from extentflow.model import ObjectVersion, job_id
@@ -32,7 +32,7 @@ KEEP_SECONDS = 14 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Territory:
+class ListedPrefix:
     """What a connector reads, and from where.
 
     `settles`: objects there may still be written when they are first seen; they have to look the
@@ -73,19 +73,19 @@ class Territory:
 
 
 @dataclass(frozen=True, slots=True)
-class Discovery:
+class ListingScan:
     """Finds objects without a job. `receive` makes jobs of an arrival; `since`: the run's begin.
 
     `told` hears why an object could not be taken on.
     """
 
     ledger: Ledger
-    receive: Callable[[Arrival], Received]
+    receive: Callable[[Arrival], AdmissionResult]
     late: Callable[[], bool]
     since: float
     told: Callable[[str], object] = nobody
 
-    def look(self, territory: Territory) -> Iterator[Report]:
+    def look(self, territory: ListedPrefix) -> Iterator[Report]:
         """List a territory on from where the last run stopped, up to its end, once at most.
 
         A step is a batch of keys, or an object that was news. A page that is not done when time
@@ -119,7 +119,7 @@ class Discovery:
             raise
         yield Report(listings_finished=(territory.config.name,))
 
-    def _page(self, territory: Territory, versions: Sequence[ObjectVersion]) -> Iterator[Report]:
+    def _page(self, territory: ListedPrefix, versions: Sequence[ObjectVersion]) -> Iterator[Report]:
         for batch in _batches(versions):
             if self.late():
                 return
@@ -127,21 +127,23 @@ class Discovery:
             for version in self._news(territory, batch):
                 if self.late():
                     return
-                yield tried(version.uri, partial(self._arrived, territory, version), told=self.told)
+                yield attempt_step(
+                    version.uri, partial(self._arrived, territory, version), told=self.told
+                )
 
-    def _news(self, territory: Territory, batch: Sequence[ObjectVersion]) -> list[ObjectVersion]:
+    def _news(self, territory: ListedPrefix, batch: Sequence[ObjectVersion]) -> list[ObjectVersion]:
         name = territory.config.name
         data = {job_id(name, version): version for version in batch if territory.is_data(version)}
         known = self.ledger.jobs.find_registered(data)
         return [version for found, version in data.items() if found not in known]
 
-    def _arrived(self, territory: Territory, version: ObjectVersion) -> Report:
+    def _arrived(self, territory: ListedPrefix, version: ObjectVersion) -> Report:
         if territory.settles and not self._as_before(territory, version):
             return Report()
         received = self.receive(territory.arrival(version))
         return Report(jobs_new=sum(job.created >= self.since for job in received.jobs))
 
-    def _as_before(self, territory: Territory, version: ObjectVersion) -> bool:
+    def _as_before(self, territory: ListedPrefix, version: ObjectVersion) -> bool:
         """Whether an earlier listing saw the object with this ETag and size; note that it does."""
         name = f"seen#{job_id(territory.config.name, version)}"
         look = {"etag": version.etag, "size": str(version.size)}
@@ -151,7 +153,7 @@ class Discovery:
         return False
 
 
-def goes_on_at(ledger: Ledger, connector: str) -> str:
+def resume_token(ledger: Ledger, connector: str) -> str:
     """Return what a connector's listing goes on with; empty: the first key."""
     return (ledger.notes.recall(_note(connector)) or {}).get("token", "")
 

@@ -1,7 +1,6 @@
-"""What a document turned out to say.
+"""`ParsedNotification` and `UnparseableNotification`: the results of parsing one document.
 
-Owns: `News`, and `Unreadable` for what has to be kept for people. Refuses to know: how documents
-are read.
+`extentflow.discovery.notifications` parses documents into these values.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from extentflow.queue.backfill import Backfill
 EXCERPT_CHARACTERS = 200
 
 
-class Unreadable(Permanent):
+class UnparseableNotification(Permanent):
     """A document, or a part of one, that no dialect explains.
 
     `document` is a body for the arrivals queue again: once the dialect is understood, sending it
@@ -39,22 +38,22 @@ class Unreadable(Permanent):
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class ParsedNotification:
     """Everything that one document said; nothing of it is missing here.
 
-    `ignored` holds the names of events that announce no new object, `tests` who tried whether we
-    are there (a bucket, a topic). Whoever acts on `arrivals` must keep `unreadable`. `backfills`
-    come from our own command line alone.
+    `ignored` holds the names of events that announce no new object, `tests` the
+    bucket or topic of each test message. A caller that processes `arrivals` must dead-letter
+    `unreadable`. `backfills` come from our own command line only.
     """
 
     arrivals: tuple[Arrival, ...] = ()
     ignored: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
-    unreadable: tuple[Unreadable, ...] = ()
+    unreadable: tuple[UnparseableNotification, ...] = ()
     backfills: tuple[Backfill, ...] = ()
 
     @classmethod
-    def merged(cls, parts: Iterable[News]) -> News:
+    def merged(cls, parts: Iterable[ParsedNotification]) -> ParsedNotification:
         """Return the news of all parts, in their order."""
         every = tuple(parts)
         names = [field.name for field in fields(cls)]

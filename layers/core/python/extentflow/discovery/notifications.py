@@ -9,9 +9,9 @@ of each dialect, where the document comes from, what is done about it.
     HTTP event   requestContext.http ─> body           Publish form ─> Message
     our own      source arrival        our own, unwrapped only   source backfill
 
-Each wrapping may hold any other. What no line explains is `Unreadable`, entry by entry: one odd
-entry does not hold up its neighbours. A backfill is a person's with leave to write to the queue;
-nobody who posts notifications can wrap one.
+Each wrapping may hold any other. An entry that matches no line is an `UnparseableNotification`;
+the other entries of its list are parsed all the same. A backfill is accepted
+unwrapped only, so that no sender of notifications can submit one.
 """
 
 import logging
@@ -20,8 +20,8 @@ from dataclasses import replace
 from typing import Any
 
 from extentflow.discovery import Arrival, documents, eventbridge, messages, records, sns_api
-from extentflow.discovery.news import News, Unreadable
-from extentflow.discovery.request import Request
+from extentflow.discovery.news import ParsedNotification, UnparseableNotification
+from extentflow.discovery.request import HttpRequest
 from extentflow.queue.backfill import Backfill
 
 log = logging.getLogger(__name__)
@@ -30,60 +30,60 @@ MAX_WRAPPINGS = 8
 UNWRAPPED = MAX_WRAPPINGS - 1  # how many wrappings a body itself has left
 
 
-def news_of(body: str) -> News:
+def parse_notification(body: str) -> ParsedNotification:
     """Return what a queue body says: of every origin, in every dialect.
 
     Also reads an event of an HTTP front door or of SQS for a function, and a bare form. Never
-    raises: what is not understood is in `News.unreadable`. Never empty: a document that announces
-    nothing is a test of whoever sent it.
+    raises: a part that cannot be parsed is in `unreadable`. Never empty: a document without an
+    event counts as a test message of its sender.
     """
     news = _news(body, MAX_WRAPPINGS)
     return replace(news, unreadable=tuple(_sendable(one) for one in news.unreadable))
 
 
-def _sendable(unread: Unreadable) -> Unreadable:
+def _sendable(unread: UnparseableNotification) -> UnparseableNotification:
     # What stood escaped in a wrapping may be a character that no queue takes.
     if messages.sendable(unread.document):
         return unread
     return _rewrapped(unread, None)
 
 
-def _news(text: str, wrappings: int) -> News:
+def _news(text: str, wrappings: int) -> ParsedNotification:
     try:
         return _of_text(text, wrappings - 1)
-    except Unreadable as exc:
-        return News(unreadable=(exc,))
+    except UnparseableNotification as exc:
+        return ParsedNotification(unreadable=(exc,))
 
 
-def _of_text(text: str, wrappings: int) -> News:
+def _of_text(text: str, wrappings: int) -> ParsedNotification:
     if wrappings < 0:
-        raise Unreadable(f"wrapped more than {MAX_WRAPPINGS} times", text)
+        raise UnparseableNotification(f"wrapped more than {MAX_WRAPPINGS} times", text)
     try:
         document = documents.load(text)
     except ValueError as exc:
         published = sns_api.publication(text.encode("utf-8", "surrogatepass"))
         if published is None:
-            raise Unreadable(f"neither JSON nor a Publish form ({exc})", text) from exc
+            raise UnparseableNotification(f"neither JSON nor a Publish form ({exc})", text) from exc
         return _of_publication(published, wrappings)
     if not isinstance(document, dict):
-        raise Unreadable("JSON, but no object", text)
+        raise UnparseableNotification("JSON, but no object", text)
     if wrappings == UNWRAPPED and document.get("source") == Backfill.MESSAGE_SOURCE:
         return _of_backfill(document, text)
     return _of_object(document, text, wrappings)
 
 
-def _of_publication(published: sns_api.Publication, wrappings: int) -> News:
+def _of_publication(published: sns_api.Publication, wrappings: int) -> ParsedNotification:
     if published.probe:
         return _tested(published.topic)
     return _news(published.message, wrappings)
 
 
-def _of_object(document: Mapping[str, Any], text: str, wrappings: int) -> News:
+def _of_object(document: Mapping[str, Any], text: str, wrappings: int) -> ParsedNotification:
     match document:
         case {"Records": []}:
             return _tested("an empty list of Records")
         case {"Records": list(entries)}:
-            return News.merged(_of_entry(entry, wrappings) for entry in entries)
+            return ParsedNotification.merged(_of_entry(entry, wrappings) for entry in entries)
         case {"Type": "Notification", "Message": str(message)}:
             return _news(message, wrappings)
         case {"requestContext": {"http": dict()}}:
@@ -94,7 +94,7 @@ def _of_object(document: Mapping[str, Any], text: str, wrappings: int) -> News:
             return _of_event(document, text)
 
 
-def _of_event(event: Mapping[str, Any], text: str) -> News:
+def _of_event(event: Mapping[str, Any], text: str) -> ParsedNotification:
     match event:
         case {"source": eventbridge.SOURCE}:
             return eventbridge.read(event)
@@ -103,10 +103,10 @@ def _of_event(event: Mapping[str, Any], text: str) -> News:
         case {"Event": "s3:TestEvent"}:
             return _tested(str(event.get("Bucket", "")))
         case _:
-            raise Unreadable("JSON of no known dialect", text)
+            raise UnparseableNotification("JSON of no known dialect", text)
 
 
-def _of_entry(entry: object, wrappings: int) -> News:
+def _of_entry(entry: object, wrappings: int) -> ParsedNotification:
     try:
         match entry:
             case {"eventSource": "aws:sqs", "body": str(body)}:
@@ -115,16 +115,16 @@ def _of_entry(entry: object, wrappings: int) -> News:
                 return records.read(entry)
             case _:
                 raise records.unreadable("an entry of Records that is no object", entry)
-    except Unreadable as exc:
-        return News(unreadable=(exc,))
+    except UnparseableNotification as exc:
+        return ParsedNotification(unreadable=(exc,))
 
 
-def _of_message(message: Mapping[str, Any], text: str, wrappings: int) -> News:
+def _of_message(message: Mapping[str, Any], text: str, wrappings: int) -> ParsedNotification:
     try:
         document, endpoint = messages.unwrapped(message)
         news = _news(document.decode(), wrappings)
     except ValueError as exc:
-        raise Unreadable(str(exc), text) from exc
+        raise UnparseableNotification(str(exc), text) from exc
     # The wrapping was written behind the receiver's checks; whatever a sender claims inside is not.
     return replace(
         news,
@@ -133,33 +133,33 @@ def _of_message(message: Mapping[str, Any], text: str, wrappings: int) -> News:
     )
 
 
-def _rewrapped(unread: Unreadable, endpoint: str | None) -> Unreadable:
+def _rewrapped(unread: UnparseableNotification, endpoint: str | None) -> UnparseableNotification:
     document = unread.document.encode("utf-8", "surrogatepass")
-    return Unreadable(unread.why, messages.wrapped(document, endpoint))
+    return UnparseableNotification(unread.why, messages.wrapped(document, endpoint))
 
 
-def _of_arrival(message: Mapping[str, Any], text: str) -> News:
+def _of_arrival(message: Mapping[str, Any], text: str) -> ParsedNotification:
     try:
-        return News(arrivals=(Arrival.from_message(message),))
+        return ParsedNotification(arrivals=(Arrival.from_message(message),))
     except ValueError as exc:
-        raise Unreadable(str(exc), text) from exc
+        raise UnparseableNotification(str(exc), text) from exc
 
 
-def _of_backfill(message: Mapping[str, Any], text: str) -> News:
+def _of_backfill(message: Mapping[str, Any], text: str) -> ParsedNotification:
     try:
-        return News(backfills=(Backfill.from_message(message),))
+        return ParsedNotification(backfills=(Backfill.from_message(message),))
     except ValueError as exc:
-        raise Unreadable(str(exc), text) from exc
+        raise UnparseableNotification(str(exc), text) from exc
 
 
-def _of_request(event: Mapping[str, Any], text: str, wrappings: int) -> News:
+def _of_request(event: Mapping[str, Any], text: str, wrappings: int) -> ParsedNotification:
     try:
-        body = Request.of_event(event).payload().decode()
+        body = HttpRequest.of_event(event).payload().decode()
     except ValueError as exc:
-        raise Unreadable(f"an HTTP event whose body is no text ({exc})", text) from exc
+        raise UnparseableNotification(f"an HTTP event whose body is no text ({exc})", text) from exc
     return _news(body, wrappings) if body.strip() else _tested("an empty request")
 
 
-def _tested(origin: str) -> News:
+def _tested(origin: str) -> ParsedNotification:
     log.info("test message from %r", origin)
-    return News(tests=(origin,))
+    return ParsedNotification(tests=(origin,))

@@ -23,7 +23,7 @@ from typing import Protocol
 
 from extentflow.clock import Clock
 from extentflow.discovery import messages, sns_api, sources
-from extentflow.discovery.request import Answer, Request
+from extentflow.discovery.request import HttpRequest, HttpResponse
 from extentflow.errors import AccessDenied, ExtentflowError, Misconfigured
 
 # Not the module's: Powertools drops what loggers say whose names hold that of its function.
@@ -58,7 +58,7 @@ class Receiver:
         if not self.sources:
             raise Misconfigured("the receiver has no sources; declare who may send notifications")
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: HttpRequest) -> HttpResponse:
         """Return the answer to one request, whatever is in it. Raises nothing of its own."""
         if request.method in {"GET", "HEAD"}:
             return _probed(request)
@@ -75,7 +75,7 @@ class Receiver:
             return _refused(413, "RequestEntityTooLarge", f"over {MAX_REQUEST_BYTES} bytes")
         return self._admit(request, payload)
 
-    def _admit(self, request: Request, payload: bytes) -> Answer:
+    def _admit(self, request: HttpRequest, payload: bytes) -> HttpResponse:
         now = self.clock.wall()
         try:
             source = sources.admitted(self.sources, request, payload, now=now)
@@ -88,7 +88,7 @@ class Receiver:
         document = payload if published is None else published.message.encode()
         return self._keep(document, source.endpoint) or _accepted(payload, published)
 
-    def _keep(self, document: bytes, endpoint: str | None) -> Answer | None:
+    def _keep(self, document: bytes, endpoint: str | None) -> HttpResponse | None:
         """Put a document on the queue; return an answer only when it is not there."""
         try:
             for body in messages.bodies(document, endpoint, limit=self.message_bytes):
@@ -101,18 +101,20 @@ class Receiver:
         return None
 
 
-def _probed(request: Request) -> Answer:
+def _probed(request: HttpRequest) -> HttpResponse:
     # Not the path: it may hold a secret.
     log.info("probe: %s from %.200r", request.method, request.header("user-agent"))
-    return Answer(200, "text/plain", "" if request.method == "HEAD" else "extentflow receiver\n")
+    return HttpResponse(
+        200, "text/plain", "" if request.method == "HEAD" else "extentflow receiver\n"
+    )
 
 
-def _accepted(payload: bytes, published: sns_api.Publication | None) -> Answer:
+def _accepted(payload: bytes, published: sns_api.Publication | None) -> HttpResponse:
     if published is None:
-        return Answer(200, "text/plain", "queued\n")
-    return Answer(200, sns_api.CONTENT_TYPE, sns_api.accepted(payload))
+        return HttpResponse(200, "text/plain", "queued\n")
+    return HttpResponse(200, sns_api.CONTENT_TYPE, sns_api.accepted(payload))
 
 
-def _refused(status: int, code: str, why: str) -> Answer:
+def _refused(status: int, code: str, why: str) -> HttpResponse:
     log.warning("refused with %d %s: %s", status, code, why)
-    return Answer(status, sns_api.CONTENT_TYPE, sns_api.refused(code, why))
+    return HttpResponse(status, sns_api.CONTENT_TYPE, sns_api.refused(code, why))

@@ -21,24 +21,29 @@ from typing import Protocol
 
 from extentflow.delivery.slots import Slots
 from extentflow.discovery import Arrival
-from extentflow.discovery.admission import Received
-from extentflow.discovery.listing import Discovery, Territory
-from extentflow.discovery.report import Report, in_turns
-from extentflow.discovery.stalled_jobs import JobWatch, Patience, held_by_nobody, is_empty
+from extentflow.discovery.admission import AdmissionResult
+from extentflow.discovery.listing import ListedPrefix, ListingScan
+from extentflow.discovery.report import Report, interleave
+from extentflow.discovery.stalled_jobs import (
+    StalledJobScanner,
+    StallThresholds,
+    is_empty,
+    owned_by_no_run,
+)
 from extentflow.engines.emr.submitted import RunOwnership
 from extentflow.ledger import ConnectorState, Ledger
 from extentflow.model import Job
-from extentflow.queue.dispatch import Dispatch
+from extentflow.queue.dispatch import ExtentDispatcher
 
 ANNOUNCED_AT_ONCE = 100
 
-__all__ = ["Patience", "Reconciliation", "Report", "Surroundings", "Territory"]
+__all__ = ["ListedPrefix", "Reconciler", "ReconcilerContext", "Report", "StallThresholds"]
 
 
-class Surroundings(Protocol):
+class ReconcilerContext(Protocol):
     """What reconciling needs of a process's outside world."""
 
-    def territory(self, connector: str, revision: int) -> Territory:
+    def territory(self, connector: str, revision: int) -> ListedPrefix:
         """Return what a connector reads. Raises Misconfigured."""
         ...
 
@@ -48,25 +53,25 @@ class Surroundings(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reconciliation:
+class Reconciler:
     """One process's reconciler. `late` says that there is no time for another step.
 
-    `receive` makes jobs of an arrival (see `Reception.receive`). `announce` tells of so many ends
-    of jobs at most, and returns of how many it did (see `JobEvents.sweep`). `random` draws who
-    begins, so that with little time nobody always comes last. `hold` says which run of Spark has a
-    job.
+    `receive` makes jobs of an arrival (see `JobAdmission.receive`). `announce` publishes at most
+    so many job events, and returns how many it published (see `JobEvents.sweep`).
+    `random` shuffles connectors, so that under short deadlines each of them is first in some run.
+    `hold` returns which run of Spark owns a job.
     """
 
-    surroundings: Surroundings
+    surroundings: ReconcilerContext
     ledger: Ledger
     slots: Slots
-    dispatch: Dispatch
-    receive: Callable[[Arrival], Received]
+    dispatch: ExtentDispatcher
+    receive: Callable[[Arrival], AdmissionResult]
     announce: Callable[[int], int]
     random: Random
     late: Callable[[], bool] = lambda: False
-    patience: Patience = field(default_factory=Patience)
-    hold: Callable[[Job], RunOwnership] = held_by_nobody
+    patience: StallThresholds = field(default_factory=StallThresholds)
+    hold: Callable[[Job], RunOwnership] = owned_by_no_run
 
     def run(self) -> Report:
         """Do what time allows, a step of each part in turn; one that fails is told and counted."""
@@ -78,10 +83,10 @@ class Reconciliation:
             "listings": self._listings(),
             "announcements": self._announcements(),
         }
-        for step in in_turns(parts):
+        for step in interleave(parts):
             report += step
         if report.jobs_closed or report.jobs_failed:  # meanwhile
-            for step in in_turns({"announcements": self._announcements()}):
+            for step in interleave({"announcements": self._announcements()}):
                 report += step
         return report
 
@@ -91,7 +96,7 @@ class Reconciliation:
             yield Report(slots_recovered=1)
 
     def _jobs(self, *, empty_queue: bool) -> Iterator[Report]:
-        watch = JobWatch(
+        watch = StalledJobScanner(
             ledger=self.ledger,
             dispatch=self.dispatch,
             patience=self.patience,
@@ -102,7 +107,7 @@ class Reconciliation:
         )
         names = list(self.ledger.connectors.names())
         self.random.shuffle(names)
-        yield from in_turns({f"jobs of connector {name}": watch.look(name) for name in names})
+        yield from interleave({f"jobs of connector {name}": watch.look(name) for name in names})
 
     def _announcements(self) -> Iterator[Report]:
         told = ANNOUNCED_AT_ONCE
@@ -112,10 +117,10 @@ class Reconciliation:
 
     def _listings(self) -> Iterator[Report]:
         since = self.dispatch.planner.clock.wall()
-        discovery = Discovery(self.ledger, self.receive, self.late, since)
+        discovery = ListingScan(self.ledger, self.receive, self.late, since)
         connectors = list(self.ledger.connectors.list())
         self.random.shuffle(connectors)
-        yield from in_turns(
+        yield from interleave(
             {
                 f"listing for connector {one.name}": self._listing(
                     discovery, one.name, one.revision
@@ -124,6 +129,6 @@ class Reconciliation:
             }
         )
 
-    def _listing(self, discovery: Discovery, connector: str, revision: int) -> Iterator[Report]:
+    def _listing(self, discovery: ListingScan, connector: str, revision: int) -> Iterator[Report]:
         if self.ledger.connectors.state(connector) is ConnectorState.RUNNING:
             yield from discovery.look(self.surroundings.territory(connector, revision))

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 from extentflow.discovery import Arrival, Dialect, documents, hints
-from extentflow.discovery.news import News, Unreadable
+from extentflow.discovery.news import ParsedNotification, UnparseableNotification
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +26,11 @@ VERSION = "2"
 CREATED = "ObjectCreated:"
 
 
-def read(record: Mapping[str, Any]) -> News:
+def read(record: Mapping[str, Any]) -> ParsedNotification:
     """Return the arrival that an entry announces, or the name of the event that is ignored.
 
     Raises:
-        Unreadable: another source or major version, or no bucket and key where they should be.
+        UnparseableNotification: another source or major version, or no bucket or key.
     """
     match record:
         case {"eventSource": str(source), "eventVersion": str(version), "eventName": str(name)}:
@@ -42,9 +42,9 @@ def read(record: Mapping[str, Any]) -> News:
             raise unreadable(why, record)
 
 
-def unreadable(why: str, record: object) -> Unreadable:
+def unreadable(why: str, record: object) -> UnparseableNotification:
     """Return the error for one entry; its document is a list with that entry alone."""
-    return Unreadable(why, documents.dump({"Records": [record]}).decode())
+    return UnparseableNotification(why, documents.dump({"Records": [record]}).decode())
 
 
 def _check(record: Mapping[str, Any], source: str, version: str) -> None:
@@ -54,7 +54,7 @@ def _check(record: Mapping[str, Any], source: str, version: str) -> None:
         raise unreadable(f"eventVersion {version!a}, expected {VERSION}.x", record)
 
 
-def _created(record: Mapping[str, Any], source: str) -> News:
+def _created(record: Mapping[str, Any], source: str) -> ParsedNotification:
     match record:
         case {"s3": {"bucket": {"name": str(bucket)}, "object": {"key": str(key), **found}}} if (
             bucket and key
@@ -70,7 +70,7 @@ def _created(record: Mapping[str, Any], source: str) -> News:
                 event_time=hints.moment(record.get("eventTime")),
                 region=hints.text(record.get("awsRegion")),
             )
-            return News(arrivals=(arrival,))
+            return ParsedNotification(arrivals=(arrival,))
         case _:
             raise unreadable("no s3.bucket.name or no s3.object.key", record)
 
@@ -82,6 +82,6 @@ def _exact(key: str, record: Mapping[str, Any]) -> str:
         raise unreadable(f"the key {key!a} does not decode to UTF-8", record) from exc
 
 
-def _ignored(record: Mapping[str, Any], name: str) -> News:
+def _ignored(record: Mapping[str, Any], name: str) -> ParsedNotification:
     log.debug("ignored %r of %r", name, record.get("s3"))
-    return News(ignored=(name,))
+    return ParsedNotification(ignored=(name,))

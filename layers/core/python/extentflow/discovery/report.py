@@ -56,7 +56,7 @@ def nobody(_why: str) -> None:
     """Hear why a step failed, where the log is enough."""
 
 
-def tried(
+def attempt_step(
     what: str, step: Callable[[], Report], *, told: Callable[[str], object] = nobody
 ) -> Report:
     """Return what a step did; one that fails is told, counted, and holds up no other.
@@ -75,7 +75,7 @@ def tried(
     return PROBLEM
 
 
-def in_turns(parts: Mapping[str, Iterator[Report]]) -> Iterator[Report]:
+def interleave(parts: Mapping[str, Iterator[Report]]) -> Iterator[Report]:
     """Yield a step of each part after the other, until all parts are over.
 
     A part that raises has a problem, and is over.
@@ -83,7 +83,7 @@ def in_turns(parts: Mapping[str, Iterator[Report]]) -> Iterator[Report]:
     turns = deque(parts.items())
     while turns:
         what, steps = turns.popleft()
-        step = tried(what, partial(next, steps, _OVER))
+        step = attempt_step(what, partial(next, steps, _OVER))
         if step is not _OVER:
             yield step
             turns.append((what, steps))

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """One request. `path` and `query` are as they were sent, percent-encoding included.
 
     `is_base64` says that the front door encoded `body`, as AWS does with everything that it does
@@ -72,7 +72,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """What goes back. Every status below 300 means: kept, or nothing to keep."""
 
     status: int

@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from extentflow.discovery.request import Request
+from extentflow.discovery.request import HttpRequest
 from extentflow.errors import AccessDenied
 
 ALGORITHM = "AWS4-HMAC-SHA256"
@@ -41,7 +41,7 @@ class SharedKey:
     secret_access_key: str = field(repr=False)
 
 
-def verify(request: Request, payload: bytes, key: SharedKey, *, now: float) -> None:
+def verify(request: HttpRequest, payload: bytes, key: SharedKey, *, now: float) -> None:
     """Return when `key` signed this request with this payload, within 15 minutes of `now`.
 
     `payload` is the body as it was sent, `now` is in seconds since 1970.
@@ -86,7 +86,7 @@ class _Claim:
         return f"{self.date}/{self.region}/{self.service}/{self.terminator}"
 
     @classmethod
-    def read(cls, request: Request) -> _Claim:
+    def read(cls, request: HttpRequest) -> _Claim:
         algorithm, _, rest = (request.header("authorization") or "").strip().partition(" ")
         if algorithm != ALGORITHM:
             raise AccessDenied(f"not signed: no Authorization header that begins {ALGORITHM}")
@@ -110,7 +110,7 @@ class _Claim:
             raise AccessDenied(f"X-Amz-Date {self.timestamp} is no time") from exc
 
 
-def _canonical(request: Request, payload: bytes, names: Iterable[str]) -> str:
+def _canonical(request: HttpRequest, payload: bytes, names: Iterable[str]) -> str:
     lines = (
         request.method.upper(),
         _canonical_path(request.path),
@@ -140,7 +140,7 @@ def _canonical_query(query: str) -> list[tuple[str, str]]:
     return sorted((name, value) for name, _, value in pairs)
 
 
-def _canonical_header(request: Request, name: str) -> str:
+def _canonical_header(request: HttpRequest, name: str) -> str:
     value = request.header(name)
     if value is None:
         raise AccessDenied(f"the signed header {name!a} is not there")

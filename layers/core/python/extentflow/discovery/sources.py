@@ -18,7 +18,7 @@ from typing import Protocol
 
 from extentflow.config import nearest
 from extentflow.discovery import signature
-from extentflow.discovery.request import Request
+from extentflow.discovery.request import HttpRequest
 from extentflow.errors import AccessDenied, Misconfigured
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_-]{16,}")
@@ -27,28 +27,28 @@ _SEGMENT = re.compile(r"[A-Za-z0-9_-]{16,}")
 class Proof(Protocol):
     """How a sender shows that it is the declared one."""
 
-    def check(self, request: Request, payload: bytes, *, now: float) -> None:
+    def check(self, request: HttpRequest, payload: bytes, *, now: float) -> None:
         """Return when it did. Raises AccessDenied."""
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
+class SignatureProof:
     """A signature of the request by a shared access key: StorageGRID's SNS endpoints."""
 
     key: signature.SharedKey
 
-    def check(self, request: Request, payload: bytes, *, now: float) -> None:
+    def check(self, request: HttpRequest, payload: bytes, *, now: float) -> None:
         """See `Proof`."""
         signature.verify(request, payload, self.key, now=now)
 
 
 @dataclass(frozen=True, slots=True)
-class SecretPath:
+class SecretPathProof:
     """A segment of the path that nobody else knows: webhooks, and endpoints without access key."""
 
     segment: str = field(repr=False)
 
-    def check(self, request: Request, payload: bytes, *, now: float) -> None:  # noqa: ARG002 - see Proof
+    def check(self, request: HttpRequest, payload: bytes, *, now: float) -> None:  # noqa: ARG002 - see Proof
         """See `Proof`."""
         wanted = self.segment.encode()
         # No early end: how long it takes must not tell which segment came close.
@@ -61,10 +61,10 @@ class SecretPath:
 
 
 @dataclass(frozen=True, slots=True)
-class Anyone:
+class NoProof:
     """No proof here: something in front of the receiver asks for it, as mutual TLS does."""
 
-    def check(self, request: Request, payload: bytes, *, now: float) -> None:
+    def check(self, request: HttpRequest, payload: bytes, *, now: float) -> None:
         """See `Proof`."""
 
 
@@ -76,7 +76,9 @@ class Source:
     proof: Proof
 
 
-def admitted(sources: Sequence[Source], request: Request, payload: bytes, *, now: float) -> Source:
+def admitted(
+    sources: Sequence[Source], request: HttpRequest, payload: bytes, *, now: float
+) -> Source:
     """Return the first source whose proof the request gives.
 
     Raises:
@@ -110,7 +112,7 @@ def declared(text: str) -> tuple[Source, ...]:
         raise Misconfigured("sources: write a JSON list of one object or more")
     problems: list[str] = []
     found = [_declared(entry, f"sources[{n}]", problems) for n, entry in enumerate(entries)]
-    if len(found) > 1 and any(source and source.proof == Anyone() for source in found):
+    if len(found) > 1 and any(source and source.proof == NoProof() for source in found):
         problems.append("sources: an open one lets everybody in; remove it, or all others")
     if problems:
         raise Misconfigured(problems)
@@ -118,11 +120,11 @@ def declared(text: str) -> tuple[Source, ...]:
 
 
 _PROOFS: Mapping[frozenset[str], Callable[[Mapping[str, str]], Proof]] = {
-    frozenset({"access_key_id", "secret_access_key"}): lambda entry: Signed(
+    frozenset({"access_key_id", "secret_access_key"}): lambda entry: SignatureProof(
         signature.SharedKey(entry["access_key_id"], entry["secret_access_key"])
     ),
-    frozenset({"secret_path"}): lambda entry: SecretPath(entry["secret_path"]),
-    frozenset({"open"}): lambda _: Anyone(),
+    frozenset({"secret_path"}): lambda entry: SecretPathProof(entry["secret_path"]),
+    frozenset({"open"}): lambda _: NoProof(),
 }
 _KEYS = ("endpoint", *sorted(frozenset().union(*_PROOFS)))
 

@@ -1,7 +1,7 @@
 """Open jobs that nobody works on: planned on, sent again, or closed.
 
 Owns: what counts as progress, how long nothing may move. Refuses to know: how jobs are planned and
-sent (`Dispatch`), when it is asked.
+sent (`ExtentDispatcher`), when it is asked.
 
     PLANNING   young, or its cursor moved since the last look   left alone
                otherwise                                        planned on, extents sent
@@ -23,13 +23,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from extentflow.discovery.report import Report, tried
+from extentflow.discovery.report import Report, attempt_step
 from extentflow.engines.emr.submitted import RunOwnership
 from extentflow.errors import ExtentflowError
 from extentflow.ledger import ConnectorState, Ledger, rules
 from extentflow.model import Job, JobState
 from extentflow.queue import Queue
-from extentflow.queue.dispatch import Dispatch
+from extentflow.queue.dispatch import ExtentDispatcher
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ NOTHING = Report()
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class StallThresholds:
     """How long jobs are left alone, in seconds.
 
     `grace_seconds`: a new job, whoever plans it. `stall_seconds`: a RUNNING job that does not move.
@@ -88,25 +88,25 @@ class _Mark:
         }
 
 
-def held_by_nobody(_job: Job) -> RunOwnership:
+def owned_by_no_run(_job: Job) -> RunOwnership:
     """Say that no run of Spark has a job, for there is no Spark."""
     return RunOwnership.NOBODY
 
 
 @dataclass(frozen=True, slots=True)
-class JobWatch:
+class StalledJobScanner:
     """Looks after open jobs during one run. `empty_queue`: no message waits, hides or is delayed.
 
     Jobs of another Kafka cluster than `cluster` are closed, never sent: our workers cannot do them.
     """
 
     ledger: Ledger
-    dispatch: Dispatch
-    patience: Patience
+    dispatch: ExtentDispatcher
+    patience: StallThresholds
     late: Callable[[], bool]
     cluster: str
     empty_queue: bool
-    hold: Callable[[Job], RunOwnership] = held_by_nobody
+    hold: Callable[[Job], RunOwnership] = owned_by_no_run
 
     def look(self, connector: str) -> Iterator[Report]:
         """Look after a connector's jobs, one at a time, going on where the last run had to stop."""
@@ -140,7 +140,7 @@ class JobWatch:
                 return self._planning(job) if active else NOTHING
             return self._running(job, active=active)
 
-        return tried(f"job {job.id} of {job.version.uri}", step)
+        return attempt_step(f"job {job.id} of {job.version.uri}", step)
 
     # -- PLANNING -------------------------------------------------------------------------------
 

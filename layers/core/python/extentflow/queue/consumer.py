@@ -45,7 +45,7 @@ from extentflow.model import (
     Receipt,
 )
 from extentflow.queue import Message, Queue
-from extentflow.queue.dispatch import Dispatch
+from extentflow.queue.dispatch import ExtentDispatcher
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ JOB_ID = re.compile(f"[0-9a-f]{{{JOB_ID_DIGITS}}}")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class MessageDisposition:
     """What becomes of a message: over, or back after `again_seconds`; and what was done.
 
     `ended` is its job where that came to an end that nobody had announced before.
@@ -84,7 +84,7 @@ class QueueWorker:
     """
 
     work: DeliveryContext
-    dispatch: Dispatch
+    dispatch: ExtentDispatcher
     queue: Queue
     dead: Queue
     ledger: Ledger
@@ -95,7 +95,7 @@ class QueueWorker:
     longest_delay_seconds: float = 300.0
     ended: Callable[[Job], None] = lambda _job: None
 
-    def handle(self, message: Message) -> Answer:
+    def handle(self, message: Message) -> MessageDisposition:
         """Do what a message asks for.
 
         Everything that is not over comes back; only defects of ours raise, and what raised comes
@@ -105,9 +105,9 @@ class QueueWorker:
             return self._handle(message)
         except ExtentflowError as exc:
             log.warning("message %s comes back: %s", message.id, exc)
-            return Answer(self._delay(message))
+            return MessageDisposition(self._delay(message))
 
-    def _handle(self, message: Message) -> Answer:
+    def _handle(self, message: Message) -> MessageDisposition:
         extent = read_extent(message.body)
         if extent is None:
             return self._bury(message, "not an extent of schema version 1; it was not read")
@@ -119,8 +119,8 @@ class QueueWorker:
         except Permanent as exc:  # nothing that a claim could record: another job, another cluster
             return self._bury(message, reason(exc))
 
-    def _before(self, extent: Extent, message: Message) -> Answer | None:
-        """Answer what needs no worker; None: run the extent."""
+    def _before(self, extent: Extent, message: Message) -> MessageDisposition | None:
+        """MessageDisposition what needs no worker; None: run the extent."""
         wanted = self.ledger.connectors.state(extent.connector)
         if wanted is ConnectorState.PAUSED:
             return self._paused(message)
@@ -129,21 +129,21 @@ class QueueWorker:
             return self._stopped(extent, message, failed=failed)
         return self._reopen(extent, message) if failed else None
 
-    def _paused(self, message: Message) -> Answer:
+    def _paused(self, message: Message) -> MessageDisposition:
         """Wait, for days if need be: neither receive count nor retention may end the message."""
         if message.received < PAUSED_RECEIVES:
-            return Answer(self._delay(message))
+            return MessageDisposition(self._delay(message))
         self.queue.send([message.body])
-        return Answer()
+        return MessageDisposition()
 
-    def _stopped(self, extent: Extent, message: Message, *, failed: bool) -> Answer:
+    def _stopped(self, extent: Extent, message: Message, *, failed: bool) -> MessageDisposition:
         why = f"connector {extent.connector} was stopped"
         job = self.ledger.jobs.end(extent.job, JobState.CANCELLED, why)
         if failed:
             self._bury(message, f"{why}; resume it before a replay")
-        return self._told(job, Answer())
+        return self._told(job, MessageDisposition())
 
-    def _reopen(self, extent: Extent, message: Message) -> Answer | None:
+    def _reopen(self, extent: Extent, message: Message) -> MessageDisposition | None:
         job = self.ledger.jobs.get(extent.job)
         if job is None or job.state is JobState.CANCELLED:
             return self._bury(message, f"job {extent.job} is CANCELLED or unknown; no replay")
@@ -167,9 +167,11 @@ class QueueWorker:
         with LeaseRenewer(renew, self.renew_seconds):
             return run_or_fail(extent, self.work, message=message.id)
 
-    def _after(self, extent: Extent, message: Message, receipt: Receipt) -> Answer:
+    def _after(self, extent: Extent, message: Message, receipt: Receipt) -> MessageDisposition:
         if receipt.outcome is Outcome.BUSY:
-            return Answer(max(receipt.retry_after_seconds, self._delay(message)), receipt)
+            return MessageDisposition(
+                max(receipt.retry_after_seconds, self._delay(message)), receipt
+            )
         if receipt.outcome is Outcome.HANDED_BACK:
             self.queue.send([message.body])
         job = self.ledger.jobs.get(extent.job)
@@ -178,9 +180,9 @@ class QueueWorker:
         superseded = job is not None and job.state is JobState.SUPERSEDED
         if receipt.outcome is Outcome.FAILED and not superseded:
             self._bury(message, receipt.reason)
-        return self._told(job, Answer(receipt=receipt))
+        return self._told(job, MessageDisposition(receipt=receipt))
 
-    def _told(self, job: Job | None, answer: Answer) -> Answer:
+    def _told(self, job: Job | None, answer: MessageDisposition) -> MessageDisposition:
         """Announce a job's end when all else is done; that never changes what becomes of a message.
 
         Last, because a message that comes back after its extent FAILED would be a replay.
@@ -195,11 +197,11 @@ class QueueWorker:
             log.exception("the end of job %s is announced later: unexpected error", job.id)
         return replace(answer, ended=job)
 
-    def _bury(self, message: Message, why: str) -> Answer:
+    def _bury(self, message: Message, why: str) -> MessageDisposition:
         """Move a message to the dead letter queue: sent there first, so that it is never lost."""
         log.warning("message %s goes to the dead letter queue: %s", message.id, why)
         self.dead.send([message.body], reason=why)
-        return Answer()
+        return MessageDisposition()
 
     def _delay(self, message: Message) -> float:
         doublings = min(message.received - 1, 20)

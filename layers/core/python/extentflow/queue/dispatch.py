@@ -30,7 +30,7 @@ def body_of(extent: Extent) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Dispatch:
+class ExtentDispatcher:
     """Sends extents. A message that is sent twice does no harm: the ledger absorbs it."""
 
     planner: Planner

@@ -15,23 +15,23 @@ from dataclasses import dataclass
 
 from extentflow.errors import ExtentflowError
 from extentflow.queue import Message
-from extentflow.queue.consumer import Answer, QueueWorker
+from extentflow.queue.consumer import MessageDisposition, QueueWorker
 
 log = logging.getLogger(__name__)
 
 WAIT_SECONDS = 1.0
-DEFECT = Answer(60.0)
+DEFECT = MessageDisposition(60.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class QueueDrain:
     """Takes messages one by one. `stopping` says that no further one is wanted."""
 
     worker: QueueWorker
     monotonic: Callable[[], float]
     stopping: Callable[[], bool]
 
-    def answers(self, *, most: int, seconds: float) -> Iterator[tuple[Message, Answer]]:
+    def answers(self, *, most: int, seconds: float) -> Iterator[tuple[Message, MessageDisposition]]:
         """Yield each message with what became of it, until the queue has none to give.
 
         At most `most` messages, and none is begun after `seconds`. A queue that is away has none:
@@ -58,7 +58,7 @@ class Drain:
             wait_seconds=WAIT_SECONDS, hide_seconds=worker.hide_seconds, most=1
         )
 
-    def _settled(self, message: Message) -> Answer:
+    def _settled(self, message: Message) -> MessageDisposition:
         """Handle a message, then delete or delay it; where that fails it comes back by itself."""
         try:
             answer = self.worker.handle(message)

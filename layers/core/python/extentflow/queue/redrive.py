@@ -19,7 +19,7 @@ EMPTY_POLLS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Redriven:
+class RedriveResult:
     """Messages that were moved (or would be), and how many stay."""
 
     moved: tuple[Message, ...] = ()
@@ -32,7 +32,7 @@ def redrive(
     *,
     wanted: Callable[[Message], bool] = lambda _message: True,
     dry_run: bool = False,
-) -> Redriven:
+) -> RedriveResult:
     """Move the wanted messages of `dead` to `queue`; `dry_run` only looks.
 
     Ends when the queue shows nothing more, or again what was seen already: messages that arrive
@@ -52,7 +52,7 @@ def redrive(
     finally:
         for message in left.values():
             dead.delay(message, 0)
-    return Redriven(tuple(moved.values()), len(left))
+    return RedriveResult(tuple(moved.values()), len(left))
 
 
 def _every(dead: Queue, seen: dict[str, Message]) -> Iterator[Message]:

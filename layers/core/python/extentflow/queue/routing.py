@@ -3,7 +3,7 @@
 Owns: the rule, what follows from a run's end. Refuses to know: EMR, queues, which run belongs to
 which job (`started`), when anybody asks.
 
-    lambda, or auto up to the threshold   planned, its extents sent to the queue      (`Dispatch`)
+    lambda, or auto up to the threshold   planned, extents sent to the queue (`ExtentDispatcher`)
     spark, or auto above it               planned, a run started, whose workers take the extents
                                           from the ledger
     no run can be had                     its extents are sent to the queue
@@ -35,7 +35,7 @@ from extentflow.errors import Misconfigured, NotOffered, Retryable
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
 from extentflow.queue.backfill import Backfill
-from extentflow.queue.dispatch import Dispatch
+from extentflow.queue.dispatch import ExtentDispatcher
 
 log = logging.getLogger(__name__)
 
@@ -52,21 +52,21 @@ def _nothing(_connector: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Routing:
+class JobRouter:
     """Sends jobs on their way. `started` None: there is no Spark, everything goes to the queue.
 
     `engine` returns what a job's connector wants (`connectors.config.ENGINES`), `absent` what a run
     would miss of a connector's, None: nothing.
     """
 
-    dispatch: Dispatch
+    dispatch: ExtentDispatcher
     started: SubmittedRuns | None = None
     threshold_bytes: int = 0
     engine: Callable[[Job], str] = _auto
     absent: Callable[[str], str | None] = _nothing
 
     def start(self, job: Job, *, late: Callable[[], bool] = lambda: False) -> Job:
-        """Do what `Dispatch.start` does, or give the job to a run. Raises as that does."""
+        """Do what `ExtentDispatcher.start` does, or give the job to a run. Raises as that does."""
         if self.started is None or not self._for_spark(job):
             return self.dispatch.start(job, late=late)
         planner = self.dispatch.planner

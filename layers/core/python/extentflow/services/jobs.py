@@ -12,7 +12,7 @@ from extentflow.config.wording import either
 from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.config import AUTO, ENGINES, LAMBDA, SPARK
 from extentflow.discovery import Arrival, Dialect
-from extentflow.discovery.notifications import news_of
+from extentflow.discovery.notifications import parse_notification
 from extentflow.engines.emr.submitted import run_of
 from extentflow.errors import ExtentflowError, Misconfigured
 from extentflow.jobs.preflight import skip_reason
@@ -22,7 +22,7 @@ from extentflow.ledger.causes import cause
 from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.queue import Depth, Message, Queue
 from extentflow.queue.backfill import MOST_ADDRESSES, Backfill
-from extentflow.queue.redrive import Redriven, redrive
+from extentflow.queue.redrive import RedriveResult, redrive
 from extentflow.services.runs import RunControl, Runs, require_reachable, unreachable_reason
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queue, queues
@@ -178,7 +178,7 @@ class Jobs:
         Raises:
             Misconfigured: it cannot be parsed, or announces no object.
         """
-        parsed = news_of(document)
+        parsed = parse_notification(document)
         problems = [str(problem) for problem in parsed.unreadable]
         if not problems and not parsed.arrivals:
             problems = [f"{name} announces no object: {[*parsed.ignored, *parsed.tests]}"]
@@ -200,7 +200,7 @@ class Jobs:
             return message.sent >= oldest and job in (None, job_of(message))
 
         settings = self.runtime.settings
-        found: list[Redriven] = [
+        found: list[RedriveResult] = [
             redrive(queue(settings, dead), queue(settings, back), wanted=wanted, dry_run=dry_run)
             for dead, back in ([EXTENTS] if job else [EXTENTS, ARRIVALS])
         ]

@@ -18,15 +18,15 @@ from functools import cache, cached_property, partial
 from itertools import islice
 
 from extentflow.delivery.slots import Slots
-from extentflow.discovery.listing import Discovery, goes_on_at
-from extentflow.discovery.report import Report, tried
+from extentflow.discovery.listing import ListingScan, resume_token
+from extentflow.discovery.report import Report, attempt_step
 from extentflow.jobs.run import cutting
 from extentflow.ledger import ConnectorState
 from extentflow.model import Extent, Job, JobState
 from extentflow.spark.drain import ListingProgress, recall, remember
 from extentflow.spark.options import StreamOptions
 from extentflow.wiring import Runtime
-from extentflow.wiring.functions import RuntimeContext, open_admission, publish_pending
+from extentflow.wiring.functions import RuntimeContext, open_job_admission, publish_pending
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class JobScanner:
         self._rest_seconds = options.listing_seconds
         self._stopping = stopping
         self._surroundings = RuntimeContext(runtime)
-        self._admission = cache(partial(open_admission, runtime))
+        self._admission = cache(partial(open_job_admission, runtime))
         self._left: dict[str, _Left] = {}  # by connector
         self._rounds: dict[str, ListingProgress] | None = None
         self._noted: dict[str, ListingProgress] = {}
@@ -92,7 +92,7 @@ class JobScanner:
             LedgerUnavailable: nothing can be found out.
             Misconfigured: there is no such connector.
         """
-        tried("settling slots and publishing ends", self._tidy_up)
+        attempt_step("settling slots and publishing ends", self._tidy_up)
         names = self._names()
         self._runtime.random.shuffle(names)  # the first may fill the limit
         before = recall(self._runtime.ledger, self._run) if self._rounds is None else self._rounds
@@ -103,9 +103,9 @@ class JobScanner:
         for name in names:
             whys: list[str] = []
             step = partial(self._collect, name, found, whys.append)
-            tried(f"connector {name}", step, told=whys.append)
+            attempt_step(f"connector {name}", step, told=whys.append)
             rounds[name] = rounds[name].holding_up(whys)
-        tried("noting listing progress", self._note)
+        attempt_step("noting listing progress", self._note)
         return found
 
     def _names(self) -> list[str]:
@@ -161,7 +161,7 @@ class JobScanner:
             rounds[name] = rounds[name].begun()
             step = partial(self._list, name, rounds, late)
             what = f"listing for connector {name}"
-            tried(what, step, told=partial(_fail, rounds, name))
+            attempt_step(what, step, told=partial(_fail, rounds, name))
         return not (names and late())
 
     def _list(
@@ -174,13 +174,13 @@ class JobScanner:
             rounds[name] = rounds[name].ended(0, ())  # it has no objects to take on
             return report
         receive = self._admission(name).receive
-        discovery = Discovery(ledger, receive, late, self._runtime.clock.wall(), refused.append)
+        discovery = ListingScan(ledger, receive, late, self._runtime.clock.wall(), refused.append)
         for step in discovery.look(self._surroundings.territory(name, stored.revision)):
             report += step
         if report.listings_finished:
             rounds[name] = rounds[name].ended(report.jobs_new, refused)
         elif not self._stopping():
-            at = goes_on_at(ledger, name)
+            at = resume_token(ledger, name)
             rounds[name] = rounds[name].going_on(at, report.jobs_new, refused)
         return report
 
@@ -207,7 +207,7 @@ class JobScanner:
                 wanted = room - len(extents) if state is ConnectorState.RUNNING else 0
                 ordered[job.id] = job.ordered
                 what = f"job {job.id} of {job.version.uri}"
-                tried(what, partial(self._add, job, wanted, extents), told=told)
+                attempt_step(what, partial(self._add, job, wanted, extents), told=told)
         if extents:
             most_tasks = self._runtime.connectors.revision(
                 name, self._runtime.connectors.revision_of(extents[0])

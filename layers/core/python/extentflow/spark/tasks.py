@@ -30,7 +30,7 @@ from extentflow.jobs.run import closed
 from extentflow.ledger import Ledger
 from extentflow.model import Extent, ExtentState, Job, JobState, Outcome, Receipt
 from extentflow.queue.consumer import read_extent
-from extentflow.queue.draining import Drain
+from extentflow.queue.draining import QueueDrain
 from extentflow.spark import receipts
 from extentflow.spark.receipts import Row
 from extentflow.wiring import Runtime
@@ -185,7 +185,7 @@ class QueueWorker:
             margin_seconds=1.0,
             job_events=self._events,
         )
-        self._drain = Drain(self._worker, runtime.clock.monotonic, stop)
+        self._drain = QueueDrain(self._worker, runtime.clock.monotonic, stop)
 
     def deliver(self, *, most: int, seconds: float) -> Iterator[Row]:
         """Yield a row per extent that became final; an unavailable service ends this early."""

@@ -16,8 +16,8 @@ from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.config import LAMBDA, SPARK
 from extentflow.connectors.sources import LOCAL_FILE
 from extentflow.discovery import Arrival
-from extentflow.discovery.admission import Admission, Reception, Unparsed
-from extentflow.discovery.reconciler import Reconciliation, Territory
+from extentflow.discovery.admission import ArrivalHandler, JobAdmission, UnparsedConnector
+from extentflow.discovery.reconciler import ListedPrefix, Reconciler
 from extentflow.errors import Misconfigured, Retryable
 from extentflow.jobs.events import JobEventPublisher, JobEvents
 from extentflow.jobs.planner import JobRequest
@@ -26,8 +26,8 @@ from extentflow.ledger import ConnectorState, ConnectorVersion
 from extentflow.model import Job, ObjectVersion
 from extentflow.queue import Queue
 from extentflow.queue.consumer import QueueWorker
-from extentflow.queue.dispatch import Dispatch
-from extentflow.queue.routing import Routing
+from extentflow.queue.dispatch import ExtentDispatcher
+from extentflow.queue.routing import JobRouter
 from extentflow.queue.sqs import SqsQueue
 from extentflow.wiring.engine import open_started
 from extentflow.wiring.extents import delivery_context
@@ -86,14 +86,14 @@ def queues(settings: WorkerSettings) -> Iterator[tuple[str, SqsQueue]]:
             yield field.removesuffix("_url").replace("_", "."), queue(settings, field)
 
 
-def dispatch(runtime: Runtime) -> Dispatch:
+def dispatch(runtime: Runtime) -> ExtentDispatcher:
     """Return what sends a job's extents to the extents queue."""
-    return Dispatch(runtime.planner(), queue(runtime.settings, "extents_queue_url"))
+    return ExtentDispatcher(runtime.planner(), queue(runtime.settings, "extents_queue_url"))
 
 
-def open_routing(runtime: Runtime) -> Routing:
+def open_job_router(runtime: Runtime) -> JobRouter:
     """Return what sends new jobs to functions or to Spark, and hears of runs that ended."""
-    return Routing(
+    return JobRouter(
         dispatch(runtime),
         open_started(runtime),
         runtime.settings.spark_threshold_bytes,
@@ -113,12 +113,12 @@ def _engine_of(runtime: Runtime, job: Job) -> str:
     return LAMBDA
 
 
-def open_reception(
+def open_arrival_handler(
     runtime: Runtime, *, late: Callable[[], bool] = lambda: False, kept: Queue | None = None
-) -> Reception:
+) -> ArrivalHandler:
     """Return the planner function's reception; `late` is asked between pages and arrivals."""
-    routing = open_routing(runtime)
-    return Reception(
+    routing = open_job_router(runtime)
+    return ArrivalHandler(
         surroundings=RuntimeContext(runtime),
         planner=routing.dispatch.planner,
         start=lambda job: routing.start(job, late=late),
@@ -130,13 +130,13 @@ def open_reception(
     )
 
 
-def open_admission(runtime: Runtime, connector: str) -> Admission:
+def open_job_admission(runtime: Runtime, connector: str) -> JobAdmission:
     """Return what admits one connector's objects without sending extents: jobs are only planned.
 
     Objects of other connectors are ignored.
     """
     planner = runtime.planner()
-    return Admission(
+    return JobAdmission(
         surroundings=RuntimeContext(runtime, connector), planner=planner, start=planner.plan
     )
 
@@ -174,17 +174,15 @@ def open_queue_worker(
     )
 
 
-def open_reconciliation(
-    runtime: Runtime, *, late: Callable[[], bool] = lambda: False
-) -> Reconciliation:
+def open_reconciler(runtime: Runtime, *, late: Callable[[], bool] = lambda: False) -> Reconciler:
     """Return the reconciler function's reconciliation; `late` is asked before every step."""
-    routing = open_routing(runtime)
-    return Reconciliation(
+    routing = open_job_router(runtime)
+    return Reconciler(
         surroundings=RuntimeContext(runtime),
         ledger=runtime.ledger,
         slots=runtime.slots(f"reconciler-{os.getpid()}-{runtime.random.getrandbits(64):016x}"),
         dispatch=routing.dispatch,
-        receive=open_reception(runtime, late=late).receive,
+        receive=open_arrival_handler(runtime, late=late).receive,
         announce=partial(publish_pending, runtime),
         random=runtime.random,
         late=late,
@@ -203,7 +201,7 @@ class RuntimeContext:
         self._only = only
         self._prepared = False
 
-    def connectors(self) -> Iterator[tuple[ConnectorConfig, int] | Unparsed]:
+    def connectors(self) -> Iterator[tuple[ConnectorConfig, int] | UnparsedConnector]:
         """See `Surroundings`."""
         for stored in self._runtime.ledger.connectors.list():
             if self._only not in (None, stored.name):
@@ -234,25 +232,25 @@ class RuntimeContext:
             self._prepared = True
         return self._runtime.request(config, revision, version, cores)
 
-    def territory(self, connector: str, revision: int) -> Territory:
+    def territory(self, connector: str, revision: int) -> ListedPrefix:
         """See `reconciliation.Surroundings`."""
         config = self._runtime.connectors.revision(connector, revision)
         store = self._runtime.objects.store(config, revision)
-        return Territory(config, store, settles=config.endpoint_type in SETTLING)
+        return ListedPrefix(config, store, settles=config.endpoint_type in SETTLING)
 
     def cluster(self) -> str:
         """See `Surroundings`."""
         return self._runtime.broker.cluster
 
 
-def _unparsed(stored: ConnectorVersion, error: Misconfigured) -> Unparsed:
+def _unparsed(stored: ConnectorVersion, error: Misconfigured) -> UnparsedConnector:
     """Say where a connector reads without parsing it, as far as it says so."""
     config = stored.config
     local = config.get("endpoint.type", "").strip().lower() == LOCAL_FILE
     names = ("directory",) if local else _BUCKETS
     found = next((config[name].strip() for name in names if name in config), "")
     where = found.rstrip("/") or found
-    return Unparsed(error, stored.name, where, config.get("aws.s3.prefix", ""))
+    return UnparsedConnector(error, stored.name, where, config.get("aws.s3.prefix", ""))
 
 
 Ended = TypeVar("Ended")
