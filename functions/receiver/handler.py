@@ -45,7 +45,7 @@ def receiver() -> Receiver:
 @logger.inject_lambda_context
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:  # noqa: ARG001 - AWS's
-    """HttpResponse one request."""
+    """Answer one request."""
     answer = receiver().answer(HttpRequest.of_event(event))
     metrics.add_metric(f"Status{answer.status // 100}xx", MetricUnit.Count, 1)
     return {

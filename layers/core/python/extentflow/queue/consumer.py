@@ -120,7 +120,7 @@ class QueueWorker:
             return self._bury(message, reason(exc))
 
     def _before(self, extent: Extent, message: Message) -> MessageDisposition | None:
-        """MessageDisposition what needs no worker; None: run the extent."""
+        """Answer what needs no worker; None: run the extent."""
         wanted = self.ledger.connectors.state(extent.connector)
         if wanted is ConnectorState.PAUSED:
             return self._paused(message)
