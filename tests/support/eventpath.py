@@ -19,7 +19,7 @@ from uuid import uuid4
 import boto3
 from botocore.exceptions import ClientError
 from demo.eventpath import PROJECT, Upload, notification
-from tests.integration.faultproxy import FaultProxy, MessageDisposition, Request
+from tests.integration.faultproxy import Answer, FaultProxy, Request
 from tests.support.delivery import LEASE_SECONDS, Delivery
 from tests.support.toys import Seen
 from tests.support.waiting import eventually
@@ -122,7 +122,7 @@ class Ground:
             s3.create_bucket(Bucket=path.bucket)
             path.delivery("ground").runtime  # noqa: B018 - makes the table
             proxy.inject(
-                MessageDisposition(200, content_type="application/x-amz-json-1.0"),
+                Answer(200, content_type="application/x-amz-json-1.0"),
                 when=Impatience(sqs, most_hidden_seconds),
                 times=None,
             )
