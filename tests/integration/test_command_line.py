@@ -404,7 +404,7 @@ def test_the_state_of_a_connector_is_shown_by_every_command(line: CommandLine) -
     deleted = line.say("pause", name)
 
     assert paused.out == f"connector {name} is PAUSED\n"
-    way_out = f"connector {name} is PAUSED; `extentflow resume {name}` lets it go on"
+    way_out = f"connector {name} is PAUSED; continue it with `extentflow resume {name}`"
     assert refused.errors == [way_out]
     assert shown.err == one_job.err == f"note: {way_out}\n"
     assert f"connector: warning: {name}, revision 1, PAUSED; `extentflow resume {name}`" in (

@@ -33,9 +33,10 @@ def test_a_pause_ends_a_run_under_way_and_the_same_command_goes_on_after_it(
     assert "Traceback" not in errors
     assert (left["state"], left["failed"]) == ("RUNNING", 0)
     assert 0 < left["done"] < left["extents"]
-    resting = f"connector {name} is PAUSED; `extentflow resume {name}` lets it go on"
+    resting = f"connector {name} is PAUSED; continue it with `extentflow resume {name}`"
     assert left["reason"] == resting
-    assert f"{resting}; the same command resumes it" in errors
+    assert resting in errors
+    assert "run the same command again to resume" in errors
     assert set(attempts) <= {0}  # whatever was begun came to its end
     assert leftovers == owned == []
     assert finished["ok"]

@@ -487,7 +487,7 @@ def test_once_refuses_a_connector_that_rests(delivery: Delivery) -> None:
     )
 
     assert ended.returncode == 2
-    told = f"error: connector {name} is PAUSED; `extentflow resume {name}` lets it go on\n"
+    told = f"error: connector {name} is PAUSED; continue it with `extentflow resume {name}`\n"
     assert ended.stderr == told
 
 

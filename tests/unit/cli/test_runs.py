@@ -54,10 +54,10 @@ def test_jobs_under_the_latest_revision_are_not_reported() -> None:
     [
         (
             "RUNNING",
-            "connector orders is PAUSED; `extentflow resume orders` lets it go on",
-            "0 of 1 extents done; run the same command again to resume",
+            "connector orders is PAUSED; continue it with `extentflow resume orders`",
+            "0 of 1 extents are done; then run the same command again to resume",
         ),
-        ("RUNNING", "", "is RUNNING with 0 of 1 extents done; run the same command again"),
+        ("RUNNING", "", "is RUNNING; 0 of 1 extents are done; run the same command again"),
         (
             "CANCELLED",
             "connector orders was stopped",

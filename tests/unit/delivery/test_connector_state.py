@@ -6,7 +6,7 @@ from tests.support.world import World
 from extentflow.delivery.connector_state import CACHE_SECONDS, ConnectorStateCache
 from extentflow.ledger import ConnectorState
 
-RESTS = "connector c is PAUSED; `extentflow resume c` lets it go on"
+RESTS = "connector c is PAUSED; continue it with `extentflow resume c`"
 
 
 @pytest.fixture

@@ -298,5 +298,5 @@ def test_a_run_that_ended_because_its_connector_rests_is_told_with_that() -> Non
 
     assert "ended as FAILED and has left extents" in report.errors[0]
     assert [(one.state, one.done, one.reason) for one in report.jobs] == [
-        ("RUNNING", 1, "connector c is PAUSED; `extentflow resume c` lets it go on")
+        ("RUNNING", 1, "connector c is PAUSED; continue it with `extentflow resume c`")
     ]

@@ -321,7 +321,7 @@ def test_our_own_errors_are_raised_to_the_engine(error: Exception) -> None:
 # -- paused and stopped connectors ----------------------------------------------------------------
 
 
-PAUSED = "connector c is PAUSED; `extentflow resume c` lets it go on"
+PAUSED = "connector c is PAUSED; continue it with `extentflow resume c`"
 
 
 def want(world: World, state: ConnectorState) -> None:

@@ -199,7 +199,7 @@ def test_a_run_whose_connector_comes_to_rest_meanwhile_registers_nothing_more(st
 
     assert (report.ok, report.stopped, report.left_out) == (False, False, True)
     assert report.errors == (
-        f"connector c is {state}; `extentflow resume c` lets it go on; not every object has a job",
+        f"connector c is {state}; continue it with `extentflow resume c`; not every object has a job",
     )
     assert {job.state for job in report.jobs} == {"PLANNING" if state == "PAUSED" else "CANCELLED"}
     assert len(list(world.ledger.jobs.list())) == len(report.jobs) == 2
@@ -221,7 +221,12 @@ def test_a_run_whose_connector_was_told_to_rest_ends_and_says_which_one_rests(st
     (job,) = report.jobs
     assert (report.ok, report.stopped, report.broken) == (False, False, False)
     assert (job.state, job.done, job.extents, job.reason) == {
-        "PAUSED": ("RUNNING", 1, 2, "connector c is PAUSED; `extentflow resume c` lets it go on"),
+        "PAUSED": (
+            "RUNNING",
+            1,
+            2,
+            "connector c is PAUSED; continue it with `extentflow resume c`",
+        ),
         "STOPPED": ("CANCELLED", 1, 2, "connector c was stopped"),
     }[state]
     assert report.errors == ()

@@ -20,7 +20,7 @@ from extentflow.spark.tasks import (
 from extentflow.testing.ledger import MemoryLedger
 
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/extents"
-PAUSED = "connector c is PAUSED; `extentflow resume c` lets it go on"
+PAUSED = "connector c is PAUSED; continue it with `extentflow resume c`"
 
 
 @pytest.fixture

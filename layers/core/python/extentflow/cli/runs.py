@@ -269,5 +269,9 @@ def _remedy(job: JobReport) -> str:
             f"{job.connector}` the rest of all such jobs; while the connector is paused or "
             f"stopped, first run `extentflow resume {job.connector}`"
         )
-    done = f" with {job.done} of {job.extents} extents done" if job.extents else ""
-    return f"{why}{done}; run the same command again to resume"
+    done = f"; {job.done} of {job.extents} extents are done" if job.extents else ""
+    return (
+        f"{why}{done}; then run the same command again to resume"
+        if cause
+        else (f"{why}{done}; run the same command again to resume")
+    )

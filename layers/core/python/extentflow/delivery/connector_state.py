@@ -50,4 +50,4 @@ def explain_skip(connector: str, state: ConnectorState) -> str:
     """Return how a connector's rest is told; "" where it does not rest."""
     if state is ConnectorState.RUNNING:
         return ""
-    return f"connector {connector} is {state}; `extentflow resume {connector}` lets it go on"
+    return f"connector {connector} is {state}; continue it with `extentflow resume {connector}`"
