@@ -199,7 +199,10 @@ def test_a_run_whose_connector_comes_to_rest_meanwhile_registers_nothing_more(st
 
     assert (report.ok, report.stopped, report.left_out) == (False, False, True)
     assert report.errors == (
-        f"connector c is {state}; continue it with `extentflow resume c`; not every object has a job",
+        (
+            f"connector c is {state}; continue it with `extentflow resume c`; not "
+            "every object has a job"
+        ),
     )
     assert {job.state for job in report.jobs} == {"PLANNING" if state == "PAUSED" else "CANCELLED"}
     assert len(list(world.ledger.jobs.list())) == len(report.jobs) == 2

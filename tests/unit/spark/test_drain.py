@@ -130,7 +130,8 @@ def test_jobs_that_stay_are_counted_by_connector_and_with_the_reason(
     left, paused = backlog.undone()
     assert left.startswith("connector c: 2 jobs are not over: no progress")
     assert paused == (
-        "connector d: 1 job is not over: connector d is PAUSED; continue it with `extentflow resume d`"
+        "connector d: 1 job is not over: connector d is PAUSED; continue it with "
+        "`extentflow resume d`"
     )
 
 

@@ -214,7 +214,10 @@ def test_a_paused_connector_is_told_and_one_without_jobs_is_not(runtime: MemoryR
         runtime.memory.connectors.set_state(name, ConnectorState.PAUSED)
 
     assert once(runtime).undone == [
-        "connector c: 1 job is not over: connector c is PAUSED; continue it with `extentflow resume c`"
+        (
+            "connector c: 1 job is not over: connector c is PAUSED; continue it with "
+            "`extentflow resume c`"
+        )
     ]
 
 
