@@ -107,7 +107,7 @@ def _open_worker(settings: WorkerSettings, before: Before) -> ExtentWorker:
 
 def _vanish(made: ExtentWorker) -> None:
     """Let go of the producer as a crash does: nothing is aborted, nothing is closed."""
-    hold, made._slots._hold = made._slots._hold, None
+    hold, made._slots._own = made._slots._own, None
     if hold is not None:
         assert isinstance(hold.sink, TransactionalSink | FlushingSink)
         hold.sink._client.orphan()

@@ -306,7 +306,7 @@ def test_an_extent_of_another_object_than_its_jobs_is_refused() -> None:
     other = replace(extent, version=scene.put(b"ABCDEFGH", "other"))
 
     with pytest.raises(
-        Conflict, match=r"s3://bucket/other.*delivers s3://bucket/key.*nothing else"
+        Conflict, match=r"s3://bucket/other.*delivers s3://bucket/key.*no other object"
     ):
         scene.of("me").claim(other, CLIENT)
 
@@ -739,7 +739,7 @@ def test_sweeping_settles_what_the_dead_committed_and_frees_their_slots() -> Non
     scene.die_while_completing(workers[1], claims[1], 8)
     scene.outlast_the_lease()
 
-    swept = list(scene.of("sweeper", policy).sweep())
+    swept = list(scene.of("sweeper", policy).recover_expired())
 
     left = [scene.ledger.extents.get(extent.job, extent.ordinal) for extent in extents]
     assert sorted(slot.owner for slot in swept) == ["a", "b", "c"]
@@ -756,7 +756,7 @@ def test_sweeping_completes_an_extent_whose_last_chunk_was_committed_as_done() -
     scene.die_while_completing(worker, claim, 4)
     scene.outlast_the_lease()
 
-    list(scene.of("sweeper", ONE).sweep())
+    list(scene.of("sweeper", ONE).recover_expired())
 
     assert scene.ledger.extents.get(extent.job, 0).state is ExtentState.DONE
     assert scene.ledger.jobs.progress(extent.job).done == 1
@@ -768,7 +768,7 @@ def test_sweeping_respects_a_lease_until_its_grace_is_over(after: float, swept: 
     scene.claim(scene.of("worker", ONE), scene.extent())
     scene.ticker.now += LEASE_SECONDS + GRACE_SECONDS + after
 
-    assert len(list(scene.of("sweeper", ONE).sweep())) == swept
+    assert len(list(scene.of("sweeper", ONE).recover_expired())) == swept
 
 
 def test_sweeping_leaves_slots_alone_that_work_on_nothing() -> None:
@@ -777,7 +777,7 @@ def test_sweeping_leaves_slots_alone_that_work_on_nothing() -> None:
     worker.complete(scene.claim(worker, scene.extent()), position=4, records=4, bad=0)
     scene.outlast_the_lease()
 
-    assert list(scene.of("sweeper", ONE).sweep()) == []
+    assert list(scene.of("sweeper", ONE).recover_expired()) == []
 
     assert scene.slot(0).epoch == 1
 
@@ -796,7 +796,7 @@ def test_sweeping_goes_on_behind_a_slot_that_somebody_else_took_meanwhile() -> N
         ),
     )
 
-    swept = list(scene.of("sweeper", two, broker=broker).sweep())
+    swept = list(scene.of("sweeper", two, broker=broker).recover_expired())
 
     assert [slot.number for slot in swept] == [1]
     assert scene.slot(0).owner == "faster"
@@ -810,10 +810,10 @@ def test_a_sweep_that_was_cut_short_is_finished_by_the_next_one() -> None:
     scene.outlast_the_lease()
     scene.ledger.refuse("settle")
     with pytest.raises(LedgerUnavailable):
-        list(sweeper.sweep())
+        list(sweeper.recover_expired())
     scene.outlast_the_lease()
 
-    swept = list(sweeper.sweep())
+    swept = list(sweeper.recover_expired())
 
     assert [slot.owner for slot in swept] == ["sweeper"]
     assert scene.ledger.extents.get(extent.job, 0).claim is None
@@ -827,7 +827,7 @@ def test_a_swept_worker_that_lives_is_fenced_and_may_come_back() -> None:
     scene.send(worker, b"0")
     scene.outlast_the_lease()
 
-    list(scene.of("sweeper").sweep())
+    list(scene.of("sweeper").recover_expired())
 
     with pytest.raises(Fenced):
         worker.commit(claim, position=1, records=1, bad=0)

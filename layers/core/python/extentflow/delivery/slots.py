@@ -1,17 +1,25 @@
-"""Ownership of extents: lease a slot, fence its past, settle what it left, claim, commit, let go.
+"""Exclusive ownership of extents through slots: lease, fence, settle, mark, claim, commit, release.
 
-Owns: the protocol of docs/exactly-once.md, over ports only. Refuses to know: DynamoDB, librdkafka,
-what a record is, who decides which extent comes next.
+The states of one slot:
 
-    free ──lease──> leased ──fence──> fenced ──read, settle──> settled ──mark──> ready
-                                                                                  │ claim
-         a worker that dies anywhere leaves everything to the next one's          v
-         fence and settlement; whoever fences, releases                        working ─┐ commit*
-                                                                                  │ <───┘
-                                          ready <──complete | fail | hand_back────┘
+    free ──lease──> leased ──fence──> fenced ──settle──> settled ──mark──> ready ──claim──> claimed
+     ^                epoch + 1         old producer       the ledger       │ ^               │ ^ │
+     │                                  is dead            follows Kafka    │ │               │ └─┘
+     └──────────────────────────── release ─────────────────────────────────┘ └───────────────┘  │
+                                                          complete | fail | hand back         commit
 
-Kafka decides: `SlotProgress` in the slot's group says what was committed under which epoch. The
-ledger follows. A claim is released only by its owner or by whoever fenced its owner.
+One round of `claim` (each "next round" reads the ledger again):
+
+    own slot ──none is free──> Busy
+       │
+    extent item ──final──> Final
+       │
+       ├─ unclaimed ────────────> claim it ──> Claim | Closed | Busy (ordering) | next round
+       ├─ claimed by our slot ──> drop the producer; next round (acquiring it again settles it)
+       └─ claimed elsewhere ────> lease alive: Busy; lease expired: recover that slot, next round
+
+Kafka decides: the `SlotProgress` in the slot's group states what was committed under which epoch,
+and the ledger follows. Only the owner of a claim, or the worker that fenced the owner, releases it.
 """
 
 from __future__ import annotations
@@ -24,13 +32,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from extentflow.clock import Clock
-from extentflow.errors import (
-    Conflict,
-    Fenced,
-    LedgerUnavailable,
-    Misconfigured,
-    ProgressUnknown,
-)
+from extentflow.errors import Conflict, Fenced, LedgerUnavailable, Misconfigured, ProgressUnknown
 from extentflow.ledger import Claim, ExtentItem, Lease, Ledger, Settlement, SlotItem
 from extentflow.model import Extent, ExtentState, Job
 from extentflow.sink import Broker, Fence, ProducerSettings, Sink, SlotProgress
@@ -44,10 +46,10 @@ CLAIM_ROUNDS = 100
 
 @dataclass(frozen=True, slots=True)
 class SlotPolicy:
-    """How slots are used. `count` is `exactly.once.slots`; times are in seconds.
+    """How slots are used; times are in seconds.
 
-    `idle_seconds`: a producer unused for so long is thrown away, because brokers close idle
-    connections. `wait_seconds`: how long one `claim` call waits for a free slot.
+    `count` is `exactly.once.slots`. A producer that was idle for `idle_seconds` is replaced,
+    because brokers close idle connections. One `claim` call waits up to `wait_seconds` for a slot.
     """
 
     count: int = 256
@@ -58,27 +60,27 @@ class SlotPolicy:
 
     @property
     def grace_seconds(self) -> float:
-        """How long after its end a lease is still respected, so that clock skew fences nobody."""
+        """How long an expired lease is respected, so that clock skew fences no live worker."""
         return min(MAX_GRACE_SECONDS, self.lease_seconds / 4)
 
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """The extent is DONE or FAILED; nothing is left to do."""
+    """The extent is DONE or FAILED."""
 
     item: ExtentItem
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The extent's job is no longer open; nothing may be claimed."""
+    """The job of the extent is no longer open, so its extents cannot be claimed."""
 
     job: Job
 
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Somebody alive holds the extent (or its turn has not come, or no slot is free)."""
+    """A live worker holds the extent, an earlier extent must finish first, or no slot is free."""
 
     retry_after_seconds: float
     reason: str
@@ -86,8 +88,12 @@ class Busy:
 
 
 @dataclass(slots=True)
-class _Hold:
-    """The slot this process owns: proof, way to Kafka, and what it works on."""
+class _OwnedSlot:
+    """The slot that this process leases, its producer and the claim in work.
+
+    `in_doubt`: a write to the ledger is not confirmed; only a settlement may write the extent.
+    `lost`: a renewal found that another worker has taken the slot.
+    """
 
     lease: Lease
     sink: Sink
@@ -100,25 +106,26 @@ class _Hold:
 
 
 def require_app(ledger: Ledger, app_id: str) -> None:
-    """Tie a ledger to `app_id`, which is part of every transactional id and of no item.
+    """Bind the ledger to `app_id`, which is part of every transactional id but of no item.
 
     Raises:
-        Misconfigured: it belongs to another one, whose workers ours would not fence.
+        Misconfigured: the ledger is bound to another `app.id`; the workers of the two would not
+            fence each other.
     """
     bound = ledger.bind(app_id)
     if bound != app_id:
         raise Misconfigured(
-            f"this ledger's table belongs to app.id={bound}, and this process has app.id={app_id}: "
-            "exactly once would not hold between the two; set the table's app.id, or name another "
-            "ledger.table"
+            f"the ledger's table belongs to app.id={bound}, but this process has app.id={app_id}: "
+            "exactly-once delivery would not hold between the two; set app.id to the table's, or "
+            "ledger.table to another table"
         )
 
 
 class Slots:
-    """One worker process's ownership on one Kafka cluster.
+    """The ownership of one worker process on one Kafka cluster.
 
-    Used by one thread (renewal apart), in the process that made it: `owner` is a fresh unique
-    name that no fork or snapshot may inherit.
+    Used by one thread (except `renew`) of the process that created it. `owner` is a new unique
+    name; a fork or a restored snapshot must not inherit it.
     """
 
     def __init__(
@@ -140,7 +147,7 @@ class Slots:
         self._bound = False
         self._clock = clock
         self._random = random
-        self._hold: _Hold | None = None
+        self._own: _OwnedSlot | None = None
         self._last_number: int | None = None
         self._pid = os.getpid()
 
@@ -149,68 +156,75 @@ class Slots:
     def claim(
         self, extent: Extent, client: ProducerSettings, *, message: str = ""
     ) -> Claim | Final | Closed | Busy:
-        """Make the extent ours, recovering it from the dead if need be.
+        """Claim the extent; recover it first if its claim belongs to a worker that died.
 
         Raises:
-            Conflict: another range, an unknown job, a job of another Kafka cluster.
-            SinkUnavailable, LedgerUnavailable: nothing was claimed, or `claim` will find out.
+            Conflict: another range or object, an unknown job, a job of another Kafka cluster.
+            SinkUnavailable, LedgerUnavailable: call `claim` again; it settles a claim that was
+                written and not confirmed.
         """
         if os.getpid() != self._pid:
-            raise RuntimeError("slots were made in another process; a fork must make its own")
+            raise RuntimeError("Slots belong to another process; create new ones after a fork")
         for _ in range(CLAIM_ROUNDS):
             try:
                 answer = self._try_claim(extent, client, message)
             except Fenced as exc:
-                log.info("slot lost while claiming %s: %s", extent.uri, exc)
+                log.info("%s: another worker took the slot during the claim: %s", extent.uri, exc)
                 self.drop()
                 continue
             if answer is not None:
                 return answer
-        return Busy(self._policy.lease_seconds, f"{extent.uri} changed hands {CLAIM_ROUNDS} times")
+        return Busy(self._policy.lease_seconds, f"{extent.uri} changed owners {CLAIM_ROUNDS} times")
 
     def _try_claim(
         self, extent: Extent, client: ProducerSettings, message: str
     ) -> Claim | Final | Closed | Busy | None:
-        """Do one round; None asks for another."""
-        hold = self._held(client)
-        if hold is None:
+        """Do one round of `claim`; None means: the ledger has changed, do another."""
+        own = self._own_slot(client)
+        if own is None:
             return Busy(self._jitter(self._policy.lease_seconds / 4), "no free slot")
         item = self._ledger.extents.get(extent.job, extent.ordinal)
         if item.state.final:
             return Final(item)
-        job = self._job(extent)
+        job = self._require_job(extent)
         if item.claim is None:
-            return self._claim_free(hold, job, extent, item, message)
-        if item.claim.slot == hold.lease.number:
-            self.drop()
+            return self._claim_free(own, job, extent, item, message)
+        if item.claim.slot == own.lease.number:
+            self.drop()  # the next round acquires the slot again under a new epoch, and settles
             return None
         other = self._ledger.slots.get(self._broker.cluster, item.claim.slot)
-        if not self._takeable(other):
-            return Busy(self._rest(other), f"held by {other.owner}", item.claim.message)
+        if not self._is_takeable(other):
+            left = other.until + self._policy.grace_seconds - self._ledger.now()
+            wait = max(0.1, left) + self._random.random() * 0.5
+            return Busy(wait, f"held by {other.owner}", item.claim.message)
         self._recover(other)
         return None
 
-    def _job(self, extent: Extent) -> Job:
-        """Return the extent's job when its slots are those of our cluster, its object the same."""
+    def _require_job(self, extent: Extent) -> Job:
+        """Return the job of the extent, provided that cluster, object and range agree with it."""
         job = self._ledger.jobs.get(extent.job)
         if job is None:
-            raise Conflict(f"{extent.uri}: the ledger has no job {extent.job}; plan it again")
+            raise Conflict(
+                f"{extent.uri}: the ledger has no job {extent.job}; plan the object again"
+            )
         if job.cluster != self._broker.cluster:
             raise Conflict(
-                f"{extent.uri}: job {job.id} belongs to Kafka cluster {job.cluster}, this worker "
-                f"produces to {self._broker.cluster}; point bootstrap.servers at the job's cluster"
+                f"{extent.uri}: job {job.id} belongs to Kafka cluster {job.cluster}, but this "
+                f"worker produces to {self._broker.cluster}; set bootstrap.servers to the job's "
+                "cluster"
             )
         if extent != job.extent(extent.ordinal, extent.start, extent.end):
             raise Conflict(
                 f"{extent.uri}: job {job.id} of connector {job.connector} delivers "
-                f"{job.version.uri} ({job.version.etag}, {job.format}) and nothing else; drop the "
-                "message"
+                f"{job.version.uri} ({job.version.etag}, {job.format}) and no other object; "
+                "delete the message"
             )
         return job
 
     def _claim_free(
-        self, hold: _Hold, job: Job, extent: Extent, item: ExtentItem, message: str
+        self, own: _OwnedSlot, job: Job, extent: Extent, item: ExtentItem, message: str
     ) -> Claim | Closed | Busy | None:
+        """Claim an unclaimed extent through our slot; None if the ledger refused the claim."""
         if not job.state.open:
             return Closed(job)
         if job.ordered and extent.ordinal > 0:
@@ -221,29 +235,27 @@ class Slots:
                 return Closed(job)
             if before.state is not ExtentState.DONE:
                 return Busy(1.0, f"ordering=object: extent {before.ordinal} is {before.state}")
-        hold.in_doubt = True  # until it is clear whether the slot works on the extent
+        # The claim may be written although its answer is lost. Until it is confirmed the slot is
+        # not reused: acquiring it again (epoch + 1) settles what was written.
+        own.in_doubt = True
         claim = self._ledger.extents.claim(
-            hold.lease,
+            own.lease,
             extent,
             item,
             nonce=f"{self._random.getrandbits(64):016x}",
             message=message,
             lease_seconds=self._policy.lease_seconds,
         )
-        hold.in_doubt = False
+        own.in_doubt = False
         if claim is not None:
-            now = self._clock.monotonic()
-            hold.claim, hold.moved_at, hold.used_at = claim, now, self._clock.wall()
+            own.claim = claim
+            own.moved_at, own.used_at = self._clock.monotonic(), self._clock.wall()
         return claim
 
-    def held(self, extent: Extent) -> bool:
-        """Whether somebody alive works on the extent; nothing is claimed.
-
-        Raises:
-            LedgerUnavailable: ask again.
-        """
+    def is_held(self, extent: Extent) -> bool:
+        """Whether a live worker holds the extent; claims nothing. Raises LedgerUnavailable."""
         claim = self._ledger.extents.get(extent.job, extent.ordinal).claim
-        return claim is not None and not self._takeable(
+        return claim is not None and not self._is_takeable(
             self._ledger.slots.get(self._broker.cluster, claim.slot)
         )
 
@@ -252,20 +264,20 @@ class Slots:
     @property
     def sink(self) -> Sink:
         """The sink of the slot that holds the current claim."""
-        if self._hold is None:
-            raise Fenced("no slot is held")
-        return self._hold.sink
+        if self._own is None:
+            raise Fenced("this worker owns no slot")
+        return self._own.sink
 
     def commit(self, claim: Claim, *, position: int, records: int, bad: int) -> None:
-        """Commit what was sent, with the extent's new totals; then tell the ledger.
+        """Commit the sent records with the new totals of the extent, then update the ledger.
 
         Raises:
             Fenced, SinkUnavailable, LedgerUnavailable: call `drop`, then `claim` again; Kafka
-                knows whether the chunk counts.
+                states whether the chunk was committed.
         """
-        hold = self._working(claim)
-        hold.in_doubt = True  # until the ledger says what Kafka may know already
-        hold.sink.commit(self._progress(claim, position, records, bad, done=False))
+        own = self._require_own(claim)
+        own.in_doubt = True  # until the ledger confirms what Kafka may already have committed
+        own.sink.commit(self._progress(claim, position, records, bad, done=False))
         self._ledger.extents.advance(
             claim,
             position=position,
@@ -273,265 +285,64 @@ class Slots:
             bad=bad,
             lease_seconds=self._policy.lease_seconds,
         )
-        hold.in_doubt = False
-        hold.moved_at, hold.used_at = self._clock.monotonic(), self._clock.wall()
+        own.in_doubt = False
+        own.moved_at, own.used_at = self._clock.monotonic(), self._clock.wall()
 
     def complete(self, claim: Claim, *, position: int, records: int, bad: int) -> None:
         """Commit the last chunk (possibly empty) as done, then complete the extent. As `commit`."""
-        hold = self._working(claim)
-        hold.in_doubt = True
-        hold.sink.commit(self._progress(claim, position, records, bad, done=True))
+        own = self._require_own(claim)
+        own.in_doubt = True
+        own.sink.commit(self._progress(claim, position, records, bad, done=True))
         self._ledger.extents.complete(claim, position=position, records=records, bad=bad)
-        self._freed(hold)
+        self._clear_claim(own)
 
     def fail(self, claim: Claim, *, position: int, records: int, bad: int, error: str) -> None:
-        """Give the extent up at its last committed position; call `sink.abort()` before."""
-        hold = self._working(claim)
+        """Fail the extent at its last committed position; call `sink.abort()` first."""
+        own = self._require_own(claim)
         self._ledger.extents.fail(claim, position=position, records=records, bad=bad, error=error)
-        self._freed(hold)
+        self._clear_claim(own)
 
     def hand_back(
         self, claim: Claim, *, position: int, records: int, bad: int, keep_attempt: bool
     ) -> None:
         """Clear the claim at the last committed position; the extent stays pending."""
-        hold = self._working(claim)
+        own = self._require_own(claim)
         self._ledger.extents.hand_back(
             claim, position=position, records=records, bad=bad, keep_attempt=keep_attempt
         )
-        self._freed(hold)
+        self._clear_claim(own)
 
     def renew(self) -> None:
-        """Extend the lease of a slot whose extent moves; called by the keeper's thread.
+        """Extend the lease while the claimed extent makes progress; runs on the renewal thread.
 
-        An extent that has not moved for `stall_seconds` keeps nobody from taking over.
+        The lease of an extent without progress for `stall_seconds` expires, so that another worker
+        can take the extent over.
         """
-        hold = self._hold
-        if hold is None or hold.claim is None or hold.lost.is_set():
+        own = self._own
+        if own is None or own.claim is None or own.lost.is_set():
             return
-        if self._clock.monotonic() - hold.moved_at > self._policy.stall_seconds:
+        if self._clock.monotonic() - own.moved_at > self._policy.stall_seconds:
             return
         try:
-            self._ledger.slots.renew(hold.lease, lease_seconds=self._policy.lease_seconds)
+            self._ledger.slots.renew(own.lease, lease_seconds=self._policy.lease_seconds)
         except Fenced:
-            hold.lost.set()
+            own.lost.set()
         except LedgerUnavailable as exc:
-            log.warning("lease of slot %d not renewed: %s", hold.lease.number, exc)
+            log.warning("the lease of slot %d was not renewed: %s", own.lease.number, exc)
 
-    # -- letting go -----------------------------------------------------------------------------
-
-    def drop(self) -> None:
-        """Throw the producer away. The lease and a claim stay ours until acquired anew."""
-        hold, self._hold = self._hold, None
-        if hold is not None:
-            hold.sink.close()
-
-    def release(self) -> None:
-        """Let go of the slot for good, when no extent is claimed. The lease is the guarantee."""
-        hold = self._hold
-        self.drop()
-        self._last_number = None
-        if hold is None or hold.claim is not None:
-            return
-        try:
-            self._ledger.slots.release(hold.lease)
-        except LedgerUnavailable as exc:
-            log.warning("slot %d stays leased until its lease ends: %s", hold.lease.number, exc)
-
-    def evict(self, owner_prefix: str) -> int:
-        """Take over every slot whose owner's name begins so, settle and free it; return how many.
-
-        For an engine that knows its own workers to be gone (or wants them gone): fencing is safe
-        whether they are or not, and nobody has to wait for a lease. Of an idle one only the ledger
-        hears: its epoch is over, so that its owner has to take a slot anew, and is fenced then.
-        """
-        slots = [s for s in self._ledger.slots.list(self._broker.cluster) if s.owner]
-        mine = [s for s in slots if s.owner.startswith(owner_prefix) and s.owner != self.owner]
-        for slot in mine:
-            self._recover(slot)
-        return len(mine)
-
-    def sweep(self) -> Iterator[SlotItem]:
-        """Take over, settle and free the slots that the dead left at work; yield each when done.
-
-        For whoever has no extent to claim. A slot is dead when its lease has ended, grace included
-        (also under our own name: a sweep that was cut short); one that works on nothing may stay
-        as it is, for whoever needs it takes it.
-        """
-        for slot in self._ledger.slots.list(self._broker.cluster):
-            if slot.working is not None and self._ended(slot) and self._recover(slot):
-                yield slot
-
-    # -- acquiring ------------------------------------------------------------------------------
-
-    def _held(self, client: ProducerSettings) -> _Hold | None:
-        """Return a live slot with these client settings, acquiring one if need be."""
-        hold = self._hold
-        if hold is not None:
-            idle = self._clock.wall() - hold.used_at
-            fresh = 0 <= idle <= self._policy.idle_seconds and not hold.lost.is_set()
-            free = hold.claim is None and not hold.in_doubt
-            if fresh and free and hold.client == client:
-                return hold
-            self.drop()
-        self._hold = self._acquire(client)
-        return self._hold
-
-    def _acquire(self, client: ProducerSettings) -> _Hold | None:
-        give_up = self._clock.monotonic() + self._policy.wait_seconds
-        while True:
-            for seen in self._candidates():
-                hold = self._take(seen, client)
-                if hold is not None:
-                    return hold
-            if self._clock.monotonic() >= give_up:
-                return None
-            self._clock.sleep(self._jitter(1.0))
-
-    def _candidates(self) -> Iterator[SlotItem]:
-        """Yield slots that may be taken: the last own one, four at random, then all there are."""
-        cluster, count = self._broker.cluster, self._policy.count
-        tries = [self._random.randrange(count) for _ in range(min(RANDOM_TRIES, count))]
-        first = [] if self._last_number is None else [self._last_number]
-        for number in first + tries:
-            slot = self._ledger.slots.get(cluster, number)
-            if self._takeable(slot):
-                yield slot
-        known = {slot.number: slot for slot in self._ledger.slots.list(cluster)}
-        numbers = list(range(count))
-        self._random.shuffle(numbers)
-        for number in numbers:
-            slot = known.get(number, SlotItem(cluster, number))
-            if self._takeable(slot):
-                yield slot
-
-    def _take(self, seen: SlotItem, client: ProducerSettings) -> _Hold | None:
-        taken = self._lease(seen)
-        if taken is None:
-            return None
-        lease, before = taken
-        self._last_number = lease.number
-        try:
-            fence = self._take_over(lease, before, client)
-        except Fenced as exc:
-            log.info("slot %d was taken by somebody faster: %s", lease.number, exc)
-            self._last_number = None
-            return None
-        return _Hold(lease, fence.open(), client, used_at=self._clock.wall())
-
-    def _lease(self, seen: SlotItem) -> tuple[Lease, SlotItem] | None:
-        if not self._bound:
-            require_app(self._ledger, self._app_id)
-            self._bound = True
-        return self._ledger.slots.lease(
-            seen, owner=self.owner, lease_seconds=self._policy.lease_seconds
-        )
-
-    def _take_over(self, lease: Lease, before: SlotItem, client: ProducerSettings) -> Fence:
-        """Fence, read, settle, mark: only then may extents be claimed through the slot."""
-        fence = self._broker.fence(self._identity(lease.number), client)
-        try:
-            left = self._left(fence)
-            self._settle(lease, before.working, left)
-            fence.mark(SlotProgress(epoch=lease.epoch))
-        except BaseException:
-            fence.close()
-            raise
-        return fence
-
-    @staticmethod
-    def _left(fence: Fence) -> SlotProgress | None:
-        try:
-            return fence.read()
-        except ProgressUnknown as exc:
-            log.warning("taken for a group that is gone: %s", exc)
-            return None
-
-    def _settle(
-        self, lease: Lease, working: tuple[str, int] | None, left: SlotProgress | None
-    ) -> None:
-        """Bring the ledger to what Kafka says about the extent the predecessor worked on.
-
-        Asks the ledger also where there is nothing to settle: we may have fenced somebody who
-        leased the slot after us, and our marker must not overwrite what they committed.
-
-        Raises:
-            Fenced: the lease is no longer ours.
-        """
-        if working is None:
-            self._ledger.slots.settle(lease, None, None)
-            return
-        for _ in range(CLAIM_ROUNDS):
-            item = self._ledger.extents.get(*working)
-            settlement = self._settlement(lease, item, left)
-            seen = item if settlement is not None else None
-            if self._ledger.slots.settle(lease, seen, settlement):
-                return
-        raise LedgerUnavailable(
-            f"extent {working[1]} of job {working[0]} kept changing while it was settled"
-        )
-
-    @staticmethod
-    def _settlement(lease: Lease, item: ExtentItem, left: SlotProgress | None) -> Settlement | None:
-        """Return what the predecessor's claim came to; None when it had none (any more)."""
-        mark = item.claim
-        if mark is None or mark.slot != lease.number or mark.epoch >= lease.epoch:
-            return None
-        kept = Settlement(item.position, item.records, item.bad)
-        if left is None or left.epoch != mark.epoch:
-            return Settlement(item.position, item.records, item.bad, unknown=True)
-        if (left.job, left.extent) != (item.job, item.ordinal):
-            return kept
-        if left.done or left.position > item.position:
-            return Settlement(left.position, left.records, left.bad, done=left.done)
-        return kept
-
-    def _recover(self, slot: SlotItem) -> bool:
-        """Take a slot only to settle what its owner left, then free it; False: lost a race."""
-        taken = self._lease(slot)
-        if taken is None:
-            return False
-        lease, before = taken
-        try:
-            # Who worked on nothing has no transaction open, and claims nothing under an old epoch.
-            if before.working is not None:
-                self._take_over(lease, before, ProducerSettings()).close()
-        except Fenced as exc:
-            log.info("slot %d was taken by somebody faster: %s", slot.number, exc)
-            return False
-        self._ledger.slots.release(lease)
-        return True
-
-    # -- small facts ----------------------------------------------------------------------------
-
-    def _identity(self, number: int) -> str:
-        return f"{self._app_id}.{self._ledger.id}.slot-{number}"
-
-    def _takeable(self, slot: SlotItem) -> bool:
-        return slot.owner in ("", self.owner) or self._ended(slot)
-
-    def _ended(self, slot: SlotItem) -> bool:
-        return self._ledger.now() > slot.until + self._policy.grace_seconds
-
-    def _rest(self, slot: SlotItem) -> float:
-        rest = slot.until + self._policy.grace_seconds - self._ledger.now()
-        return max(0.1, rest) + self._random.random() * 0.5
-
-    def _jitter(self, seconds: float) -> float:
-        return seconds * (0.5 + self._random.random() / 2)
-
-    def _working(self, claim: Claim) -> _Hold:
-        hold = self._hold
-        if hold is None or hold.claim is not claim or hold.lost.is_set():
-            raise Fenced(f"{claim.extent.uri}: the claim is no longer ours")
-        if hold.in_doubt:
+    def _require_own(self, claim: Claim) -> _OwnedSlot:
+        own = self._own
+        if own is None or own.claim is not claim or own.lost.is_set():
+            raise Fenced(f"{claim.extent.uri}: this worker no longer owns the claim")
+        if own.in_doubt:
             raise Fenced(
-                f"{claim.extent.uri}: a commit is not in the ledger yet; only a settlement may "
+                f"{claim.extent.uri}: the ledger has not confirmed a commit; only a settlement may "
                 "write the extent now"
             )
-        return hold
+        return own
 
-    def _freed(self, hold: _Hold) -> None:
-        hold.claim, hold.used_at, hold.in_doubt = None, self._clock.wall(), False
+    def _clear_claim(self, own: _OwnedSlot) -> None:
+        own.claim, own.used_at, own.in_doubt = None, self._clock.wall(), False
 
     @staticmethod
     def _progress(
@@ -546,3 +357,214 @@ class Slots:
             bad=bad,
             done=done,
         )
+
+    # -- releasing ------------------------------------------------------------------------------
+
+    def drop(self) -> None:
+        """Close the producer. Lease and claim stay ours until the slot is acquired again."""
+        own, self._own = self._own, None
+        if own is not None:
+            own.sink.close()
+
+    def release(self) -> None:
+        """Free the slot, unless an extent is claimed. Best effort: otherwise the lease expires."""
+        own = self._own
+        self.drop()
+        self._last_number = None
+        if own is None or own.claim is not None:
+            return
+        try:
+            self._ledger.slots.release(own.lease)
+        except LedgerUnavailable as exc:
+            log.warning("slot %d stays leased until its lease expires: %s", own.lease.number, exc)
+
+    def evict(self, owner_prefix: str) -> int:
+        """Take over, settle and free every slot of owners with this prefix; return their number.
+
+        For an engine whose workers have ended, or must end: fencing a live worker is safe, and no
+        lease has to expire first. An idle slot is only released in the ledger: its epoch has
+        changed, so its owner must acquire a slot again and is fenced then.
+        """
+        slots = [s for s in self._ledger.slots.list(self._broker.cluster) if s.owner]
+        evicted = [s for s in slots if s.owner.startswith(owner_prefix) and s.owner != self.owner]
+        for slot in evicted:
+            self._recover(slot)
+        return len(evicted)
+
+    def recover_expired(self) -> Iterator[SlotItem]:
+        """Recover every slot whose lease expired during work; yield each slot once it is free.
+
+        Leases count as expired after the grace time, also those under our own name (from an
+        interrupted call). Expired slots without an extent stay as they are: the next worker that
+        needs a slot takes them.
+        """
+        for slot in self._ledger.slots.list(self._broker.cluster):
+            if slot.working is not None and self._is_expired(slot) and self._recover(slot):
+                yield slot
+
+    # -- acquiring ------------------------------------------------------------------------------
+
+    def _own_slot(self, client: ProducerSettings) -> _OwnedSlot | None:
+        """Return a usable slot with these producer settings, acquired if necessary."""
+        own = self._own
+        if own is not None:
+            # Wall time: a frozen environment stops the monotonic clock, but brokers close its idle
+            # connections all the same.
+            idle = self._clock.wall() - own.used_at
+            fresh = 0 <= idle <= self._policy.idle_seconds and not own.lost.is_set()
+            free = own.claim is None and not own.in_doubt
+            if fresh and free and own.client == client:
+                return own
+            self.drop()
+        self._own = self._acquire(client)
+        return self._own
+
+    def _acquire(self, client: ProducerSettings) -> _OwnedSlot | None:
+        """Acquire a slot within `wait_seconds`; None if none is free (never an error)."""
+        deadline = self._clock.monotonic() + self._policy.wait_seconds
+        while True:
+            for candidate in self._candidates():
+                own = self._take(candidate, client)
+                if own is not None:
+                    return own
+            if self._clock.monotonic() >= deadline:
+                return None
+            self._clock.sleep(self._jitter(1.0))
+
+    def _candidates(self) -> Iterator[SlotItem]:
+        """Yield takeable slots: our last one, then up to four at random, then all of them.
+
+        Random reads come first: each reads one small item, the query reads all slots.
+        """
+        cluster, count = self._broker.cluster, self._policy.count
+        tries = [self._random.randrange(count) for _ in range(min(RANDOM_TRIES, count))]
+        first = [] if self._last_number is None else [self._last_number]
+        for number in first + tries:
+            slot = self._ledger.slots.get(cluster, number)
+            if self._is_takeable(slot):
+                yield slot
+        known = {slot.number: slot for slot in self._ledger.slots.list(cluster)}
+        numbers = list(range(count))
+        self._random.shuffle(numbers)
+        for number in numbers:
+            slot = known.get(number, SlotItem(cluster, number))
+            if self._is_takeable(slot):
+                yield slot
+
+    def _take(self, seen: SlotItem, client: ProducerSettings) -> _OwnedSlot | None:
+        """Lease the slot and take it over; None if another worker was faster."""
+        leased = self._lease(seen)
+        if leased is None:
+            return None
+        lease, before = leased
+        self._last_number = lease.number
+        try:
+            fence = self._take_over(lease, before, client)
+        except Fenced as exc:
+            log.info("slot %d was taken by another worker: %s", lease.number, exc)
+            self._last_number = None
+            return None
+        return _OwnedSlot(lease, fence.open(), client, used_at=self._clock.wall())
+
+    def _recover(self, slot: SlotItem) -> bool:
+        """Take the slot, settle what its owner left, free it; False if another was faster."""
+        leased = self._lease(slot)
+        if leased is None:
+            return False
+        lease, before = leased
+        try:
+            # An owner without an extent has no open transaction and can claim nothing under its
+            # old epoch: the new lease alone ends its ownership.
+            if before.working is not None:
+                self._take_over(lease, before, ProducerSettings()).close()
+        except Fenced as exc:
+            log.info("slot %d was taken by another worker: %s", slot.number, exc)
+            return False
+        self._ledger.slots.release(lease)
+        return True
+
+    def _lease(self, seen: SlotItem) -> tuple[Lease, SlotItem] | None:
+        if not self._bound:
+            require_app(self._ledger, self._app_id)
+            self._bound = True
+        return self._ledger.slots.lease(
+            seen, owner=self.owner, lease_seconds=self._policy.lease_seconds
+        )
+
+    def _take_over(self, lease: Lease, before: SlotItem, client: ProducerSettings) -> Fence:
+        """Fence the previous owner, settle its extent and mark our epoch; then slots may claim.
+
+        The order matters: before the fence the offset may still change, and the marker overwrites
+        the only proof of what the previous owner committed.
+        """
+        identity = f"{self._app_id}.{self._ledger.id}.slot-{lease.number}"
+        fence = self._broker.fence(identity, client)
+        try:
+            try:
+                committed = fence.read()
+            except ProgressUnknown as exc:
+                log.warning("slot %d: treated as a missing consumer group: %s", lease.number, exc)
+                committed = None
+            self._settle(lease, before.working, committed)
+            fence.mark(SlotProgress(epoch=lease.epoch))
+        except BaseException:
+            fence.close()
+            raise
+        return fence
+
+    def _settle(
+        self, lease: Lease, working: tuple[str, int] | None, committed: SlotProgress | None
+    ) -> None:
+        """Update the ledger to what Kafka states about the extent of the previous owner.
+
+        Writes even when there is nothing to settle, because the write is conditional on our epoch:
+        we may have fenced a worker that leased the slot after us, and our marker must not
+        overwrite what it committed.
+
+        Raises:
+            Fenced: the lease is no longer ours.
+        """
+        if working is None:
+            self._ledger.slots.settle(lease, None, None)
+            return
+        for _ in range(CLAIM_ROUNDS):
+            item = self._ledger.extents.get(*working)
+            settlement = self._settlement(lease, item, committed)
+            seen = item if settlement is not None else None
+            if self._ledger.slots.settle(lease, seen, settlement):
+                return
+        raise LedgerUnavailable(
+            f"extent {working[1]} of job {working[0]} changed during {CLAIM_ROUNDS} settlements"
+        )
+
+    @staticmethod
+    def _settlement(
+        lease: Lease, item: ExtentItem, committed: SlotProgress | None
+    ) -> Settlement | None:
+        """Return the outcome of the previous owner's claim; None if it had none."""
+        claim = item.claim
+        if claim is None or claim.slot != lease.number or claim.epoch >= lease.epoch:
+            return None
+        unchanged = Settlement(item.position, item.records, item.bad)
+        if committed is None or committed.epoch != claim.epoch:
+            # A missing group or another epoch proves nothing: retention, a deletion or a rebuilt
+            # broker may have lost a commit. The extent fails; only a replay may accept duplicates.
+            return Settlement(item.position, item.records, item.bad, unknown=True)
+        if (committed.job, committed.extent) != (item.job, item.ordinal):
+            return unchanged  # the marker or an earlier extent: no commit since the claim
+        if committed.done or committed.position > item.position:
+            return Settlement(
+                committed.position, committed.records, committed.bad, done=committed.done
+            )
+        return unchanged
+
+    # -- conditions -----------------------------------------------------------------------------
+
+    def _is_takeable(self, slot: SlotItem) -> bool:
+        return slot.owner in ("", self.owner) or self._is_expired(slot)
+
+    def _is_expired(self, slot: SlotItem) -> bool:
+        return self._ledger.now() > slot.until + self._policy.grace_seconds
+
+    def _jitter(self, seconds: float) -> float:
+        return seconds * (0.5 + self._random.random() / 2)

@@ -91,7 +91,7 @@ class Reconciler:
         return report
 
     def _sweep(self) -> Iterator[Report]:
-        swept = self.slots.sweep()
+        swept = self.slots.recover_expired()
         while not self.late() and next(swept, None) is not None:
             yield Report(slots_recovered=1)
 

@@ -198,7 +198,7 @@ def _run_or_fail_defect(extent: Extent, work: DeliveryContext, *, message: str =
 def _is_held(extent: Extent, work: DeliveryContext) -> bool:
     """Whether a worker holds the extent; a skipped copy would end that worker's task."""
     try:
-        return work.slots.held(extent)
+        return work.slots.is_held(extent)
     except LedgerUnavailable as exc:
         log.warning("%s: cannot read whether a worker holds it: %s", extent.uri, exc)
         return True

@@ -116,7 +116,7 @@ class JobScanner:
 
     def _tidy_up(self) -> Report:
         """Settle the slots of dead workers, and publish the ends that a driver missed."""
-        for slot in self._slots.sweep():
+        for slot in self._slots.recover_expired():
             log.info("slot %d was left by %s, and is free again", slot.number, slot.owner)
         return Report(ends_announced=publish_pending(self._runtime, ENDS_AT_ONCE))
 
