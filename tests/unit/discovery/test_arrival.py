@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extentflow.discovery import Arrival, Dialect, hints
-from extentflow.discovery.news import ParsedNotification
 from extentflow.discovery.notifications import parse_notification
+from extentflow.discovery.parsed import ParsedNotification
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 ARRIVALS = st.builds(

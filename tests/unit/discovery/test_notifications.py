@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.unit.discovery.posting import GRID, TOPIC, form, notification, record
 
 from extentflow.discovery import documents, messages
-from extentflow.discovery.news import ParsedNotification
 from extentflow.discovery.notifications import MAX_WRAPPINGS, parse_notification
+from extentflow.discovery.parsed import ParsedNotification
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 AWKWARD = [

@@ -30,8 +30,8 @@ from tests.unit.discovery.posting import (
 
 from extentflow.clock import Clock
 from extentflow.discovery import messages, sns_api
-from extentflow.discovery.news import ParsedNotification
 from extentflow.discovery.notifications import parse_notification
+from extentflow.discovery.parsed import ParsedNotification
 from extentflow.discovery.receiver import MAX_REQUEST_BYTES, Receiver
 from extentflow.discovery.request import HttpRequest, HttpResponse
 from extentflow.discovery.signature import SharedKey

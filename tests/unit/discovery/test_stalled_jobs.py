@@ -360,7 +360,7 @@ def test_what_a_run_has_not_planned_yet_is_left_to_it(hold: RunOwnership) -> Non
     house.registered("key", BODY)
 
     report = house.run_for(4 * EVERY_SECONDS)
-    house.hold = lambda _job: RunOwnership.NOBODY
+    house.hold = lambda _job: RunOwnership.NONE
     then = house.run_for(2 * EVERY_SECONDS)
 
     assert (report.jobs_resumed, then.jobs_resumed) == (0, 1)

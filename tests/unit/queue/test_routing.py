@@ -183,7 +183,7 @@ def test_a_run_has_its_job_until_it_ends_and_its_end_is_told() -> None:
     route.ended("0" * 16, RunState.FAILED)
     held.append(route.hold(job))
 
-    assert held == [RunOwnership.OWN, RunOwnership.GONE, RunOwnership.NOBODY]
+    assert held == [RunOwnership.OWN, RunOwnership.GONE, RunOwnership.NONE]
 
 
 def test_while_nobody_says_where_a_run_stands_its_job_is_nobodys_either() -> None:
@@ -254,11 +254,11 @@ def test_the_jobs_below_a_backfills_addresses_wait_for_its_run_and_no_others() -
     after_it = [route.hold(job) for job in (within, outside)]
     route.ended("0" * 16, RunState.SUCCESS)
 
-    assert before is RunOwnership.NOBODY
-    assert during == [RunOwnership.SHARED, RunOwnership.SHARED, RunOwnership.NOBODY]
+    assert before is RunOwnership.NONE
+    assert during == [RunOwnership.SHARED, RunOwnership.SHARED, RunOwnership.NONE]
     assert with_another == [RunOwnership.SHARED, RunOwnership.SHARED]
-    assert after_it == [RunOwnership.SHARED, RunOwnership.NOBODY]
-    assert route.hold(within) is RunOwnership.NOBODY
+    assert after_it == [RunOwnership.SHARED, RunOwnership.NONE]
+    assert route.hold(within) is RunOwnership.NONE
 
 
 def test_the_end_of_a_backfills_run_that_nobody_told_is_found_out() -> None:
@@ -267,7 +267,7 @@ def test_the_end_of_a_backfills_run_that_nobody_told_is_found_out() -> None:
     route.backfill(WANTED)
     runs.states["0" * 16] = RunStatus(RunState.FAILED)
 
-    assert route.hold(registered(queued, key="in/a")) is RunOwnership.NOBODY
+    assert route.hold(registered(queued, key="in/a")) is RunOwnership.NONE
 
 
 def test_a_backfill_whose_run_failed_gets_one_more_and_then_no_other() -> None:
@@ -285,7 +285,7 @@ def test_a_backfill_whose_run_failed_gets_one_more_and_then_no_other() -> None:
     assert [(run.subject, run.number) for run in runs.started.values()] == [("b1", 0), ("b1", 1)]
     assert len({run.arguments for run in runs.started.values()}) == 1
     assert held is RunOwnership.SHARED
-    assert route.hold(job) is RunOwnership.NOBODY
+    assert route.hold(job) is RunOwnership.NONE
 
 
 def test_a_backfill_that_no_run_can_deliver_any_more_gets_no_other_run() -> None:
@@ -358,7 +358,7 @@ def test_what_a_shells_run_left_is_the_shells(state: RunState) -> None:
 
     assert held == [RunOwnership.SHARED, RunOwnership.OWN]
     assert (sent, len(runs.started), queued.queue.messages) == ([0, 0], 2, [])
-    assert route.hold(job) is RunOwnership.NOBODY
+    assert route.hold(job) is RunOwnership.NONE
 
 
 def test_a_run_that_is_started_and_cannot_be_noted_goes_on() -> None:
@@ -369,7 +369,7 @@ def test_a_run_that_is_started_and_cannot_be_noted_goes_on() -> None:
     job = route.start(registered(queued))
 
     assert (len(runs.started), queued.queue.messages) == (1, [])
-    assert route.hold(job) is RunOwnership.NOBODY
+    assert route.hold(job) is RunOwnership.NONE
 
 
 @pytest.mark.parametrize("state", [RunState.SUCCESS, RunState.CANCELLED])

@@ -1,8 +1,9 @@
-"""Arrivals: the fields of one notification that an object may exist, and their JSON form.
+"""Discovery: which objects have arrived, and the jobs for them.
 
-Owns: the fields of an arrival, their serialisation. Refuses to know: notification dialects, HTTP,
-queues, whether the object is still there. An arrival is a hint; the planner asks the store for the
-object and pins what it finds.
+Notifications of any dialect become arrivals; the planner function registers jobs for them; the
+reconciler lists objects without a notification and resumes stalled jobs. Extents travel by
+`extentflow.queue`; records move in `extentflow.delivery`. An arrival is a hint: the planner sends
+HEAD for the object and pins the response.
 
     S3, EventBridge, SNS ─────┐
     StorageGRID ──> receiver ─┼─> arrivals queue ──parse_notification──> Arrival ──planner──> job
@@ -23,7 +24,7 @@ MESSAGE_VERSION = 1
 
 
 class Dialect(enum.StrEnum):
-    """Who told, in whose words. The wrapping (SNS, SQS, HTTP) is none of it."""
+    """The format of a notification, without its envelope (SNS, SQS, HTTP)."""
 
     AWS = "aws:s3"
     EVENTBRIDGE = "eventbridge"
@@ -34,13 +35,12 @@ class Dialect(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One object that may have arrived. Only bucket and key are certain to be there.
+    """One object that may have arrived. Only bucket and key are always set.
 
-    `key` is exact: any encoding of the dialect is undone. `version_id` is None on unversioned
-    buckets, `etag` is opaque and without quotes, `size` is in bytes. `sequencer` orders the events
-    of one key of one store. `event_time` is in seconds since 1970. `endpoint` is the S3 endpoint
-    that the source was declared with at the receiver, `region` the AWS region that the event
-    names; None of either means unknown, and matches any connector.
+    `key` is decoded. `version_id` is None on unversioned buckets, `etag` is opaque and without
+    quotes, `size` is in bytes. `sequencer` orders the events of one key of one store. `event_time`
+    is in seconds since 1970. `endpoint` is the S3 endpoint with which the source is declared at the
+    receiver, `region` the AWS region in the event; None means unknown and matches any connector.
     """
 
     MESSAGE_SOURCE: ClassVar[str] = "arrival"
@@ -63,7 +63,7 @@ class Arrival:
         return f"{bucket_uri(self.bucket)}/{self.key}{version}"
 
     def to_message(self) -> dict[str, Any]:
-        """Return JSON-ready values without the unknown ones; as JSON, a body for the queue."""
+        """Return the known values, JSON-ready; as JSON, a body for the queue."""
         known = {name: value for name, value in asdict(self).items() if value is not None}
         return {"v": MESSAGE_VERSION, "source": self.MESSAGE_SOURCE, **known}
 

@@ -1,17 +1,14 @@
-"""From an arrival to jobs: which connectors want the object, and what becomes of it.
-
-Owns: matching, pinning, what a planning failure leaves behind. Refuses to know: notification
-dialects, queues, where connectors are stored.
+"""Register jobs for arrivals: match connectors, pin the object, plan.
 
     arrival ──match──> connectors ──HEAD──> pinned version ──register──> job ──dispatch──> extents
-                 │          │        └── gone, or a folder: over (a later arrival tells)
-                 │          └── paused: comes again, as a copy before the receive count ends it
-                 ├── none, or never possible: kept, with the reason
-                 └── only hidden names: over (no data)
+                 │          │        └── missing, or a folder: done (a later arrival follows)
+                 │          └── paused: returns to the queue, or is sent again as a copy
+                 ├── no match, or never possible: dead-lettered, with the reason
+                 └── hidden names only: done (no data)
 
-One object or connector that makes trouble holds up no other: everything else is dealt with first,
-then the message has to come again. Where time runs out, each arrival that is left goes on as a
-message of its own.
+A failing object or connector does not delay others: the rest of the message is processed first,
+then the message returns to the queue. When time runs out, each remaining arrival becomes a message
+of its own.
 """
 
 import json
@@ -45,15 +42,15 @@ from extentflow.queue.consumer import PAUSED_RECEIVES
 log = logging.getLogger(__name__)
 
 _RUNNING = ConnectorState.RUNNING
-# Mended from outside, for more than one object.
+# Fixed outside this object, for several objects at once.
 _AGAIN = (Retryable, Misconfigured, AccessDenied)
 
 
 @dataclass(frozen=True, slots=True)
 class UnparsedConnector:
-    """A stored connector that this version of ours cannot parse, and where it seems to read.
+    """A stored connector that this version cannot parse, and what it seems to read.
 
-    `error` names it. `bucket` is empty where nothing says which.
+    `error` names it. `bucket` is empty if it is unknown.
     """
 
     error: Misconfigured
@@ -62,38 +59,38 @@ class UnparsedConnector:
     prefix: str = ""
 
     def may_read(self, arrival: Arrival) -> bool:
-        """Whether the object may be this connector's."""
+        """Return whether the object may belong to this connector."""
         return self.bucket in ("", arrival.bucket) and arrival.key.startswith(self.prefix)
 
 
 class AdmissionContext(Protocol):
-    """What receiving needs of a process's outside world."""
+    """What admission needs from the process: connectors, stores, requests."""
 
     def connectors(self) -> Iterator[tuple[ConnectorConfig, int] | UnparsedConnector]:
-        """Yield every connector's latest revision, also one that cannot be parsed."""
+        """Yield every connector's latest revision, including unparseable ones."""
         ...
 
     def state(self, config: ConnectorConfig) -> ConnectorState:
-        """Return what people want of a connector."""
+        """Return the connector's state: RUNNING, PAUSED or STOPPED."""
         ...
 
     def head(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> ObjectVersion:
-        """Pin the object as it is now. Raises as `ObjectStore.head`."""
+        """Return the current version of the object. Raises as `ObjectStore.head`."""
         ...
 
     def request(
         self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
     ) -> JobRequest:
-        """Return what a job is made of."""
+        """Return the request for a job."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionResult:
-    """What an arrival came to: jobs, or why there is none.
+    """The result of an arrival: its jobs, or why there is none.
 
-    `waiting` names connectors that are paused: the arrival has to come again. `elsewhere` are those
-    that read objects of that name from another endpoint or region than the arrival's.
+    `waiting` names paused connectors: the arrival must be received again. `elsewhere` are
+    connectors for that name at another endpoint or region.
     """
 
     jobs: tuple[Job, ...] = ()
@@ -104,10 +101,9 @@ class AdmissionResult:
 
 @dataclass(slots=True)
 class _Dealt:
-    """What a message came to: `kept` is documents with reasons, `again` bodies of what is not over.
+    """The result of a message: `kept` are documents with reasons, `again` bodies to send again.
 
-    `problems` say why something may not be over, whoever waits; `paused` who waits, and what else
-    is known of the same arrivals.
+    `problems` are reasons why the message must be received again; `paused` names paused connectors.
     """
 
     kept: list[tuple[str, str]]
@@ -118,7 +114,7 @@ class _Dealt:
 
 
 class ArrivalPending(Retryable):
-    """A message was not dealt with completely; it has to come again, and goes on from there."""
+    """A message was not processed completely; it must be received again, and continues."""
 
 
 def _never() -> bool:
@@ -126,26 +122,26 @@ def _never() -> bool:
 
 
 def _not_offered(wanted: Backfill) -> None:
-    raise NotOffered(f"backfill {wanted.id}: nobody runs it here")
+    raise NotOffered(f"backfill {wanted.id}: no Spark runs are available here")
 
 
 @dataclass(frozen=True, slots=True)
 class JobAdmission:
-    """Turns an arrival into jobs. `start` plans one, and sends its extents where that is done."""
+    """Registers jobs for an arrival. `start` plans a job and may send its extents."""
 
     surroundings: AdmissionContext
     planner: Planner
     start: Callable[[Job], Job]
 
     def receive(self, arrival: Arrival) -> AdmissionResult:
-        """Register and start a job per connector that wants the object; harmless when repeated.
+        """Register and start a job for each matching connector. Idempotent.
 
-        Connectors that can have their job get it before another one's error is raised.
+        All connectors are processed before the error of one is raised.
 
         Raises:
-            Retryable: store, table, queue or broker is away; the arrival has to come again.
-            Misconfigured, AccessDenied: credentials or permissions; the same.
-            Permanent: there is no way to a job; a person has to act.
+            Retryable: store, table, queue or broker is unavailable; receive the arrival again.
+            Misconfigured, AccessDenied: credentials or permissions; receive the arrival again.
+            Permanent: no job is possible; an operator must act.
         """
         received, errors = self._each(arrival)
         if errors:
@@ -155,10 +151,9 @@ class JobAdmission:
     def _each(
         self, arrival: Arrival, turn: int = 0, late: Callable[[], bool] = _never
     ) -> tuple[AdmissionResult, list[ExtentflowError]]:
-        """Do what `receive` does; return the connectors' errors beside what worked.
+        """Process all connectors; return their errors beside the results.
 
-        The connector that is asked first is another one every `turn`: a store that is away costs
-        time, and is in the way of no connector for ever.
+        `turn` rotates their order, so that an unavailable store delays no connector permanently.
         """
         here: list[tuple[ConnectorConfig, int]] = []
         jobs: list[Job] = []
@@ -190,7 +185,7 @@ class JobAdmission:
                 log.warning("connector %s, %s: %s", config.name, arrival.uri, exc)
                 errors.append(exc)
                 continue
-            except Exception as exc:  # a defect of ours, in the way of this object alone
+            except Exception as exc:  # a defect must not affect other objects
                 log.exception("connector %s, %s: unexpected error", config.name, arrival.uri)
                 what = f"unexpected {type(exc).__name__}: {exc}"
                 errors.append(ArrivalPending(f"connector {config.name}, {arrival.uri}: {what}"))
@@ -206,7 +201,7 @@ class JobAdmission:
     def _job(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> Job | None:
         try:
             version = self.surroundings.head(config, revision, arrival)
-        except BucketGone:  # no deletion: a name or an endpoint is wrong
+        except BucketGone:  # not a deletion: a name or an endpoint is wrong
             raise
         except ObjectGone as exc:
             log.warning("%s was announced, and is gone: %s", arrival.uri, exc)
@@ -232,12 +227,12 @@ class JobAdmission:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalHandler(JobAdmission):
-    """Turns messages of arrivals into jobs.
+    """Processes messages of the arrivals queue.
 
-    `kept` holds for people what was not understood, and what no connector wants. `arrivals` is
-    where messages come from: an arrival that waits for days goes there again. `announce` is given a
-    message's jobs: some end when they are planned. `late` says that there is no time to begin with
-    another arrival or connector. `backfill` starts what delivers many objects at once.
+    `kept` is the dead letter queue for unparseable and unmatched notifications. `arrivals` is the
+    source queue, to which waiting arrivals are sent again. `announce` publishes events of jobs that
+    ended while they were planned. `late` returns whether there is no time for another arrival or
+    connector. `backfill` starts a Spark run for many objects.
     """
 
     kept: Queue
@@ -247,29 +242,28 @@ class ArrivalHandler(JobAdmission):
     backfill: Callable[[Backfill], object] = _not_offered
 
     def take(self, body: str, *, received: int = 1) -> list[AdmissionResult]:
-        """Deal with one message of the arrivals queue, of any dialect; harmless when repeated.
+        """Process one message of the arrivals queue, of any dialect. Idempotent.
 
-        `received` counts its deliveries: before they can end it, those of its arrivals that only
-        wait for paused connectors go on as messages of their own, and the rest of it is over. So do
-        those that there is no time for, and what would have come again: a message that began with
-        the same ones each time would never come to its end.
+        `received` is its receive count. Before the count ends the message, arrivals that only wait
+        for paused connectors are sent again as messages of their own, and the message is done. The
+        same happens to arrivals without time left, because a message that starts with the same ones
+        at each receive would never be completed.
 
         Raises:
             ArrivalPending: a connector is paused, time ran out for the only arrival, or a service
                 is unavailable; everything else in the message is processed.
-            QueueUnavailable, Misconfigured: what goes on, or what is to be kept for people, could
-                not be sent.
+            QueueUnavailable, Misconfigured: messages or dead letters could not be sent.
         """
-        news = parse_notification(body)
-        for ignored in (*news.ignored, *news.tests):
+        parsed = parse_notification(body)
+        for ignored in (*parsed.ignored, *parsed.tests):
             log.info("nothing to do for %s", ignored)
-        dealt = _Dealt(kept=[(one.document or body, str(one)) for one in news.unreadable])
-        for wanted in news.backfills:
+        dealt = _Dealt(kept=[(one.document or body, str(one)) for one in parsed.unreadable])
+        for wanted in parsed.backfills:
             self._deal_backfill(wanted, dealt)
-        rest = self._deal_in_time(news.arrivals, dealt, turn=received - 1)
+        rest = self._deal_in_time(parsed.arrivals, dealt, turn=received - 1)
         if not rest and (dealt.problems or (dealt.paused and received < PAUSED_RECEIVES)):
             raise ArrivalPending("; ".join(dealt.problems + dealt.paused))
-        # First, for only this may be repeated: what is kept is kept when the message is over.
+        # First, because only this may be repeated: dead letters are sent when the message is done.
         if again := [*dealt.again, *(_body(arrival) for arrival in rest)]:
             self.arrivals.send(again)
         for document, why in dealt.kept:
@@ -281,7 +275,7 @@ class ArrivalHandler(JobAdmission):
     def _deal_in_time(
         self, arrivals: Sequence[Arrival], dealt: _Dealt, *, turn: int
     ) -> Sequence[Arrival]:
-        """Deal with arrivals, the first in any case; return those that there is no time for."""
+        """Process arrivals, at least the first; return those without time left."""
         for number, arrival in enumerate(arrivals):
             if number and self.late():
                 log.warning("%d arrivals go on by themselves: no time", len(arrivals) - number)
@@ -290,7 +284,7 @@ class ArrivalHandler(JobAdmission):
         return ()
 
     def _deal(self, arrival: Arrival, dealt: _Dealt, turn: int) -> None:
-        """Receive one arrival of a message, and note what is still to be done about it."""
+        """Process one arrival of a message, and record what remains to be done."""
         try:
             received, errors = self._each(arrival, turn, self.late)
         except ExtentflowError as exc:
@@ -309,7 +303,7 @@ class ArrivalHandler(JobAdmission):
             dealt.kept.append((_body(arrival), "; ".join(final)))
 
     def _deal_backfill(self, wanted: Backfill, dealt: _Dealt) -> None:
-        """Give a backfill to whoever runs it, unless its connector rests."""
+        """Start a backfill, unless its connector is paused."""
         body = json.dumps(wanted.to_message())
         try:
             state = self._state_of(wanted.connector)
@@ -328,10 +322,10 @@ class ArrivalHandler(JobAdmission):
             dealt.kept.append((body, reason(exc)))
 
     def _state_of(self, connector: str) -> ConnectorState | None:
-        """Return what people want of a connector; None where there is none of that name.
+        """Return a connector's state; None if there is no such connector.
 
         Raises:
-            Misconfigured: it cannot be read; a later version of ours may.
+            Misconfigured: it cannot be parsed by this version.
         """
         for one in self.surroundings.connectors():
             if isinstance(one, UnparsedConnector):
@@ -346,20 +340,19 @@ class ArrivalHandler(JobAdmission):
             self.announce(jobs)
         except ExtentflowError as exc:
             log.warning("ends of jobs are announced later: %s", exc)
-        except Exception:  # what was kept for people must not be kept twice
+        except Exception:  # dead letters must not be sent twice
             log.exception("ends of jobs are announced later: unexpected error")
 
 
 def wants(config: ConnectorConfig, arrival: Arrival) -> bool:
-    """Whether a connector reads the object: it lies in its place, and its name says it is data."""
+    """Return whether a connector reads the object: location and name match."""
     return lies_in(config, arrival) and not hidden(arrival.key, config.prefix)
 
 
 def lies_in(config: ConnectorConfig, arrival: Arrival) -> bool:
-    """Whether an object lies where a connector reads: bucket, key and the endpoint that told.
+    """Return whether bucket, key and endpoint of an arrival match a connector.
 
-    A connector without an endpoint reads AWS; an arrival that does not know its endpoint may be
-    anybody's.
+    A connector without an endpoint reads AWS; an arrival without an endpoint matches any connector.
     """
     if not config.matches(arrival.bucket, arrival.key):
         return False
@@ -371,16 +364,16 @@ def lies_in(config: ConnectorConfig, arrival: Arrival) -> bool:
 
 
 def _unread(arrival: Arrival, elsewhere: Sequence[ConnectorConfig]) -> str:
-    """Return that no connector reads an object, and what keeps those from it that nearly do."""
-    told = f"no connector reads {arrival.uri}"
+    """Return the message that no connector reads an object, naming those that nearly do."""
+    message = f"no connector reads {arrival.uri}"
     if not elsewhere:
-        return told
+        return message
     theirs = ", ".join(
         f"connector {one.name} reads that name from {_from(one.endpoint, one.region)}"
         for one in elsewhere
     )
     came = _from(arrival.endpoint, arrival.region)
-    return f"{told} of {came}: {theirs}; correct its aws.s3.endpoint or aws.s3.region"
+    return f"{message} of {came}: {theirs}; correct its aws.s3.endpoint or aws.s3.region"
 
 
 def _from(endpoint: str | None, region: str | None) -> str:
@@ -388,7 +381,7 @@ def _from(endpoint: str | None, region: str | None) -> str:
 
 
 def _place(endpoint: str) -> tuple[str, int | None]:
-    """Return what tells two endpoints apart: host and port, or the text where it is no URL."""
+    """Return the host and port of an endpoint, or its text if it is not a URL."""
     try:
         parts = urlsplit(endpoint)
         port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -398,7 +391,7 @@ def _place(endpoint: str) -> tuple[str, int | None]:
 
 
 def _first(errors: Sequence[ExtentflowError], *, again: bool) -> ExtentflowError:
-    """Return the error that decides: nothing is over while coming again may help."""
+    """Return the decisive error: retryable ones precede permanent ones."""
     for error in errors:
         if isinstance(error, _AGAIN):
             return error
@@ -406,7 +399,7 @@ def _first(errors: Sequence[ExtentflowError], *, again: bool) -> ExtentflowError
 
 
 def _unplanned(job: Job) -> bool:
-    """Whether the plan was cut short, although nothing went wrong."""
+    """Return whether the plan was interrupted without an error."""
     return job.state is JobState.PLANNING
 
 

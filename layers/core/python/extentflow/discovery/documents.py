@@ -1,9 +1,4 @@
-"""JSON in and out.
-
-Owns: what counts as a JSON document here. Refuses to know: what documents say. Strict: no NaN, no
-lone surrogates, nothing nested so deep that it could not be written again, because parts of
-documents are.
-"""
+"""Strict JSON: no NaN, no lone surrogates, limited nesting, because parts are written again."""
 
 import orjson
 
@@ -12,7 +7,7 @@ def load(text: str | bytes) -> object:
     """Return the document.
 
     Raises:
-        ValueError: it is no JSON, or nested too deep.
+        ValueError: it is not JSON, or nested too deep.
     """
     document = orjson.loads(text)
     try:

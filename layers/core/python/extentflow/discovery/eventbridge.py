@@ -1,15 +1,11 @@
-"""An event of S3 through EventBridge.
-
-Owns: its fields. Refuses to know: what the event arrived in. Its key is exact, not encoded. There
-is no test event.
-"""
+"""Parse S3 events from EventBridge; their keys are not encoded."""
 
 import logging
 from collections.abc import Mapping
 from typing import Any
 
 from extentflow.discovery import Arrival, Dialect, documents, hints
-from extentflow.discovery.news import ParsedNotification, UnparseableNotification
+from extentflow.discovery.parsed import ParsedNotification, UnparseableNotification
 
 log = logging.getLogger(__name__)
 
@@ -18,10 +14,10 @@ CREATED = "Object Created"
 
 
 def read(event: Mapping[str, Any]) -> ParsedNotification:
-    """Return the arrival that an event announces, or the detail type that is ignored.
+    """Return the arrival of an event, or the ignored detail type.
 
     Raises:
-        UnparseableNotification: no detail type, or no bucket and key where they should be.
+        UnparseableNotification: no detail type, or no bucket and key.
     """
     match event:
         case {
@@ -33,7 +29,7 @@ def read(event: Mapping[str, Any]) -> ParsedNotification:
                 key=key,
                 dialect=Dialect.EVENTBRIDGE,
                 version_id=hints.version_id(found.get("version-id")),
-                # Some emulators write it as direct notifications do.
+                # Some emulators write the field as in direct notifications.
                 etag=hints.etag(found.get("etag", found.get("eTag"))),
                 size=hints.size(found.get("size")),
                 sequencer=hints.text(found.get("sequencer")),

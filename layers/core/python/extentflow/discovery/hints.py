@@ -1,8 +1,6 @@
-"""Values that a notification may carry: of their type, or None.
+"""Optional values of notifications: of their type, or None.
 
-Owns: what counts as such a value. Refuses to know: in which field of which dialect it stands. The
-planner asks the store for all of them again, so one that is absent or odd costs nothing; that is
-why nothing here raises.
+The planner reads all of them from the store, so a missing or invalid one is ignored.
 """
 
 import math
@@ -10,12 +8,12 @@ from datetime import UTC, datetime
 
 
 def text(value: object) -> str | None:
-    """Return a text that is not empty."""
+    """Return a string that is not empty."""
     return value if isinstance(value, str) and value else None
 
 
 def version_id(value: object) -> str | None:
-    """Return a version id. "null" pins nothing: the next upload replaces that version."""
+    """Return a version id. "null" is no pin: the next upload replaces that version."""
     return None if value == "null" else text(value)
 
 

@@ -1,14 +1,11 @@
-"""Objects that nobody told of: a connector's prefix, listed page by page over many runs.
-
-Owns: where a listing stands, which of its keys are news. Refuses to know: stores, what becomes of
-news (a callable is passed in).
+"""Find objects without a notification: list a connector's prefix, page by page over many runs.
 
     token of the last run ──page──> data by its name ──ledger, 100 at a time──> no job: an arrival
              ^                │
-             └──remembered────┘     complete: the next run begins with the first key again
+             └────stored──────┘     complete: the next run starts at the first key
 
-Nothing is assumed about the order in which keys come or when they were made (trap T13): what sorts
-before the token is found by the next round. No request is made for a key that has a job.
+The order of keys and their age do not matter (trap T13): a key that sorts before the token is found
+in the next round. Keys with a job cause no further request.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from extentflow.connectors import ConnectorConfig
 from extentflow.connectors.names import hidden
 from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.admission import AdmissionResult
-from extentflow.discovery.report import Report, attempt_step, nobody
+from extentflow.discovery.report import Report, attempt_step, ignore_reason
 from extentflow.errors import AccessDenied, Permanent
 from extentflow.ledger import Ledger
 from extentflow.model import ObjectVersion, job_id
@@ -33,10 +30,9 @@ KEEP_SECONDS = 14 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class ListedPrefix:
-    """What a connector reads, and from where.
+    """What a connector reads, with its store.
 
-    `settles`: objects there may still be written when they are first seen; they have to look the
-    same in two listings.
+    `settles`: objects may still be written when they are first seen, so two listings must agree.
     """
 
     config: ConnectorConfig
@@ -54,12 +50,12 @@ class ListedPrefix:
         return self.store.pages(self.config.bucket, self.config.prefix, token=token)
 
     def is_data(self, version: ObjectVersion) -> bool:
-        """Whether name and size say so: an empty object with a slash is a console's folder."""
+        """Return whether it is data: an empty object with a slash is a console's folder."""
         folder = version.key.endswith("/") and not version.size
         return not folder and not hidden(version.key, self.config.prefix)
 
     def arrival(self, version: ObjectVersion) -> Arrival:
-        """Return the news of an object."""
+        """Return the arrival of an object."""
         return Arrival(
             bucket=version.bucket,
             key=version.key,
@@ -74,23 +70,23 @@ class ListedPrefix:
 
 @dataclass(frozen=True, slots=True)
 class ListingScan:
-    """Finds objects without a job. `receive` makes jobs of an arrival; `since`: the run's begin.
+    """Finds objects without a job. `receive` registers jobs; `since` is the start of the run.
 
-    `told` hears why an object could not be taken on.
+    `on_failure` is called with the reason if an object could not be registered.
     """
 
     ledger: Ledger
     receive: Callable[[Arrival], AdmissionResult]
     late: Callable[[], bool]
     since: float
-    told: Callable[[str], object] = nobody
+    on_failure: Callable[[str], object] = ignore_reason
 
     def look(self, territory: ListedPrefix) -> Iterator[Report]:
-        """List a territory on from where the last run stopped, up to its end, once at most.
+        """Continue a listing where the last run stopped, at most up to its end.
 
-        A step is a batch of keys, or an object that was news. A page that is not done when time
-        runs out is listed again by the next run, unless something failed in it: then it has to wait
-        for the next round, so that no object can hold up those behind it.
+        A step is a batch of keys, or one new object. A page that is incomplete when time runs out
+        is listed again by the next run, unless something in it failed: then it waits for the next
+        round, so that a failing object does not delay those after it.
 
         Raises:
             ObjectGone, AccessDenied, StoreUnavailable: the bucket cannot be listed.
@@ -114,7 +110,7 @@ class ListingScan:
                     return
         except AccessDenied:
             raise
-        except Permanent:  # the token may be what the store does not like
+        except Permanent:  # the store may have rejected the token
             self.ledger.notes.remember(note, place)
             raise
         yield Report(listings_finished=(territory.config.name,))
@@ -124,14 +120,18 @@ class ListingScan:
             if self.late():
                 return
             yield Report(keys_listed=len(batch))
-            for version in self._news(territory, batch):
+            for version in self._unknown_objects(territory, batch):
                 if self.late():
                     return
                 yield attempt_step(
-                    version.uri, partial(self._arrived, territory, version), told=self.told
+                    version.uri,
+                    partial(self._arrived, territory, version),
+                    on_failure=self.on_failure,
                 )
 
-    def _news(self, territory: ListedPrefix, batch: Sequence[ObjectVersion]) -> list[ObjectVersion]:
+    def _unknown_objects(
+        self, territory: ListedPrefix, batch: Sequence[ObjectVersion]
+    ) -> list[ObjectVersion]:
         name = territory.config.name
         data = {job_id(name, version): version for version in batch if territory.is_data(version)}
         known = self.ledger.jobs.find_registered(data)
@@ -144,7 +144,7 @@ class ListingScan:
         return Report(jobs_new=sum(job.created >= self.since for job in received.jobs))
 
     def _as_before(self, territory: ListedPrefix, version: ObjectVersion) -> bool:
-        """Whether an earlier listing saw the object with this ETag and size; note that it does."""
+        """Record ETag and size; return whether an earlier listing saw the same."""
         name = f"seen#{job_id(territory.config.name, version)}"
         look = {"etag": version.etag, "size": str(version.size)}
         if self.ledger.notes.recall(name) == look:
@@ -154,7 +154,7 @@ class ListingScan:
 
 
 def resume_token(ledger: Ledger, connector: str) -> str:
-    """Return what a connector's listing goes on with; empty: the first key."""
+    """Return the token at which a listing continues; empty for the first key."""
     return (ledger.notes.recall(_note(connector)) or {}).get("token", "")
 
 

@@ -1,13 +1,11 @@
-"""Bodies on the arrivals queue that came in through the receiver.
-
-Owns: their wrapping, their size. Refuses to know: dialects, the queue.
+"""Bodies of the arrivals queue that the receiver sent.
 
     {"v": 1, "source": "http", "endpoint": E, "body": "<the document as it was sent>"}
-    {"v": 1, "source": "http", "endpoint": E, "base64": "<the same, where it is no text>"}
+    {"v": 1, "source": "http", "endpoint": E, "base64": "<the same, if it is not text>"}
 
-Other origins (S3, EventBridge, SNS) put their documents on the queue unwrapped. A body is ASCII:
-SQS refuses some characters, and its limit counts bytes. A document over the limit goes in several,
-by the entries of its `Records`.
+Other sources (S3, EventBridge, SNS) send their documents unwrapped. A body is ASCII, because SQS
+rejects some characters and its limit counts bytes. A document over the limit is split by the
+entries of its `Records`.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from extentflow.errors import Permanent
 VERSION = 1
 SOURCE = "http"
 
-# SQS takes 256 KiB with the message's attributes; 8 KiB are left for those.
+# SQS accepts 256 KiB including the message's attributes; 8 KiB are reserved for those.
 MAX_BODY_BYTES = 248 * 1024
 
 
@@ -32,11 +30,11 @@ _REFUSED = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 class TooLarge(Permanent):
-    """A document exceeds the queue's limit and has no list of entries to be split by."""
+    """A document exceeds the queue's limit and has no entries to split."""
 
 
 def wrapped(document: bytes, endpoint: str | None) -> str:
-    """Return the queue body for a document that the source at `endpoint` sent."""
+    """Return the queue body of a document from the source at `endpoint`."""
     head: dict[str, Any] = {"v": VERSION, "source": SOURCE, "endpoint": endpoint}
     try:
         content = {"body": document.decode()}
@@ -46,7 +44,7 @@ def wrapped(document: bytes, endpoint: str | None) -> str:
 
 
 def sendable(body: str) -> bool:
-    """Return whether SQS takes every character of a body, as XML 1.0 would."""
+    """Return whether SQS accepts every character of a body (XML 1.0)."""
     return _REFUSED.search(body) is None
 
 
@@ -54,7 +52,7 @@ def unwrapped(body: Mapping[str, Any]) -> tuple[bytes, str | None]:
     """Return the document in a queue body, and its endpoint.
 
     Raises:
-        ValueError: another version of the wrapping, or it is damaged.
+        ValueError: another version, or it is damaged.
     """
     match body:
         case {"v": 1, "endpoint": str() | None as endpoint, "body": str(text)}:
@@ -66,10 +64,10 @@ def unwrapped(body: Mapping[str, Any]) -> tuple[bytes, str | None]:
 
 
 def bodies(document: bytes, endpoint: str | None, *, limit: int = MAX_BODY_BYTES) -> list[str]:
-    """Return the queue bodies that carry a document: one, or one per part of its `Records`.
+    """Return the queue bodies of a document: one, or one per part of its `Records`.
 
     Raises:
-        TooLarge: a body would exceed `limit` bytes, whatever is split.
+        TooLarge: a body would exceed `limit` bytes.
     """
     whole = wrapped(document, endpoint)
     if len(whole) <= limit:

@@ -1,7 +1,4 @@
-"""From a document to its news: which dialect it speaks, what it is wrapped in.
-
-Owns: how documents are told apart, and that nothing of one gets lost. Refuses to know: the fields
-of each dialect, where the document comes from, what is done about it.
+"""Parse notifications: find the dialect of a document inside its envelopes.
 
     Records[]    aws:sqs ─> body       aws:s3, sgws:s3 ─> an entry
     EventBridge  source aws.s3         SNS envelope    Type Notification ─> Message
@@ -9,9 +6,9 @@ of each dialect, where the document comes from, what is done about it.
     HTTP event   requestContext.http ─> body           Publish form ─> Message
     our own      source arrival        our own, unwrapped only   source backfill
 
-Each wrapping may hold any other. An entry that matches no line is an `UnparseableNotification`;
-the other entries of its list are parsed all the same. A backfill is accepted
-unwrapped only, so that no sender of notifications can submit one.
+Each envelope may contain any other. An entry that matches no line is an `UnparseableNotification`;
+the other entries of its list are parsed. A backfill is accepted unwrapped only, so that no sender
+of notifications can submit one.
 """
 
 import logging
@@ -20,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from extentflow.discovery import Arrival, documents, eventbridge, messages, records, sns_api
-from extentflow.discovery.news import ParsedNotification, UnparseableNotification
+from extentflow.discovery.parsed import ParsedNotification, UnparseableNotification
 from extentflow.discovery.request import HttpRequest
 from extentflow.queue.backfill import Backfill
 
@@ -37,8 +34,8 @@ def parse_notification(body: str) -> ParsedNotification:
     raises: a part that cannot be parsed is in `unreadable`. Never empty: a document without an
     event counts as a test message of its sender.
     """
-    news = _news(body, MAX_WRAPPINGS)
-    return replace(news, unreadable=tuple(_sendable(one) for one in news.unreadable))
+    parsed = _parse(body, MAX_WRAPPINGS)
+    return replace(parsed, unreadable=tuple(_sendable(one) for one in parsed.unreadable))
 
 
 def _sendable(unread: UnparseableNotification) -> UnparseableNotification:
@@ -48,7 +45,7 @@ def _sendable(unread: UnparseableNotification) -> UnparseableNotification:
     return _rewrapped(unread, None)
 
 
-def _news(text: str, wrappings: int) -> ParsedNotification:
+def _parse(text: str, wrappings: int) -> ParsedNotification:
     try:
         return _of_text(text, wrappings - 1)
     except UnparseableNotification as exc:
@@ -75,7 +72,7 @@ def _of_text(text: str, wrappings: int) -> ParsedNotification:
 def _of_publication(published: sns_api.Publication, wrappings: int) -> ParsedNotification:
     if published.probe:
         return _tested(published.topic)
-    return _news(published.message, wrappings)
+    return _parse(published.message, wrappings)
 
 
 def _of_object(document: Mapping[str, Any], text: str, wrappings: int) -> ParsedNotification:
@@ -85,7 +82,7 @@ def _of_object(document: Mapping[str, Any], text: str, wrappings: int) -> Parsed
         case {"Records": list(entries)}:
             return ParsedNotification.merged(_of_entry(entry, wrappings) for entry in entries)
         case {"Type": "Notification", "Message": str(message)}:
-            return _news(message, wrappings)
+            return _parse(message, wrappings)
         case {"requestContext": {"http": dict()}}:
             return _of_request(document, text, wrappings)
         case {"source": messages.SOURCE}:
@@ -110,7 +107,7 @@ def _of_entry(entry: object, wrappings: int) -> ParsedNotification:
     try:
         match entry:
             case {"eventSource": "aws:sqs", "body": str(body)}:
-                return _news(body, wrappings)
+                return _parse(body, wrappings)
             case dict():
                 return records.read(entry)
             case _:
@@ -122,14 +119,14 @@ def _of_entry(entry: object, wrappings: int) -> ParsedNotification:
 def _of_message(message: Mapping[str, Any], text: str, wrappings: int) -> ParsedNotification:
     try:
         document, endpoint = messages.unwrapped(message)
-        news = _news(document.decode(), wrappings)
+        parsed = _parse(document.decode(), wrappings)
     except ValueError as exc:
         raise UnparseableNotification(str(exc), text) from exc
     # The wrapping was written behind the receiver's checks; whatever a sender claims inside is not.
     return replace(
-        news,
-        arrivals=tuple(replace(one, endpoint=endpoint) for one in news.arrivals),
-        unreadable=tuple(_rewrapped(one, endpoint) for one in news.unreadable),
+        parsed,
+        arrivals=tuple(replace(one, endpoint=endpoint) for one in parsed.arrivals),
+        unreadable=tuple(_rewrapped(one, endpoint) for one in parsed.unreadable),
     )
 
 
@@ -157,7 +154,7 @@ def _of_request(event: Mapping[str, Any], text: str, wrappings: int) -> ParsedNo
         body = HttpRequest.of_event(event).payload().decode()
     except ValueError as exc:
         raise UnparseableNotification(f"an HTTP event whose body is no text ({exc})", text) from exc
-    return _news(body, wrappings) if body.strip() else _tested("an empty request")
+    return _parse(body, wrappings) if body.strip() else _tested("an empty request")
 
 
 def _tested(origin: str) -> ParsedNotification:

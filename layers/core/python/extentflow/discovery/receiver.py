@@ -1,18 +1,16 @@
-"""What is answered to whoever posts notifications.
+"""The HTTP endpoint for notifications.
 
-Owns: the rules of the HTTP endpoint. Refuses to know: HTTP servers, the queue's service, dialects.
-
-    GET, HEAD, empty body                        200   somebody looks whether we are there
+    GET, HEAD, empty body                        200   a probe of the endpoint
     over 1 MiB                                   413
     no declared source, or wrong proof           403
-    Publish of plain words: the grid's own test  200   logged
-    anything else                                200   once it is on the queue, never before
-    the queue did not take it                    503   the sender tries again
+    Publish of plain text: StorageGRID's test    200   logged
+    anything else                                200   after it is on the queue, never before
+    the queue rejected it                        503   the sender retries
 
-Nothing is planned and nothing is judged here. StorageGRID drops a webhook's event for good on a
-400, which is therefore never given; everything else it sends again, and what piles up in the grid
-ends up failing its clients' writes: answers must be quick. What nobody understands is queued like
-the rest, and the planner keeps it for people.
+Nothing is parsed or planned here. StorageGRID drops a webhook's event permanently after a 400,
+which is therefore never returned; it retries all other failures, and a backlog in StorageGRID makes
+its clients' writes fail, so responses must be fast. Unparseable documents are queued too, and the
+planner dead-letters them.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from extentflow.discovery import messages, sns_api, sources
 from extentflow.discovery.request import HttpRequest, HttpResponse
 from extentflow.errors import AccessDenied, ExtentflowError, Misconfigured
 
-# Not the module's: Powertools drops what loggers say whose names hold that of its function.
+# Not __name__: Powertools drops records of loggers whose names contain that of its function.
 log = logging.getLogger("extentflow.discovery.requests")
 
 MAX_REQUEST_BYTES = 1 << 20
@@ -36,17 +34,17 @@ class Enqueue(Protocol):
     """The port to the arrivals queue."""
 
     def __call__(self, body: str, /) -> None:
-        """Return when the queue has the body for good. Raises ExtentflowError when it may not."""
+        """Return when the queue has stored the body. Raises ExtentflowError otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """Answers requests; one for the life of a process.
+    """Answers requests; one instance for the life of a process.
 
     `message_bytes` is the queue's limit for one body.
 
     Raises:
-        Misconfigured: no source is declared, so that every request would be refused.
+        Misconfigured: no source is declared, so every request would be rejected.
     """
 
     sources: tuple[sources.Source, ...]
@@ -59,7 +57,7 @@ class Receiver:
             raise Misconfigured("the receiver has no sources; declare who may send notifications")
 
     def answer(self, request: HttpRequest) -> HttpResponse:
-        """Return the answer to one request, whatever is in it. Raises nothing of its own."""
+        """Return the response to one request, whatever its content. Raises nothing of its own."""
         if request.method in {"GET", "HEAD"}:
             return _probed(request)
         if request.method != "POST":
@@ -89,7 +87,7 @@ class Receiver:
         return self._keep(document, source.endpoint) or _accepted(payload, published)
 
     def _keep(self, document: bytes, endpoint: str | None) -> HttpResponse | None:
-        """Put a document on the queue; return an answer only when it is not there."""
+        """Enqueue a document; return a response only if that failed."""
         try:
             for body in messages.bodies(document, endpoint, limit=self.message_bytes):
                 self.enqueue(body)
@@ -102,7 +100,7 @@ class Receiver:
 
 
 def _probed(request: HttpRequest) -> HttpResponse:
-    # Not the path: it may hold a secret.
+    # Without the path, which may contain a secret.
     log.info("probe: %s from %.200r", request.method, request.header("user-agent"))
     return HttpResponse(
         200, "text/plain", "" if request.method == "HEAD" else "extentflow receiver\n"

@@ -1,15 +1,12 @@
-"""The reconciler: mends what events, messages, planners and workers left undone.
+"""The reconciler recovers what events, messages, planners and workers left undone.
 
-Owns: what is looked after, in turns, within the time there is. Refuses to know: schedules,
-adapters.
+    slots       lease expired, extent in work   fenced, settled, released           (`Slots.sweep`)
+    jobs        PLANNING, RUNNING               planned, sent again, closed         (`stalled_jobs`)
+    connectors  RUNNING                         listed; objects without a job       (`listing`) ends
+    event not published             published                           (`JobEvents.sweep`)
 
-    slots       lease over, at work still   fenced, settled, freed                  (`Slots.sweep`)
-    jobs        PLANNING, RUNNING           planned on, sent again, closed          (`jobs`)
-    connectors  RUNNING                     listed; what has no job is an arrival   (`listing`)
-    ends        nobody was told             announced                      (`JobEvents.sweep`)
-
-Run every few minutes, by one at a time (two would do no harm, and most things twice). Every step
-may be cut short and repeated. A job ends here by its counters, or because it cannot be planned.
+It runs every few minutes, one at a time (concurrent runs are harmless, but repeat work). Every step
+can be interrupted and repeated. A job ends here by its counters, or because it cannot be planned.
 """
 
 from __future__ import annotations
@@ -41,25 +38,24 @@ __all__ = ["ListedPrefix", "Reconciler", "ReconcilerContext", "Report", "StallTh
 
 
 class ReconcilerContext(Protocol):
-    """What reconciling needs of a process's outside world."""
+    """What reconciliation needs from the process."""
 
     def territory(self, connector: str, revision: int) -> ListedPrefix:
         """Return what a connector reads. Raises Misconfigured."""
         ...
 
     def cluster(self) -> str:
-        """Return the id of the Kafka cluster that our workers deliver to."""
+        """Return the id of the Kafka cluster of this deployment."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciler:
-    """One process's reconciler. `late` says that there is no time for another step.
+    """One process's reconciler. `late` returns whether there is no time for another step.
 
-    `receive` makes jobs of an arrival (see `JobAdmission.receive`). `announce` publishes at most
-    so many job events, and returns how many it published (see `JobEvents.sweep`).
-    `random` shuffles connectors, so that under short deadlines each of them is first in some run.
-    `hold` returns which run of Spark owns a job.
+    `receive` registers jobs (see `JobAdmission.receive`). `announce` publishes a limited number of
+    job events and returns how many (see `JobEvents.sweep`). `random` shuffles connectors, so that
+    each is first in some run even with short deadlines. `hold` returns which Spark run owns a job.
     """
 
     surroundings: ReconcilerContext
@@ -74,9 +70,9 @@ class Reconciler:
     hold: Callable[[Job], RunOwnership] = owned_by_no_run
 
     def run(self) -> Report:
-        """Do what time allows, a step of each part in turn; one that fails is told and counted."""
+        """Do one step of each part in turn while time allows; count and log failed steps."""
         report = Report()
-        empty = is_empty(self.dispatch.queue)  # asked before anything is sent
+        empty = is_empty(self.dispatch.queue)  # read before anything is sent
         parts = {
             "slots": self._sweep(),
             "jobs": self._jobs(empty_queue=empty),
@@ -110,10 +106,10 @@ class Reconciler:
         yield from interleave({f"jobs of connector {name}": watch.look(name) for name in names})
 
     def _announcements(self) -> Iterator[Report]:
-        told = ANNOUNCED_AT_ONCE
-        while told == ANNOUNCED_AT_ONCE and not self.late():
-            told = self.announce(ANNOUNCED_AT_ONCE)
-            yield Report(ends_announced=told)
+        published = ANNOUNCED_AT_ONCE
+        while published == ANNOUNCED_AT_ONCE and not self.late():
+            published = self.announce(ANNOUNCED_AT_ONCE)
+            yield Report(ends_announced=published)
 
     def _listings(self) -> Iterator[Report]:
         since = self.dispatch.planner.clock.wall()

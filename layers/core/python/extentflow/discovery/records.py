@@ -1,14 +1,11 @@
-"""One entry of `Records`, as AWS S3 and StorageGRID write it.
-
-Owns: the fields of such an entry, the encoding of its key. Refuses to know: what the list arrived
-in.
+"""Parse one entry of `Records`, as AWS S3 and StorageGRID write it.
 
     eventSource   aws:s3 | sgws:s3     eventVersion  2.x: minor versions only add fields
-    eventName     ObjectCreated:*      anything else announces no new object
+    eventName     ObjectCreated:*      any other name has no new object
     s3.object.key                      form-encoded: a space is "+", a plus sign "%2B"
 
-StorageGRID follows AWS but for: no awsRegion, versionId may be missing, an ARN of its own (never
-parsed; the bucket's name stands beside it), times in whole seconds.
+StorageGRID differs: no awsRegion, versionId may be missing, its own ARN (not parsed; the bucket's
+name is beside it), times in whole seconds.
 """
 
 import logging
@@ -17,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 from extentflow.discovery import Arrival, Dialect, documents, hints
-from extentflow.discovery.news import ParsedNotification, UnparseableNotification
+from extentflow.discovery.parsed import ParsedNotification, UnparseableNotification
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +24,7 @@ CREATED = "ObjectCreated:"
 
 
 def read(record: Mapping[str, Any]) -> ParsedNotification:
-    """Return the arrival that an entry announces, or the name of the event that is ignored.
+    """Return the arrival of an entry, or the ignored event name.
 
     Raises:
         UnparseableNotification: another source or major version, or no bucket or key.

@@ -1,8 +1,4 @@
-"""What a reconciliation did, step by step and in sum; a step that fails costs only itself.
-
-Owns: the report, whose turn it is, the one place where a step's error is told instead of raised.
-Refuses to know: what steps do.
-"""
+"""The report of a reconciliation; a failed step affects only itself."""
 
 from __future__ import annotations
 
@@ -20,9 +16,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was done in one run (or one step of it). `problems` counts steps that failed.
+    """What one run, or one step, did. `problems` counts failed steps.
 
-    `jobs_failed` ended FAILED in this run, `jobs_stalled` is how many make no progress at present;
+    `jobs_failed` became FAILED in this run, `jobs_stalled` currently make no progress;
     `listings_finished` names connectors.
     """
 
@@ -39,12 +35,12 @@ class Report:
     problems: int = 0
 
     def __add__(self, other: Report) -> Report:
-        """Return what both did."""
+        """Return the sum of both."""
         names = [field.name for field in fields(self)]
         return Report(*(getattr(self, name) + getattr(other, name) for name in names))
 
     def to_log(self) -> dict[str, Any]:
-        """Return the fields of the one log line that a run gets."""
+        """Return the fields of the run's log line."""
         return asdict(self)
 
 
@@ -52,33 +48,33 @@ PROBLEM = Report(problems=1)
 _OVER = Report()
 
 
-def nobody(_why: str) -> None:
-    """Hear why a step failed, where the log is enough."""
+def ignore_reason(_why: str) -> None:
+    """Ignore the reason of a failed step; the log contains it."""
 
 
 def attempt_step(
-    what: str, step: Callable[[], Report], *, told: Callable[[str], object] = nobody
+    what: str, step: Callable[[], Report], *, on_failure: Callable[[str], object] = ignore_reason
 ) -> Report:
-    """Return what a step did; one that fails is told, counted, and holds up no other.
+    """Return a step's report; a failure is logged, counted, and passed to `on_failure`.
 
-    Whatever failed is met again by the next run. So is a defect of ours: it must not keep the
-    reconciler from everything that comes after it. `told` hears why, besides the log.
+    The next run repeats the step. An unexpected error is handled in the same way, because it must
+    not prevent the steps after it.
     """
     try:
         return step()
     except ExtentflowError as exc:
         log.warning("%s: %s", what, exc)
-        told(reason(exc))
+        on_failure(reason(exc))
     except Exception as exc:
         log.exception("%s: unexpected error", what)
-        told(f"unexpected error: {type(exc).__name__}: {exc}")
+        on_failure(f"unexpected error: {type(exc).__name__}: {exc}")
     return PROBLEM
 
 
 def interleave(parts: Mapping[str, Iterator[Report]]) -> Iterator[Report]:
-    """Yield a step of each part after the other, until all parts are over.
+    """Yield one step of each part in turn, until all parts have ended.
 
-    A part that raises has a problem, and is over.
+    A part that raises has a problem, and ends.
     """
     turns = deque(parts.items())
     while turns:

@@ -1,8 +1,4 @@
-"""An HTTP request and its answer, whichever server took it.
-
-Owns: both values, the event that API Gateway (payload format 2.0) and function URLs make of a
-request. Refuses to know: what requests mean.
-"""
+"""An HTTP request and its response, independent of the server."""
 
 from __future__ import annotations
 
@@ -15,10 +11,10 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One request. `path` and `query` are as they were sent, percent-encoding included.
+    """One request. `path` and `query` are as sent, with percent-encoding.
 
-    `is_base64` says that the front door encoded `body`, as AWS does with everything that it does
-    not take for text, forms included. `payload` is what the sender sent, and signed.
+    `is_base64` means that the gateway encoded `body`, as AWS does for non-text types, forms
+    included. `payload` is the body that the sender sent and signed.
     """
 
     method: str
@@ -32,7 +28,7 @@ class HttpRequest:
         """Return the body as it was sent.
 
         Raises:
-            ValueError: the front door says base64, and it is none.
+            ValueError: it is declared as base64 but is not.
         """
         if not self.is_base64:
             return self.body
@@ -42,7 +38,7 @@ class HttpRequest:
             raise ValueError(f"the front door's base64 does not decode: {exc}") from exc
 
     def header(self, name: str) -> str | None:
-        """Return a header's value; names are compared without case."""
+        """Return a header's value; names are case-insensitive."""
         found = (value for key, value in self.headers.items() if key.lower() == name)
         return next(found, None)
 
@@ -51,7 +47,7 @@ class HttpRequest:
         """Return the request in an event of API Gateway (payload format 2.0) or a function URL.
 
         Raises:
-            ValueError: it is no such event.
+            ValueError: it is not such an event.
         """
         body, headers = event.get("body") or "", event.get("headers") or {}
         match event:
@@ -62,7 +58,7 @@ class HttpRequest:
                     method=method.upper(),
                     path=path,
                     headers={str(name): str(value) for name, value in headers.items()},
-                    # JSON can escape lone surrogates; they are no reason to fail.
+                    # JSON can contain escaped lone surrogates; they are not an error here.
                     body=body.encode("utf-8", "surrogatepass"),
                     is_base64=event.get("isBase64Encoded") is True,
                     query=str(event.get("rawQueryString") or ""),
@@ -73,7 +69,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """What goes back. Every status below 300 means: kept, or nothing to keep."""
+    """A response. A status below 300 means: stored, or nothing to store."""
 
     status: int
     content_type: str

@@ -1,14 +1,13 @@
-"""AWS Signature Version 4 of a request's headers, checked against a shared secret.
+"""Verify AWS Signature Version 4 in a request's headers with a shared secret.
 
-Owns: the canonical request, the string to sign, the signing key, the scope, the clock's skew.
-Refuses to know: presigned URLs, chunked or unsigned payloads, HTTP servers, who holds the secret.
-Source: AWS IAM user guide, "Create a signed AWS API request".
+Source: AWS IAM user guide, "Create a signed AWS API request". Presigned URLs, chunked and unsigned
+payloads are not supported.
 
     Authorization: AWS4-HMAC-SHA256 Credential=<key id>/<date>/<region>/sns/aws4_request,
                    SignedHeaders=<names>, Signature=<hex>
 
-The payload's hash is always computed, never taken from a header: a request that carries another
-body than the signed one has another signature.
+The payload's hash is always computed and never taken from a header, so a request with another body
+has another signature.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ _TIMESTAMP = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 
 @dataclass(frozen=True, slots=True)
 class SharedKey:
-    """An access key that both sides know."""
+    """An access key that both sides have."""
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
 
 
 def verify(request: HttpRequest, payload: bytes, key: SharedKey, *, now: float) -> None:
-    """Return when `key` signed this request with this payload, within 15 minutes of `now`.
+    """Return if `key` signed this request with this payload, within 15 minutes of `now`.
 
-    `payload` is the body as it was sent, `now` is in seconds since 1970.
+    `payload` is the body as sent, `now` is in seconds since 1970.
 
     Raises:
-        AccessDenied: says what is wrong; never what would be right.
+        AccessDenied: with what is wrong, but never with the correct value.
     """
     claim = _Claim.read(request)
     if not _same(claim.access_key_id, key.access_key_id):
@@ -70,7 +69,7 @@ def verify(request: HttpRequest, payload: bytes, key: SharedKey, *, now: float) 
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What the request says about its own signature; nothing of it is proven yet."""
+    """What the request states about its signature; nothing of it is verified yet."""
 
     access_key_id: str
     date: str
@@ -124,7 +123,7 @@ def _canonical(request: HttpRequest, payload: bytes, names: Iterable[str]) -> st
 
 
 def _canonical_path(path: str) -> str:
-    """Return the path without empty and dot segments, encoded once more (every service but S3)."""
+    """Return the path without empty and dot segments, encoded again (all services but S3)."""
     kept: list[str] = []
     for segment in path.split("/"):
         if segment == "..":
@@ -164,5 +163,5 @@ def _same(left: str, right: str) -> bool:
 
 
 def _octets(text: str) -> bytes:
-    # Servers hand on what they cannot decode as lone surrogates.
+    # Servers pass undecodable bytes as lone surrogates.
     return text.encode("utf-8", "surrogatepass")

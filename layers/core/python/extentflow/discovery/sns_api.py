@@ -1,6 +1,5 @@
-"""`Publish` of the SNS API, as far as StorageGRID speaks it.
+"""The `Publish` operation of the SNS API, as StorageGRID uses it.
 
-Owns: the form's fields, the XML of answers. Refuses to know: signatures, what messages say.
 Source: SNS API reference 2010-03-31, Publish; the query protocol's error response.
 """
 
@@ -15,7 +14,7 @@ from xml.sax.saxutils import escape
 NAMESPACE = "http://sns.amazonaws.com/doc/2010-03-31/"
 CONTENT_TYPE = "text/xml"
 
-# Ten message attributes of three fields each are allowed, and some ten fields of Publish itself.
+# Ten message attributes of three fields each, and about ten fields of Publish itself.
 MAX_FIELDS = 100
 
 _BLANK = "\ufeff \t\r\n"
@@ -23,27 +22,27 @@ _BLANK = "\ufeff \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A published message. `topic` is the URN that the grid's endpoint was given."""
+    """A published message. `topic` is the URN that is configured in the StorageGRID endpoint."""
 
     topic: str
     message: str
 
     @property
     def probe(self) -> bool:
-        """Whether this is the grid's own test of the endpoint: plain words, no attempt at JSON.
+        """Whether this is StorageGRID's test of the endpoint: plain text that is not JSON.
 
-        What begins like a document and is none was one before something cut it.
+        Text that starts like a document but is not one is a truncated document.
         """
         return not self.message.lstrip(_BLANK).startswith(("{", "["))
 
 
 def publication(body: bytes) -> Publication | None:
-    """Return the message that a form publishes; None when the body is no such form."""
+    """Return the message in a form; None if the body is not such a form."""
     try:
         fields = parse_qs(
             body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"
         )
-    except ValueError:  # not UTF-8, or a form of something else
+    except ValueError:  # not UTF-8, or another form
         return None
     match fields:
         case {"Action": ["Publish"], "Message": [message]}:
@@ -53,7 +52,7 @@ def publication(body: bytes) -> Publication | None:
 
 
 def accepted(body: bytes) -> str:
-    """Return the answer to a Publish. The ids are a digest of the body: a retry gets them again."""
+    """Return the response to a Publish. The ids are a digest of the body, equal for retries."""
     digest = hashlib.sha256(body).digest()
     message, request = uuid.UUID(bytes=digest[:16]), uuid.UUID(bytes=digest[16:])
     return (
@@ -65,7 +64,7 @@ def accepted(body: bytes) -> str:
 
 
 def refused(code: str, why: str) -> str:
-    """Return the answer to a request that failed; `why` is shown by the sender's client."""
+    """Return the response to a failed request; the sender's client shows `why`."""
     return (
         f'<ErrorResponse xmlns="{NAMESPACE}">'
         f"<Error><Code>{escape(code)}</Code><Message>{escape(why)}</Message></Error>"

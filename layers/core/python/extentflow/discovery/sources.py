@@ -1,10 +1,7 @@
-"""Who may send notifications over HTTP, and whose objects theirs are.
+"""The permitted sources of HTTP notifications, with their proofs.
 
-Owns: declared sources, the proof that each has to give. Refuses to know: HTTP servers, what
-is sent, where secrets are kept.
-
-A source is one endpoint's way in. What it proved decides which endpoint its arrivals carry, so
-that nobody can announce objects of another endpoint's buckets.
+A source belongs to one endpoint. Its proof determines the endpoint of its arrivals, so a source
+cannot send notifications for buckets of another endpoint.
 """
 
 from __future__ import annotations
@@ -25,15 +22,15 @@ _SEGMENT = re.compile(r"[A-Za-z0-9_-]{16,}")
 
 
 class Proof(Protocol):
-    """How a sender shows that it is the declared one."""
+    """How a sender authenticates."""
 
     def check(self, request: HttpRequest, payload: bytes, *, now: float) -> None:
-        """Return when it did. Raises AccessDenied."""
+        """Return if the request has the proof. Raises AccessDenied."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignatureProof:
-    """A signature of the request by a shared access key: StorageGRID's SNS endpoints."""
+    """A signature with a shared access key: SNS endpoints of StorageGRID."""
 
     key: signature.SharedKey
 
@@ -44,14 +41,14 @@ class SignatureProof:
 
 @dataclass(frozen=True, slots=True)
 class SecretPathProof:
-    """A segment of the path that nobody else knows: webhooks, and endpoints without access key."""
+    """A secret segment of the path: webhooks, and endpoints without an access key."""
 
     segment: str = field(repr=False)
 
     def check(self, request: HttpRequest, payload: bytes, *, now: float) -> None:  # noqa: ARG002 - see Proof
         """See `Proof`."""
         wanted = self.segment.encode()
-        # No early end: how long it takes must not tell which segment came close.
+        # No early exit: the time must not reveal which segment is similar.
         found = [
             hmac.compare_digest(segment.encode("utf-8", "surrogatepass"), wanted)
             for segment in request.path.split("/")
@@ -62,7 +59,7 @@ class SecretPathProof:
 
 @dataclass(frozen=True, slots=True)
 class NoProof:
-    """No proof here: something in front of the receiver asks for it, as mutual TLS does."""
+    """No proof here: a component before the receiver authenticates, for example with mutual TLS."""
 
     def check(self, request: HttpRequest, payload: bytes, *, now: float) -> None:
         """See `Proof`."""
@@ -70,7 +67,7 @@ class NoProof:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One way in. `endpoint` is the S3 endpoint as its connectors name it; None is unknown."""
+    """One permitted source. `endpoint` is the S3 endpoint as connectors name it, or None."""
 
     endpoint: str | None
     proof: Proof
@@ -79,10 +76,10 @@ class Source:
 def admitted(
     sources: Sequence[Source], request: HttpRequest, payload: bytes, *, now: float
 ) -> Source:
-    """Return the first source whose proof the request gives.
+    """Return the first source whose proof the request has.
 
     Raises:
-        AccessDenied: it gives none; says what each of them missed.
+        AccessDenied: none; with what each of them lacks.
     """
     missed: list[str] = []
     for source in sources:
@@ -96,13 +93,13 @@ def admitted(
 
 
 def declared(text: str) -> tuple[Source, ...]:
-    """Return the sources that a JSON list declares; where it is kept is the caller's business.
+    """Return the sources in a JSON list.
 
     Each is an object with `endpoint` (optional) and one of: `access_key_id` and
-    `secret_access_key`; `secret_path`; `"open": true`, which has to be the only source.
+    `secret_access_key`; `secret_path`; `"open": true`, which must be the only source.
 
     Raises:
-        Misconfigured: every mistake at once; secrets are not repeated.
+        Misconfigured: all problems at once; secrets are not shown.
     """
     try:
         entries = json.loads(text)

@@ -1,18 +1,15 @@
-"""Open jobs that nobody works on: planned on, sent again, or closed.
+"""Resume open jobs without progress: plan them, send their extents again, or close them.
 
-Owns: what counts as progress, how long nothing may move. Refuses to know: how jobs are planned and
-sent (`ExtentDispatcher`), when it is asked.
+    PLANNING   new, or its cursor moved since the last check     unchanged
+               otherwise                                         planned on, extents sent
+    RUNNING    complete by its counters                          closed
+               counters or claims moved since the last check     unchanged
+               no progress for some time                         unfinished extents are sent again
+    either     a Spark run owns it                               unchanged, for at most a day
 
-    PLANNING   young, or its cursor moved since the last look   left alone
-               otherwise                                        planned on, extents sent
-    RUNNING    nothing left by its counters                     closed
-               counters or claims moved since the last look     left alone
-               nothing moved for a while                        what is not final is sent again
-    either     a run of Spark has it                            left to it, for a day at most
-
-A job's watch mark holds what it looked like and since when. Messages may just be waiting: while the
-queue holds any, much more patience is called for than with an empty one, which proves that messages
-are lost. Each time they are sent in vain, patience doubles.
+A note per job contains its last state and when it changed. Messages may only be waiting: while the
+queue holds any, the thresholds are much higher than with an empty queue, which proves that messages
+are lost. Each repeated sending doubles the threshold.
 """
 
 from __future__ import annotations
@@ -43,16 +40,16 @@ NOTHING = Report()
 
 @dataclass(frozen=True, slots=True)
 class StallThresholds:
-    """How long jobs are left alone, in seconds.
+    """How long jobs are left unchanged, in seconds.
 
-    `grace_seconds`: a new job, whoever plans it. `stall_seconds`: a RUNNING job that does not move.
+    `grace_seconds` for a new job; `stall_seconds` for a RUNNING job without progress.
     """
 
     grace_seconds: float = 300.0
     stall_seconds: float = 900.0
 
     def until_resent(self, resent: int, *, empty_queue: bool) -> float:
-        """Return how long a job may stand still that was sent again `resent` times already."""
+        """Return the allowed time without progress for a job that was sent `resent` times."""
         factor = 1 if empty_queue else BACKLOG_FACTOR
         seconds = self.stall_seconds * factor * 2.0 ** min(resent, MAX_DOUBLINGS)
         return min(seconds, max(LONGEST_PATIENCE_SECONDS, self.stall_seconds))
@@ -60,7 +57,7 @@ class StallThresholds:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """What a job looked like, since when; how often it was sent again, when last."""
+    """A job's last state and when it changed; how often it was sent again, and when last."""
 
     seen: str
     claims: str
@@ -89,15 +86,16 @@ class _Mark:
 
 
 def owned_by_no_run(_job: Job) -> RunOwnership:
-    """Say that no run of Spark has a job, for there is no Spark."""
-    return RunOwnership.NOBODY
+    """Return that no Spark run owns a job, for deployments without Spark."""
+    return RunOwnership.NONE
 
 
 @dataclass(frozen=True, slots=True)
 class StalledJobScanner:
-    """Looks after open jobs during one run. `empty_queue`: no message waits, hides or is delayed.
+    """Checks open jobs during one run. `empty_queue`: no message is visible, hidden or delayed.
 
-    Jobs of another Kafka cluster than `cluster` are closed, never sent: our workers cannot do them.
+    Jobs of another Kafka cluster than `cluster` are closed, never sent: these workers cannot
+    deliver them.
     """
 
     ledger: Ledger
@@ -109,16 +107,16 @@ class StalledJobScanner:
     hold: Callable[[Job], RunOwnership] = owned_by_no_run
 
     def look(self, connector: str) -> Iterator[Report]:
-        """Look after a connector's jobs, one at a time, going on where the last run had to stop."""
+        """Check a connector's jobs one by one, from where the last run stopped."""
         state = self.ledger.connectors.state(connector)
         for wanted in (JobState.PLANNING, JobState.RUNNING):
             yield from self._round(connector, wanted, active=state is ConnectorState.RUNNING)
 
     def _round(self, connector: str, state: JobState, *, active: bool) -> Iterator[Report]:
-        """Look at jobs from the newest to the oldest.
+        """Check jobs from the newest to the oldest.
 
-        How many are behind us is remembered when time runs out. Jobs that come and go meanwhile
-        shift that a little: the next round begins with the first again.
+        The number of checked jobs is stored when time runs out. New and closed jobs shift it a
+        little; the next round starts with the first again.
         """
         name = f"round#{connector}#{state}"
         before = int((self.ledger.notes.recall(name) or {}).get("behind", 0))
@@ -193,37 +191,38 @@ class StalledJobScanner:
     def _standing_still(self, job: Job, mark: _Mark) -> Report:
         now = self.ledger.now()
         hold = self.hold(job)
-        # Among many others it may wait for hours, and nothing is wrong.
+        # Behind many other messages it may wait for hours.
         quiet = (
             LONGEST_PATIENCE_SECONDS if hold is RunOwnership.SHARED else self.patience.stall_seconds
         )
         stalled = Report(jobs_stalled=int(now - mark.since >= quiet))
         if now - max(mark.since, mark.resent_at) < self._bearable(hold, mark):
             return stalled
-        # Remembered first: a run that is killed while it sends must not begin anew every time.
+        # Stored first: a run that is killed while it sends must not start from the beginning each
+        # time.
         again = _Mark(mark.seen, mark.claims, mark.since, mark.resent + 1, now)
         self._remember(job, again)
         sent = self.dispatch.resend(self._now(job), late=self.late)
         return stalled + Report(messages_resent=sent, jobs_failed=_failed(self._now(job)))
 
     def _bearable(self, hold: RunOwnership, mark: _Mark) -> float:
-        """Return how long a job may stand still before functions are given it."""
+        """Return how long a job may make no progress before functions take it over."""
         if hold in (
             RunOwnership.OWN,
             RunOwnership.SHARED,
-        ):  # a run's time limit ends most of that earlier
+        ):  # the run's timeout usually ends this earlier
             return LONGEST_PATIENCE_SECONDS
-        if hold is RunOwnership.GONE and not mark.resent:  # nobody told us that the run ended
+        if hold is RunOwnership.GONE and not mark.resent:  # the event of the run's end was lost
             return 0.0
         empty = self.empty_queue and hold is not RunOwnership.UNKNOWN
         return self.patience.until_resent(mark.resent, empty_queue=empty)
 
     def _now(self, job: Job) -> Job:
-        """Return a job as the ledger has it; what is listed may lag behind."""
+        """Return a job as stored; an index may be behind."""
         return self.ledger.jobs.get(job.id) or job
 
     def _claims(self, job: Job) -> str:
-        """Digest what moves while extents are in work: position, attempts, who holds them."""
+        """Return a digest of the extents in work: position, attempts, holders."""
         digest = hashlib.sha256()
         for item in self.ledger.extents.list(job.id):
             if not item.state.final:
@@ -249,7 +248,7 @@ class StalledJobScanner:
 
 
 def is_empty(queue: Queue) -> bool:
-    """Whether a queue holds no message at all; False also where it does not say."""
+    """Return whether a queue holds no message; False if that is unknown."""
     try:
         depth = queue.depth()
     except ExtentflowError as exc:

@@ -1,9 +1,8 @@
-"""Where work waits between functions: the Queue port and the messages that travel through it.
+"""The Queue port: extents and arrivals as messages.
 
-Owns: the contract. Refuses to know: SQS, what a message says.
-
-A queue delivers at least once and in no order. A message that was received is hidden for a while
-and comes back unless it is deleted; `delay` says when.
+A queue delivers at least once and in any order. A received message is hidden for a while and
+returns unless it is deleted; `delay` sets when. The dispatcher sends extents, the consumer
+processes them; jobs are planned by `extentflow.jobs`, records move in `extentflow.delivery`.
 """
 
 from collections.abc import Sequence
@@ -15,8 +14,8 @@ from typing import Protocol
 class Message:
     """One delivery of a message.
 
-    `handle` stands for this delivery; `received` counts deliveries so far, this one included;
-    `reason` says why it is in a dead letter queue; `sent` is in seconds since the epoch.
+    `handle` identifies this delivery; `received` counts deliveries including this one; `reason` is
+    why it is in a dead letter queue; `sent` is in seconds since 1970.
     """
 
     id: str
@@ -29,7 +28,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """About how many messages a queue holds: waiting, received and hidden, sent with a delay."""
+    """Approximate numbers of messages: visible, hidden, delayed."""
 
     waiting: int
     hidden: int = 0
@@ -40,10 +39,10 @@ BATCH_MESSAGES = 10
 
 
 class Queue(Protocol):
-    """One queue. Every method may raise QueueUnavailable; Misconfigured where it is missing."""
+    """One queue. Every method may raise QueueUnavailable, or Misconfigured if it does not exist."""
 
     def send(self, bodies: Sequence[str], *, reason: str = "") -> None:
-        """Return when every message was accepted; a repeated call may send some of them twice."""
+        """Return when every message is accepted; a repeated call may send some of them twice."""
         ...
 
     def receive(
@@ -53,20 +52,20 @@ class Queue(Protocol):
         hide_seconds: float = 30.0,
         most: int = BATCH_MESSAGES,
     ) -> list[Message]:
-        """Return up to `most` messages, ten at most, hidden from others for `hide_seconds`.
+        """Return at most `most` messages (ten at most), hidden for `hide_seconds`.
 
-        None when none came.
+        Returns none if the queue has none.
         """
         ...
 
     def delete(self, message: Message) -> None:
-        """Take a message off the queue for good."""
+        """Delete a message."""
         ...
 
     def delay(self, message: Message, seconds: float) -> None:
-        """Let this delivery come back after `seconds` from now (0: at once, at most 11 hours)."""
+        """Make this delivery visible again in `seconds` (0: at once, at most 11 hours)."""
         ...
 
     def depth(self) -> Depth:
-        """Return how much waits, approximately."""
+        """Return the approximate depth."""
         ...

@@ -1,7 +1,4 @@
-"""A person's wish that everything below some addresses is delivered by one run of Spark.
-
-Owns: its fields, its serialisation. Refuses to know: how addresses are read, who starts the run.
-"""
+"""A request to deliver everything below some addresses with one Spark run."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ MOST_ADDRESSES = 100
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """`id` tells it from any other one; without `addresses` it is about all that there is."""
+    """`id` identifies the request; without `addresses` it covers all objects of the connector."""
 
     MESSAGE_SOURCE: ClassVar[str] = "backfill"
 
@@ -39,7 +36,7 @@ class Backfill:
         """Rebuild a backfill from `to_message`.
 
         Raises:
-            ValueError: another schema version, no id or connector, or addresses that are none.
+            ValueError: another schema version, no id or connector, or invalid addresses.
         """
         if message.get("v") != MESSAGE_VERSION:
             raise ValueError(f"backfill of schema version {message.get('v')!r}, expected 1")

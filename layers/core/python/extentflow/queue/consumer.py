@@ -1,24 +1,21 @@
-"""What a worker does with one message of the extents queue.
+"""Process messages of the extents queue.
 
-Owns: when a message is over, when it comes back, when it goes to the dead letter queue. Refuses to
-know: SQS, Lambda, how a message gets there (`dispatch`).
-
-    the extent is               the message
-    DONE, its job closed        is over
+    the extent                  the message
+    DONE, its job closed        is deleted
     FAILED now                  moves to the dead letter queue with the reason
     FAILED before               is a replay: the extent is reopened and run
-    handed back                 goes on as a copy
-    busy, or no slot is free    comes back when the lease may have ended, whoever holds it
-    waiting: paused connector,  comes back later; no attempt is used up
-      broker, table or store away
-    of a job that has ended     is over
-    of a stopped connector      cancels its job and is over
-    no extent, or nobody's      moves to the dead letter queue with the reason
+    handed back                 is sent again as a copy
+    busy, or no slot available  returns when the lease may have ended
+    waiting: paused connector,  returns later; no attempt is counted
+      unavailable service
+    of an ended job             is deleted
+    of a stopped connector      cancels its job and is deleted
+    unknown                     moves to the dead letter queue with the reason
 
-No message is over before its extent is final, its job has ended or a copy was sent. That another
-message holds the extent is no reason: it may be gone, when its worker froze before it claimed.
-Attempts are the ledger's, never the receive count's. What comes back is delayed longer every time;
-a paused connector's message goes on as a copy before the receive count can end it.
+A message is deleted only if its extent is final, its job has ended, or a copy was sent. Another
+message for the same extent is not sufficient: its worker may have frozen before the claim. Attempts
+are counted in the ledger, never by the receive count. Each return is delayed longer; a paused
+connector's message is sent again as a copy before the receive count ends it.
 """
 
 from __future__ import annotations
@@ -58,9 +55,9 @@ JOB_ID = re.compile(f"[0-9a-f]{{{JOB_ID_DIGITS}}}")
 
 @dataclass(frozen=True, slots=True)
 class MessageDisposition:
-    """What becomes of a message: over, or back after `again_seconds`; and what was done.
+    """The result of a message: delete it, or show it after `again_seconds`; and the receipt.
 
-    `ended` is its job where that came to an end that nobody had announced before.
+    `ended` is its job if that ended and its event is not yet published.
     """
 
     again_seconds: float | None = None
@@ -75,12 +72,12 @@ class MessageDisposition:
 
 @dataclass(frozen=True, slots=True)
 class QueueWorker:
-    """One worker process's way with messages, one at a time.
+    """Processes messages in one worker process, one at a time.
 
-    `hide_seconds` is how long a message stays hidden while its extent is in work; it is renewed
-    with the lease, every `renew_seconds`. A message that comes back does so after about
-    `first_delay_seconds`, doubled with every receive, at most `longest_delay_seconds`. `ended`
-    announces a job's end; where it fails, whoever sweeps announces it later.
+    `hide_seconds` is the visibility timeout while an extent is in work; it is renewed with the
+    lease, every `renew_seconds`. A returned message is delayed by about `first_delay_seconds`,
+    doubled with every receive, up to `longest_delay_seconds`. `ended` publishes a job's end; if it
+    fails, the reconciler publishes it later.
     """
 
     work: DeliveryContext
@@ -96,10 +93,9 @@ class QueueWorker:
     ended: Callable[[Job], None] = lambda _job: None
 
     def handle(self, message: Message) -> MessageDisposition:
-        """Do what a message asks for.
+        """Process a message.
 
-        Everything that is not over comes back; only defects of ours raise, and what raised comes
-        back as well.
+        Every message that is not done returns. Only defects raise, and their messages return too.
         """
         try:
             return self._handle(message)
@@ -120,7 +116,7 @@ class QueueWorker:
             return self._bury(message, reason(exc))
 
     def _before(self, extent: Extent, message: Message) -> MessageDisposition | None:
-        """Answer what needs no worker; None: run the extent."""
+        """Return the result if no worker is needed; None means that the extent must run."""
         wanted = self.ledger.connectors.state(extent.connector)
         if wanted is ConnectorState.PAUSED:
             return self._paused(message)
@@ -130,7 +126,7 @@ class QueueWorker:
         return self._reopen(extent, message) if failed else None
 
     def _paused(self, message: Message) -> MessageDisposition:
-        """Wait, for days if need be: neither receive count nor retention may end the message."""
+        """Keep a paused connector's message: neither receive count nor retention may end it."""
         if message.received < PAUSED_RECEIVES:
             return MessageDisposition(self._delay(message))
         self.queue.send([message.body])
@@ -183,9 +179,9 @@ class QueueWorker:
         return self._told(job, MessageDisposition(receipt=receipt))
 
     def _told(self, job: Job | None, answer: MessageDisposition) -> MessageDisposition:
-        """Announce a job's end when all else is done; that never changes what becomes of a message.
+        """Publish a job's end after everything else; this never changes the disposition.
 
-        Last, because a message that comes back after its extent FAILED would be a replay.
+        It is last, because a message that returns after its extent FAILED would be a replay.
         """
         if job is None or job.state.open or job.announced:
             return answer
@@ -198,7 +194,7 @@ class QueueWorker:
         return replace(answer, ended=job)
 
     def _bury(self, message: Message, why: str) -> MessageDisposition:
-        """Move a message to the dead letter queue: sent there first, so that it is never lost."""
+        """Move a message to the dead letter queue: send first, so that it is never lost."""
         log.warning("message %s goes to the dead letter queue: %s", message.id, why)
         self.dead.send([message.body], reason=why)
         return MessageDisposition()
@@ -210,7 +206,7 @@ class QueueWorker:
 
 
 def read_extent(body: str) -> Extent | None:
-    """Return the extent that a message asks for; None where it asks for none that could be."""
+    """Return the extent of a message, or None if the message is invalid."""
     try:
         extent = Extent.from_message(json.loads(body))
     except (ValueError, KeyError, TypeError, RecursionError) as exc:
@@ -220,7 +216,7 @@ def read_extent(body: str) -> Extent | None:
 
 
 def _possible(extent: Extent) -> bool:
-    """Whether every field is of its type, and such that a ledger may be asked about it."""
+    """Return whether every field has its type and a value that the ledger accepts."""
     version = extent.version
     names: tuple[object, ...] = (extent.connector, extent.format, version.bucket, version.key)
     texts: tuple[object, ...] = (extent.job, version.etag, *names)
@@ -237,7 +233,7 @@ def _possible(extent: Extent) -> bool:
 
 
 def _is_text(value: object) -> bool:
-    """Whether a value is a text without lone surrogates, which no service takes."""
+    """Return whether a value is a string without lone surrogates, which no service accepts."""
     return (
         isinstance(value, str)
         and len(value) <= MAX_TEXT_CHARACTERS

@@ -1,11 +1,9 @@
-"""From jobs to messages: a job's extents go on the queue.
+"""Send a job's extents to the queue.
 
-Owns: what is sent and when. Refuses to know: SQS, what becomes of a message (`queue`).
-
-    PLANNING ──pages, cursor──> RUNNING      every extent was sent at least once
-    reopened ─────────────────> RUNNING      what is not final was sent once more: its messages
-                                             were over when the job had ended
-    ordering=object: only the first extent; each that is DONE sends the next
+PLANNING ──pages, cursor──> RUNNING      every extent was sent at least once
+reopened ─────────────────> RUNNING      unfinished extents were sent again: their messages
+were deleted when the job ended
+ordering=object: only the first extent; each completed one sends the next
 """
 
 import json
@@ -21,27 +19,27 @@ from extentflow.queue import Queue
 
 
 class Unfinished(Retryable):
-    """Time ran out before everything was sent; the same call again goes on."""
+    """Time ran out before everything was sent; the same call continues."""
 
 
 def body_of(extent: Extent) -> str:
-    """Return the message that asks for an extent, of schema version 1; ASCII, as queues want it."""
+    """Return the message of an extent, schema version 1; ASCII, because queues require it."""
     return json.dumps(extent.to_message(), separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)
 class ExtentDispatcher:
-    """Sends extents. A message that is sent twice does no harm: the ledger absorbs it."""
+    """Sends extents. Duplicate messages are harmless: the ledger absorbs them."""
 
     planner: Planner
     queue: Queue
 
     def start(self, job: Job, *, late: Callable[[], bool] = lambda: False) -> Job:
-        """Send what nobody may have a message for: raises as `Planner.plan`, and Unfinished.
+        """Send the extents that may have no message. Raises as `Planner.plan`, and Unfinished.
 
-        A PLANNING job is planned, its extents sent page by page; PLANNING again when `late` said
-        so: call it anew. Of a job that was reopened (A, B, A; a replay) what is left is sent, too.
-        Any other job is returned as it is.
+        A PLANNING job is planned, and its extents are sent page by page; it stays PLANNING if
+        `late` returned true, so call this again. For a reopened job (A, B, A; a replay), unfinished
+        extents are sent. Any other job is returned unchanged.
         """
         sent_before = job.plan.count
 
@@ -58,12 +56,12 @@ class ExtentDispatcher:
     def resend(
         self, job: Job, *, below: int | None = None, late: Callable[[], bool] = lambda: False
     ) -> int:
-        """Send what a RUNNING job still has to do; return how many messages that took.
+        """Send the unfinished extents of a RUNNING job; return the number of messages.
 
-        Only ordinals `below`, where it is given. An object that cannot be cut again ends its job.
+        Only ordinals `below`, if given. An object that cannot be cut any more ends its job.
 
         Raises:
-            Unfinished: `late` said so, between two pages.
+            Unfinished: `late` returned true between two pages.
         """
         if job.state is not JobState.RUNNING:
             return 0
@@ -78,10 +76,10 @@ class ExtentDispatcher:
         return sent
 
     def follow(self, job: Job, extent: Extent) -> Job:
-        """Send the extent after one that is DONE, where a job's extents keep their order.
+        """Send the extent after a completed one, for jobs with ordered extents.
 
-        Nothing where the next one has a message already: its own, or one in the dead letter queue.
-        Return the job, which is over where its object cannot be cut again.
+        Sends nothing if the next one has a message already: its own, or one in the dead letter
+        queue. Returns the job, which has ended if its object cannot be cut any more.
         """
         if not job.ordered or not job.state.open:
             return job

@@ -1,10 +1,7 @@
-"""A worker that fetches its messages itself, where no event source brings them.
+"""A worker that polls its messages itself, without an event source.
 
-Owns: how many it takes, until when, what it does with a message after the answer. Refuses to know:
-what is done for a message (`queue`), where it runs.
-
-    one message at a time ──handle──> over: deleted
-                                 └──> comes back: hidden for as long as the answer says
+one message at a time ──handle──> done: deleted
+└──> returns: hidden as the disposition says
 """
 
 from __future__ import annotations
@@ -25,17 +22,17 @@ DEFECT = MessageDisposition(60.0)
 
 @dataclass(frozen=True, slots=True)
 class QueueDrain:
-    """Takes messages one by one. `stopping` says that no further one is wanted."""
+    """Takes messages one by one. `stopping` returns whether to take no further one."""
 
     worker: QueueWorker
     monotonic: Callable[[], float]
     stopping: Callable[[], bool]
 
     def answers(self, *, most: int, seconds: float) -> Iterator[tuple[Message, MessageDisposition]]:
-        """Yield each message with what became of it, until the queue has none to give.
+        """Yield each message with its disposition, until the queue is empty.
 
-        At most `most` messages, and none is begun after `seconds`. A queue that is away has none:
-        whoever counts on what was yielded before must have it.
+        Takes at most `most` messages, and starts none after `seconds`. An unavailable queue counts
+        as empty: the caller has everything that was yielded before.
         """
         until = self.monotonic() + seconds
         taken = 0
@@ -52,14 +49,14 @@ class QueueDrain:
                 yield message, self._settled(message)
 
     def _receive(self) -> list[Message]:
-        """Return one message: what is received waits for nobody else's extent to be done."""
+        """Return one message: a received message never waits for another one's extent."""
         worker = self.worker
         return worker.queue.receive(
             wait_seconds=WAIT_SECONDS, hide_seconds=worker.hide_seconds, most=1
         )
 
     def _settled(self, message: Message) -> MessageDisposition:
-        """Handle a message, then delete or delay it; where that fails it comes back by itself."""
+        """Process a message, then delete or delay it; if that fails, it returns by itself."""
         try:
             answer = self.worker.handle(message)
         except Exception:  # a defect of ours, which must not end whoever drains

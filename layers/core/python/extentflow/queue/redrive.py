@@ -1,11 +1,9 @@
-"""Messages out of a dead letter queue, back to where they came from.
+"""Move messages of a dead letter queue back to their queue.
 
-Owns: which are taken, that none is lost on the way. Refuses to know: SQS, what a message is about.
-
-A message is sent first and deleted after, so that an interruption doubles at most one batch; the
-ledger absorbs that. What is not wanted becomes visible again at the end, and so does what says the
-same as a message that was moved: functions that run meanwhile give the same work up again, and
-moving that, too, would never end.
+A message is sent first and deleted afterwards, so an interruption duplicates at most one batch,
+which the ledger absorbs. Unwanted messages become visible again at the end, and so do messages with
+the same body as a moved one: functions that run meanwhile may dead-letter the same work again, and
+moving that too would never end.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +18,7 @@ EMPTY_POLLS = 2
 
 @dataclass(frozen=True, slots=True)
 class RedriveResult:
-    """Messages that were moved (or would be), and how many stay."""
+    """Messages that were moved (or would be), and the number that stays."""
 
     moved: tuple[Message, ...] = ()
     left: int = 0
@@ -33,10 +31,10 @@ def redrive(
     wanted: Callable[[Message], bool] = lambda _message: True,
     dry_run: bool = False,
 ) -> RedriveResult:
-    """Move the wanted messages of `dead` to `queue`; `dry_run` only looks.
+    """Move the wanted messages of `dead` to `queue`; `dry_run` only lists them.
 
-    Ends when the queue shows nothing more, or again what was seen already: messages that arrive
-    meanwhile are moved, too, but none whose body was moved before. Raises as `Queue`.
+    Ends when the queue is empty, or returns known messages: messages that arrive meanwhile are
+    moved too, but none with the body of a moved one. Raises as `Queue`.
     """
     moved: dict[str, Message] = {}
     left: dict[str, Message] = {}
@@ -56,7 +54,7 @@ def redrive(
 
 
 def _every(dead: Queue, seen: dict[str, Message]) -> Iterator[Message]:
-    """Yield each message once, noting in `seen` what is hidden because of it."""
+    """Yield each message once, and record in `seen` those that are hidden because of it."""
     known: set[str] = set()
     empty = 0
     while empty < EMPTY_POLLS:

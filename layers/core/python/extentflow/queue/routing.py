@@ -1,19 +1,15 @@
-"""Where jobs are delivered: by functions, or by runs of Spark.
-
-Owns: the rule, what follows from a run's end. Refuses to know: EMR, queues, which run belongs to
-which job (`started`), when anybody asks.
+"""Choose where jobs are delivered: functions, or Spark runs.
 
     lambda, or auto up to the threshold   planned, extents sent to the queue (`ExtentDispatcher`)
-    spark, or auto above it               planned, a run started, whose workers take the extents
-                                          from the ledger
-    no run can be had                     its extents are sent to the queue
-    a backfill                            one run for all that it means
-    a run ended                           a job's: what it has left undone is sent to the queue.
-                                          A backfill's that FAILED and left jobs open: one more run
+    spark, or auto above it               planned, a run started, whose workers claim the extents
+    no run can be started                 extents sent to the queue
+    a backfill                            one run for all of it
+    a run ended                           of a job: unfinished extents are sent to the queue. Of a
+                                          backfill that FAILED with open jobs: one more run
 
-Nobody loses or doubles anything where several get a job: whoever claims an extent has it. A planner
-that dies before it starts the run leaves a job that does not move, which the reconciler resends. So
-it does with what the runs of a backfill leave, and it lists the objects that got no job.
+Several recipients of a job are harmless: the claim decides. A planner that dies before it starts
+the run leaves a job without progress, which the reconciler sends again. It does the same with what
+a backfill's runs leave, and lists objects without a job.
 """
 
 from __future__ import annotations
@@ -53,11 +49,7 @@ def _nothing(_connector: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class JobRouter:
-    """Sends jobs on their way. `started` None: there is no Spark, everything goes to the queue.
-
-    `engine` returns what a job's connector wants (`connectors.config.ENGINES`), `absent` what a run
-    would miss of a connector's, None: nothing.
-    """
+    """Sends jobs to functions or Spark. `started` None: no Spark, everything goes to the queue."""
 
     dispatch: ExtentDispatcher
     started: SubmittedRuns | None = None
@@ -123,7 +115,7 @@ class JobRouter:
 
     def hold(self, job: Job) -> RunOwnership:
         """Say which run has a job."""
-        return self.started.hold(job) if self.started else RunOwnership.NOBODY
+        return self.started.hold(job) if self.started else RunOwnership.NONE
 
     def _for_spark(self, job: Job) -> bool:
         """Whether a job is large enough for a run, and nobody may be at work for it yet."""

@@ -103,7 +103,7 @@ class JobScanner:
         for name in names:
             whys: list[str] = []
             step = partial(self._collect, name, found, whys.append)
-            attempt_step(f"connector {name}", step, told=whys.append)
+            attempt_step(f"connector {name}", step, on_failure=whys.append)
             rounds[name] = rounds[name].holding_up(whys)
         attempt_step("noting listing progress", self._note)
         return found
@@ -161,7 +161,7 @@ class JobScanner:
             rounds[name] = rounds[name].begun()
             step = partial(self._list, name, rounds, late)
             what = f"listing for connector {name}"
-            attempt_step(what, step, told=partial(_fail, rounds, name))
+            attempt_step(what, step, on_failure=partial(_fail, rounds, name))
         return not (names and late())
 
     def _list(
@@ -207,7 +207,7 @@ class JobScanner:
                 wanted = room - len(extents) if state is ConnectorState.RUNNING else 0
                 ordered[job.id] = job.ordered
                 what = f"job {job.id} of {job.version.uri}"
-                attempt_step(what, partial(self._add, job, wanted, extents), told=told)
+                attempt_step(what, partial(self._add, job, wanted, extents), on_failure=told)
         if extents:
             most_tasks = self._runtime.connectors.revision(
                 name, self._runtime.connectors.revision_of(extents[0])

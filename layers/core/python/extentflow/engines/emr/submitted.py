@@ -40,7 +40,7 @@ class RunOwnership(enum.Enum):
     own run has ended. UNKNOWN: the state of its run cannot be read.
     """
 
-    NOBODY = enum.auto()
+    NONE = enum.auto()
     OWN = enum.auto()
     SHARED = enum.auto()
     GONE = enum.auto()
@@ -134,12 +134,12 @@ class SubmittedRuns:
             own = run_of(self.ledger, job.id)
             if own is not None:
                 return self._held(own, RunOwnership.OWN, RunOwnership.GONE)
-            found = RunOwnership.NOBODY
+            found = RunOwnership.NONE
             for run_id in self._shared(job.connector):
                 started = self.find(run_id)
                 if started is None or not started.may_have(job):
                     continue
-                held = self._held(run_id, RunOwnership.SHARED, RunOwnership.NOBODY)
+                held = self._held(run_id, RunOwnership.SHARED, RunOwnership.NONE)
                 if held is RunOwnership.SHARED:
                     return held
                 found = RunOwnership.UNKNOWN if held is RunOwnership.UNKNOWN else found

@@ -3,7 +3,7 @@
 import pickle
 
 from extentflow.discovery import Arrival, Dialect
-from extentflow.discovery.news import (
+from extentflow.discovery.parsed import (
     EXCERPT_CHARACTERS,
     ParsedNotification,
     UnparseableNotification,

@@ -19,8 +19,8 @@ EXCERPT_CHARACTERS = 200
 class UnparseableNotification(Permanent):
     """A document, or a part of one, that no dialect explains.
 
-    `document` is a body for the arrivals queue again: once the dialect is understood, sending it
-    is all that a replay takes. `why` says what was expected.
+    `document` is a body for the arrivals queue, so a later version can process it after a replay.
+    `why` is what was expected.
     """
 
     def __init__(self, why: str, document: str) -> None:
@@ -29,7 +29,7 @@ class UnparseableNotification(Permanent):
         self.document = document
 
     def __str__(self) -> str:
-        """Say why, how the document begins, what to do."""
+        """Return the reason, the start of the document, and the remedy."""
         begins = self.document[:EXCERPT_CHARACTERS]
         return (
             f"notification not understood: {self.why}; it begins with {begins!a}. If it announces "
@@ -39,11 +39,11 @@ class UnparseableNotification(Permanent):
 
 @dataclass(frozen=True, slots=True)
 class ParsedNotification:
-    """Everything that one document said; nothing of it is missing here.
+    """The complete content of one document.
 
-    `ignored` holds the names of events that announce no new object, `tests` the
-    bucket or topic of each test message. A caller that processes `arrivals` must dead-letter
-    `unreadable`. `backfills` come from our own command line only.
+    `ignored` are names of events without a new object, `tests` the bucket or topic of each test
+    message. A caller that processes `arrivals` must dead-letter `unreadable`. `backfills` come from
+    the command line only.
     """
 
     arrivals: tuple[Arrival, ...] = ()
@@ -54,7 +54,7 @@ class ParsedNotification:
 
     @classmethod
     def merged(cls, parts: Iterable[ParsedNotification]) -> ParsedNotification:
-        """Return the news of all parts, in their order."""
+        """Return the content of all parts, in their order."""
         every = tuple(parts)
         names = [field.name for field in fields(cls)]
         return cls(**{name: tuple(chain(*(getattr(one, name) for one in every))) for name in names})
