@@ -273,7 +273,7 @@ def test_a_store_that_stays_away_fails_clearly_and_a_replay_resumes_without_dupl
     (error,) = failed.errors
     assert "503" in error
     assert f"{delivery.address}lines.txt[" in error
-    assert "replay the job when it is back" in error
+    assert "replay the job when the store is available" in error
     partial = delivery.values()
     assert 0 < len(partial) < 15_000
     s3_proxy.clear()

@@ -90,13 +90,13 @@ class Rehearsed(Pipeline):
 
     on_chunk: Callable[[], None] = lambda: None
 
-    def prepare(self, extent: Extent, position: int) -> Generator[ConvertedChunk, None, None]:
+    def convert(self, extent: Extent, position: int) -> Generator[ConvertedChunk, None, None]:
         place = max(position, extent.start)
         while place < extent.end:
             self.on_chunk()
             key = (extent.version.etag, place, extent.end)
             if key not in _prepared:
-                _prepared[key] = next(Pipeline.prepare(self, extent, place))
+                _prepared[key] = next(Pipeline.convert(self, extent, place))
             yield _prepared[key]
             place = _prepared[key].next_position
 

@@ -46,6 +46,6 @@ def test_a_ledger_that_does_not_say_is_no_pause_and_is_asked_as_seldom(
     asked = wanted(world)
 
     assert asked.skip_reason("c") == asked.skip_reason("c") == ""
-    assert "whether connector c rests is not known now" in caplog.text
+    assert "connector c: state unknown" in caplog.text
     world.ticker.sleep(CACHE_SECONDS)
     assert asked.skip_reason("c") == RESTS

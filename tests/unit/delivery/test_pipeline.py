@@ -79,7 +79,7 @@ class Blaming:
 
 def prepared(fmt: Scripted, value: object = passing, **more: object) -> list[ConvertedChunk]:
     pipeline = Pipeline(MemorySource(b""), fmt, "topic", value, **more)  # type: ignore[arg-type]
-    return list(pipeline.prepare(EXTENT, 0))
+    return list(pipeline.convert(EXTENT, 0))
 
 
 def test_records_carry_topic_values_places_and_where_to_go_on() -> None:
@@ -97,7 +97,7 @@ def test_records_carry_topic_values_places_and_where_to_go_on() -> None:
 def test_decoding_begins_at_the_position() -> None:
     fmt = Scripted([])
 
-    list(Pipeline(MemorySource(b""), fmt, "topic", passing).prepare(EXTENT, 70))
+    list(Pipeline(MemorySource(b""), fmt, "topic", passing).convert(EXTENT, 70))
 
     assert fmt.asked == [70]
 
@@ -231,7 +231,7 @@ def test_a_column_that_changes_its_type_within_an_object_is_told_with_the_object
 
 def test_trap_t08_a_decode_error_comes_through_behind_what_was_decoded() -> None:
     fmt = Scripted([chunk(b"a"), CorruptObject("damaged")])
-    chunks = Pipeline(MemorySource(b""), fmt, "topic", passing).prepare(EXTENT, 0)
+    chunks = Pipeline(MemorySource(b""), fmt, "topic", passing).convert(EXTENT, 0)
 
     assert next(chunks).records.values.to_pylist() == [b"a"]
     with pytest.raises(CorruptObject, match="damaged"):

@@ -11,7 +11,7 @@ from tests.support.world import DEAD, TOPIC, Bytewise, World, expected
 from extentflow.background import prefetch
 from extentflow.delivery.runner import (
     Chunks,
-    ChunksOrNothing,
+    PrefetchedChunks,
     TransactionLimits,
     fail_extent,
     run_extent,
@@ -116,7 +116,10 @@ def test_a_store_that_stays_away_fails_the_extent_only_where_nobody_comes_again(
     world.store = FaultyStore(memory, Fault("unavailable"))
 
     if gives_up:
-        assert "replay the job when it is back" in run_extent(extent, world.worker()).reason
+        assert (
+            "replay the job when the store is available"
+            in run_extent(extent, world.worker()).reason
+        )
     else:
         with pytest.raises(StoreUnavailable):
             run_extent(extent, world.worker())
@@ -375,7 +378,7 @@ def test_stopping_commits_hands_back_and_the_next_worker_goes_on_from_there() ->
     assert world.delivered() == expected(b"abcdefgh")
 
 
-def nothing_yet(chunks: Chunks) -> ChunksOrNothing:
+def nothing_yet(chunks: Chunks) -> PrefetchedChunks:
     """Say before every chunk, and before the end, that it is not there yet."""
     for chunk in chunks:
         yield None
@@ -387,7 +390,7 @@ def test_a_chunk_that_is_not_there_yet_changes_nothing() -> None:
     world = World(limits=TransactionLimits(transaction_bytes=4))
     (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
 
-    receipt = run_extent(extent, replace(world.worker(), ahead=nothing_yet))
+    receipt = run_extent(extent, replace(world.worker(), prefetch=nothing_yet))
 
     assert (receipt.outcome, receipt.records) == (Outcome.DONE, 8)
     assert world.delivered() == expected(b"abcdefgh")
@@ -397,7 +400,7 @@ def test_stopping_waits_for_no_chunk_that_is_not_there_yet() -> None:
     world = World(limits=TransactionLimits(transaction_bytes=1_000))
     (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
     answers = iter([False, False, True])  # nothing, a chunk, nothing
-    worker = replace(world.worker(stopping=lambda: next(answers)), ahead=nothing_yet)
+    worker = replace(world.worker(stopping=lambda: next(answers)), prefetch=nothing_yet)
 
     stopped = run_extent(extent, worker)
     resumed = run_extent(extent, world.worker())
@@ -414,7 +417,7 @@ def test_what_was_sent_is_committed_in_time_while_the_next_chunk_is_waited_for()
     (extent,) = world.extents(world.job(b"abcd", extent_bytes=100))
     seen: list[int] = []
 
-    def slow(chunks: Chunks) -> ChunksOrNothing:
+    def slow(chunks: Chunks) -> PrefetchedChunks:
         yield next(chunks)
         seen.append(len(world.delivered()))
         world.ticker.now += 6
@@ -422,7 +425,7 @@ def test_what_was_sent_is_committed_in_time_while_the_next_chunk_is_waited_for()
         seen.append(len(world.delivered()))
         yield from chunks
 
-    receipt = run_extent(extent, replace(world.worker(), ahead=slow))
+    receipt = run_extent(extent, replace(world.worker(), prefetch=slow))
 
     assert (receipt.outcome, seen) == (Outcome.DONE, [0, 2])
     assert world.delivered() == expected(b"abcd")
@@ -464,7 +467,7 @@ def test_chunks_that_are_prepared_ahead_change_nothing(
     extents = world.extents(world.job(body, extent_bytes=40))
     ahead = replace(
         world.worker(),
-        ahead=lambda chunks: prefetch(chunks, lambda one: one.payload_bytes, budget_bytes),
+        prefetch=lambda chunks: prefetch(chunks, lambda one: one.payload_bytes, budget_bytes),
     )
 
     outcomes = [run_extent(extent, ahead).outcome for extent in extents]

@@ -76,7 +76,7 @@ def world(tmp_path: Path) -> World:
 
 def values(world: World, job: Job) -> list[object]:
     extent = world.extent(job)
-    prepared = list(world.setup.pipeline(extent).prepare(extent, 0))
+    prepared = list(world.setup.pipeline(extent).convert(extent, 0))
     return [value for each in prepared for value in each.records.values.to_pylist()]
 
 

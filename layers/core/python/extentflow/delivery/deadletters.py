@@ -1,8 +1,4 @@
-"""What a bad record looks like in the dead letter queue topic.
-
-Owns: headers and payload of a dead letter. Refuses to know: when one is sent.
-Header names are Kafka Connect's (KIP-298), ours begin with `extentflow.`.
-"""
+"""Dead letters: the payload and headers of a bad record in the dead letter queue topic."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +11,7 @@ from extentflow.formats import BadRecord
 from extentflow.model import Extent
 from extentflow.sink import Records
 
-# Bounds of what Kafka's format adds to a header or record, and to a batch.
+# Upper bounds of what Kafka's record format v2 adds to a header or record, and to a batch.
 FRAME_BYTES = 25
 BATCH_BYTES = 61
 
@@ -24,9 +20,9 @@ BATCH_BYTES = 61
 class DeadLetters:
     """The dead letter queue of one connector.
 
-    `topic` None means `errors.tolerance=none`: a bad record fails its extent. `location_unit` says
-    what a record's location counts. `context` False leaves the headers out. `limit_bytes` is what
-    the queue takes: a dead letter that is larger goes without its bytes, its location stays.
+    `topic` None means `errors.tolerance=none`: a bad record fails its extent. `context` False omits
+    the headers. `limit_bytes` is the topic's limit: a larger dead letter is sent without its bytes,
+    but with its location, which counts `location_unit`s.
     """
 
     topic: str | None
@@ -36,10 +32,14 @@ class DeadLetters:
     limit_bytes: int | None = None
 
     def records(self, extent: Extent, bad: Sequence[BadRecord], *, raw: bool = True) -> Records:
-        """Return one dead letter per bad record; `raw` False leaves the bytes out (too large)."""
+        """Return one dead letter per bad record; `raw` False omits the bytes.
+
+        Raises:
+            CorruptRecord: there is no dead letter queue.
+        """
         if self.topic is None:
             raise CorruptRecord(describe(extent, bad[0], self.location_unit))
-        kept = [raw and self._takes(extent, record) for record in bad]
+        kept = [raw and self._fits(extent, record) for record in bad]
         values = [record.raw if whole else None for record, whole in zip(bad, kept, strict=True)]
         headers = [
             self._headers(extent, record, raw=whole)
@@ -51,8 +51,8 @@ class DeadLetters:
             headers=headers if self.context else None,
         )
 
-    def _takes(self, extent: Extent, record: BadRecord) -> bool:
-        """Whether the queue takes the record with its bytes."""
+    def _fits(self, extent: Extent, record: BadRecord) -> bool:
+        """Whether the topic accepts the dead letter with the bytes of the record."""
         if self.limit_bytes is None:
             return True
         headers = self._headers(extent, record, raw=True) if self.context else []
@@ -60,6 +60,7 @@ class DeadLetters:
         return size + len(record.raw or b"") + FRAME_BYTES + BATCH_BYTES <= self.limit_bytes
 
     def _headers(self, extent: Extent, record: BadRecord, *, raw: bool) -> list[tuple[str, bytes]]:
+        # Kafka Connect's names (KIP-298), which existing tools read; ours are `extentflow.*`.
         fields = {
             "__connect.errors.topic": self.source_topic,
             "__connect.errors.connector.name": extent.connector,
@@ -79,5 +80,5 @@ class DeadLetters:
 
 
 def describe(extent: Extent, record: BadRecord, location_unit: str) -> str:
-    """Return the one line that tells a person which record is bad, where and why."""
+    """Return one line that states which record is bad, where and why."""
     return f"{extent.uri}: bad record at {location_unit} {record.location}: {record.reason}"

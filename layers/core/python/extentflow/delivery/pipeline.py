@@ -1,9 +1,4 @@
-"""One connector applied to one object version: bytes -> columns -> records, ready to send.
-
-Owns: the order decode, convert, blame; saying where a converter's fault is. Refuses to know:
-transactions, slots, what happens to bad records (the runner decides), which format, converter or
-store is at work.
-"""
+"""One connector applied to one object version: bytes -> columns -> records, ready to send."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +20,7 @@ _KEYS = "keys (message.key, key.converter)"
 
 @dataclass(frozen=True, slots=True)
 class ConvertedChunk:
-    """A chunk, converted: what to send, who is bad, where decoding goes on afterwards."""
+    """The records of a chunk, their locations, its bad records, and the position behind it."""
 
     records: Records
     locations: Sequence[int]
@@ -34,17 +29,17 @@ class ConvertedChunk:
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes of keys and values, as they count towards `transaction.max.bytes`."""
+        """Bytes of keys and values, which count towards `transaction.max.bytes`."""
         keys = self.records.keys
         return int(self.records.values.nbytes) + (0 if keys is None else int(keys.nbytes))
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """How one object's extents become records of `topic`.
+    """Converts the extents of one object to records of `topic`.
 
-    `value` and `key` build a converter for a schema; `key` None sends null keys. `partition` -1
-    leaves the choice to the sink.
+    `value` and `key` create a converter for a schema; `key` None means null keys. `partition` -1
+    lets the sink choose.
     """
 
     source: RangeSource
@@ -54,78 +49,78 @@ class Pipeline:
     key: Callable[[pa.Schema], Converter] | None = None
     partition: int = -1
 
-    def prepare(self, extent: Extent, position: int) -> Generator[ConvertedChunk, None, None]:
-        """Yield the extent's records from `position` on, converted. Raises as `Format.decode`."""
+    def convert(self, extent: Extent, position: int) -> Generator[ConvertedChunk, None, None]:
+        """Yield the extent's converted chunks from `position` on. Raises as `Format.decode`."""
         converters: tuple[Converter, Converter | None] | None = None
         for chunk in self.format.decode(self.source, extent, position):
             if converters is None:
                 schema = chunk.batch.schema
                 converters = (
-                    _built(self.value, schema, extent, _VALUES),
-                    _built(self.key, schema, extent, _KEYS) if self.key else None,
+                    _create_converter(self.value, schema, extent, _VALUES),
+                    _create_converter(self.key, schema, extent, _KEYS) if self.key else None,
                 )
             yield self._convert(chunk, *converters)
 
     def _convert(self, chunk: Chunk, value: Converter, key: Converter | None) -> ConvertedChunk:
-        """Convert a chunk, moving the rows that a converter blames to its bad records."""
+        """Convert a chunk; move the rows that a converter rejects to its bad records."""
         while True:
-            blamed: dict[int, str] = {}
-            values = _converted(value, chunk.batch, blamed)
-            keys = None if key is None else _converted(key, chunk.batch, blamed)
-            if not blamed:
+            rejected: dict[int, str] = {}
+            values = _convert_rows(value, chunk.batch, rejected)
+            keys = None if key is None else _convert_rows(key, chunk.batch, rejected)
+            if not rejected:
                 records = Records(self.topic, values, keys, partition=self.partition)
                 return ConvertedChunk(records, chunk.locations, chunk.bad, chunk.next_position)
-            chunk = _without(chunk, blamed)
+            chunk = _move_to_bad(chunk, rejected)
 
 
-def _built(
-    build: Callable[[pa.Schema], Converter], schema: pa.Schema, extent: Extent, made: str
+def _create_converter(
+    build: Callable[[pa.Schema], Converter], schema: pa.Schema, extent: Extent, part: str
 ) -> Converter:
-    """Return the converter for a schema; what it cannot make is told with object and connector."""
-    with _located(extent, made):
+    """Create the converter for a schema; its errors name the object and the connector."""
+    with _located(extent, part):
         convert = build(schema)
 
     def located(batch: pa.RecordBatch) -> pa.BinaryArray | pa.LargeBinaryArray:
-        with _located(extent, made):
+        with _located(extent, part):
             return convert(batch)
 
     return located
 
 
 @contextmanager
-def _located(extent: Extent, made: str) -> Iterator[None]:
+def _located(extent: Extent, part: str) -> Iterator[None]:
     try:
         yield
     except UnsupportedType as exc:
         raise UnsupportedType(
-            f"{extent.uri}: {made} of connector {extent.connector}: {exc}"
+            f"{extent.uri}: {part} of connector {extent.connector}: {exc}"
         ) from exc
 
 
-def _converted(converter: Converter, batch: pa.RecordBatch, blamed: dict[int, str]) -> pa.Array:
-    """Return the converted rows; where some are to blame, note them and return nothing usable."""
+def _convert_rows(
+    converter: Converter, batch: pa.RecordBatch, rejected: dict[int, str]
+) -> pa.Array:
+    """Return the converted rows; if it rejects rows, add these to `rejected` and return nulls."""
     try:
         return converter(batch)
     except CorruptRecord as exc:
         if not exc.rows:
             raise
-        blamed.update(exc.rows)
+        rejected.update(exc.rows)
         return pa.nulls(batch.num_rows, pa.binary())
 
 
-def _without(chunk: Chunk, rows: Mapping[int, str]) -> Chunk:
-    """Return the chunk with `rows` moved from its batch to its bad records.
-
-    Put together from slices: Arrow's own filter does not know every type (string_view).
-    """
+def _move_to_bad(chunk: Chunk, rows: Mapping[int, str]) -> Chunk:
+    """Return the chunk with `rows` moved from its batch to its bad records."""
     batch, locations = chunk.batch, chunk.locations
     bounds = [-1, *sorted(rows), batch.num_rows]
     kept = [(left + 1, right) for left, right in pairwise(bounds) if left + 1 < right]
-    pieces = [batch.slice(start, end - start) for start, end in kept]
+    # Slices, because Arrow's filter kernel does not support every type (string_view).
+    slices = [batch.slice(start, end - start) for start, end in kept]
     bad = tuple(BadRecord(None, int(locations[row]), why) for row, why in rows.items())
     return replace(
         chunk,
-        batch=pa.concat_batches(pieces) if pieces else batch.slice(0, 0),
+        batch=pa.concat_batches(slices) if slices else batch.slice(0, 0),
         locations=[locations[row] for start, end in kept for row in range(start, end)],
         bad=tuple(sorted(chunk.bad + bad, key=lambda record: record.location)),
     )

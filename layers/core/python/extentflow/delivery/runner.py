@@ -1,19 +1,15 @@
-"""`run_extent`: the only place where data moves.
+"""`run_extent`: claim an extent, decode, convert, send, commit in transactions, complete.
 
-Owns: the loop claim -> decode -> convert -> send -> commit -> complete, and what each fault means
-for the extent. Refuses to know: engines, vendors, formats, how ownership works.
-
-    fault                          what happens
-    StoreUnavailable               abort, hand back, try again; after `retry_seconds` FAILED, or
-                                   raised where somebody comes again (`gives_up` False)
-    Fenced, SinkUnavailable,       drop the producer, claim again (Kafka tells the position);
-    LedgerUnavailable              after `retry_seconds` raised: the lease lets others go on
-    ObjectChanged                  FAILED, the job SUPERSEDED
+    error                          effect on the extent
+    StoreUnavailable,              abort, hand back, retry; after `retry_seconds` FAILED, or raised
+    CredentialsUnavailable         if the caller runs the extent again (`gives_up` False)
+    Fenced, SinkUnavailable,       drop the producer, claim again (Kafka states the position);
+    LedgerUnavailable              after `retry_seconds` raised: the lease expires for others
+    ObjectChanged                  FAILED, and the job SUPERSEDED
     other Permanent, CorruptRecord FAILED at the last committed position
-    Misconfigured                  handed back, raised: it concerns more than this extent
+    Misconfigured                  handed back and raised: it affects other extents, too
 
-An attempt is a claim that moved nothing and whose holder said nothing. What is away uses none up:
-whoever saw that and claims again starts the count anew.
+A claim without progress counts as an attempt; outages of broker, ledger or store never do.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from random import Random
 
 from extentflow.clock import Clock
@@ -53,17 +49,22 @@ MAX_BACK_OFF_SECONDS = 5.0
 TRANSACTION_GROWTH = 64
 
 Chunks = Generator[ConvertedChunk, None, None]
-# None: the next one is not there yet.
-ChunksOrNothing = Generator[ConvertedChunk | None, None, None]
+# None: no chunk is ready yet.
+PrefetchedChunks = Generator[ConvertedChunk | None, None, None]
+
+# Handed back instead of dropping the slot: the object's side failed, the slot is sound.
+_SOURCE_OUTAGES = (StoreUnavailable, CredentialsUnavailable)
+# Outages that prevent the settlement of a claim, so that the next claim would count as an attempt.
+_CLAIM_OUTAGES = (SinkUnavailable, LedgerUnavailable, CredentialsUnavailable)
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionLimits:
-    """Bounds of one `run_extent` call; bytes of payload, seconds of wall time.
+    """Bounds of one `run_extent` call: bytes of keys and values, seconds of wall time.
 
     The first transaction after a claim has `first_bytes`, so that consumers see records early; each
-    one after it is larger, up to `transaction_bytes`.
-    `gives_up`: a store that stays away fails the extent, because nobody comes again.
+    following one is TRANSACTION_GROWTH times larger, up to `transaction_bytes`. `gives_up`: an
+    unavailable store fails the extent, because no engine runs it again.
     """
 
     transaction_bytes: int = 64 << 20
@@ -74,21 +75,14 @@ class TransactionLimits:
     gives_up: bool = True
 
 
-# What an extent is handed back for: it is the object's side that is away, not the slot's.
-_HANDED_BACK = (StoreUnavailable, CredentialsUnavailable)
-# What keeps a claim from being settled, so that claiming anew counts an attempt.
-_OUTAGES = (SinkUnavailable, LedgerUnavailable, CredentialsUnavailable)
-
-
 @dataclass(frozen=True, slots=True)
 class DeliveryContext:
-    """Everything `run_extent` needs besides the extent.
+    """Everything that `run_extent` needs besides the extent; one per worker process.
 
-    `fetched_bytes` counts what this process has read from the store so far. `stopping` is asked
-    between chunks: True commits and hands the extent back (a deadline, a signal).
-    `open` builds the pipeline late, so that its faults count as the extent's. `ahead` may prepare
-    chunks before they are asked for, and yield None while it waits for one: a store that is slow
-    keeps nobody from committing or stopping.
+    `open` builds the pipeline late, so that its errors count as the extent's. `prefetch` may
+    produce chunks ahead on a thread; it yields None while none is ready, so that a slow store
+    delays neither a commit nor a stop. `stopping` is called between chunks: True commits and hands
+    the extent back (a deadline, a signal). `fetched_bytes` counts what the process has read.
     """
 
     open: Callable[[Extent], Pipeline]
@@ -99,311 +93,293 @@ class DeliveryContext:
     limits: TransactionLimits
     clock: Clock
     random: Random
-    ahead: Callable[[Chunks], ChunksOrNothing] = lambda chunks: chunks
-    fetched_bytes: Callable[[], int] = lambda: 0
+    prefetch: Callable[[Chunks], PrefetchedChunks] = lambda chunks: chunks
     stopping: Callable[[], bool] = lambda: False
+    fetched_bytes: Callable[[], int] = lambda: 0
+
+
+def run_extent(extent: Extent, context: DeliveryContext, *, message: str = "") -> Receipt:
+    """Deliver one extent exactly once, from its committed position; return what this call did.
+
+    Called by every engine. `message` is the id of the queue message that requested it.
+
+    Raises:
+        SinkUnavailable, LedgerUnavailable, Fenced: unavailable for `limits.retry_seconds` without
+            progress; the extent stays claimed until its lease expires and can be run again.
+        StoreUnavailable, CredentialsUnavailable: likewise where `limits.gives_up` is False; the
+            extent is handed back.
+        Misconfigured, Conflict: the extent can be claimed as before.
+    """
+    return _Call(extent, context).run(message)
+
+
+def fail_extent(extent: Extent, context: DeliveryContext, error: str) -> Receipt:
+    """Fail an extent for a reason outside its data (a defect of ours, a poison task).
+
+    Claims it first, so that what its previous owner committed is settled and kept; with default
+    producer settings, because nothing is sent and a wrong setting must not prevent the failure.
+    """
+    context.slots.drop()
+    call = _Call(extent, context)
+    claim = context.slots.claim(extent, ProducerSettings())
+    if isinstance(claim, Claim):
+        return call.close_job(_ClaimedExtent(claim, call).fail(error))
+    return call.unclaimed(claim)
+
+
+class _Call:
+    """One `run_extent` call: its retries, and what they did together."""
+
+    def __init__(self, extent: Extent, context: DeliveryContext) -> None:
+        self.extent = extent
+        self.context = context
+        self.records = self.bad = self.commits = 0
+        self.last_error = ""
+        self.after_outage = False  # the last try ended in an outage of broker, ledger or secrets
+        self._started = context.clock.monotonic()
+        self._fetched_before = context.fetched_bytes()
+
+    def run(self, message: str) -> Receipt:
+        """Try until the extent has an outcome or an outage lasts for `retry_seconds`."""
+        context, retry_seconds = self.context, self.context.limits.retry_seconds
+        deadline, failures, commits = self._started + retry_seconds, 0, 0
+        while True:
+            out_of_time = context.clock.monotonic() >= deadline
+            try:
+                return self.close_job(self._try(message, out_of_time=out_of_time))
+            except Retryable as exc:
+                if not isinstance(exc, _SOURCE_OUTAGES):
+                    context.slots.drop()
+                    if out_of_time or context.stopping():
+                        raise
+                elif context.stopping():
+                    return self.receipt(Outcome.HANDED_BACK, reason=str(exc))
+                elif out_of_time:
+                    raise
+                self.after_outage = isinstance(exc, _CLAIM_OUTAGES)
+                self.last_error = str(exc)
+                log.warning("%s: %s; retrying", self.extent.uri, exc)
+            if self.commits > commits:  # progress restarts the clock and the back-off
+                commits, failures = self.commits, 0
+                deadline = context.clock.monotonic() + retry_seconds
+            failures += 1
+            self._pause(failures)
+
+    def _try(self, message: str, *, out_of_time: bool) -> Receipt:
+        context = self.context
+        answer = context.slots.claim(self.extent, context.client(self.extent), message=message)
+        if isinstance(answer, Claim):
+            return _ClaimedExtent(answer, self).run(out_of_time=out_of_time)
+        return self.unclaimed(answer)
+
+    def _pause(self, failures: int) -> None:
+        """Sleep with full jitter, in slices short enough to react to `stopping`."""
+        bound = min(MAX_BACK_OFF_SECONDS, BACK_OFF_SECONDS * 2**failures)
+        left = self.context.random.random() * bound
+        while left > 0 and not self.context.stopping():
+            self.context.clock.sleep(min(left, 0.5))
+            left -= 0.5
+
+    def unclaimed(self, answer: Final | Closed | Busy) -> Receipt:
+        """Return the receipt of an extent that could not be claimed."""
+        if isinstance(answer, Busy):
+            return replace(
+                self.receipt(Outcome.BUSY, reason=answer.reason),
+                retry_after_seconds=answer.retry_after_seconds,
+                holder=answer.message,
+            )
+        if isinstance(answer, Closed):
+            closed = f"job is {answer.job.state}: {answer.job.reason}"
+            return self.receipt(Outcome.JOB_CLOSED, reason=closed)
+        item = answer.item
+        return self.receipt(Outcome(item.state.value), reason=item.error, position=item.position)
+
+    def close_job(self, receipt: Receipt) -> Receipt:
+        """Try to close the job after a final extent, so that no order of events leaves it open."""
+        if receipt.outcome in (Outcome.DONE, Outcome.FAILED):
+            self.context.ledger.jobs.close(receipt.job)
+        return receipt
+
+    def receipt(self, outcome: Outcome, *, reason: str = "", position: int = 0) -> Receipt:
+        """Return what this call has done so far."""
+        return Receipt(
+            job=self.extent.job,
+            ordinal=self.extent.ordinal,
+            uri=self.extent.uri,
+            outcome=outcome,
+            position=position,
+            records=self.records,
+            bad=self.bad,
+            bytes_read=self.context.fetched_bytes() - self._fetched_before,
+            seconds=self.context.clock.monotonic() - self._started,
+            peak_rss_bytes=peak_rss_bytes(),
+            reason=reason,
+            worker=self.context.slots.owner,
+        )
 
 
 @dataclass(slots=True)
 class _Totals:
-    """The extent's totals: `position`, `records`, `bad` as committed, `sent_*` since then."""
+    """Totals of an extent, as `Slots` takes them."""
 
     position: int
     records: int
     bad: int
-    sent_records: int = 0
-    sent_bad: int = 0
-    sent_bytes: int = 0
-    sent_position: int | None = None
-    since: float = 0.0
 
-    def committed(self) -> dict[str, int]:
+    def fields(self) -> dict[str, int]:
         return {"position": self.position, "records": self.records, "bad": self.bad}
 
-    def next(self) -> dict[str, int]:
-        return {
-            "position": self.position if self.sent_position is None else self.sent_position,
-            "records": self.records + self.sent_records,
-            "bad": self.bad + self.sent_bad,
-        }
 
-    def settle(self) -> None:
-        """Take what was sent as committed."""
-        after = self.next()
-        self.position, self.records, self.bad = after["position"], after["records"], after["bad"]
-        self.sent_records = self.sent_bad = self.sent_bytes = 0
-        self.sent_position = None
+class _ClaimedExtent:
+    """The delivery of a claimed extent; every exit settles the claim or raises Retryable.
 
-
-@dataclass(slots=True)
-class _Tally:
-    """What this call did, over all its tries.
-
-    `outage`: the last try met broker, table or secrets away.
+    `_committed` are the totals of the last commit, `_sent` include the open transaction, which is
+    open while `_sent_bytes` is not None.
     """
 
-    records: int = 0
-    bad: int = 0
-    moves: int = 0
-    started: float = 0.0
-    fetched_before: int = field(default=0)
-    trouble: str = ""
-    outage: bool = False
+    def __init__(self, claim: Claim, call: _Call) -> None:
+        self._claim = claim
+        self._call = call
+        self._context = call.context
+        self._slots = call.context.slots
+        item = claim.item
+        self._committed = _Totals(item.position, item.records, item.bad)
+        self._sent = replace(self._committed)
+        self._sent_bytes: int | None = None
+        self._opened_at = 0.0
 
-
-def run_extent(extent: Extent, work: DeliveryContext, *, message: str = "") -> Receipt:
-    """Deliver one extent, exactly once, from wherever its position is; return what was done.
-
-    Called by every engine. `message` identifies the queue message that asked for it.
-
-    Raises:
-        SinkUnavailable, LedgerUnavailable, Fenced: still so after `limits.retry_seconds` without
-            progress; the extent stays claimed until its lease ends and can be run again.
-        StoreUnavailable, CredentialsUnavailable: the same where `limits.gives_up` is False; the
-            extent is handed back.
-        Misconfigured, Conflict: the extent is as claimable as before.
-    """
-    tally = _Tally(started=work.clock.monotonic(), fetched_before=work.fetched_bytes())
-    give_up, tries, moves = tally.started + work.limits.retry_seconds, 0, 0
-    while True:
-        out_of_time = work.clock.monotonic() >= give_up
-        try:
-            receipt = _try_extent(extent, work, message, tally, out_of_time=out_of_time)
-            return _closing(receipt, work)
-        except Retryable as exc:
-            if not isinstance(exc, _HANDED_BACK):
-                work.slots.drop()
-                if out_of_time or work.stopping():
-                    raise
-            elif work.stopping():
-                return _receipt(extent, work, tally, Outcome.HANDED_BACK, why=str(exc))
-            elif out_of_time:
-                raise
-            tally.outage = isinstance(exc, _OUTAGES)
-            log.warning("%s: %s; trying again", extent.uri, exc)
-            tally.trouble = str(exc)
-        if tally.moves > moves:
-            moves, tries = tally.moves, 0
-            give_up = work.clock.monotonic() + work.limits.retry_seconds
-        tries += 1
-        _pause(work, tries)
-
-
-def fail_extent(extent: Extent, work: DeliveryContext, error: str) -> Receipt:
-    """Fail an extent for a reason that lies outside its data (a defect of ours, a poison task).
-
-    Claims it first, so that whatever its last holder committed is settled and kept; with settings
-    that always work, because nothing is sent.
-    """
-    work.slots.drop()
-    tally = _Tally(started=work.clock.monotonic(), fetched_before=work.fetched_bytes())
-    claim = work.slots.claim(extent, ProducerSettings())
-    if not isinstance(claim, Claim):
-        return _unclaimed(claim, extent, work, tally)
-    totals = _Totals(claim.item.position, claim.item.records, claim.item.bad)
-    return _closing(_fail(claim, work, totals, tally, error), work)
-
-
-def _closing(receipt: Receipt, work: DeliveryContext) -> Receipt:
-    """Try to close the job of a final extent: no order of events may leave a job open."""
-    if receipt.outcome in (Outcome.DONE, Outcome.FAILED):
-        work.ledger.jobs.close(receipt.job)
-    return receipt
-
-
-def _pause(work: DeliveryContext, tries: int) -> None:
-    """Sleep with full jitter, in slices short enough to notice `stopping`."""
-    rest = work.random.random() * min(MAX_BACK_OFF_SECONDS, BACK_OFF_SECONDS * 2**tries)
-    while rest > 0 and not work.stopping():
-        work.clock.sleep(min(rest, 0.5))
-        rest -= 0.5
-
-
-def _try_extent(
-    extent: Extent, work: DeliveryContext, message: str, tally: _Tally, *, out_of_time: bool
-) -> Receipt:
-    answer = work.slots.claim(extent, work.client(extent), message=message)
-    if isinstance(answer, Claim):
-        return _deliver_claimed(answer, work, tally, out_of_time=out_of_time)
-    return _unclaimed(answer, extent, work, tally)
-
-
-def _unclaimed(
-    answer: Final | Closed | Busy, extent: Extent, work: DeliveryContext, tally: _Tally
-) -> Receipt:
-    """Say why there was nothing to claim."""
-    if isinstance(answer, Busy):
-        receipt = _receipt(extent, work, tally, Outcome.BUSY, why=answer.reason)
-        return replace(
-            receipt, retry_after_seconds=answer.retry_after_seconds, holder=answer.message
-        )
-    if isinstance(answer, Closed):
-        closed = f"job is {answer.job.state}: {answer.job.reason}"
-        return _receipt(extent, work, tally, Outcome.JOB_CLOSED, why=closed)
-    item = answer.item
-    receipt = _receipt(extent, work, tally, Outcome(item.state.value), why=item.error)
-    return replace(receipt, position=item.position)
-
-
-def _deliver_claimed(
-    claim: Claim, work: DeliveryContext, tally: _Tally, *, out_of_time: bool
-) -> Receipt:
-    """Deliver a claimed extent; every way out leaves the claim settled or raises Retryable."""
-    extent, item = claim.extent, claim.item
-    totals = _Totals(item.position, item.records, item.bad)
-    if item.attempts > work.limits.attempts and not tally.outage:
-        error = f"{extent.uri}: gave up after {item.attempts - 1} attempts without progress"
-        error += f"; the last one: {tally.trouble}" if tally.trouble else ""
-        return _fail(claim, work, totals, tally, error)
-    try:
-        if tally.outage and item.attempts > 1:
-            work.slots.commit(claim, **totals.committed())  # no records; attempts back to 0
-        return _deliver(claim, work, totals, tally)
-    except _HANDED_BACK as exc:
-        work.slots.sink.abort()
-        if out_of_time and work.limits.gives_up:
-            return _fail(
-                claim, work, totals, tally, f"{reason(exc)}; replay the job when it is back"
+    def run(self, *, out_of_time: bool) -> Receipt:
+        """Deliver the extent, or apply the table of errors at the top of this module."""
+        call, item, limits = self._call, self._claim.item, self._context.limits
+        if item.attempts > limits.attempts and not call.after_outage:
+            error = (
+                f"{call.extent.uri}: gave up after {item.attempts - 1} attempts without progress"
             )
-        work.slots.hand_back(claim, **totals.committed(), keep_attempt=False)
-        raise
-    except Misconfigured:
-        work.slots.sink.abort()
-        work.slots.hand_back(claim, **totals.committed(), keep_attempt=False)
-        raise
-    except (Permanent, CorruptRecord) as exc:
-        work.slots.sink.abort()
-        if isinstance(exc, ObjectChanged):  # before the extent is final and nobody comes again
-            work.ledger.jobs.end(extent.job, JobState.SUPERSEDED, _superseded(exc))
-        return _fail(claim, work, totals, tally, reason(exc))
+            if call.last_error:
+                error += f"; the last one: {call.last_error}"
+            return self.fail(error)
+        try:
+            if call.after_outage and item.attempts > 1:
+                # A commit without records resets the attempts that outages used up.
+                self._slots.commit(self._claim, **self._committed.fields())
+            return self._deliver()
+        except _SOURCE_OUTAGES as exc:
+            self._slots.sink.abort()
+            if out_of_time and limits.gives_up:
+                return self.fail(f"{reason(exc)}; replay the job when the store is available")
+            self._hand_back(keep_attempt=False)
+            raise
+        except Misconfigured:
+            self._slots.sink.abort()
+            self._hand_back(keep_attempt=False)
+            raise
+        except (Permanent, CorruptRecord) as exc:
+            self._slots.sink.abort()
+            if isinstance(exc, ObjectChanged):
+                # Before the extent is final: no engine runs a final extent again.
+                self._context.ledger.jobs.end(
+                    call.extent.job,
+                    JobState.SUPERSEDED,
+                    f"{exc}; records of the old version that were committed stay in the topic",
+                )
+            return self.fail(reason(exc))
 
+    def fail(self, error: str) -> Receipt:
+        """Fail the extent at its last committed position."""
+        self._slots.fail(self._claim, **self._committed.fields(), error=error)
+        return self._call.receipt(Outcome.FAILED, reason=error, position=self._committed.position)
 
-def _deliver(claim: Claim, work: DeliveryContext, totals: _Totals, tally: _Tally) -> Receipt:
-    extent = claim.extent
-    dead_letters = work.dead_letters(extent)
-    most_bytes = min(work.limits.first_bytes, work.limits.transaction_bytes)
-    chunks = work.ahead(work.open(extent).prepare(extent, totals.position))
-    with closing(chunks):
-        for prepared in chunks:
-            if prepared is not None:
-                if prepared.bad and dead_letters.topic is None:
-                    _commit(claim, work, totals, tally)
-                    raise CorruptRecord(
-                        describe(extent, prepared.bad[0], dead_letters.location_unit)
-                    )
-                _send(claim, prepared, work, totals, dead_letters)
-            if _is_due(work, totals, most_bytes):
-                _commit(claim, work, totals, tally)
-                most_bytes = min(most_bytes * TRANSACTION_GROWTH, work.limits.transaction_bytes)
-            if work.stopping():
-                return _hand_back(claim, work, totals, tally)
-    done = totals.next()
-    work.slots.complete(claim, **done)
-    _count(tally, totals)
-    return replace(_receipt(extent, work, tally, Outcome.DONE), position=done["position"])
+    def _deliver(self) -> Receipt:
+        extent, context = self._call.extent, self._context
+        dead_letters = context.dead_letters(extent)
+        largest = context.limits.transaction_bytes
+        limit_bytes = min(context.limits.first_bytes, largest)
+        pipeline = context.open(extent)
+        chunks = context.prefetch(pipeline.convert(extent, self._committed.position))
+        with closing(chunks):
+            for chunk in chunks:
+                if chunk is not None:
+                    if chunk.bad and dead_letters.topic is None:
+                        self._commit()  # the good records before the bad one are delivered
+                        unit = dead_letters.location_unit
+                        raise CorruptRecord(describe(extent, chunk.bad[0], unit))
+                    self._send(chunk, dead_letters)
+                if self._is_due(limit_bytes):
+                    self._commit()
+                    limit_bytes = min(limit_bytes * TRANSACTION_GROWTH, largest)
+                if context.stopping():
+                    return self._stop()
+        self._slots.complete(self._claim, **self._sent.fields())
+        self._count_commit()
+        return self._call.receipt(Outcome.DONE, position=self._sent.position)
 
-
-def _is_due(work: DeliveryContext, totals: _Totals, most_bytes: int) -> bool:
-    """Whether the open transaction has been large, or open, for long enough."""
-    if totals.sent_position is None:
-        return False
-    elapsed = work.clock.monotonic() - totals.since
-    return totals.sent_bytes >= most_bytes or elapsed >= work.limits.transaction_seconds
-
-
-def _send(
-    claim: Claim,
-    prepared: ConvertedChunk,
-    work: DeliveryContext,
-    totals: _Totals,
-    dead_letters: DeadLetters,
-) -> None:
-    """Send a chunk's records and dead letters into the open transaction."""
-    if totals.sent_position is None:
-        totals.since = work.clock.monotonic()
-    refused = work.slots.sink.send(prepared.records)
-    bad = list(prepared.bad) + [_refused(prepared, refusal) for refusal in refused]
-    if bad:
-        _bury(claim, bad, work, dead_letters)
-    totals.sent_records += len(prepared.records.values) - len(refused)
-    totals.sent_bad += len(bad)
-    totals.sent_bytes += prepared.payload_bytes
-    totals.sent_position = prepared.next_position
-
-
-def _refused(prepared: ConvertedChunk, refusal: RejectedRecord) -> BadRecord:
-    raw = prepared.records.values[refusal.index].as_py()
-    return BadRecord(raw, int(prepared.locations[refusal.index]), refusal.reason)
-
-
-def _bury(
-    claim: Claim, bad: list[BadRecord], work: DeliveryContext, dead_letters: DeadLetters
-) -> None:
-    """Send dead letters; one that is too large goes without its bytes, with its location."""
-    refused = work.slots.sink.send(dead_letters.records(claim.extent, bad))
-    if not refused:
-        return
-    large = [bad[refusal.index] for refusal in refused]
-    again = work.slots.sink.send(dead_letters.records(claim.extent, large, raw=False))
-    if again:
-        raise CorruptRecord(
-            f"{describe(claim.extent, large[again[0].index], dead_letters.location_unit)}; "
-            "and the dead "
-            f"letter queue refused it: {again[0].reason}"
+    def _is_due(self, limit_bytes: int) -> bool:
+        """Whether the open transaction is large enough, or has been open for long enough."""
+        if self._sent_bytes is None:
+            return False
+        elapsed = self._context.clock.monotonic() - self._opened_at
+        return (
+            self._sent_bytes >= limit_bytes or elapsed >= self._context.limits.transaction_seconds
         )
 
+    def _send(self, chunk: ConvertedChunk, dead_letters: DeadLetters) -> None:
+        """Send records and dead letters of a chunk in the open transaction."""
+        if self._sent_bytes is None:
+            self._sent_bytes, self._opened_at = 0, self._context.clock.monotonic()
+        rejected = self._slots.sink.send(chunk.records)
+        bad = [*chunk.bad, *(_bad_record(chunk, record) for record in rejected)]
+        if bad:
+            self._send_dead_letters(bad, dead_letters)
+        self._sent.records += len(chunk.records.values) - len(rejected)
+        self._sent.bad += len(bad)
+        self._sent.position = chunk.next_position
+        self._sent_bytes += chunk.payload_bytes
 
-def _commit(claim: Claim, work: DeliveryContext, totals: _Totals, tally: _Tally) -> None:
-    if totals.sent_position is None:
-        return
-    if totals.next() == totals.committed():  # chunks that lead nowhere are no progress
-        work.slots.sink.abort()
-    else:
-        work.slots.commit(claim, **totals.next())
-        _count(tally, totals)
-    totals.settle()
+    def _send_dead_letters(self, bad: list[BadRecord], dead_letters: DeadLetters) -> None:
+        """Send dead letters; one that is too large goes without its bytes, with its location."""
+        extent, send = self._call.extent, self._slots.sink.send
+        rejected = send(dead_letters.records(extent, bad))
+        if not rejected:
+            return
+        large = [bad[record.index] for record in rejected]
+        again = send(dead_letters.records(extent, large, raw=False))
+        if again:
+            bad_record = describe(extent, large[again[0].index], dead_letters.location_unit)
+            raise CorruptRecord(
+                f"{bad_record}; the dead letter queue rejected it as well: {again[0].reason}"
+            )
+
+    def _commit(self) -> None:
+        """Commit the open transaction, if any."""
+        if self._sent_bytes is None:
+            return
+        if self._sent == self._committed:
+            # Chunks without records that do not advance: committing them would count as progress.
+            self._slots.sink.abort()
+        else:
+            self._slots.commit(self._claim, **self._sent.fields())
+            self._count_commit()
+        self._sent_bytes = None
+
+    def _count_commit(self) -> None:
+        self._call.records += self._sent.records - self._committed.records
+        self._call.bad += self._sent.bad - self._committed.bad
+        self._call.commits += 1
+        self._committed = replace(self._sent)
+
+    def _stop(self) -> Receipt:
+        self._commit()
+        self._hand_back(keep_attempt=self._call.commits == 0)
+        return self._call.receipt(
+            Outcome.HANDED_BACK,
+            reason="stopped before the next chunk",
+            position=self._committed.position,
+        )
+
+    def _hand_back(self, *, keep_attempt: bool) -> None:
+        self._slots.hand_back(self._claim, **self._committed.fields(), keep_attempt=keep_attempt)
 
 
-def _count(tally: _Tally, totals: _Totals) -> None:
-    tally.records += totals.sent_records
-    tally.bad += totals.sent_bad
-    tally.moves += 1
-
-
-def _hand_back(claim: Claim, work: DeliveryContext, totals: _Totals, tally: _Tally) -> Receipt:
-    _commit(claim, work, totals, tally)
-    work.slots.hand_back(claim, **totals.committed(), keep_attempt=tally.moves == 0)
-    receipt = _receipt(
-        claim.extent, work, tally, Outcome.HANDED_BACK, why="stopped before the next chunk"
-    )
-    return replace(receipt, position=totals.position)
-
-
-def _fail(
-    claim: Claim, work: DeliveryContext, totals: _Totals, tally: _Tally, error: str
-) -> Receipt:
-    work.slots.fail(claim, **totals.committed(), error=error)
-    receipt = _receipt(claim.extent, work, tally, Outcome.FAILED, why=error)
-    return replace(receipt, position=totals.position)
-
-
-def _superseded(exc: ObjectChanged) -> str:
-    return f"{exc}; records of the old version that were committed stay in the topic"
-
-
-def _receipt(
-    extent: Extent, work: DeliveryContext, tally: _Tally, outcome: Outcome, *, why: str = ""
-) -> Receipt:
-    return Receipt(
-        job=extent.job,
-        ordinal=extent.ordinal,
-        uri=extent.uri,
-        outcome=outcome,
-        records=tally.records,
-        bad=tally.bad,
-        bytes_read=work.fetched_bytes() - tally.fetched_before,
-        seconds=work.clock.monotonic() - tally.started,
-        peak_rss_bytes=peak_rss_bytes(),
-        reason=why,
-        worker=work.slots.owner,
-    )
+def _bad_record(chunk: ConvertedChunk, rejected: RejectedRecord) -> BadRecord:
+    raw = chunk.records.values[rejected.index].as_py()
+    return BadRecord(raw, int(chunk.locations[rejected.index]), rejected.reason)

@@ -104,7 +104,7 @@ def delivery_context(
         ),
         clock=runtime.clock,
         random=runtime.random,
-        ahead=partial(
+        prefetch=partial(
             prefetch,
             size_bytes=lambda prepared: prepared.payload_bytes,
             budget_bytes=settings.extent_ahead_bytes,
