@@ -66,7 +66,7 @@ class Spark:
         for name, least in PROCESS.items():
             most = getattr(self, name)
             if most < 2 * least:
-                yield f"spark.{name}={most}: driver and executor need {least} together; raise it"
+                yield f"spark.{name}={most}: driver and executor need {least} each; raise it"
         if self.threshold_bytes < 1:
             yield f"spark.threshold_bytes={self.threshold_bytes}: write 1 or more"
         if not LEAST_MINUTES <= self.timeout_minutes <= MOST_MINUTES:

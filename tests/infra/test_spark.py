@@ -513,7 +513,7 @@ def test_other_releases_are_rejected_with_the_way_out(label: str) -> None:
 
     assert f"spark.release_label={label}" in problem
     assert "Python 3.11" in problem
-    assert "take emr-spark-8.0.0" in problem
+    assert "use emr-spark-8.0.0" in problem
     assert "set spark.image_uri to an image of your own" in problem
 
 
@@ -530,13 +530,13 @@ def test_the_releases_python_is_the_archives() -> None:
 @pytest.mark.parametrize(
     ("changes", "reported"),
     [
-        ({"most_vcpu": 7}, "spark.most_vcpu=7: driver and executor take 4 each"),
-        ({"most_memory_gb": 31}, "spark.most_memory_gb=31: driver and executor take 16 each"),
-        ({"most_disk_gb": 39}, "spark.most_disk_gb=39: driver and executor take 20 each"),
+        ({"most_vcpu": 7}, "spark.most_vcpu=7: driver and executor need 4 each"),
+        ({"most_memory_gb": 31}, "spark.most_memory_gb=31: driver and executor need 16 each"),
+        ({"most_disk_gb": 39}, "spark.most_disk_gb=39: driver and executor need 20 each"),
         ({"threshold_bytes": 0}, "spark.threshold_bytes=0: write 1 or more"),
         ({"timeout_minutes": 4}, "spark.timeout_minutes=4: write 5 to 20160"),
         ({"timeout_minutes": 20_161}, "spark.timeout_minutes=20161: write 5 to 20160"),
-        ({"most_vcpu": 65}, "spark_cores=64 counts them; raise the latter"),
+        ({"most_vcpu": 65}, "spark_cores=64 is lower; raise spark_cores"),
     ],
 )
 def test_a_size_that_cannot_work_is_rejected(changes: dict[str, int], reported: str) -> None:
@@ -548,13 +548,13 @@ def test_a_size_that_cannot_work_is_rejected(changes: dict[str, int], reported: 
 def test_spark_needs_a_network() -> None:
     (problem,) = problems(replace(PLAIN, spark=Spark(), spark_cores=64))
 
-    assert "reaches brokers from a VPC only; set network" in problem
+    assert "can reach brokers from a VPC only; set network" in problem
 
 
 def test_spark_settings_of_the_stack_cannot_be_set() -> None:
     (problem,) = problems(replace(IN_A_VPC, settings={"spark.threshold.bytes": "1GiB"}))
 
-    assert "settings: spark.threshold.bytes: the stack says that itself" in problem
+    assert "settings: spark.threshold.bytes: the stack sets it" in problem
 
 
 def test_topics_and_slots_of_runs_are_the_clusters(templates: Templates) -> None:
