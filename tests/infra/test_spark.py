@@ -514,7 +514,7 @@ def test_other_releases_are_rejected_with_the_way_out(label: str) -> None:
     assert f"spark.release_label={label}" in problem
     assert "Python 3.11" in problem
     assert "use emr-spark-8.0.0" in problem
-    assert "set spark.image_uri to an image of your own" in problem
+    assert "to a custom image" in problem
 
 
 def test_an_image_of_ones_own_may_be_of_any_release() -> None:
