@@ -225,7 +225,7 @@ def test_mistakes_are_told_in_our_words(spark: SparkSession, delivery: Delivery)
 def test_a_connector_that_rests_delivers_nothing(spark: SparkSession, delivery: Delivery) -> None:
     delivery.runtime.ledger.connectors.set_state(delivery.connector_name, ConnectorState.PAUSED)
 
-    with pytest.raises(PySparkException, match="is PAUSED; `extentflow resume"):
+    with pytest.raises(PySparkException, match="is PAUSED; continue it with `extentflow resume"):
         receipts(spark, delivery).collect()
 
     assert delivery.jobs() == []
