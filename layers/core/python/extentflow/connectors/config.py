@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from extentflow.connectors import topics
 from extentflow.connectors.columns import MessageKey, Schema
 from extentflow.errors import Misconfigured, UnsupportedFormat
-from extentflow.model import ObjectVersion
+from extentflow.model import ObjectVersion, bucket_uri
 
 EXTENSIONS: Mapping[str, str] = {
     "txt": "text",
@@ -185,7 +185,7 @@ class ConnectorConfig:
         return {"bucket": self.bucket, "prefix": self.prefix}
 
     def _uri(self, key: str) -> str:
-        return f"s3://{self.bucket}/{key}"
+        return f"{bucket_uri(self.bucket)}/{key}"
 
 
 def extension(key: str) -> str:
