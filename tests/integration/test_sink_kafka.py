@@ -33,8 +33,7 @@ from tests.support.waiting import running_seconds
 from extentflow.errors import Fenced, Misconfigured, ProgressUnknown, SinkUnavailable
 from extentflow.sink import PROGRESS_TOPIC, ProducerSettings, SlotProgress
 from extentflow.sink.broker import KafkaBroker
-from extentflow.sink.layout import trusted_library
-from extentflow.sink.native import Library
+from extentflow.sink.native import Library, trusted_library
 from extentflow.sink.progress import group_metadata
 from extentflow.sink.reader import ConsumedRecord, read_committed
 from extentflow.sink.settings import Timeouts

@@ -17,8 +17,7 @@ from extentflow.engines import RunListener
 from extentflow.formats import Chunk, Format, open_format
 from extentflow.jobs.run import RunReport, known_job
 from extentflow.model import Extent, Job, ObjectVersion
-from extentflow.sink.flush import FlushingSink
-from extentflow.sink.transaction import TransactionalSink
+from extentflow.sink.sinks import FlushingSink, TransactionalSink
 from extentflow.storage import RangeSource
 from extentflow.wiring import Runtime, options
 from extentflow.wiring.extents import ExtentSetup, ExtentWorker

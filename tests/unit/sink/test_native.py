@@ -10,7 +10,6 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from extentflow.sink import Records
-from extentflow.sink.layout import explain, prove
 from extentflow.sink.native import (
     COPY,
     EACH_ITS_PARTITION,
@@ -19,6 +18,8 @@ from extentflow.sink.native import (
     Library,
     _messages,
     enqueue_arrays,
+    explain,
+    prove,
 )
 from extentflow.sink.partitions import PartitionBalancer
 

@@ -70,7 +70,7 @@ def test_partitions_that_exist_pass(partition: int) -> None:
 def test_a_partition_that_does_not_exist_ends_nothing() -> None:
     known = topics(ScriptedProducer())
 
-    with pytest.raises(Misconfigured, match="has 4 partitions, partition 4 was asked for"):
+    with pytest.raises(Misconfigured, match="has 4 partitions, partition 4 is configured"):
         known.check(records(partition=4))
 
     known.check(records())
@@ -81,14 +81,14 @@ def test_records_are_dealt_evenly_whatever_they_come_in() -> None:
 
     for _ in range(100):
         for size in (8_192, 1_808):  # a chunk's slices; dealt in turn, every other one is short
-            dealt[turns.take(size)] += size
+            dealt[turns.choose(size)] += size
 
     assert max(dealt.values()) - min(dealt.values()) <= 8_192
     assert sum(dealt.values()) == 1_000_000
 
 
 def test_producers_begin_with_different_partitions() -> None:
-    assert {PartitionBalancer(range(4)).take(1) for _ in range(100)} == {0, 1, 2, 3}
+    assert {PartitionBalancer(range(4)).choose(1) for _ in range(100)} == {0, 1, 2, 3}
 
 
 def test_a_partition_without_a_leader_is_dealt_nothing() -> None:
@@ -97,7 +97,7 @@ def test_a_partition_without_a_leader_is_dealt_nothing() -> None:
 
     known.check(records())
 
-    assert {known.turns("orders").take(1) for _ in range(6)} == {0, 2}
+    assert {known.balancer("orders").choose(1) for _ in range(6)} == {0, 2}
 
 
 def test_where_none_has_a_leader_any_may_find_one() -> None:
@@ -105,35 +105,35 @@ def test_where_none_has_a_leader_any_may_find_one() -> None:
 
     known.check(records())
 
-    assert {known.turns("orders").take(1) for _ in range(6)} == {0, 1}
+    assert {known.balancer("orders").choose(1) for _ in range(6)} == {0, 1}
 
 
 def test_partitions_that_were_added_are_found_by_a_producer_that_lives_on() -> None:
     producer, now = ScriptedProducer(leaders={0: 1}), [0.0]
     known = KnownTopics(producer.client(), timeouts(), now=lambda: now[0])
     known.check(records())
-    before = known.turns("orders")
+    before = known.balancer("orders")
     producer.leaders = {0: 1, 1: 1}
 
     now[0] = REFRESH_SECONDS - 1
     known.check(records())
-    assert known.turns("orders") is before
+    assert known.balancer("orders") is before
     now[0] = REFRESH_SECONDS
     known.check(records(partition=1))
 
-    assert {known.turns("orders").take(1) for _ in range(4)} == {0, 1}
+    assert {known.balancer("orders").choose(1) for _ in range(4)} == {0, 1}
 
 
 def test_turns_go_on_where_nothing_was_added() -> None:
     now = [0.0]
     known = KnownTopics(ScriptedProducer().client(), timeouts(), now=lambda: now[0])
     known.check(records())
-    before = known.turns("orders")
+    before = known.balancer("orders")
 
     now[0] = REFRESH_SECONDS
     known.check(records())
 
-    assert known.turns("orders") is before
+    assert known.balancer("orders") is before
 
 
 def test_a_topic_whose_partitions_are_still_to_come_is_asked_for_again() -> None:

@@ -5,7 +5,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from extentflow.errors import ProgressUnknown
 from extentflow.sink import PROGRESS_TOPIC, SlotProgress
-from extentflow.sink.progress import _agreed, _laid_out, group_metadata, offset_of
+from extentflow.sink.progress import _encode_metadata, _parse, group_metadata, offset_of
 
 
 @pytest.mark.parametrize("group", ["app.0123456789ab.slot-0", "\u00e9" * 20, "x" * 200])
@@ -15,7 +15,7 @@ def test_the_metadata_is_a_real_consumers(group: str) -> None:
     consumer.close()
 
     assert group_metadata(group) == real
-    assert _laid_out(group) == real  # so that no throw-away consumer is made per slot
+    assert _encode_metadata(group) == real  # so that no throw-away consumer is made per slot
 
 
 def test_the_offset_is_the_position_and_says_the_rest_beside_it() -> None:
@@ -39,5 +39,5 @@ def test_the_offset_is_the_position_and_says_the_rest_beside_it() -> None:
 def test_an_offset_that_somebody_else_wrote_is_refused(offset: int, metadata: str) -> None:
     found = TopicPartition(PROGRESS_TOPIC, 0, offset, metadata=metadata)
 
-    with pytest.raises(ProgressUnknown, match=r"slot-1.*somebody else wrote"):
-        _agreed("slot-1", found)
+    with pytest.raises(ProgressUnknown, match=r"slot-1.*another client committed"):
+        _parse("slot-1", found)

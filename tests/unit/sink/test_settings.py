@@ -184,12 +184,12 @@ def test_unknown_and_invalid_settings_are_found_without_a_broker() -> None:
     )
 
     assert [line.split(":")[0].split(" ")[0] for line in found] == [
+        "producer.max.request.size",
         "producer.acks",
         "producer.compresion.type",
         "producer.linger.ms",
-        "producer.max.request.size",
     ]
-    assert "use producer.message.max.bytes" in found[-1]
+    assert "write producer.message.max.bytes" in found[0]
 
 
 def test_settings_that_contradict_each_other_are_found_without_a_broker() -> None:

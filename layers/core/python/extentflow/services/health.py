@@ -18,7 +18,7 @@ from extentflow.jobs.preflight import Topic, dead_letters_refused, records_refus
 from extentflow.ledger import ConnectorState
 from extentflow.queue import Queue
 from extentflow.sink import ProducerSettings, SlotProgress
-from extentflow.sink.layout import explain
+from extentflow.sink.native import explain
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queues
 

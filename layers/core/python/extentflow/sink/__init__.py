@@ -1,11 +1,11 @@
-"""How records reach Kafka: the Sink, Fence and Broker ports and what travels through them.
+"""Delivery to Kafka: the ports Broker, Fence and Sink, and the values that pass through them.
 
-Owns: the contracts, the shape of progress metadata. Refuses to know: librdkafka, the ledger,
-formats.
+The package contains everything that uses confluent-kafka. Which slot an identity belongs to and
+what progress means is left to `delivery`; the choice of settings to `wiring`.
 
-    Broker.fence(identity) ──> Fence ──.read()──> what the slot's last owner committed
+    Broker.fence(identity) ──> Fence ──.read()──> what the slot's previous owner committed
                                   │
-                                  ├──.mark(progress)   from now on a missing group is lost knowledge
+                                  ├──.mark(progress)   from now on no group means lost progress
                                   └──.open() ──> Sink ──.send(records)* ──.commit(progress)──┐
                                                    ^──────────────────────────────────────────┘
 """
@@ -29,8 +29,8 @@ class Records:
     """Records of one topic, as columns.
 
     `values` and `keys` are binary arrays of equal length (a null is a Kafka null); `headers`, when
-    given, has one entry per record; `partition` -1 leaves the choice to the client's
-    Java-compatible partitioner; without keys, and unless a setting says more, to the sink.
+    given, has one entry per record. `partition` -1 means: librdkafka's Java-compatible partitioner
+    chooses by key; without keys, and unless a setting decides, the sink does.
     """
 
     topic: str
@@ -42,7 +42,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class RejectedRecord:
-    """One record that the client would not take (for example: too large); the rest went on."""
+    """One record that the client rejected (for example as too large); the others were queued."""
 
     index: int
     reason: str
@@ -50,9 +50,9 @@ class RejectedRecord:
 
 @dataclass(frozen=True, slots=True)
 class SlotProgress:
-    """What a slot's group offset says: how far its extent has come, as of one transaction.
+    """The state of a slot's extent as of one transaction, stored as the slot's group offset.
 
-    `job` empty is a marker: the slot was acquired under `epoch` and nothing committed since.
+    An empty `job` is a marker: the slot was acquired under `epoch` and committed nothing since.
     `records` and `bad` are totals of the extent, not of the transaction.
     """
 
@@ -65,7 +65,7 @@ class SlotProgress:
     done: bool = False
 
     def to_metadata(self) -> str:
-        """Return compact JSON for the offset's metadata field (the position is the offset)."""
+        """Return compact JSON for the offset's metadata field; the offset is the position."""
         fields = (self.epoch, self.job, self.extent, self.position, self.records, self.bad)
         names = ("epoch", "job", "extent", "position", "records", "bad")
         text = json.dumps(
@@ -80,7 +80,7 @@ class SlotProgress:
         """Rebuild progress from an offset's metadata.
 
         Raises:
-            ValueError: not what extentflow writes.
+            ValueError: not written by extentflow.
         """
         fields = json.loads(metadata)
         if not isinstance(fields, dict):
@@ -93,12 +93,12 @@ class SlotProgress:
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """What makes two producers different: one live producer per slot and settings.
+    """Everything that two producers may differ in: a slot has one live producer at a time.
 
-    `producer` are librdkafka keys (from `producer.*`); `exactly_once` False asks for an idempotent
-    producer without transactions for the records. A record over `max_message_bytes` is refused by
-    itself; batches of several stay below `max_batch_bytes`, for topics that take less. `topic` is
-    whose limit that is: messages name it, and producers do not differ by it.
+    `producer` are librdkafka keys (from `producer.*`); `exactly_once` False means an idempotent
+    producer without transactions for the records. A single record over `max_message_bytes` is
+    rejected; batches of several records stay below `max_batch_bytes`. Messages name `topic`, whose
+    limits these are.
     """
 
     producer: Mapping[str, str] = field(default_factory=dict)
@@ -112,14 +112,14 @@ class Sink(Protocol):
     """A producer that owns a slot. Used by one thread, in the process that made it."""
 
     def send(self, records: Records) -> Sequence[RejectedRecord]:
-        """Hand records to the client, in order; blocks while its queue is full.
+        """Queue records in order; blocks while the client's queue is full.
 
         The first call after a commit begins the transaction. Values are copied or kept alive by
-        the sink; the caller may drop the arrays. Returns the records that were refused one by one.
+        the sink; the caller may drop the arrays. Returns the records that were rejected singly.
 
         Raises:
-            Fenced: somebody else owns the slot.
-            SinkUnavailable: the broker is away, or the topic does not exist (the message says so).
+            Fenced: another worker owns the slot.
+            SinkUnavailable: the broker is unavailable, or the topic does not exist.
         """
         ...
 
@@ -131,9 +131,9 @@ class Sink(Protocol):
         Kafka; the ledger's position, written afterwards, is then the only one.
 
         Raises:
-            Fenced: somebody else owns the slot by now.
-            SinkUnavailable: no answer. After either the outcome is unknown (the answer of a commit
-                that happened may be lost): drop the sink, acquire anew, let Kafka tell.
+            Fenced: another worker owns the slot.
+            SinkUnavailable: no answer. After either error the outcome is unknown (the answer of a
+                successful commit may be lost): drop the sink, acquire the slot again, read Kafka.
         """
         ...
 
@@ -142,20 +142,20 @@ class Sink(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the client without committing; never raises, never blocks for long."""
+        """Drop the client without committing; never raises, never blocks for long."""
         ...
 
 
 class Fence(Protocol):
-    """A slot's identity on one Kafka cluster, taken over from whoever had it."""
+    """The identity of a slot on one Kafka cluster, after its previous producer was fenced."""
 
     def read(self) -> SlotProgress | None:
-        """Return what the slot's previous owners last committed; None where the group is gone.
+        """Return what the slot's previous owners last committed; None if the group is missing.
 
-        Waits out a pending commit (`require_stable`).
+        Waits for the end of a pending commit (`require_stable`).
 
         Raises:
-            SinkUnavailable: no stable answer within the time-out.
+            SinkUnavailable: no stable answer within the timeout.
         """
         ...
 
@@ -164,11 +164,11 @@ class Fence(Protocol):
         ...
 
     def open(self) -> Sink:
-        """Return the sink to work through; the fence is of no use afterwards."""
+        """Return the sink of this identity; the fence must not be used afterwards."""
         ...
 
     def close(self) -> None:
-        """Let go of the client where no sink was opened; never raises."""
+        """Drop the client if no sink was opened; never raises."""
         ...
 
 
@@ -177,7 +177,7 @@ class Broker(Protocol):
 
     @property
     def cluster(self) -> str:
-        """The cluster's id, as brokers report it."""
+        """The id of the cluster, as its brokers report it."""
         ...
 
     def fence(self, identity: str, client: ProducerSettings) -> Fence:
@@ -186,7 +186,7 @@ class Broker(Protocol):
         `identity` is transactional id and consumer group at once.
 
         Raises:
-            SinkUnavailable: the broker did not answer within the time-out.
+            SinkUnavailable: the broker did not answer within the timeout.
             Misconfigured: client settings, credentials or permissions cannot work.
         """
         ...

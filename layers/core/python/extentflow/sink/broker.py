@@ -1,7 +1,4 @@
-"""KafkaBroker: one real cluster behind the Broker and Fence ports.
-
-Owns: which client is made for what. Refuses to know: slots, the ledger, records.
-"""
+"""KafkaBroker: the `Broker` and `Fence` ports on a Kafka cluster."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -10,20 +7,21 @@ from typing import Any, Protocol, TypeVar
 
 from extentflow.errors import Misconfigured
 from extentflow.sink import JOBS_TOPIC, ProducerSettings, Sink, SlotProgress
-from extentflow.sink.access import Sign, described, identified
-from extentflow.sink.flush import FlushingSink
-from extentflow.sink.layout import trusted_library
-from extentflow.sink.native import Library
+from extentflow.sink.native import Library, trusted_library
 from extentflow.sink.partitions import KnownTopics
 from extentflow.sink.producer import ProducerHandle
 from extentflow.sink.progress import read_progress
 from extentflow.sink.settings import (
+    Sign,
     Timeouts,
     client_settings,
+    describe_security,
     idempotent_settings,
     spreads,
     transactional_settings,
+    with_tokens,
 )
+from extentflow.sink.sinks import Arrays, FlushingSink, TransactionalSink
 from extentflow.sink.topics import (
     Admin,
     TopicFacts,
@@ -33,13 +31,13 @@ from extentflow.sink.topics import (
     ensure_progress_topic,
     topic_facts,
 )
-from extentflow.sink.transaction import Arrays, TransactionalSink, Transactions, initialise
+from extentflow.sink.transaction import Transactions, initialise
 
 Answer = TypeVar("Answer")
 
 TRANSACTION_TIMEOUT_MS = 30_000
-# Job events are few, and somebody waits for each of them.
-NEWS = ProducerSettings(producer={"linger.ms": "0"}, exactly_once=False)
+# Job events are few and each is flushed, so lingering would only delay them.
+JOB_EVENTS = ProducerSettings(producer={"linger.ms": "0"}, exactly_once=False)
 
 
 class SecretLookup(Protocol):
@@ -50,19 +48,18 @@ class SecretLookup(Protocol):
         ...
 
 
-def as_written(written: Mapping[str, str], *, refresh: bool = False) -> Mapping[str, str]:  # noqa: ARG001 - a SecretLookup
-    """Return settings that refer to nothing."""
+def without_references(written: Mapping[str, str], *, refresh: bool = False) -> Mapping[str, str]:  # noqa: ARG001 - a SecretLookup
+    """Return settings that contain no references to secrets."""
     return written
 
 
 class KafkaBroker:
     """One Kafka cluster. Safe for use from several threads; its fences and sinks are not.
 
-    `kafka` are librdkafka settings: bootstrap.servers and security. Where they and a connector's
-    refer to secrets, `look_up` finds those whenever a client is made; `sign` signs tokens for
-    brokers that ask IAM. A dead worker holds consumers back for at most `transaction_timeout_ms`.
-    `find_library` returns librdkafka where whole arrays may be queued, None where records go one
-    by one.
+    `kafka` are librdkafka settings: bootstrap.servers and security. `look_up` resolves references
+    to secrets whenever a client is created; `sign` signs tokens for brokers with IAM. The open
+    transaction of a dead worker blocks consumers for at most `transaction_timeout_ms`.
+    `find_library` returns librdkafka to queue whole arrays, or None to queue record by record.
     """
 
     def __init__(
@@ -71,7 +68,7 @@ class KafkaBroker:
         *,
         transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
         timeouts: Timeouts | None = None,
-        look_up: SecretLookup = as_written,
+        look_up: SecretLookup = without_references,
         sign: Sign | None = None,
         find_library: Callable[[], Library | None] = trusted_library,
     ) -> None:
@@ -86,17 +83,17 @@ class KafkaBroker:
 
     @functools.cached_property
     def cluster(self) -> str:
-        """The cluster's id, as brokers report it. Raises as `topics`."""
-        return self._ask(cluster_id)
+        """The id of the cluster. Raises as `topics`."""
+        return self._request(cluster_id)
 
     def ensure_progress_topic(self) -> None:
-        """Create `extentflow.progress` unless it exists; several workers may do so at once.
+        """Create `extentflow.progress` unless it exists; several workers may do so concurrently.
 
         Raises:
             Misconfigured: it is missing and may not be created.
             SinkUnavailable: the broker did not answer.
         """
-        self._ask(ensure_progress_topic)
+        self._request(ensure_progress_topic)
 
     def topics(self, names: Sequence[str]) -> list[TopicFacts]:
         """Return the facts of the topics called `names`, in that order.
@@ -105,23 +102,23 @@ class KafkaBroker:
             Misconfigured: topics that do not exist (all at once), or missing permissions.
             SinkUnavailable: the broker did not answer.
         """
-        return self._ask(lambda admin: topic_facts(admin, names))
+        return self._request(lambda admin: topic_facts(admin, names))
 
     def config(self) -> Mapping[str, str]:
         """Return the configuration of one broker. Raises as `topics`."""
-        return self._ask(broker_config)
+        return self._request(broker_config)
 
     def proof(self) -> str:
-        """Look secrets up and sign a token, as every client does; return in words what for.
+        """Resolve secrets and sign a token, as every client does; describe what brokers are shown.
 
-        No broker is asked.
+        Connects to no broker.
 
         Raises:
-            CredentialsUnavailable, Misconfigured: there is nothing to show them.
+            CredentialsUnavailable, Misconfigured: a secret or a token is unavailable.
         """
         found = self._look_up(self._kafka, refresh=True)
-        identified(client_settings(found, {}), self._sign)
-        return described(found)
+        with_tokens(client_settings(found, {}), self._sign)
+        return describe_security(found)
 
     def fence(self, identity: str, client: ProducerSettings) -> "KafkaFence":
         """Fence the previous producer of `identity`, as `Broker.fence`."""
@@ -144,11 +141,11 @@ class KafkaBroker:
         if not client.exactly_once:
             idempotent = idempotent_settings(kafka, client, delivery_timeout_ms=timeout_ms)
             plain = functools.partial(self._client, idempotent, subject)
-        asking = identified(client_settings(kafka, client.producer), self._sign)
+        reading = with_tokens(client_settings(kafka, client.producer), self._sign)
         return KafkaFence(
             owner,
             identity,
-            asking,
+            reading,
             plain,
             self._timeouts,
             arrays=self._arrays,
@@ -156,14 +153,14 @@ class KafkaBroker:
         )
 
     def open_job_events(self) -> Sink:
-        """Return a sink for job events, which belongs to no slot and is flushed by its commit.
+        """Return a sink for job events; it belongs to no slot, and its commit flushes.
 
         `extentflow.jobs` is created unless it exists. Raises as `ensure_progress_topic`.
         """
-        self._ask(ensure_jobs_topic)
+        self._request(ensure_jobs_topic)
         timeout_ms = round(self._timeouts.commit_seconds * 1000)
         settings = idempotent_settings(
-            self._look_up(self._kafka), NEWS, delivery_timeout_ms=timeout_ms
+            self._look_up(self._kafka), JOB_EVENTS, delivery_timeout_ms=timeout_ms
         )
         return FlushingSink(
             functools.partial(self._client, settings, f"topic {JOBS_TOPIC}"), self._timeouts
@@ -175,38 +172,38 @@ class KafkaBroker:
         return None if library is None else Arrays(library)
 
     def _client(self, settings: Mapping[str, str], subject: str) -> ProducerHandle:
-        return ProducerHandle(identified(settings, self._sign), subject)
+        return ProducerHandle(with_tokens(settings, self._sign), subject)
 
-    def _ask(self, question: Callable[[Admin], Answer]) -> Answer:
-        def ask(kafka: Mapping[str, str], producer: Mapping[str, str]) -> Answer:
-            settings = identified(client_settings(kafka, producer), self._sign)
+    def _request(self, request: Callable[[Admin], Answer]) -> Answer:
+        def send(kafka: Mapping[str, str], producer: Mapping[str, str]) -> Answer:
+            settings = with_tokens(client_settings(kafka, producer), self._sign)
             with Admin(settings, self._timeouts) as admin:
-                return question(admin)
+                return request(admin)
 
-        return self._with_secrets({}, ask)
+        return self._with_secrets({}, send)
 
     def _with_secrets(
         self,
         producer: Mapping[str, str],
         act: Callable[[Mapping[str, str], Mapping[str, str]], Answer],
     ) -> Answer:
-        """Return `act(kafka, producer)`; refused with remembered secrets, again with those of now.
+        """Return `act(kafka, producer)`; repeat it with fresh secrets if cached ones were rejected.
 
-        A secret that was rotated is no reason to fail anything.
+        A rotated secret must not fail an extent.
         """
         written = (self._kafka, producer)
-        remembered = [self._look_up(settings) for settings in written]
+        cached = [self._look_up(settings) for settings in written]
         try:
-            return act(*remembered)
+            return act(*cached)
         except Misconfigured:
-            found = [self._look_up(settings, refresh=True) for settings in written]
-            if found == remembered:
+            fresh = [self._look_up(settings, refresh=True) for settings in written]
+            if fresh == cached:
                 raise
-        return act(*found)
+        return act(*fresh)
 
 
 class KafkaFence:
-    """`Fence` over the producer that took the identity over."""
+    """`Fence` of the producer that fenced its predecessors."""
 
     def __init__(
         self,
@@ -230,7 +227,7 @@ class KafkaFence:
         self._opened = False
 
     def read(self) -> SlotProgress | None:
-        """Return what previous owners last committed, as `Fence.read`."""
+        """Return the last committed progress, as `Fence.read`."""
         return read_progress(self._settings, self._identity, self._timeouts)
 
     def mark(self, progress: SlotProgress) -> None:
@@ -238,7 +235,7 @@ class KafkaFence:
         self._transactions.commit(progress)
 
     def open(self) -> Sink:
-        """Return the sink; an at-least-once one works through a producer of its own."""
+        """Return the sink; an at-least-once sink uses a producer of its own."""
         self._opened = True
         if self._plain is None:
             topics = KnownTopics(self._client, self._timeouts)

@@ -1,23 +1,29 @@
-"""Arrow arrays into librdkafka's queue without a Python object per record.
+"""Passes Arrow arrays to librdkafka's queue without a Python object per record.
 
-Owns: the call of `rd_kafka_produce_batch` in the library that confluent-kafka brings along, the
-layout of its messages. Refuses to know: when this may be trusted (`layout` does), transactions.
+Calls `rd_kafka_produce_batch` of the library that confluent-kafka bundles, through ctypes.
+librdkafka copies the payloads, so that the arrays may be dropped.
 
     rd_kafka_message_t, 64-bit Linux (rdkafka.h)
     err i32, pad, topic ptr, partition i32, pad, payload ptr, size, key ptr, size, offset i64, ptr
 
-Payloads are copied by librdkafka, so arrays may be dropped. Once its queue is full it refuses every
-later message of a call, so that what is offered again keeps the order. A call for one partition
-takes a third less time than one that looks for each record's. Delivery reports of such messages
-reach nobody: only transactional producers, whose commit counts failures by itself, may send this
-way. Messages carry no headers.
+Limits: no headers, and no delivery reports. Only a transactional producer may send this way,
+because its commit fails when a delivery failed.
 """
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import logging
+import os
+import platform
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -28,6 +34,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from extentflow.sink import Records, RejectedRecord
 from extentflow.sink.partitions import PartitionBalancer
+
+log = logging.getLogger(__name__)
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -52,14 +60,14 @@ QUEUE_FULL = -184
 TOO_LARGE = 10
 SLICE_ROWS = 8_192
 FULL_QUEUE_POLL_SECONDS = 0.1
-OBJECT_HEAD_BYTES = 16
+OBJECT_HEADER_BYTES = 16
 
-# A pointer that is not null, for values that are empty and not null.
+# A non-null address for values that are empty: a null pointer means a null value.
 _NOT_NULL = np.zeros(1, np.uint8)
 
 
 class Library:
-    """librdkafka as the confluent-kafka wheel bundles it. Raises OSError where it is not there."""
+    """librdkafka as the confluent-kafka wheel bundles it. Raises OSError where it is missing."""
 
     def __init__(self) -> None:
         package = Path(confluent_kafka.__file__).parent
@@ -87,8 +95,8 @@ class Library:
 
     @staticmethod
     def handle(producer: Producer) -> int:
-        """Return the `rd_kafka_t *` of a producer: the first field behind the object's head."""
-        return int(ctypes.c_void_p.from_address(id(producer) + OBJECT_HEAD_BYTES).value or 0)
+        """Return the `rd_kafka_t *` of a producer: the first field after the object header."""
+        return int(ctypes.c_void_p.from_address(id(producer) + OBJECT_HEADER_BYTES).value or 0)
 
 
 def enqueue_arrays(
@@ -96,28 +104,32 @@ def enqueue_arrays(
     producer: Producer,
     records: Records,
     check: Callable[[], None],
-    turns: PartitionBalancer | None = None,
+    balancer: PartitionBalancer | None = None,
 ) -> list[RejectedRecord]:
-    """Queue `records` in order, as `enqueue.enqueue` does; they have no headers.
+    """Queue `records` (without headers) in order; return those too large for the topic.
 
-    `turns` deals slices of them to partitions, where the records name none.
+    Waits while the queue is full. `check` raises when a delivery failed; it is called after each
+    slice and while waiting. `balancer` chooses a partition for each slice of records without one.
 
     Raises:
-        KafkaException: anything but a full queue or a too large record.
+        KafkaException: any error except a full queue or a too large record.
     """
-    refused: list[RejectedRecord] = []
+    rejected: list[RejectedRecord] = []
     with _topic(library, producer, records.topic) as topic:
         for start in range(0, len(records.values), SLICE_ROWS):
             rest = _messages(records, start)
             first = start
-            partition = records.partition if turns is None else turns.take(len(rest))
+            # A call for one partition takes a third less CPU than one with a partition per record.
+            partition = records.partition if balancer is None else balancer.choose(len(rest))
             while len(rest):
+                # Once the queue is full, librdkafka rejects all later messages of the call, so
+                # offering the rest again keeps the order.
                 taken, too_large = _offer(library, topic, partition, rest)
-                refused += [_refusal(first, index, rest[index]) for index in too_large]
+                rejected += [_too_large(first, index, rest[index]) for index in too_large]
                 rest, first = rest[taken:], first + taken
                 producer.poll(FULL_QUEUE_POLL_SECONDS if len(rest) else 0)
                 check()
-    return refused
+    return rejected
 
 
 @contextmanager
@@ -132,7 +144,7 @@ def _topic(library: Library, producer: Producer, name: str) -> Iterator[int]:
 
 
 def _offer(library: Library, topic: int, partition: int, messages: Array) -> tuple[int, list[int]]:
-    """Offer messages once; return how many are dealt with, and which of these are too large."""
+    """Offer messages once; return how many were consumed, and which of these are too large."""
     count = len(messages)
     flags = COPY | EACH_ITS_PARTITION if partition == ANY_PARTITION else COPY
     taken = library.produce_batch(topic, partition, flags, messages.ctypes.data, count)
@@ -147,13 +159,13 @@ def _offer(library: Library, topic: int, partition: int, messages: Array) -> tup
     return end, faults
 
 
-def _refusal(first: int, index: int, message: Array) -> RejectedRecord:
+def _too_large(first: int, index: int, message: Array) -> RejectedRecord:
     size = int(message["payload_bytes"]) + int(message["key_bytes"])
     return RejectedRecord(first + index, f"a record of {size} bytes is too large for the topic")
 
 
 def _messages(records: Records, start: int) -> Array:
-    """Return a slice of records as librdkafka's messages, which point into the arrays."""
+    """Return a slice of records as messages of librdkafka that point into the arrays."""
     values = records.values.slice(start, SLICE_ROWS)
     messages = np.zeros(len(values), MESSAGE)
     messages["partition"] = ANY_PARTITION
@@ -165,7 +177,7 @@ def _messages(records: Records, start: int) -> Array:
 
 
 def _pointers(array: pa.BinaryArray | pa.LargeBinaryArray) -> tuple[Array, Array]:
-    """Return address and length of each element; a null's address is null."""
+    """Return address and length of each element; a null has a null address."""
     wide = pa.types.is_large_binary(array.type)
     _, offsets, data = array.buffers()
     kind = np.dtype(np.int64 if wide else np.int32)
@@ -178,3 +190,123 @@ def _pointers(array: pa.BinaryArray | pa.LargeBinaryArray) -> tuple[Array, Array
         missing = array.is_null().to_numpy(zero_copy_only=False)
         addresses[missing] = lengths[missing] = 0
     return addresses, lengths
+
+
+# -- whether this installation may be trusted ------------------------------------------------------
+#
+# A wrong assumption about memory layout would crash the worker. A child process therefore queues
+# records on a producer without a broker first; a mark in the temporary folder, owned by this user,
+# spares other processes the same check.
+
+TESTED_VERSIONS = frozenset({"2.16.0", "2.16.1"})
+PROOF = "from extentflow.sink.native import prove; prove()"
+PROOF_SECONDS = 30.0
+MACHINES = frozenset({"x86_64", "aarch64"})
+
+
+@cache
+def trusted_library() -> Library | None:
+    """Return librdkafka if this installation passed the check, None for the per-record path."""
+    why = _untrusted()
+    if why is not None:
+        log.info("records are queued one by one: %s", why)
+        return None
+    return Library()
+
+
+def explain(*, wanted: bool = True) -> str:
+    """Return how this process queues records, and why; for `doctor`.
+
+    `wanted` is False where `sink.enqueue=records`.
+    """
+    why = _untrusted() if wanted else "sink.enqueue=records"
+    return "whole arrays" if why is None else f"one record after the other: {why}"
+
+
+def _untrusted() -> str | None:
+    """Return why the direct way may not be used; None when it may."""
+    version = metadata.version("confluent-kafka")
+    if sys.platform != "linux" or platform.machine() not in MACHINES or sys.maxsize < 2**32:
+        return f"{sys.platform} on {platform.machine()} is not 64-bit Linux"
+    if platform.python_implementation() != "CPython":
+        return f"{platform.python_implementation()} is not CPython"
+    if version not in TESTED_VERSIONS:
+        return f"confluent-kafka {version} is not among the tested {sorted(TESTED_VERSIONS)}"
+    try:
+        library = Library()
+    except OSError as exc:
+        return str(exc)
+    return (
+        None
+        if _is_marked(library) or _passes_check(library)
+        else "the check in a child process failed"
+    )
+
+
+def _mark(library: Library) -> Path:
+    seen = library.path.stat()
+    identity = f"{library.path}:{seen.st_size}:{seen.st_mtime_ns}:{sys.version}"
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir(), f"extentflow-layout-{os.getuid()}-{digest}")
+
+
+def _is_marked(library: Library) -> bool:
+    try:
+        return _mark(library).lstat().st_uid == os.getuid()
+    except OSError:
+        return False
+
+
+def _passes_check(library: Library) -> bool:
+    """Run `prove` in a child process; record success in the temporary folder."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    try:
+        child = subprocess.run(
+            [sys.executable, "-c", PROOF],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PROOF_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        log.warning("the check of librdkafka's layout did not run: %s", exc)
+        return False
+    if child.returncode != 0:
+        log.warning(
+            "the check of librdkafka's layout ended with %s: %s", child.returncode, child.stderr
+        )
+        return False
+    try:
+        _mark(library).touch(mode=0o600)
+    except OSError as exc:
+        log.debug("the result of the layout check was not stored: %s", exc)
+    return True
+
+
+def prove() -> None:
+    """Raise, or crash, unless librdkafka reads our messages correctly; runs in a child process.
+
+    The handle must return the name of the client, the queue must hold as many records as were
+    sent, and exactly the two too large records must be rejected, by their index and size.
+    """
+    settings = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "message.max.bytes": 1_000}
+    producer = Producer(settings)
+    library = Library()
+    name = library.name(library.handle(producer))
+    if name is None or not name.startswith(b"rdkafka#producer-"):
+        raise RuntimeError(f"the handle's name is {name!r}")
+    values = pa.array([b"a", None, b"v" * 5_000, b"", b"b", b"last"], pa.binary())
+    keys = pa.array([None, b"k", b"", b"kk", b"k" * 7_000, None], pa.large_binary())
+    for partition in (-1, 3):
+        records = Records("layout", values, keys, partition=partition)
+        rejected = enqueue_arrays(library, producer, records, lambda: None)
+        reported = [(one.index, "".join(filter(str.isdigit, one.reason))) for one in rejected]
+        if reported != [(2, "5000"), (4, "7001")]:
+            raise RuntimeError(f"rejected were {rejected}")
+    if len(producer) != 2 * (len(values) - len(reported)):
+        raise RuntimeError(f"{len(producer)} records are queued")
+    producer.purge(blocking=False)
+    producer.flush(10)
+    if len(producer):
+        raise RuntimeError(f"{len(producer)} records were not purged")

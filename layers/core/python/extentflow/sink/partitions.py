@@ -1,8 +1,7 @@
-"""The partitions of topics, as far as one producer has to know them.
+"""The partitions of topics as one producer needs them: that they exist, and where to send next.
 
-Owns: asking for them, with a bound; where the next records go that may go to any of them. Without
-the question a mistyped topic would show only when the first record's delivery times out. Refuses to
-know: which partition a key belongs to (librdkafka does).
+Without the check a mistyped topic would fail only at the delivery timeout of its first record.
+librdkafka maps keys to partitions; this module chooses only for records without keys.
 """
 
 import random
@@ -16,41 +15,41 @@ from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.sink import Records
 from extentflow.sink.producer import ProducerHandle
 from extentflow.sink.settings import Timeouts
-from extentflow.sink.translate import error_of, hopeless, translate
+from extentflow.sink.translate import error_of, needs_operator, translate
 
 # librdkafka's own interval: partitions that are added later are found by a producer that lives on.
 REFRESH_SECONDS = 300.0
 
 
 class PartitionBalancer:
-    """Deals records to partitions: the next ones go where fewest went so far.
+    """Chooses the partition with the fewest records so far, for the next slice of records.
 
-    Where that is undecided, chance decides, so that producers with few records do not all choose
+    The order of ties is random per producer, so that producers with few records do not all choose
     the same partition.
     """
 
     def __init__(self, partitions: Sequence[int]) -> None:
-        self._dealt = dict.fromkeys(random.sample(partitions, len(partitions)), 0)
+        self._sent = dict.fromkeys(random.sample(partitions, len(partitions)), 0)
 
-    def take(self, records: int) -> int:
-        """Return the partition of the next so many records."""
-        partition = min(self._dealt, key=self._dealt.__getitem__)
-        self._dealt[partition] += records
+    def choose(self, records: int) -> int:
+        """Return the partition for the next `records` records."""
+        partition = min(self._sent, key=self._sent.__getitem__)
+        self._sent[partition] += records
         return partition
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What was found out about a topic, and when. `open` are the partitions that have a leader."""
+    """A topic as last described. `led` are its partitions that have a leader."""
 
     partitions: int
-    open: Sequence[int]
-    turns: PartitionBalancer
-    asked: float
+    led: Sequence[int]
+    balancer: PartitionBalancer
+    read_at: float
 
 
 class KnownTopics:
-    """The topics that one producer has met; they are asked for anew every few minutes."""
+    """The topics that one producer sends to; described again every REFRESH_SECONDS."""
 
     def __init__(
         self, client: ProducerHandle, timeouts: Timeouts, now: Callable[[], float] = time.monotonic
@@ -61,48 +60,48 @@ class KnownTopics:
         self._known: dict[str, _Known] = {}
 
     def check(self, records: Records) -> None:
-        """Raise when the records' topic or partition does not exist.
+        """Raise if the topic or the partition of the records does not exist.
 
         Raises:
-            SinkUnavailable: no such topic (the message says so), or no answer.
+            SinkUnavailable: no such topic, or no answer.
             Misconfigured: no such partition, or no permission.
         """
         known = self._known.get(records.topic)
-        if known is None or self._now() - known.asked >= REFRESH_SECONDS:
-            known = self._known[records.topic] = self._found(records.topic, known)
+        if known is None or self._now() - known.read_at >= REFRESH_SECONDS:
+            known = self._known[records.topic] = self._describe(records.topic, known)
         if records.partition >= known.partitions:
             raise Misconfigured(
-                f"topic {records.topic} has {known.partitions} partitions, "
-                f"partition {records.partition} was asked for"
+                f"topic {records.topic} has {known.partitions} partitions, partition "
+                f"{records.partition} is configured; correct the connector's partition"
             )
 
-    def turns(self, topic: str) -> PartitionBalancer:
-        """Return who deals a checked topic's records to its partitions, as long as it lasts."""
-        return self._known[topic].turns
+    def balancer(self, topic: str) -> PartitionBalancer:
+        """Return the balancer of a checked topic; it is replaced when partitions change."""
+        return self._known[topic].balancer
 
-    def _found(self, topic: str, before: _Known | None) -> _Known:
+    def _describe(self, topic: str, before: _Known | None) -> _Known:
         with self._client.calling() as producer:
-            leaders = self._ask(producer, topic)
-        # One that has no leader would hold back the whole transaction, until it fails.
+            leaders = self._leaders(producer, topic)
+        # A partition without a leader would block the whole transaction until it fails.
         available = [number for number, leader in leaders.items() if leader >= 0] or list(leaders)
-        turns = (
-            before.turns if before and before.open == available else PartitionBalancer(available)
+        balancer = (
+            before.balancer if before and before.led == available else PartitionBalancer(available)
         )
-        return _Known(len(leaders), available, turns, self._now())
+        return _Known(len(leaders), available, balancer, self._now())
 
-    def _ask(self, producer: Producer, topic: str) -> dict[int, int]:
-        """Return the leader of each partition, -1 where there is none."""
+    def _leaders(self, producer: Producer, topic: str) -> dict[int, int]:
+        """Return the leader of each partition, -1 if it has none."""
         last: KafkaError | None = None
         for remaining in self._timeouts.attempts(self._timeouts.topic_seconds):
             try:
                 found = producer.list_topics(topic, remaining).topics[topic]
             except KafkaException as exc:
-                last = last or error_of(exc)  # an earlier answer says more than a time-out
+                last = last or error_of(exc)  # an earlier answer says more than a timeout
                 continue
             last = found.error
             if last is None and found.partitions:
                 return {number: each.leader for number, each in sorted(found.partitions.items())}
-            if last is not None and hopeless(last):
+            if last is not None and needs_operator(last):
                 raise translate(last, f"topic {topic}")
         if last is not None and last.name() == "UNKNOWN_TOPIC_OR_PART":
             raise SinkUnavailable(f"topic {topic} does not exist; create it")

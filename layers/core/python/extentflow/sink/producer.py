@@ -1,9 +1,7 @@
-"""One librdkafka producer: made in one process, used by one thread, thrown away when it fails.
+"""One librdkafka producer: created in one process, used by one thread, dropped when it fails.
 
-Owns: the handle, what its callbacks report, its end. Refuses to know: transactions, topics.
-
-    open ──calling()──> open ──any failure──> ended: dropped at once; every further call raises
-      └──────────────close()────────────────> what ended it
+open ──calling()──> open ──any failure──> ended: dropped at once; every further call raises
+└──────────────close()────────────────> what ended it
 """
 
 import ctypes
@@ -17,7 +15,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from extentflow.errors import ExtentflowError, Misconfigured, SinkUnavailable
-from extentflow.sink.translate import error_of, forgotten, translate
+from extentflow.sink.translate import error_of, translate, without_frames
 
 LOG = logging.getLogger("extentflow.kafka")
 LOG.addHandler(logging.NullHandler())
@@ -28,7 +26,7 @@ _live: "weakref.WeakSet[ProducerHandle]" = weakref.WeakSet()
 
 
 class ProducerHandle:
-    """A producer and what became of it. `subject` opens every error message."""
+    """A producer and the errors it reported. Every error message starts with `subject`."""
 
     def __init__(
         self,
@@ -40,27 +38,27 @@ class ProducerHandle:
         self.subject = subject
         self.trouble: KafkaError | None = None
         self.failed: KafkaError | None = None
-        # Where records were purged by an abort, librdkafka counts by itself what a commit lacks.
+        # An abort purges records; librdkafka itself fails a commit that lacks records.
         self._harmless = PURGED if "transactional.id" in settings else frozenset()
         self._process = os.getpid()
         self._ended: ExtentflowError | None = None
-        self._producer: Producer | None = self._made(settings, make)
+        self._producer: Producer | None = self._create(settings, make)
         _live.add(self)
 
     @contextmanager
     def calling(self) -> Iterator[Producer]:
-        """Lend the producer for calls; whatever they raise ends the client, in our words.
+        """Lend the producer; an error of the block ends the client and is translated.
 
         Raises:
-            Fenced, SinkUnavailable, Misconfigured: now, or when the client ended.
+            Fenced, SinkUnavailable, Misconfigured: now, or repeated after the client ended.
         """
-        producer = self._usable()
+        producer = self._require_open()
         try:
             yield producer
         except KafkaException as exc:
             cause = self._cause(error_of(exc), producer)
             self._end(translate(cause, self.subject))
-            raise translate(cause, self.subject) from forgotten(exc)
+            raise translate(cause, self.subject) from without_frames(exc)
         except ExtentflowError as exc:
             self._end(type(exc)(str(exc)))
             raise
@@ -71,26 +69,28 @@ class ProducerHandle:
             raise translate(self.failed, self.subject)
 
     def check_credentials(self) -> None:
-        """Raise when brokers refused the credentials: waiting longer would not help."""
+        """Raise when brokers rejected the credentials: waiting longer would not help."""
         if self.trouble is not None and self.trouble.name() == "_AUTHENTICATION":
             raise translate(self.trouble, self.subject)
 
     def hint(self) -> str:
-        """Return what else is known about a broker that does not answer."""
+        """Return the last error that librdkafka reported about a broker, for a message."""
         return f"; {self.trouble.str()}" if self.trouble is not None else ""
 
-    def forgive(self) -> None:
+    def clear_failure(self) -> None:
         """Forget failed deliveries: their transaction was aborted."""
         self.failed = None
 
     def close(self) -> None:
-        """Drop the producer with all that it holds; never raises, never waits for a broker."""
-        self._end(SinkUnavailable(f"{self.subject}: this producer is closed; acquire anew"))
+        """Drop the producer and its queued records; never raises, never waits for a broker."""
+        self._end(
+            SinkUnavailable(f"{self.subject}: this producer is closed; acquire the slot again")
+        )
 
     def orphan(self) -> None:
-        """Let go of a producer inherited by a fork, without running its destructor.
+        """Abandon a producer inherited by a fork, without running its destructor.
 
-        Its threads did not come along; waiting for them would take for ever.
+        A fork has no threads of its parent; the destructor would wait for them for ever.
         """
         if self._producer is not None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._producer))
@@ -100,13 +100,13 @@ class ProducerHandle:
             f"not to its fork {os.getpid()}; acquire a slot in this process"
         )
 
-    def _made(
+    def _create(
         self, settings: Mapping[str, Any], make: Callable[[dict[str, Any]], Producer]
     ) -> Producer:
         callbacks = {
-            "on_delivery": self._delivered,
+            "on_delivery": self._report_delivery,
             "delivery.report.only.error": True,
-            "error_cb": self._troubled,
+            "error_cb": self._report_trouble,
             "logger": LOG,
         }
         try:
@@ -114,7 +114,7 @@ class ProducerHandle:
         except KafkaException as exc:
             raise Misconfigured(f"{self.subject}: {error_of(exc).str()}") from exc
 
-    def _usable(self) -> Producer:
+    def _require_open(self) -> Producer:
         if self._producer is None or self._ended is not None:
             ended = self._ended or SinkUnavailable(self.subject)
             raise type(ended)(str(ended))
@@ -129,29 +129,29 @@ class ProducerHandle:
             _serve(producer)
 
     def _cause(self, error: KafkaError, producer: Producer) -> KafkaError:
-        """Look behind the two errors that only say that there was another."""
+        """Return the cause of errors that only state that there was another error."""
         if error.name() == "_INCONSISTENT" and self.failed is not None:
             return self.failed
         if error.name() in ("_FATAL", "_STATE"):
             return _serve(producer) or self.failed or error
         return error
 
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+    def _report_delivery(self, error: KafkaError | None, message: Message) -> None:
         if self.failed is None and error is not None and error.name() not in self._harmless:
             where = f"{message.topic()}[{message.partition()}]"
             self.failed = KafkaError(error.code(), f"delivery to {where} failed: {error.str()}")
 
-    def _troubled(self, error: KafkaError) -> None:
+    def _report_trouble(self, error: KafkaError) -> None:
         if self.trouble is None or self.trouble.name() != "_AUTHENTICATION":
             self.trouble = error
 
 
 def _serve(producer: Producer) -> KafkaError | None:
-    """Run callbacks; return the fatal error that librdkafka has been waiting to tell."""
+    """Run callbacks; return the fatal error that librdkafka raises from `poll`."""
     try:
         producer.poll(0)
     except KafkaException as exc:
-        return error_of(forgotten(exc))
+        return error_of(without_frames(exc))
     return None
 
 

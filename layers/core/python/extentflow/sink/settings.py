@@ -1,65 +1,47 @@
-"""What librdkafka is told: defaults, what a connector may change, and what it may not.
+"""Settings of every Kafka client: defaults, fixed values, refused keys, IAM tokens, timeouts.
 
-Owns: the settings of every client. Refuses to know: where settings come from, how clients are
-used. `kafka` are the worker's settings (bootstrap.servers, security); `producer` is a connector's
+`kafka` are the worker's settings (bootstrap.servers, security); `producer` is a connector's
 `producer.*` without its prefix.
 """
 
-from collections.abc import Iterator, Mapping
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
-from extentflow.errors import Misconfigured
+from extentflow.config.kafka import REFUSED_PRODUCER_PROPERTIES
+from extentflow.errors import ExtentflowError, Misconfigured
 from extentflow.retry import RetryPolicy
 from extentflow.sink import ProducerSettings
-from extentflow.sink.access import spelled_out
 from extentflow.sink.translate import error_of
+
+log = logging.getLogger(__name__)
 
 DEFAULTS = {
     "linger.ms": "50",
     "batch.size": "1000000",
     "batch.num.messages": "100000",
-    # Both bound a worker's memory: a queued record costs its bytes and about 200 more.
+    # Both bound the memory of a worker: a queued record costs its bytes and about 200 more.
     "queue.buffering.max.messages": "500000",
     "queue.buffering.max.kbytes": "65536",
     "compression.type": "lz4",
     "partitioner": "murmur2_random",
 }
 
-# Those that send a record without a key anywhere; the others send all of them to one partition.
+# These send a record without a key to any partition; the others send all of them to one.
 _SPREADING = ("random", "consistent_random", "murmur2_random", "fnv1a_random")
 
-# `none`: an environment thawed after the broker's idle limit would otherwise stall for 10-18 s.
-# A socket time-out below librdkafka's minute is what bounds calls that ignore their own.
+# `none`: otherwise an environment thawed after the broker's idle limit stalls for 10-18 s.
+# socket.timeout.ms below librdkafka's default of a minute bounds calls that ignore their timeout.
 COMMON = {"metadata.recovery.strategy": "none", "socket.timeout.ms": "10000"}
 
-REFUSED = {
-    "transactional.id": "the slot's identity is the transactional id",
-    "acks": "delivery needs acks=all",
-    "request.required.acks": "delivery needs acks=all",
-    "enable.idempotence": "both delivery guarantees need an idempotent producer",
-    "enable.gapless.guarantee": "transactions already guarantee it",
-    "bootstrap.servers": "the cluster is a worker setting",
-    "metadata.broker.list": "the cluster is a worker setting",
-    "metadata.recovery.strategy": "it must be `none`",
-    "delivery.report.only.error": "the sink reads delivery reports itself",
-}
-TIMEOUT_REASON = "time-outs are worker settings, for example transaction.timeout.ms"
-
-JAVA_NAMES = {
-    "buffer.memory": "producer.queue.buffering.max.kbytes",
-    "max.block.ms": "transaction.timeout.ms (a worker setting)",
-    "max.request.size": "producer.message.max.bytes",
-    "partitioner.class": "producer.partitioner",
-    "sasl.jaas.config": "producer.sasl.username and producer.sasl.password",
-    "ssl.keystore.type": "producer.ssl.keystore.location (PKCS#12) or producer.ssl.key.location",
-    "ssl.truststore.location": "producer.ssl.ca.location (PEM)",
-}
 SHARED_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "broker.address.", "client.dns.")
 
-# A record batch's header (61 bytes) counts against a topic's max.message.bytes, but not against
-# librdkafka's message.max.bytes, whose least value is 1000.
+# The header of a record batch (61 bytes) counts against a topic's max.message.bytes, but not
+# against librdkafka's message.max.bytes, whose minimum is 1000.
 BATCH_HEADER_BYTES = 61
 LEAST_MESSAGE_BYTES = 1000
 
@@ -71,7 +53,7 @@ LEAST_SECONDS = 0.1  # a last attempt of a few milliseconds could only time out
 class Timeouts:
     """How long the sink waits for brokers, per kind of call, in seconds; `retry` spaces attempts.
 
-    `retry.total_seconds` is replaced by the bound of the call at hand.
+    `retry.total_seconds` is replaced by the bound of each call.
     """
 
     request_seconds: float = 10.0
@@ -106,8 +88,8 @@ def idempotent_settings(
     Raises:
         Misconfigured: refused settings, all of them at once.
     """
-    if problems := refusals(client.producer):
-        raise Misconfigured(problems)
+    if refused := refusals(client.producer):
+        raise Misconfigured(refused)
     return {
         **COMMON,
         **DEFAULTS,
@@ -134,7 +116,7 @@ def transactional_settings(
         **settings,
         "transactional.id": identity,
         "transaction.timeout.ms": str(transaction_timeout_ms),
-        # librdkafka wants it at least 100 ms below the transaction's time-out.
+        # librdkafka requires it to be at least 100 ms below the transaction's timeout.
         "socket.timeout.ms": str(
             min(int(settings["socket.timeout.ms"]), transaction_timeout_ms - 100)
         ),
@@ -142,47 +124,47 @@ def transactional_settings(
 
 
 def spreads(settings: Mapping[str, str]) -> bool:
-    """Return whether these settings leave it open where a record without a key goes."""
+    """Whether these settings allow any partition for a record without a key."""
     return settings["partitioner"] in _SPREADING and "sticky.partitioning.linger.ms" not in settings
 
 
 def refusals(producer: Mapping[str, str]) -> list[str]:
-    """Return one line for every setting that a connector must not touch."""
-    reasons = {key: REFUSED.get(key) for key in producer}
-    reasons |= {key: TIMEOUT_REASON for key in producer if key.endswith("timeout.ms")}
+    """Return one line for every setting that a connector must not set (`config.kafka`)."""
+    reasons = {key: REFUSED_PRODUCER_PROPERTIES.get(key) for key in producer}
     return [f"producer.{key} cannot be set: {why}" for key, why in reasons.items() if why]
 
 
 def problems(kafka: Mapping[str, str], producer: Mapping[str, str]) -> list[str]:
-    """Return one line for every mistake in a connector's `producer.*`; makes no connection.
+    """Return one line for every mistake in a connector's `producer.*`; opens no connection.
 
-    Checked are each key's name and value, then the whole. Called when a connector is validated.
+    librdkafka checks the name and value of each key, then all together. Called when a connector is
+    validated.
     """
     found = refusals(producer)
-    for key, value in producer.items():
-        if (complaint := _complaint({key: value})).startswith(("No such", "Invalid value")):
-            hint = f"; use {JAVA_NAMES[key]}" if key in JAVA_NAMES else ""
-            found.append(f"producer.{key}: {complaint}{hint}")
-    whole = {**kafka, **producer, "enable.idempotence": "true"}
-    if not found and (complaint := _complaint(whole).strip()):
+    for key in sorted(producer.keys() - REFUSED_PRODUCER_PROPERTIES.keys()):
+        complaint = _librdkafka_error({key: producer[key]})
+        if complaint.startswith(("No such", "Invalid value")):
+            found.append(f"producer.{key}: {complaint}")
+    together = {**kafka, **producer, "enable.idempotence": "true"}
+    if not found and (complaint := _librdkafka_error(together).strip()):
         found.append(f"producer.*: {complaint}")
     return found
 
 
 def too_narrow(topic: str, max_message_bytes: int) -> str | None:
-    """Return why no client can be limited to what `topic` takes, with the remedy; else None."""
+    """Return why no producer can respect the limit of `topic`, and the remedy; else None."""
     least = LEAST_MESSAGE_BYTES + BATCH_HEADER_BYTES
     if max_message_bytes >= least:
         return None
     return (
-        f"topic {topic}: max.message.bytes {max_message_bytes} is too small to work with; "
+        f"topic {topic}: max.message.bytes {max_message_bytes} is below the client's minimum; "
         f"raise it to {least} or more"
     )
 
 
-def _complaint(settings: Mapping[str, str]) -> str:
+def _librdkafka_error(settings: Mapping[str, str]) -> str:
     try:
-        Producer({**spelled_out(settings), "log_level": 0})
+        Producer({**with_oauthbearer(settings), "log_level": 0})
     except KafkaException as exc:
         return error_of(exc).str()
     return ""
@@ -195,14 +177,89 @@ def _message_limit(client: ProducerSettings) -> dict[str, str]:
     if problem := too_narrow(client.topic, client.max_message_bytes):
         raise Misconfigured(problem)
     limit = client.max_message_bytes - BATCH_HEADER_BYTES
-    asked = client.producer.get("message.max.bytes", str(limit))
-    return {"message.max.bytes": str(min(limit, int(asked)) if asked.isdigit() else asked)}
+    configured = client.producer.get("message.max.bytes", str(limit))
+    return {
+        "message.max.bytes": str(min(limit, int(configured)))
+        if configured.isdigit()
+        else configured
+    }
 
 
 def _batch_limit(client: ProducerSettings) -> dict[str, str]:
-    """Bound batches of several records; one that is larger by itself still goes out alone."""
+    """Bound batches of several records; a larger record is still sent in a batch of its own."""
     if client.max_batch_bytes is None:
         return {}
     limit = max(1, client.max_batch_bytes - BATCH_HEADER_BYTES)
-    asked = client.producer.get("batch.size", DEFAULTS["batch.size"])
-    return {"batch.size": str(min(limit, int(asked)) if asked.isdigit() else asked)}
+    configured = client.producer.get("batch.size", DEFAULTS["batch.size"])
+    return {"batch.size": str(min(limit, int(configured))) if configured.isdigit() else configured}
+
+
+# -- authentication by IAM (sasl.mechanism=AWS_MSK_IAM) -------------------------------------------
+
+AWS_MSK_IAM = "AWS_MSK_IAM"
+MECHANISMS = ("sasl.mechanism", "sasl.mechanisms")
+
+# Region (None: the environment's) -> token, its expiry in seconds since 1970. Raises
+# CredentialsUnavailable, Misconfigured.
+Sign = Callable[[str | None], tuple[str, float]]
+
+_REGION = re.compile(r"\.kafka(?:-serverless)?\.([a-z]{2}[a-z0-9-]*-[0-9]+)\.amazonaws\.com")
+
+
+def with_tokens(settings: Mapping[str, Any], sign: Sign | None) -> dict[str, Any]:
+    """Return a client's settings for librdkafka; with AWS_MSK_IAM including a source of tokens.
+
+    librdkafka requests a token on its own thread: before the constructor of the client returns,
+    and after four fifths of a token's lifetime. The first token is also signed here, where an
+    error reaches the caller.
+
+    Raises:
+        CredentialsUnavailable, Misconfigured: as `sign`; Misconfigured also without TLS.
+    """
+    if not uses_iam(settings):
+        return dict(settings)
+    if sign is None:
+        raise Misconfigured(f"sasl.mechanism={AWS_MSK_IAM}: this process has no signer of tokens")
+    if settings.get("security.protocol", "").upper() != "SASL_SSL":
+        raise Misconfigured(
+            f"sasl.mechanism={AWS_MSK_IAM}: brokers accept tokens over TLS only; set"
+            " security.protocol=SASL_SSL"
+        )
+    region = region_of(settings.get("bootstrap.servers", ""))
+    sign(region)
+
+    def token(_: str) -> tuple[str, float]:
+        try:
+            return sign(region)
+        except ExtentflowError as exc:
+            # librdkafka retries in a few seconds, and logs only that there was an exception.
+            log.warning("the token for the brokers was not renewed: %s", exc)
+            raise
+
+    return {**with_oauthbearer(settings), "oauth_cb": token}
+
+
+def uses_iam(settings: Mapping[str, Any]) -> bool:
+    """Whether IAM authenticates the client; the later one of the two spellings counts."""
+    return [text for key, text in settings.items() if key in MECHANISMS][-1:] == [AWS_MSK_IAM]
+
+
+def with_oauthbearer(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with AWS_MSK_IAM replaced by OAUTHBEARER, the mechanism of its tokens."""
+    if not uses_iam(settings):
+        return dict(settings)
+    others = {key: value for key, value in settings.items() if key not in MECHANISMS}
+    return {**others, "sasl.mechanisms": "OAUTHBEARER"}
+
+
+def describe_security(settings: Mapping[str, Any]) -> str:
+    """Return protocol and mechanism, without credentials."""
+    mechanism = [text for key, text in settings.items() if key in MECHANISMS][-1:]
+    protocol = settings.get("security.protocol", "plaintext").upper()
+    return " with ".join((protocol, *mechanism)) if protocol.startswith("SASL") else protocol
+
+
+def region_of(servers: str) -> str | None:
+    """Return the region in the names of MSK brokers; None for other names."""
+    found = _REGION.search(servers)
+    return None if found is None else found[1]

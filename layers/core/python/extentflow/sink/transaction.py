@@ -1,33 +1,29 @@
-"""Exactly once: records and progress as one Kafka transaction.
-
-Owns: the order of calls and what each failure permits. Refuses to know: slots, the ledger.
+"""Kafka transactions of one producer: begin, send offsets, commit, abort.
 
     idle ──first send──> open ──offsets, commit──> idle
       └──── commit ───────^  └──abort────────────> idle
 
-A call that timed out is called again, and nothing else. An abort follows only where librdkafka
-asks for it (`txn_requires_abort`). Every other failure, and every bound that runs out, ends the
-producer; the slot's next owner aborts what was left open, or finds it committed.
+After a timeout only the same call may follow. An abort follows only when librdkafka requires it
+(`txn_requires_abort`). Every other failure, and every exhausted bound, ends the producer; the next
+owner of the slot aborts the open transaction, or reads that it was committed.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from extentflow.background import call_with_timeout
 from extentflow.errors import ExtentflowError, SinkUnavailable
-from extentflow.sink import Records, RejectedRecord, SlotProgress
-from extentflow.sink.enqueue import enqueue, require_equal_lengths
-from extentflow.sink.native import Library, enqueue_arrays
-from extentflow.sink.partitions import KnownTopics, PartitionBalancer
+from extentflow.sink import SlotProgress
 from extentflow.sink.producer import ProducerHandle
 from extentflow.sink.progress import group_metadata, offset_of
 from extentflow.sink.settings import Timeouts
 from extentflow.sink.translate import error_of, resumable
 
-# What a client that answers at all needs beyond half of a commit's time.
+# librdkafka returns within half of a commit's timeout plus this, if at all. Seen with 2.16.1:
+# `send_offsets_to_transaction` has no timeout while it waits for its main thread, and never returns
+# when a broker pauses at that moment.
 HANG_SECONDS = 12.0
 ABANDON_SECONDS = 0.5
 
@@ -36,7 +32,7 @@ def initialise(client: ProducerHandle, timeouts: Timeouts) -> None:
     """Fence the previous producer of the client's transactional id and abort what it left open.
 
     Raises:
-        SinkUnavailable: no coordinator answered within `fence_seconds`.
+        SinkUnavailable: no transaction coordinator answered within `fence_seconds`.
         Misconfigured: settings, credentials or permissions cannot work.
     """
     with client.calling() as producer:
@@ -64,20 +60,20 @@ class Transactions:
         self._group = group_metadata(identity)
         self._timeouts = timeouts
         self._open = False
-        self._torn = False
+        self._interrupted = False
         self._committing = False
 
     @contextmanager
     def begun(self) -> Iterator[Producer]:
-        """Lend the producer, with a transaction open. Raises as `Sink.commit`.
+        """Lend the producer with an open transaction. Raises as `Sink.commit`.
 
-        When a signal interrupts what happens meanwhile, records may be half sent: from then on
-        only an abort is possible.
+        A signal may interrupt the block when only some records are sent: from then on only an abort
+        is possible.
         """
         with self._client.calling() as producer:
-            if self._torn:
+            if self._interrupted:
                 raise SinkUnavailable(f"{self._client.subject}: the transaction was interrupted")
-            self._torn = True
+            self._interrupted = True
             try:
                 if not self._open:
                     producer.begin_transaction()
@@ -87,10 +83,10 @@ class Transactions:
                 if error_of(exc).txn_requires_abort():
                     self._abort_before_dropping(producer)
                 raise
-            self._torn = False
+            self._interrupted = False
 
     def commit(self, progress: SlotProgress) -> None:
-        """Commit what was sent, and `progress` with it. Raises as `Sink.commit`."""
+        """Commit the sent records together with `progress`. Raises as `Sink.commit`."""
         offsets = [offset_of(progress)]
         with self.begun() as producer:
             self._committing = True
@@ -108,23 +104,23 @@ class Transactions:
             )
         except TimeoutError:
             raise SinkUnavailable(
-                f"{self._client.subject}: the client never answered an offset for a transaction "
+                f"{self._client.subject}: librdkafka did not answer send_offsets_to_transaction "
                 f"within {limit:g} s{self._client.hint()}"
             ) from None
 
     def abort(self) -> None:
-        """Abort what was sent, if anything. Raises as `Sink.commit`."""
+        """Abort the open transaction, if any. Raises as `Sink.commit`."""
         with self._client.calling() as producer:
             if self._open:
                 self._resume(producer.abort_transaction)
-        self._open = self._torn = self._committing = False
-        self._client.forgive()
+        self._open = self._interrupted = self._committing = False
+        self._client.clear_failure()
 
     def abandon(self) -> None:
-        """Abort what was sent, if nobody tried to commit it, before the producer is dropped.
+        """Abort the open transaction before the producer is dropped, unless a commit was tried.
 
-        Whatever comes of it, librdkafka adds no partitions to the transaction any more: doing that
-        while it is destroyed ends the process (2.16.1, `Assertion rk_eos.txn_req_cnt > 0`).
+        Even a failed abort keeps librdkafka from adding partitions to the transaction, which during
+        its destruction crashes the process (2.16.1, `Assertion rk_eos.txn_req_cnt > 0`).
         """
         if not self._open or self._committing:
             return
@@ -146,7 +142,7 @@ class Transactions:
         )
 
     def _abort_before_dropping(self, producer: Producer) -> None:
-        """Spare consumers the wait for the transaction's time-out; a fence would do it, too."""
+        """Abort, so that consumers need not wait for the transaction's timeout."""
         for remaining in self._timeouts.attempts(self._timeouts.abort_seconds):
             try:
                 producer.abort_transaction(remaining)
@@ -154,84 +150,3 @@ class Transactions:
                 if resumable(error_of(exc)):
                     continue
             return
-
-
-@dataclass(slots=True)
-class Arrays:
-    """Whether whole arrays are queued; shared by the sinks that one broker opens.
-
-    Records queued as arrays get no delivery reports: the transaction fails, and nobody says why.
-    The next one then goes `careful`, record by record, so that a failure that lasts is told with
-    topic, partition and reason, and ends at once where only a person can mend it.
-    """
-
-    library: Library
-    careful: bool = False
-
-    def take(self, records: Records) -> bool:
-        """Whether these records are queued as arrays; headers need a call each."""
-        return not self.careful and records.headers is None
-
-
-class TransactionalSink:
-    """`Sink` with `delivery.guarantee=exactly_once`.
-
-    `spreads`: records without keys may go to any partition, and arrays of them go slice by slice.
-    """
-
-    def __init__(
-        self,
-        client: ProducerHandle,
-        transactions: Transactions,
-        topics: KnownTopics,
-        arrays: Arrays | None = None,
-        *,
-        spreads: bool = False,
-    ) -> None:
-        self._client = client
-        self._transactions = transactions
-        self._topics = topics
-        self._arrays = arrays
-        self._spreads = spreads
-
-    def send(self, records: Records) -> Sequence[RejectedRecord]:
-        """Queue records in the transaction, as `Sink.send`."""
-        require_equal_lengths(records)
-        self._topics.check(records)
-        with self._carefully(), self._transactions.begun() as producer:
-            check = self._client.check_deliveries
-            if self._arrays is not None and self._arrays.take(records):
-                turns = self._turns(records)
-                return enqueue_arrays(self._arrays.library, producer, records, check, turns)
-            return enqueue(producer, records, check)
-
-    def _turns(self, records: Records) -> PartitionBalancer | None:
-        if self._spreads and records.keys is None and records.partition < 0:
-            return self._topics.turns(records.topic)
-        return None
-
-    def commit(self, progress: SlotProgress) -> None:
-        """Commit records and progress, as `Sink.commit`."""
-        with self._carefully():
-            self._transactions.commit(progress)
-        if self._arrays is not None:
-            self._arrays.careful = False
-
-    @contextmanager
-    def _carefully(self) -> Iterator[None]:
-        """After a failure, let the next transaction find out what exactly fails."""
-        try:
-            yield
-        except SinkUnavailable:
-            if self._arrays is not None:
-                self._arrays.careful = True
-            raise
-
-    def abort(self) -> None:
-        """Discard what was sent since the last commit, as `Sink.abort`."""
-        self._transactions.abort()
-
-    def close(self) -> None:
-        """Drop the producer, as `Sink.close`."""
-        self._transactions.abandon()
-        self._client.close()

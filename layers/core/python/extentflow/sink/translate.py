@@ -1,27 +1,23 @@
-"""librdkafka's errors in our words: the one place where a KafkaError becomes ours.
-
-Owns: which codes mean fenced, which ones only a person can mend and how. Refuses to know: what
-was being attempted.
-"""
+"""Translates librdkafka's errors: which mean fenced, which need an operator, which to retry."""
 
 from confluent_kafka import KafkaError, KafkaException
 
 from extentflow.errors import ExtentflowError, Fenced, Misconfigured, SinkUnavailable
 
-# A producer whose transaction timed out cannot be told from one that somebody fenced.
+# librdkafka reports a producer whose transaction timed out exactly as a fenced one.
 FENCING = frozenset({"_FENCED", "_FATAL", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 
 REMEDIES = {
     "CLUSTER_AUTHORIZATION_FAILED": "allow IdempotentWrite and Describe on the cluster",
     "GROUP_AUTHORIZATION_FAILED": "allow Read and Describe on the consumer groups of `app.id`",
     "INVALID_CONFIG": "compare the producer settings with the broker's",
-    "INVALID_RECORD": "the topic's settings refuse these records; a compacted topic needs keys",
+    "INVALID_RECORD": "the topic's settings reject these records; a compacted topic needs keys",
     "INVALID_TRANSACTION_TIMEOUT": (
         "lower transaction.timeout.ms to at most the broker's transaction.max.timeout.ms"
     ),
-    "POLICY_VIOLATION": "the cluster's policy forbids it; ask its operators",
-    "SASL_AUTHENTICATION_FAILED": "check user name, password and mechanism, or the role's rights",
-    "TOPIC_EXCEPTION": "topic names are made of letters, digits, `.`, `_` and `-`",
+    "POLICY_VIOLATION": "a policy of the cluster forbids it; ask its operators",
+    "SASL_AUTHENTICATION_FAILED": "check user name, password, mechanism or the role's permissions",
+    "TOPIC_EXCEPTION": "use only letters, digits, `.`, `_` and `-` in topic names",
     "TOPIC_AUTHORIZATION_FAILED": "allow Write, Describe and DescribeConfigs on the topic",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": (
         "allow Write and Describe on the transactional ids of `app.id`"
@@ -30,7 +26,7 @@ REMEDIES = {
     "UNSUPPORTED_SASL_MECHANISM": "choose a mechanism that the broker offers",
     "UNSUPPORTED_VERSION": "the broker is too old for transactions; Kafka 2.5 or later is needed",
     "_AUTHENTICATION": (
-        "check user name, password, mechanism and certificates; where IAM decides, allow the role"
+        "check user name, password, mechanism and certificates; with IAM allow the role"
         " kafka-cluster:Connect"
     ),
     "_UNSUPPORTED_FEATURE": "the broker lacks a feature that transactions need",
@@ -44,34 +40,34 @@ def error_of(exc: KafkaException) -> KafkaError:
 
 
 def translate(error: KafkaError, subject: str) -> ExtentflowError:
-    """Return our error for `error`; `subject` opens the message.
+    """Return the extentflow error for `error`; the message starts with `subject`.
 
-    Fenced for lost ownership, Misconfigured where a person has to act, SinkUnavailable for the
-    rest: drop the producer and acquire the slot anew.
+    Fenced for lost ownership, Misconfigured where an operator must act, SinkUnavailable for all
+    others: drop the producer and acquire the slot again.
     """
     text = f"{subject}: {error.str()} ({error.name()})"
     if error.name() in FENCING:
         return Fenced(text)
-    if hopeless(error):
+    if needs_operator(error):
         return Misconfigured(f"{text}; {REMEDIES[error.name()]}")
     return SinkUnavailable(text)
 
 
-def hopeless(error: KafkaError) -> bool:
-    """Whether only a person can mend it: waiting and asking again change nothing."""
+def needs_operator(error: KafkaError) -> bool:
+    """Whether retrying cannot help, because an operator must act."""
     return error.name() in REMEDIES
 
 
-def forgotten(exc: KafkaException) -> KafkaException:
-    """Return `exc` without the frames it came through.
+def without_frames(exc: KafkaException) -> KafkaException:
+    """Return `exc` without its traceback and context.
 
-    What `poll` and `flush` raise is never freed (confluent-kafka 2.16 loses a reference); with
-    its frames it would keep the producer, its threads and a batch of records for ever.
+    confluent-kafka 2.16 leaks a reference to each exception that `poll` and `flush` raise; the
+    frames would keep the producer, its threads and a batch of records alive for ever.
     """
     exc.__context__ = None
     return exc.with_traceback(None)
 
 
 def resumable(error: KafkaError) -> bool:
-    """Whether the very same call may be made again, and nothing else."""
+    """Whether the same call may be repeated (and no other call made instead)."""
     return error.retriable() and not error.fatal() and not error.txn_requires_abort()

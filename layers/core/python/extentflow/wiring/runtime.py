@@ -23,8 +23,7 @@ from extentflow.ledger.dynamodb_calls import Patience as LedgerPatience
 from extentflow.model import Job, ObjectVersion
 from extentflow.sink import Sink
 from extentflow.sink.broker import KafkaBroker
-from extentflow.sink.layout import trusted_library
-from extentflow.sink.native import Library
+from extentflow.sink.native import Library, trusted_library
 from extentflow.sink.settings import Timeouts
 from extentflow.sink.topics import TopicFacts
 from extentflow.wiring import options

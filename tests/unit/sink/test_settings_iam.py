@@ -7,8 +7,7 @@ import pytest
 from confluent_kafka import Producer
 
 from extentflow.errors import CredentialsUnavailable, Misconfigured
-from extentflow.sink.access import identified, region_of
-from extentflow.sink.settings import problems
+from extentflow.sink.settings import problems, region_of, with_tokens
 
 MSK = "b-1.dev.abc123.c2.kafka.eu-central-1.amazonaws.com:9098"
 IAM = {
@@ -37,7 +36,7 @@ def test_librdkafka_is_told_of_a_token_for_the_brokers_region(key: str) -> None:
     sign = Signing()
     asked = {"bootstrap.servers": MSK, "security.protocol": "sasl_ssl", key: "AWS_MSK_IAM"}
 
-    told = identified(asked, sign)
+    told = with_tokens(asked, sign)
 
     assert told["sasl.mechanisms"] == "OAUTHBEARER"
     assert "sasl.mechanism" not in told
@@ -49,7 +48,7 @@ def test_librdkafka_is_told_of_a_token_for_the_brokers_region(key: str) -> None:
 def test_a_client_has_its_token_when_it_is_handed_out() -> None:
     sign = Signing()
 
-    Producer({**identified(IAM, sign), "log_level": 0})
+    Producer({**with_tokens(IAM, sign), "log_level": 0})
 
     assert len(sign.regions) == 2
 
@@ -57,20 +56,20 @@ def test_a_client_has_its_token_when_it_is_handed_out() -> None:
 def test_other_mechanisms_are_left_to_librdkafka() -> None:
     scram = {"bootstrap.servers": MSK, "sasl.mechanism": "SCRAM-SHA-512"}
 
-    assert identified(scram, None) == scram
+    assert with_tokens(scram, None) == scram
 
 
 def test_the_later_of_two_spellings_counts() -> None:
-    assert "oauth_cb" not in identified({**IAM, "sasl.mechanisms": "PLAIN"}, Signing())
+    assert "oauth_cb" not in with_tokens({**IAM, "sasl.mechanisms": "PLAIN"}, Signing())
     later = {"sasl.mechanism": "PLAIN", **IAM, "sasl.mechanisms": "AWS_MSK_IAM"}
-    assert "oauth_cb" in identified(later, Signing())
+    assert "oauth_cb" in with_tokens(later, Signing())
 
 
 def test_tokens_do_not_travel_in_the_open() -> None:
     with pytest.raises(Misconfigured, match=r"set security\.protocol=SASL_SSL"):
-        identified({**IAM, "security.protocol": "SASL_PLAINTEXT"}, Signing())
+        with_tokens({**IAM, "security.protocol": "SASL_PLAINTEXT"}, Signing())
     with pytest.raises(Misconfigured, match=r"set security\.protocol=SASL_SSL"):
-        identified({"bootstrap.servers": MSK, "sasl.mechanism": "AWS_MSK_IAM"}, Signing())
+        with_tokens({"bootstrap.servers": MSK, "sasl.mechanism": "AWS_MSK_IAM"}, Signing())
 
 
 def test_why_there_is_no_token_is_told_before_any_client_is_made() -> None:
@@ -78,14 +77,14 @@ def test_why_there_is_no_token_is_told_before_any_client_is_made() -> None:
     sign.trouble = Misconfigured("no AWS credentials")
 
     with pytest.raises(Misconfigured, match="no AWS credentials"):
-        identified(IAM, sign)
+        with_tokens(IAM, sign)
 
 
 def test_a_token_that_cannot_be_renewed_is_told_to_whoever_reads_logs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     sign = Signing()
-    told = identified(IAM, sign)
+    told = with_tokens(IAM, sign)
     sign.trouble = CredentialsUnavailable("the role's credentials do not come")
 
     with caplog.at_level(logging.WARNING), pytest.raises(CredentialsUnavailable):
@@ -95,8 +94,8 @@ def test_a_token_that_cannot_be_renewed_is_told_to_whoever_reads_logs(
 
 
 def test_nothing_to_sign_with_is_a_mistake() -> None:
-    with pytest.raises(Misconfigured, match="nothing to sign"):
-        identified(IAM, None)
+    with pytest.raises(Misconfigured, match="has no signer"):
+        with_tokens(IAM, None)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from tests.unit.sink.scripted import ScriptedProducer, error
 
 from extentflow.errors import SinkUnavailable
 from extentflow.sink import Records, RejectedRecord
-from extentflow.sink.enqueue import SLICE_ROWS, enqueue
+from extentflow.sink.sinks import SLICE_ROWS, enqueue
 
 
 def nothing_failed() -> None:

@@ -1,11 +1,11 @@
-"""MetadataRequests are asked again until they are answered, hopeless, or late."""
+"""MetadataRequests are asked again until they are answered, needs_operator, or late."""
 
 import pytest
 from confluent_kafka import KafkaException
 from tests.unit.sink.scripted import error, timeouts
 
 from extentflow.errors import Misconfigured, SinkUnavailable
-from extentflow.sink.asking import MetadataRequests
+from extentflow.sink.topics import MetadataRequests
 
 
 class Question:
@@ -33,7 +33,7 @@ def served() -> None:
 def test_a_question_is_asked_until_it_is_answered() -> None:
     question = Question(error("_TRANSPORT"), error("NOT_COORDINATOR"))
 
-    answer = questions().ask(question, serve=served)
+    answer = questions().send(question, serve=served)
 
     assert (answer, question.asked) == ("answer", 3)
 
@@ -42,22 +42,22 @@ def test_a_late_answer_tells_the_first_reason_not_the_last_timeout() -> None:
     question = Question(error("COORDINATOR_LOAD_IN_PROGRESS"), *[error("_TIMED_OUT")] * 1000)
 
     with pytest.raises(SinkUnavailable, match="COORDINATOR_LOAD_IN_PROGRESS"):
-        questions().ask(question, serve=served)
+        questions().send(question, serve=served)
 
 
 def test_what_was_heard_beside_the_answer_is_told() -> None:
     asking = questions()
-    asking.heard(error("_RESOLVE").args[0])
+    asking.report(error("_RESOLVE").args[0])
 
     with pytest.raises(SinkUnavailable, match=r"broker:9092.*_RESOLVE"):
-        asking.ask(Question(*[error("_TIMED_OUT")] * 1000), serve=served)
+        asking.send(Question(*[error("_TIMED_OUT")] * 1000), serve=served)
 
 
 def test_a_missing_permission_ends_the_asking() -> None:
     question = Question(*[error("CLUSTER_AUTHORIZATION_FAILED")] * 10)
 
     with pytest.raises(Misconfigured, match="allow IdempotentWrite"):
-        questions().ask(question, serve=served)
+        questions().send(question, serve=served)
 
     assert question.asked == 1
 
@@ -67,14 +67,14 @@ def test_refused_credentials_heard_while_serving_end_the_asking() -> None:
     question = Question(*[error("_TIMED_OUT")] * 10)
 
     with pytest.raises(Misconfigured, match="check user name"):
-        asking.ask(question, serve=lambda: asking.heard(error("_AUTHENTICATION").args[0]))
+        asking.send(question, serve=lambda: asking.report(error("_AUTHENTICATION").args[0]))
 
     assert question.asked == 1
 
 
 def test_a_long_silence_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(SinkUnavailable):
-        questions().ask(Question(*[error("_TIMED_OUT")] * 1000), serve=served)
+        questions().send(Question(*[error("_TIMED_OUT")] * 1000), serve=served)
 
     told = [record.getMessage() for record in caplog.records]
-    assert told == ["Kafka at broker:9092 does not answer; trying for 10 s"]
+    assert told == ["Kafka at broker:9092 does not answer; retrying for 10 s"]

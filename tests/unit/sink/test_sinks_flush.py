@@ -6,7 +6,7 @@ from tests.unit.sink.scripted import ScriptedProducer, error, timeouts
 
 from extentflow.errors import SinkUnavailable
 from extentflow.sink import Records, SlotProgress
-from extentflow.sink.flush import FlushingSink
+from extentflow.sink.sinks import FlushingSink
 
 RECORDS = Records("orders", pa.array([b"a"], pa.binary()))
 

@@ -1,0 +1,227 @@
+"""The two sinks: transactions for exactly once, flushes for at least once."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+
+from confluent_kafka import KafkaException, Producer
+
+from extentflow.errors import SinkUnavailable
+from extentflow.sink import Records, RejectedRecord, SlotProgress
+from extentflow.sink.native import Library, enqueue_arrays
+from extentflow.sink.partitions import KnownTopics, PartitionBalancer
+from extentflow.sink.producer import ProducerHandle
+from extentflow.sink.settings import Timeouts
+from extentflow.sink.transaction import Transactions
+from extentflow.sink.translate import error_of
+
+
+@dataclass(slots=True)
+class Arrays:
+    """Whether whole arrays are queued; shared by the sinks of one broker.
+
+    Records queued as arrays get no delivery reports: a failed transaction has no reason. The next
+    transaction is therefore queued record by record (`careful`), so that a lasting failure is
+    reported with topic, partition and reason, and is not retried if an operator must act.
+    """
+
+    library: Library
+    careful: bool = False
+
+    def accepts(self, records: Records) -> bool:
+        """Whether these records are queued as arrays; headers need one call per record."""
+        return not self.careful and records.headers is None
+
+
+class TransactionalSink:
+    """`Sink` with `delivery.guarantee=exactly_once`: records and progress in one transaction.
+
+    `spreads`: records without keys may go to any partition, so arrays of them go slice by slice.
+    """
+
+    def __init__(
+        self,
+        client: ProducerHandle,
+        transactions: Transactions,
+        topics: KnownTopics,
+        arrays: Arrays | None = None,
+        *,
+        spreads: bool = False,
+    ) -> None:
+        self._client = client
+        self._transactions = transactions
+        self._topics = topics
+        self._arrays = arrays
+        self._spreads = spreads
+
+    def send(self, records: Records) -> Sequence[RejectedRecord]:
+        """Queue records in the transaction, as `Sink.send`."""
+        require_equal_lengths(records)
+        self._topics.check(records)
+        with self._carefully(), self._transactions.begun() as producer:
+            check = self._client.check_deliveries
+            if self._arrays is not None and self._arrays.accepts(records):
+                balancer = self._balancer(records)
+                return enqueue_arrays(self._arrays.library, producer, records, check, balancer)
+            return enqueue(producer, records, check)
+
+    def _balancer(self, records: Records) -> PartitionBalancer | None:
+        if self._spreads and records.keys is None and records.partition < 0:
+            return self._topics.balancer(records.topic)
+        return None
+
+    def commit(self, progress: SlotProgress) -> None:
+        """Commit records and progress, as `Sink.commit`."""
+        with self._carefully():
+            self._transactions.commit(progress)
+        if self._arrays is not None:
+            self._arrays.careful = False
+
+    @contextmanager
+    def _carefully(self) -> Iterator[None]:
+        """After a failure, queue the next transaction record by record, to learn the reason."""
+        try:
+            yield
+        except SinkUnavailable:
+            if self._arrays is not None:
+                self._arrays.careful = True
+            raise
+
+    def abort(self) -> None:
+        """Discard what was sent since the last commit, as `Sink.abort`."""
+        self._transactions.abort()
+
+    def close(self) -> None:
+        """Drop the producer, as `Sink.close`."""
+        self._transactions.abandon()
+        self._client.close()
+
+
+class FlushingSink:
+    """`Sink` with `delivery.guarantee=at_least_once`: a commit flushes an idempotent producer.
+
+    The ledger stores the progress after the flush; a crash between the two duplicates at most one
+    chunk.
+    """
+
+    def __init__(self, make: Callable[[], ProducerHandle], timeouts: Timeouts) -> None:
+        self._make = make
+        self._timeouts = timeouts
+        self._open()
+
+    def send(self, records: Records) -> Sequence[RejectedRecord]:
+        """Queue records, as `Sink.send`."""
+        require_equal_lengths(records)
+        self._topics.check(records)
+        with self._client.calling() as producer:
+            return enqueue(producer, records, self._client.check_deliveries)
+
+    def commit(self, progress: SlotProgress) -> None:  # noqa: ARG002 - the ledger stores it
+        """Wait until all records are acknowledged, as `Sink.commit`."""
+        self._drain(self._client.check_deliveries)
+
+    def abort(self) -> None:
+        """Discard queued records; records in flight may be delivered twice.
+
+        The producer is replaced: its queues are purged some time after `purge` returns
+        (confluent-kafka 2.16 inverts `blocking`), together with records queued meanwhile. Records
+        in flight are awaited, which keeps the order.
+        """
+        with self._client.calling() as producer:
+            producer.purge(in_queue=True, in_flight=False)
+        self._drain(_ignore)
+        self._client.close()
+        self._open()
+
+    def close(self) -> None:
+        """Drop the producer, as `Sink.close`."""
+        self._client.close()
+
+    def _open(self) -> None:
+        self._client = self._make()
+        self._topics = KnownTopics(self._client, self._timeouts)
+
+    def _drain(self, check: Callable[[], None]) -> None:
+        seconds = self._timeouts.commit_seconds
+        with self._client.calling() as producer:
+            for remaining in self._timeouts.attempts(seconds):
+                waiting = producer.flush(remaining)
+                check()
+                if not waiting:
+                    return
+            raise SinkUnavailable(
+                f"{self._client.subject}: {waiting} records not acknowledged after {seconds:g} s"
+                f"{self._client.hint()}"
+            )
+
+
+def _ignore() -> None:
+    """Check nothing: discarded records may have failed."""
+
+
+# -- one produce() per record ----------------------------------------------------------------------
+
+SLICE_ROWS = 8_192
+FULL_QUEUE_POLL_SECONDS = 0.1
+
+# Positional arguments of produce(): topic, value, key, partition; with headers also two unused
+# callbacks and the timestamp. Keyword arguments cost a third of the call.
+Row = tuple[Any, ...]
+
+
+def enqueue(
+    producer: Producer, records: Records, check: Callable[[], None]
+) -> list[RejectedRecord]:
+    """Queue `records` one by one, in order; return those that are too large for the topic.
+
+    Waits while the queue is full. `check` raises when a delivery failed; it is called after each
+    slice and while waiting, so that an unavailable broker ends the wait.
+
+    Raises:
+        KafkaException: any error except a full queue or a too large record.
+    """
+    rejected: list[RejectedRecord] = []
+    produce = producer.produce
+    for start in range(0, len(records.values), SLICE_ROWS):
+        for index, row in enumerate(_rows(records, start), start):
+            while True:
+                try:
+                    produce(*row)
+                except BufferError:
+                    producer.poll(FULL_QUEUE_POLL_SECONDS)
+                    check()
+                    continue
+                except KafkaException as exc:
+                    if error_of(exc).name() != "MSG_SIZE_TOO_LARGE":
+                        raise
+                    rejected.append(_too_large(index, row))
+                break
+        producer.poll(0)
+        check()
+    return rejected
+
+
+def require_equal_lengths(records: Records) -> None:
+    """Raise ValueError unless keys and headers, if given, are as many as the values."""
+    for column in (records.keys, records.headers):
+        if column is not None and len(column) != len(records.values):
+            raise ValueError(f"{len(records.values)} values with {len(column)} keys or headers")
+
+
+def _rows(records: Records, start: int) -> Iterator[Row]:
+    values = records.values.slice(start, SLICE_ROWS).to_pylist()
+    keys: Iterable[bytes | None] = repeat(None)
+    if records.keys is not None:
+        keys = records.keys.slice(start, SLICE_ROWS).to_pylist()
+    row = (repeat(records.topic), values, keys, repeat(records.partition))
+    if records.headers is None:
+        return zip(*row, strict=False)
+    headers = map(list, records.headers[start : start + SLICE_ROWS])
+    return zip(*row, repeat(None), repeat(None), repeat(0), headers, strict=False)
+
+
+def _too_large(index: int, row: Row) -> RejectedRecord:
+    size = sum(len(part or b"") for part in row[1:3])
+    return RejectedRecord(index, f"a record of {size} bytes is too large for the topic")
