@@ -168,7 +168,7 @@ def test_a_topic_that_takes_hardly_anything_is_named() -> None:
 
     (found,) = problems(cluster, config(), objects("a.csv"))
 
-    assert found.startswith("topic records: max.message.bytes 200 is too small")
+    assert found.startswith("topic records: max.message.bytes 200 is below")
     assert "raise it to 1061 or more" in found
 
 
@@ -178,4 +178,4 @@ def test_a_dead_letter_queue_that_takes_hardly_anything_is_named() -> None:
     found = preflight.dead_letters_refused(queue)
 
     assert found is not None
-    assert found.startswith("topic dead: max.message.bytes 150 is too small")
+    assert found.startswith("topic dead: max.message.bytes 150 is below")
