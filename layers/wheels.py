@@ -1,7 +1,6 @@
-"""Pinned wheels of another machine: installed, trimmed, checked.
+"""Installs pinned wheels for another platform into a folder, trims and checks them.
 
-Owns: which files of the packages are shipped, and that they belong together. Refuses to know: who
-imports them, how much they may weigh together, what they are packed into (`deps`, `spark`).
+The layer `deps` and the archive of Spark jobs are built from such folders.
 
     requirements/*.txt ──pip, wheels of the platform──> a folder ──trim──> check
 """

@@ -1,10 +1,7 @@
-"""The layer `deps`: what the functions import, for Lambda's Python on arm64.
-
-Owns: its pins, its platform, how large it may be. Refuses to know: the library (the layer `core`),
-CDK, what a function needs of whom, how wheels are put into a folder (`wheels`).
+"""Builds the layer `deps`: the packages that the functions import, for Lambda's Python on arm64.
 
     requirements/lambda.txt ──wheels.put──> build/layers/deps/python
-                            ──────────────> build/layers/deps.json   written last: it is whole
+                            ──────────────> build/layers/deps.json   written last: marks completion
 
 Run as `python -m layers.deps.recipe` (`make layers`).
 """

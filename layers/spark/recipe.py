@@ -1,8 +1,7 @@
-"""The archive of Spark jobs: the library and what it imports, for EMR Serverless.
+"""Builds the archive of Spark jobs for EMR Serverless: the library and the packages it imports.
 
-Owns: what is in it, how Spark finds it there, that it comes out the same from the same pins and
-code. Refuses to know: CDK, who starts runs, how wheels are put into a folder (`wheels`). Spark and
-its Python are the release's own (docs/decisions/0010-emr-brings-the-interpreter.md).
+The same pins and code give the same archive. Spark and its Python come with the EMR release
+(docs/decisions/0010-emr-brings-the-interpreter.md).
 
     requirements/emr.txt ──wheels.put──> build/spark/<machine>/site-packages
     layers/core/python ──┐             └──────────────────────────────────┐

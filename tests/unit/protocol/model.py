@@ -1,7 +1,6 @@
 """The ownership protocol as a state machine small enough to visit every state.
 
-Owns: the steps of workers, what may befall them, what must never be true. Refuses to know: the
-code (`test_schedules` drives that).
+`test_schedules` drives the code itself; this is a model of it.
 
     idle ─lease─> leased ─fence─> fenced ─read─> informed ─settle─> settled ─mark─> ready
                                                                         │             │ look
@@ -9,10 +8,10 @@ code (`test_schedules` drives that).
                   ready <─complete | hand back── working <─tell── telling           looking
                                                     └────commit─────^  ^──────claim────┘
 
-Records and proof (the group's offset) are committed in one step; what was sent before is invisible
-and dies with the next fence, so it is no state. Workers have no names: a state with its workers
-swapped is the same state. A pause is a lease that ends while its owner goes on. Every rule can be
-broken, and then some sequence of steps has to end badly.
+Records and proof (the group's offset) are committed in one step. What was sent before is invisible
+and is lost at the next fence, so it is no state. Workers have no names: a state with its workers
+swapped is the same state. A pause is a lease that ends while its owner continues. Every rule can be
+switched off, and then some sequence of steps must end in a violation.
 """
 
 import enum

@@ -1,7 +1,7 @@
-"""A small S3 server on the loopback interface that can be honest, careless or broken.
+"""A small S3 server on the loopback interface with scripted responses and configurable faults.
 
-Owns: objects by path, the flaws a server may have, a script of answers that go before the honest
-ones, a log of what arrived. Refuses to know: signatures, and the store under test.
+It holds objects by path, the faults of a server, a script of responses that precede the
+correct ones, and a log of requests. It does not check signatures.
 """
 
 import contextlib

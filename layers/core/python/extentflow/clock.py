@@ -1,7 +1,6 @@
-"""Time as a value that is passed in, so that tests own it.
+"""Wall time, monotonic time and sleeping as values that are passed in, so that tests control them.
 
-Owns: the four ways in which code here may ask for time. Refuses to know: the ledger's clock,
-which is the server's (`Ledger.now`).
+The ledger's time is the server's (`Ledger.now`), never the local clock.
 """
 
 import time

@@ -1,18 +1,18 @@
-"""What can go wrong, sorted by what the caller should do about it.
+"""The error tree, sorted by what the caller should do.
 
-Owns: the error tree. Refuses to know: botocore, librdkafka or Arrow; each adapter translates its
-provider's errors in one place, with `raise ... from exc`.
+Each adapter translates the errors of botocore, librdkafka or Arrow in one place, with
+`raise ... from exc`.
 
     ExtentflowError
     ├── Retryable                 the same call may succeed later; nothing about the input is wrong
     │   ├── StoreUnavailable      object store: time-out, 5xx, throttling, short body
-    │   ├── SinkUnavailable       broker: away, or the outcome of a commit is unknown
-    │   ├── LedgerUnavailable     table: away, throttled, or the outcome of a write is unknown
-    │   ├── QueueUnavailable      queue: away or throttled; messages may have been sent
-    │   ├── BusUnavailable        event bus: away or throttled; events may have been put
-    │   ├── RunsUnavailable       Spark: away or throttled; the run may have begun
-    │   ├── CredentialsUnavailable  secrets or the role's own credentials: away or throttled
-    │   └── Fenced                somebody else owns our slot by now; acquire anew
+    │   ├── SinkUnavailable       broker: unreachable, or a commit with unknown outcome
+    │   ├── LedgerUnavailable     table: unreachable, throttled, or a write with unknown outcome
+    │   ├── QueueUnavailable      queue: unreachable or throttled; messages may have been sent
+    │   ├── BusUnavailable        event bus: unreachable or throttled; events may have been put
+    │   ├── RunsUnavailable       Spark: unreachable or throttled; the run may have begun
+    │   ├── CredentialsUnavailable  secrets or the role's own credentials: unreachable or throttled
+    │   └── Fenced                another worker owns the slot now; acquire again
     ├── Permanent                 retrying changes nothing; a person has to act
     │   ├── ObjectGone            the pinned version no longer exists
     │   │   └── BucketGone        there is not even its bucket
@@ -21,7 +21,7 @@ provider's errors in one place, with `raise ... from exc`.
     │   ├── CorruptObject         the bytes contradict their format
     │   ├── UnsupportedFormat     another format or compression than configured
     │   ├── UnsupportedType       a column type without an exact representation
-    │   ├── ProgressUnknown       Kafka forgot a slot's position; going on could double records
+    │   ├── ProgressUnknown       Kafka lost a slot's position; continuing could duplicate records
     │   └── Conflict              a request contradicts what the ledger holds
     ├── CorruptRecord             one record is bad; `errors.tolerance` decides
     └── Misconfigured             settings or environment; every problem at once

@@ -1,8 +1,4 @@
-"""How much memory this process takes: its peak, and what its C allocator keeps of freed memory.
-
-Owns: how operating systems are asked, and in which unit they answer. Refuses to know: who is
-measured, and why.
-"""
+"""Measures this process's peak memory and returns freed memory of the C allocator to the system."""
 
 import ctypes
 import re

@@ -1,15 +1,15 @@
-"""Tables of dotted settings: what a key is called, what it may hold, what it means.
+"""Reads flat maps of dotted keys: connector configuration, worker settings, data source options.
 
-Owns: the machinery that connector configuration and worker settings share. Refuses to know: any
-particular key.
+The package holds what these have in common. The keys of a connector are declared in `connectors`,
+and what a value means is up to the package that uses it.
 
-    kinds      what one value may be, both ways between text and type
-    table      names, defaults, aliases, applicability; every problem of a flat map at once
-    providers  `${env:NAME}` and the like: secrets by reference, as Connect writes them
-    files      .properties, JSON and YAML as flat maps
-    messages   how names and values stand in messages
-    kafka      which properties of the Kafka client may be passed through, and why not the others
-    page       a table as Markdown
+    types      the types of values: text to value and back
+    table      keys with default, aliases and condition; finds every problem of a flat map at once
+    secrets    references such as `${env:NAME}`, as in Kafka Connect
+    files      .properties, JSON and YAML files as flat maps
+    wording    how messages quote names and values
+    kafka      the Kafka client properties that may be set, and why the others may not
+    reference  renders a table of keys as Markdown
 """
 
 from extentflow.config.files import load, parse_text, read_if_present

@@ -1,7 +1,7 @@
-"""Flat maps in files: .properties, JSON (plain, or Connect's {"name", "config"}) and YAML.
+"""Reads .properties, JSON (plain, or Connect's {"name", "config"}) and YAML files as flat maps.
 
-Owns: the three syntaxes. Refuses to know: keys and their meaning. Values are texts, exactly as
-written: YAML's `yes` stays `yes` and `010` stays `010`; whoever reads the key judges them.
+Values stay text exactly as written: YAML's `yes` stays `yes` and `010` stays `010`. The type of the
+key decides what they mean.
 """
 
 import json

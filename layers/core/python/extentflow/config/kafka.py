@@ -1,9 +1,8 @@
-"""Which properties of the Kafka client may be passed through, and why the others may not.
+"""The Kafka client properties that a user may set, and the reason why each other one is refused.
 
-Owns: names, as of librdkafka 2.16 (a test compares them with the installed client), and reasons.
-Refuses to know: what the values mean; the client checks them when it is made (`sink`). Left out on
-purpose: callbacks and pointers, consumers' properties, and what librdkafka calls a no-op, because
-an option that is accepted and ignored misleads.
+Names are those of librdkafka 2.16; a test compares them with the installed client, which checks the
+values itself. Callbacks, pointers and consumer properties are left out, and so are properties that
+librdkafka documents as no-ops: an option that is accepted and ignored misleads.
 """
 
 from collections.abc import Mapping

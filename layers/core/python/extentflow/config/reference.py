@@ -1,7 +1,4 @@
-"""A table of keys as Markdown.
-
-Owns: the rendering. Refuses to know: which tables there are, and where pages go.
-"""
+"""Renders a table of keys as a Markdown section."""
 
 from collections.abc import Callable, Iterator
 

@@ -1,8 +1,7 @@
-"""Secrets by reference, as Connect's configuration providers write them.
+"""Resolves references to secrets, as Kafka Connect's configuration providers do.
 
-Owns: the syntax `${env:NAME}`, `${file:path:key}` and `${secretsmanager:name:key}`, and looking
-references up. Refuses to know: which keys hold secrets. What was looked up is returned, never kept:
-references travel and are stored, values do not.
+References are `${env:NAME}`, `${file:path:key}` and `${secretsmanager:name:key}`. Resolved values
+are returned and never stored: only references are written to the ledger.
 """
 
 import json

@@ -1,8 +1,4 @@
-"""Names, defaults, aliases and applicability of keys; reading a flat map against them.
-
-Owns: finding every problem of a flat map at once, one readable line each. Refuses to know: any
-particular key, and what rules between keys say.
-"""
+"""Keys with default, aliases and condition; checks a flat map and reports all problems at once."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

@@ -1,7 +1,6 @@
-"""What one value may be, both ways between text and type.
+"""Types of configuration values: each reads a value from text and writes it back.
 
-Owns: the readers and writers of values. Refuses to know: keys. A reader raises ValueError with the
-remedy ("write ..."); whoever calls it knows which key and which value to name before it.
+A reader raises ValueError with the remedy ("write ..."); the caller puts key and value before it.
 """
 
 import math

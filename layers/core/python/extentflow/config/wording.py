@@ -1,7 +1,4 @@
-"""How names and values stand in messages: on one line, shortened, with the nearest name beside.
-
-Owns: their looks. Refuses to know: what is wrong with them.
-"""
+"""Quotes names and values in messages: on one line, shortened, with the nearest known name."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

@@ -1,10 +1,9 @@
-"""What a worker must know besides connectors: clusters, table, bounds of its work.
-
-Owns: the worker settings, their table, and where they come from. Refuses to know: connectors,
-clients, and the machine's environment, which is passed in.
+"""Worker settings: Kafka clusters, the ledger's table, and limits on concurrency, memory and time.
 
     EXTENTFLOW_LEASE_SECONDS=30    wins over lease.seconds=30 in the file that EXTENTFLOW_CONFIG
                                    names, else in ./extentflow.yaml or ./extentflow.properties
+
+The environment is passed in, so that tests and functions give their own.
 """
 
 from collections.abc import Callable, Iterator, Mapping

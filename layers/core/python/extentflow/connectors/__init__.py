@@ -1,7 +1,6 @@
-"""Connectors: which objects, in which format, go to which topic, and how.
+"""Reads and checks connectors: which objects, in which format, go to which topic, and how.
 
-Owns: reading and checking a connector's flat map of Connect-style keys. Refuses to know: where
-connectors are stored, and every adapter; what is registered is passed in by `wiring`.
+Connectors are stored by `ledger`; `wiring` passes in the registered formats, converters and stores.
 
     load(path) -> flat map -> parse(map, ...) -> ConnectorConfig -> to_map -> flat map
 """

@@ -1,7 +1,6 @@
-"""Columns by name, and by name and type, as connectors write them.
+"""Parses lists of columns, with or without types.
 
-Owns: the syntax of `csv.schema` and of `message.key`. Refuses to know: what
-a format does with them.
+Two keys hold such lists:
 
     csv.schema    id:int64, "a, b":string, price:decimal(15,2), seen:timestamp(ms,UTC)
     message.key   none | object | column:id | column:id,"a, b"

@@ -1,8 +1,4 @@
-"""One connector, checked: what it says, and what follows from it for one object.
-
-Owns: the configuration's value and its pure answers. Refuses to know: where configuration is
-stored, stores, formats and clients; `wiring` turns these fields into their options.
-"""
+"""ConnectorConfig: one checked connector, and what it says about one object."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,4 @@
-"""What an object's name says about it.
-
-Owns: which names belong to no data. Refuses to know: stores, connectors, addresses.
-"""
+"""Object names that never hold data, such as markers and temporary files."""
 
 HIDDEN = ("_", ".")
 

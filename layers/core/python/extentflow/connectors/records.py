@@ -1,7 +1,4 @@
-"""The keys that say what records are made of and how they are delivered.
-
-Owns: their rows in the table. Refuses to know: rules between keys beyond "applies only where".
-"""
+"""The connector keys for records and delivery."""
 
 from collections.abc import Collection
 

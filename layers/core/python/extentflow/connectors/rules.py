@@ -1,8 +1,4 @@
-"""What must hold between the keys of one connector.
-
-Owns: the rules and their messages. Refuses to know: single values (`keys.kinds`) and "applies only
-where" (`keys.table`).
-"""
+"""The rules that hold between several keys of one connector."""
 
 from extentflow.config import Rule
 from extentflow.connectors import topics

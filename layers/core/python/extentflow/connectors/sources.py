@@ -1,7 +1,4 @@
-"""The keys that say which objects go where: identity, format, object store, credentials.
-
-Owns: their rows in the table. Refuses to know: rules between keys beyond "applies only where".
-"""
+"""The connector keys for identity, format, object store and credentials."""
 
 from collections.abc import Collection
 

@@ -1,8 +1,4 @@
-"""Every key of a connector: name, value, default, meaning, aliases, where it applies.
-
-Owns: putting the table together. Refuses to know: rules between keys beyond "applies only where"
-(`rules`), and what is registered: formats, converters and endpoint types are passed in.
-"""
+"""The table of all connector keys; registered formats, converters and stores are passed in."""
 
 from collections.abc import Collection, Mapping
 

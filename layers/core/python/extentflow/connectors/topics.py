@@ -1,8 +1,7 @@
-"""Topic names and the templates they are made from.
+"""Topic names and topic templates, checked by Kafka's rules for names.
 
-Owns: which names Kafka takes, which are kept for our own topics, and what the placeholders mean.
-Refuses to know: whether a topic exists. Slashes become dots, since keys are full of them; nothing
-else is ever replaced, a name that Kafka would not take is an error.
+Slashes become dots, because object keys are full of them. No other character is replaced: a name
+that Kafka does not accept is an error.
 
     {bucket}     the bucket
     {prefix}     aws.s3.prefix, without slashes at its ends

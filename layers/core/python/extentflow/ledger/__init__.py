@@ -1,10 +1,11 @@
-"""The table of jobs, extents, slots and connectors: the Ledger port and what it returns.
+"""The Ledger port: jobs, extents, slots, connectors and notes.
 
-Owns: the contract. Refuses to know: DynamoDB, Kafka, how slots are chosen or settled (`slots`).
+Adapters (`ledger.dynamodb*`, `testing.MemoryLedger`) implement it. How slots are chosen and settled
+is left to `delivery`.
 
-Every write is conditional and every call harmless when repeated. A write whose answer was lost is
-recognised by its own epoch, owner or nonce, never assumed. Implementations retry conflicts and
-throttling with full jitter within a bounded time, then raise LedgerUnavailable.
+Every write is conditional, and repeating a call does no harm. A write whose response was lost is
+recognised by its own epoch, owner or nonce, never assumed. Adapters retry conflicts and throttling
+with full jitter for a bounded time and then raise LedgerUnavailable.
 """
 
 import enum

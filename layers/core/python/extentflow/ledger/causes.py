@@ -1,7 +1,4 @@
-"""Why a job FAILED, where that is what its extents say.
-
-Owns: finding the extent that says it. Refuses to know: who asks.
-"""
+"""Finds the extent that explains why a job FAILED."""
 
 from extentflow.ledger import Ledger
 from extentflow.model import ExtentState, Job, JobState

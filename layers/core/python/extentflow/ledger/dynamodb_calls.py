@@ -1,17 +1,15 @@
-"""One call to DynamoDB: made in the using process, repeated while that helps, its errors sorted.
+"""Sends one DynamoDB request, retries it while that helps and translates its errors.
 
-Owns: the client, retries, the translation of botocore's errors. Refuses to know: keys, items, what
-a refused condition means.
+botocore's own retries are off: after a lost response its second attempt would meet the effect of
+the first one and report a failed condition, and the two could not be distinguished. Every write is
+repeatable instead: it has conditions, and all attempts of one transaction share a
+`ClientRequestToken`. A caller that gets `Refused` looks for its own nonce, owner or epoch in the
+item as it was when the condition failed.
 
-botocore's own retries are off: after a lost answer its second try would meet the first one's effect
-and report a refused condition, and nobody could tell. Here every write is repeatable - conditions,
-one `ClientRequestToken` for all tries of one transaction - and whoever gets `Refused` looks for the
-own nonce, owner or epoch in the item as it was when the condition failed.
-
-    answer                                            becomes
-    a condition did not hold                          Refused, with the items as they were
-    conflict, throttling, 5xx, no or half an answer   another try; LedgerUnavailable when time is up
-    no table, no permission, invalid                  Rejected (a Misconfigured) naming the table
+    response                                          becomes
+    a condition failed                                Refused, with the items as they were
+    conflict, throttling, 5xx, no or half a response  retried; LedgerUnavailable at the deadline
+    no table, no permission, invalid                  Rejected (a Misconfigured), names the table
 """
 
 import logging

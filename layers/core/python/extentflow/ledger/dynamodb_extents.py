@@ -1,11 +1,8 @@
-"""The part of DynamoLedger that workers use: extents and slots.
+"""The operations of DynamoLedger for workers: extents and slots.
 
-Owns: which writes make up an operation, and what a refusal of each means. Refuses to know: botocore
-(`dynamodb_calls`), conditions (`dynamodb_writes`), layout (`items`), how slots are chosen.
-
-A refused condition is never taken for somebody else's doing before the own one is ruled out: a
-claim is recognised by its nonce, a finished claim by `last`, a lease by owner and epoch + 1, a
-settlement by a slot of ours that works on nothing.
+After a failed condition, the caller first checks whether its own earlier attempt succeeded: a claim
+is recognised by its nonce, a finished claim by `last`, a lease by owner and epoch + 1, a settlement
+by a slot of this owner that holds no extent.
 """
 
 from collections.abc import Iterator

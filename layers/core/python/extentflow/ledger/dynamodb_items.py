@@ -1,7 +1,4 @@
-"""Reading and writing items of the ledger's table, one call each.
-
-Owns: consistent reads, pages, the shape of requests. Refuses to know: what items mean.
-"""
+"""Reads and writes items of the ledger's table: consistent reads, pages, one request each."""
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,8 +1,4 @@
-"""The part of DynamoLedger that people and planners use: connectors and jobs.
-
-Owns: which writes make up an operation, and what a refusal of each means. Refuses to know: botocore
-(`dynamodb_calls`), conditions (`dynamodb_writes`), layout (`items`), slots.
-"""
+"""The operations of DynamoLedger for users and planners: connectors and jobs."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress

@@ -1,7 +1,6 @@
-"""The part of DynamoLedger that keeps notes: small facts that may be lost or stale without harm.
+"""The notes of DynamoLedger: small facts that may be lost or stale without harm.
 
-Owns: when a note counts as expired; the table's own clean-up comes days later. Refuses to know:
-what is noted.
+An expired note is ignored here, because DynamoDB removes it only days later.
 """
 
 import math

@@ -1,9 +1,7 @@
-"""The table itself: created when asked for, described for `doctor`.
+"""Creates and describes the ledger's table.
 
-Owns: key schema, index, billing, point-in-time recovery, expiry attribute. Refuses to know: items.
-
-Deployed stacks create the table by CloudFormation; `create` is for everybody else and leaves an
-existing table as it is, apart from safeguards that are switched on.
+CloudFormation creates the table of a deployed stack; `create` is for every other site. It leaves an
+existing table as it is, except that it switches missing safeguards on.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,7 +1,4 @@
-"""One conditional write, and how it is said in DynamoDB's expressions.
-
-Owns: expressions and their placeholders. Refuses to know: which writes there are.
-"""
+"""One conditional write and its DynamoDB expressions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,10 +1,7 @@
-"""The conditional writes of the ledger, as data: one `Write` per item, several to a transaction.
-
-Owns: every condition, each of its clauses under a name. Refuses to know: how writes are sent, what
-a refusal means to the caller.
+"""The conditional writes of the ledger as data: one `Write` per item, several per transaction.
 
 Each write is an update that also creates the item. Transactions on an extent always list the extent
-first and the slot second, so that a refusal says by its place which of them did not hold.
+first and the slot second, so that the position of a failed condition says which of the two it was.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
-"""How the ledger's values are laid out in a single table: keys, attributes and their wire form.
+"""The layout of the single table: keys, attributes and their wire form.
 
-Owns: names of keys and attributes. Refuses to know: boto3, conditions, who reads and writes.
+Partition key, sort key, content:
 
     META             LEDGER              the ledger's identity
     CONNECTORS       <name>              latest revision, deleted or not

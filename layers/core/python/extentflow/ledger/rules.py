@@ -1,7 +1,6 @@
-"""What every ledger decides alike: transitions of an extent, a job's verdict, words of a refusal.
+"""Rules that every ledger shares: transitions of an extent, the state of a job, refusal messages.
 
-Owns: pure arithmetic over the port's values. Refuses to know: where items live, and how two
-callers are kept apart.
+Transitions of an extent:
 
     claim        PENDING            -> PENDING, claimed, attempts + 1
     advance      PENDING, claimed   -> PENDING, claimed, attempts 0

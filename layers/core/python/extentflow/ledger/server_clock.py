@@ -1,16 +1,14 @@
-"""What time it is on the ledger's servers, from the `Date` header of their answers.
+"""Estimates the time of the ledger's servers from the `Date` headers of their responses.
 
-Owns: the estimate. Refuses to know: where answers come from.
+A `Date` header is the server's time, truncated to whole seconds, when it wrote the response. When
+the response is read, the server's clock therefore shows at least that time. Advanced by the local
+monotonic clock, this stays a lower bound, late by less than a second plus the response's transit
+time. Later responses only tighten it. Where the estimate ran ahead (a drifting local clock, servers
+that differ), it falls back to the latest header.
 
-A `Date` header is the server's time, cut off to whole seconds, when the answer was written. So at
-the moment an answer is read, the server's clock shows at least that time; carried on by the local
-monotonic clock this stays a lower bound, late by less than a second plus the answer's way. Later
-answers only tighten it. Where it ran ahead (a drifting local clock, servers that differ), it falls
-back to the latest header.
-
-    asked            answered                   carried at `asked` >= date + 1 s: we run ahead
-      |--- request --->| date = floor(t)        carried now < date: we are late
-      |<-- answer -----|                        else: keep what we have, it is tighter
+    request sent       response                   estimate when sent >= date + 1 s: it runs ahead
+      |--- request --->| date = floor(t)          estimate now < date: it is late
+      |<-- response ---|                          else: keep it, it is tighter
 """
 
 import time

@@ -1,7 +1,4 @@
-"""What a job came to so far: its counters, and what extents committed that are not DONE.
-
-Owns: this sum. Refuses to know: who asks.
-"""
+"""Adds up a job's counters and what its unfinished extents have committed."""
 
 from dataclasses import replace
 

@@ -1,7 +1,4 @@
-"""SQS behind the Queue port: AWS's, or any server that speaks its API.
-
-Owns: the client, what a message may hold. Refuses to know: what a message says.
-"""
+"""The Queue port on SQS, or on any server with its API."""
 
 import logging
 import math

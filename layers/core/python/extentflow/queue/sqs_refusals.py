@@ -1,8 +1,4 @@
-"""What a refusal by SQS means to us.
-
-Owns: the mapping from botocore's errors to the error tree, with the remedy. Refuses to know: what
-was asked for.
-"""
+"""Translates errors of SQS into the error tree, each with its remedy."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,4 @@
-"""Options of the data source: what may be written, and every mistake at once.
-
-Owns: the tables of options, what is a worker setting instead. Refuses to know: what they do.
-"""
+"""Options of the Spark data source; reports every mistake at once."""
 
 from __future__ import annotations
 

@@ -1,12 +1,9 @@
-"""MemoryLedger: the ledger's contract in memory, for tests and for deterministic explorers.
+"""MemoryLedger: the Ledger port in memory, for tests and deterministic explorers.
 
-Owns: jobs, extents, slots, connectors and notes of one process, and the places where a test may
-step in. Refuses to know: time (the clock is passed in), sleeping, Kafka.
-
-A test steps in at `on_call` (before an operation takes effect: switch to another worker, or raise
-LedgerUnavailable) and at `on_answer` (after it took effect: raising there is a lost answer). Both
-are called without the lock held, so a greenlet may switch away inside. `advance` takes effect in
-two steps, as on the table: `advance`, then `renew`.
+Tests can intervene at two points: `on_call` runs before an operation takes effect (switch to
+another worker, or raise LedgerUnavailable), and `on_answer` after it took effect (raising there is
+a lost response). Both run without the lock held, so that a greenlet may switch inside them.
+`advance` takes effect in two steps, as on the table: `advance`, then `renew`.
 """
 
 import math

@@ -1,11 +1,8 @@
-"""MemoryQueue: the Queue contract in memory, over a clock that a test moves.
+"""MemoryQueue: the Queue port in memory, over a clock that a test moves.
 
-Owns: messages of one process, who may see which when, and the places where a test may step in.
-Refuses to know: what messages say, why a message would have to move to a dead letter queue.
-
-A test steps in at `on_call` (before an operation takes effect: switch to another worker, or raise
-QueueUnavailable) and at `on_answer` (after it took effect: raising there is a lost answer). Both
-are given the operation's name and called without the lock held.
+Tests can intervene at two points: `on_call` runs before an operation takes effect (switch to
+another worker, or raise QueueUnavailable), and `on_answer` after it took effect (raising there is a
+lost response). Both get the operation's name and run without the lock held.
 """
 
 from __future__ import annotations

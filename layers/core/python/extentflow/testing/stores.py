@@ -1,8 +1,8 @@
-"""Object stores and sources in memory, and faults by script.
+"""Object stores and range sources in memory, and scripted faults.
 
-Owns: MemoryStore (versioned or not), FaultyStore (wraps any store), MemorySource (a RangeSource
-over bytes). Refuses to know: time, threads, files. They keep the contracts of `extentflow.storage`,
-the refusal of reads over 64 MiB included, and count what they were asked.
+MemoryStore (versioned or not), FaultyStore (wraps any store) and MemorySource (a RangeSource over
+bytes) keep the contracts of `extentflow.storage`, including the limit of 64 MiB per read, and count
+their calls.
 """
 
 from __future__ import annotations
