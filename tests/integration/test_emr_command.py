@@ -31,7 +31,7 @@ CODE = {
 
 @dataclass
 class Shell:
-    """Somebody's shell, with an application that does what a test says."""
+    """A shell whose application behaves as the test sets it up."""
 
     delivery: Delivery
     emr: EmrServerless
@@ -79,11 +79,11 @@ def test_a_run_is_waited_for_and_what_it_delivers_is_told(shell: Shell) -> None:
     work = shell.work()
     shell.delivery.finish("inline")  # what the run's workers would do
     work.end()
-    code, told, notes = shell.said(waiting)
+    code, reported, notes = shell.said(waiting)
     (order,) = shell.idle.orders
 
-    assert (code, told["ok"], told["engine"]) == (0, True, "emr"), notes
-    assert told["records_this_run"] == len(LINES)
+    assert (code, reported["ok"], reported["engine"]) == (0, True, "emr"), notes
+    assert reported["records_this_run"] == len(LINES)
     assert f"run {order.run} is started" in notes
     assert "records" in notes
     name = shell.delivery.connector_name
@@ -95,9 +95,9 @@ def test_a_run_is_waited_for_and_what_it_delivers_is_told(shell: Shell) -> None:
 def test_where_nothing_is_left_no_run_is_asked_for(shell: Shell) -> None:
     shell.delivery.finish("inline")
 
-    code, told, notes = shell.said(shell.run())
+    code, reported, notes = shell.said(shell.run())
 
-    assert (code, told["ok"]) == (0, True), notes
+    assert (code, reported["ok"]) == (0, True), notes
     assert shell.idle.orders == []
 
 
@@ -111,11 +111,11 @@ def test_a_run_that_fails_is_an_error_and_a_replay_names_the_job(shell: Shell) -
     work = shell.work(1)
     shell.delivery.finish("inline")
     work.end()
-    second, told, _ = shell.said(again)
+    second, reported, _ = shell.said(again)
 
     assert code == INCOMPLETE
     assert "ended as FAILED and has left extents" in notes
-    assert (second, told["ok"]) == (0, True)
+    assert (second, reported["ok"]) == (0, True)
     assert shell.idle.orders[1].arguments == ("--job", job.id, "--json")
 
 
@@ -129,7 +129,7 @@ def test_ctrl_c_cancels_the_run_and_any_engine_goes_on(shell: Shell) -> None:
 
     assert code == STOPPED, notes
     assert f"run {order.run} is cancelled" in notes
-    eventually("the run is told to stop", lambda: work.stops)
+    eventually("the run is asked to stop", lambda: work.stops)
     assert shell.delivery.finish("inline")["ok"]
     assert sorted(shell.delivery.values()) == sorted(LINES)
 

@@ -130,12 +130,12 @@ def answer(heard: list[Delivery]) -> Any:  # noqa: ANN401 - JSON
 
 
 def claims(feed: Feed) -> int:
-    """Count the extents that somebody works on."""
+    """Return the number of claimed extents."""
     return sum(item.claim is not None for item in feed.items())
 
 
 def under_way(feed: Feed) -> bool:
-    """Whether something is delivered, and somebody is at work."""
+    """Return whether an extent is final and another one is claimed."""
     return any(item.state.final for item in feed.items()) and claims(feed) > 0
 
 
@@ -150,14 +150,14 @@ def test_a_large_object_is_delivered_by_a_run_and_functions_have_nothing_to_do(
 ) -> None:
     feed = scene.path.feed(aws_s3_endpoint=s3_proxy.endpoint, extent_bytes="32KiB")
     seen, begun = len(scene.path.seen.deliveries), len(scene.begins.begun)
-    before, told = scene.unpacked(), threading.Event()
-    # Nobody reads on before both workers have something to read: each has one core.
-    s3_proxy.inject(Hold(told), when=lambda request: request.method == "GET", times=None)
+    before, released = scene.unpacked(), threading.Event()
+    # Reads are held until both workers have an extent: each has one core.
+    s3_proxy.inject(Hold(released), when=lambda request: request.method == "GET", times=None)
 
     upload = feed.upload("large.txt", BODY)
     place = run_of(scene, begun).place
     patiently("both workers have an extent", lambda: claims(feed) == 2)
-    told.set()
+    released.set()
     feed.await_state(upload, JobState.DONE)
     heard = scene.heard(place.name)
 
@@ -190,7 +190,7 @@ def test_what_a_run_left_whose_driver_was_killed_is_delivered_by_functions(
     assert answer(heard)["messages_resent"] > 0
     assert feed.ending(LINES) == Ending(records=len(LINES))
     assert 0 < sum(receipt["records"] for receipt in feed.receipts()) < len(LINES)
-    # Nothing of whoever started the run, and no package that the archive does not have.
+    # No variable of the submitting process, and no package outside the archive.
     assert {name for name in given if not name.startswith(ANY_NUMBER)} <= GIVEN
     assert libraries[0]
     assert any(libraries[1:])
@@ -260,7 +260,7 @@ def test_a_backfill_whose_driver_is_killed_is_finished_by_one_more_run(
     s3_proxy.inject(Delay(0.5), when=lambda request: request.method == "GET", times=None)
     seen, begun = len(scene.path.seen.deliveries), len(scene.begins.begun)
 
-    code, told, errors = said(asked(scene, feed, "submit", "--engine", "spark"))
+    code, reported, errors = said(asked(scene, feed, "submit", "--engine", "spark"))
     first = run_of(scene, begun)
     patiently("extents are under way", lambda: under_way(feed))
     killed = first.submission.driver()
@@ -270,7 +270,7 @@ def test_a_backfill_whose_driver_is_killed_is_finished_by_one_more_run(
     s3_proxy.clear()
     heard = [scene.heard(run.place.name) for run in (first, second)]
 
-    assert (code, told["submitted"]) == (0, 3), errors
+    assert (code, reported["submitted"]) == (0, 3), errors
     assert [answer(one)["messages_resent"] for one in heard] == [0, 0]
     assert [feed.await_state(one, JobState.DONE).state for one in uploads] == ["DONE"] * 3
     assert feed.ending(LINES) == Ending(records=len(LINES), jobs=Counter(DONE=3))

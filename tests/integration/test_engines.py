@@ -1,4 +1,4 @@
-"""Both engines deliver every format exactly once, told by readers that are not ours."""
+"""Both engines deliver every format exactly once, as independent readers confirm."""
 
 import csv
 import gzip

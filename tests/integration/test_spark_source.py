@@ -98,9 +98,9 @@ def test_a_second_action_says_the_same_and_delivers_nothing(
     assert {tuple(row[name] for name in columns) for row in again} == first
     assert {row.bytes for row in again} == {0}
     assert read.count() == len(first)
-    anew = receipts(spark, delivery).collect()
-    assert {tuple(row[name] for name in columns) for row in anew} == first
-    assert {(row.bytes, row.seconds) for row in anew} == {(0, 0.0)}
+    again = receipts(spark, delivery).collect()
+    assert {tuple(row[name] for name in columns) for row in again} == first
+    assert {(row.bytes, row.seconds) for row in again} == {(0, 0.0)}
     assert len(delivery.values()) == len(LINES) + len(OTHERS)
 
 
@@ -181,9 +181,9 @@ def test_two_actions_at_once_share_the_work(spark: SparkSession, delivery: Deliv
         return sum(row.records for row in receipts(spark, delivery).collect())
 
     with ThreadPoolExecutor(2) as pool:
-        told = list(pool.map(act, range(2)))
+        totals = list(pool.map(act, range(2)))
 
-    assert told == [len(LINES) + len(OTHERS)] * 2
+    assert totals == [len(LINES) + len(OTHERS)] * 2
     assert sorted(delivery.values()) == sorted(LINES + OTHERS)
 
 

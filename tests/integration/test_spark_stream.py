@@ -148,7 +148,9 @@ def test_a_query_drains_the_queue_and_tells_of_every_extent(
         eventually("the first is done", all_done(queued, 1))
         queued.arrive("others.txt", joined(OTHERS))
         eventually("both are done", all_done(queued, 2))
-        eventually("it is told", lambda: sum(t.records for t in running.triggers) == 30_500)
+        eventually(
+            "all records are reported", lambda: sum(t.records for t in running.triggers) == 30_500
+        )
 
     assert running.error is None
     assert sorted(queued.values()) == sorted(LINES + OTHERS)
@@ -224,9 +226,9 @@ def test_a_deleted_checkpoint_loses_and_doubles_nothing(
         eventually("both are done", all_done(queued, 2))
 
     assert running.error is None
-    told = [(row.job, row.extent) for row in receipts(spark, tmp_path)]
-    assert len(told) == len(set(told))
-    assert {job.id for job in queued.jobs()} == {job for job, _ in told}
+    reported = [(row.job, row.extent) for row in receipts(spark, tmp_path)]
+    assert len(reported) == len(set(reported))
+    assert {job.id for job in queued.jobs()} == {job for job, _ in reported}
     assert sorted(queued.values()) == sorted(LINES + OTHERS)
 
 
@@ -246,10 +248,10 @@ def test_a_stop_hands_back_within_seconds_and_the_next_start_goes_on(
 
     assert slow.hits > 0
     sys.stdout.write(f"stopped within {seconds:.2f} s\n")
-    assert seconds < SLOW_SECONDS  # nobody waits for what the store was asked for
+    assert seconds < SLOW_SECONDS  # the stop does not wait for the slow store
     assert running.error is None
     assert queued.leftovers() == []
-    assert depth.hidden == 0  # handed back: nobody waits until messages are seen again
+    assert depth.hidden == 0  # handed back: no visibility timeout delays the next receive
     with Running(spark, queued, tmp_path) as again:
         eventually("it is done", all_done(queued, 1))
     assert again.error is None
@@ -343,7 +345,7 @@ def test_a_store_away_for_long_fails_nothing(
     away = s3_proxy.inject(Answer(503), when=lambda one: bool(one.byte_range), times=None)
 
     with Running(spark, delivery, tmp_path) as running:
-        eventually("many were tried in vain", lambda: away.hits > 30)
+        eventually("many reads failed", lambda: away.hits > 30)
         before = states(delivery)
         s3_proxy.clear()
         eventually("it is done", all_done(delivery, 1))
@@ -364,7 +366,7 @@ def test_a_table_away_for_long_ends_no_query(
     with Running(spark, queued, tmp_path, options=settings.to_map()) as running:
         eventually("a part is done", lambda: any(item.state.final for item in queued.items()))
         away = dynamodb_proxy.inject(Reset(), times=None)
-        eventually("it was asked in vain", lambda: away.hits > 50)
+        eventually("many requests failed", lambda: away.hits > 50)
         dynamodb_proxy.clear()
         eventually("it is done", all_done(queued, 1))
 
@@ -434,7 +436,7 @@ def test_functions_and_a_query_share_a_queue(
             upload = feed.upload("lines.txt", joined(lines))
             feed.await_state(upload, JobState.DONE)
             ending = feed.ending(lines)
-            eventually("Spark told of its share", lambda: running.triggers)
+            eventually("Spark reported its share", lambda: running.triggers)
         by_spark = sum(trigger.records for trigger in running.triggers)
         by_functions = sum(
             receipt["records"] for receipt in feed.receipts() if "records" in receipt
@@ -462,9 +464,9 @@ def test_a_program_that_delivers_once_says_what_it_could_not(delivery: Delivery)
     )
 
     assert ended.returncode == 1
-    told = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
-    assert len(told) == 1
-    assert "not all of its objects have jobs" in told[0]
+    reported = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+    assert len(reported) == 1
+    assert "not all of its objects have jobs" in reported[0]
     assert delivery.jobs() == []
 
 
@@ -487,8 +489,8 @@ def test_once_refuses_a_connector_that_rests(delivery: Delivery) -> None:
     )
 
     assert ended.returncode == 2
-    told = f"error: connector {name} is PAUSED; continue it with `extentflow resume {name}`\n"
-    assert ended.stderr == told
+    reported = f"error: connector {name} is PAUSED; continue it with `extentflow resume {name}`\n"
+    assert ended.stderr == reported
 
 
 @pytest.mark.variant
@@ -512,10 +514,10 @@ def test_a_program_whose_query_fails_says_why_in_one_line(
 
     # A driver that is not ours to set up warns of this and that.
     passing = re.compile(r"WARNING: |Using Spark|Setting default log|To adjust logging|.* WARN ")
-    told = [line for line in ended.stderr.splitlines() if not passing.match(line)]
+    reported = [line for line in ended.stderr.splitlines() if not passing.match(line)]
     assert ended.returncode == 1
-    assert told.pop(0).startswith("note: listing every connector: ")
-    assert len(told) == 1
-    assert told[0].startswith(
+    assert reported.pop(0).startswith("note: listing every connector: ")
+    assert len(reported) == 1
+    assert reported[0].startswith(
         "error: [DATA_SOURCE_NOT_FOUND] Failed to find the data source: nosuch"
     )

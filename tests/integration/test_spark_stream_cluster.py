@@ -43,7 +43,7 @@ spark = SparkSession.builder.getOrCreate()
 register(spark)
 source = spark.read.format("extentflow").options(connector=sys.argv[1], parallelism="2")
 rows = source.load(sys.argv[2]).collect()
-print("told:", sum(row.records for row in rows), sorted({row.state for row in rows}))
+print("reported:", sum(row.records for row in rows), sorted({row.state for row in rows}))
 """
 
 
@@ -94,7 +94,7 @@ def test_a_query_survives_the_loss_of_a_machine_and_of_its_driver(
         await_("extents are under way", delivery.under_way, first)
         cluster.kill_worker(0)
         before = final(delivery)
-        await_("the other one goes on", lambda: final(delivery) > before, first)
+        await_("the other worker continues", lambda: final(delivery) > before, first)
         cluster.start_worker(0, "127.0.0.1")
         os.killpg(first.process.pid, signal.SIGKILL)
         first.process.wait()
@@ -138,7 +138,7 @@ def test_a_batch_query_survives_speculation_and_the_loss_of_an_executor(
         code = submission.process.wait(timeout=AWAITED_SECONDS)
 
     assert code == 0, log.read_text()
-    assert f"told: {len(LINES)} ['DONE']" in log.read_text()
+    assert f"reported: {len(LINES)} ['DONE']" in log.read_text()
     assert delivery.leftovers() == []
     assert sorted(delivery.values()) == sorted(LINES)
 

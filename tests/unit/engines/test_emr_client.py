@@ -97,15 +97,15 @@ def test_driver_and_executors_are_told_of_archive_python_and_region() -> None:
 
 
 def test_without_a_region_the_services_own_is_left() -> None:
-    told = emr.properties(replace(APPLICATION, region=None))
+    properties = emr.properties(replace(APPLICATION, region=None))
 
-    assert not [name for name in told if name.endswith("AWS_DEFAULT_REGION")]
+    assert not [name for name in properties if name.endswith("AWS_DEFAULT_REGION")]
 
 
 def test_settings_go_to_the_driver_alone_which_sends_them_with_every_task() -> None:
-    told = emr.properties(APPLICATION)
+    properties = emr.properties(APPLICATION)
 
-    where = [name for name in told if name.endswith("EXTENTFLOW_APP_ID")]
+    where = [name for name in properties if name.endswith("EXTENTFLOW_APP_ID")]
 
     assert where == ["spark.emr-serverless.driverEnv.EXTENTFLOW_APP_ID"]
 
@@ -115,11 +115,11 @@ def test_a_setting_that_is_too_long_is_named_without_its_value() -> None:
 
     with pytest.raises(
         Misconfigured, match=r"EXTENTFLOW_KAFKA_SSL_CA_PEM: .*secretsmanager"
-    ) as told:
+    ) as raised:
         emr.properties(replace(APPLICATION, environment=certificate))
 
-    assert "APP_ID" not in str(told.value)
-    assert "xx" not in str(told.value)
+    assert "APP_ID" not in str(raised.value)
+    assert "xx" not in str(raised.value)
 
 
 def test_a_setting_that_refers_to_a_variable_is_refused_and_one_to_a_secret_is_not() -> None:

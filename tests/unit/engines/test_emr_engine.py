@@ -1,4 +1,4 @@
-"""A run of Spark elsewhere, seen from here: receipts come out of the ledger, its end is told."""
+"""The driver follows a remote Spark run through the ledger and reports its end."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ BODY = b"abcdefghijkl"  # three extents
 
 @dataclass
 class Elsewhere(MemoryJobRuns):
-    """Runs whose one run does its next step each time that somebody looks."""
+    """Runs whose one run takes its next step at each `describe`."""
 
     steps: list[Callable[[], object]] = field(default_factory=list)
     looks: int = 0
@@ -50,7 +50,7 @@ class Elsewhere(MemoryJobRuns):
 
 @dataclass
 class Desk:
-    """A driver whose engine is a run elsewhere, on a clock that waits for nobody."""
+    """A driver whose engine is a remote run, with a clock that advances without waiting."""
 
     world: World = field(default_factory=World)
     runs: Elsewhere = field(default_factory=Elsewhere)

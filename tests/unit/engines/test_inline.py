@@ -114,7 +114,7 @@ def test_a_worker_whose_driver_is_gone_is_asked_to_stop_and_ends(tmp_path: Path)
             driver.kill()
             driver.join()
 
-            said = worker.read()  # until nobody holds the other end any more
+            said = worker.read()  # until no process holds the other end
         finally:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

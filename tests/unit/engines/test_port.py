@@ -334,9 +334,9 @@ def test_an_extent_of_a_paused_or_stopped_connector_is_not_claimed(state: Connec
     world = World()
     (one,) = world.extents(world.job(b"abc"))
     want(world, state)
-    rests = ConnectorStateCache(world.ledger, world.ticker.read).skip_reason
+    skip_reason = ConnectorStateCache(world.ledger, world.ticker.read).skip_reason
 
-    receipt = run_until_final(one, world.worker(), rests)
+    receipt = run_until_final(one, world.worker(), skip_reason)
 
     assert (receipt.outcome, receipt.records) == (Outcome.SKIPPED, 0)
     assert f"connector c is {state}" in receipt.reason
@@ -353,7 +353,7 @@ def test_an_extent_in_progress_is_skipped_only_after_its_holder_released_it() ->
     assert isinstance(claim, Claim)
     looks: list[float] = []
 
-    def rests(_connector: str) -> str:
+    def skip_reason(_connector: str) -> str:
         looks.append(world.ticker.now)
         if len(looks) == 4:
             holder.hand_back(claim, position=0, records=0, bad=0, keep_attempt=False)
@@ -361,7 +361,7 @@ def test_an_extent_in_progress_is_skipped_only_after_its_holder_released_it() ->
             holder.renew()
         return PAUSED
 
-    receipt = run_until_final(one, world.worker(), rests)
+    receipt = run_until_final(one, world.worker(), skip_reason)
 
     assert receipt.outcome is Outcome.SKIPPED
     assert len(looks) == 4

@@ -9,7 +9,7 @@ from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
 from extentflow.spark.batch import Plan, _pending, plan
 from extentflow.spark.options import ReadOptions
-from extentflow.spark.receipts import told
+from extentflow.spark.receipts import describe_undelivered
 from extentflow.spark.tasks import BatchWorker
 from extentflow.testing.stores import Fault, FaultyStore
 
@@ -20,7 +20,7 @@ def runtime() -> MemoryRuntime:
 
 
 def planned(runtime: MemoryRuntime, key: str, lines: int = 1) -> Job:
-    """A job that somebody planned, of an object that may have changed since."""
+    """Return a planned job; its object may have changed since."""
     job = runtime.job(key, lines)
     return runtime.memory.jobs.plan(job.id, count=lines, cursor=4 * lines, complete=True)
 
@@ -147,5 +147,7 @@ def test_an_open_job_whose_revision_cannot_be_used_here_is_a_row_with_the_reason
     assert (row.job, row.state) == (old.id, "RUNNING")
     assert row.reason is not None
     assert row.reason.startswith(why)
-    assert [told(one) for one in unfit] == [f"s3://shop/c/old.txt: RUNNING: {row.reason}"]
+    assert [describe_undelivered(one) for one in unfit] == [
+        f"s3://shop/c/old.txt: RUNNING: {row.reason}"
+    ]
     assert old.id in found.jobs

@@ -1,4 +1,4 @@
-"""What a run that ends by itself waits for: what there was, as long as it gets on with it."""
+"""A `--once` run waits for the jobs open at its start, as long as they make progress."""
 
 import pytest
 from tests.support.memory_runtime import MemoryRuntime
@@ -21,22 +21,22 @@ def runtime() -> MemoryRuntime:
 
 
 def begun(runtime: MemoryRuntime, connector: str | None = None) -> DrainTracker:
-    """A backlog of what is open now: so many queries did not get on with any of it."""
+    """Return a tracker of the open jobs after `QUEUE_POLLS` queries without progress."""
     backlog = DrainTracker(runtime.memory, connector, listing=None)
     for _ in range(QUEUE_POLLS):
         backlog.left(ended=0)
     return backlog
 
 
-def in_vain(backlog: DrainTracker) -> int:
-    """After how many queries that ended nothing, nobody goes on."""
+def queries_without_progress(backlog: DrainTracker) -> int:
+    """Return how many queries without progress end the run."""
     return next(n for n in range(1, MANY) if not backlog.left(ended=0))
 
 
 def test_nothing_open_is_over_after_the_looks_that_find_that_out(runtime: MemoryRuntime) -> None:
     backlog = DrainTracker(runtime.memory, None, listing=None)
 
-    assert in_vain(backlog) == QUEUE_POLLS
+    assert queries_without_progress(backlog) == QUEUE_POLLS
 
 
 def test_what_arrives_later_keeps_no_run_from_its_end(runtime: MemoryRuntime) -> None:
@@ -88,7 +88,7 @@ def test_other_connectors_jobs_are_none_of_a_run_for_one(runtime: MemoryRuntime)
     runtime.job("d/a.txt", connector="d")
     backlog = DrainTracker(runtime.memory, "c", listing=None)
 
-    assert in_vain(backlog) == QUEUE_POLLS
+    assert queries_without_progress(backlog) == QUEUE_POLLS
 
 
 def test_a_table_that_is_away_is_waited_for_a_while(
@@ -98,7 +98,7 @@ def test_a_table_that_is_away_is_waited_for_a_while(
     backlog = begun(runtime)
     runtime.memory.refuse("jobs", times=MANY)
 
-    assert in_vain(backlog) == MAX_IDLE_QUERIES
+    assert queries_without_progress(backlog) == MAX_IDLE_QUERIES
     assert "cannot read the remaining work" in caplog.text
     assert backlog.undone()[0].startswith("cannot read the remaining work: ")
 
@@ -125,7 +125,7 @@ def test_jobs_that_stay_are_counted_by_connector_and_with_the_reason(
     runtime.memory.connectors.set_state("d", ConnectorState.PAUSED)
     backlog = begun(runtime)
 
-    in_vain(backlog)
+    queries_without_progress(backlog)
 
     left, paused = backlog.undone()
     assert left.startswith("connector c: 2 jobs are not over: no progress")
@@ -138,7 +138,7 @@ def test_jobs_that_stay_are_counted_by_connector_and_with_the_reason(
 def test_what_ended_after_the_last_query_is_not_left(runtime: MemoryRuntime) -> None:
     runtime.planner().plan(job := runtime.job())
     backlog = begun(runtime)
-    in_vain(backlog)
+    queries_without_progress(backlog)
     runtime.run(job, 0)
 
     assert backlog.undone() == []
@@ -148,9 +148,9 @@ def test_a_table_that_is_away_in_the_end_is_no_success(runtime: MemoryRuntime) -
     backlog = begun(runtime)
     runtime.memory.refuse("jobs")
 
-    (told,) = backlog.undone()
+    (undone,) = backlog.undone()
 
-    assert told.startswith("cannot read the remaining work: ")
+    assert undone.startswith("cannot read the remaining work: ")
 
 
 def test_a_new_job_that_cannot_be_cut_is_told_and_an_older_one_is_old_news(
@@ -162,7 +162,7 @@ def test_a_new_job_that_cannot_be_cut_is_told_and_an_older_one_is_old_news(
     backlog = DrainTracker(runtime.memory, None, listing=None)
     newer = runtime.job("c/newer.txt")
     runtime.memory.jobs.end(newer.id, JobState.FAILED, "no footer")
-    in_vain(backlog)
+    queries_without_progress(backlog)
 
     (line,) = backlog.undone()
 
@@ -179,12 +179,12 @@ def test_a_noted_job_that_others_ended_undelivered_is_told(
     runtime.planner().plan(job := runtime.job())
     runtime.ticker.now += 1
     backlog = begun(runtime)
-    runtime.memory.jobs.end(job.id, state, "by somebody else")
+    runtime.memory.jobs.end(job.id, state, "by another run")
 
     assert not backlog.left(ended=0)
     (line,) = backlog.undone()
 
-    assert line.endswith(f"job {job.id} of {job.version.uri} is {state}: by somebody else")
+    assert line.endswith(f"job {job.id} of {job.version.uri} is {state}: by another run")
 
 
 def test_an_old_job_that_failed_before_anything_was_noted_is_told(runtime: MemoryRuntime) -> None:
@@ -192,7 +192,7 @@ def test_an_old_job_that_failed_before_anything_was_noted_is_told(runtime: Memor
     runtime.ticker.now += 1
     backlog = DrainTracker(runtime.memory, None, listing=None)
     runtime.memory.jobs.end(job.id, JobState.FAILED, "no footer")
-    in_vain(backlog)
+    queries_without_progress(backlog)
 
     (line,) = backlog.undone()
 
@@ -235,7 +235,7 @@ def test_what_workers_hold_is_told_with_how_long_they_may(runtime: MemoryRuntime
     (extent, _) = runtime.planner().extents(job)
     runtime.slots("dead-1").claim(extent, ProducerSettings())
     backlog = begun(runtime)
-    in_vain(backlog)
+    queries_without_progress(backlog)
 
     (line,) = backlog.undone()
 
@@ -252,7 +252,7 @@ def test_a_job_whose_extents_failed_is_told_with_the_first_ones_reason(
     work = delivery_context(runtime, runtime.slots("worker-1"))
     for extent in runtime.planner().extents(job):
         fail_extent(extent, work, f"line {extent.ordinal} is odd")
-    in_vain(backlog)
+    queries_without_progress(backlog)
 
     (line,) = backlog.undone()
 

@@ -73,7 +73,7 @@ class Refusing(MemoryStore):
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """After how many queries a run was over, and what it told."""
+    """The number of queries of a run, and what it reported as undone."""
 
     queries: int
     undone: list[str]
@@ -134,10 +134,10 @@ def test_no_connectors_is_nothing_to_do() -> None:
     assert once(MemoryRuntime()) == Once(1, [])
 
 
-# -- what is away ---------------------------------------------------------------------------------
+# -- outages ---------------------------------------------------------------------------------------
 
 
-def test_a_store_that_cannot_be_listed_is_told_and_not_waited_for_long(
+def test_a_store_that_cannot_be_listed_is_reported_and_not_waited_for_long(
     runtime: MemoryRuntime,
 ) -> None:
     runtime.put()
@@ -146,9 +146,9 @@ def test_a_store_that_cannot_be_listed_is_told_and_not_waited_for_long(
     ended = once(runtime)
 
     assert ended.queries <= FAILURES + MAX_IDLE_QUERIES
-    (told,) = ended.undone
-    assert told.startswith("connector c: not all of its objects have jobs: s3://shop/c/")
-    assert "no answer" in told
+    (undone,) = ended.undone
+    assert undone.startswith("connector c: not all of its objects have jobs: s3://shop/c/")
+    assert "no answer" in undone
 
 
 def test_a_store_that_is_back_soon_loses_nothing(runtime: MemoryRuntime) -> None:
@@ -182,8 +182,8 @@ def test_jobs_that_workers_do_not_get_on_with_are_left_and_told(runtime: MemoryR
     ended = once(runtime, delivering=False)
 
     assert ended.queries == WHOLE_ROUNDS + MAX_IDLE_QUERIES
-    (told,) = ended.undone
-    assert told.startswith("connector c: 2 jobs are not over: no progress")
+    (undone,) = ended.undone
+    assert undone.startswith("connector c: 2 jobs are not over: no progress")
 
 
 def test_an_object_that_cannot_be_taken_on_is_told_and_holds_up_no_other(
@@ -202,8 +202,8 @@ def test_an_object_that_cannot_be_taken_on_is_told_and_holds_up_no_other(
     assert "refused, by script" in caplog.text
     runtime.put("c/c.txt")
     runtime.reads = FaultyStore(runtime.memory_store, Fault("denied", "head"))
-    (told,) = once(runtime, run="next").undone
-    assert told.startswith("connector c: not all of its objects have jobs: s3://shop/c/c.txt")
+    (undone,) = once(runtime, run="next").undone
+    assert undone.startswith("connector c: not all of its objects have jobs: s3://shop/c/c.txt")
 
 
 def test_a_paused_connector_is_told_and_one_without_jobs_is_not(runtime: MemoryRuntime) -> None:
@@ -227,8 +227,8 @@ def test_what_looks_cannot_note_is_no_success(runtime: MemoryRuntime) -> None:
     ended = once(runtime)
 
     assert ended.queries <= FAILURES + MAX_IDLE_QUERIES
-    (told,) = ended.undone
-    assert told.startswith("connector c: not all of its objects have jobs: ")
+    (undone,) = ended.undone
+    assert undone.startswith("connector c: not all of its objects have jobs: ")
 
 
 # -- large connectors -----------------------------------------------------------------------------
@@ -323,8 +323,8 @@ def test_a_listing_that_only_leaves_objects_behind_is_given_up(runtime: MemoryRu
     ended = once(runtime)
 
     assert ended.queries <= FAILURES + MAX_IDLE_QUERIES
-    (told,) = ended.undone
-    assert told.startswith("connector c: not all of its objects have jobs: s3://shop/c/")
+    (undone,) = ended.undone
+    assert undone.startswith("connector c: not all of its objects have jobs: s3://shop/c/")
 
 
 def test_a_page_of_many_new_objects_is_waited_for_as_long_as_it_gets_on(

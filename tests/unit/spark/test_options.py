@@ -54,11 +54,11 @@ def test_options_are_spelled_in_any_case_as_everywhere_in_spark() -> None:
     assert (found.permissive, found.replay, found.parallelism) == (True, False, 7)
 
 
-def test_every_mistake_is_told_at_once() -> None:
+def test_every_wrong_option_is_reported_at_once() -> None:
     with pytest.raises(Misconfigured) as caught:
         read({}, mode="sloppy", replay="maybe", parallelism="0", lease__second="3", connectr="c")
 
-    told = "\n".join(caught.value.problems)
+    problems = "\n".join(caught.value.problems)
     for part in (
         "option connector: missing; write the connector's name, as .option(",
         '"orders")',
@@ -69,7 +69,7 @@ def test_every_mistake_is_told_at_once() -> None:
         "option lease.second: no such option; did you mean lease.seconds?",
         "option connectr: no such option; did you mean connector?",
     ):
-        assert part in told
+        assert part in problems
 
 
 QUEUES = {"extents.queue.url": "http://sqs/extents", "extents.dlq.url": "http://sqs/dead"}
@@ -109,11 +109,11 @@ def test_every_mistake_about_a_stream_is_told_at_once() -> None:
     with pytest.raises(Misconfigured) as caught:
         stream(work="queue", connector="orders", path="s3://shop/")
 
-    told = "\n".join(caught.value.problems)
+    problems = "\n".join(caught.value.problems)
     for part in (
         "extents.queue.url is not set, which work=queue needs",
         "extents.dlq.url is not set",
         "a stream has no path",
         "option connector goes with work=listing",
     ):
-        assert part in told
+        assert part in problems

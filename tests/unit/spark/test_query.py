@@ -40,7 +40,7 @@ SINKS = f"{TRACE}pyspark.errors.exceptions.captured.AnalysisException: {SINK} SQ
 
 
 @pytest.mark.parametrize(
-    ("report", "told"),
+    ("report", "cause"),
     [
         (f"{FAILED}{LOOK}{MISTAKE} SQLSTATE: XXKST{QUERY}", "there is no connector c"),
         (f"{FAILED}{STAGE}Lost task 0.3: {AWAY}{QUERY}", "no broker answers"),
@@ -53,8 +53,8 @@ SINKS = f"{TRACE}pyspark.errors.exceptions.captured.AnalysisException: {SINK} SQ
         ("", "no reason is given"),
     ],
 )
-def test_the_line_that_says_most_is_told(report: str, told: str) -> None:
-    assert _cause(report) == told
+def test_the_most_specific_line_is_the_cause(report: str, cause: str) -> None:
+    assert _cause(report) == cause
 
 
 def test_a_driver_of_ours_keeps_to_itself_what_any_driver_does() -> None:

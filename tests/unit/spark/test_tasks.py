@@ -8,7 +8,7 @@ from extentflow.delivery.connector_state import CACHE_SECONDS
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
 from extentflow.sink import JOBS_TOPIC
-from extentflow.spark.receipts import told
+from extentflow.spark.receipts import describe_undelivered
 from extentflow.spark.tasks import (
     STOP_POLL_SECONDS,
     BatchWorker,
@@ -48,7 +48,7 @@ def test_a_pause_leaves_later_extents_pending_with_the_reason(
         (1, "PENDING", PAUSED),
         (2, "PENDING", PAUSED),
     ]
-    assert [told(row) for row in unfit] == [f"s3://shop/c/a.txt: RUNNING: {PAUSED}"]
+    assert [describe_undelivered(row) for row in unfit] == [f"s3://shop/c/a.txt: RUNNING: {PAUSED}"]
     assert runtime.states() == {"c/a.txt": JobState.RUNNING}
 
 
@@ -74,7 +74,7 @@ def test_a_job_registered_after_a_stop_is_cancelled_at_the_end(
     unfit = BatchWorker(runtime, "source/1").finish([job.id])
 
     assert [row.state for row in unfit] == ["CANCELLED"]
-    assert "connector c is STOPPED" in told(unfit[0])
+    assert "connector c is STOPPED" in describe_undelivered(unfit[0])
     assert runtime.states() == {"c/a.txt": JobState.CANCELLED}
 
 

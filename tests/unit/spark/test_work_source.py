@@ -1,4 +1,4 @@
-"""What Spark is told of the work that there is: offsets, tasks, and what is away."""
+"""Offsets and tasks that Spark receives, and errors during outages."""
 
 from dataclasses import replace
 from itertools import chain

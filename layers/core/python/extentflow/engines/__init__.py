@@ -124,20 +124,20 @@ class Engine(Protocol):
 
 
 def run_until_final(
-    extent: Extent, work: DeliveryContext, rests: Callable[[str], str] = lambda _connector: ""
+    extent: Extent, work: DeliveryContext, skip_reason: Callable[[str], str] = lambda _connector: ""
 ) -> Receipt:
     """Run an extent until it is DONE or FAILED or its job is closed; wait while it is busy.
 
     BUSY is never a result unless the worker stops: Spark would take a speculative copy's answer for
-    the task's. `rests(connector)` returns why no extent of a connector may start, or ""; the extent
-    is then skipped once no worker holds it. A defect fails this extent only.
+    the task's. `skip_reason(connector)` returns why no extent of a connector may start, or ""; the
+    extent is then skipped once no worker holds it. A defect fails this extent only.
 
     Raises:
         ExtentflowError: the worker cannot continue.
     """
     polls = 0
     while True:
-        if why := rests(extent.connector):
+        if why := skip_reason(extent.connector):
             if work.stopping() or not _is_held(extent, work):
                 log.info("%s is skipped: %s", extent.uri, why)
                 return Receipt(

@@ -108,17 +108,17 @@ class BatchReader(DataSourceReader):
             with spark_task(self._spec) as worker:
                 unfit = worker.finish(partition.jobs)
             if unfit and not self._options.permissive:
-                raise Permanent(_told(unfit))
+                raise Permanent(_failure_message(unfit))
         else:
             raise TypeError(f"Spark did not plan this partition: {partition!r}")
 
     def _shown(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Yield rows; with FAILFAST only those of DONE, for the last partition tells the others."""
+        """Yield rows; with FAILFAST only DONE ones: the last partition reports the others."""
         return (row for row in rows if self._options.permissive or receipts.is_done(row))
 
 
-def _told(unfit: Sequence[Row]) -> str:
-    reasons = list(dict.fromkeys(receipts.told(row) for row in unfit))
+def _failure_message(unfit: Sequence[Row]) -> str:
+    reasons = list(dict.fromkeys(receipts.describe_undelivered(row) for row in unfit))
     more = f"; and {len(reasons) - SHOWN} more" if len(reasons) > SHOWN else ""
     return (
         f"not everything is delivered: {'; '.join(reasons[:SHOWN])}{more}; everything else is. "

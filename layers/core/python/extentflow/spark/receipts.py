@@ -72,9 +72,9 @@ def is_done(row: Row) -> bool:
     return row.state == ExtentState.DONE.value
 
 
-def told(row: Row) -> str:
-    """Return in words what is not DONE."""
-    return f"{row.object}: {row.state}: {row.reason or 'no reason is known'}"
+def describe_undelivered(row: Row) -> str:
+    """Return a line with object, state and reason of a row that is not DONE."""
+    return f"{row.object}: {row.state}: {row.reason or 'no reason recorded'}"
 
 
 def known(job: str, uri: str, item: ExtentItem) -> Row:

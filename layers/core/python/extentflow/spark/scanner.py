@@ -187,11 +187,11 @@ class JobScanner:
     # -- open jobs ------------------------------------------------------------------------------
 
     def _collect(
-        self, name: str, found: list[PendingWork], told: Callable[[str], object]
+        self, name: str, found: list[PendingWork], on_failure: Callable[[str], object]
     ) -> Report:
         """Add what a connector's open jobs have left; those of a stopped one end.
 
-        `told` is called with the reason why a job fails.
+        `on_failure` is called with the reason why a job fails.
         """
         ledger, cluster = self._runtime.ledger, self._runtime.broker.cluster
         state = ledger.connectors.state(name)
@@ -207,7 +207,7 @@ class JobScanner:
                 wanted = room - len(extents) if state is ConnectorState.RUNNING else 0
                 ordered[job.id] = job.ordered
                 what = f"job {job.id} of {job.version.uri}"
-                attempt_step(what, partial(self._add, job, wanted, extents), on_failure=told)
+                attempt_step(what, partial(self._add, job, wanted, extents), on_failure=on_failure)
         if extents:
             most_tasks = self._runtime.connectors.revision(
                 name, self._runtime.connectors.revision_of(extents[0])
