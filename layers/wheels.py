@@ -25,8 +25,8 @@ _ARROW = re.compile(rb"(?<=\0)lib(?:arrow|parquet)\w*\.so\.\d+(?=\0)")
 # botocore describes every service of AWS; a client needs its own service's description.
 SERVICES = ("dynamodb", "emr-serverless", "events", "s3", "secretsmanager", "sqs", "sts")
 
-# What nobody imports, by path below the folder. Anything that a library which stays is linked to
-# has to stay, too; `unmet` finds out.
+# Files that are never imported, by path below the folder. Anything that a remaining library links
+# to has to stay, too; `unmet` checks that.
 LEFT_OUT = (
     "*/__pycache__/*",
     "*/tests/*",
@@ -94,7 +94,7 @@ def fingerprint(paths: Iterable[Path]) -> str:
 
 
 def put(lock: Path, target: Path, platform: Platform, *, most_bytes: int) -> None:
-    """Make `target` anew of what `lock` pins, without what nobody imports.
+    """Build `target` from the pins in `lock`, without files that are never imported.
 
     Raises:
         PackagingError: it is too large, or holds files that cannot work there.

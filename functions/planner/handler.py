@@ -67,13 +67,13 @@ def answer(record: SQSRecord) -> None:
             logger.set_correlation_id(job.id)
             logger.info("job", extra={"state": job.state, "uri": job.version.uri})
             metrics.add_metric("Jobs", MetricUnit.Count, 1)
-            # An arrival that comes again finds the job that somebody heard of already.
+            # A repeated arrival finds a job that was already published.
             failed = job.state is JobState.FAILED and not job.announced
             metrics.add_metric("FailedJobs", MetricUnit.Count, failed)
 
 
 def take(record: SQSRecord) -> list[AdmissionResult]:
-    """Deal with one message; what keeps it from being over is told here, for nobody else does."""
+    """Process one message; log here what prevents its completion, because no caller does."""
     count = int(record.attributes.approximate_receive_count)
     try:
         return reception().take(record.body, received=count)

@@ -22,7 +22,7 @@ from extentflow.wiring.functions import (
     open_reconciler,
 )
 
-# Enough for the step at hand; announcing to somebody who is away takes longest.
+# Enough for the current step; publishing to an unreachable event bus takes longest.
 MARGIN_SECONDS = PUBLISHING_SECONDS + 5.0
 RUNS = "aws.emr-serverless"
 

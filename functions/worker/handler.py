@@ -71,7 +71,7 @@ def answer(record: SQSRecord) -> None:
     )
     try:
         found = worker().handle(message)
-    except Exception:  # told here, for nobody else does
+    except Exception:  # logged here, because no caller does
         metrics.add_metric("MessagesReturned", MetricUnit.Count, 1)
         logger.exception("message %s comes back: unexpected error", message.id)
         raise

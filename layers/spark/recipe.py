@@ -40,7 +40,7 @@ MACHINE = wheels.ARM64
 # The most that the archive may weigh, packed or unpacked: every worker fetches and unpacks it.
 MOST_BYTES = 350_000_000
 
-# How Spark is told: it unpacks the archive below this name, in every process's own folder.
+# The fragment after '#': Spark unpacks the archive below this name, in every process's own folder.
 UNPACKED = "environment"
 PACKAGES = "site-packages"
 PYTHONPATH = f"./{UNPACKED}/{PACKAGES}"

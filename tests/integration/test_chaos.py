@@ -326,7 +326,7 @@ def test_a_minute_of_chaos_neither_loses_nor_doubles_a_record(
         for user in running:
             user.result(timeout=2 * RUN_SECONDS)
     report = delivery.run()
-    if not report.ok:  # what happened last may still be felt; that has to be told, and resumed
+    if not report.ok:  # effects of the last fault: reported, and resumed
         print(f"CHAOS_SEED={seed} the last run: {report.errors}")  # noqa: T201
         report = delivery.run()
 

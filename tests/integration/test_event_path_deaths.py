@@ -1,7 +1,7 @@
 """Whatever dies, freezes or comes twice on the event path: every record arrives exactly once.
 
 Each test ends with the same verdict: a reader of committed records finds every line once, the jobs
-are DONE, nobody holds an extent, no message is a dead letter.
+are DONE, no extent is claimed, no message is a dead letter.
 
 A test that needs a worker in the middle of an extent holds back the object's last window: what came
 before is read, sent and partly committed, and the worker waits in an open transaction.
@@ -39,7 +39,7 @@ from extentflow_local.stack import Stack
 # transaction is small; the other two wait in an open transaction for the last window.
 LINES = numbered_lines(f"line-{'.' * 50}-", 150_000)
 BODY = joined(LINES)
-# No transaction ends by time: whoever was in one is fenced, or is not.
+# No transaction ends by time-out: its producer is fenced, or it is not.
 SETTINGS = {
     "transaction.max.bytes": "8MiB",
     "transaction.max.seconds": "60",
@@ -80,14 +80,14 @@ def held_feed(path: EventPath, proxy: FaultProxy, **config: str) -> Feed:
 
 @contextmanager
 def last_window_held(proxy: FaultProxy, size: int = len(BODY)) -> Iterator[threading.Event]:
-    """Let nobody read an object's end until the event is set, or the block is left."""
-    told = threading.Event()
+    """Block reads of an object's end until the event is set or the block is left."""
+    release = threading.Event()
     last = f"-{size - 1}"
-    proxy.inject(Hold(told), when=lambda one: (one.byte_range or "").endswith(last), times=None)
+    proxy.inject(Hold(release), when=lambda one: (one.byte_range or "").endswith(last), times=None)
     try:
-        yield told
+        yield release
     finally:
-        told.set()
+        release.set()
 
 
 def ended(path: EventPath, pid: int, verdict: Verdict, *, since: int = 0) -> Delivery:
@@ -127,7 +127,7 @@ def test_a_worker_killed_in_the_middle_of_an_extent_costs_nothing_and_doubles_no
         ended(path, pid, Verdict.DIED)
 
     assert feed.ending(LINES) == Ending(records=len(LINES))
-    # What the dead one had committed, nobody delivered again; it left no receipt.
+    # What the dead worker committed was not delivered again; it left no receipt.
     assert 0 < sum(receipt["records"] for receipt in feed.receipts()) < len(LINES)
 
 
@@ -170,12 +170,12 @@ def test_a_worker_frozen_past_its_lease_is_fenced_by_kafka_and_adds_nothing_when
 ) -> None:
     feed = held_feed(path, s3_proxy)
     ledger_answers = threading.Event()
-    with last_window_held(s3_proxy) as told:
+    with last_window_held(s3_proxy) as release:
         upload = feed.upload("lines.txt", BODY)
         patiently("a worker is in the midst of an extent", feed.midst)
         pid, since = path.signal("worker", signal.SIGSTOP), len(path.seen.deliveries)
         try:
-            told.set()
+            release.set()
             feed.await_state(upload, JobState.DONE)
             without_it = feed.delivery.values()
             ledger_way.inject(Hold(ledger_answers), times=None)
@@ -331,13 +331,13 @@ def test_an_object_replaced_between_planning_and_delivery_is_never_spliced(
 ) -> None:
     feed = held_feed(path, s3_proxy, bucket=request.getfixturevalue(home))
     newer = numbered_lines("newer-", 2_000)
-    told = threading.Event()
-    rule = s3_proxy.inject(Hold(told), when=lambda one: one.method == "GET")
+    release = threading.Event()
+    rule = s3_proxy.inject(Hold(release), when=lambda one: one.method == "GET")
 
     old = feed.upload("lines.txt", joined(FEW))
     rule.await_hits()
     new = feed.upload("lines.txt", joined(newer))
-    told.set()
+    release.set()
     feed.await_state(new, JobState.DONE)
 
     kept = home == "versioned_bucket"

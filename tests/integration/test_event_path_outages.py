@@ -189,7 +189,7 @@ def test_an_interrupted_replay_loses_and_doubles_nothing_of_the_pinned_version(
     feed = feed_without_topic(path, versioned_bucket)
     upload = feed.upload("day.txt", joined(lines))
     dead = await_dead(feed, upload)
-    feed.put("day.txt", joined(wide_lines("newer-", 10)))  # of which nobody hears
+    feed.put("day.txt", joined(wide_lines("newer-", 10)))  # without a notification
 
     looked = replayed(feed, "--dry-run")
     feed.delivery.make_topic(LATE)
@@ -290,7 +290,7 @@ def test_a_paused_connector_waits_without_attempts_and_goes_on(path: EventPath) 
     after = items(runtime, first.job)
 
     waiting = [item for item in after if item.state is ExtentState.PENDING]
-    assert after == before  # nobody works on it
+    assert after == before  # no worker processes it
     assert [item for item in waiting if item.attempts or item.claim] == []
     assert (feed.job(second), path.dead()) == (None, 0)
     command(feed, "resume", feed.delivery.connector_name)
@@ -408,7 +408,7 @@ def connected(pid: int, kafka: Stack) -> bool:
 
 
 def feed_without_topic(path: EventPath, bucket: str | None = None) -> Feed:
-    """Declare a connector whose topic is missing until somebody makes it as LATE."""
+    """Declare a connector whose topic LATE is missing until the test creates it."""
     name = f"feed-{uuid4().hex[:8]}"
     delivery = path.delivery(name, bucket)
     delivery.topic = f"{LATE}-{name}"

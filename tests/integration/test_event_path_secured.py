@@ -37,7 +37,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 @pytest.fixture(scope="module")
 def secret_arn() -> Iterator[str]:
-    """The credentials in a secret, as MSK wants them; whoever asks boto3 finds it."""
+    """The credentials in a secret, as MSK requires them, for every boto3 client."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -52,10 +52,10 @@ def secret_arn() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def path(ground: Ground, secured: Secured, secret_arn: str) -> Iterator[EventPath]:
-    """Functions that are told of the brokers what a stage with auth=scram tells them."""
+    """Functions with the broker settings of a stage with auth=scram."""
     cluster = Cluster(bootstrap_servers=secured.servers, auth=Auth.SCRAM, secret_arn=secret_arn)
-    told = {**cluster.client_settings(), "kafka.ssl.ca.location": str(secured.certificate)}
-    environment = {variable(key): value for key, value in told.items()}
+    settings = {**cluster.client_settings(), "kafka.ssl.ca.location": str(secured.certificate)}
+    environment = {variable(key): value for key, value in settings.items()}
     environment["AWS_ENDPOINT_URL_SECRETS_MANAGER"] = boto3.client(
         "secretsmanager"
     ).meta.endpoint_url

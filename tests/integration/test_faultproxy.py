@@ -207,15 +207,15 @@ def test_dynamodb_conditions_are_answered_through_the_proxy(
 def test_a_held_request_waits_until_told(
     s3_proxy: FaultProxy, through: "S3Client", bucket: str, key: str
 ) -> None:
-    told = threading.Event()
-    rule = s3_proxy.inject(Hold(told), when=is_get)
+    release = threading.Event()
+    rule = s3_proxy.inject(Hold(release), when=is_get)
 
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(through.get_object, Bucket=bucket, Key=key)
         rule.await_hits()
         with pytest.raises(TimeoutError):
             asked.result(timeout=0.5)
-        told.set()
+        release.set()
 
     assert asked.result()["Body"].read() == BODY
 
@@ -249,8 +249,8 @@ def test_a_server_that_is_away_is_a_broken_connection_and_the_proxy_recovers_wit
     through: "S3Client", s3_proxy: FaultProxy, bucket: str, key: str
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
-        nobody = unused.getsockname()
-    server, s3_proxy.upstream = s3_proxy.upstream, nobody
+        unreachable = unused.getsockname()
+    server, s3_proxy.upstream = s3_proxy.upstream, unreachable
 
     with pytest.raises(ConnectionClosedError):
         read(through, bucket, key)

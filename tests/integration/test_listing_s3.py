@@ -156,7 +156,7 @@ def test_a_missing_bucket_and_wrong_credentials_are_named(
     with pytest.raises(ObjectGone, match="s3://absent-bucket: no such bucket"):
         list(store.pages("absent-bucket"))
     options = StoreOptions(
-        endpoint=stack.endpoint("s3"), access_key_id="nobody", secret_access_key="wrong"
+        endpoint=stack.endpoint("s3"), access_key_id="unknown", secret_access_key="wrong"
     )
     denied = S3Store(options)
     with pytest.raises(AccessDenied, match="check the credentials"):

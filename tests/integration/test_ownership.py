@@ -127,7 +127,7 @@ def _delete_groups(delivery: Delivery) -> None:
 
 
 class Elsewhere(Delivery):
-    """A delivery whose topic was made by somebody else."""
+    """A delivery whose topic another process created."""
 
     @property
     def topic(self) -> str:

@@ -435,8 +435,8 @@ def test_what_a_grid_publishes_twice_is_in_kafka_once(
     with ground.open(environment=declare(aws, unique, sources)) as path:
         feed = path.feed()
         found = feed.put("lines.txt", b"\n".join(lines))
-        told = json.loads(notification(found.version.key.replace("/", "%2F")))
-        told["Records"][0]["s3"]["bucket"]["name"] = path.bucket
+        document = json.loads(notification(found.version.key.replace("/", "%2F")))
+        document["Records"][0]["s3"]["bucket"]["name"] = path.bucket
         client = boto3.client(
             "sns",
             endpoint_url=path.source.url,
@@ -446,7 +446,7 @@ def test_what_a_grid_publishes_twice_is_in_kafka_once(
         )
 
         for _ in range(2):
-            client.publish(TopicArn=TOPIC, Message=json.dumps(told))
+            client.publish(TopicArn=TOPIC, Message=json.dumps(document))
 
         feed.await_state(found, JobState.DONE)
         assert feed.ending(lines) == Ending(records=len(lines))

@@ -1,4 +1,4 @@
-"""`extentflow serve`, as somebody uses it who uploads with any S3 client."""
+"""`extentflow serve`, with uploads from any S3 client."""
 
 import json
 import os
@@ -44,8 +44,8 @@ class Terminal:
 
     def another(self) -> "Terminal":
         """Return a shell that has what `extentflow stack --env` prints."""
-        told = self.run("stack")["environment"]
-        return Terminal(self.folder, {**self.environment, **told})
+        exported = self.run("stack")["environment"]
+        return Terminal(self.folder, {**self.environment, **exported})
 
 
 @pytest.fixture

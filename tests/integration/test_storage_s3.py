@@ -166,7 +166,7 @@ def test_what_is_missing_is_named(store: S3Store, bucket: str, prefix: str) -> N
 
 def test_wrong_credentials_are_denied(stack: Stack, bucket: str) -> None:
     options = StoreOptions(
-        endpoint=stack.endpoint("s3"), access_key_id="nobody", secret_access_key="wrong"
+        endpoint=stack.endpoint("s3"), access_key_id="unknown", secret_access_key="wrong"
     )
     store = S3Store(options)
 

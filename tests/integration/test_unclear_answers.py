@@ -1,4 +1,4 @@
-"""Writes to the ledger that took effect although nobody was told; servers that are away.
+"""Writes to the ledger that took effect although the response was lost; unreachable servers.
 
 Between the worker and DynamoDB stands a proxy that lets a write through and resets the connection
 instead of passing on its answer. Whatever was being written: every record once, counters exact.

@@ -1,4 +1,4 @@
-"""Uploads to the local S3 server are told, each once, whatever goes away meanwhile."""
+"""Each upload to the local S3 server is notified once, also across restarts."""
 
 import io
 import threading
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PART_BYTES = 5 << 20
 
 
-class Told:
+class UploadListener:
     """A notifier that runs, and keeps what it sends, or refuses while it is asked to."""
 
     def __init__(self, stack: Stack, buckets: tuple[str, ...], output: Path) -> None:
@@ -54,12 +54,12 @@ class Told:
         self.arrivals += parse_notification(document).arrivals
 
     def await_key(self, key: str) -> list[Arrival]:
-        """Wait for an object, which is uploaded last; return what was told until then."""
-        eventually(f"{key} is told", lambda: any(one.key == key for one in self.arrivals))
+        """Wait for an object, which is uploaded last; return the arrivals until then."""
+        eventually(f"{key} arrives", lambda: any(one.key == key for one in self.arrivals))
         return self.arrivals[:-1]
 
 
-Listen = Callable[..., Told]
+Listen = Callable[..., UploadListener]
 
 
 @pytest.fixture
@@ -67,10 +67,10 @@ def listen(stack: Stack, tmp_path: Path) -> Iterator[Listen]:
     """Start notifiers of some buckets, or of all; they are stopped at the end."""
     with ExitStack() as running:
 
-        def start(*buckets: str, of: Stack = stack) -> Told:
-            told = Told(of, buckets, tmp_path / "follow.log")
-            running.callback(told.stop)
-            return told
+        def start(*buckets: str, of: Stack = stack) -> UploadListener:
+            listener = UploadListener(of, buckets, tmp_path / "follow.log")
+            running.callback(listener.stop)
+            return listener
 
         yield start
 
@@ -79,7 +79,7 @@ def test_new_objects_are_told_and_nothing_else_is(
     s3: "S3Client", bucket: str, prefix: str, listen: Listen
 ) -> None:
     s3.put_object(Bucket=bucket, Key=f"{prefix}before", Body=b"0")
-    told = listen(bucket)
+    listener = listen(bucket)
     parts = TransferConfig(multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES)
 
     first = s3.put_object(Bucket=bucket, Key=f"{prefix}a b+c%25 ü☃.csv", Body=b"1")
@@ -95,7 +95,7 @@ def test_new_objects_are_told_and_nothing_else_is(
     s3.delete_object(Bucket=bucket, Key=f"{prefix}parts")
     s3.put_object(Bucket=bucket, Key=f"{prefix}last", Body=b"")
 
-    found = told.await_key(f"{prefix}last")
+    found = listener.await_key(f"{prefix}last")
     assert [(one.key.removeprefix(prefix), one.size) for one in found] == [
         ("a b+c%25 ü☃.csv", 1),
         ("a b+c%25 ü☃.csv", 2),
@@ -112,7 +112,7 @@ def test_new_objects_are_told_and_nothing_else_is(
 def test_each_version_is_told_with_its_id(
     s3: "S3Client", versioned_bucket: str, prefix: str, listen: Listen
 ) -> None:
-    told = listen(versioned_bucket)
+    listener = listen(versioned_bucket)
     key = f"{prefix}a.csv"
 
     ids = [
@@ -122,34 +122,34 @@ def test_each_version_is_told_with_its_id(
     s3.delete_object(Bucket=versioned_bucket, Key=key)
     s3.put_object(Bucket=versioned_bucket, Key=f"{prefix}last", Body=b"")
 
-    found = told.await_key(f"{prefix}last")
+    found = listener.await_key(f"{prefix}last")
     assert [(one.key, one.version_id) for one in found] == [(key, each) for each in ids]
 
 
 def test_other_buckets_are_not_told(
     s3: "S3Client", bucket: str, versioned_bucket: str, prefix: str, listen: Listen
 ) -> None:
-    told = listen(bucket)
+    listener = listen(bucket)
 
     s3.put_object(Bucket=versioned_bucket, Key=f"{prefix}other", Body=b"1")
     s3.put_object(Bucket=bucket, Key=f"{prefix}last", Body=b"1")
 
-    assert told.await_key(f"{prefix}last") == []
+    assert listener.await_key(f"{prefix}last") == []
 
 
 def test_what_the_queue_does_not_take_is_told_later_and_once(
     s3: "S3Client", bucket: str, prefix: str, listen: Listen
 ) -> None:
-    told = listen(bucket)
-    told.refusing.set()
+    listener = listen(bucket)
+    listener.refusing.set()
 
     for number in range(3):
         s3.put_object(Bucket=bucket, Key=f"{prefix}{number}", Body=b"1")
-    assert told.refused.wait(60)
-    told.refusing.clear()
+    assert listener.refused.wait(60)
+    listener.refusing.clear()
     s3.put_object(Bucket=bucket, Key=f"{prefix}last", Body=b"1")
 
-    found = told.await_key(f"{prefix}last")
+    found = listener.await_key(f"{prefix}last")
     assert [one.key for one in found] == [f"{prefix}{number}" for number in range(3)]
 
 
@@ -160,18 +160,18 @@ def test_uploads_are_told_once_over_an_end_of_the_server_and_of_the_reader(
         stack.up()
         client = s3_client(stack.endpoint("s3"))
         client.create_bucket(Bucket="shop")
-        told = listen(of=stack)
+        listener = listen(of=stack)
         client.put_object(Bucket="shop", Key="0", Body=b"0")
-        told.await_key("0")
+        listener.await_key("0")
 
         stack.restart("s3")
         client.put_object(Bucket="shop", Key="1", Body=b"1")
-        told.await_key("1")
-        psutil.Process(told.notifier.pid).kill()
+        listener.await_key("1")
+        psutil.Process(listener.notifier.pid).kill()
         client.put_object(Bucket="shop", Key="2", Body=b"2")
 
-        told.await_key("2")
-        told.stop()
-        assert [one.key for one in told.arrivals] == ["0", "1", "2"]
-        assert not psutil.pid_exists(told.notifier.pid)
+        listener.await_key("2")
+        listener.stop()
+        assert [one.key for one in listener.arrivals] == ["0", "1", "2"]
+        assert not psutil.pid_exists(listener.notifier.pid)
         client.close()

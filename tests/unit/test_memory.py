@@ -1,4 +1,4 @@
-"""A worker's peak memory is its own, and told wherever it runs."""
+"""A worker's peak memory is its own and is reported on every platform."""
 
 import ctypes
 import os
@@ -28,14 +28,14 @@ def test_a_process_that_was_started_by_a_large_one_is_not_as_large() -> None:
     large = np.ones(512 * MEBIBYTE, np.uint8)
 
     # Forked, as a worker's parent does it, so that the child begins as its parent.
-    told = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", ASK],
         stdout=subprocess.PIPE,
         check=True,
         preexec_fn=lambda: None,  # which makes it a fork
     ).stdout
 
-    assert int(told) < large.nbytes
+    assert int(printed) < large.nbytes
 
 
 @pytest.mark.parametrize("text", [None, "Name:\tpython\n"])
@@ -69,11 +69,11 @@ print(bounded)
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_stats"), reason="another C library")
 def test_threads_share_the_allocators_pools_once_these_are_bounded() -> None:
     def arenas(how: str) -> int:
-        told = subprocess.run(
+        printed = subprocess.run(
             [sys.executable, "-c", ARENAS, how], capture_output=True, text=True, check=True
         )
-        assert told.stdout.strip() == ("True" if how == "bounded" else "None")
-        return sum(line.startswith("Arena ") for line in told.stderr.splitlines())
+        assert printed.stdout.strip() == ("True" if how == "bounded" else "None")
+        return sum(line.startswith("Arena ") for line in printed.stderr.splitlines())
 
     assert arenas("as it is") > arenas("bounded") == memory.ARENAS
 
@@ -101,13 +101,13 @@ def huge_pages() -> str:
 @pytest.mark.skipif("[always]" in huge_pages(), reason="few faults either way")
 def test_columns_that_come_and_go_take_the_same_pages_once_the_allocator_is_tuned() -> None:
     def faults(how: str) -> int:
-        told = subprocess.run(
+        printed = subprocess.run(
             [sys.executable, "-c", REUSE, how],
             env={**os.environ, "NUMPY_MADVISE_HUGEPAGE": "0"},
             stdout=subprocess.PIPE,
             check=True,
         ).stdout
-        return int(told)
+        return int(printed)
 
     # By itself glibc adapts as well, but only when it has given the largest one back once.
     assert faults("tuned") < faults("as it is")
@@ -124,9 +124,9 @@ print(pa.default_memory_pool().backend_name, pa.cpu_count(), pa.total_allocated_
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_stats"), reason="another C library")
 def test_a_workers_columns_come_from_the_allocator_that_is_tuned() -> None:
-    told = subprocess.check_output([sys.executable, "-c", PREPARED], text=True)
+    printed = subprocess.check_output([sys.executable, "-c", PREPARED], text=True)
 
-    assert told.split() == ["system", "1", "True"]
+    assert printed.split() == ["system", "1", "True"]
 
 
 def test_a_c_library_without_pools_has_none_to_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,7 @@ def test_a_secret_scheduled_for_deletion_is_named(server: "SecretsManagerClient"
 
 
 @pytest.mark.parametrize(
-    ("code", "status", "error", "told"),
+    ("code", "status", "error", "message"),
     [
         ("AccessDeniedException", 400, Misconfigured, "allow secretsmanager:GetSecretValue"),
         ("DecryptionFailure", 400, Misconfigured, "allow kms:Decrypt"),
@@ -119,32 +119,32 @@ def test_a_secret_scheduled_for_deletion_is_named(server: "SecretsManagerClient"
     ],
 )
 def test_an_error_code_is_permanent_or_retryable(
-    code: str, status: int, error: type[Exception], told: str
+    code: str, status: int, error: type[Exception], message: str
 ) -> None:
     client = connect(REGION)
     with Stubber(client) as stub:
         stub.add_client_error("get_secret_value", code, "no", status)
 
-        with pytest.raises(error, match=told) as caught:
+        with pytest.raises(error, match=message) as caught:
             SecretsManager(open_client=lambda _: client).read("app")
 
     assert isinstance(caught.value.__cause__, ClientError)
 
 
 @pytest.mark.parametrize(
-    ("raised", "error", "told"),
+    ("raised", "error", "message"),
     [
         (EndpointConnectionError(endpoint_url="x"), CredentialsUnavailable, "secret app: Endpoint"),
         (NoCredentialsError(), Misconfigured, "secret app: no AWS credentials"),
     ],
 )
 def test_an_unreachable_service_or_missing_credentials_raise(
-    raised: Exception, error: type[Exception], told: str
+    raised: Exception, error: type[Exception], message: str
 ) -> None:
     def open_client(_: str | None) -> "SecretsManagerClient":
         raise raised
 
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         SecretsManager(open_client=open_client).read("app")
 
 

@@ -1,4 +1,4 @@
-"""Whether a connector rests: asked seldom, and a ledger that is away pauses nobody."""
+"""Connector state is cached; an unreachable ledger pauses no connector."""
 
 import pytest
 from tests.support.world import World

@@ -836,7 +836,7 @@ def test_a_swept_worker_that_lives_is_fenced_and_may_come_back() -> None:
 
 
 def test_a_ledger_of_another_app_id_is_refused_before_a_slot_is_taken() -> None:
-    """Its slots stand for other transactional ids: nobody would be fenced."""
+    """Its slots stand for other transactional ids: no producer would be fenced."""
     scene = Scene()
     extent = scene.extent()
     scene.ledger.bind("other")

@@ -479,10 +479,10 @@ def test_a_connector_that_reads_the_name_from_elsewhere_is_named(
 
     desk.take(json.dumps(arrival.to_message()))
 
-    told = [one.reason for one in desk.kept.messages]
+    reasons = [one.reason for one in desk.kept.messages]
     remedy = "correct its aws.s3.endpoint or aws.s3.region"
     expected = reason and f"no connector reads s3://bucket/key {reason} {remedy}"
-    assert told == ([expected] if expected else [])
+    assert reasons == ([expected] if expected else [])
 
 
 def test_what_was_kept_is_all_that_a_replay_takes() -> None:

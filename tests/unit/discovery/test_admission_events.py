@@ -1,4 +1,4 @@
-"""Jobs that end while they are planned are announced by whoever planned them."""
+"""The planner publishes the events of jobs that end while they are planned."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Objects that nobody told of are found, whatever their order; what is known costs no request."""
+"""Listings find objects without notifications, in any order; known objects cost no request."""
 
 import tracemalloc
 from collections.abc import Iterable, Iterator
@@ -257,7 +257,7 @@ def test_trap_t9_an_object_that_makes_trouble_holds_up_no_other(house: Reconcile
 def test_objects_that_use_up_all_time_do_not_hold_up_the_pages_behind_them(
     house: Reconciled,
 ) -> None:
-    """Whoever asks for 0 or 1 waits until no time is left."""
+    """A time of 0 or 1 waits until no time is left."""
     for number in range(7):
         house.put(f"{number}")
     spent = []
@@ -396,7 +396,7 @@ def test_a_size_that_changes_under_the_same_etag_is_a_change() -> None:
 
 
 class Fixed(MemoryStore):
-    """A store that lists what it is told, in one page."""
+    """A store that lists given objects in one page."""
 
     def __init__(self, versions: Iterable[ObjectVersion]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Dialects are told apart, keys are exact, nothing gets lost."""
+"""Dialects are distinguished, keys are exact, nothing gets lost."""
 
 import json
 from urllib.parse import quote, quote_plus
@@ -61,7 +61,7 @@ def keys(news: ParsedNotification) -> list[str]:
 @pytest.mark.parametrize("key", AWKWARD)
 def test_trap_t20_awkward_keys_are_exact_in_every_dialect(key: str) -> None:
     encoded = quote_plus(key, safe="/")
-    told = (
+    bodies = (
         aws(encoded),
         aws(quote_plus(key)),
         aws(quote(key)),
@@ -73,9 +73,9 @@ def test_trap_t20_awkward_keys_are_exact_in_every_dialect(key: str) -> None:
         messages.wrapped(notification(encoded).encode(), GRID),
     )
 
-    found = [keys(parse_notification(document)) for document in told]
+    found = [keys(parse_notification(document)) for document in bodies]
 
-    assert found == [[key]] * len(told)
+    assert found == [[key]] * len(bodies)
 
 
 @given(KEYS)

@@ -195,9 +195,9 @@ def test_parts_take_turns_and_one_that_raises_is_over() -> None:
 
     parts = {"a": steps(1, 2, then=LedgerUnavailable("away")), "b": steps(2, 4), "c": steps(3, 1)}
 
-    told = [step.keys_listed or "problem" for step in interleave(parts)]
+    counts = [step.keys_listed or "problem" for step in interleave(parts)]
 
-    assert told == [1, 2, 3, 1, 2, "problem", 2, 2]
+    assert counts == [1, 2, 3, 1, 2, "problem", 2, 2]
 
 
 def test_reports_are_summed_field_by_field() -> None:

@@ -1,4 +1,4 @@
-"""Open jobs that nobody works on: planned on, sent again, closed; and left alone otherwise."""
+"""Stalled jobs are planned, sent again or closed; all others are left alone."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -319,8 +319,8 @@ def test_a_job_that_stands_still_is_told_in_every_run_until_it_moves(house: Reco
     assert house.run_for(EVERY_SECONDS).jobs_stalled == 0
 
 
-@pytest.mark.parametrize(("hold", "told"), [(RunOwnership.OWN, 1), (RunOwnership.SHARED, 0)])
-def test_what_a_run_of_spark_has_is_left_to_it(hold: RunOwnership, told: int) -> None:
+@pytest.mark.parametrize(("hold", "stalled"), [(RunOwnership.OWN, 1), (RunOwnership.SHARED, 0)])
+def test_what_a_run_of_spark_has_is_left_to_it(hold: RunOwnership, stalled: int) -> None:
     house = Reconciled(hold=lambda _job: hold)
     house.sent("key", BODY)
     house.lose_messages()
@@ -328,7 +328,7 @@ def test_what_a_run_of_spark_has_is_left_to_it(hold: RunOwnership, told: int) ->
     report = house.run_for(2 * STALL_SECONDS)
 
     assert report.messages_resent == 0
-    assert bool(report.jobs_stalled) == bool(told)
+    assert bool(report.jobs_stalled) == bool(stalled)
 
 
 @pytest.mark.parametrize("hold", [RunOwnership.OWN, RunOwnership.SHARED])
@@ -507,7 +507,7 @@ def test_a_run_that_dies_while_it_sends_does_not_begin_anew_with_the_next(
 
     def on_answer(name: str) -> None:
         if name == "send":
-            raise QueueUnavailable("nobody hears that it was sent")
+            raise QueueUnavailable("the response to the send was lost")
 
     house.queue.on_answer = on_answer
     broken = house.run_for(EVERY_SECONDS)

@@ -1,4 +1,4 @@
-"""Damaged Parquet: what is lost is told, the rest goes on, and a store's fault is none of it."""
+"""Damaged Parquet: losses are reported, other rows are read, store errors are not damage."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""However the last extent of a job ends, and whoever sees it, the job does not stay open."""
+"""A job does not stay open, however its last extent ends and whichever worker sees it."""
 
 import pytest
 from tests.support.world import World

@@ -234,7 +234,7 @@ def test_a_claim_that_is_not_the_predecessors_is_left_alone(slot: int, epoch: in
 
 @dataclass(frozen=True)
 class Foreign:
-    """A broker on which somebody else wrote to the slots' groups."""
+    """A broker on which another application wrote to the slots' groups."""
 
     broker: MemoryBroker
 
@@ -249,7 +249,7 @@ class Foreign:
 
 class ForeignFence(MemoryFence):
     def read(self) -> SlotProgress | None:
-        raise ProgressUnknown("consumer group: somebody else wrote to extentflow.progress[0]")
+        raise ProgressUnknown("consumer group: another application wrote to extentflow.progress[0]")
 
 
 def test_a_group_that_somebody_else_wrote_to_is_as_good_as_missing() -> None:

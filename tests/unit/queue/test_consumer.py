@@ -483,7 +483,7 @@ def test_a_worker_that_claims_for_a_message_that_is_gone_and_dies_loses_nothing(
     job = queued.job(b"abcd")
     frozen = queued.take()
     queued.dispatch.resend(queued.now(job))
-    queued.queue.delete(frozen)  # by somebody who got it while its first worker was frozen
+    queued.queue.delete(frozen)  # by the worker that received it while its first worker was frozen
     held(queued, queued.world.extents(job)[0], message=frozen.id)
 
     answers = queued.deliver(queued.worker())
@@ -963,7 +963,7 @@ def test_trap_t09_one_corrupt_object_stops_no_other() -> None:
 
 
 class Slow(Bytewise):
-    """Decodes when somebody has renewed twice."""
+    """Decodes after the lease was renewed twice."""
 
     def __init__(self, renewals: threading.Semaphore) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a queue worker does about the end of a job: it is told last, and never fails a message."""
+"""A queue worker publishes the end of a job last, and a failure to do so fails no message."""
 
 import logging
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from extentflow.testing.publishers import MemoryJobEvents
 
 
 @dataclass
-class Told:
-    """Queues, and somebody who wants to hear of ends."""
+class ObservedQueue:
+    """Queues, and a listener for the ends of jobs."""
 
     queued: Queued = field(default_factory=Queued)
     announcer: MemoryJobEvents = field(default_factory=MemoryJobEvents)
@@ -36,35 +36,35 @@ class Told:
 
 
 def test_the_worker_that_ends_a_job_announces_it_once() -> None:
-    told = Told()
-    job = told.queued.job(b"abcdefgh")
+    observed = ObservedQueue()
+    job = observed.queued.job(b"abcdefgh")
 
-    told.queued.drain(told.worker())
+    observed.queued.drain(observed.worker())
 
-    assert told.ends == [(job.id, JobState.DONE, 0)]
-    assert told.queued.now(job).announced
+    assert observed.ends == [(job.id, JobState.DONE, 0)]
+    assert observed.queued.now(job).announced
 
 
 def test_a_doubled_message_announces_nothing_more() -> None:
-    told = Told()
-    job = told.queued.job(b"abc")
-    (body,) = told.queued.queue.sent
-    told.queued.drain(told.worker())
+    observed = ObservedQueue()
+    job = observed.queued.job(b"abc")
+    (body,) = observed.queued.queue.sent
+    observed.queued.drain(observed.worker())
 
-    told.queued.queue.send([body])
-    told.queued.drain(told.worker())
+    observed.queued.queue.send([body])
+    observed.queued.drain(observed.worker())
 
-    assert told.ends == [(job.id, JobState.DONE, 0)]
+    assert observed.ends == [(job.id, JobState.DONE, 0)]
 
 
 def test_the_answer_names_the_job_that_it_brought_to_its_end() -> None:
-    told = Told()
-    job = told.queued.job(b"ab!defgh")
-    (_, second) = told.queued.queue.sent
+    observed = ObservedQueue()
+    job = observed.queued.job(b"ab!defgh")
+    (_, second) = observed.queued.queue.sent
 
-    first, ending = told.queued.drain(told.worker())
-    told.queued.queue.send([second])
-    (doubled,) = told.queued.drain(told.worker())
+    first, ending = observed.queued.drain(observed.worker())
+    observed.queued.queue.send([second])
+    (doubled,) = observed.queued.drain(observed.worker())
 
     assert first.ended is None
     assert ending.ended is not None
@@ -73,79 +73,79 @@ def test_the_answer_names_the_job_that_it_brought_to_its_end() -> None:
 
 
 def test_a_failed_job_is_announced_when_its_message_is_in_the_dead_letter_queue() -> None:
-    told = Told()
-    job = told.queued.job(b"ab!d")
+    observed = ObservedQueue()
+    job = observed.queued.job(b"ab!d")
     buried: list[int] = []
 
     def ended(found: Job) -> None:
-        buried.append(len(told.queued.dead.messages))
-        told.announcements.publish_ended(found)
+        buried.append(len(observed.queued.dead.messages))
+        observed.announcements.publish_ended(found)
 
-    told.queued.drain(told.worker(ended))
+    observed.queued.drain(observed.worker(ended))
 
     assert buried == [1]
-    assert told.ends == [(job.id, JobState.FAILED, 0)]
+    assert observed.ends == [(job.id, JobState.FAILED, 0)]
 
 
 def test_a_replay_from_the_dead_letter_queue_announces_its_own_end() -> None:
-    told = Told()
-    job = told.queued.job(b"ab!d")
-    told.queued.drain(told.worker())
-    told.queued.world.tolerant = True
+    observed = ObservedQueue()
+    job = observed.queued.job(b"ab!d")
+    observed.queued.drain(observed.worker())
+    observed.queued.world.tolerant = True
 
-    told.queued.redrive()
-    told.queued.drain(told.worker())
+    observed.queued.redrive()
+    observed.queued.drain(observed.worker())
 
-    assert told.ends == [(job.id, JobState.FAILED, 0), (job.id, JobState.DONE, 1)]
+    assert observed.ends == [(job.id, JobState.FAILED, 0), (job.id, JobState.DONE, 1)]
 
 
 def test_a_job_of_a_stopped_connector_is_announced_as_cancelled() -> None:
-    told = Told()
-    told.queued.world.ledger.connectors.put("c", {})
-    job = told.queued.job(b"abcdefgh")
-    told.queued.world.ledger.connectors.set_state("c", ConnectorState.STOPPED)
+    observed = ObservedQueue()
+    observed.queued.world.ledger.connectors.put("c", {})
+    job = observed.queued.job(b"abcdefgh")
+    observed.queued.world.ledger.connectors.set_state("c", ConnectorState.STOPPED)
 
-    told.queued.drain(told.worker())
+    observed.queued.drain(observed.worker())
 
-    assert told.ends == [(job.id, JobState.CANCELLED, 0)]
+    assert observed.ends == [(job.id, JobState.CANCELLED, 0)]
 
 
 def test_an_end_that_others_brought_about_is_announced_by_the_next_message() -> None:
-    told = Told()
-    job = told.queued.job(b"abcdefgh")
-    told.queued.world.ledger.jobs.end(job.id, JobState.SUPERSEDED, "replaced")
+    observed = ObservedQueue()
+    job = observed.queued.job(b"abcdefgh")
+    observed.queued.world.ledger.jobs.end(job.id, JobState.SUPERSEDED, "replaced")
 
-    told.queued.drain(told.worker())
+    observed.queued.drain(observed.worker())
 
-    assert told.ends == [(job.id, JobState.SUPERSEDED, 0)]
+    assert observed.ends == [(job.id, JobState.SUPERSEDED, 0)]
 
 
 def test_an_announcer_that_is_away_leaves_the_end_to_whoever_sweeps(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    told = Told()
-    job = told.queued.job(b"abc")
-    told.announcer.failures = 1
+    observed = ObservedQueue()
+    job = observed.queued.job(b"abc")
+    observed.announcer.failures = 1
 
     with caplog.at_level(logging.WARNING):
-        (answer,) = told.queued.drain(told.worker())
+        (answer,) = observed.queued.drain(observed.worker())
 
     assert answer.over
     assert f"the end of job {job.id} is announced later" in caplog.text
-    assert not told.queued.now(job).announced
-    assert told.announcements.sweep(10) == 1
-    assert told.ends == [(job.id, JobState.DONE, 0)]
+    assert not observed.queued.now(job).announced
+    assert observed.announcements.sweep(10) == 1
+    assert observed.ends == [(job.id, JobState.DONE, 0)]
 
 
 @pytest.mark.parametrize("error", [LedgerUnavailable("away"), KeyError("a defect")])
 def test_whatever_goes_wrong_in_announcing_never_fails_a_message(error: Exception) -> None:
-    told = Told()
-    told.queued.job(b"abc")
+    observed = ObservedQueue()
+    observed.queued.job(b"abc")
 
     def ended(_job: Job) -> None:
         raise error
 
-    (answer,) = told.queued.drain(told.worker(ended))
+    (answer,) = observed.queued.drain(observed.worker(ended))
 
     assert answer.over
-    assert told.queued.dead.messages == []
+    assert observed.queued.dead.messages == []

@@ -84,7 +84,7 @@ class Killer:
 
 
 def spared(queued: Queued) -> None:
-    """Let nobody be killed any more."""
+    """Stop killing senders."""
     Killer(at=0, when="before").watch(queued)
 
 

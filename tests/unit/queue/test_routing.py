@@ -55,7 +55,7 @@ class Counted(MemoryJobRuns):
 
 
 class Refused(MemoryJobRuns):
-    """Nobody may start a run."""
+    """No run may be started."""
 
     def start(self, run: Run) -> str:
         raise Misconfigured(f"no permission to start {run.token}")
@@ -192,7 +192,7 @@ def test_while_nobody_says_where_a_run_stands_its_job_is_nobodys_either() -> Non
     job = route.start(registered(queued))
     runs.away = 1
 
-    held = [route.hold(job), route.hold(job)]  # the second asks nobody
+    held = [route.hold(job), route.hold(job)]  # the second sends no request
     pass_a_minute(queued)
 
     assert held == [RunOwnership.UNKNOWN, RunOwnership.UNKNOWN]

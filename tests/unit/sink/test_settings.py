@@ -1,4 +1,4 @@
-"""Clients are told what delivery needs; connectors may tune, not break it."""
+"""Clients get the settings that delivery needs; connectors may tune but not break them."""
 
 from dataclasses import replace
 
@@ -78,18 +78,18 @@ def test_librdkafka_accepts_what_it_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch_bytes", "asked", "told"),
+    ("batch_bytes", "asked", "expected"),
     [(None, None, "1000000"), (20_000, None, "19939"), (20_000, "500", "500"), (10, None, "1")],
 )
 def test_batches_stay_below_what_the_strictest_topic_takes(
-    batch_bytes: int | None, asked: str | None, told: str
+    batch_bytes: int | None, asked: str | None, expected: str
 ) -> None:
     producer = {"batch.size": asked} if asked else {}
     client = ProducerSettings(producer, max_message_bytes=200_000, max_batch_bytes=batch_bytes)
 
     settings = idempotent_settings(KAFKA, client, delivery_timeout_ms=30_000)
 
-    assert settings["batch.size"] == told
+    assert settings["batch.size"] == expected
     assert settings["message.max.bytes"] == "199939"
     Producer({**settings, "log_level": 0})
 

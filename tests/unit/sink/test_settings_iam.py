@@ -1,4 +1,4 @@
-"""Brokers that ask IAM get tokens: librdkafka is told so, who signs is asked early and again."""
+"""Brokers with IAM get tokens; the signer is called early and again before they expire."""
 
 import logging
 import time
@@ -18,7 +18,7 @@ IAM = {
 
 
 class Signing:
-    """Signs what nobody checks; remembers for which regions."""
+    """Returns unchecked signatures; records the regions."""
 
     def __init__(self) -> None:
         self.regions: list[str | None] = []
@@ -36,12 +36,12 @@ def test_librdkafka_is_told_of_a_token_for_the_brokers_region(key: str) -> None:
     sign = Signing()
     asked = {"bootstrap.servers": MSK, "security.protocol": "sasl_ssl", key: "AWS_MSK_IAM"}
 
-    told = with_tokens(asked, sign)
+    settings = with_tokens(asked, sign)
 
-    assert told["sasl.mechanisms"] == "OAUTHBEARER"
-    assert "sasl.mechanism" not in told
+    assert settings["sasl.mechanisms"] == "OAUTHBEARER"
+    assert "sasl.mechanism" not in settings
     assert sign.regions == ["eu-central-1"]
-    assert told["oauth_cb"]("")[0] == "token-2"
+    assert settings["oauth_cb"]("")[0] == "token-2"
     assert sign.regions == ["eu-central-1"] * 2
 
 
@@ -84,11 +84,11 @@ def test_a_token_that_cannot_be_renewed_is_told_to_whoever_reads_logs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     sign = Signing()
-    told = with_tokens(IAM, sign)
+    settings = with_tokens(IAM, sign)
     sign.trouble = CredentialsUnavailable("the role's credentials do not come")
 
     with caplog.at_level(logging.WARNING), pytest.raises(CredentialsUnavailable):
-        told["oauth_cb"]("")
+        settings["oauth_cb"]("")
 
     assert "was not renewed: the role's credentials do not come" in caplog.text
 

@@ -160,7 +160,7 @@ def test_path_style_follows_the_endpoint_unless_set(options: StoreOptions, style
     [
         ({}, "Unable to locate credentials"),
         ({"AWS_ACCESS_KEY_ID": "AKIDOWN"}, "missing: AWS_SECRET_ACCESS_KEY"),
-        ({"AWS_PROFILE": "nobody"}, "profile (nobody) could not be found"),
+        ({"AWS_PROFILE": "unknown"}, "profile (unknown) could not be found"),
     ],
     ids=["none", "half", "profile"],
 )

@@ -74,7 +74,7 @@ _WORKER = "a worker setting of its own: write {} in the worker's settings"
 _TIMEOUT = "follows the worker setting transaction.timeout.ms; set that and remove the key"
 _CONSUMER = "a consumer's property, and nothing here consumes records; remove the key"
 _CODE = "would load code into the worker; remove the key"
-_STATISTICS = "nobody reads the client's statistics; remove the key"
+_STATISTICS = "the client's statistics are not read; remove the key"
 _NO_JAVA_STORES = "the client reads no Java key stores; use ssl.ca.location or ssl.ca.pem"
 
 REFUSED_PROPERTIES: Mapping[str, str] = {

@@ -63,7 +63,7 @@ class Reference:
 def environments(values: Mapping[str, str]) -> list[str]:
     """Return which of `values` refer to variables of an environment, as `name=${env:VARIABLE}`.
 
-    What only resembles a reference is somebody else's to refuse.
+    Text that only resembles a reference is left as it is; the type of the key checks it.
     """
     found: list[str] = []
     for name, text in values.items():

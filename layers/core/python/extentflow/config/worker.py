@@ -29,7 +29,7 @@ FOREIGN_PREFIXES = ("EXTENTFLOW_LOCAL_", "EXTENTFLOW_STACK_")
 ARRAYS, ONE_BY_ONE = "arrays", "records"
 
 SPARK_THRESHOLD_BYTES = 20 << 30
-# As long as EMR Serverless lets a run go on unless it is told otherwise.
+# EMR Serverless's own default for the longest run.
 SPARK_TIMEOUT_MINUTES = 720
 
 _MAX_SLOTS = 10_000
@@ -366,7 +366,7 @@ _EVENTS = Group(
             field="arrivals_dlq_url",
             kind=URL,
             shown="none",
-            doc="Where notifications are kept that nobody could read or plan.",
+            doc="The queue for notifications that could not be parsed or planned.",
         ),
         Key(
             name="extents.queue.url",

@@ -343,8 +343,8 @@ class SlotStore(Protocol):
 
         Conditional on epoch and owner still being as `seen`; whether the slot may be taken (free,
         expired with grace, mine) is the caller's decision. Returns the lease and the item as it
-        was before; None when somebody was faster. When the answer to an own success was lost, the
-        own owner and epoch + 1 are recognised.
+        was before; None when another call was faster. Where the response to an own success was
+        lost, the own owner and epoch + 1 are recognised.
         """
         ...
 
@@ -364,7 +364,7 @@ class SlotStore(Protocol):
         extent changed and the slot works on nothing: an earlier, unanswered call settled it.
 
         Raises:
-            Fenced: the slot was taken by somebody else.
+            Fenced: another worker took the slot.
             Conflict: the settlement lies behind `seen.position`.
         """
         ...
@@ -386,7 +386,7 @@ class NoteStore(Protocol):
     ) -> None:
         """Keep a few facts under `name`, in place of those before: the last writer wins.
 
-        For what may be lost or stale without harm: how far somebody came, what was seen when.
+        For facts that may be lost or stale without harm: progress of listings, times of sightings.
         `keep_seconds` None keeps them for good.
         """
         ...
@@ -432,7 +432,7 @@ class Ledger(Protocol):
         """Tie the ledger to an `app.id`, once for all; return the one that it is tied to.
 
         Slots and claims carry no `app.id`, and the transactional ids that they stand for do: under
-        another one nobody would be fenced, and every proof would be looked for in the wrong group.
+        another one no producer would be fenced, and progress would be read from the wrong group.
         """
         ...
 

@@ -142,7 +142,7 @@ class DynamoItems:
         return refused.images[place] if place in refused.images else self.get(key)
 
     def race(self, subject: str, attempt: Callable[[], Answer]) -> Answer:
-        """Let `attempt` read and write again when somebody else was faster; give up at last."""
+        """Repeat `attempt`, a read and a conditional write, while another writer is faster."""
         for _ in range(ROUNDS):
             with suppress(Refused):
                 return attempt()

@@ -104,7 +104,7 @@ def _switch_on(
     try:
         calls.call(subject, request)
     except Rejected:
-        if not is_on(calls):  # otherwise somebody else was faster
+        if not is_on(calls):  # otherwise another process was faster
             raise
 
 
@@ -138,7 +138,7 @@ def _create(calls: DynamoCalls) -> None:
                 ],
             ),
         ),
-        frozenset({"ResourceInUseException"}),  # somebody else was faster
+        frozenset({"ResourceInUseException"}),  # another process was faster
     )
 
 

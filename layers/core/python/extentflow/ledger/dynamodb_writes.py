@@ -101,7 +101,7 @@ def plan(job: Job, *, complete: bool) -> Write:
 
 
 def change(seen: Job, after: Job) -> Write:
-    """Bring a job from one state to another, unless somebody else did since it was read."""
+    """Change a job's state, unless it changed since it was read."""
     return Write(items.job_key(seen.id), _as_read(seen), items.job_state(after))
 
 
@@ -113,8 +113,8 @@ def _as_read(seen: Job) -> ConditionBase:
 
 def announced(job: Job) -> Write:
     """List an ended job among those of its state, unless it was reopened since it was read."""
-    told = replace(job, announced=True)
-    return Write(items.job_key(job.id), _as_read(job), {"listing": items.job_listing(told)})
+    published = replace(job, announced=True)
+    return Write(items.job_key(job.id), _as_read(job), {"listing": items.job_listing(published)})
 
 
 def count(item: ExtentItem, change: JobProgress) -> tuple[Write, ...]:
@@ -202,7 +202,7 @@ def finish(claim: Claim, after: ExtentItem) -> tuple[Write, ...]:
 
 
 def settle(lease: Lease, seen: ExtentItem, after: ExtentItem) -> tuple[Write, ...]:
-    """Let an extent go by whoever fenced its owner."""
+    """Release an extent on behalf of the worker that fenced its owner."""
     return _let_go(lease, seen.claim, after, {})
 
 
@@ -233,7 +233,7 @@ def _never_backwards(position: int) -> ConditionBase:
 
 def _mark(mark: ClaimMark | None) -> dict[str, Value]:
     if mark is None:
-        raise ValueError("an extent that nobody claimed cannot be claimed, finished or settled")
+        raise ValueError("an unclaimed extent cannot be advanced, finished or settled")
     return items.mark_to_item(mark)
 
 

@@ -187,14 +187,14 @@ def place(item: ExtentItem) -> str:
 
 
 def slot_taken(lease: Lease) -> Fenced:
-    """Say that somebody took the slot since."""
+    """Return the error for a slot that another worker took."""
     return Fenced(
         f"slot {lease.number} of cluster {lease.cluster}: no longer ours under epoch {lease.epoch}"
     )
 
 
 def claim_lost(claim: Claim) -> Fenced:
-    """Say that the claim was released by whoever fenced us."""
+    """Return the error for a claim that the fencing worker released."""
     return Fenced(
         f"{claim.extent.uri}: slot {claim.mark.slot} no longer holds the extent under epoch"
         f" {claim.mark.epoch}"

@@ -95,15 +95,15 @@ class JobRouter:
     ) -> int:
         """Look after what a run was for; return how many messages were sent.
 
-        A run that nobody here started is left alone. Harmless when repeated.
+        A run that this site did not start is ignored. Repeating the call does no harm.
 
         Raises:
             LedgerUnavailable, QueueUnavailable, StoreUnavailable, RunsUnavailable, Misconfigured,
-            Unfinished: tell it again; where nobody does, jobs that stand still are found.
+            Unfinished: call it again; otherwise the scan for stalled jobs finds them.
         """
         found = self.started.find(run_id) if self.started else None
         if self.started is None or found is None:
-            log.info("run %s belongs to nobody here", run_id)
+            log.info("run %s does not belong to this site", run_id)
             return 0
         sent = 0
         if found.then is OnCompletion.FUNCTIONS:
@@ -118,7 +118,7 @@ class JobRouter:
         return self.started.hold(job) if self.started else RunOwnership.NONE
 
     def _for_spark(self, job: Job) -> bool:
-        """Whether a job is large enough for a run, and nobody may be at work for it yet."""
+        """Whether a job is large enough for a run and has no worker yet."""
         begins = job.state is JobState.PLANNING or (job.state is JobState.RUNNING and job.reopened)
         if not begins:
             return False

@@ -83,7 +83,7 @@ STREAM = Table(
                     kind=or_word(AUTO, choice({QUEUE, LISTING})),
                     shown=AUTO,
                     doc=(
-                        "`queue`: messages of the extents queue, whoever sends them. `listing`:"
+                        "`queue`: messages of the extents queue, from any sender. `listing`:"
                         " objects without a job, found by listing, and open jobs. `auto`: the queue"
                         " where `extents.queue.url` is set."
                     ),

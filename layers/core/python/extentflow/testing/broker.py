@@ -224,7 +224,7 @@ class MemoryBroker:
     def lose_commit_answer(self, *, committed: bool, fenced: bool = False) -> None:
         """Let one coming commit happen, or not, and raise SinkUnavailable; first in, first out.
 
-        `fenced` raises Fenced instead: an answer got lost, somebody fenced the producer, and
+        `fenced` raises Fenced instead: a response got lost, another producer fenced this one, and
         Kafka refused the same commit, asked for again. So Fenced, too, leaves open what happened.
         """
         self._log.unclear.append(_Unclear(committed, fenced))
