@@ -25,8 +25,8 @@ _ARROW = re.compile(rb"(?<=\0)lib(?:arrow|parquet)\w*\.so\.\d+(?=\0)")
 # botocore describes every service of AWS; a client needs its own service's description.
 SERVICES = ("dynamodb", "emr-serverless", "events", "s3", "secretsmanager", "sqs", "sts")
 
-# Files that are never imported, by path below the folder. Anything that a remaining library links
-# to has to stay, too; `unmet` checks that.
+# Files that no code imports, by path below the folder. Libraries that a kept library links to must
+# be kept; `unmet` checks this.
 LEFT_OUT = (
     "*/__pycache__/*",
     "*/tests/*",
@@ -94,7 +94,7 @@ def fingerprint(paths: Iterable[Path]) -> str:
 
 
 def put(lock: Path, target: Path, platform: Platform, *, most_bytes: int) -> None:
-    """Build `target` from the pins in `lock`, without files that are never imported.
+    """Install what `lock` pins into `target`, without the files in LEFT_OUT.
 
     Raises:
         PackagingError: it is too large, or holds files that cannot work there.

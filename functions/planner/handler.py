@@ -1,7 +1,7 @@
 """Planner: turns messages of the arrivals queue into jobs, and sends their extents.
 
-Harmless when repeated: job ids absorb duplicates, and a plan that was cut short goes on at its
-cursor when the message comes again.
+Idempotent: job ids absorb duplicates, and an interrupted plan resumes at its cursor when the
+message is delivered again.
 """
 
 from functools import cache
@@ -67,13 +67,13 @@ def answer(record: SQSRecord) -> None:
             logger.set_correlation_id(job.id)
             logger.info("job", extra={"state": job.state, "uri": job.version.uri})
             metrics.add_metric("Jobs", MetricUnit.Count, 1)
-            # A repeated arrival finds a job that was already published.
+            # A redelivered arrival finds a job whose end is already published.
             failed = job.state is JobState.FAILED and not job.announced
             metrics.add_metric("FailedJobs", MetricUnit.Count, failed)
 
 
 def take(record: SQSRecord) -> list[AdmissionResult]:
-    """Process one message; log here what prevents its completion, because no caller does."""
+    """Process one message; log and count an error that returns it to the queue."""
     count = int(record.attributes.approximate_receive_count)
     try:
         return reception().take(record.body, received=count)

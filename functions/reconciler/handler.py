@@ -1,7 +1,7 @@
-"""Reconciler: run by a schedule, mends what events, messages, planners and workers left undone.
+"""Reconciler: a scheduled function that finds missed objects and resumes stalled jobs and slots.
 
-What it does not get done in time, the next run goes on with. It also hears of runs of Spark that
-ended.
+The next run continues where the time of this one ended. It also receives the events of Spark runs
+that ended.
 """
 
 from functools import cache
@@ -22,7 +22,7 @@ from extentflow.wiring.functions import (
     open_reconciler,
 )
 
-# Enough for the current step; publishing to an unreachable event bus takes longest.
+# Enough for the current step; publishing to an unavailable event bus takes longest.
 MARGIN_SECONDS = PUBLISHING_SECONDS + 5.0
 RUNS = "aws.emr-serverless"
 

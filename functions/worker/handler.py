@@ -71,7 +71,7 @@ def answer(record: SQSRecord) -> None:
     )
     try:
         found = worker().handle(message)
-    except Exception:  # logged here, because no caller does
+    except Exception:  # the batch processor does not log it
         metrics.add_metric("MessagesReturned", MetricUnit.Count, 1)
         logger.exception("message %s comes back: unexpected error", message.id)
         raise

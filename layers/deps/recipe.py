@@ -48,7 +48,7 @@ def built(root: Path = ROOT) -> Built | None:
 
 
 def build(root: Path = ROOT) -> Built:
-    """Make the layer anew.
+    """Build the layer from scratch.
 
     Raises:
         PackagingError: it is too large, or holds files that cannot work there.

@@ -40,7 +40,7 @@ MACHINE = wheels.ARM64
 # The most that the archive may weigh, packed or unpacked: every worker fetches and unpacks it.
 MOST_BYTES = 350_000_000
 
-# The fragment after '#': Spark unpacks the archive below this name, in every process's own folder.
+# Spark unpacks the archive below this name in the working directory of every process.
 UNPACKED = "environment"
 PACKAGES = "site-packages"
 PYTHONPATH = f"./{UNPACKED}/{PACKAGES}"
@@ -88,7 +88,7 @@ def built(root: Path = ROOT, machine: Machine = MACHINE) -> Built | None:
 
 
 def build(root: Path = ROOT, machine: Machine = MACHINE) -> Built:
-    """Make the archive anew; packages are installed again only when pins or recipes changed.
+    """Build the archive; packages are installed again only when pins or recipes changed.
 
     Raises:
         PackagingError: it is too large, or holds files that cannot work there.

@@ -326,7 +326,7 @@ def test_a_minute_of_chaos_neither_loses_nor_doubles_a_record(
         for user in running:
             user.result(timeout=2 * RUN_SECONDS)
     report = delivery.run()
-    if not report.ok:  # effects of the last fault: reported, and resumed
+    if not report.ok:  # the last fault may still take effect; the next run resumes
         print(f"CHAOS_SEED={seed} the last run: {report.errors}")  # noqa: T201
         report = delivery.run()
 

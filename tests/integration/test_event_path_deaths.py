@@ -1,7 +1,7 @@
-"""Whatever dies, freezes or comes twice on the event path: every record arrives exactly once.
+"""Process deaths, freezes and duplicate messages on the event path: each record arrives once.
 
 Each test ends with the same verdict: a reader of committed records finds every line once, the jobs
-are DONE, no extent is claimed, no message is a dead letter.
+are DONE, no extent is claimed, the dead-letter queues are empty.
 
 A test that needs a worker in the middle of an extent holds back the object's last window: what came
 before is read, sent and partly committed, and the worker waits in an open transaction.
@@ -39,7 +39,7 @@ from extentflow_local.stack import Stack
 # transaction is small; the other two wait in an open transaction for the last window.
 LINES = numbered_lines(f"line-{'.' * 50}-", 150_000)
 BODY = joined(LINES)
-# No transaction ends by time-out: its producer is fenced, or it is not.
+# No transaction ends by timeout: its producer is fenced or commits.
 SETTINGS = {
     "transaction.max.bytes": "8MiB",
     "transaction.max.seconds": "60",
@@ -69,7 +69,7 @@ def hurried(ground: Ground) -> Iterator[EventPath]:
     """A path whose workers have less time than they want to have left: one chunk, and back."""
     with ground.open(
         lambda deployment: deployment.with_function("worker", timeout_seconds=15.0),
-        settings={**SETTINGS, "extent.attempts.max": "1000"},  # each of them may be in vain
+        settings={**SETTINGS, "extent.attempts.max": "1000"},  # each attempt may fail
     ) as path:
         yield path
 
@@ -81,13 +81,13 @@ def held_feed(path: EventPath, proxy: FaultProxy, **config: str) -> Feed:
 @contextmanager
 def last_window_held(proxy: FaultProxy, size: int = len(BODY)) -> Iterator[threading.Event]:
     """Block reads of an object's end until the event is set or the block is left."""
-    release = threading.Event()
+    released = threading.Event()
     last = f"-{size - 1}"
-    proxy.inject(Hold(release), when=lambda one: (one.byte_range or "").endswith(last), times=None)
+    proxy.inject(Hold(released), when=lambda one: (one.byte_range or "").endswith(last), times=None)
     try:
-        yield release
+        yield released
     finally:
-        release.set()
+        released.set()
 
 
 def ended(path: EventPath, pid: int, verdict: Verdict, *, since: int = 0) -> Delivery:
@@ -127,7 +127,7 @@ def test_a_worker_killed_in_the_middle_of_an_extent_costs_nothing_and_doubles_no
         ended(path, pid, Verdict.DIED)
 
     assert feed.ending(LINES) == Ending(records=len(LINES))
-    # What the dead worker committed was not delivered again; it left no receipt.
+    # Records that the killed worker committed are not delivered again; it left no receipt.
     assert 0 < sum(receipt["records"] for receipt in feed.receipts()) < len(LINES)
 
 
@@ -170,12 +170,12 @@ def test_a_worker_frozen_past_its_lease_is_fenced_by_kafka_and_adds_nothing_when
 ) -> None:
     feed = held_feed(path, s3_proxy)
     ledger_answers = threading.Event()
-    with last_window_held(s3_proxy) as release:
+    with last_window_held(s3_proxy) as released:
         upload = feed.upload("lines.txt", BODY)
         patiently("a worker is in the midst of an extent", feed.midst)
         pid, since = path.signal("worker", signal.SIGSTOP), len(path.seen.deliveries)
         try:
-            release.set()
+            released.set()
             feed.await_state(upload, JobState.DONE)
             without_it = feed.delivery.values()
             ledger_way.inject(Hold(ledger_answers), times=None)
@@ -331,13 +331,13 @@ def test_an_object_replaced_between_planning_and_delivery_is_never_spliced(
 ) -> None:
     feed = held_feed(path, s3_proxy, bucket=request.getfixturevalue(home))
     newer = numbered_lines("newer-", 2_000)
-    release = threading.Event()
-    rule = s3_proxy.inject(Hold(release), when=lambda one: one.method == "GET")
+    released = threading.Event()
+    rule = s3_proxy.inject(Hold(released), when=lambda one: one.method == "GET")
 
     old = feed.upload("lines.txt", joined(FEW))
     rule.await_hits()
     new = feed.upload("lines.txt", joined(newer))
-    release.set()
+    released.set()
     feed.await_state(new, JobState.DONE)
 
     kept = home == "versioned_bucket"

@@ -1,4 +1,4 @@
-"""What is away for long, waits for people, or comes in masses: nothing is lost, nothing doubled.
+"""Long outages, operator actions and bursts: no record is lost, none is duplicated.
 
 `path` has few attempts and short times, so that many receives cost more than extents may fail; what
 it knows of the ledger passes `ledger_way`.
@@ -290,7 +290,7 @@ def test_a_paused_connector_waits_without_attempts_and_goes_on(path: EventPath) 
     after = items(runtime, first.job)
 
     waiting = [item for item in after if item.state is ExtentState.PENDING]
-    assert after == before  # no worker processes it
+    assert after == before  # no worker claims it
     assert [item for item in waiting if item.attempts or item.claim] == []
     assert (feed.job(second), path.dead()) == (None, 0)
     command(feed, "resume", feed.delivery.connector_name)
@@ -360,7 +360,7 @@ class Mark:
             failed = Counter(name for one in self.of(function) for name in one.failed)
             return max(failed.values(), default=0) >= times
 
-        eventually(f"{times} receives by the {function} in vain", enough)
+        eventually(f"{times} failed receives by the {function}", enough)
 
 
 def wide_lines(label: str, count: int) -> list[bytes]:
@@ -408,7 +408,7 @@ def connected(pid: int, kafka: Stack) -> bool:
 
 
 def feed_without_topic(path: EventPath, bucket: str | None = None) -> Feed:
-    """Declare a connector whose topic LATE is missing until the test creates it."""
+    """Declare a connector whose topic is missing until a test creates it as LATE."""
     name = f"feed-{uuid4().hex[:8]}"
     delivery = path.delivery(name, bucket)
     delivery.topic = f"{LATE}-{name}"

@@ -37,7 +37,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 @pytest.fixture(scope="module")
 def secret_arn() -> Iterator[str]:
-    """The credentials in a secret, as MSK requires them, for every boto3 client."""
+    """Store the credentials in a secret in MSK's format, at boto3's endpoint."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -52,10 +52,13 @@ def secret_arn() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def path(ground: Ground, secured: Secured, secret_arn: str) -> Iterator[EventPath]:
-    """Functions with the broker settings of a stage with auth=scram."""
+    """Run the functions with the broker settings of a stage with auth=scram."""
     cluster = Cluster(bootstrap_servers=secured.servers, auth=Auth.SCRAM, secret_arn=secret_arn)
-    settings = {**cluster.client_settings(), "kafka.ssl.ca.location": str(secured.certificate)}
-    environment = {variable(key): value for key, value in settings.items()}
+    kafka = {
+        **cluster.client_settings(),
+        "kafka.ssl.ca.location": str(secured.certificate),
+    }
+    environment = {variable(key): value for key, value in kafka.items()}
     environment["AWS_ENDPOINT_URL_SECRETS_MANAGER"] = boto3.client(
         "secretsmanager"
     ).meta.endpoint_url

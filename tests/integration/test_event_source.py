@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
-from tests.support.toys import CORE, FUNCTIONS, Seen, order, toys
+from tests.support.toy_functions import CORE, FUNCTIONS, Seen, order, toys
 from tests.support.waiting import AWAITED_SECONDS
 
 from extentflow.errors import Misconfigured

@@ -207,15 +207,15 @@ def test_dynamodb_conditions_are_answered_through_the_proxy(
 def test_a_held_request_waits_until_told(
     s3_proxy: FaultProxy, through: "S3Client", bucket: str, key: str
 ) -> None:
-    release = threading.Event()
-    rule = s3_proxy.inject(Hold(release), when=is_get)
+    released = threading.Event()
+    rule = s3_proxy.inject(Hold(released), when=is_get)
 
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(through.get_object, Bucket=bucket, Key=key)
         rule.await_hits()
         with pytest.raises(TimeoutError):
             asked.result(timeout=0.5)
-        release.set()
+        released.set()
 
     assert asked.result()["Body"].read() == BODY
 
@@ -245,12 +245,12 @@ def test_many_clients_at_once_each_get_their_own_bytes(
     assert s3_proxy.response_body_bytes("GET") == 100 * 10_000
 
 
-def test_a_server_that_is_away_is_a_broken_connection_and_the_proxy_recovers_with_it(
+def test_unavailable_server_breaks_connections_until_it_is_back(
     through: "S3Client", s3_proxy: FaultProxy, bucket: str, key: str
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
-        unreachable = unused.getsockname()
-    server, s3_proxy.upstream = s3_proxy.upstream, unreachable
+        unused_address = unused.getsockname()
+    server, s3_proxy.upstream = s3_proxy.upstream, unused_address
 
     with pytest.raises(ConnectionClosedError):
         read(through, bucket, key)

@@ -127,7 +127,7 @@ def _delete_groups(delivery: Delivery) -> None:
 
 
 class Elsewhere(Delivery):
-    """A delivery whose topic another process created."""
+    """A delivery to a topic that it did not create."""
 
     @property
     def topic(self) -> str:

@@ -33,9 +33,9 @@ def test_a_pause_ends_a_run_under_way_and_the_same_command_goes_on_after_it(
     assert "Traceback" not in errors
     assert (left["state"], left["failed"]) == ("RUNNING", 0)
     assert 0 < left["done"] < left["extents"]
-    resting = f"connector {name} is PAUSED; continue it with `extentflow resume {name}`"
-    assert left["reason"] == resting
-    assert resting in errors
+    paused_reason = f"connector {name} is PAUSED; continue it with `extentflow resume {name}`"
+    assert left["reason"] == paused_reason
+    assert paused_reason in errors
     assert "run the same command again to resume" in errors
     assert set(attempts) <= {0}  # whatever was begun came to its end
     assert leftovers == owned == []

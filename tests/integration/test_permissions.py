@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from tests.support.deployed_calls import HURRIED_SECONDS, MANY, Scene
 from tests.support.permissions import allowed, recorded, verdict
-from tests.support.scene import HURRIED_SECONDS, MANY, Scene
 from tests.support.waiting import eventually
 
 from extentflow.discovery.reconciler import Report

@@ -28,7 +28,7 @@ class RealPlace:
         return SqsQueue(self.client.create_queue(QueueName=name)["QueueUrl"], self.client)
 
     def pass_seconds(self, seconds: float) -> None:
-        time.sleep(seconds)  # a test cannot move the server's clock
+        time.sleep(seconds)  # a test cannot set the server's clock
 
 
 class TestSqsQueue(QueueContract, HandleContract):

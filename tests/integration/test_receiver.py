@@ -111,9 +111,9 @@ class Door:
 
     def announced(self) -> list[tuple[str, str | None]]:
         """Take everything off the queue; return the keys, and the endpoint that each came from."""
-        news = [parse_notification(body) for body in self.queued()]
-        assert not any(one.unreadable for one in news)
-        return [(arrival.key, arrival.endpoint) for one in news for arrival in one.arrivals]
+        parsed = [parse_notification(body) for body in self.queued()]
+        assert not any(one.unreadable for one in parsed)
+        return [(arrival.key, arrival.endpoint) for one in parsed for arrival in one.arrivals]
 
 
 def declare(aws: Stack, name: str, sources: list[dict[str, str]]) -> dict[str, str]:
@@ -435,8 +435,8 @@ def test_what_a_grid_publishes_twice_is_in_kafka_once(
     with ground.open(environment=declare(aws, unique, sources)) as path:
         feed = path.feed()
         found = feed.put("lines.txt", b"\n".join(lines))
-        document = json.loads(notification(found.version.key.replace("/", "%2F")))
-        document["Records"][0]["s3"]["bucket"]["name"] = path.bucket
+        envelope = json.loads(notification(found.version.key.replace("/", "%2F")))
+        envelope["Records"][0]["s3"]["bucket"]["name"] = path.bucket
         client = boto3.client(
             "sns",
             endpoint_url=path.source.url,
@@ -446,7 +446,7 @@ def test_what_a_grid_publishes_twice_is_in_kafka_once(
         )
 
         for _ in range(2):
-            client.publish(TopicArn=TOPIC, Message=json.dumps(document))
+            client.publish(TopicArn=TOPIC, Message=json.dumps(envelope))
 
         feed.await_state(found, JobState.DONE)
         assert feed.ending(lines) == Ending(records=len(lines))

@@ -186,11 +186,11 @@ def test_the_function_returns_logs_and_measures_what_it_did(delivery: Delivery) 
     registered_long_ago(delivery, delivery.put("stuck.txt", b"a\nb\n"))
     delivery.put("lost.txt", b"c\n")
 
-    printed = invoked(delivery)
+    log_lines = invoked(delivery)
 
-    (line,) = [one for one in printed if one.get("message") == "reconciliation"]
-    (metrics,) = [one for one in printed if "_aws" in one]
-    answer = printed[-1]
+    (line,) = [one for one in log_lines if one.get("message") == "reconciliation"]
+    (metrics,) = [one for one in log_lines if "_aws" in one]
+    answer = log_lines[-1]
     assert (answer["jobs_resumed"], answer["jobs_new"], answer["problems"]) == (1, 1, 0)
     assert (line["jobs_resumed"], line["keys_listed"]) == (1, 2)
     assert [metrics[name] for name in ("JobsResumed", "StalledJobs", "FailedJobs")] == [

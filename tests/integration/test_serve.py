@@ -1,4 +1,4 @@
-"""`extentflow serve`, with uploads from any S3 client."""
+"""`extentflow serve` with uploads from S3 clients."""
 
 import json
 import os
@@ -44,8 +44,8 @@ class Terminal:
 
     def another(self) -> "Terminal":
         """Return a shell that has what `extentflow stack --env` prints."""
-        exported = self.run("stack")["environment"]
-        return Terminal(self.folder, {**self.environment, **exported})
+        stack_environment = self.run("stack")["environment"]
+        return Terminal(self.folder, {**self.environment, **stack_environment})
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ class KafkaCluster:
         for created in self.admin.create_topics([topic]).values():
             created.result(timeout=30)
         while self.admin.list_topics(name, timeout=30).topics[name].error is not None:
-            time.sleep(0.05)  # created, but not yet visible to every thread of the broker
+            time.sleep(0.05)  # created, but not yet visible to every broker thread
         return name
 
     def identity(self) -> str:
@@ -448,16 +448,16 @@ def test_after_a_failure_the_next_transaction_tells_topic_partition_and_reason(
 ) -> None:
     """Arrays have no delivery reports; the records that follow a failure go one by one."""
     topic = cluster.topic(max_message_bytes=2_000)
-    messages: list[str] = []
+    errors: list[str] = []
     for _ in range(2):
         sink = cluster.broker.fence(cluster.identity(), ProducerSettings()).open()
         sink.send(lines(topic, noise(5_000)))
         with pytest.raises(SinkUnavailable) as caught:
             sink.commit(PROGRESS)
-        messages.append(str(caught.value))
+        errors.append(str(caught.value))
         sink.close()
 
-    assert re.search(rf"{topic} ?\[0\].*too large", messages[1])
+    assert re.search(rf"{topic} ?\[0\].*too large", errors[1])
 
 
 def test_arrays_keep_their_order_through_a_full_queue(cluster: KafkaCluster) -> None:

@@ -247,7 +247,7 @@ def test_a_password_that_is_rotated_under_a_warm_worker_fails_nothing(
 
     secured.user(user, "second")
     with pytest.raises(Misconfigured, match="check user name, password"):
-        broker.fence("rotated.slot-1", EXACTLY_ONCE)  # Secrets Manager is not updated yet
+        broker.fence("rotated.slot-1", EXACTLY_ONCE)  # the secret is not updated yet
     server.put_secret_value(SecretId=arn, SecretString=held % "second")
 
     broker.fence("rotated.slot-1", EXACTLY_ONCE).close()
@@ -264,9 +264,12 @@ def test_a_certificate_and_its_key_come_from_a_secret(
     arn = server.create_secret(Name="certified", SecretString=held)["ARN"]
     server.close()
     cluster = Cluster(bootstrap_servers=secured.mtls_servers, auth=Auth.MTLS, secret_arn=arn)
-    settings = {**cluster.client_settings(), "kafka.ssl.ca.location": str(secured.certificate)}
+    kafka = {
+        **cluster.client_settings(),
+        "kafka.ssl.ca.location": str(secured.certificate),
+    }
     topic = secured.topic("certified")
-    broker = Runtime(WorkerSettings.from_map(settings)).broker
+    broker = Runtime(WorkerSettings.from_map(kafka)).broker
 
     sink = broker.fence("app.slot-certified", EXACTLY_ONCE).open()
     sink.send(lines(topic, b"a"))

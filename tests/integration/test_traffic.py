@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.integration.faultproxy import FaultProxy
 from tests.support.delivery import Delivery
-from tests.support.here import Here, Noted
+from tests.support.local_engine import CallingThreadEngine, RecordingListener
 
 from extentflow.wiring import open_worker
 from extentflow_local.stack import Stack
@@ -79,7 +79,7 @@ def test_an_object_is_fetched_once_and_a_footer_once_per_worker(
     delivery.connector({"aws.s3.endpoint": s3_proxy.endpoint, "extent.bytes": "16MiB"})
     worker = open_worker(delivery.settings.to_map(), "here")
 
-    report = delivery.run(engine=Here(worker.run), watch=Noted())
+    report = delivery.run(engine=CallingThreadEngine(worker.run), watch=RecordingListener())
 
     worker.close()
     fetched = s3_proxy.response_body_bytes("GET")

@@ -1,7 +1,7 @@
-"""Writes to the ledger that took effect although the response was lost; unreachable servers.
+"""Ledger writes that took effect although their response was lost; unavailable servers.
 
-Between the worker and DynamoDB stands a proxy that lets a write through and resets the connection
-instead of passing on its answer. Whatever was being written: every record once, counters exact.
+A proxy between the worker and DynamoDB forwards a write and resets the connection instead of
+returning the response. For every kind of write: each record arrives once, counters are exact.
 """
 
 import json
@@ -215,7 +215,7 @@ def check_exactly_once(delivery: Delivery, report: RunReport) -> None:
     assert delivery.leftovers() == []
 
 
-# -- servers that are away ------------------------------------------------------------------------
+# -- unavailable servers --------------------------------------------------------------------------
 
 
 @pytest.mark.outage
@@ -324,7 +324,7 @@ def test_a_broker_that_freezes_longer_than_a_transaction_may_last_neither_loses_
 
 
 def freeze(stack: Stack) -> None:
-    """Stop the broker's process; it goes on after 5 s, whatever this thread waits for."""
+    """Stop the broker's process; it continues after 5 s, even while this thread is blocked."""
     stack.pause("kafka")
     threading.Timer(5.0, stack.resume, ["kafka"]).start()
 

@@ -1,4 +1,4 @@
-"""Each upload to the local S3 server is notified once, also across restarts."""
+"""Each upload to the local S3 server is reported once, also across restarts of its parts."""
 
 import io
 import threading
@@ -54,8 +54,8 @@ class UploadListener:
         self.arrivals += parse_notification(document).arrivals
 
     def await_key(self, key: str) -> list[Arrival]:
-        """Wait for an object, which is uploaded last; return the arrivals until then."""
-        eventually(f"{key} arrives", lambda: any(one.key == key for one in self.arrivals))
+        """Wait for an object, which is uploaded last; return what was reported until then."""
+        eventually(f"{key} is reported", lambda: any(one.key == key for one in self.arrivals))
         return self.arrivals[:-1]
 
 

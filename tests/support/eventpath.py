@@ -21,7 +21,7 @@ from botocore.exceptions import ClientError
 from demo.eventpath import PROJECT, Upload, notification
 from tests.integration.faultproxy import Answer, FaultProxy, Request
 from tests.support.delivery import LEASE_SECONDS, Delivery
-from tests.support.toys import Seen
+from tests.support.toy_functions import Seen
 from tests.support.waiting import eventually
 
 from extentflow.config.worker import WorkerSettings, load, variable

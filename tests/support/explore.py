@@ -19,7 +19,7 @@ from random import Random
 from typing import Protocol
 
 from greenlet import GreenletExit, getcurrent, greenlet
-from tests.support.world import Ticker
+from tests.support.memory_delivery import Ticker
 
 MAX_STEPS = 5_000
 SWITCH, PAUSE, CRASH = "switch", "pause", "crash"

@@ -26,7 +26,7 @@ from itertools import product
 from random import Random
 
 from tests.support.explore import CRASH, PAUSE, SWITCH, Chooser, Dice, Event, Stage, depth_first
-from tests.support.world import BAD, DEAD, TOPIC, Bytewise, World, first_column
+from tests.support.memory_delivery import BAD, DEAD, TOPIC, Bytewise, World, first_column
 
 from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
 from extentflow.delivery.runner import DeliveryContext, TransactionLimits, run_extent

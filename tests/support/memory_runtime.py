@@ -5,7 +5,7 @@ Time is a counter that sleeping moves.
 
 from collections.abc import Callable
 
-from tests.support.world import TOPIC, Ticker
+from tests.support.memory_delivery import TOPIC, Ticker
 
 from extentflow.config.worker import WorkerSettings
 from extentflow.connectors import ConnectorConfig

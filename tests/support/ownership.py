@@ -6,7 +6,7 @@ from random import Random
 
 import pyarrow as pa
 import pytest
-from tests.support.world import TOPIC, World
+from tests.support.memory_delivery import TOPIC, World
 
 from extentflow.clock import Clock
 from extentflow.delivery.slots import SlotPolicy, Slots

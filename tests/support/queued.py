@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from tests.support.world import DEAD, TOPIC, World
+from tests.support.memory_delivery import DEAD, TOPIC, World
 
 from extentflow.delivery.runner import DeliveryContext, TransactionLimits
 from extentflow.errors import SinkUnavailable

@@ -8,7 +8,7 @@ from typing import Literal
 from uuid import uuid4
 
 from tests.support.delivery import Delivery
-from tests.support.here import Here, Noted
+from tests.support.local_engine import CallingThreadEngine, RecordingListener
 
 from extentflow.config.worker import WorkerSettings
 from extentflow.connectors import ConnectorConfig
@@ -133,7 +133,9 @@ def run_here(
 ) -> RunReport:
     """Deliver what is below the prefix on this thread."""
     with worker(delivery, before=before) as made:
-        return delivery.run(engine=Here(made.run), again=again, watch=watch or Noted())
+        return delivery.run(
+            engine=CallingThreadEngine(made.run), again=again, watch=watch or RecordingListener()
+        )
 
 
 def replay_here(
@@ -142,7 +144,7 @@ def replay_here(
     """Replay a job on this thread."""
     known = job if isinstance(job, Job) else known_job(delivery.runtime.ledger, job)
     with worker(delivery, before=before) as made:
-        driver = delivery.driver(Here(made.run), Noted())
+        driver = delivery.driver(CallingThreadEngine(made.run), RecordingListener())
         return driver.replay(known, accept_duplicates=accept_duplicates)
 
 

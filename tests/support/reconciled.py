@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from tests.support.memory_delivery import World
 from tests.support.queued import Queued
-from tests.support.world import World
 
 from extentflow.connectors import ConnectorConfig
 from extentflow.delivery.slots import SlotPolicy

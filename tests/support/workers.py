@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.here import Noted
+from tests.support.local_engine import RecordingListener
 
 from extentflow.engines import Task, WorkerSpec
 from extentflow.engines.inline import InlineEngine
@@ -74,7 +74,7 @@ def _give_back(worker: Scripted, extent: Extent) -> Receipt:
 # -- leaves an extent alone -----------------------------------------------------------------------
 
 
-def rests(settings: Settings, owner: str) -> Scripted:
+def skips(settings: Settings, owner: str) -> Scripted:
     """Leaves its first extent alone, and delivers what comes after it."""
     return Scripted(settings, owner, _rest_once)
 
@@ -122,4 +122,6 @@ def _work_for_ever(worker: Scripted, extent: Extent) -> Receipt:
 def drive(life_line: str) -> None:
     """Be a driver with one worker that never ends."""
     spec = WorkerSpec(never_ending, {"life line": life_line}, RUN)
-    InlineEngine(spec, cores=1, evict=lambda _owner: 0).run([Task((extent(),))], Noted())
+    InlineEngine(spec, cores=1, evict=lambda _owner: 0).run(
+        [Task((extent(),))], RecordingListener()
+    )

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.here import Here, until_final
+from tests.support.local_engine import CallingThreadEngine, until_final
+from tests.support.memory_delivery import TOPIC
 from tests.support.memory_runtime import BUCKET, MemoryRuntime
-from tests.support.world import TOPIC
 
 import extentflow
 from extentflow.errors import Misconfigured
@@ -19,8 +19,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 
 
 def client(runtime: MemoryRuntime) -> extentflow.Extentflow:
-    def opened(*_args: object, **_words: object) -> Here:
-        return Here(until_final(delivery_context(runtime, runtime.slots("here"))))
+    def opened(*_args: object, **_words: object) -> CallingThreadEngine:
+        return CallingThreadEngine(until_final(delivery_context(runtime, runtime.slots("here"))))
 
     return extentflow.Extentflow(runtime=runtime, open_engine=opened)
 

@@ -1,4 +1,4 @@
-"""A worker's peak memory is its own and is reported on every platform."""
+"""A worker's peak memory is measured per process on every platform."""
 
 import ctypes
 import os
@@ -23,23 +23,23 @@ def test_a_peak_stays_when_the_memory_is_given_back() -> None:
     assert peak_rss_bytes() >= before + 64 * MEBIBYTE
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only getrusage tells")
-def test_a_process_that_was_started_by_a_large_one_is_not_as_large() -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="other platforms have only getrusage")
+def test_peak_of_a_child_excludes_its_parents_memory() -> None:
     large = np.ones(512 * MEBIBYTE, np.uint8)
 
     # Forked, as a worker's parent does it, so that the child begins as its parent.
-    printed = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", ASK],
         stdout=subprocess.PIPE,
         check=True,
         preexec_fn=lambda: None,  # which makes it a fork
     ).stdout
 
-    assert int(printed) < large.nbytes
+    assert int(output) < large.nbytes
 
 
 @pytest.mark.parametrize("text", [None, "Name:\tpython\n"])
-def test_without_linuxs_figure_getrusage_tells(tmp_path: Path, text: str | None) -> None:
+def test_peak_comes_from_getrusage_without_linuxs_figure(tmp_path: Path, text: str | None) -> None:
     status = tmp_path / "status"
     if text is not None:
         status.write_text(text)
@@ -67,13 +67,13 @@ print(bounded)
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_stats"), reason="another C library")
-def test_threads_share_the_allocators_pools_once_these_are_bounded() -> None:
+def test_threads_share_bounded_allocator_pools() -> None:
     def arenas(how: str) -> int:
-        printed = subprocess.run(
+        output = subprocess.run(
             [sys.executable, "-c", ARENAS, how], capture_output=True, text=True, check=True
         )
-        assert printed.stdout.strip() == ("True" if how == "bounded" else "None")
-        return sum(line.startswith("Arena ") for line in printed.stderr.splitlines())
+        assert output.stdout.strip() == ("True" if how == "bounded" else "None")
+        return sum(line.startswith("Arena ") for line in output.stderr.splitlines())
 
     assert arenas("as it is") > arenas("bounded") == memory.ARENAS
 
@@ -99,15 +99,15 @@ def huge_pages() -> str:
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_stats"), reason="another C library")
 @pytest.mark.skipif("[always]" in huge_pages(), reason="few faults either way")
-def test_columns_that_come_and_go_take_the_same_pages_once_the_allocator_is_tuned() -> None:
+def test_tuned_allocator_reuses_pages_of_freed_columns() -> None:
     def faults(how: str) -> int:
-        printed = subprocess.run(
+        output = subprocess.run(
             [sys.executable, "-c", REUSE, how],
             env={**os.environ, "NUMPY_MADVISE_HUGEPAGE": "0"},
             stdout=subprocess.PIPE,
             check=True,
         ).stdout
-        return int(printed)
+        return int(output)
 
     # By itself glibc adapts as well, but only when it has given the largest one back once.
     assert faults("tuned") < faults("as it is")
@@ -124,9 +124,9 @@ print(pa.default_memory_pool().backend_name, pa.cpu_count(), pa.total_allocated_
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_stats"), reason="another C library")
 def test_a_workers_columns_come_from_the_allocator_that_is_tuned() -> None:
-    printed = subprocess.check_output([sys.executable, "-c", PREPARED], text=True)
+    output = subprocess.check_output([sys.executable, "-c", PREPARED], text=True)
 
-    assert printed.split() == ["system", "1", "True"]
+    assert output.split() == ["system", "1", "True"]
 
 
 def test_a_c_library_without_pools_has_none_to_bound(monkeypatch: pytest.MonkeyPatch) -> None:

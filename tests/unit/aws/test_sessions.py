@@ -26,6 +26,6 @@ def test_at_debug_the_sdk_logs_no_request_and_no_response(room: str) -> None:
         f"print([logging.getLogger('botocore.' + one).getEffectiveLevel() for one in {LOUD}])"
     )
 
-    printed = subprocess.check_output([sys.executable, "-c", program], text=True)
+    output = subprocess.check_output([sys.executable, "-c", program], text=True)
 
-    assert printed.strip() == str([logging.WARNING] * len(LOUD))
+    assert output.strip() == str([logging.WARNING] * len(LOUD))

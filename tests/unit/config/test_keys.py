@@ -212,7 +212,7 @@ def test_a_directory_or_another_encoding_is_named(tmp_path: Path) -> None:
 ARN = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:app/kafka-AbCdEf"
 
 
-def unused(asked: str) -> str:
+def no_text(asked: str) -> str:
     raise AssertionError(f"{asked} was asked for")
 
 
@@ -269,7 +269,7 @@ def test_references_are_looked_up_and_other_values_kept() -> None:
         values,
         environ={"A": "one"},
         read_text={"/f.properties": "b.c = two\n"}.__getitem__,
-        read_secret=unused,
+        read_secret=no_text,
     )
 
     assert resolved == {"a": "one", "b": "two", "c": "plain"}
@@ -279,7 +279,7 @@ def test_a_secret_is_a_text_or_one_entry_of_a_json_object() -> None:
     values = {"a": "${secretsmanager:plain}", "b": f"${{secretsmanager:{ARN}:pass:word}}"}
     secrets = {"plain": "one", ARN: '{"pass:word": "two", "other": 1}'}
 
-    resolved = resolve(values, environ={}, read_text=unused, read_secret=secrets.__getitem__)
+    resolved = resolve(values, environ={}, read_text=no_text, read_secret=secrets.__getitem__)
 
     assert resolved == {"a": "one", "b": "two"}
 
@@ -288,7 +288,7 @@ def test_what_is_looked_up_together_is_of_one_version_of_the_secret() -> None:
     values = {"user": "${secretsmanager:s:user}", "password": "${secretsmanager:s:password}"}
     versions = iter(('{"user": "u1", "password": "p1"}', '{"user": "u2", "password": "p2"}'))
 
-    resolved = resolve(values, environ={}, read_text=unused, read_secret=lambda _: next(versions))
+    resolved = resolve(values, environ={}, read_text=no_text, read_secret=lambda _: next(versions))
 
     assert resolved == {"user": "u1", "password": "p1"}
 
@@ -298,7 +298,12 @@ def test_secrets_that_are_away_may_be_there_later() -> None:
         raise CredentialsUnavailable("secret s: throttled")
 
     with pytest.raises(CredentialsUnavailable, match="throttled"):
-        resolve({"a": "${secretsmanager:s}"}, environ={}, read_text=unused, read_secret=read_secret)
+        resolve(
+            {"a": "${secretsmanager:s}"},
+            environ={},
+            read_text=no_text,
+            read_secret=read_secret,
+        )
 
 
 def test_every_reference_that_leads_nowhere_is_reported_without_any_secret() -> None:

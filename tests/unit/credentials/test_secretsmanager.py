@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 from botocore.stub import Stubber
 from moto import mock_aws
-from tests.support.world import Ticker
+from tests.support.memory_delivery import Ticker
 
 from extentflow.credentials.secretsmanager import CACHED_SECONDS, SecretsManager, connect
 from extentflow.errors import CredentialsUnavailable, Misconfigured

@@ -1,12 +1,12 @@
-"""Connector state is cached; an unreachable ledger pauses no connector."""
+"""Connector states are cached; an unavailable ledger pauses no connector."""
 
 import pytest
-from tests.support.world import World
+from tests.support.memory_delivery import World
 
 from extentflow.delivery.connector_state import CACHE_SECONDS, ConnectorStateCache
 from extentflow.ledger import ConnectorState
 
-RESTS = "connector c is PAUSED; continue it with `extentflow resume c`"
+PAUSED_REASON = "connector c is PAUSED; continue it with `extentflow resume c`"
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_an_answer_holds_for_a_few_seconds_for_each_connector(world: World) -> N
     assert asked.skip_reason("c") == ""
 
     world.ticker.sleep(CACHE_SECONDS)
-    assert asked.skip_reason("c") == RESTS
+    assert asked.skip_reason("c") == PAUSED_REASON
     world.ledger.connectors.set_state("c", ConnectorState.RUNNING)
     world.ticker.sleep(CACHE_SECONDS)
     assert asked.skip_reason("c") == ""
@@ -48,4 +48,4 @@ def test_a_ledger_that_does_not_say_is_no_pause_and_is_asked_as_seldom(
     assert asked.skip_reason("c") == asked.skip_reason("c") == ""
     assert "connector c: state unknown" in caplog.text
     world.ticker.sleep(CACHE_SECONDS)
-    assert asked.skip_reason("c") == RESTS
+    assert asked.skip_reason("c") == PAUSED_REASON

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from tests.support.world import DEAD, TOPIC, Bytewise, World, expected
+from tests.support.memory_delivery import DEAD, TOPIC, Bytewise, World, expected
 
 from extentflow.background import prefetch
 from extentflow.delivery.runner import (

@@ -10,8 +10,8 @@ from functools import partial
 
 import pyarrow as pa
 import pytest
+from tests.support.memory_delivery import TOPIC
 from tests.support.ownership import CLIENT, GRACE_SECONDS, LEASE_SECONDS, ONE, Scene
-from tests.support.world import TOPIC
 
 from extentflow.clock import Clock
 from extentflow.delivery.slots import Busy, Closed, Final, SlotPolicy
@@ -672,7 +672,7 @@ def test_an_idle_slot_is_freed_by_the_ledger_alone_and_its_owner_takes_one_anew(
 
     (slot,) = scene.ledger.slots.list("memory")
     assert (evicted, slot.owner, slot.epoch, asked) == (1, "", 2, [])
-    assert scene.claim(worker, second).mark.epoch in {1, 3}  # another slot, or this one anew
+    assert scene.claim(worker, second).mark.epoch in {1, 3}  # another slot, or this one again
 
 
 def test_an_idle_owner_that_claims_meanwhile_is_fenced() -> None:
@@ -836,7 +836,7 @@ def test_a_swept_worker_that_lives_is_fenced_and_may_come_back() -> None:
 
 
 def test_a_ledger_of_another_app_id_is_refused_before_a_slot_is_taken() -> None:
-    """Its slots stand for other transactional ids: no producer would be fenced."""
+    """Its slots have other transactional ids, so no producer would be fenced."""
     scene = Scene()
     extent = scene.extent()
     scene.ledger.bind("other")

@@ -20,10 +20,10 @@ NUMBERS = range(7, 300)
 def test_a_notification_names_the_exact_object_in_s3s_own_dialect(key: str) -> None:
     version = ObjectVersion(bucket="b", key=key, version_id=None, etag="abc", size=12)
 
-    news = parse_notification(notification(version))
+    parsed = parse_notification(notification(version))
 
-    (arrival,) = news.arrivals
-    assert not news.unreadable
+    (arrival,) = parsed.arrivals
+    assert not parsed.unreadable
     assert (arrival.bucket, arrival.key, arrival.etag, arrival.size) == ("b", key, "abc", 12)
 
 

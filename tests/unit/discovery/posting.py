@@ -99,7 +99,7 @@ class Post:
 
     def take(self, body: str, /) -> None:
         if len(self.queued) == self.taking:
-            raise SinkUnavailable("the queue is away; wait")
+            raise SinkUnavailable("the queue is unavailable; wait")
         self.queued.append(body)
 
     def answer(self, request: HttpRequest) -> HttpResponse:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.memory_delivery import Bytewise, World, expected
 from tests.support.queued import Queued, ordinals, queue_world
-from tests.support.world import Bytewise, World, expected
 from tests.unit.discovery.posting import (
     ANYONE,
     EVENTS,
@@ -479,10 +479,10 @@ def test_a_connector_that_reads_the_name_from_elsewhere_is_named(
 
     desk.take(json.dumps(arrival.to_message()))
 
-    reasons = [one.reason for one in desk.kept.messages]
+    kept_reasons = [one.reason for one in desk.kept.messages]
     remedy = "correct its aws.s3.endpoint or aws.s3.region"
     expected = reason and f"no connector reads s3://bucket/key {reason} {remedy}"
-    assert reasons == ([expected] if expected else [])
+    assert kept_reasons == ([expected] if expected else [])
 
 
 def test_what_was_kept_is_all_that_a_replay_takes() -> None:
@@ -915,7 +915,7 @@ def test_a_planner_without_time_lets_the_message_come_again_and_goes_on() -> Non
 
 
 class Slow(Desk):
-    """A desk whose clock moves on by 20 s where the store of an object or connector is away."""
+    """A desk whose clock advances by 20 s per request while the object store is unavailable."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -1018,11 +1018,11 @@ def test_connectors_whose_stores_are_away_starve_none_behind_them() -> None:
     assert [job.connector for job in desk.jobs()] == ["orders"]
 
 
-# -- what is away ---------------------------------------------------------------------------------
+# -- unavailable services --------------------------------------------------------------------------
 
 
 AGAIN = [
-    StoreUnavailable("the store is away"),
+    StoreUnavailable("the store is unavailable"),
     AccessDenied("no permission"),
     Misconfigured("another region"),
 ]

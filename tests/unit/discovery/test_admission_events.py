@@ -1,10 +1,10 @@
-"""The planner publishes the events of jobs that end while they are planned."""
+"""The planner publishes the end of jobs that end during planning."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from tests.support.world import TOPIC
+from tests.support.memory_delivery import TOPIC
 from tests.unit.discovery.test_admission import Desk
 
 from extentflow.errors import BusUnavailable

@@ -104,7 +104,7 @@ LISTED = Arrival(
     endpoint=GRID,
 )
 
-NEWS = {
+EXPECTED = {
     "arrival": ParsedNotification((LISTED,)),
     "aws-s3-multipart": ParsedNotification((MULTIPART,)),
     "aws-s3-put": ParsedNotification((PUT,)),
@@ -135,15 +135,15 @@ NEWS = {
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in EVENTS.glob("*.json")))
 def test_trap_t22_every_event_file_says_what_it_stands_for(name: str) -> None:
-    news = parse_notification(event(name))
+    found = parse_notification(event(name))
 
-    assert news == NEWS[name]
+    assert found == EXPECTED[name]
 
 
 def test_every_event_file_is_described() -> None:
     page = (EVENTS / "README.md").read_text()
 
-    assert [name for name in NEWS if f"| `{name}.json` |" not in page] == []
+    assert [name for name in EXPECTED if f"| `{name}.json` |" not in page] == []
 
 
 @pytest.mark.parametrize(

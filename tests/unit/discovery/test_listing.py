@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pytest
+from tests.support.memory_delivery import World, expected
 from tests.support.queued import Queued
 from tests.support.reconciled import BUCKET, Reconciled
-from tests.support.world import World, expected
 
 from extentflow.connectors import ConnectorConfig
 from extentflow.discovery import Arrival, Dialect
@@ -134,12 +134,12 @@ def test_what_is_no_data_by_its_name_is_left_out(house: Reconciled) -> None:
 def test_only_connectors_that_run_are_listed(house: Reconciled, state: ConnectorState) -> None:
     house.put("key")
     house.want(state)
-    resting = house.run()
+    idle = house.run()
 
     house.want(ConnectorState.RUNNING)
     running = house.run()
 
-    assert (resting.keys_listed, resting.listings_finished) == (0, ())
+    assert (idle.keys_listed, idle.listings_finished) == (0, ())
     assert (running.jobs_new, running.listings_finished) == (1, ("c",))
 
 
@@ -257,7 +257,7 @@ def test_trap_t9_an_object_that_makes_trouble_holds_up_no_other(house: Reconcile
 def test_objects_that_use_up_all_time_do_not_hold_up_the_pages_behind_them(
     house: Reconciled,
 ) -> None:
-    """A time of 0 or 1 waits until no time is left."""
+    """Listings with a limit of 0 or 1 wait until no time is left."""
     for number in range(7):
         house.put(f"{number}")
     spent = []
@@ -323,7 +323,7 @@ def test_with_little_time_every_connector_gets_its_turn_over_several_runs() -> N
     assert begun == set("abcdefgh")
 
 
-def test_a_connector_that_never_rests_leaves_time_for_the_others() -> None:
+def test_busy_connector_leaves_time_for_the_others() -> None:
     """One object may be received per run, and `a` has a new one each time, before all others."""
     house = opened()
     house.ledger.connectors.delete("c")
@@ -396,7 +396,7 @@ def test_a_size_that_changes_under_the_same_etag_is_a_change() -> None:
 
 
 class Fixed(MemoryStore):
-    """A store that lists given objects in one page."""
+    """A store that lists the given objects in one page."""
 
     def __init__(self, versions: Iterable[ObjectVersion]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Dialects are distinguished, keys are exact, nothing gets lost."""
+"""Dialects are recognised, keys are decoded exactly, no entry is dropped."""
 
 import json
 from urllib.parse import quote, quote_plus
@@ -54,14 +54,14 @@ def in_queue(*bodies: str) -> str:
     return json.dumps({"Records": [{"eventSource": "aws:sqs", "body": body} for body in bodies]})
 
 
-def keys(news: ParsedNotification) -> list[str]:
-    return [arrival.key for arrival in news.arrivals]
+def keys(result: ParsedNotification) -> list[str]:
+    return [arrival.key for arrival in result.arrivals]
 
 
 @pytest.mark.parametrize("key", AWKWARD)
 def test_trap_t20_awkward_keys_are_exact_in_every_dialect(key: str) -> None:
     encoded = quote_plus(key, safe="/")
-    bodies = (
+    dialects = (
         aws(encoded),
         aws(quote_plus(key)),
         aws(quote(key)),
@@ -73,9 +73,9 @@ def test_trap_t20_awkward_keys_are_exact_in_every_dialect(key: str) -> None:
         messages.wrapped(notification(encoded).encode(), GRID),
     )
 
-    found = [keys(parse_notification(document)) for document in bodies]
+    found = [keys(parse_notification(document)) for document in dialects]
 
-    assert found == [[key]] * len(bodies)
+    assert found == [[key]] * len(dialects)
 
 
 @given(KEYS)
@@ -105,9 +105,9 @@ def test_other_events_are_ignored_by_name(name: str) -> None:
 
 
 def test_an_ignored_event_needs_no_object() -> None:
-    news = parse_notification(aws("k", eventName="ObjectRemoved:Delete", s3=None))
+    result = parse_notification(aws("k", eventName="ObjectRemoved:Delete", s3=None))
 
-    assert news == ParsedNotification(ignored=("ObjectRemoved:Delete",))
+    assert result == ParsedNotification(ignored=("ObjectRemoved:Delete",))
 
 
 def test_an_empty_list_of_records_is_a_test() -> None:
@@ -165,10 +165,10 @@ def test_an_empty_list_of_records_is_a_test() -> None:
     ],
 )
 def test_trap_t22_unknown_shapes_are_kept_with_the_reason(body: str, why: str) -> None:
-    news = parse_notification(body)
+    result = parse_notification(body)
 
-    (unread,) = news.unreadable
-    assert news == ParsedNotification(unreadable=(unread,))
+    (unread,) = result.unreadable
+    assert result == ParsedNotification(unreadable=(unread,))
     assert why in str(unread)
     assert "extentflow submit" in str(unread)
 
@@ -177,10 +177,10 @@ def test_trap_t09_an_odd_entry_does_not_hold_up_its_neighbours() -> None:
     odd = record("k", eventSource="strange:s3")
     document = json.dumps({"Records": [record("a"), odd, 7, record("b")]})
 
-    news = parse_notification(in_queue(document, "words", aws("c")))
+    result = parse_notification(in_queue(document, "words", aws("c")))
 
-    assert keys(news) == ["a", "b", "c"]
-    assert [unread.document for unread in news.unreadable] == [
+    assert keys(result) == ["a", "b", "c"]
+    assert [unread.document for unread in result.unreadable] == [
         documents.dump({"Records": [odd]}).decode(),
         '{"Records":[7]}',
         "words",
@@ -257,17 +257,17 @@ def test_hints_of_an_odd_type_are_as_good_as_none() -> None:
 
 @given(st.text(st.characters()))
 def test_any_text_is_news_of_some_kind(body: str) -> None:
-    news = parse_notification(body)
+    result = parse_notification(body)
 
-    assert news != ParsedNotification()
-    assert all(messages.sendable(unread.document) for unread in news.unreadable)
+    assert result != ParsedNotification()
+    assert all(messages.sendable(unread.document) for unread in result.unreadable)
 
 
 @given(VALUES)
 def test_any_json_is_news_of_some_kind(document: object) -> None:
-    news = parse_notification(json.dumps(document))
+    result = parse_notification(json.dumps(document))
 
-    assert news != ParsedNotification()
+    assert result != ParsedNotification()
 
 
 @given(st.dictionaries(st.sampled_from(["bucket", "object", "key"]), VALUES), VALUES, VALUES)
@@ -275,9 +275,9 @@ def test_any_entry_is_an_arrival_or_kept(s3: object, version: object, name: obje
     for source in ("aws:s3", "sgws:s3", "aws:sqs"):
         entry = record("k", eventSource=source, s3=s3, eventVersion=version, eventName=name)
 
-        news = parse_notification(json.dumps({"Records": [entry]}))
+        result = parse_notification(json.dumps({"Records": [entry]}))
 
-        assert len(news.arrivals) + len(news.ignored) + len(news.unreadable) == 1
+        assert len(result.arrivals) + len(result.ignored) + len(result.unreadable) == 1
 
 
 @given(st.lists(st.sampled_from(["created", "removed", "odd"]), min_size=1, max_size=12))
@@ -288,7 +288,7 @@ def test_every_entry_of_a_list_is_accounted_for(kinds: list[str]) -> None:
         "odd": record("k", eventVersion="9"),
     }
 
-    news = parse_notification(json.dumps({"Records": [entry[kind] for kind in kinds]}))
+    result = parse_notification(json.dumps({"Records": [entry[kind] for kind in kinds]}))
 
-    counted = (len(news.arrivals), len(news.ignored), len(news.unreadable))
+    counted = (len(result.arrivals), len(result.ignored), len(result.unreadable))
     assert counted == (kinds.count("created"), kinds.count("removed"), kinds.count("odd"))

@@ -404,6 +404,6 @@ def test_a_body_cut_short_anywhere_is_kept_for_people(body: bytes) -> None:
         there.answer(post(body[:end]))
 
         (queued,) = there.queued
-        news = parse_notification(queued)
-        assert len(news.unreadable) == 1
-        assert news.arrivals == ()
+        result = parse_notification(queued)
+        assert len(result.unreadable) == 1
+        assert result.arrivals == ()

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
+from tests.support.memory_delivery import expected
 from tests.support.reconciled import EVERY_SECONDS, PATIENCE, Reconciled
-from tests.support.world import expected
 
 from extentflow.delivery.slots import Slots
 from extentflow.discovery.reconciler import ANNOUNCED_AT_ONCE, Report
@@ -195,9 +195,9 @@ def test_parts_take_turns_and_one_that_raises_is_over() -> None:
 
     parts = {"a": steps(1, 2, then=LedgerUnavailable("away")), "b": steps(2, 4), "c": steps(3, 1)}
 
-    counts = [step.keys_listed or "problem" for step in interleave(parts)]
+    yielded = [step.keys_listed or "problem" for step in interleave(parts)]
 
-    assert counts == [1, 2, 3, 1, 2, "problem", 2, 2]
+    assert yielded == [1, 2, 3, 1, 2, "problem", 2, 2]
 
 
 def test_reports_are_summed_field_by_field() -> None:

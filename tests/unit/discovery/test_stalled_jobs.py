@@ -1,12 +1,12 @@
-"""Stalled jobs are planned, sent again or closed; all others are left alone."""
+"""Stalled jobs are planned further, sent again or closed; other jobs are left alone."""
 
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from tests.support.memory_delivery import expected
 from tests.support.queued import ordinals
 from tests.support.reconciled import EVERY_SECONDS, PATIENCE, Reconciled
-from tests.support.world import expected
 
 from extentflow.delivery.slots import Slots
 from extentflow.discovery.reconciler import StallThresholds
@@ -319,8 +319,8 @@ def test_a_job_that_stands_still_is_told_in_every_run_until_it_moves(house: Reco
     assert house.run_for(EVERY_SECONDS).jobs_stalled == 0
 
 
-@pytest.mark.parametrize(("hold", "stalled"), [(RunOwnership.OWN, 1), (RunOwnership.SHARED, 0)])
-def test_what_a_run_of_spark_has_is_left_to_it(hold: RunOwnership, stalled: int) -> None:
+@pytest.mark.parametrize(("hold", "expected"), [(RunOwnership.OWN, 1), (RunOwnership.SHARED, 0)])
+def test_jobs_of_a_spark_run_are_left_to_it(hold: RunOwnership, expected: int) -> None:
     house = Reconciled(hold=lambda _job: hold)
     house.sent("key", BODY)
     house.lose_messages()
@@ -328,7 +328,7 @@ def test_what_a_run_of_spark_has_is_left_to_it(hold: RunOwnership, stalled: int)
     report = house.run_for(2 * STALL_SECONDS)
 
     assert report.messages_resent == 0
-    assert bool(report.jobs_stalled) == bool(stalled)
+    assert bool(report.jobs_stalled) == bool(expected)
 
 
 @pytest.mark.parametrize("hold", [RunOwnership.OWN, RunOwnership.SHARED])
@@ -488,13 +488,13 @@ def test_a_connectors_rest_is_no_standing_still(house: Reconciled, state: Connec
     house.lose_messages()
     house.run_for(HOUR / 4)
     house.want(state)
-    resting = house.run_for(DAY)
+    idle = house.run_for(DAY)
 
     house.want(ConnectorState.RUNNING)
     at_first = house.run_for(STALL_SECONDS)
     then = house.run_for(3 * EVERY_SECONDS)
 
-    assert (resting.messages_resent, resting.jobs_stalled) == (0, 0)
+    assert (idle.messages_resent, idle.jobs_stalled) == (0, 0)
     assert (at_first.messages_resent, then.messages_resent) == (0, 3)
 
 
@@ -507,7 +507,7 @@ def test_a_run_that_dies_while_it_sends_does_not_begin_anew_with_the_next(
 
     def on_answer(name: str) -> None:
         if name == "send":
-            raise QueueUnavailable("the response to the send was lost")
+            raise QueueUnavailable("the response was lost")
 
     house.queue.on_answer = on_answer
     broken = house.run_for(EVERY_SECONDS)
@@ -559,7 +559,7 @@ def test_jobs_that_keep_failing_do_not_keep_time_from_those_behind_them(
     assert [house.state_of(job) for job in jobs] == [JobState.PLANNING] * 3 + [JobState.RUNNING] * 6
 
 
-def test_a_connector_that_never_rests_leaves_time_for_the_others(house: Reconciled) -> None:
+def test_busy_connector_leaves_time_for_the_others(house: Reconciled) -> None:
     """One job may be planned per run, and `a` has a new one each time."""
     tried: set[str] = set()
 

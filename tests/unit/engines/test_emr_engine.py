@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from tests.support.here import Noted
-from tests.support.world import World
+from tests.support.local_engine import RecordingListener
+from tests.support.memory_delivery import World
 
 from extentflow.delivery.runner import run_extent
 from extentflow.engines import pack
@@ -54,7 +54,7 @@ class Desk:
 
     world: World = field(default_factory=World)
     runs: Elsewhere = field(default_factory=Elsewhere)
-    watch: Noted = field(default_factory=Noted)
+    watch: RecordingListener = field(default_factory=RecordingListener)
     said: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.support import workers
-from tests.support.here import Noted
+from tests.support.local_engine import RecordingListener
 from tests.support.workers import RUN, Settings, extent
 
 from extentflow.engines import Task, WorkerSpec
@@ -51,7 +51,7 @@ def test_the_extent_of_a_worker_that_went_alone_is_run_by_its_replacement(
     tmp_path: Path, how: str, seen: list[Outcome]
 ) -> None:
     settings: Settings = {"outcome": how, "done": str(tmp_path / "done")}
-    watch, evicted = Noted(), Evicted()
+    watch, evicted = RecordingListener(), Evicted()
     engine = InlineEngine(WorkerSpec(workers.gives_back, settings, RUN), cores=1, evict=evicted)
 
     engine.run([Task((extent(0), extent(1)))], watch)
@@ -71,7 +71,7 @@ def test_what_a_worker_tells_while_a_stop_waits_for_it_is_seen(
 ) -> None:
     at_work, resume = named_pipe(tmp_path / "at work"), named_pipe(tmp_path / "go on")
     settings: Settings = {"outcome": outcome, "at work": str(at_work), "go on": str(resume)}
-    watch, evicted = Noted(), Evicted()
+    watch, evicted = RecordingListener(), Evicted()
     engine = InlineEngine(WorkerSpec(workers.slow_to_stop, settings, RUN), cores=1, evict=evicted)
     running = pool.submit(engine.run, [Task((extent(0), extent(1)))], watch)
     at_work.read_text(encoding="ascii")
@@ -89,8 +89,8 @@ def test_what_a_worker_tells_while_a_stop_waits_for_it_is_seen(
 
 def test_a_run_ends_when_its_extents_were_left_alone(tmp_path: Path) -> None:
     settings: Settings = {"done": str(tmp_path / "done")}
-    watch = Noted()
-    engine = InlineEngine(WorkerSpec(workers.rests, settings, RUN), cores=1, evict=lambda _owner: 0)
+    watch = RecordingListener()
+    engine = InlineEngine(WorkerSpec(workers.skips, settings, RUN), cores=1, evict=lambda _owner: 0)
 
     engine.run([Task((extent(0), extent(1))), Task((extent(2),))], watch)
     engine.close()

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.here import Here, Noted, until_final
-from tests.support.world import Bytewise, World, expected
+from tests.support.local_engine import CallingThreadEngine, RecordingListener, until_final
+from tests.support.memory_delivery import Bytewise, World, expected
 
 from extentflow.delivery.connector_state import CACHE_SECONDS, ConnectorStateCache
 from extentflow.delivery.pipeline import Pipeline
@@ -41,10 +41,17 @@ def never(_job: str) -> bool:
 
 
 def driven(
-    world: World, jobs: Sequence[Job], engine: Here, watch: Noted | None = None
+    world: World,
+    jobs: Sequence[Job],
+    engine: CallingThreadEngine,
+    watch: RecordingListener | None = None,
 ) -> list[Job]:
     return drive(
-        jobs, planner=world.planner, ledger=world.ledger, engine=engine, watch=watch or Noted()
+        jobs,
+        planner=world.planner,
+        ledger=world.ledger,
+        engine=engine,
+        watch=watch or RecordingListener(),
     )
 
 
@@ -128,9 +135,9 @@ def test_jobs_are_planned_run_and_closed() -> None:
     world = World()
     first = world.planner.register(world.request(world.put(b"abcdefgh", "one")))
     second = world.planner.register(world.request(world.put(b"xyz", "two")))
-    watch = Noted()
+    watch = RecordingListener()
 
-    ended = driven(world, [first, second], Here(until_final(world.worker())), watch)
+    ended = driven(world, [first, second], CallingThreadEngine(until_final(world.worker())), watch)
 
     assert [job.state for job in ended] == [JobState.DONE, JobState.DONE]
     assert sorted(world.delivered()) == sorted(expected(b"abcdefgh") + expected(b"xyz"))
@@ -140,8 +147,8 @@ def test_jobs_are_planned_run_and_closed() -> None:
 def test_a_job_that_is_final_is_reported_as_it_stands_and_not_run() -> None:
     world = World()
     job = world.job(b"!bc")
-    driven(world, [job], Here(until_final(world.worker())))
-    engine = Here(until_final(world.worker()))
+    driven(world, [job], CallingThreadEngine(until_final(world.worker())))
+    engine = CallingThreadEngine(until_final(world.worker()))
 
     (ended,) = driven(world, [world.ledger.jobs.close(job.id)], engine)
 
@@ -154,7 +161,7 @@ def test_only_what_is_left_of_a_job_is_run() -> None:
     job = world.job(b"abcdefgh")
     first, _ = world.extents(job)
     run_until_final(first, world.worker())
-    engine = Here(until_final(world.worker()))
+    engine = CallingThreadEngine(until_final(world.worker()))
 
     (ended,) = driven(world, [job], engine)
 
@@ -171,7 +178,7 @@ def test_trap_t09_a_job_that_cannot_be_planned_stops_no_other() -> None:
     good = world.planner.register(world.request(world.put(b"xyz", "good")))
     memory.delete("bucket", "gone")
 
-    ended = driven(world, [bad, gone, good], Here(until_final(world.worker())))
+    ended = driven(world, [bad, gone, good], CallingThreadEngine(until_final(world.worker())))
 
     states = [JobState.FAILED, JobState.FAILED, JobState.DONE]
     assert [job.state for job in ended] == states
@@ -201,7 +208,7 @@ def test_a_planned_object_that_cannot_be_cut_again_ends_only_its_own_job(
     else:
         world.store.delete("bucket", "lost")
 
-    ended = driven(world, [lost, kept], Here(until_final(world.worker())))
+    ended = driven(world, [lost, kept], CallingThreadEngine(until_final(world.worker())))
 
     assert [job.state for job in ended] == [state, JobState.DONE]
     assert sorted(world.delivered()) == sorted(expected(b"efgh"))
@@ -224,7 +231,7 @@ def test_damage_found_when_an_object_is_cut_again_ends_only_its_job() -> None:
     lost, kept = world.job(b"abcd", "lost"), world.job(b"efgh", "kept")
     damaged.damaged = "lost"
 
-    ended = driven(world, [lost, kept], Here(until_final(world.worker())))
+    ended = driven(world, [lost, kept], CallingThreadEngine(until_final(world.worker())))
 
     assert [job.state for job in ended] == [JobState.FAILED, JobState.DONE]
     assert "no cut found" in ended[0].reason
@@ -233,7 +240,7 @@ def test_damage_found_when_an_object_is_cut_again_ends_only_its_job() -> None:
 def test_many_extents_are_driven_in_waves() -> None:
     world = World()
     job = world.job(b"x" * (WAVE_EXTENTS + 904), extent_bytes=1)
-    engine = Here()
+    engine = CallingThreadEngine()
 
     (ended,) = driven(world, [job], engine)
 
@@ -246,14 +253,14 @@ def test_many_extents_are_driven_in_waves() -> None:
 def test_a_job_not_reached_before_a_stop_stays_planning() -> None:
     world = World()
     job = world.planner.register(world.request(world.put(b"abc")))
-    engine = Here(until_final(world.worker()))
+    engine = CallingThreadEngine(until_final(world.worker()))
 
     (left,) = drive(
         [job],
         planner=world.planner,
         ledger=world.ledger,
         engine=engine,
-        watch=Noted(),
+        watch=RecordingListener(),
         stopped=lambda: True,
     )
 
@@ -433,7 +440,7 @@ def test_a_driver_neither_plans_nor_sends_extents_of_a_paused_connector() -> Non
     begun = world.job(b"abc", "begun")
     new = world.planner.register(world.request(world.put(b"abc", "new")))
     want(world, ConnectorState.PAUSED)
-    engine = Here()
+    engine = CallingThreadEngine()
 
     ended = driven(world, [begun, new], engine)
 
@@ -442,7 +449,7 @@ def test_a_driver_neither_plans_nor_sends_extents_of_a_paused_connector() -> Non
 
 
 @dataclass
-class StateChange(Here):
+class StateChange(CallingThreadEngine):
     """An engine during whose first run the connector changes its state."""
 
     world: World | None = None
@@ -475,7 +482,7 @@ def test_later_waves_skip_a_job_that_a_worker_skipped_even_after_a_resume() -> N
     def leave(extent: Extent) -> Receipt:
         return Receipt(extent.job, extent.ordinal, extent.uri, Outcome.SKIPPED, reason=PAUSED)
 
-    engine, watch = Here(leave), Noted()
+    engine, watch = CallingThreadEngine(leave), RecordingListener()
 
     (ended,) = driven(world, [job], engine, watch)
 

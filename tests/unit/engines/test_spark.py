@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.support.here import Noted
+from tests.support.local_engine import RecordingListener
 from tests.support.workers import RUN, extent, gives_back
 
 from extentflow import errors
@@ -61,7 +61,7 @@ def dealt(master: str, cores: int, max_tasks: int, count: int) -> list[list[int]
         evict=lambda _owner: 0,
     )
 
-    engine.run(tasks(count), Noted())
+    engine.run(tasks(count), RecordingListener())
 
     (shares,) = context.dealt
     return [[one.ordinal for task in share for one in task.extents] for share in shares]

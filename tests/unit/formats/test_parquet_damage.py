@@ -1,4 +1,4 @@
-"""Damaged Parquet: losses are reported, other rows are read, store errors are not damage."""
+"""Damaged Parquet: lost rows are reported, the others are read; store errors are not damage."""
 
 import random
 

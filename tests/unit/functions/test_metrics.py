@@ -154,7 +154,9 @@ def test_the_planner_begins_no_further_message_when_its_batch_has_no_time_left(
     assert [one["itemIdentifier"] for one in answer["batchItemFailures"]] == ["2", "3"]
 
 
-@pytest.mark.parametrize("error", [ArrivalPending("the table is away"), TypeError("a defect")])
+@pytest.mark.parametrize(
+    "error", [ArrivalPending("the table is unavailable"), TypeError("a defect")]
+)
 def test_the_planner_tells_why_a_message_comes_back(
     load: Load,
     caplog: pytest.LogCaptureFixture,

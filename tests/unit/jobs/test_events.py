@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
-from tests.support.here import until_final
-from tests.support.world import TOPIC, World
+from tests.support.local_engine import until_final
+from tests.support.memory_delivery import TOPIC, World
 
 from extentflow.errors import BusUnavailable, LedgerUnavailable, Misconfigured
 from extentflow.jobs.events import PAGE_EVENTS, JobEvent, JobEvents

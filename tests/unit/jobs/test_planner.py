@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.world import Bytewise, World, expected
+from tests.support.memory_delivery import Bytewise, World, expected
 
 from extentflow.delivery.runner import run_extent
 from extentflow.errors import (

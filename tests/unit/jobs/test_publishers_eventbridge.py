@@ -10,7 +10,7 @@ import pytest
 from botocore.config import Config
 from botocore.stub import ANY, Stubber
 from moto import mock_aws
-from tests.support.world import Ticker
+from tests.support.memory_delivery import Ticker
 from tests.unit.jobs.test_events import EVENT
 
 from extentflow.aws.calls import BATCH_BYTES, BATCH_ENTRIES

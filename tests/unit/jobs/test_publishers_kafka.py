@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field, replace
 
 import pytest
-from tests.support.world import Ticker
+from tests.support.memory_delivery import Ticker
 from tests.unit.jobs.test_events import EVENT
 
 from extentflow.errors import Misconfigured, SinkUnavailable

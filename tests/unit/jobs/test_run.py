@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
-from tests.support.here import Here, Noted, until_final
-from tests.support.world import World, expected
+from tests.support.local_engine import CallingThreadEngine, RecordingListener, until_final
+from tests.support.memory_delivery import World, expected
 
 from extentflow.delivery.connector_state import CACHE_SECONDS
 from extentflow.delivery.runner import run_extent
@@ -28,14 +28,16 @@ from extentflow.storage import RangeSource
 RECEIPT = Receipt("job", 0, "s3://bucket/key[0-4)", Outcome.DONE, records=4, bytes_read=40)
 
 
-def driver(world: World, engine: Here, watch: Noted | None = None) -> JobRunner:
-    return JobRunner("here", engine, world.planner, world.ledger, watch or Noted())
+def driver(
+    world: World, engine: CallingThreadEngine, watch: RecordingListener | None = None
+) -> JobRunner:
+    return JobRunner("here", engine, world.planner, world.ledger, watch or RecordingListener())
 
 
-def ingested(world: World, *bodies: bytes, engine: Here | None = None) -> RunReport:
+def ingested(world: World, *bodies: bytes, engine: CallingThreadEngine | None = None) -> RunReport:
     """Put one object per body and run them all."""
     versions = [world.put(body, f"key{n}") for n, body in enumerate(bodies)]
-    engine = engine or Here(until_final(world.worker()))
+    engine = engine or CallingThreadEngine(until_final(world.worker()))
     return driver(world, engine).ingest(world.request(version) for version in versions)
 
 
@@ -43,7 +45,7 @@ def ingested(world: World, *bodies: bytes, engine: Here | None = None) -> RunRep
 
 
 def test_receipts_are_summed_and_passed_on() -> None:
-    watch = Noted()
+    watch = RecordingListener()
     tally = ReceiptTotals(watch)
     other = replace(RECEIPT, ordinal=1, records=1, bytes_read=10, peak_rss_bytes=7)
 
@@ -55,7 +57,7 @@ def test_receipts_are_summed_and_passed_on() -> None:
 
 
 def test_a_receipt_that_comes_twice_counts_once() -> None:
-    watch = Noted()
+    watch = RecordingListener()
     tally = ReceiptTotals(watch)
     failed = replace(RECEIPT, ordinal=1, outcome=Outcome.FAILED, reason="bad")
 
@@ -68,7 +70,7 @@ def test_a_receipt_that_comes_twice_counts_once() -> None:
 
 
 def test_extents_that_fail_alike_share_a_line() -> None:
-    tally = ReceiptTotals(Noted())
+    tally = ReceiptTotals(RecordingListener())
     uris = [f"s3://b/k[{n}-{n + 1})" for n in range(3)]
     failed = [
         replace(RECEIPT, ordinal=n, uri=uri, outcome=Outcome.FAILED, reason=f"{uri}: no such topic")
@@ -82,7 +84,7 @@ def test_extents_that_fail_alike_share_a_line() -> None:
 
 
 def test_an_extent_handed_back_and_finished_later_counts_for_both() -> None:
-    tally = ReceiptTotals(Noted())
+    tally = ReceiptTotals(RecordingListener())
 
     tally.on_receipt(replace(RECEIPT, outcome=Outcome.HANDED_BACK, records=3, seconds=1.0))
     tally.on_receipt(replace(RECEIPT, records=1, seconds=2.0))
@@ -93,7 +95,7 @@ def test_an_extent_handed_back_and_finished_later_counts_for_both() -> None:
 def test_expectations_reach_the_watch() -> None:
     world = World()
     (extent,) = world.extents(world.job(b"abc"))
-    watch = Noted()
+    watch = RecordingListener()
 
     ReceiptTotals(watch).on_extent(extent)
 
@@ -140,14 +142,16 @@ def test_a_run_with_a_failed_job_is_not_ok_and_says_why() -> None:
 def test_receipts_echoed_by_an_engine_count_once() -> None:
     world = World()
 
-    report = ingested(world, b"abcdefgh", engine=Here(until_final(world.worker()), echoes=3))
+    report = ingested(
+        world, b"abcdefgh", engine=CallingThreadEngine(until_final(world.worker()), echoes=3)
+    )
 
     assert report.records_this_run == 8
 
 
 def test_a_run_ends_its_engine() -> None:
     world = World()
-    engine = Here(until_final(world.worker()))
+    engine = CallingThreadEngine(until_final(world.worker()))
 
     ingested(world, b"abc", engine=engine)
 
@@ -155,7 +159,7 @@ def test_a_run_ends_its_engine() -> None:
 
 
 def test_an_engine_that_fails_is_ended_too_and_its_error_comes_through() -> None:
-    class Failing(Here):
+    class Failing(CallingThreadEngine):
         def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
             watch.on_extent(tasks[0].extents[0])
             raise LedgerUnavailable("away")
@@ -172,7 +176,7 @@ def test_a_stopped_run_registers_nothing_more_and_says_so() -> None:
     world = World()
     versions = [world.put(b"abc", f"key{n}") for n in range(3)]
     looks = iter([False, False, True])
-    run = replace(driver(world, Here()), stopped=lambda: next(looks, True))
+    run = replace(driver(world, CallingThreadEngine()), stopped=lambda: next(looks, True))
 
     report = run.ingest(world.request(version) for version in versions)
 
@@ -195,7 +199,7 @@ def test_a_run_whose_connector_comes_to_rest_meanwhile_registers_nothing_more(st
                 world.ticker.clock.sleep(CACHE_SECONDS)
             yield world.request(version)
 
-    report = driver(world, Here(until_final(world.worker()))).ingest(requests())
+    report = driver(world, CallingThreadEngine(until_final(world.worker()))).ingest(requests())
 
     assert (report.ok, report.stopped, report.left_out) == (False, False, True)
     assert report.errors == (
@@ -214,7 +218,7 @@ def test_a_run_whose_connector_was_told_to_rest_ends_and_says_which_one_rests(st
     world = World()
     world.ledger.connectors.put("c", {})
 
-    class Skips(Here):
+    class Skips(CallingThreadEngine):
         def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
             super().run(tasks[:1], watch)
             world.ledger.connectors.set_state("c", ConnectorState(state))
@@ -289,7 +293,7 @@ def test_a_replay_of_a_bad_record_fails_at_the_same_place_and_adds_nothing() -> 
     job = tried(world, b"ab!d")
     before = world.delivered()
 
-    report = driver(world, Here(until_final(world.worker()))).replay(job)
+    report = driver(world, CallingThreadEngine(until_final(world.worker()))).replay(job)
 
     assert not report.ok
     assert report.errors == ("s3://bucket/key0[0-4): bad record at offset 2: an exclamation mark",)
@@ -301,7 +305,7 @@ def test_a_replay_goes_on_where_the_extent_stopped_once_the_cause_is_mended() ->
     job = tried(world, b"ab!d")
     world.tolerant = True
 
-    report = driver(world, Here(until_final(world.worker()))).replay(job)
+    report = driver(world, CallingThreadEngine(until_final(world.worker()))).replay(job)
 
     assert report.ok
     assert (report.jobs[0].records, report.jobs[0].bad) == (3, 1)
@@ -312,7 +316,7 @@ def test_a_replay_goes_on_where_the_extent_stopped_once_the_cause_is_mended() ->
 def test_a_refused_replay_starts_nothing() -> None:
     world = World()
     job = tried(world, b"ab!d")
-    engine = Here()
+    engine = CallingThreadEngine()
 
     with pytest.raises(Misconfigured):
         driver(world, engine).replay(job, ordinal=7)
@@ -335,7 +339,7 @@ def unknown(world: World, body: bytes) -> Extent:
 def test_unknown_progress_is_raised() -> None:
     world = World()
     extent = unknown(world, b"abc")
-    run = driver(world, Here(until_final(world.worker())))
+    run = driver(world, CallingThreadEngine(until_final(world.worker())))
     report = run.ingest(iter([world.request(extent.version)]))
     assert report.jobs[0].state == "FAILED"
 
@@ -350,7 +354,7 @@ def test_unknown_progress_is_raised() -> None:
 def test_of_several_jobs_one_whose_progress_is_unknown_is_told_and_holds_up_no_other() -> None:
     world = World()
     extent = unknown(world, b"abc")
-    run = driver(world, Here(until_final(world.worker())))
+    run = driver(world, CallingThreadEngine(until_final(world.worker())))
     run.ingest(iter([world.request(extent.version)]))
     other = world.job(b"xy", "other")
     world.ledger.jobs.end(other.id, JobState.CANCELLED, "connector c was stopped")
@@ -403,7 +407,7 @@ def test_an_unknown_job_is_named() -> None:
 
 def test_extents_of_a_run_are_those_of_its_jobs() -> None:
     world = World()
-    engine = Here(until_final(world.worker()))
+    engine = CallingThreadEngine(until_final(world.worker()))
 
     report = ingested(world, b"abcdefgh", engine=engine)
 
@@ -411,7 +415,7 @@ def test_extents_of_a_run_are_those_of_its_jobs() -> None:
     assert sorted(engine.extents) == [(e.job, e.ordinal) for e in extents]
 
 
-class FailsLater(Here):
+class FailsLater(CallingThreadEngine):
     """Delivers the first task, then cannot go on."""
 
     def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
@@ -452,7 +456,7 @@ UNFIT = "the extension tells no format"
 
 def test_an_object_that_nobody_reads_is_a_failed_job_among_the_others() -> None:
     world = World()
-    run = driver(world, Here(until_final(world.worker())))
+    run = driver(world, CallingThreadEngine(until_final(world.worker())))
     odd = world.request(world.put(b"?", "odd.xyz"), unfit=UNFIT)
 
     report = run.ingest(iter([odd, world.request(world.put(b"abcd"))]))
@@ -476,7 +480,7 @@ def test_an_object_that_nobody_reads_is_the_same_failed_job_run_after_run() -> N
 
 def test_a_second_delivery_of_an_object_that_nobody_reads_any_more_fails() -> None:
     world = World()
-    run = driver(world, Here(until_final(world.worker())))
+    run = driver(world, CallingThreadEngine(until_final(world.worker())))
     version = world.put(b"abcd")
     assert run.ingest(iter([world.request(version)])).ok
 
@@ -510,7 +514,7 @@ def test_a_refusal_is_the_clusters_own() -> None:
 
 def test_an_object_that_was_refused_is_delivered_once_its_connector_reads_it() -> None:
     world = World()
-    run = driver(world, Here(until_final(world.worker())))
+    run = driver(world, CallingThreadEngine(until_final(world.worker())))
     version = world.put(b"abcd", "odd.xyz")
     refused = world.request(version, unfit=UNFIT)
     run.ingest(iter([refused]))
@@ -527,7 +531,7 @@ def test_an_object_that_was_refused_is_delivered_once_its_connector_reads_it() -
 def test_an_open_job_whose_revision_cannot_be_used_here_holds_up_no_other() -> None:
     world = World()
     run = replace(
-        driver(world, Here(until_final(world.worker()))),
+        driver(world, CallingThreadEngine(until_final(world.worker()))),
         undeliverable_reason=lambda job: "no such variable" if job.revision == 1 else "",
     )
     old, new = world.put(b"abcd", "old"), world.put(b"efgh", "new")
@@ -572,7 +576,9 @@ def test_what_is_mended_from_outside_fails_no_object() -> None:
 def test_a_run_announces_its_jobs_when_it_is_over() -> None:
     world = World()
     given: list[Job] = []
-    run = replace(driver(world, Here(until_final(world.worker()))), publish=given.extend)
+    run = replace(
+        driver(world, CallingThreadEngine(until_final(world.worker()))), publish=given.extend
+    )
 
     report = run.ingest(
         world.request(world.put(body, body.decode())) for body in (b"abcdefgh", b"ab!d")
@@ -591,7 +597,7 @@ def test_a_run_whose_jobs_cannot_be_announced_is_no_worse_for_it(
         raise SinkUnavailable("no broker answers")
 
     world = World()
-    run = replace(driver(world, Here(until_final(world.worker()))), publish=away)
+    run = replace(driver(world, CallingThreadEngine(until_final(world.worker()))), publish=away)
 
     report = run.ingest(iter([world.request(world.put(b"abc"))]))
 
@@ -606,7 +612,7 @@ def test_a_run_that_somebody_stopped_announces_nothing_and_the_next_one_everythi
     version = world.put(b"abc")
     looks = iter([False, False, False])
     run = replace(
-        driver(world, Here(until_final(world.worker()))),
+        driver(world, CallingThreadEngine(until_final(world.worker()))),
         publish=given.extend,
         stopped=lambda: next(looks, True),
     )

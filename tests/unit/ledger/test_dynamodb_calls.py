@@ -1,4 +1,4 @@
-"""Which answers are tried again, which are an outcome, and which are the user's to mend."""
+"""Which responses are retried, which are an outcome, and which need a change by the user."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.toys import TEMPLATE, toys
+from tests.support.toy_functions import TEMPLATE, toys
 
 from extentflow.errors import Misconfigured
 from extentflow_local.event_source.deployment import (

@@ -105,10 +105,10 @@ def test_a_notification_names_the_exact_object_in_s3s_own_dialect(
         new = entry(f"v_{version}", size=12, Seaweed_X_Amz_Version_Id=version)
         place = f"/buckets/shop/{key}.versions"
 
-    news = parse_notification(notification(uploaded(new, folder=place)))
+    parsed = parse_notification(notification(uploaded(new, folder=place)))
 
-    (arrival,) = news.arrivals
-    assert not news.unreadable
+    (arrival,) = parsed.arrivals
+    assert not parsed.unreadable
     assert (arrival.bucket, arrival.key, arrival.version_id) == ("shop", key, version)
     assert (arrival.etag, arrival.size) == ("0cc175b9c0f1b6a831c399e269772661", 12)
     assert (arrival.event_time, arrival.region) == (1795307080.334, None)

@@ -35,7 +35,7 @@ class Rule(enum.StrEnum):
     CLAIM_UNCLAIMED = "only an extent without a claim is claimed"
     CLAIM_POSITION = "a claim is refused when the position moved since it was read"
     CLAIM_SLOT = "a claim is refused when the slot was taken or works on something"
-    RELEASE_BY_FENCER = "a claim is released by its owner or by the worker that fenced its owner"
+    RELEASE_BY_FENCER = "a claim is released by its owner or by the worker that fenced it"
     FINISH_BY_CLAIM = "only who still holds the claim completes or hands back"
     CONFIRM_FIRST = "no other extent before completion is confirmed"
     OFFSET_ALWAYS = "every transaction carries the position"

@@ -1,7 +1,7 @@
-"""A job does not stay open, however its last extent ends and whichever worker sees it."""
+"""A job closes with its last extent, in each way an extent can end."""
 
 import pytest
-from tests.support.world import World
+from tests.support.memory_delivery import World
 
 from extentflow.delivery.runner import fail_extent, run_extent
 from extentflow.errors import LedgerUnavailable
@@ -46,7 +46,7 @@ def test_a_defect_closes_its_job() -> None:
     assert state(world, job.id) is JobState.FAILED
 
 
-def test_a_job_that_was_not_closed_in_time_is_closed_by_who_meets_its_extent_next() -> None:
+def test_next_worker_of_an_extent_closes_a_job_left_open() -> None:
     world = World()
     job = world.job(b"abcd")
     (extent,) = world.extents(job)
@@ -73,7 +73,7 @@ def test_a_job_is_closed_although_an_answer_was_lost(call: str) -> None:
     assert state(world, job.id) is JobState.DONE
 
 
-def test_nobody_waits_behind_the_failed_extent_of_an_ordered_job() -> None:
+def test_failed_extent_of_an_ordered_job_blocks_no_worker() -> None:
     world = World()
     job = world.job(b"ab!defgh", ordered=True)
     first, second = world.extents(job)
@@ -104,7 +104,7 @@ def test_a_replaced_object_supersedes_its_job_although_an_answer_was_lost(
     assert world.delivered() == []
 
 
-def test_a_ledger_that_does_not_answer_the_failing_of_a_defect_keeps_no_slot_busy() -> None:
+def test_slot_is_released_when_the_ledger_is_unavailable_on_failure() -> None:
     world = World()
     first, second = world.extents(world.job(b"abcdefgh"))
     work = world.worker()

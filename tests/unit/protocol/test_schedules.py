@@ -105,12 +105,12 @@ FORGETTING = {**EVERYTHING, FORGET: 2, RESTORE: 1}
         pytest.param(
             Scenario({OUTAGE: 1, CRASH: 1, SWITCH: 1}, most=2, body=b"abcde", extent_bytes=5),
             350,
-            id="the store is away and a worker dies",
+            id="the store is unavailable and a worker dies",
         ),
         pytest.param(
             Scenario({OUTAGE: 2, CRASH: 1, SWITCH: 1}, most=3, body=b"abcde", extent_bytes=5),
             1_300,
-            id="the store is away twice and a worker dies",
+            id="the store is unavailable twice and a worker dies",
             marks=EXHAUSTIVE,
         ),
         pytest.param(
@@ -156,9 +156,7 @@ def test_every_record_arrives_once(scenario: Scenario, schedules: int) -> None:
         ),
     ],
 )
-def test_a_group_that_kafka_forgets_fails_an_extent_loudly_and_never_doubles_it(
-    scenario: Scenario, schedules: int
-) -> None:
+def test_extent_fails_when_its_consumer_group_expired(scenario: Scenario, schedules: int) -> None:
     findings = explore_all(scenario)
 
     assert findings.schedules > schedules
@@ -216,7 +214,7 @@ def test_at_least_once_loses_nothing(rations: Mapping[str, int], schedules: int)
 @pytest.mark.parametrize(
     "seeds", [range(50), pytest.param(range(50, 500), marks=EXHAUSTIVE)], ids=str
 )
-def test_nothing_is_lost_or_doubled_whatever_comes_together(
+def test_no_record_is_lost_or_duplicated_in_any_schedule(
     scenario: Scenario, seeds: range, probability: float
 ) -> None:
     findings = explore_some(scenario, seeds, probability)

@@ -30,7 +30,7 @@ def test_the_slot_of_a_dead_owner_is_settled_and_let_go() -> None:
     assert scene.group(lost.mark.slot) == SlotProgress(epoch=2)
 
 
-def test_what_a_dead_owner_did_not_commit_is_not_visible_and_counts_as_an_attempt() -> None:
+def test_uncommitted_work_of_a_dead_owner_counts_as_an_attempt() -> None:
     scene = Scene()
     extent = scene.extent()
     dead = scene.of("dead", ONE)
@@ -57,7 +57,7 @@ def test_an_extent_finished_in_kafka_only_is_done_and_counted_once() -> None:
     assert scene.ledger.jobs.progress(extent.job) == JobProgress(done=1, records=4, bytes=4)
 
 
-def test_the_proof_of_another_extent_means_that_nothing_was_committed_since_the_claim() -> None:
+def test_progress_of_another_extent_means_no_commit_since_the_claim() -> None:
     scene = Scene()
     first, second = scene.extents(scene.job(b"abcdefgh"))
     dead = scene.of("dead", ONE)
@@ -73,7 +73,7 @@ def test_the_proof_of_another_extent_means_that_nothing_was_committed_since_the_
     assert (claim.item.position, claim.item.records, claim.item.attempts) == (0, 0, 2)
 
 
-def test_the_proof_of_another_jobs_extent_is_no_proof_of_the_one_with_its_ordinal() -> None:
+def test_progress_of_another_job_with_the_same_ordinal_is_ignored() -> None:
     scene = Scene()
     finished, extent = (scene.extents(scene.job(b"abcd", key))[0] for key in ("one", "other"))
     dead = scene.of("dead", ONE)
@@ -86,7 +86,7 @@ def test_the_proof_of_another_jobs_extent_is_no_proof_of_the_one_with_its_ordina
     assert (claim.item.position, claim.item.records, claim.item.attempts) == (0, 0, 2)
 
 
-def test_an_extent_whose_last_transaction_moved_nothing_is_done_all_the_same() -> None:
+def test_extent_is_done_when_its_last_transaction_was_empty() -> None:
     scene = Scene()
     extent = scene.extent()
     dead = scene.of("dead", ONE)
@@ -198,7 +198,7 @@ def test_a_missing_group_matters_only_to_an_extent_in_work() -> None:
     assert scene.ledger.extents.get(first.job, 0).state is ExtentState.DONE
 
 
-def test_unknown_progress_goes_on_from_the_ledgers_position_when_duplicates_are_accepted() -> None:
+def test_accepted_duplicates_resume_at_the_ledgers_position() -> None:
     scene = Scene()
     extent = scene.extent()
     dead = scene.of("dead", ONE)
@@ -234,7 +234,7 @@ def test_a_claim_that_is_not_the_predecessors_is_left_alone(slot: int, epoch: in
 
 @dataclass(frozen=True)
 class Foreign:
-    """A broker on which another application wrote to the slots' groups."""
+    """A broker on which another client wrote to the slots' groups."""
 
     broker: MemoryBroker
 
@@ -249,10 +249,10 @@ class Foreign:
 
 class ForeignFence(MemoryFence):
     def read(self) -> SlotProgress | None:
-        raise ProgressUnknown("consumer group: another application wrote to extentflow.progress[0]")
+        raise ProgressUnknown("consumer group: another client wrote to extentflow.progress[0]")
 
 
-def test_a_group_that_somebody_else_wrote_to_is_as_good_as_missing() -> None:
+def test_a_group_written_by_another_client_counts_as_missing() -> None:
     scene = Scene()
     extent = scene.extent()
     dead = scene.of("dead", ONE)
@@ -268,7 +268,7 @@ def test_a_group_that_somebody_else_wrote_to_is_as_good_as_missing() -> None:
 
 
 @pytest.mark.parametrize("operation", ["fence", "read", "mark"])
-def test_who_lost_a_slot_while_taking_it_does_not_disturb_its_new_owner(operation: str) -> None:
+def test_worker_that_lost_a_slot_leaves_its_new_owner_alone(operation: str) -> None:
     scene = Scene()
     extent = scene.extent()
     faster = scene.of("faster", ONE)

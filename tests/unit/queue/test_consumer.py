@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.support.memory_delivery import TOPIC, Bytewise, World, expected
 from tests.support.queued import HIDE_SECONDS, Queued, after, ask, cut, ordinals, queue_world
-from tests.support.world import TOPIC, Bytewise, World, expected
 
 from extentflow.delivery.runner import TransactionLimits
 from extentflow.delivery.slots import SlotPolicy
@@ -201,14 +201,14 @@ def test_a_dead_letter_whose_answer_was_lost_is_there_at_least_once() -> None:
 
 
 def test_a_message_of_a_failed_extent_is_a_replay_from_where_it_stopped() -> None:
-    world = World(format=Mended(), limits=TransactionLimits(transaction_bytes=6))
+    world = World(format=SwitchableFormat(), limits=TransactionLimits(transaction_bytes=6))
     queued = Queued(world)
     job = queued.job(b"abcd!fgh", extent_bytes=8)
     worker = queued.worker()
     queued.drain(worker)
     assert (queued.item(job).position, queued.now(job).state) == (4, JobState.FAILED)
-    assert isinstance(world.format, Mended)
-    world.format.mended = True
+    assert isinstance(world.format, SwitchableFormat)
+    world.format.accepts_all = True
     seen: list[tuple[int, JobState, int]] = []
 
     def look(name: str) -> None:
@@ -228,13 +228,13 @@ def test_a_message_of_a_failed_extent_is_a_replay_from_where_it_stopped() -> Non
     assert queued.dead.messages == []
 
 
-class Mended(Bytewise):
-    """Takes `!` for a bad record until it is mended."""
+class SwitchableFormat(Bytewise):
+    """Takes `!` for a bad record until `accepts_all` is set."""
 
-    mended = False
+    accepts_all = False
 
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
-        if self.mended:
+        if self.accepts_all:
             source = Corrected(source)
         return super().decode(source, extent, position)
 
@@ -483,7 +483,7 @@ def test_a_worker_that_claims_for_a_message_that_is_gone_and_dies_loses_nothing(
     job = queued.job(b"abcd")
     frozen = queued.take()
     queued.dispatch.resend(queued.now(job))
-    queued.queue.delete(frozen)  # by the worker that received it while its first worker was frozen
+    queued.queue.delete(frozen)  # by another worker, while the first one was frozen
     held(queued, queued.world.extents(job)[0], message=frozen.id)
 
     answers = queued.deliver(queued.worker())
@@ -539,7 +539,7 @@ def test_a_copy_that_arrives_while_the_first_worker_works_changes_nothing() -> N
     assert queued.item(job).attempts == 0
 
 
-# -- something is away ----------------------------------------------------------------------------
+# -- unavailable services -------------------------------------------------------------------------
 
 
 def refuse(world: World, *names: str) -> Callable[[], None]:
@@ -767,7 +767,7 @@ def test_a_replay_for_a_stopped_connector_stays_in_the_dead_letter_queue() -> No
 # -- bodies ---------------------------------------------------------------------------------------
 
 
-def buried(queued: Queued, body: str) -> str:
+def dead_letter(queued: Queued, body: str) -> str:
     """Let a worker handle a body; return why it went to the dead letter queue."""
     answer = queued.worker().handle(Message("m", body))
 
@@ -781,7 +781,7 @@ def buried(queued: Queued, body: str) -> str:
 @settings(deadline=None, max_examples=50)
 @given(body=st.text())
 def test_any_text_ends_in_the_dead_letter_queue(body: str) -> None:
-    why = buried(Queued(), body)
+    why = dead_letter(Queued(), body)
 
     assert why == "not an extent of schema version 1; it was not read"
 
@@ -806,7 +806,7 @@ def test_a_body_with_any_other_value_ends_in_the_dead_letter_queue(field: str, v
     assume(field not in ("extent", "range") or not isinstance(value, int | list))  # may be one
     target[field] = value
 
-    buried(queued, json.dumps(message))
+    dead_letter(queued, json.dumps(message))
 
     assert queued.now(job).state is JobState.RUNNING
     assert queued.item(job).state is ExtentState.PENDING
@@ -823,7 +823,7 @@ def test_a_message_never_has_another_object_delivered_for_a_job(field: str, valu
     queued.world.put(b"efgh", "other")
     extent = queued.world.extents(job)[0]
 
-    why = buried(queued, ask(extent, object={**extent.to_message()["object"], field: value}))
+    why = dead_letter(queued, ask(extent, object={**extent.to_message()["object"], field: value}))
 
     assert f"job {job.id} of connector c delivers s3://bucket/key" in why
     assert queued.now(job).state is JobState.RUNNING
@@ -836,7 +836,7 @@ def test_a_body_without_a_field_ends_in_the_dead_letter_queue(field: str) -> Non
     message = queued.world.extents(queued.job(b"abcd"))[0].to_message()
     del (message["object"] if field in WITHIN else message)[field]
 
-    assert "it was not read" in buried(queued, json.dumps(message))
+    assert "it was not read" in dead_letter(queued, json.dumps(message))
 
 
 @pytest.mark.parametrize(
@@ -845,14 +845,14 @@ def test_a_body_without_a_field_ends_in_the_dead_letter_queue(field: str) -> Non
     ids=["deep", "digits", "nan", "null", "list", "surrogate", "nul"],
 )
 def test_hostile_bodies_end_in_the_dead_letter_queue(body: str) -> None:
-    assert "it was not read" in buried(Queued(), body)
+    assert "it was not read" in dead_letter(Queued(), body)
 
 
 def test_an_extent_of_an_unknown_job_says_so_in_the_dead_letter_queue() -> None:
     queued = Queued()
     (extent,) = queued.world.extents(queued.job(b"abcd"))
 
-    why = buried(queued, ask(extent, job="0" * 20))
+    why = dead_letter(queued, ask(extent, job="0" * 20))
 
     assert f"the ledger has no job {'0' * 20}" in why
 
@@ -864,7 +864,7 @@ def test_an_extent_with_another_range_than_the_ledgers_is_refused() -> None:
     message = queued.take()
     queued.worker(queued.world.worker(stopping=after(0))).handle(message)
 
-    why = buried(queued, ask(extent, range=[0, 4]))
+    why = dead_letter(queued, ask(extent, range=[0, 4]))
 
     assert "the ledger holds [0-8)" in why
     assert queued.item(job).state is ExtentState.PENDING
@@ -876,7 +876,7 @@ def test_an_extent_of_another_kafka_cluster_says_where_it_belongs() -> None:
     request = replace(world.request(world.put(b"abcd")), cluster="elsewhere")
     job = queued.dispatch.start(world.planner.register(request))
 
-    why = buried(queued, queued.take().body)
+    why = dead_letter(queued, queued.take().body)
 
     assert "belongs to Kafka cluster elsewhere" in why
     assert queued.now(job).state is JobState.RUNNING
@@ -893,7 +893,7 @@ def test_while_the_dead_letter_queue_is_away_a_body_that_is_no_extent_comes_back
     assert [message.body for message in queued.dead.messages] == ["hello"]
 
 
-# -- what is ours to mend -------------------------------------------------------------------------
+# -- defects of extentflow -------------------------------------------------------------------------
 
 
 def test_a_missing_topic_fails_the_extent_and_its_replay_delivers_the_pinned_version() -> None:
@@ -963,7 +963,7 @@ def test_trap_t09_one_corrupt_object_stops_no_other() -> None:
 
 
 class Slow(Bytewise):
-    """Decodes after the lease was renewed twice."""
+    """Decodes after two renewals."""
 
     def __init__(self, renewals: threading.Semaphore) -> None:
         super().__init__()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.support.explore import CRASH, PAUSE, SWITCH
-from tests.support.queue_play import AWAY, LOSE, LOST, REFUSE, STOP, UNKNOWN, Play, Script
+from tests.support.queue_schedules import AWAY, LOSE, LOST, REFUSE, STOP, UNKNOWN, Play, Script
 
 
 @pytest.fixture(autouse=True)

@@ -1,12 +1,12 @@
-"""A queue worker publishes the end of a job last, and a failure to do so fails no message."""
+"""A queue worker publishes the end of a job last; a failed publication never fails a message."""
 
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import pytest
+from tests.support.memory_delivery import TOPIC
 from tests.support.queued import Queued
-from tests.support.world import TOPIC
 
 from extentflow.errors import LedgerUnavailable
 from extentflow.jobs.events import JobEvents
@@ -17,8 +17,8 @@ from extentflow.testing.publishers import MemoryJobEvents
 
 
 @dataclass
-class ObservedQueue:
-    """Queues, and a listener for the ends of jobs."""
+class ObservedQueues:
+    """Queues with a recorder of published job ends."""
 
     queued: Queued = field(default_factory=Queued)
     announcer: MemoryJobEvents = field(default_factory=MemoryJobEvents)
@@ -36,35 +36,35 @@ class ObservedQueue:
 
 
 def test_the_worker_that_ends_a_job_announces_it_once() -> None:
-    observed = ObservedQueue()
-    job = observed.queued.job(b"abcdefgh")
+    scene = ObservedQueues()
+    job = scene.queued.job(b"abcdefgh")
 
-    observed.queued.drain(observed.worker())
+    scene.queued.drain(scene.worker())
 
-    assert observed.ends == [(job.id, JobState.DONE, 0)]
-    assert observed.queued.now(job).announced
+    assert scene.ends == [(job.id, JobState.DONE, 0)]
+    assert scene.queued.now(job).announced
 
 
 def test_a_doubled_message_announces_nothing_more() -> None:
-    observed = ObservedQueue()
-    job = observed.queued.job(b"abc")
-    (body,) = observed.queued.queue.sent
-    observed.queued.drain(observed.worker())
+    scene = ObservedQueues()
+    job = scene.queued.job(b"abc")
+    (body,) = scene.queued.queue.sent
+    scene.queued.drain(scene.worker())
 
-    observed.queued.queue.send([body])
-    observed.queued.drain(observed.worker())
+    scene.queued.queue.send([body])
+    scene.queued.drain(scene.worker())
 
-    assert observed.ends == [(job.id, JobState.DONE, 0)]
+    assert scene.ends == [(job.id, JobState.DONE, 0)]
 
 
 def test_the_answer_names_the_job_that_it_brought_to_its_end() -> None:
-    observed = ObservedQueue()
-    job = observed.queued.job(b"ab!defgh")
-    (_, second) = observed.queued.queue.sent
+    scene = ObservedQueues()
+    job = scene.queued.job(b"ab!defgh")
+    (_, second) = scene.queued.queue.sent
 
-    first, ending = observed.queued.drain(observed.worker())
-    observed.queued.queue.send([second])
-    (doubled,) = observed.queued.drain(observed.worker())
+    first, ending = scene.queued.drain(scene.worker())
+    scene.queued.queue.send([second])
+    (doubled,) = scene.queued.drain(scene.worker())
 
     assert first.ended is None
     assert ending.ended is not None
@@ -73,79 +73,79 @@ def test_the_answer_names_the_job_that_it_brought_to_its_end() -> None:
 
 
 def test_a_failed_job_is_announced_when_its_message_is_in_the_dead_letter_queue() -> None:
-    observed = ObservedQueue()
-    job = observed.queued.job(b"ab!d")
-    buried: list[int] = []
+    scene = ObservedQueues()
+    job = scene.queued.job(b"ab!d")
+    dead_letters: list[int] = []
 
     def ended(found: Job) -> None:
-        buried.append(len(observed.queued.dead.messages))
-        observed.announcements.publish_ended(found)
+        dead_letters.append(len(scene.queued.dead.messages))
+        scene.announcements.publish_ended(found)
 
-    observed.queued.drain(observed.worker(ended))
+    scene.queued.drain(scene.worker(ended))
 
-    assert buried == [1]
-    assert observed.ends == [(job.id, JobState.FAILED, 0)]
+    assert dead_letters == [1]
+    assert scene.ends == [(job.id, JobState.FAILED, 0)]
 
 
 def test_a_replay_from_the_dead_letter_queue_announces_its_own_end() -> None:
-    observed = ObservedQueue()
-    job = observed.queued.job(b"ab!d")
-    observed.queued.drain(observed.worker())
-    observed.queued.world.tolerant = True
+    scene = ObservedQueues()
+    job = scene.queued.job(b"ab!d")
+    scene.queued.drain(scene.worker())
+    scene.queued.world.tolerant = True
 
-    observed.queued.redrive()
-    observed.queued.drain(observed.worker())
+    scene.queued.redrive()
+    scene.queued.drain(scene.worker())
 
-    assert observed.ends == [(job.id, JobState.FAILED, 0), (job.id, JobState.DONE, 1)]
+    assert scene.ends == [(job.id, JobState.FAILED, 0), (job.id, JobState.DONE, 1)]
 
 
 def test_a_job_of_a_stopped_connector_is_announced_as_cancelled() -> None:
-    observed = ObservedQueue()
-    observed.queued.world.ledger.connectors.put("c", {})
-    job = observed.queued.job(b"abcdefgh")
-    observed.queued.world.ledger.connectors.set_state("c", ConnectorState.STOPPED)
+    scene = ObservedQueues()
+    scene.queued.world.ledger.connectors.put("c", {})
+    job = scene.queued.job(b"abcdefgh")
+    scene.queued.world.ledger.connectors.set_state("c", ConnectorState.STOPPED)
 
-    observed.queued.drain(observed.worker())
+    scene.queued.drain(scene.worker())
 
-    assert observed.ends == [(job.id, JobState.CANCELLED, 0)]
+    assert scene.ends == [(job.id, JobState.CANCELLED, 0)]
 
 
 def test_an_end_that_others_brought_about_is_announced_by_the_next_message() -> None:
-    observed = ObservedQueue()
-    job = observed.queued.job(b"abcdefgh")
-    observed.queued.world.ledger.jobs.end(job.id, JobState.SUPERSEDED, "replaced")
+    scene = ObservedQueues()
+    job = scene.queued.job(b"abcdefgh")
+    scene.queued.world.ledger.jobs.end(job.id, JobState.SUPERSEDED, "replaced")
 
-    observed.queued.drain(observed.worker())
+    scene.queued.drain(scene.worker())
 
-    assert observed.ends == [(job.id, JobState.SUPERSEDED, 0)]
+    assert scene.ends == [(job.id, JobState.SUPERSEDED, 0)]
 
 
 def test_an_announcer_that_is_away_leaves_the_end_to_whoever_sweeps(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    observed = ObservedQueue()
-    job = observed.queued.job(b"abc")
-    observed.announcer.failures = 1
+    scene = ObservedQueues()
+    job = scene.queued.job(b"abc")
+    scene.announcer.failures = 1
 
     with caplog.at_level(logging.WARNING):
-        (answer,) = observed.queued.drain(observed.worker())
+        (answer,) = scene.queued.drain(scene.worker())
 
     assert answer.over
     assert f"the end of job {job.id} is announced later" in caplog.text
-    assert not observed.queued.now(job).announced
-    assert observed.announcements.sweep(10) == 1
-    assert observed.ends == [(job.id, JobState.DONE, 0)]
+    assert not scene.queued.now(job).announced
+    assert scene.announcements.sweep(10) == 1
+    assert scene.ends == [(job.id, JobState.DONE, 0)]
 
 
 @pytest.mark.parametrize("error", [LedgerUnavailable("away"), KeyError("a defect")])
 def test_whatever_goes_wrong_in_announcing_never_fails_a_message(error: Exception) -> None:
-    observed = ObservedQueue()
-    observed.queued.job(b"abc")
+    scene = ObservedQueues()
+    scene.queued.job(b"abc")
 
     def ended(_job: Job) -> None:
         raise error
 
-    (answer,) = observed.queued.drain(observed.worker(ended))
+    (answer,) = scene.queued.drain(scene.worker(ended))
 
     assert answer.over
-    assert observed.queued.dead.messages == []
+    assert scene.queued.dead.messages == []

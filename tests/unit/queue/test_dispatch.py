@@ -10,8 +10,8 @@ from typing import Literal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.memory_delivery import Bytewise, expected
 from tests.support.queued import Queued, ordinals, queue_world
-from tests.support.world import Bytewise, expected
 
 from extentflow.errors import (
     CorruptObject,
@@ -84,7 +84,7 @@ class Killer:
 
 
 def spared(queued: Queued) -> None:
-    """Stop killing senders."""
+    """Stop killing workers."""
     Killer(at=0, when="before").watch(queued)
 
 
@@ -233,7 +233,7 @@ def test_trap_t19_an_empty_object_sends_nothing_and_is_done() -> None:
 
 @dataclass
 class Tripping(Bytewise):
-    """A format that cannot cut on after some extents, until it is mended."""
+    """A format that cannot cut on after some extents, until it is fixed."""
 
     error: Exception | None
     good: int = 0

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from tests.contracts.queue import HandleContract, QueueContract
-from tests.support.world import Ticker
+from tests.support.memory_delivery import Ticker
 
 from extentflow.errors import QueueUnavailable
 from extentflow.testing.queues import MemoryQueue

@@ -55,7 +55,7 @@ class Counted(MemoryJobRuns):
 
 
 class Refused(MemoryJobRuns):
-    """No run may be started."""
+    """A launcher that may not start runs."""
 
     def start(self, run: Run) -> str:
         raise Misconfigured(f"no permission to start {run.token}")

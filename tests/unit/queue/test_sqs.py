@@ -19,7 +19,7 @@ from botocore.exceptions import (
 )
 from moto import mock_aws
 from tests.contracts.queue import MissingQueueContract, QueueContract
-from tests.support.world import Ticker
+from tests.support.memory_delivery import Ticker
 
 from extentflow.aws.calls import BATCH_BYTES, BATCH_ENTRIES
 from extentflow.errors import ExtentflowError, Misconfigured, QueueUnavailable

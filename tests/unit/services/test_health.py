@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from tests.support.world import World
+from tests.support.memory_delivery import World
 
 from extentflow.config.worker import WorkerSettings
 from extentflow.connectors import ConnectorConfig, MessageKey

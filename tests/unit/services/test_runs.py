@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 import pytest
-from tests.support.here import Here, until_final
+from tests.support.local_engine import CallingThreadEngine, until_final
+from tests.support.memory_delivery import TOPIC
 from tests.support.memory_runtime import MemoryRuntime
-from tests.support.world import TOPIC
 
 from extentflow.delivery.connector_state import CACHE_SECONDS
 from extentflow.engines import Engine
@@ -88,8 +88,8 @@ def line(monkeypatch: pytest.MonkeyPatch) -> Line:
     runtime = MemoryRuntime()
     runtime.put_connector()
 
-    def opened(*_args: object, **_words: object) -> Here:
-        return Here(until_final(delivery_context(runtime, runtime.slots("here"))))
+    def opened(*_args: object, **_words: object) -> CallingThreadEngine:
+        return CallingThreadEngine(until_final(delivery_context(runtime, runtime.slots("here"))))
 
     return Line(runtime, monkeypatch, opened)
 
@@ -199,9 +199,11 @@ def test_an_object_with_a_newer_job_is_not_delivered_twice(
     config, revision = line.runtime.connectors.latest("c")
     request = line.runtime.request(config, revision, job.version, 1)
 
-    def opened(*_args: object, **_words: object) -> Here:
+    def opened(*_args: object, **_words: object) -> CallingThreadEngine:
         planner.register(request, again=True)  # while the engine starts
-        return Here(until_final(delivery_context(line.runtime, line.runtime.slots("here"))))
+        return CallingThreadEngine(
+            until_final(delivery_context(line.runtime, line.runtime.slots("here")))
+        )
 
     line.open_engine = opened
 

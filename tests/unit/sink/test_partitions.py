@@ -1,4 +1,4 @@
-"""A topic is described once, and its problems are reported before a record is queued."""
+"""A topic is described once; its problems are reported before a record is queued."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""Brokers with IAM get tokens; the signer is called early and again before they expire."""
+"""Brokers with IAM authentication get tokens, signed at start and before they expire."""
 
 import logging
 import time
@@ -18,7 +18,7 @@ IAM = {
 
 
 class Signing:
-    """Returns unchecked signatures; records the regions."""
+    """Signs tokens that no broker checks; records the regions."""
 
     def __init__(self) -> None:
         self.regions: list[str | None] = []
@@ -36,12 +36,12 @@ def test_librdkafka_is_told_of_a_token_for_the_brokers_region(key: str) -> None:
     sign = Signing()
     asked = {"bootstrap.servers": MSK, "security.protocol": "sasl_ssl", key: "AWS_MSK_IAM"}
 
-    settings = with_tokens(asked, sign)
+    client = with_tokens(asked, sign)
 
-    assert settings["sasl.mechanisms"] == "OAUTHBEARER"
-    assert "sasl.mechanism" not in settings
+    assert client["sasl.mechanisms"] == "OAUTHBEARER"
+    assert "sasl.mechanism" not in client
     assert sign.regions == ["eu-central-1"]
-    assert settings["oauth_cb"]("")[0] == "token-2"
+    assert client["oauth_cb"]("")[0] == "token-2"
     assert sign.regions == ["eu-central-1"] * 2
 
 
@@ -84,11 +84,11 @@ def test_a_token_that_cannot_be_renewed_is_told_to_whoever_reads_logs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     sign = Signing()
-    settings = with_tokens(IAM, sign)
+    client = with_tokens(IAM, sign)
     sign.trouble = CredentialsUnavailable("the role's credentials do not come")
 
     with caplog.at_level(logging.WARNING), pytest.raises(CredentialsUnavailable):
-        settings["oauth_cb"]("")
+        client["oauth_cb"]("")
 
     assert "was not renewed: the role's credentials do not come" in caplog.text
 

@@ -76,5 +76,5 @@ def test_a_long_silence_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(SinkUnavailable):
         questions().send(Question(*[error("_TIMED_OUT")] * 1000), serve=served)
 
-    messages = [record.getMessage() for record in caplog.records]
-    assert messages == ["Kafka at broker:9092 does not answer; retrying for 10 s"]
+    logged = [record.getMessage() for record in caplog.records]
+    assert logged == ["Kafka at broker:9092 does not answer; retrying for 10 s"]

@@ -228,7 +228,7 @@ def test_an_abandoned_transaction_that_cannot_be_aborted_hides_nothing_worse() -
 
 
 def test_a_transaction_whose_commit_was_tried_is_not_abandoned() -> None:
-    """The commit may have happened; only the worker that fences may decide."""
+    """The commit may have happened; only the worker that fences the producer decides."""
     producer = ScriptedProducer(commit_transaction=[TIMED_OUT] * 100)
     slot = transactions(producer)
     with pytest.raises(SinkUnavailable):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, ClassVar, cast
 
 import pytest
-from tests.support.world import Ticker
+from tests.support.memory_delivery import Ticker
 
 from extentflow.engines.spark import QUERY_LOGGERS
 from extentflow.errors import LedgerUnavailable

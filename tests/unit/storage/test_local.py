@@ -417,7 +417,7 @@ def test_a_token_goes_on_where_its_file_and_directory_are_gone(folder: Path) -> 
 
 def test_directories_before_a_token_are_not_read_again(store: LocalStore, folder: Path) -> None:
     tree(folder)
-    (folder / "d/link").symlink_to("/")  # following it is refused
+    (folder / "d/link").symlink_to("/")  # walking there is refused
 
     assert keys(list(store.pages(str(folder), token="e"))) == ["f f/1", "ü/ü"]
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.world import Ticker
+from tests.support.memory_delivery import Ticker
 
 from extentflow.config.worker import WorkerSettings
 from extentflow.connectors import ConnectorConfig

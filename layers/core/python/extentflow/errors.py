@@ -43,23 +43,23 @@ class StoreUnavailable(Retryable):
 
 
 class SinkUnavailable(Retryable):
-    """The broker is away, or the outcome of a commit is unknown."""
+    """The broker is unavailable, or the outcome of a commit is unknown."""
 
 
 class LedgerUnavailable(Retryable):
-    """The ledger is away or throttled, or the outcome of a write is unknown."""
+    """The ledger is unavailable or throttled, or the outcome of a write is unknown."""
 
 
 class QueueUnavailable(Retryable):
-    """The queue is away or throttled; what was being sent may have arrived."""
+    """The queue is unavailable or throttled; what was being sent may have arrived."""
 
 
 class BusUnavailable(Retryable):
-    """The event bus is away or throttled; what was being put may have arrived."""
+    """The event bus is unavailable or throttled; what was being put may have arrived."""
 
 
 class RunsUnavailable(Retryable):
-    """What starts Spark runs is away or throttled; the run that was asked for may have begun."""
+    """The Spark launcher is unavailable or throttled; the submitted run may have started."""
 
 
 class RunFailed(Retryable):

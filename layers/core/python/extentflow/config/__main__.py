@@ -49,7 +49,7 @@ A **reference** is the whole value, one of
   another region.
 
 Workers look it up when they use it; what is stored and what travels to executors is the reference.
-A secret is remembered for five minutes, and asked for anew where brokers or a store refuse it: what
+A secret is remembered for five minutes, and read again where brokers or a store refuse it: what
 was begun with the old one is tried again with the new one. Functions need
 `secretsmanager:GetSecretValue` on the secret, and get it for what declared connectors name.
 """

@@ -63,7 +63,7 @@ class Reference:
 def environments(values: Mapping[str, str]) -> list[str]:
     """Return which of `values` refer to variables of an environment, as `name=${env:VARIABLE}`.
 
-    Text that only resembles a reference is left as it is; the type of the key checks it.
+    Values that only resemble a reference are not checked here.
     """
     found: list[str] = []
     for name, text in values.items():

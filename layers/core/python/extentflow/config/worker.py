@@ -29,7 +29,7 @@ FOREIGN_PREFIXES = ("EXTENTFLOW_LOCAL_", "EXTENTFLOW_STACK_")
 ARRAYS, ONE_BY_ONE = "arrays", "records"
 
 SPARK_THRESHOLD_BYTES = 20 << 30
-# EMR Serverless's own default for the longest run.
+# The default execution timeout of EMR Serverless.
 SPARK_TIMEOUT_MINUTES = 720
 
 _MAX_SLOTS = 10_000
@@ -294,7 +294,7 @@ _WORK = Group(
             field="retry_timeout_seconds",
             kind=seconds(0),
             default=120.0,
-            doc="How long one attempt waits for a store, a broker or a table that is away.",
+            doc="How long one attempt waits for an unavailable store, broker or table.",
         ),
         Key(
             name="extent.ahead.bytes",
@@ -366,7 +366,7 @@ _EVENTS = Group(
             field="arrivals_dlq_url",
             kind=URL,
             shown="none",
-            doc="The queue for notifications that could not be parsed or planned.",
+            doc="Dead-letter queue of notifications that cannot be parsed or planned.",
         ),
         Key(
             name="extents.queue.url",

@@ -19,7 +19,7 @@ EXTENSIONS: Mapping[str, str] = {
 }
 COMPRESSION_EXTENSIONS: Mapping[str, str] = {"gz": "gzip", "gzip": "gzip", "zst": "zstd"}
 
-# By format, the default first. Formats of plug-ins are not listed: they work with any converter.
+# By format, the default first. Formats of plug-ins are not listed: any converter is allowed.
 VALUE_CONVERTERS: Mapping[str, tuple[str, ...]] = {
     "text": ("string", "bytes"),
     "csv": ("json",),

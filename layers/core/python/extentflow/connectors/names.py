@@ -10,6 +10,6 @@ def hidden(key: str, prefix: str) -> bool:
     """
     begin = prefix.rfind("/") + 1
     names = key[begin:].split("/")
-    if begin < len(prefix):  # the first name begins within the prefix, which names it explicitly
+    if begin < len(prefix):  # the first name begins within the prefix: it is written out
         names = names[1:]
     return any(name.startswith(HIDDEN) and "=" not in name for name in names)

@@ -267,7 +267,7 @@ class ArrivalHandler(JobAdmission):
         if again := [*dealt.again, *(_body(arrival) for arrival in rest)]:
             self.arrivals.send(again)
         for document, why in dealt.kept:
-            log.warning("kept for people: %s", why)
+            log.warning("dead-lettered: %s", why)
             self.kept.send([document], reason=why)
         self._tell([job for one in dealt.found for job in one.jobs])
         return dealt.found

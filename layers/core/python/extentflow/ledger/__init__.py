@@ -260,7 +260,7 @@ class ExtentStore(Protocol):
 
         The same call again (same nonce) returns the claim it made. None also when the slot still
         works on something, for example on a claim of its own whose answer never came: a caller
-        that finds the extent unclaimed and at `seen.position` reads the slot, and leases it anew
+        that finds the extent unclaimed and at `seen.position` reads the slot, and leases it again
         to settle it.
 
         Raises:
@@ -343,7 +343,7 @@ class SlotStore(Protocol):
 
         Conditional on epoch and owner still being as `seen`; whether the slot may be taken (free,
         expired with grace, mine) is the caller's decision. Returns the lease and the item as it
-        was before; None when another call was faster. Where the response to an own success was
+        was before; None when another worker was faster. When the response to an own success was
         lost, the own owner and epoch + 1 are recognised.
         """
         ...
@@ -364,7 +364,7 @@ class SlotStore(Protocol):
         extent changed and the slot works on nothing: an earlier, unanswered call settled it.
 
         Raises:
-            Fenced: another worker took the slot.
+            Fenced: the slot was taken by another worker.
             Conflict: the settlement lies behind `seen.position`.
         """
         ...
@@ -386,7 +386,7 @@ class NoteStore(Protocol):
     ) -> None:
         """Keep a few facts under `name`, in place of those before: the last writer wins.
 
-        For facts that may be lost or stale without harm: progress of listings, times of sightings.
+        For what may be lost or stale without harm: progress of scans, times of observations.
         `keep_seconds` None keeps them for good.
         """
         ...

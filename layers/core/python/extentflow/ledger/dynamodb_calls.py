@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
-# Shorter interruptions are not reported to the caller.
+# Shorter outages are not logged.
 SILENCE_SECONDS = 2.0
 
 PASSING_CODES = frozenset(
@@ -179,7 +179,7 @@ class DynamoCalls:
             LedgerUnavailable: no usable answer in time; a write may have taken effect all the same.
         """
         began = self.timing.monotonic()
-        deadline, logged = began + self.patience.seconds, False
+        deadline, warned = began + self.patience.seconds, False
         tried = 0
         while True:
             tried += 1
@@ -189,8 +189,8 @@ class DynamoCalls:
                 pause = self.patience.pause(tried, self.chance())
                 if self.timing.monotonic() + pause >= deadline:
                     raise self._unavailable(subject, passing, tried) from passing.__cause__
-                if not logged and self.timing.monotonic() - began > SILENCE_SECONDS:
-                    logged = True
+                if not warned and self.timing.monotonic() - began > SILENCE_SECONDS:
+                    warned = True
                     rest = deadline - self.timing.monotonic()
                     log.warning("%s: %s; trying for %.0f s more", self.address, passing, rest)
                 self.timing.sleep(pause)

@@ -142,7 +142,7 @@ class DynamoItems:
         return refused.images[place] if place in refused.images else self.get(key)
 
     def race(self, subject: str, attempt: Callable[[], Answer]) -> Answer:
-        """Repeat `attempt`, a read and a conditional write, while another writer is faster."""
+        """Let `attempt` read and write again when another writer was faster; give up at last."""
         for _ in range(ROUNDS):
             with suppress(Refused):
                 return attempt()

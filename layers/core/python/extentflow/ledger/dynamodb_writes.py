@@ -101,7 +101,7 @@ def plan(job: Job, *, complete: bool) -> Write:
 
 
 def change(seen: Job, after: Job) -> Write:
-    """Change a job's state, unless it changed since it was read."""
+    """Bring a job from one state to another, unless it changed since it was read."""
     return Write(items.job_key(seen.id), _as_read(seen), items.job_state(after))
 
 
@@ -202,7 +202,7 @@ def finish(claim: Claim, after: ExtentItem) -> tuple[Write, ...]:
 
 
 def settle(lease: Lease, seen: ExtentItem, after: ExtentItem) -> tuple[Write, ...]:
-    """Release an extent on behalf of the worker that fenced its owner."""
+    """Release an extent for the worker that fenced its owner."""
     return _let_go(lease, seen.claim, after, {})
 
 
@@ -233,7 +233,7 @@ def _never_backwards(position: int) -> ConditionBase:
 
 def _mark(mark: ClaimMark | None) -> dict[str, Value]:
     if mark is None:
-        raise ValueError("an unclaimed extent cannot be advanced, finished or settled")
+        raise ValueError("an unclaimed extent cannot be claimed, finished or settled")
     return items.mark_to_item(mark)
 
 

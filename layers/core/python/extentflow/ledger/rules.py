@@ -187,14 +187,14 @@ def place(item: ExtentItem) -> str:
 
 
 def slot_taken(lease: Lease) -> Fenced:
-    """Return the error for a slot that another worker took."""
+    """Report that another worker took the slot."""
     return Fenced(
         f"slot {lease.number} of cluster {lease.cluster}: no longer ours under epoch {lease.epoch}"
     )
 
 
 def claim_lost(claim: Claim) -> Fenced:
-    """Return the error for a claim that the fencing worker released."""
+    """Report that the worker that fenced us released the claim."""
     return Fenced(
         f"{claim.extent.uri}: slot {claim.mark.slot} no longer holds the extent under epoch"
         f" {claim.mark.epoch}"

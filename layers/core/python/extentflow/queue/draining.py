@@ -59,7 +59,7 @@ class QueueDrain:
         """Process a message, then delete or delay it; if that fails, it returns by itself."""
         try:
             answer = self.worker.handle(message)
-        except Exception:  # a defect of ours must not end the draining thread
+        except Exception:  # a defect must not end the caller's loop
             log.exception("message %s comes back: unexpected error", message.id)
             answer = DEFECT
         try:

@@ -93,13 +93,13 @@ class JobRouter:
     def ended(
         self, run_id: str, state: RunState, *, late: Callable[[], bool] = lambda: False
     ) -> int:
-        """Look after what a run was for; return how many messages were sent.
+        """Continue the jobs of a run that ended; return the number of messages sent.
 
-        A run that this site did not start is ignored. Repeating the call does no harm.
+        Runs of other deployments are ignored. Idempotent.
 
         Raises:
             LedgerUnavailable, QueueUnavailable, StoreUnavailable, RunsUnavailable, Misconfigured,
-            Unfinished: call it again; otherwise the scan for stalled jobs finds them.
+            Unfinished: repeat the call; otherwise the scan for stalled jobs finds them.
         """
         found = self.started.find(run_id) if self.started else None
         if self.started is None or found is None:
@@ -118,7 +118,7 @@ class JobRouter:
         return self.started.hold(job) if self.started else RunOwnership.NONE
 
     def _for_spark(self, job: Job) -> bool:
-        """Whether a job is large enough for a run and has no worker yet."""
+        """Whether a job is large enough for a run, and no worker may have started on it."""
         begins = job.state is JobState.PLANNING or (job.state is JobState.RUNNING and job.reopened)
         if not begins:
             return False

@@ -161,7 +161,7 @@ class SqsQueue:
 
     @contextmanager
     def _unless_stale(self, doing: str, message: Message) -> Iterator[None]:
-        """Let a delivery that is over be over: the message is deleted, or comes again anyway."""
+        """Ignore an expired receipt handle: the message is deleted or delivered again."""
         with translated(self.url, doing):
             try:
                 yield

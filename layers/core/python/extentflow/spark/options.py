@@ -75,7 +75,7 @@ STREAM = Table(
                     field="connector",
                     kind=TEXT,
                     shown="all",
-                    doc="With work=listing: the one connector to look after.",
+                    doc="With work=listing: the one connector to process.",
                 ),
                 Key(
                     name="work",

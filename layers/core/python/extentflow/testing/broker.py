@@ -224,7 +224,7 @@ class MemoryBroker:
     def lose_commit_answer(self, *, committed: bool, fenced: bool = False) -> None:
         """Let one coming commit happen, or not, and raise SinkUnavailable; first in, first out.
 
-        `fenced` raises Fenced instead: a response got lost, another producer fenced this one, and
+        `fenced` raises Fenced instead: a response was lost, another worker fenced the producer, and
         Kafka refused the same commit, asked for again. So Fenced, too, leaves open what happened.
         """
         self._log.unclear.append(_Unclear(committed, fenced))
@@ -320,4 +320,4 @@ class MemorySink:
     def _begin(self, name: str) -> None:
         self._owner.on_call(name)
         if self._lost:
-            raise SinkUnavailable(f"{self._owner.identity}: the sink is closed; acquire anew")
+            raise SinkUnavailable(f"{self._owner.identity}: the sink is closed; acquire it again")

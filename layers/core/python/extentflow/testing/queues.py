@@ -109,6 +109,6 @@ class MemoryQueue:
         with self._lock:
             if self.away:
                 self.away -= 1
-                raise QueueUnavailable(f"{name}: the queue is away, as the test wants it")
+                raise QueueUnavailable(f"{name}: the queue is unavailable, as the test requested")
             yield
         self.on_answer(name)

@@ -14,8 +14,8 @@ from functools import partial
 from random import Random
 
 from tests.support.explore import CRASH, PAUSE, SWITCH, Dice, Event, Stage
+from tests.support.memory_delivery import BAD, DEAD, TOPIC, World
 from tests.support.queued import Queued
-from tests.support.world import BAD, DEAD, TOPIC, World
 
 from extentflow.delivery.runner import TransactionLimits
 from extentflow.delivery.slots import SlotPolicy

@@ -1,4 +1,4 @@
-"""An engine on the calling thread and a watch that remembers, for tests that drive runs."""
+"""An engine on the calling thread and a recording listener, for tests that drive runs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ def until_final(work: DeliveryContext) -> RunOne:
 
 
 @dataclass
-class Noted:
+class RecordingListener:
     """A watch that remembers."""
 
     expected: list[Extent] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Noted:
 
 
 @dataclass
-class Here:
+class CallingThreadEngine:
     """Runs tasks one after the other; without `run_one` it only takes them.
 
     `echoes` is how often the watch is shown each receipt.
