@@ -11,20 +11,23 @@ Each adapter translates the errors of botocore, librdkafka or Arrow in one place
     │   ├── QueueUnavailable      queue: unreachable or throttled; messages may have been sent
     │   ├── BusUnavailable        event bus: unreachable or throttled; events may have been put
     │   ├── RunsUnavailable       Spark: unreachable or throttled; the run may have begun
+    │   ├── RunFailed             a remote Spark run ended before it delivered everything
     │   ├── CredentialsUnavailable  secrets or the role's own credentials: unreachable or throttled
     │   └── Fenced                another worker owns the slot now; acquire again
     ├── Permanent                 retrying changes nothing; a person has to act
     │   ├── ObjectGone            the pinned version no longer exists
-    │   │   └── BucketGone        there is not even its bucket
+    │   │   └── BucketGone        the bucket does not exist
     │   ├── ObjectChanged         the object was replaced since it was planned
     │   ├── AccessDenied          credentials are missing or lack a permission
     │   ├── CorruptObject         the bytes contradict their format
+    │   ├── NotOffered            this deployment does not include what was requested
     │   ├── UnsupportedFormat     another format or compression than configured
     │   ├── UnsupportedType       a column type without an exact representation
     │   ├── ProgressUnknown       Kafka lost a slot's position; continuing could duplicate records
     │   └── Conflict              a request contradicts what the ledger holds
     ├── CorruptRecord             one record is bad; `errors.tolerance` decides
     └── Misconfigured             settings or environment; every problem at once
+        └── TooManyExtents        `extent.bytes` is too small for the object
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,27 +54,27 @@ class LedgerUnavailable(Retryable):
 
 
 class QueueUnavailable(Retryable):
-    """The queue is unavailable or throttled; what was being sent may have arrived."""
+    """The queue is unavailable or throttled; messages being sent may have arrived."""
 
 
 class BusUnavailable(Retryable):
-    """The event bus is unavailable or throttled; what was being put may have arrived."""
+    """The event bus is unavailable or throttled; events being put may have arrived."""
 
 
 class RunsUnavailable(Retryable):
-    """The Spark launcher is unavailable or throttled; the submitted run may have started."""
+    """The service that starts Spark runs is unavailable or throttled; the run may have begun."""
 
 
 class RunFailed(Retryable):
-    """A run of Spark elsewhere ended before everything was delivered."""
+    """A remote Spark run ended before it delivered everything."""
 
 
 class CredentialsUnavailable(Retryable):
-    """What proves who we are could not be had: secrets, or credentials to sign a token with."""
+    """Secrets, or the credentials that sign a token, cannot be read now."""
 
 
 class Fenced(Retryable):
-    """Another worker owns our slot by now; nothing uncommitted of ours will ever be visible."""
+    """Another worker owns the slot now; Kafka aborts what this worker has not committed."""
 
 
 class Permanent(ExtentflowError):  # noqa: N818
@@ -79,11 +82,11 @@ class Permanent(ExtentflowError):  # noqa: N818
 
 
 class ObjectGone(Permanent):
-    """The pinned object version does not exist (any more)."""
+    """The pinned object version does not exist."""
 
 
 class BucketGone(ObjectGone):
-    """There is no such bucket; that says nothing about an object that was announced."""
+    """The bucket does not exist; this does not prove that a notified object was deleted."""
 
 
 class ObjectChanged(Permanent):
@@ -99,7 +102,7 @@ class CorruptObject(Permanent):
 
 
 class NotOffered(Permanent):
-    """What is asked for is no part of this deployment."""
+    """This deployment does not include what was requested."""
 
 
 class UnsupportedFormat(Permanent):
@@ -111,7 +114,7 @@ class UnsupportedType(Permanent):
 
 
 class ProgressUnknown(Permanent):
-    """Kafka no longer knows what a slot committed; only a person may accept duplicates."""
+    """Kafka lost what a slot committed; only an operator may accept duplicates."""
 
 
 class Conflict(Permanent):
@@ -121,8 +124,7 @@ class Conflict(Permanent):
 class CorruptRecord(ExtentflowError):  # noqa: N818
     """Records are bad; `errors.tolerance` decides what that means.
 
-    `rows` maps row ordinals within the batch at hand to one readable reason each, where the
-    raiser knows them (converters do).
+    `rows` maps row ordinals within the batch to one reason each; only converters fill it.
     """
 
     def __init__(self, message: str, rows: Mapping[int, str] | None = None) -> None:
@@ -134,7 +136,7 @@ class Misconfigured(ExtentflowError):  # noqa: N818
     """Settings or environment cannot work; `problems` holds one line each, all of them."""
 
     def __init__(self, problems: Sequence[str] | str) -> None:
-        # One string with a line each is what pickle brings back.
+        # Unpickling passes the joined message, not the sequence.
         self.problems: tuple[str, ...] = tuple(
             problems.splitlines() if isinstance(problems, str) else problems
         )
@@ -146,6 +148,6 @@ class TooManyExtents(Misconfigured):
 
 
 def reason(error: ExtentflowError) -> str:
-    """Return the reason that a ledger keeps: one line, its kind first where people search it."""
+    """Return the line that the ledger stores as reason; searches rely on "object gone"."""
     text = " ".join(str(error).split())
     return f"object gone: {text}" if isinstance(error, ObjectGone) else text

@@ -1,0 +1,54 @@
+"""The error tree: its drawing and its classes."""
+
+import pickle
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from extentflow import errors
+from extentflow.errors import ExtentflowError, Misconfigured, ObjectChanged, ObjectGone
+
+INDENT = 4
+
+
+def drawn() -> Iterator[tuple[str, str]]:
+    """Yield each class of the docstring's drawing with its parent."""
+    parents: dict[int, str] = {}
+    for line in (errors.__doc__ or "").splitlines():
+        found = re.fullmatch(r"    ([│├└─ ]*)(\w+)(?:  .*)?", line)
+        if found is None:
+            continue
+        depth = len(found[1]) // INDENT
+        parents[depth] = found[2]
+        if depth:
+            yield found[2], parents[depth - 1]
+
+
+def defined(parent: type[ExtentflowError] = ExtentflowError) -> Iterator[tuple[str, str]]:
+    """Yield each error class of the module with its parent."""
+    for one in parent.__subclasses__():
+        if one.__module__ == errors.__name__:
+            yield one.__name__, parent.__name__
+            yield from defined(one)
+
+
+def test_the_drawing_shows_every_error_class_below_its_parent() -> None:
+    assert sorted(drawn()) == sorted(defined())
+
+
+def test_misconfigured_keeps_its_problems_when_pickled() -> None:
+    copy = pickle.loads(pickle.dumps(Misconfigured(["one", "two"])))  # noqa: S301 - its own bytes
+
+    assert copy.problems == ("one", "two")
+
+
+@pytest.mark.parametrize(
+    ("error", "stored"),
+    [
+        (ObjectGone("s3://b/k:\n  404"), "object gone: s3://b/k: 404"),
+        (ObjectChanged("s3://b/k:\n  412"), "s3://b/k: 412"),
+    ],
+)
+def test_a_stored_reason_is_one_line(error: ExtentflowError, stored: str) -> None:
+    assert errors.reason(error) == stored
