@@ -1,20 +1,33 @@
-"""Connectors of the ledger, with one store client and one decoder per revision and process."""
+"""Checked connectors, with one store client and one decoder per revision and process."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import PurePath
 
 from extentflow.config import nearest
-from extentflow.connectors import ConnectorConfig
+from extentflow.connectors import ConnectorConfig, parse
+from extentflow.converters import CONVERTERS
 from extentflow.errors import AccessDenied, Misconfigured, StoreUnavailable
-from extentflow.formats import Format, open_format
+from extentflow.formats import FORMATS, Format, open_format
 from extentflow.ledger import ConnectorVersion, Ledger
 from extentflow.model import Extent, Job, ObjectVersion
-from extentflow.storage import Listed, ObjectStore, Page, RangeSource, StoreOptions, open_store
+from extentflow.sink.settings import problems
+from extentflow.storage import (
+    STORES,
+    Listed,
+    ObjectStore,
+    Page,
+    RangeSource,
+    StoreOptions,
+    open_store,
+)
 from extentflow.storage.ranges import RangeReader
 from extentflow.wiring import options
-from extentflow.wiring.registry import parse_connector
 
 CACHED_JOBS = 1_024
+PRODUCER = "producer."
+REFERENCE = "${"
+PLACEHOLDER = "x"
 
 
 class ConnectorCatalogue:
@@ -203,3 +216,63 @@ class RotatedStore:
             if self._rotated():
                 raise StoreUnavailable(f"{exc}; the secrets were rotated since") from exc
             raise
+
+
+def parse_connector(config: Mapping[str, str]) -> ConnectorConfig:
+    """Return a connector, checked against the registered formats, converters and stores.
+
+    Raises:
+        Misconfigured: all problems at once.
+    """
+    return parse(
+        config,
+        formats=FORMATS.names(),
+        converters=CONVERTERS.names(),
+        endpoint_types=STORES.names(),
+    )
+
+
+def check_connector(config: Mapping[str, str]) -> ConnectorConfig:
+    """Return the connector that a flat map describes, producer settings checked by the client.
+
+    For commands that store connectors. Workers and drivers use the faster `parse_connector`.
+
+    Raises:
+        Misconfigured: all problems at once.
+    """
+    try:
+        parsed = parse_connector(config)
+    except Misconfigured as exc:
+        others = [line for line in _producer_problems(config) if not _covered(line, exc.problems)]
+        raise Misconfigured([*exc.problems, *others]) from None
+    if found := _producer_problems(config):
+        raise Misconfigured(found)
+    return parsed
+
+
+def _producer_problems(config: Mapping[str, str]) -> list[str]:
+    """Return the Kafka client's problems with `producer.*`; it opens no file and no connection."""
+    given = {
+        name.removeprefix(PRODUCER): PLACEHOLDER if REFERENCE in value else value
+        for name, value in config.items()
+        if name.startswith(PRODUCER)
+    }
+    return problems(
+        {}, {name: value for name, value in given.items() if not _only_in_workers(name)}
+    )
+
+
+def _only_in_workers(name: str) -> bool:
+    """Return whether a setting names a file or a secret that only workers have."""
+    return PurePath(name).suffix in {".file", ".location", ".pem"} or name in {
+        "ssl.key.password",
+        "ssl.keystore.password",
+        "sasl.kerberos.keytab",
+    }
+
+
+def _covered(line: str, others: tuple[str, ...]) -> bool:
+    """Return whether `others` name the same key, or a key of the prefix that `line` sums up."""
+    key = line.partition(":")[0].partition(" ")[0]
+    names = PRODUCER if key == f"{PRODUCER}*" else (f"{key}:", f"{key}=")
+    return any(problem.startswith(names) for problem in others)

@@ -1,4 +1,4 @@
-"""A connector is checked by every adapter, and each problem is named once."""
+"""Every adapter checks a connector, and each problem is reported once."""
 
 import pytest
 
