@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
-from extentflow.aws.sessions import new_session
+from extentflow.aws import new_session
 from extentflow.discovery.sources import declared
 from extentflow_local.emr.service import EmrServerless
 from extentflow_local.event_source.delivery import Observe

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import psutil
 from botocore.exceptions import BotoCoreError, ClientError
 
-from extentflow.aws.sessions import new_session
+from extentflow.aws import new_session
 from extentflow_local import programs
 from extentflow_local.emr.application import Order
 from extentflow_local.errors import ProgramMissing, ServiceFailed

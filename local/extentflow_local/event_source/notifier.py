@@ -17,7 +17,7 @@ from pathlib import Path
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from extentflow.aws.sessions import new_session
+from extentflow.aws import new_session
 from extentflow.clock import Clock
 from extentflow_local.event_source.uploads import documents, notification, upload_of
 from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from botocore.config import Config
 
+from extentflow.aws import new_session
 from extentflow.aws.calls import translate_errors
-from extentflow.aws.sessions import new_session
 from extentflow.clock import Clock
 from extentflow.errors import CredentialsUnavailable, Misconfigured
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from botocore.config import Config
 
+from extentflow.aws import new_session
 from extentflow.aws.calls import BATCH_BYTES, BatchSender, split_into_batches, translate_errors
-from extentflow.aws.sessions import new_session
 from extentflow.clock import Clock
 from extentflow.errors import BusUnavailable, Misconfigured
 from extentflow.jobs.events import JobEvent

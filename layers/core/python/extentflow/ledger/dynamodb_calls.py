@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from extentflow.aws import new_session
 from extentflow.aws.calls import NO_ANSWER, SERVER_ERROR
-from extentflow.aws.sessions import new_session
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger.items import Stored, item_from_wire
 from extentflow.ledger.server_clock import ServerClock, Timing

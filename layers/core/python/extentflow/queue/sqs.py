@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from extentflow.aws import new_session
 from extentflow.aws.calls import BATCH_BYTES, BatchSender, split_into_batches
-from extentflow.aws.sessions import new_session
 from extentflow.clock import Clock
 from extentflow.errors import Misconfigured, QueueUnavailable
 from extentflow.queue import BATCH_MESSAGES, Depth, Message

@@ -105,21 +105,16 @@ def problem_of(check: str, exc: ExtentflowError) -> Finding:
     if isinstance(exc, Retryable):
         return Finding(check, "problem", str(exc), "start it, or correct its address")
     problems = exc.problems if isinstance(exc, Misconfigured) else (str(exc),)
-    facts, remedies = zip(*(_halves(problem) for problem in problems), strict=True)
-    return Finding(check, "problem", "; ".join(facts), "; ".join(filter(None, remedies)))
-
-
-def _halves(problem: str) -> tuple[str, str]:
-    fact, _, remedy = problem.partition("; ")
-    return fact, remedy
+    halves = [problem.partition("; ") for problem in problems]
+    facts = "; ".join(fact for fact, _, _ in halves)
+    remedies = "; ".join(remedy for _, _, remedy in halves if remedy)
+    return Finding(check, "problem", facts, remedies)
 
 
 def _table(runtime: Runtime) -> Finding:
     try:
-        fact, table = (
-            f"{runtime.settings.ledger_table}, id {runtime.ledger.id}",
-            runtime.ledger.describe(),
-        )
+        fact = f"{runtime.settings.ledger_table}, id {runtime.ledger.id}"
+        table = runtime.ledger.describe()
         runtime.require_app()
     except ExtentflowError as exc:
         return problem_of("ledger table", exc)

@@ -24,7 +24,7 @@ from botocore.credentials import (
 )
 from botocore.exceptions import NoCredentialsError
 
-from extentflow.aws.sessions import new_botocore_session
+from extentflow.aws import new_botocore_session
 from extentflow.storage import StoreOptions
 
 if TYPE_CHECKING:
