@@ -74,7 +74,7 @@ def shell(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Iterator[Sh
     delivery.kill_started()
 
 
-def test_a_run_is_waited_for_and_what_it_delivers_is_told(shell: Shell) -> None:
+def test_the_command_waits_for_the_run_and_prints_what_it_delivered(shell: Shell) -> None:
     waiting = shell.run()
     work = shell.work()
     shell.delivery.finish("inline")  # what the run's workers would do
@@ -120,7 +120,7 @@ def test_a_run_that_fails_is_an_error_and_a_replay_names_the_job(shell: Shell) -
 
 
 @pytest.mark.variant
-def test_ctrl_c_cancels_the_run_and_any_engine_goes_on(shell: Shell) -> None:
+def test_ctrl_c_cancels_the_run_and_any_engine_resumes(shell: Shell) -> None:
     waiting = shell.run()
     work = shell.work()
     waiting.send_signal(signal.SIGINT)

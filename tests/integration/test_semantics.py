@@ -293,7 +293,7 @@ def test_parquet_without_a_usable_footer_fails_before_its_first_record(
     assert delivery.values() == []
 
 
-def test_a_damaged_page_is_told_with_its_row_and_the_other_rows_are_delivered(
+def test_a_damaged_page_is_reported_with_its_row_and_other_rows_arrive(
     delivery: Delivery,
 ) -> None:
     delivery.put("x.parquet", with_a_damaged_page(WHOLE))

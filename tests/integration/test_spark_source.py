@@ -139,7 +139,7 @@ def test_what_failed_fails_the_action_and_is_resumed_by_the_next(
     assert sorted(delivery.values()) == sorted([*LINES, *OTHERS, b"small", large])
 
 
-def test_an_object_that_nobody_can_cut_is_a_row_of_its_own(
+def test_an_object_that_cannot_be_cut_is_a_row_of_its_own(
     spark: SparkSession, delivery: Delivery
 ) -> None:
     delivery.put("odd.parquet", b"no parquet at all, although its name says so")
@@ -199,7 +199,7 @@ def test_where_there_is_nothing_there_are_no_rows(
     assert [job.state for job in delivery.jobs()] == ["DONE"]
 
 
-def test_a_schema_of_somebodys_own_is_refused_before_anything_is_delivered(
+def test_a_user_schema_is_refused_before_anything_is_delivered(
     spark: SparkSession, delivery: Delivery
 ) -> None:
     read = spark.read.format("extentflow").option("connector", delivery.connector_name)
@@ -211,7 +211,9 @@ def test_a_schema_of_somebodys_own_is_refused_before_anything_is_delivered(
     assert delivery.values() == []
 
 
-def test_mistakes_are_told_in_our_words(spark: SparkSession, delivery: Delivery) -> None:
+def test_wrong_options_are_reported_in_the_librarys_words(
+    spark: SparkSession, delivery: Delivery
+) -> None:
     def read(**options: str) -> DataFrame:
         known = delivery.settings.to_map()
         return spark.read.format("extentflow").options(**known, **options).load()
@@ -222,7 +224,7 @@ def test_mistakes_are_told_in_our_words(spark: SparkSession, delivery: Delivery)
         read().collect()
 
 
-def test_a_connector_that_rests_delivers_nothing(spark: SparkSession, delivery: Delivery) -> None:
+def test_a_paused_connector_delivers_nothing(spark: SparkSession, delivery: Delivery) -> None:
     delivery.runtime.ledger.connectors.set_state(delivery.connector_name, ConnectorState.PAUSED)
 
     with pytest.raises(PySparkException, match="is PAUSED; continue it with `extentflow resume"):

@@ -232,7 +232,7 @@ def test_a_deleted_checkpoint_loses_and_doubles_nothing(
     assert sorted(queued.values()) == sorted(LINES + OTHERS)
 
 
-def test_a_stop_hands_back_within_seconds_and_the_next_start_goes_on(
+def test_a_stop_hands_back_within_seconds_and_the_next_start_resumes(
     spark: SparkSession, queued: Delivery, tmp_path: Path, s3_proxy: FaultProxy
 ) -> None:
     queued.connector({"extent.bytes": "64KiB", "aws.s3.endpoint": s3_proxy.endpoint})
@@ -314,7 +314,7 @@ def test_without_a_queue_a_stopped_query_is_gone_on_with_by_the_next(
     assert sorted(delivery.values()) == sorted(LINES)
 
 
-def test_paused_connectors_and_odd_objects_hold_up_nobody(
+def test_paused_connectors_and_odd_objects_delay_no_other_connector(
     spark: SparkSession, delivery: Delivery, tmp_path: Path
 ) -> None:
     delivery.connector({"extent.bytes": "64KiB"})
@@ -336,7 +336,7 @@ def test_paused_connectors_and_odd_objects_hold_up_nobody(
 
 
 @pytest.mark.outage
-def test_a_store_away_for_long_fails_nothing(
+def test_a_long_store_outage_fails_nothing(
     spark: SparkSession, delivery: Delivery, tmp_path: Path, s3_proxy: FaultProxy
 ) -> None:
     delivery.changes["retry_timeout_seconds"] = 0.5
@@ -356,7 +356,7 @@ def test_a_store_away_for_long_fails_nothing(
 
 
 @pytest.mark.outage
-def test_a_table_away_for_long_ends_no_query(
+def test_a_long_table_outage_ends_no_query(
     spark: SparkSession, queued: Delivery, tmp_path: Path, dynamodb_proxy: FaultProxy
 ) -> None:
     settings = replace(
@@ -411,7 +411,7 @@ def test_a_run_that_was_stopped_is_never_taken_for_another(
     assert "run nightly was stopped before" in str(running.error)
 
 
-def test_wrong_options_are_all_told_when_the_query_starts(
+def test_wrong_options_are_all_reported_when_the_query_starts(
     spark: SparkSession, delivery: Delivery, tmp_path: Path
 ) -> None:
     delivery.connector({})
@@ -474,7 +474,7 @@ def states(delivery: Delivery) -> list[str]:
     return sorted(job.state.value for job in delivery.jobs())
 
 
-def test_once_refuses_a_connector_that_rests(delivery: Delivery) -> None:
+def test_once_refuses_a_paused_connector(delivery: Delivery) -> None:
     delivery.connector({})
     name = delivery.connector_name
     assert delivery.runtime.ledger.connectors.set_state(name, ConnectorState.PAUSED)

@@ -82,7 +82,7 @@ def test_a_run_is_asked_for_with_role_time_code_and_arguments() -> None:
     }
 
 
-def test_driver_and_executors_are_told_of_archive_python_and_region() -> None:
+def test_driver_and_executors_receive_archive_python_and_region() -> None:
     assert emr.properties(APPLICATION) == {
         "spark.archives": "s3://code/spark.tgz#environment",
         "spark.emr-serverless.driverEnv.EXTENTFLOW_APP_ID": "extentflow",
@@ -134,7 +134,7 @@ def test_a_setting_that_refers_to_a_variable_is_refused_and_one_to_a_secret_is_n
         emr.properties(replace(APPLICATION, environment=environment))
 
 
-def test_spark_is_told_what_the_archive_is_made_for() -> None:
+def test_spark_receives_what_the_archive_is_made_for() -> None:
     assert f"python{recipe.PYTHON}" == emr.PYTHON
     assert (recipe.UNPACKED, recipe.PYTHONPATH) == (emr.UNPACKED, emr.PYTHONPATH)
     assert recipe.archive().suffix == ".tgz"

@@ -106,7 +106,7 @@ def test_receipts_come_as_the_run_delivers_and_the_job_is_done() -> None:
     assert [line for line in desk.said if "RUNNING" in line]
 
 
-def test_what_was_delivered_before_counts_for_nobody_here() -> None:
+def test_records_delivered_before_the_run_are_not_counted() -> None:
     desk = Desk()
     job = desk.world.job(BODY)
     desk.delivers(job, 0)()
@@ -164,7 +164,7 @@ def test_a_run_that_dies_before_anything_is_delivered_raises() -> None:
         desk.drive(desk.world.job(BODY))
 
 
-def test_what_a_run_did_before_its_end_is_seen_although_nobody_looked_in_between() -> None:
+def test_receipts_between_two_polls_are_reported_at_the_end() -> None:
     desk = Desk()
     job = desk.world.job(BODY)
     done, ended = desk.delivers(job, 0, 1, 2), desk.runs.becomes(RunState.SUCCESS)
@@ -209,7 +209,7 @@ def test_what_a_job_delivered_right_before_it_closed_is_counted() -> None:
     assert {receipt.outcome for receipt in desk.watch.receipts} == {Outcome.DONE}
 
 
-def test_a_run_that_may_not_be_cancelled_is_told_and_the_report_is_there() -> None:
+def test_a_refused_cancel_is_reported_and_the_receipts_remain() -> None:
     class Guarded(Elsewhere):
         def cancel(self, run_id: str) -> None:
             raise Misconfigured(f"no permission to cancel {run_id}")
@@ -224,7 +224,7 @@ def test_a_run_that_may_not_be_cancelled_is_told_and_the_report_is_there() -> No
     assert "could not be cancelled and continues: no permission" in desk.said[-1]
 
 
-def test_extents_that_fail_are_told_with_their_reason() -> None:
+def test_failed_extents_are_reported_with_their_reason() -> None:
     desk = Desk()
     job = desk.world.job(b"abcd!fghijkl")
     desk.runs.steps.append(desk.delivers(job, 0, 1, 2))
@@ -236,7 +236,7 @@ def test_extents_that_fail_are_told_with_their_reason() -> None:
     assert report.errors
 
 
-def test_a_service_that_is_away_is_asked_again() -> None:
+def test_requests_to_an_unavailable_service_are_repeated() -> None:
     desk = Desk()
     job = desk.world.job(BODY)
     away = lambda: setattr(desk.runs, "away", 2)  # noqa: E731 - a step
@@ -257,7 +257,7 @@ def test_a_stop_cancels_the_run() -> None:
     assert f"run {ID} is cancelled" in desk.said[-1]
 
 
-def test_a_stop_while_the_service_is_away_says_that_the_run_goes_on() -> None:
+def test_a_stop_during_an_outage_reports_that_the_run_continues() -> None:
     desk = Desk()
     job = desk.world.job(BODY)
 
@@ -272,7 +272,7 @@ def test_a_stop_while_the_service_is_away_says_that_the_run_goes_on() -> None:
     assert "could not be cancelled and continues" in desk.said[-1]
 
 
-def test_a_run_that_cannot_be_started_is_told_at_once() -> None:
+def test_a_run_that_cannot_be_started_is_reported_at_once() -> None:
     class Refused(Elsewhere):
         def start(self, run: Run) -> str:
             raise Misconfigured(f"no permission to start {run.subject}")
@@ -283,7 +283,7 @@ def test_a_run_that_cannot_be_started_is_told_at_once() -> None:
         desk.drive(desk.world.job(BODY))
 
 
-def test_a_run_that_ended_because_its_connector_rests_is_told_with_that() -> None:
+def test_a_run_that_ended_for_a_paused_connector_reports_the_pause() -> None:
     desk = Desk()
     ledger = desk.world.ledger
     ledger.connectors.put("c", {})

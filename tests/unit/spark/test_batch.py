@@ -56,7 +56,7 @@ def test_an_object_that_was_replaced_supersedes_its_job(runtime: MemoryRuntime) 
     assert (found.state, extents) == (JobState.SUPERSEDED, [])
 
 
-def test_a_store_that_is_away_leaves_the_job_open_and_says_why(runtime: MemoryRuntime) -> None:
+def test_a_store_outage_leaves_the_job_open_with_its_reason(runtime: MemoryRuntime) -> None:
     runtime.put_connector(input__format="parquet")
     job = planned(runtime, "c/odd.parquet")
     runtime.reads = FaultyStore(runtime.memory_store, Fault("unavailable"))
@@ -93,7 +93,7 @@ def test_every_query_sees_what_holds_when_it_is_planned(runtime: MemoryRuntime) 
     assert not {*first.jobs} & {*second.jobs}
 
 
-def test_a_connector_that_rests_is_refused_until_it_is_resumed(runtime: MemoryRuntime) -> None:
+def test_a_paused_connector_is_refused_until_it_is_resumed(runtime: MemoryRuntime) -> None:
     runtime.put_connector()
     runtime.put()
     runtime.memory.connectors.set_state("c", ConnectorState.PAUSED)

@@ -33,7 +33,7 @@ def queries_without_progress(backlog: DrainTracker) -> int:
     return next(n for n in range(1, MANY) if not backlog.left(ended=0))
 
 
-def test_nothing_open_is_over_after_the_looks_that_find_that_out(runtime: MemoryRuntime) -> None:
+def test_without_open_jobs_the_run_ends_after_the_queue_polls(runtime: MemoryRuntime) -> None:
     backlog = DrainTracker(runtime.memory, None, listing=None)
 
     assert queries_without_progress(backlog) == QUEUE_POLLS
@@ -50,7 +50,7 @@ def test_what_arrives_later_keeps_no_run_from_its_end(runtime: MemoryRuntime) ->
     assert not backlog.left(ended=1)
 
 
-def test_a_job_that_gets_on_is_waited_for_extent_by_extent(runtime: MemoryRuntime) -> None:
+def test_the_run_waits_while_a_job_makes_progress(runtime: MemoryRuntime) -> None:
     runtime.planner().plan(job := runtime.job(lines=10))
     backlog = begun(runtime)
 
@@ -62,7 +62,7 @@ def test_a_job_that_gets_on_is_waited_for_extent_by_extent(runtime: MemoryRuntim
     assert not backlog.left(ended=1)
 
 
-def test_what_nobody_gets_on_with_stays_whatever_else_is_delivered(runtime: MemoryRuntime) -> None:
+def test_jobs_without_progress_stay_open_whatever_else_is_delivered(runtime: MemoryRuntime) -> None:
     runtime.planner().plan(runtime.job())
     backlog = begun(runtime)
 
@@ -91,7 +91,7 @@ def test_other_connectors_jobs_are_none_of_a_run_for_one(runtime: MemoryRuntime)
     assert queries_without_progress(backlog) == QUEUE_POLLS
 
 
-def test_a_table_that_is_away_is_waited_for_a_while(
+def test_a_table_outage_is_tolerated_for_a_while(
     runtime: MemoryRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
     runtime.job()
@@ -144,7 +144,7 @@ def test_what_ended_after_the_last_query_is_not_left(runtime: MemoryRuntime) -> 
     assert backlog.undone() == []
 
 
-def test_a_table_that_is_away_in_the_end_is_no_success(runtime: MemoryRuntime) -> None:
+def test_a_table_outage_at_the_end_is_no_success(runtime: MemoryRuntime) -> None:
     backlog = begun(runtime)
     runtime.memory.refuse("jobs")
 
@@ -153,7 +153,7 @@ def test_a_table_that_is_away_in_the_end_is_no_success(runtime: MemoryRuntime) -
     assert undone.startswith("cannot read the remaining work: ")
 
 
-def test_a_new_job_that_cannot_be_cut_is_told_and_an_older_one_is_old_news(
+def test_only_a_new_job_that_cannot_be_cut_is_reported(
     runtime: MemoryRuntime,
 ) -> None:
     older = runtime.job("c/older.txt")
@@ -173,7 +173,7 @@ def test_a_new_job_that_cannot_be_cut_is_told_and_an_older_one_is_old_news(
 
 
 @pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED])
-def test_a_noted_job_that_others_ended_undelivered_is_told(
+def test_a_tracked_job_that_another_run_ended_is_reported(
     runtime: MemoryRuntime, state: JobState
 ) -> None:
     runtime.planner().plan(job := runtime.job())
@@ -187,7 +187,7 @@ def test_a_noted_job_that_others_ended_undelivered_is_told(
     assert line.endswith(f"job {job.id} of {job.version.uri} is {state}: by another run")
 
 
-def test_an_old_job_that_failed_before_anything_was_noted_is_told(runtime: MemoryRuntime) -> None:
+def test_an_old_job_that_failed_before_the_first_scan_is_reported(runtime: MemoryRuntime) -> None:
     job = runtime.job()
     runtime.ticker.now += 1
     backlog = DrainTracker(runtime.memory, None, listing=None)
@@ -230,7 +230,7 @@ def test_a_list_that_lags_behind_lets_no_open_job_be_forgotten(
 # -- why something is left ------------------------------------------------------------------------
 
 
-def test_what_workers_hold_is_told_with_how_long_they_may(runtime: MemoryRuntime) -> None:
+def test_claimed_extents_are_reported_with_their_lease_end(runtime: MemoryRuntime) -> None:
     runtime.planner().plan(job := runtime.job(lines=2))
     (extent, _) = runtime.planner().extents(job)
     runtime.slots("dead-1").claim(extent, ProducerSettings())
@@ -244,7 +244,7 @@ def test_what_workers_hold_is_told_with_how_long_they_may(runtime: MemoryRuntime
     )
 
 
-def test_a_job_whose_extents_failed_is_told_with_the_first_ones_reason(
+def test_a_failed_job_is_reported_with_its_first_extents_reason(
     runtime: MemoryRuntime,
 ) -> None:
     runtime.planner().plan(job := runtime.job(lines=2))

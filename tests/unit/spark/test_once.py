@@ -115,7 +115,7 @@ def once(runtime: MemoryRuntime, *, delivering: bool = True, run: str = "r") -> 
     raise AssertionError(f"not over after {TOO_MANY} queries")
 
 
-def test_what_waits_is_delivered_and_nothing_is_told(runtime: MemoryRuntime) -> None:
+def test_waiting_objects_are_delivered_and_nothing_is_undone(runtime: MemoryRuntime) -> None:
     runtime.put(lines=3)
 
     ended = once(runtime)
@@ -137,7 +137,7 @@ def test_no_connectors_is_nothing_to_do() -> None:
 # -- outages ---------------------------------------------------------------------------------------
 
 
-def test_a_store_that_cannot_be_listed_is_reported_and_not_waited_for_long(
+def test_a_store_that_cannot_be_listed_is_reported_soon(
     runtime: MemoryRuntime,
 ) -> None:
     runtime.put()
@@ -162,7 +162,7 @@ def test_a_store_that_is_back_soon_loses_nothing(runtime: MemoryRuntime) -> None
     assert runtime.states() == {"c/a.txt": JobState.DONE}
 
 
-def test_a_broker_that_is_away_leaves_jobs_and_says_so(runtime: MemoryRuntime) -> None:
+def test_a_broker_outage_leaves_jobs_open_and_is_reported(runtime: MemoryRuntime) -> None:
     runtime.planner().plan(runtime.job(lines=2))
     runtime.put("c/new.txt")
     runtime.__dict__["broker"] = AwayBroker()
@@ -175,7 +175,7 @@ def test_a_broker_that_is_away_leaves_jobs_and_says_so(runtime: MemoryRuntime) -
     assert left == "connector c: 1 job is not over: no broker answers"
 
 
-def test_jobs_that_workers_do_not_get_on_with_are_left_and_told(runtime: MemoryRuntime) -> None:
+def test_jobs_without_progress_are_left_open_and_reported(runtime: MemoryRuntime) -> None:
     runtime.put("c/a.txt")
     runtime.put("c/b.txt")
 
@@ -186,7 +186,7 @@ def test_jobs_that_workers_do_not_get_on_with_are_left_and_told(runtime: MemoryR
     assert undone.startswith("connector c: 2 jobs are not over: no progress")
 
 
-def test_an_object_that_cannot_be_taken_on_is_told_and_holds_up_no_other(
+def test_an_object_without_a_job_is_reported_and_delays_no_other(
     runtime: MemoryRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
     runtime.put("c/a.txt")
@@ -206,7 +206,7 @@ def test_an_object_that_cannot_be_taken_on_is_told_and_holds_up_no_other(
     assert undone.startswith("connector c: not all of its objects have jobs: s3://shop/c/c.txt")
 
 
-def test_a_paused_connector_is_told_and_one_without_jobs_is_not(runtime: MemoryRuntime) -> None:
+def test_only_a_paused_connector_with_jobs_is_reported(runtime: MemoryRuntime) -> None:
     runtime.put_connector("d")
     runtime.job()
     runtime.put("d/a.txt")
@@ -221,7 +221,7 @@ def test_a_paused_connector_is_told_and_one_without_jobs_is_not(runtime: MemoryR
     ]
 
 
-def test_what_looks_cannot_note_is_no_success(runtime: MemoryRuntime) -> None:
+def test_a_scan_that_cannot_save_its_progress_is_no_success(runtime: MemoryRuntime) -> None:
     runtime.memory.refuse("remember", times=TOO_MANY)
 
     ended = once(runtime)
@@ -235,7 +235,7 @@ def test_what_looks_cannot_note_is_no_success(runtime: MemoryRuntime) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 8])
-def test_connectors_whose_listings_take_longer_than_looks_do_not_wait_for_each_other(
+def test_long_listings_of_several_connectors_do_not_delay_each_other(
     count: int,
 ) -> None:
     runtime = MemoryRuntime()
@@ -270,7 +270,7 @@ def test_small_connectors_are_listed_beside_a_large_one_and_over_before_it() -> 
     assert ended.queries <= WHOLE_ROUNDS * (10 * LISTED_SECONDS / FIRST_SECONDS + 2)
 
 
-def test_a_query_that_goes_on_looks_at_small_connectors_beside_a_large_one() -> None:
+def test_a_standing_query_scans_small_connectors_beside_a_large_one() -> None:
     runtime = MemoryRuntime()
     runtime.memory_store = runtime.reads = Slow(runtime, {"large/": 100 * LISTED_SECONDS})
     for name in ("large", "small"):
@@ -327,7 +327,7 @@ def test_a_listing_that_only_leaves_objects_behind_is_given_up(runtime: MemoryRu
     assert undone.startswith("connector c: not all of its objects have jobs: s3://shop/c/")
 
 
-def test_a_page_of_many_new_objects_is_waited_for_as_long_as_it_gets_on(
+def test_a_page_of_many_new_objects_may_take_long_while_it_progresses(
     runtime: MemoryRuntime,
 ) -> None:
     for number in range(12):

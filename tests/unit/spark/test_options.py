@@ -97,7 +97,7 @@ def test_a_stream_drains_the_queue_where_there_is_one(
     assert stream(**options).listing is listing
 
 
-def test_a_stream_has_bounds_without_being_told() -> None:
+def test_a_stream_has_bounds_by_default() -> None:
     found = stream()
 
     assert (found.connector, found.run) == (None, "r")
@@ -105,7 +105,7 @@ def test_a_stream_has_bounds_without_being_told() -> None:
     assert found.parallelism >= 1
 
 
-def test_every_mistake_about_a_stream_is_told_at_once() -> None:
+def test_every_wrong_stream_option_is_reported_at_once() -> None:
     with pytest.raises(Misconfigured) as caught:
         stream(work="queue", connector="orders", path="s3://shop/")
 

@@ -57,7 +57,7 @@ def keys(found: list[PendingWork]) -> set[str]:
 # -- objects without a job ------------------------------------------------------------------------
 
 
-def test_an_object_of_which_nobody_told_is_found_cut_and_left_to_tasks(
+def test_an_object_without_a_notification_is_listed_cut_and_left_to_tasks(
     runtime: MemoryRuntime,
 ) -> None:
     runtime.put(lines=3)
@@ -68,7 +68,7 @@ def test_an_object_of_which_nobody_told_is_found_cut_and_left_to_tasks(
     assert runtime.states() == {"c/a.txt": JobState.RUNNING}
 
 
-def test_listing_rests_when_all_is_listed_and_then_begins_anew(runtime: MemoryRuntime) -> None:
+def test_a_complete_listing_pauses_and_then_starts_again(runtime: MemoryRuntime) -> None:
     look = standing(runtime).look
     look()
     runtime.put()
@@ -78,7 +78,7 @@ def test_listing_rests_when_all_is_listed_and_then_begins_anew(runtime: MemoryRu
     assert keys(look()) == {"c/a.txt"}
 
 
-def test_a_listing_that_takes_longer_than_a_look_may_goes_on_with_the_next(
+def test_a_listing_longer_than_a_scan_resumes_in_the_next_scan(
     runtime: MemoryRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(3):
@@ -106,7 +106,7 @@ def test_the_topic_of_progress_is_made_sure_of_once_per_connector(runtime: Memor
 
 
 @pytest.mark.parametrize("state", [ConnectorState.PAUSED, ConnectorState.STOPPED])
-def test_what_a_connector_that_rests_reads_is_not_looked_at(
+def test_the_prefix_of_a_paused_connector_is_not_listed(
     runtime: MemoryRuntime, state: ConnectorState
 ) -> None:
     runtime.put()
@@ -175,7 +175,7 @@ def test_a_large_jobs_items_are_read_once_per_round_and_nothing_of_it_is_left_ou
     assert asked() == ["extents"] * 2
 
 
-def test_a_job_that_was_reopened_is_looked_at_anew(runtime: MemoryRuntime) -> None:
+def test_a_reopened_job_is_scanned_again(runtime: MemoryRuntime) -> None:
     job = runtime.job(lines=7)
     look = standing(runtime, most=3).look
     look()
@@ -224,7 +224,7 @@ def test_a_connectors_tasks_are_bounded_as_it_says(runtime: MemoryRuntime) -> No
 # -- trouble --------------------------------------------------------------------------------------
 
 
-def test_a_store_that_is_away_holds_up_nothing_but_its_listing(
+def test_a_store_outage_delays_only_its_own_listing(
     runtime: MemoryRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
     runtime.job(lines=2)
@@ -287,7 +287,7 @@ def test_a_look_that_lists_nothing_and_meets_nothing_notes_nothing(runtime: Memo
     assert noted() == []
 
 
-def test_a_table_that_is_away_is_told_to_whoever_looks(runtime: MemoryRuntime) -> None:
+def test_a_table_outage_is_raised_to_the_caller_of_the_scan(runtime: MemoryRuntime) -> None:
     runtime.memory.refuse("connector_names")
 
     with pytest.raises(LedgerUnavailable):

@@ -107,7 +107,7 @@ def test_a_new_offset_says_how_much_there_is(runtime: MemoryRuntime, messages: M
     assert {**listed, "look": 0} == {"look": 0, "waiting": 3}
 
 
-def test_a_listing_that_takes_longer_than_a_look_may_is_told(
+def test_a_listing_longer_than_a_scan_is_logged(
     runtime: MemoryRuntime,
 ) -> None:
     for number in range(2):
@@ -208,7 +208,7 @@ def test_tasks_are_never_more_than_slots_that_others_leave(
     assert len(shares(looks)) == 8
 
 
-def test_one_task_looks_where_no_slot_is_free_and_all_where_nobody_knows(
+def test_one_task_polls_without_free_slots_and_all_if_unknown(
     runtime: MemoryRuntime, messages: MemoryQueue
 ) -> None:
     send(messages, 50)
@@ -291,7 +291,7 @@ def test_a_connectors_own_bound_makes_fewer_tasks(runtime: MemoryRuntime) -> Non
 # -- trouble --------------------------------------------------------------------------------------
 
 
-def test_a_queue_that_is_away_ends_a_query_at_its_first_look_only(
+def test_a_queue_outage_ends_a_query_only_at_its_first_poll(
     runtime: MemoryRuntime, messages: MemoryQueue, caplog: pytest.LogCaptureFixture
 ) -> None:
     send(messages, 1)
@@ -310,7 +310,7 @@ def test_a_queue_that_is_away_ends_a_query_at_its_first_look_only(
     assert caplog.text.count("it is not known what there is to do") == 1
 
 
-def test_a_table_that_is_away_ends_a_query_at_its_first_look_only(
+def test_a_table_outage_ends_a_query_only_at_its_first_poll(
     runtime: MemoryRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
     runtime.put(lines=2)
@@ -330,7 +330,7 @@ def test_a_table_that_is_away_ends_a_query_at_its_first_look_only(
     assert caplog.text.count("it is not known what there is to do") == 1
 
 
-def test_what_is_away_when_tasks_are_asked_for_ends_no_query(
+def test_an_outage_while_tasks_are_planned_ends_no_query(
     runtime: MemoryRuntime, messages: MemoryQueue, caplog: pytest.LogCaptureFixture
 ) -> None:
     runtime.put()
