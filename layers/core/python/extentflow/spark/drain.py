@@ -1,12 +1,12 @@
-"""The work of a `--once` run: the jobs that were open when it started, and how far listings are.
+"""Decide when a `--once` run ends: it drains the jobs that were open when it started.
 
-    a connector's objects were all listed, or listing failed ──> its open jobs are noted
-    no noted job is open any more ──> the run ends
+    a connector's objects were all listed, or listing failed ──> its open jobs are tracked
+    no tracked job is open any more ──> the run ends
     several queries without progress ──> the run ends and reports what is left
     a job ended FAILED or CANCELLED since the run started ──> the run reports it
 
-Queues and listings cannot tell old objects from new ones; jobs can, and later jobs are not noted.
-The ledger's lists are eventually consistent: an open job missing from them is read by its id.
+Queues and listings do not distinguish old objects from new ones; jobs do. Later jobs are not
+tracked. The ledger's lists are eventually consistent: an open job missing from them is read by id.
 
 Spark starts one process per query, so listing progress is kept in a note of the ledger:
 
@@ -31,17 +31,25 @@ from extentflow.ledger import Ledger
 from extentflow.ledger.causes import cause
 from extentflow.model import Job, JobState
 
+log = logging.getLogger(__name__)
+
 # The first may continue an older listing; the second starts at the first key.
 WHOLE_ROUNDS = 2
 FAILURES = 3
-# All connectors' facts are one item of the table.
+# Extents may be held by other workers, paused, or not visible in the queue yet.
+MAX_IDLE_QUERIES = 3
+# A queue's depth is approximate: one empty poll does not prove that it is empty.
+QUEUE_POLLS = 2
+SHOWN_JOBS = 8
+# The progress of all connectors is one item of the table, which DynamoDB limits to 400 KB.
 MOST_CHARACTERS = 200
 KEEP_SECONDS = 86_400.0
+UNDELIVERED = (JobState.FAILED, JobState.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
 class ListingProgress:
-    """One connector's.
+    """How far the listing of one connector is in this run.
 
     `goes` counts the scans that listed it; `whole` the complete listings that registered every
     object, `failed` the failures since the last of those. `found` counts registered jobs and `at`
@@ -61,27 +69,28 @@ class ListingProgress:
 
     @property
     def complete(self) -> bool:
-        """Whether every object that was there when the run began has been seen, and has a job."""
+        """Whether every object that existed when the run started has a job."""
         return self.whole >= WHOLE_ROUNDS
 
     @property
     def settled(self) -> bool:
-        """Whether it is complete, or failed too often to wait for."""
+        """Whether the run no longer waits for it: complete, or failed `FAILURES` times."""
         return self.complete or self.failed >= FAILURES
 
     @property
     def came(self) -> tuple[object, ...]:
-        """Comparable progress; constant once no object is added."""
+        """The values that change while the listing makes progress."""
         return self.whole, self.failed, self.found, self.at
 
     def begun(self) -> ListingProgress:
-        """Return it at the start of a scan."""
+        """Return the progress at the start of a scan."""
         return replace(self, goes=self.goes + 1)
 
     def going_on(self, at: str, found: int, refused: Iterable[str]) -> ListingProgress:
-        """Return it after the time limit; `refused` are reasons why objects were not registered.
+        """Return the progress after the time limit.
 
-        A listing continues behind refused objects. It failed if it only refused.
+        `refused` are the reasons why objects were not registered. A listing continues behind them;
+        it failed if it registered no object and refused one.
         """
         whys = list(refused)
         now = self._further(at, found, whys)
@@ -97,54 +106,40 @@ class ListingProgress:
         )
 
     def ended(self, found: int, refused: Iterable[str]) -> ListingProgress:
-        """Return it after the last key."""
+        """Return the progress after the last key."""
         now = self._further("", found, list(refused))
         if now.refused:
             return replace(now.failure(now.unlisted), refused=False)
         return replace(now, whole=now.whole + 1, failed=0, unlisted="")
 
     def failure(self, why: str) -> ListingProgress:
-        """Return it after the listing failed."""
+        """Return the progress after the listing failed."""
         return replace(self, failed=self.failed + 1, unlisted=_brief([why]))
 
     def holding_up(self, whys: Iterable[str]) -> ListingProgress:
-        """Return it with the reasons that open jobs were not read."""
+        """Return the progress with the reasons why open jobs were not read."""
         return replace(self, held_up=_brief(whys))
 
 
 def recall(ledger: Ledger, run: str) -> dict[str, ListingProgress]:
-    """Return what a run noted, by connector. Raises LedgerUnavailable."""
-    facts = ledger.notes.recall(_note(run)) or {}
+    """Return the listing progress of a run by connector. Raises LedgerUnavailable."""
+    facts = ledger.notes.recall(f"rounds#{run}") or {}
     return {name: ListingProgress(**json.loads(text)) for name, text in facts.items()}
 
 
 def remember(ledger: Ledger, run: str, rounds: Mapping[str, ListingProgress]) -> None:
-    """Note them for the run's other processes. Raises LedgerUnavailable."""
+    """Save the progress for the run's other processes. Raises LedgerUnavailable."""
     facts = {name: json.dumps(asdict(one)) for name, one in rounds.items()}
-    ledger.notes.remember(_note(run), facts, keep_seconds=KEEP_SECONDS)
+    ledger.notes.remember(f"rounds#{run}", facts, keep_seconds=KEEP_SECONDS)
 
 
 def _brief(whys: Iterable[str]) -> str:
-    """Return the first reason, cut where it is long; empty where there is none."""
+    """Return the first reason, at most `MOST_CHARACTERS` of it, or ""."""
     return next(iter(whys), "")[:MOST_CHARACTERS]
 
 
-def _note(run: str) -> str:
-    return f"rounds#{run}"
-
-
-log = logging.getLogger(__name__)
-
-# Extents may be held by other workers, paused, or not visible in the queue yet.
-MAX_IDLE_QUERIES = 3
-# A queue's depth is approximate.
-QUEUE_POLLS = 2
-SHOWN_JOBS = 8
-UNDELIVERED = (JobState.FAILED, JobState.CANCELLED)
-
-
 class DrainTracker:
-    """The jobs of one connector, or of all of them, that are open when a run begins.
+    """Tracks the jobs of one connector, or of all, that were open when a run started.
 
     `listing` names the run whose scans list objects; None if a queue holds all work.
     """
@@ -153,43 +148,55 @@ class DrainTracker:
         self._ledger = ledger
         self._connector = connector
         self._listing = listing
-        self._looks = 0
+        self._polls = 0
         self._idle = 0
-        self._looking: set[str] | None = None  # connectors; None before they are read
-        self._all: set[str] = set()
+        self._unsettled: set[str] | None = None  # connectors; None before they are read
+        self._connectors: set[str] = set()
         self._rounds: dict[str, ListingProgress] = {}
         self._seen: dict[str, Job] = {}  # open at one of the checks
-        self._noted: dict[str, Job] = {}
-        self._over: int | None = None
-        self._unknown = ""
+        self._tracked: dict[str, Job] = {}
+        self._final_extents: int | None = None
+        self._read_error = ""
         self._undelivered: dict[str, Job] = {}
         self._began = ledger.now()
 
     def left(self, *, ended: int) -> bool:
-        """Return whether another query is worth it, after one that ended so many extents.
+        """Return whether to start another query, after one in which `ended` extents became final.
 
         An unavailable ledger counts as no progress.
         """
-        looking = self._looking != set()
+        unsettled = self._unsettled != set()
         try:
-            moved = self._looked() if looking else self._moved()
-            self._unknown = ""
+            moved = self._track_listed() if unsettled else self._check_progress()
+            self._read_error = ""
         except ExtentflowError as exc:
             log.warning("cannot read the remaining work: %s", exc)
-            self._unknown = str(exc)
+            self._read_error = str(exc)
             moved = False
-        self._idle = 0 if moved and (ended or looking) else self._idle + 1
-        return self._idle < MAX_IDLE_QUERIES and (self._looking != set() or bool(self._noted))
+        self._idle = 0 if moved and (ended or unsettled) else self._idle + 1
+        return self._idle < MAX_IDLE_QUERIES and (self._unsettled != set() or bool(self._tracked))
 
     def undone(self) -> list[str]:
         """Return a line per undelivered job or connector, with the reason; empty if all is DONE."""
         try:
             self._refresh()
         except ExtentflowError as exc:
-            self._unknown = self._unknown or str(exc)
-        unknown = [f"cannot read the remaining work: {self._unknown}"] if self._unknown else []
-        listed = [self._unlisted(name) for name in sorted(self._all) if not self._complete(name)]
-        left = sorted(Counter(job.connector for job in self._noted.values()).items())
+            self._read_error = self._read_error or str(exc)
+        unknown = (
+            [f"cannot read the remaining work: {self._read_error}"] if self._read_error else []
+        )
+        unlisted = [
+            f"connector {name}: not all of its objects have jobs:"
+            f" {self._progress(name).unlisted or 'listing made no progress'}"
+            for name in sorted(self._connectors)
+            if not self._progress(name).complete
+        ]
+        counts = sorted(Counter(job.connector for job in self._tracked.values()).items())
+        left = [
+            f"connector {name}: {'1 job is' if jobs == 1 else f'{jobs} jobs are'} not over:"
+            f" {self._open_reason(name)}"
+            for name, jobs in counts
+        ]
         ended = [
             f"connector {job.connector}: job {job.id} of {job.version.uri} is {job.state}:"
             f" {self._cause(job)}"
@@ -199,83 +206,81 @@ class DrainTracker:
         ended += [f"{more} more jobs ended undelivered; `extentflow status` shows them"] * (
             more > 0
         )
-        return [*unknown, *listed, *ended, *(self._left_of(name, jobs) for name, jobs in left)]
+        return [*unknown, *unlisted, *ended, *left]
 
-    # -- looking --------------------------------------------------------------------------------
+    # -- listing --------------------------------------------------------------------------------
 
-    def _looked(self) -> bool:
-        """Note the jobs of listed connectors; return whether listing progresses."""
-        self._looks += 1
-        listed = self._open()
+    def _track_listed(self) -> bool:
+        """Track the open jobs of settled connectors; return whether listing progresses."""
+        self._polls += 1
+        listed = self._list_open_jobs()
         self._seen |= listed
         if self._listing is None:
-            if self._looks >= QUEUE_POLLS:
-                self._noted, self._looking = self._still(self._seen, listed), set()
+            if self._polls >= QUEUE_POLLS:
+                self._tracked, self._unsettled = self._still_open(self._seen, listed), set()
             return True
-        if self._looking is None:
-            self._all = set(self._names())
-            self._looking = set(self._all)
+        if self._unsettled is None:
+            self._connectors = set(self._connector_names())
+            self._unsettled = set(self._connectors)
         before, self._rounds = self._rounds, recall(self._ledger, self._listing)
-        settled = {name for name in self._looking if self._of(name).settled}
-        if settled or not self._looking:
+        settled = {name for name in self._unsettled if self._progress(name).settled}
+        if settled or not self._unsettled:
             seen = {name: job for name, job in self._seen.items() if job.connector in settled}
-            self._noted = self._still({**self._noted, **seen}, listed)
-            self._looking -= settled
+            self._tracked = self._still_open({**self._tracked, **seen}, listed)
+            self._unsettled -= settled
         return bool(settled) or any(
-            self._of(name).came != before.get(name, ListingProgress()).came
-            for name in self._looking
+            self._progress(name).came != before.get(name, ListingProgress()).came
+            for name in self._unsettled
         )
 
-    def _of(self, name: str) -> ListingProgress:
+    def _progress(self, name: str) -> ListingProgress:
         return self._rounds.get(name, ListingProgress())
 
     # -- delivering -----------------------------------------------------------------------------
 
-    def _moved(self) -> bool:
-        """Return whether a noted job or one of its extents became final."""
-        still = self._still(self._noted, self._open())
-        fewer, self._noted = len(still) < len(self._noted), still
+    def _check_progress(self) -> bool:
+        """Return whether a tracked job or one of its extents became final."""
+        still = self._still_open(self._tracked, self._list_open_jobs())
+        fewer, self._tracked = len(still) < len(self._tracked), still
         if fewer:
-            self._over = None
+            self._final_extents = None
             return True
-        before, self._over = self._over, sum(self._ended(job) for job in still.values())
-        return before != self._over
+        progress = [self._ledger.jobs.progress(job) for job in still]
+        before = self._final_extents
+        self._final_extents = sum(one.done + one.failed for one in progress)
+        return before != self._final_extents
 
-    def _still(self, jobs: Mapping[str, Job], listed: Mapping[str, Job]) -> dict[str, Job]:
-        """Return those of the jobs that are open; note those that ended without being delivered.
+    def _still_open(self, jobs: Mapping[str, Job], listed: Mapping[str, Job]) -> dict[str, Job]:
+        """Return those of the jobs that are open; add the others that ended undelivered.
 
         `listed` are the open jobs in the ledger's lists; the others are read one by one.
         """
         found = {name: listed.get(name) or self._ledger.jobs.get(name) for name in jobs}
-        self._note_undelivered(job for job in found.values() if job is not None)
+        self._add_undelivered(job for job in found.values() if job is not None)
         return {name: job for name, job in found.items() if job is not None and job.state.open}
 
-    def _note_undelivered(self, jobs: Iterable[Job]) -> None:
+    def _add_undelivered(self, jobs: Iterable[Job]) -> None:
         self._undelivered |= {
             job.id: job for job in jobs if job.state in UNDELIVERED and job.ended >= self._began
         }
 
-    def _open(self) -> dict[str, Job]:
+    def _list_open_jobs(self) -> dict[str, Job]:
         states = (JobState.PLANNING, JobState.RUNNING)
         found = (job for state in states for job in self._ledger.jobs.list(self._connector, state))
         return {job.id: job for job in found}
 
-    def _ended(self, job: Job) -> int:
-        progress = self._ledger.jobs.progress(job.id)
-        return progress.done + progress.failed
-
-    # -- what is left ---------------------------------------------------------------------------
+    # -- the report -----------------------------------------------------------------------------
 
     def _refresh(self) -> None:
         """Read the final state."""
-        self._noted = self._still(self._noted, self._open())
-        for name in self._names():
+        self._tracked = self._still_open(self._tracked, self._list_open_jobs())
+        for name in self._connector_names():
             for state in UNDELIVERED:
-                self._note_undelivered(self._ledger.jobs.list(name, state))
+                self._add_undelivered(self._ledger.jobs.list(name, state))
         if self._listing is not None:
             self._rounds = recall(self._ledger, self._listing)
 
-    def _names(self) -> list[str]:
+    def _connector_names(self) -> list[str]:
         named = self._connector
         return sorted(self._ledger.connectors.names()) if named is None else [named]
 
@@ -285,19 +290,8 @@ class DrainTracker:
         except ExtentflowError:
             return job.reason
 
-    def _complete(self, name: str) -> bool:
-        return self._of(name).complete
-
-    def _unlisted(self, name: str) -> str:
-        why = self._of(name).unlisted or "listing made no progress"
-        return f"connector {name}: not all of its objects have jobs: {why}"
-
-    def _left_of(self, connector: str, jobs: int) -> str:
-        counted = f"{jobs} job is" if jobs == 1 else f"{jobs} jobs are"
-        return f"connector {connector}: {counted} not over: {self._why(connector)}"
-
-    def _why(self, connector: str) -> str:
-        if held_up := self._of(connector).held_up:
+    def _open_reason(self, connector: str) -> str:
+        if held_up := self._progress(connector).held_up:
             return held_up
         try:
             state = self._ledger.connectors.state(connector)
@@ -314,7 +308,7 @@ class DrainTracker:
 
     def _held(self, connector: str) -> str:
         """Return how many extents workers hold, dead ones included; "" if unknown."""
-        jobs = {name: job for name, job in self._noted.items() if job.connector == connector}
+        jobs = {name: job for name, job in self._tracked.items() if job.connector == connector}
         try:
             now = self._ledger.now()
             left = [
