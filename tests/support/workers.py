@@ -71,15 +71,15 @@ def _give_back(worker: Scripted, extent: Extent) -> Receipt:
     return receipt(extent, Outcome(worker.settings["outcome"]), worker.owner)
 
 
-# -- leaves an extent alone -----------------------------------------------------------------------
+# -- skips its first extent ------------------------------------------------------------------------
 
 
 def skips(settings: Settings, owner: str) -> Scripted:
-    """Leaves its first extent alone, and delivers what comes after it."""
-    return Scripted(settings, owner, _rest_once)
+    """Skips the first extent and delivers the later ones."""
+    return Scripted(settings, owner, _skip_once)
 
 
-def _rest_once(worker: Scripted, extent: Extent) -> Receipt:
+def _skip_once(worker: Scripted, extent: Extent) -> Receipt:
     done = Path(worker.settings["done"])
     if done.exists():
         return receipt(extent, Outcome.DONE, worker.owner)

@@ -87,10 +87,11 @@ def test_what_a_worker_tells_while_a_stop_waits_for_it_is_seen(
     assert evicted == [RUN]
 
 
-def test_a_run_ends_when_its_extents_were_left_alone(tmp_path: Path) -> None:
+def test_a_run_ends_when_its_extents_were_skipped(tmp_path: Path) -> None:
     settings: Settings = {"done": str(tmp_path / "done")}
     watch = RecordingListener()
-    engine = InlineEngine(WorkerSpec(workers.skips, settings, RUN), cores=1, evict=lambda _owner: 0)
+    spec = WorkerSpec(workers.skips, settings, RUN)
+    engine = InlineEngine(spec, cores=1, evict=lambda _owner: 0)
 
     engine.run([Task((extent(0), extent(1))), Task((extent(2),))], watch)
     engine.close()

@@ -297,7 +297,7 @@ def test_tolerated_bad_records_go_to_the_queue(world: World) -> None:
 
 
 def test_an_unknown_engine_is_named_with_those_there_are() -> None:
-    with pytest.raises(Misconfigured, match=r"--engine lambda: .* use spark, inline or emr"):
+    with pytest.raises(Misconfigured, match=r"--engine lambda: .* use one of spark, emr, inline"):
         open_engine(Runtime(SETTINGS), "lambda")
 
 

@@ -29,6 +29,7 @@ ENGINES = "extentflow.engines"
 # because the library also runs where it has no package metadata: as a Lambda layer and as an
 # archive of Spark.
 BUILT_IN: Mapping[str, Mapping[str, str]] = {
+    ENGINES: {"inline": "extentflow.engines.inline:InlineEngine"},
     FORMATS: {
         "csv": "extentflow.formats.csv:open_csv",
         "jsonl": "extentflow.formats.jsonl:open_jsonl",

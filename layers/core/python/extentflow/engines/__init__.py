@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
+from extentflow import plugins
 from extentflow.delivery.runner import DeliveryContext, fail_extent, run_extent
 from extentflow.errors import (
     ExtentflowError,
@@ -26,6 +27,7 @@ from extentflow.errors import (
     reason,
 )
 from extentflow.model import Extent, Outcome, Receipt
+from extentflow.plugins import Registry
 
 log = logging.getLogger(__name__)
 
@@ -121,6 +123,25 @@ class Engine(Protocol):
     def close(self) -> None:
         """Release slots, processes and sessions of the engine."""
         ...
+
+
+class EngineFactory(Protocol):
+    """Opens an engine on the driver; the value of an entry point of group `extentflow.engines`."""
+
+    def __call__(
+        self, spec: WorkerSpec[Worker], *, cores: int, evict: Callable[[str], int]
+    ) -> Engine:
+        """Return an engine that runs at most `cores` workers of `spec` at once.
+
+        `evict(owner)` takes over the slots of a worker that has ended, or with `spec.run` those of
+        all workers of the run; the engine calls it before it runs the worker's extents again, and
+        in `close`.
+        """
+        ...
+
+
+# `spark` and `emr` also need a master or a submitted run: `wiring.open_engine` opens them.
+ENGINES: Registry[EngineFactory] = Registry(plugins.ENGINES, "engine")
 
 
 def run_until_final(

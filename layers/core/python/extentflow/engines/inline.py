@@ -62,7 +62,7 @@ class InlineEngine:
         self._members: list[_Member] = []
         self._stopping = False
         self._start_deaths = 0
-        self._watch: RunListener | None = None
+        self._listener: RunListener | None = None
 
     @property
     def cores(self) -> int:
@@ -74,14 +74,14 @@ class InlineEngine:
         """Process ids of the live workers."""
         return [member.process.pid or 0 for member in self._members]
 
-    def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
+    def run(self, tasks: Sequence[Task], listener: RunListener) -> None:
         """See `Engine.run`."""
         queue = deque(tasks)
-        self._watch = watch
+        self._listener = listener
         while not self._stopping and (queue or any(m.todo for m in self._members)):
             self._start_workers(len(queue) + sum(1 for m in self._members if m.todo))
             self._send_tasks(queue)
-            self._receive(queue, watch)
+            self._receive(queue, listener)
 
     def stop(self) -> None:
         """See `Engine.stop`."""
@@ -110,8 +110,8 @@ class InlineEngine:
         with suppress(EOFError, OSError):
             while member.pipe.poll(max(0.0, deadline - time.monotonic())):
                 answer = member.pipe.recv()
-                if isinstance(answer, Receipt) and self._watch is not None:
-                    self._watch.on_receipt(answer)
+                if isinstance(answer, Receipt) and self._listener is not None:
+                    self._listener.on_receipt(answer)
 
     def _start_workers(self, wanted: int) -> None:
         while len(self._members) < min(self._cores, wanted):
@@ -135,7 +135,7 @@ class InlineEngine:
                 member.todo.extend(task.extents)
                 _send(member.pipe, task)
 
-    def _receive(self, queue: deque[Task], watch: RunListener) -> None:
+    def _receive(self, queue: deque[Task], listener: RunListener) -> None:
         by_pipe = {member.pipe: member for member in self._members}
         for pipe in wait(list(by_pipe), timeout=POLL_SECONDS):
             member = by_pipe[pipe]  # type: ignore[index]
@@ -144,15 +144,15 @@ class InlineEngine:
             except (EOFError, ConnectionResetError):
                 self._replace(member, queue)
                 continue
-            self._take(member, answer, watch)
+            self._take(member, answer, listener)
 
-    def _take(self, member: _Member, answer: object, watch: RunListener) -> None:
+    def _take(self, member: _Member, answer: object, listener: RunListener) -> None:
         if isinstance(answer, ExtentflowError):
             raise answer
         if isinstance(answer, Receipt):
             if answer.outcome not in (Outcome.HANDED_BACK, Outcome.BUSY):
                 member.todo.popleft()
-            watch.on_receipt(answer)
+            listener.on_receipt(answer)
         else:
             member.ready = True
             self._start_deaths = 0

@@ -1,4 +1,4 @@
-"""The engine of a driver: Spark, worker processes of this machine, or a run on EMR Serverless."""
+"""Open the engine of a driver: Spark, a run on EMR Serverless, or one of the registry."""
 
 import logging
 import os
@@ -8,18 +8,18 @@ from functools import partial
 from uuid import uuid4
 
 from extentflow.config.worker import variable
-from extentflow.engines import Engine, Worker, WorkerSpec
+from extentflow.engines import ENGINES, Engine, Worker, WorkerSpec
 from extentflow.engines.emr.client import Application, EmrJobRuns, properties
 from extentflow.engines.emr.engine import SubmittedRunEngine
 from extentflow.engines.emr.submitted import SubmittedRuns
-from extentflow.engines.inline import InlineEngine
 from extentflow.errors import Misconfigured
 from extentflow.wiring.extents import open_worker
 from extentflow.wiring.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-ENGINES = ("spark", "inline", "emr")
+# Opened here and not by the registry; an entry point with one of these names is never used.
+RESERVED = ("spark", "emr")
 SUBMITTED = "submitted"
 
 StartRun = Callable[[SubmittedRuns], str]
@@ -45,8 +45,9 @@ def open_engine(
     Raises:
         Misconfigured: no such engine, pyspark is not installed, or no application is set.
     """
-    if name not in ENGINES:
-        raise Misconfigured(f"--engine {name}: there is no such engine; use spark, inline or emr")
+    if name not in (*RESERVED, *ENGINES.names()):
+        known = ", ".join([*RESERVED, *ENGINES.names()])
+        raise Misconfigured(f"--engine {name}: there is no such engine; use one of {known}")
     if master is not None and name != "spark":
         raise Misconfigured(f"--master goes with --engine spark, not with {name}")
     if name == "emr":
@@ -60,9 +61,9 @@ def open_engine(
         max_tasks or runtime.settings.exactly_once_slots, runtime.settings.exactly_once_slots
     )
     count = min(cores or os.cpu_count() or 1, most)
-    if name == "inline":
-        return InlineEngine(spec, cores=count, evict=runtime.evict)
-    return _spark(runtime, spec, count, master, most)
+    if name == "spark":
+        return _spark(runtime, spec, count, master, most)
+    return ENGINES.get(name)(spec, cores=count, evict=runtime.evict)
 
 
 def _remote(
