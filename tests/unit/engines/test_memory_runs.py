@@ -33,7 +33,7 @@ def test_a_start_that_failed_may_be_repeated_whether_it_began_or_not(*, unclear:
     assert list(runs.started.values()) == [RUN]
 
 
-def test_a_run_waits_until_it_is_cancelled_and_one_that_ended_stays_as_it_is() -> None:
+def test_a_running_run_can_be_cancelled_and_an_ended_one_cannot() -> None:
     runs = MemoryJobRuns()
     first, second = runs.start(RUN), runs.start(replace(RUN, number=2))
     runs.states[second] = RunStatus(RunState.SUCCESS)

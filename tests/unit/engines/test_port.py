@@ -352,7 +352,7 @@ def test_an_extent_of_a_paused_or_stopped_connector_is_not_claimed(state: Connec
     assert list(world.ledger.slots.list(world.broker.cluster)) == []
 
 
-def test_an_extent_in_progress_is_skipped_only_after_its_holder_released_it() -> None:
+def test_an_extent_in_progress_is_skipped_once_its_holder_released_it() -> None:
     world = World()
     (one,) = world.extents(world.job(b"abc"))
     holder = world.slots("holder")

@@ -107,7 +107,7 @@ def test_a_paused_connector_is_refused_until_it_is_resumed(runtime: MemoryRuntim
 
 
 @pytest.mark.parametrize(("state", "left"), [("PAUSED", "RUNNING"), ("STOPPED", "CANCELLED")])
-def test_a_connector_that_comes_to_rest_while_objects_are_registered_ends_that(
+def test_pausing_a_connector_during_registration_ends_the_registration(
     runtime: MemoryRuntime, state: str, left: str
 ) -> None:
     runtime.put_connector()
@@ -130,7 +130,7 @@ def test_a_connector_that_comes_to_rest_while_objects_are_registered_ends_that(
     assert [str(each) for each in runtime.states().values()] == [left] * (pause_at + 1)
 
 
-def test_an_open_job_whose_revision_cannot_be_used_here_is_a_row_with_the_reason(
+def test_an_open_job_with_an_unusable_revision_is_a_row_with_the_reason(
     runtime: MemoryRuntime,
 ) -> None:
     runtime.put_connector(producer__sasl__password="${env:ABSENT}")

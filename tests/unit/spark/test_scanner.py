@@ -159,7 +159,7 @@ def test_what_is_done_is_found_no_more_and_its_job_is_closed(runtime: MemoryRunt
     assert runtime.states() == {"c/a.txt": JobState.DONE}
 
 
-def test_a_large_jobs_items_are_read_once_per_round_and_nothing_of_it_is_left_out(
+def test_the_items_of_a_large_job_are_all_read_and_once_per_round(
     runtime: MemoryRuntime,
 ) -> None:
     job = runtime.job(lines=7)
@@ -185,7 +185,7 @@ def test_a_reopened_job_is_scanned_again(runtime: MemoryRuntime) -> None:
     assert ordinals(look()) == [0, 1, 2]
 
 
-def test_extents_that_keep_their_order_are_handed_out_from_the_first_pending_on(
+def test_extents_of_an_ordered_job_start_at_the_first_pending_one(
     runtime: MemoryRuntime,
 ) -> None:
     runtime.put_connector(ordering="object", message__key="none")

@@ -19,10 +19,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
 from extentflow.connectors import ConnectorConfig
 from extentflow.delivery.connector_state import ConnectorStateCache
-from extentflow.engines import Task, pack
-from extentflow.errors import Misconfigured, ProgressUnknown, StoreUnavailable, reason
+from extentflow.engines import Task, WorkerSpec, pack
+from extentflow.engines.spark import deal, reduce_task_overhead, spark_task
+from extentflow.errors import Misconfigured, Permanent, ProgressUnknown, StoreUnavailable, reason
 from extentflow.jobs import preflight
 from extentflow.jobs.addresses import KeyScope, select_all
 from extentflow.jobs.run import closed, cutting
@@ -30,23 +33,13 @@ from extentflow.ledger import ExtentItem
 from extentflow.model import Extent, ExtentState, Job, JobState
 from extentflow.spark import receipts
 from extentflow.spark.receipts import Row
+from extentflow.spark.tasks import open_batch_worker
 from extentflow.wiring import Runtime
 
 if TYPE_CHECKING:
     from extentflow.spark.options import ReadOptions
 
-
-from typing import TYPE_CHECKING
-
-from pyspark.sql.datasource import DataSourceReader, InputPartition
-
-from extentflow.engines import WorkerSpec
-from extentflow.engines.spark import deal, reduce_task_overhead, spark_task
-from extentflow.errors import Permanent
-from extentflow.spark.tasks import open_batch_worker
-
-if TYPE_CHECKING:
-    from extentflow.spark.options import ReadOptions
+log = logging.getLogger(__name__)
 
 KNOWN_ROWS = 4_096
 SHOWN = 3
@@ -63,14 +56,14 @@ class Pending(InputPartition):
 
 @dataclass
 class Known(InputPartition):
-    """Rows of what is final already."""
+    """Rows of extents and jobs that were final when the query was planned."""
 
     rows: tuple[Row, ...]
 
 
 @dataclass
 class Last(InputPartition):
-    """The jobs of the query, to be finished."""
+    """The jobs of the query; their remaining extents run here, then they are closed."""
 
     jobs: tuple[str, ...]
 
@@ -83,7 +76,7 @@ class BatchReader(DataSourceReader):
         self._spec = WorkerSpec(open_batch_worker, options.settings.to_map(), RUN)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return what is to deliver, what is known already, and the last one. Raises as `plan`."""
+        """Return the partitions in the order given above. Raises as `plan`."""
         reduce_task_overhead()
         found = plan(self._options, Runtime(self._options.settings))
         share = max(1, min(found.most, len(found.tasks)))
@@ -93,10 +86,10 @@ class BatchReader(DataSourceReader):
         return [*(one for one in pending if one.tasks), *known, Last(tuple(found.jobs))]
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
-        """Yield the rows of a partition, after delivering what it holds.
+        """Deliver the extents of a partition and yield its rows.
 
         Raises:
-            Permanent: in the last one, with FAILFAST: something is not DONE.
+            Permanent: in the last partition, with FAILFAST: an extent or job is not DONE.
         """
         if isinstance(partition, Pending):
             with spark_task(self._spec) as worker:
@@ -128,12 +121,10 @@ def _failure_message(unfit: Sequence[Row]) -> str:
 
 # -- planning --------------------------------------------------------------------------------------
 
-log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Tasks to run, at most `most` at once, the rows of what is final, and every job's id."""
+    """Tasks to run, at most `most` at once, rows of final extents, and the ids of all jobs."""
 
     tasks: Sequence[Task]
     most: int
@@ -143,7 +134,7 @@ class Plan:
 
 @dataclass(slots=True)
 class _Found:
-    """What jobs were found to have; each is looked at once, for others work on them meanwhile."""
+    """The extents and rows of the jobs; each job is read once, because workers change it."""
 
     pending: list[Extent] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
@@ -151,11 +142,11 @@ class _Found:
 
 
 def plan(options: ReadOptions, runtime: Runtime) -> Plan:
-    """Register and cut jobs for what the options name; nothing is delivered.
+    """Register and cut jobs for the objects that the options select; delivers nothing.
 
     Raises:
-        Misconfigured: every missing or wrong thing at once; or the connector is paused or stopped.
-        StoreUnavailable, SinkUnavailable, LedgerUnavailable: listing or registering did not work.
+        Misconfigured: all wrong settings at once; or the connector is paused or stopped.
+        StoreUnavailable, SinkUnavailable, LedgerUnavailable: listing or registering failed.
     """
     config, revision = runtime.connectors.latest(options.connector)
     found = _Found()
@@ -166,7 +157,7 @@ def plan(options: ReadOptions, runtime: Runtime) -> Plan:
             found.ordered[job.id] = job.ordered
             found.rows.append(receipts.whole(job, why))
         else:
-            _look(runtime, *_standing(runtime, job, replay=options.replay), found)
+            _add(runtime, *_plan_or_replay(runtime, job, replay=options.replay), found)
         if why := wanted.skip_reason(config.name):
             for begun in found.ordered:
                 closed(begun, runtime.ledger, wanted)
@@ -183,7 +174,7 @@ def plan(options: ReadOptions, runtime: Runtime) -> Plan:
 def _jobs(
     runtime: Runtime, options: ReadOptions, config: ConnectorConfig, revision: int
 ) -> Iterator[Job]:
-    """Yield a job per object, new or as it stands."""
+    """Yield a job per object, registered now or earlier."""
     preflight.require_running(runtime.ledger, config.name)
     runtime.require_app()
     scope = KeyScope.of(config)
@@ -194,10 +185,10 @@ def _jobs(
         yield planner.admit(runtime.request(config, revision, version, options.parallelism))
 
 
-def _standing(runtime: Runtime, job: Job, *, replay: bool) -> tuple[Job, list[ExtentItem]]:
-    """Return a job that is planned and closed as far as it goes, and its final extents.
+def _plan_or_replay(runtime: Runtime, job: Job, *, replay: bool) -> tuple[Job, list[ExtentItem]]:
+    """Plan a job, close it if all its extents are final, and return it with its final extents.
 
-    What FAILED is pending again.
+    With `replay`, FAILED extents are pending again.
     """
     final: list[ExtentItem] | None = None
     try:
@@ -223,8 +214,8 @@ def _final(runtime: Runtime, job: Job) -> list[ExtentItem]:
     return [item for item in runtime.ledger.extents.list(job.id) if item.state.final]
 
 
-def _look(runtime: Runtime, job: Job, final: Sequence[ExtentItem], found: _Found) -> None:
-    """Note a job's pending extents and the rows of the others."""
+def _add(runtime: Runtime, job: Job, final: Sequence[ExtentItem], found: _Found) -> None:
+    """Add a job's pending extents and the rows of the others."""
     job, pending, why = _pending(runtime, job, {item.ordinal for item in final})
     found.ordered[job.id] = job.ordered
     found.pending += pending
@@ -235,9 +226,9 @@ def _look(runtime: Runtime, job: Job, final: Sequence[ExtentItem], found: _Found
 
 
 def _pending(runtime: Runtime, job: Job, final: Collection[int]) -> tuple[Job, list[Extent], str]:
-    """Return a job with the extents that are not final, or why they are not known.
+    """Return a job with the extents that are not final, or why they are unknown.
 
-    One that cannot be cut has ended.
+    A job that cannot be cut has ended.
     """
     if job.state is not JobState.RUNNING:
         return job, [], "its store was unavailable" if job.state is JobState.PLANNING else ""

@@ -119,7 +119,7 @@ def session(master: str | None, cores: int | None) -> Iterator[SparkSession]:
 
 
 class Service:
-    """One query, or several after each other, from start to stop."""
+    """Runs one query, or for `--once` several in turn, until it is stopped."""
 
     def __init__(self, spark: SparkSession, runtime: Runtime, terms: Terms) -> None:
         register(spark)
@@ -127,17 +127,17 @@ class Service:
         self._runtime = runtime
         self._terms = terms
         self._stopping = threading.Event()
-        self._heard: bool | None = None  # None: no stop was requested yet
+        self._stop_requested: bool | None = None  # None: not tried yet
 
     def stop(self) -> None:
         """Let `run` return within five seconds; from any thread, or a signal handler."""
         self._stopping.set()
 
-    def run(self, tell: Callable[[Triggered], None]) -> list[str]:
-        """Deliver until `stop`, or what is waiting now; `tell` hears of every trigger.
+    def run(self, report: Callable[[Triggered], None]) -> list[str]:
+        """Deliver until `stop`, or the pending work; call `report` after each trigger.
 
-        Return a line per thing that was waiting and is not delivered, why it is not; none where the
-        query was stopped.
+        Returns a line per undelivered job or connector with the reason; none if the query was
+        stopped.
 
         Raises:
             QueryFailed: Spark ended the query.
@@ -145,20 +145,20 @@ class Service:
         """
         try:
             if self._terms.every_seconds is None:
-                return self._deliver_what_waits(tell)
-            self._follow(self._start(), tell)
+                return self._deliver_pending(report)
+            self._follow(self._start(), report)
             return []
         finally:
             self._ask_workers_to_stop()  # after a failure, too: workers may run on for seconds
             self._free_slots()
 
-    def _deliver_what_waits(self, tell: Callable[[Triggered], None]) -> list[str]:
+    def _deliver_pending(self, report: Callable[[Triggered], None]) -> list[str]:
         """Start queries until the jobs of the start are final, or make no progress."""
         options = StreamOptions.read({**self._terms.options, "run": self._terms.run})
         listing = options.run if options.listing else None
         backlog = DrainTracker(self._runtime.brief_ledger, options.connector, listing=listing)
         while not self._stopping.is_set():
-            ended = self._follow(self._start(), tell)
+            ended = self._follow(self._start(), report)
             if self._stopping.is_set():
                 break
             if not backlog.left(ended=ended):
@@ -167,7 +167,7 @@ class Service:
         return []
 
     def _free_slots(self) -> None:
-        """Settle and free what workers leave; that must not hide why the query ended."""
+        """Free the slots of the workers; a failure must not hide why the query ended."""
         try:
             self._runtime.evict(f"{self._terms.run}/")
         except ExtentflowError as exc:
@@ -175,14 +175,14 @@ class Service:
 
     def _ask_workers_to_stop(self) -> bool:
         """Request the stop once, without retry; return whether the request was written."""
-        if self._heard is None:
+        if self._stop_requested is None:
             try:
                 request_stop(self._runtime.brief_ledger, self._terms.run)
-                self._heard = True
+                self._stop_requested = True
             except ExtentflowError as exc:
-                log.warning("workers are stopped without asking them: %s", exc)
-                self._heard = False
-        return self._heard
+                log.warning("workers cannot be asked to stop; they are fenced instead: %s", exc)
+                self._stop_requested = False
+        return self._stop_requested
 
     def _start(self) -> StreamingQuery:
         try:
@@ -210,8 +210,8 @@ class Service:
         interval = f"{round(terms.every_seconds * 1000)} milliseconds"
         return writer.trigger(processingTime=interval).start()
 
-    def _follow(self, query: StreamingQuery, tell: Callable[[Triggered], None]) -> int:
-        """Tell of a query's triggers until it ends; return how many extents came to their end."""
+    def _follow(self, query: StreamingQuery, report: Callable[[Triggered], None]) -> int:
+        """Report a query's triggers until it ends; return how many extents became final."""
         ended, last, over = 0, -1, False
         try:
             while not over:
@@ -221,7 +221,7 @@ class Service:
                 for found in _triggers(query, last):
                     last = found.batch
                     ended += found.extents
-                    tell(found)
+                    report(found)
             if not self._stopping.is_set() and (failure := query.exception()) is not None:
                 raise QueryFailed(_cause(str(failure))) from failure
         except (Py4JError, OSError) as exc:

@@ -32,7 +32,7 @@ from extentflow.wiring.functions import queue
 
 log = logging.getLogger(__name__)
 
-# Without a trigger interval Spark asks a hundred times a second.
+# Without a trigger interval Spark calls latestOffset a hundred times per second.
 LOOK_SECONDS = 1.0
 # Retries of the polling process end after this time.
 RETRY_SECONDS = 20.0
@@ -59,7 +59,7 @@ class ListedPartition(InputPartition):
 
 
 class WorkSource:
-    """Offsets of a query, and polls for work at most once per second."""
+    """Polls for work at most once per second and returns the offsets of a query."""
 
     def __init__(self, options: StreamOptions, runtime: Runtime) -> None:
         self.options = options
@@ -70,7 +70,7 @@ class WorkSource:
         self._looked = False
 
     def latest(self) -> Offset:
-        """Return the offset behind which nothing is left to do, as far as is known.
+        """Return the offset after all work that the last successful poll found.
 
         Raises:
             ExtentflowError: the first poll fails; later failures are logged and polled again.
@@ -85,35 +85,35 @@ class WorkSource:
         except ExtentflowError as exc:
             if not self._looked:
                 raise
-            log.warning("it is not known what there is to do: %s", exc)
+            log.warning("cannot read the pending work; the next poll retries: %s", exc)
             facts = None
         self._looked = True
         self._next = self.runtime.clock.monotonic() + LOOK_SECONDS
         if facts is not None:
-            # Above that of any process before this one, which a checkpoint may remember.
+            # Above the offsets of earlier processes, which a checkpoint may contain.
             number = max(self._last["look"] + 1, int(self.runtime.clock.wall() * 1000))
             self._last = {"look": number, **facts}
         return self._last
 
     def resume(self, offset: Offset) -> None:
-        """Continue behind the offset of a checkpoint."""
+        """Continue after the offset of a checkpoint."""
         if offset.get("look", 0) > self._last["look"]:
             self._last = offset
 
     def _require_fresh(self) -> None:
         if not self._looked and self.stop():
             raise Misconfigured(
-                f"run {self.options.run} was stopped before; give every start another name, or none"
+                f"run {self.options.run} was stopped before; give each start its own name, or none"
             )
 
     def look(self) -> Offset | None:
-        """Return what is known of the work that there is; None where there is none."""
+        """Return counts of the pending work, or None if there is none."""
         raise NotImplementedError
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return tasks for what the last look found; only the first to ask is given that.
+        """Return tasks for the work of the last poll, which only one call uses.
 
-        Spark also asks without a look before, where it repeats the last trigger of a run that died.
+        Without one it polls first: Spark repeats the last trigger of a query that died.
         """
         raise NotImplementedError
 
@@ -127,13 +127,13 @@ class WorkSource:
                 for slot in ledger.slots.list(self.runtime.broker.cluster)
             )
         except Retryable as exc:
-            log.warning("it is not known how many slots are free: %s", exc)
+            log.warning("cannot read how many slots are free; assuming all: %s", exc)
             taken = 0
         return max(1, self.options.settings.exactly_once_slots - taken)
 
 
 class QueueSource(WorkSource):
-    """WorkSource at how much the extents queue holds."""
+    """Work of the extents queue."""
 
     def __init__(self, options: StreamOptions, runtime: Runtime, messages: Queue) -> None:
         super().__init__(options, runtime)
@@ -155,24 +155,26 @@ class QueueSource(WorkSource):
         most = min(options.parallelism, options.most_extents, self.free_slots())
         # A queue's depth is approximate, so one task polls in any case.
         tasks = min(most, max(1, waiting))
-        # The fewer, the sooner they make room for a trigger that has more to do.
+        # Few tasks end early, so that the next trigger can start more of them.
         seconds = options.most_seconds if tasks == most else min(FEW_SECONDS, options.most_seconds)
-        return [QueuePartition(share, seconds) for share in _dealt(options.most_extents, tasks)]
+        return [
+            QueuePartition(share, seconds) for share in _equal_shares(options.most_extents, tasks)
+        ]
 
     def _look_again(self) -> int:
         try:
             return self._queue.depth().waiting
         except Retryable as exc:
-            log.warning("it is not known how much waits: %s", exc)
+            log.warning("cannot read the depth of the extents queue: %s", exc)
             return 0
 
 
 class ListingSource(WorkSource):
-    """WorkSource at connectors: at objects without a job, and at open jobs."""
+    """Work of listed connectors: objects without a job, and open jobs."""
 
     def __init__(self, options: StreamOptions, runtime: Runtime) -> None:
         super().__init__(options, runtime)
-        self._standing = JobScanner(runtime, options, stopping=self.stop)
+        self._scanner = JobScanner(runtime, options, stopping=self.stop)
         self._found: list[PendingWork] | None = None
         self._prepared = False
 
@@ -181,10 +183,10 @@ class ListingSource(WorkSource):
         if not self._prepared:
             self.runtime.require_app()
             self._prepared = True
-        self._found = self._standing.look()
+        self._found = self._scanner.look()
         waiting = sum(len(one.extents) for one in self._found)
         # A trigger without tasks reports an unfinished listing to a `--once` run.
-        listing = {"listing": 1} if self._standing.listing else {}
+        listing = {"listing": 1} if self._scanner.listing else {}
         return {"waiting": waiting, **listing} if waiting or listing else None
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -195,13 +197,13 @@ class ListingSource(WorkSource):
 
     def _look_again(self) -> list[PendingWork]:
         try:
-            return self._standing.look()
+            return self._scanner.look()
         except ExtentflowError as exc:
-            log.warning("it is not known what there is to do: %s", exc)
+            log.warning("cannot read the pending work; the next poll retries: %s", exc)
             return []
 
     def _shares(self, found: PendingWork, free: int) -> Iterator[ListedPartition]:
-        """Yield a connector's tasks in as many parts as may run at once."""
+        """Yield a connector's tasks in as many partitions as may run in parallel."""
         most = min(free, found.most_tasks or free)
         tasks = pack(found.extents, found.ordered.__getitem__, most)
         for first in range(min(most, len(tasks))):
@@ -215,8 +217,8 @@ def open_work_source(options: StreamOptions) -> WorkSource:
         Misconfigured: the settings of the queue or of AWS are wrong.
     """
     settings = options.settings
-    patience = min(settings.retry_timeout_seconds, RETRY_SECONDS)
-    runtime = Runtime(replace(settings, retry_timeout_seconds=patience))
+    retry_seconds = min(settings.retry_timeout_seconds, RETRY_SECONDS)
+    runtime = Runtime(replace(settings, retry_timeout_seconds=retry_seconds))
     if options.listing:
         return ListingSource(options, runtime)
     return QueueSource(options, runtime, queue(settings, "extents_queue_url"))
@@ -226,14 +228,14 @@ def _counts(depth: Depth) -> Offset:
     return {"waiting": depth.waiting, "hidden": depth.hidden, "delayed": depth.delayed}
 
 
-def _dealt(most: int, tasks: int) -> list[int]:
+def _equal_shares(most: int, tasks: int) -> list[int]:
     """Return shares of `most` that differ by one at most."""
     share, rest = divmod(most, tasks)
     return [share + (number < rest) for number in range(tasks)]
 
 
 class StreamReader(DataSourceStreamReader):
-    """Made once on the driver's machine and once for executors; `_source` is the former's only."""
+    """Spark creates one on the driver's machine, which opens `_source`, and one for executors."""
 
     def __init__(
         self,
@@ -249,7 +251,7 @@ class StreamReader(DataSourceStreamReader):
         return dict(NOTHING)
 
     def latestOffset(self) -> Offset:  # noqa: N802 - Spark's
-        """Return a new offset where there is work. Raises as `WorkSource.latest`."""
+        """Return a new offset if there is work. Raises as `WorkSource.latest`."""
         return dict(self._opened().latest())
 
     def partitions(
@@ -262,15 +264,15 @@ class StreamReader(DataSourceStreamReader):
         return self._opened().partitions()
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
-        """Yield a row per extent that came to its end; what is not over is found again."""
+        """Yield a row per extent that became final; a later poll finds the others."""
         settings, run = self._options.settings.to_map(), self._options.run
         if isinstance(partition, QueuePartition):
             with spark_task(WorkerSpec(open_queue_query_worker, settings, run)) as worker:
                 yield from worker.deliver(most=partition.most, seconds=partition.seconds)
         elif isinstance(partition, ListedPartition):
             extents = (one for task in partition.tasks for one in task.extents)
-            with spark_task(WorkerSpec(open_listed_worker, settings, run)) as standing:
-                yield from standing.deliver(extents, seconds=partition.seconds)
+            with spark_task(WorkerSpec(open_listed_worker, settings, run)) as listed:
+                yield from listed.deliver(extents, seconds=partition.seconds)
         else:
             raise TypeError(f"Spark did not plan this partition: {partition!r}")
 
