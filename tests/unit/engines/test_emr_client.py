@@ -261,7 +261,7 @@ def test_a_run_is_cancelled_and_one_that_ended_meanwhile_is_let_be() -> None:
         stubber.assert_no_pending_responses()
 
 
-def test_a_run_that_cannot_be_cancelled_says_so() -> None:
+def test_a_failed_cancel_is_reported() -> None:
     stubbed = client()
 
     with Stubber(stubbed) as stubber:

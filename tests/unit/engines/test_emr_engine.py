@@ -141,7 +141,7 @@ def test_a_second_wave_waits_for_the_same_run() -> None:
     assert len(desk.watch.receipts) == 3
 
 
-def test_a_run_that_dies_is_an_error_that_says_what_the_service_says() -> None:
+def test_a_failed_run_is_an_error_with_the_services_details() -> None:
     desk = Desk()
     job = desk.world.job(BODY)
     desk.runs.steps += [

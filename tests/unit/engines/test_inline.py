@@ -66,7 +66,7 @@ def test_the_extent_of_a_worker_that_went_alone_is_run_by_its_replacement(
 
 
 @pytest.mark.parametrize("outcome", [Outcome.HANDED_BACK, Outcome.DONE, Outcome.BUSY])
-def test_what_a_worker_tells_while_a_stop_waits_for_it_is_seen(
+def test_receipts_sent_during_a_stop_are_reported(
     tmp_path: Path, pool: ThreadPoolExecutor, outcome: Outcome
 ) -> None:
     at_work, resume = named_pipe(tmp_path / "at work"), named_pipe(tmp_path / "go on")

@@ -33,7 +33,7 @@ def test_a_start_that_failed_may_be_repeated_whether_it_began_or_not(*, unclear:
     assert list(runs.started.values()) == [RUN]
 
 
-def test_a_running_run_can_be_cancelled_and_an_ended_one_cannot() -> None:
+def test_cancel_ends_a_waiting_run_and_has_no_effect_on_an_ended_one() -> None:
     runs = MemoryJobRuns()
     first, second = runs.start(RUN), runs.start(replace(RUN, number=2))
     runs.states[second] = RunStatus(RunState.SUCCESS)
@@ -46,6 +46,6 @@ def test_a_running_run_can_be_cancelled_and_an_ended_one_cannot() -> None:
     assert [runs.describe(one).state for one in (first, second)] == ["CANCELLED", "SUCCESS"]
 
 
-def test_nothing_is_known_of_a_run_that_was_never_started() -> None:
+def test_describing_a_run_that_was_never_started_is_an_error() -> None:
     with pytest.raises(Misconfigured, match="there is no run r1"):
         MemoryJobRuns().describe("r1")

@@ -39,7 +39,7 @@ def test_without_open_jobs_the_run_ends_after_the_queue_polls(runtime: MemoryRun
     assert queries_without_progress(backlog) == QUEUE_POLLS
 
 
-def test_what_arrives_later_keeps_no_run_from_its_end(runtime: MemoryRuntime) -> None:
+def test_later_arrivals_do_not_extend_a_run(runtime: MemoryRuntime) -> None:
     runtime.planner().plan(job := runtime.job())
     backlog = begun(runtime)
     runtime.planner().plan(runtime.job("c/later.txt", lines=MANY))
@@ -71,7 +71,7 @@ def test_jobs_without_progress_stay_open_whatever_else_is_delivered(runtime: Mem
     assert going_on == [True] * MAX_IDLE_QUERIES + [False]
 
 
-def test_what_only_others_get_on_with_is_left_to_them(runtime: MemoryRuntime) -> None:
+def test_jobs_that_only_other_workers_advance_do_not_extend_a_run(runtime: MemoryRuntime) -> None:
     runtime.planner().plan(job := runtime.job(lines=10))
     backlog = begun(runtime)
 
@@ -106,7 +106,7 @@ def test_a_table_outage_is_tolerated_for_a_while(
 # -- what is left ---------------------------------------------------------------------------------
 
 
-def test_what_is_over_leaves_nothing_to_tell(runtime: MemoryRuntime) -> None:
+def test_finished_jobs_are_not_reported(runtime: MemoryRuntime) -> None:
     runtime.planner().plan(job := runtime.job())
     backlog = begun(runtime)
     runtime.run(job, 0)
@@ -135,7 +135,7 @@ def test_jobs_that_stay_are_counted_by_connector_and_with_the_reason(
     )
 
 
-def test_what_ended_after_the_last_query_is_not_left(runtime: MemoryRuntime) -> None:
+def test_a_job_that_ended_after_the_last_query_is_not_reported(runtime: MemoryRuntime) -> None:
     runtime.planner().plan(job := runtime.job())
     backlog = begun(runtime)
     queries_without_progress(backlog)
@@ -199,7 +199,7 @@ def test_an_old_job_that_failed_before_the_first_scan_is_reported(runtime: Memor
     assert line.endswith("is FAILED: no footer")
 
 
-def test_a_job_whose_object_was_replaced_is_nothing_that_is_left(runtime: MemoryRuntime) -> None:
+def test_a_superseded_job_is_not_reported(runtime: MemoryRuntime) -> None:
     runtime.planner().plan(job := runtime.job())
     backlog = begun(runtime)
     runtime.memory.jobs.end(job.id, JobState.SUPERSEDED, "replaced")

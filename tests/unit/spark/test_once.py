@@ -124,7 +124,7 @@ def test_waiting_objects_are_delivered_and_nothing_is_undone(runtime: MemoryRunt
     assert runtime.states() == {"c/a.txt": JobState.DONE}
 
 
-def test_where_nothing_waits_a_run_is_over_after_two_listings(runtime: MemoryRuntime) -> None:
+def test_without_work_a_run_ends_after_two_listings(runtime: MemoryRuntime) -> None:
     runtime.put("elsewhere/a.txt")
 
     assert once(runtime) == Once(WHOLE_ROUNDS, [])
@@ -151,7 +151,7 @@ def test_a_store_that_cannot_be_listed_is_reported_soon(
     assert "no answer" in undone
 
 
-def test_a_store_that_is_back_soon_loses_nothing(runtime: MemoryRuntime) -> None:
+def test_a_short_store_outage_loses_nothing(runtime: MemoryRuntime) -> None:
     runtime.put()
     twice = frozenset(range(1, FAILURES))
     runtime.reads = FaultyStore(runtime.memory_store, Fault("unavailable", "list", twice))

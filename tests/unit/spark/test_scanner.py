@@ -117,7 +117,7 @@ def test_the_prefix_of_a_paused_connector_is_not_listed(
     assert runtime.memory_store.requests == 0
 
 
-def test_one_connector_is_looked_after_where_one_was_named(runtime: MemoryRuntime) -> None:
+def test_only_the_named_connector_is_scanned(runtime: MemoryRuntime) -> None:
     runtime.put_connector("d")
     runtime.put("c/a.txt")
     runtime.put("d/a.txt")
@@ -134,7 +134,7 @@ def test_a_connector_that_is_not_there_is_no_silence(runtime: MemoryRuntime) -> 
 # -- open jobs ------------------------------------------------------------------------------------
 
 
-def test_a_look_takes_on_so_many_extents_at_most_the_oldest_job_first(
+def test_a_scan_returns_a_bounded_number_of_extents_oldest_job_first(
     runtime: MemoryRuntime,
 ) -> None:
     old = runtime.job("c/old.txt", lines=3)
@@ -147,7 +147,7 @@ def test_a_look_takes_on_so_many_extents_at_most_the_oldest_job_first(
     assert found.ordered[old.id] is False
 
 
-def test_what_is_done_is_found_no_more_and_its_job_is_closed(runtime: MemoryRuntime) -> None:
+def test_done_extents_are_not_found_again_and_their_job_is_closed(runtime: MemoryRuntime) -> None:
     job = runtime.job(lines=3)
     look = standing(runtime).look
     look()
@@ -212,7 +212,7 @@ def test_a_stopped_connectors_jobs_end_and_a_paused_ones_wait(runtime: MemoryRun
     assert runtime.states() == {"c/a.txt": JobState.CANCELLED, "d/a.txt": JobState.PLANNING}
 
 
-def test_a_connectors_tasks_are_bounded_as_it_says(runtime: MemoryRuntime) -> None:
+def test_the_tasks_of_a_connector_are_bounded_by_its_tasks_max(runtime: MemoryRuntime) -> None:
     runtime.put_connector(tasks__max="2")
     runtime.job()
 
@@ -267,7 +267,7 @@ def test_a_job_whose_items_cannot_be_read_holds_up_no_other(
     assert recall(runtime.memory, "r")["c"].held_up == ""
 
 
-def test_what_cannot_be_noted_of_a_look_holds_up_nothing(runtime: MemoryRuntime) -> None:
+def test_a_scan_that_cannot_save_its_progress_delays_nothing(runtime: MemoryRuntime) -> None:
     runtime.job(lines=2)
     look = standing(runtime).look
     look()
@@ -277,7 +277,7 @@ def test_what_cannot_be_noted_of_a_look_holds_up_nothing(runtime: MemoryRuntime)
     assert ordinals(look()) == [0, 1]
 
 
-def test_a_look_that_lists_nothing_and_meets_nothing_notes_nothing(runtime: MemoryRuntime) -> None:
+def test_a_scan_without_a_listing_and_jobs_saves_nothing(runtime: MemoryRuntime) -> None:
     look = standing(runtime).look
     look()
     noted = runtime.asked({"remember"})

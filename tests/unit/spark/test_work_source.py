@@ -95,7 +95,9 @@ def test_without_work_the_offset_stays(runtime: MemoryRuntime, messages: MemoryQ
         assert looks.latest() == NOTHING
 
 
-def test_a_new_offset_says_how_much_there_is(runtime: MemoryRuntime, messages: MemoryQueue) -> None:
+def test_a_new_offset_contains_the_amount_of_work(
+    runtime: MemoryRuntime, messages: MemoryQueue
+) -> None:
     send(messages, 5)
     messages.receive(most=2)
     runtime.put(lines=3)
@@ -126,7 +128,7 @@ def test_a_listing_longer_than_a_scan_is_logged(
     assert {**looks.latest(), "look": 0} == {"look": 0, "waiting": 2}
 
 
-def test_what_is_all_in_other_hands_is_no_work(
+def test_work_that_other_workers_hold_is_no_work(
     runtime: MemoryRuntime, messages: MemoryQueue
 ) -> None:
     send(messages, 2)
@@ -222,7 +224,7 @@ def test_one_task_polls_without_free_slots_and_all_if_unknown(
     assert len(shares(looks)) == 8
 
 
-def test_the_queue_is_not_asked_again_between_a_look_and_its_tasks(
+def test_the_queue_is_not_polled_again_between_an_offset_and_its_tasks(
     runtime: MemoryRuntime, messages: MemoryQueue
 ) -> None:
     asked: list[str] = []
@@ -239,7 +241,7 @@ def test_the_queue_is_not_asked_again_between_a_look_and_its_tasks(
     assert asked.count("depth") == 2
 
 
-def test_tasks_of_a_listing_have_each_extent_that_the_look_found_once(
+def test_tasks_of_a_listing_have_each_found_extent_once(
     runtime: MemoryRuntime,
 ) -> None:
     runtime.put(lines=9)
@@ -261,7 +263,7 @@ def test_a_trigger_of_a_listing_takes_on_so_many_extents_at_most(runtime: Memory
     assert every(dealt(looks)) == [0, 1, 2, 3]
 
 
-def test_what_a_trigger_did_not_begin_is_found_again(runtime: MemoryRuntime) -> None:
+def test_extents_that_a_trigger_did_not_start_are_found_again(runtime: MemoryRuntime) -> None:
     runtime.put(lines=2)
     looks = listing(runtime)
     first = looks.latest()
@@ -273,7 +275,7 @@ def test_what_a_trigger_did_not_begin_is_found_again(runtime: MemoryRuntime) -> 
     assert every(dealt(looks)) == [0, 1]
 
 
-def test_tasks_that_spark_asks_for_without_a_look_are_looked_for(runtime: MemoryRuntime) -> None:
+def test_tasks_requested_without_a_poll_cause_one(runtime: MemoryRuntime) -> None:
     runtime.put(lines=2)
 
     assert every(dealt(listing(runtime))) == [0, 1]
@@ -343,7 +345,7 @@ def test_an_outage_while_tasks_are_planned_ends_no_query(
     assert "cannot read the pending work" in caplog.text
 
 
-def test_a_query_that_is_asked_to_stop_finds_nothing_any_more(
+def test_a_stop_request_ends_the_search_for_work(
     runtime: MemoryRuntime, messages: MemoryQueue
 ) -> None:
     looks = draining(runtime, messages)
@@ -364,7 +366,7 @@ def test_a_run_that_was_stopped_before_does_not_begin(
         draining(runtime, messages).latest()
 
 
-def test_another_apps_table_is_refused_by_the_first_look(runtime: MemoryRuntime) -> None:
+def test_the_table_of_another_app_is_refused_by_the_first_poll(runtime: MemoryRuntime) -> None:
     runtime.memory.bind("other")
 
     with pytest.raises(Misconfigured, match=r"belongs to app\.id=other"):
