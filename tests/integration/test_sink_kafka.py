@@ -184,7 +184,7 @@ def paused(stack: Stack, cluster: KafkaCluster) -> Iterator[None]:
         yield
     finally:
         stack.resume("kafka")
-        until(lambda: takes_topics(cluster))
+        until(lambda: takes_topics(cluster), seconds=240)
 
 
 def takes_topics(cluster: KafkaCluster) -> bool:
@@ -192,7 +192,7 @@ def takes_topics(cluster: KafkaCluster) -> bool:
     cluster.reconnect()
     try:
         cluster.topic()
-    except KafkaException:
+    except (KafkaException, TimeoutError):  # the request reached the broker before its recovery
         return False
     return True
 

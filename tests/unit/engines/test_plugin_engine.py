@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.support import workers
-from tests.support.here import Noted
+from tests.support.here import RecordingListener
 from tests.support.toy_engine import ToyEngine
 from tests.support.workers import RUN, extent
 
@@ -30,14 +30,14 @@ def test_the_entry_point_of_a_package_is_an_engine_beside_the_built_in_one() -> 
 
 def test_a_plugin_engine_runs_the_extents_of_its_tasks(tmp_path: Path) -> None:
     settings = {"done": str(tmp_path / "done")}
-    watch, evicted = Noted(), list[str]()
+    watch, evicted = RecordingListener(), list[str]()
 
     def evict(owner: str) -> int:
         evicted.append(owner)
         return 0
 
     factory: EngineFactory = ToyEngine
-    engine: Engine = factory(WorkerSpec(workers.skips_first, settings, RUN), cores=4, evict=evict)
+    engine: Engine = factory(WorkerSpec(workers.skips, settings, RUN), cores=4, evict=evict)
     engine.run([Task((extent(0), extent(1))), Task((extent(2),))], watch)
     engine.close()
 
