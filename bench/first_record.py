@@ -117,7 +117,7 @@ def _seconds(stand: Stand, cell: Cell, process: WarmProcess, pairs: int) -> dict
         "extent_bytes": cell.extent_bytes,
         "cold_seconds": round(statistics.median(cold), 3),
         "warm_seconds": round(statistics.median(warm), 3),
-        "warm_laps": len(warm),
+        "warm_runs": len(warm),
     }
 
 

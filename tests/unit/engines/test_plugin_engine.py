@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.support import workers
-from tests.support.here import RecordingListener
+from tests.support.local_engine import RecordingListener
 from tests.support.toy_engine import ToyEngine
 from tests.support.workers import RUN, extent
 

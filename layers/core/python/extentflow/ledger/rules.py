@@ -218,6 +218,6 @@ def unknown_progress(seen: ExtentItem) -> str:
     held = f"slot {seen.claim.slot} under epoch {seen.claim.epoch}" if seen.claim else "its slot"
     return (
         f"progress unknown: Kafka no longer holds what {held} committed; `extentflow replay"
-        f" {seen.job} --extent {seen.ordinal} --accept-duplicates` goes on from position"
+        f" {seen.job} --extent {seen.ordinal} --accept-duplicates` resumes from position"
         f" {seen.position}"
     )

@@ -148,7 +148,7 @@ class JobRouter:
         run_id = started.begin_shared(
             found.subject, found.connector, found.addresses, number=following
         )
-        log.warning("run %s of a backfill failed, run %s goes on", found.id, run_id)
+        log.warning("run %s of a backfill failed, run %s continues it", found.id, run_id)
 
     def _left(self, found: SubmittedRun) -> bool:
         """Whether jobs of a run are open, or it died before it made any.
