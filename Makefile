@@ -67,13 +67,13 @@ infra: setup ## Tests of the deployed stack: assertions, cdk-nag, cfn-lint
 
 layers: $(DEPS) ## Build the layer of imported packages for Lambda on arm64 (needs the network)
 
-$(DEPS): requirements/lambda.txt layers/deps/recipe.py layers/wheels.py | $(STAMP)
-	@$(BIN)/python -m layers.deps.recipe
+$(DEPS): requirements/lambda.txt layers/recipes/lambda_layer.py layers/recipes/wheels.py | $(STAMP)
+	@$(BIN)/python -m layers.recipes.lambda_layer
 
 spark-archive: $(ARCHIVE) ## Build the archive of Spark jobs for EMR Serverless on arm64 (needs the network)
 
-$(ARCHIVE): requirements/emr.txt layers/spark/recipe.py layers/wheels.py $(LIBRARY) | $(STAMP)
-	@$(BIN)/python -m layers.spark.recipe
+$(ARCHIVE): requirements/emr.txt layers/recipes/spark_archive.py layers/recipes/wheels.py $(LIBRARY) | $(STAMP)
+	@$(BIN)/python -m layers.recipes.spark_archive
 
 synth: setup ## Write the CloudFormation template to build/cdk.out (STAGE=dev)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" CDK_CONTEXT_JSON='{"stage":"$(STAGE)"}' $(BIN)/python app.py

@@ -9,7 +9,7 @@ Synthesis only refers to what `make layers` has built:
 
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
-from layers.deps import recipe
+from layers.recipes import lambda_layer
 
 from infra.missing import refuse_deployment
 from infra.project import Project
@@ -26,10 +26,10 @@ class Layers(Construct):
 
     def __init__(self, scope: Construct, construct_id: str, *, project: Project) -> None:
         super().__init__(scope, construct_id)
-        found = recipe.built(project.root)
+        found = lambda_layer.built(project.root)
         if found is None:
             refuse_deployment(self, "DepsLayer", REMEDY)
-        deps = project.root / recipe.LAYER if found else project.placeholder
+        deps = project.root / lambda_layer.LAYER if found else project.placeholder
         self.all = [
             self._layer("Core", "extentflow itself", project.core),
             self._layer("Deps", "What extentflow imports", deps),

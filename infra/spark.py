@@ -19,7 +19,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
-from layers.spark import recipe
+from layers.recipes import spark_archive
 
 from infra import broker, buckets, rights
 from infra.config_spark import Spark
@@ -31,7 +31,7 @@ from infra.network import HTTPS_PORT, Network
 from infra.project import Project
 
 SERVICE = "emr-serverless.amazonaws.com"
-ARCHITECTURE = recipe.MACHINE.shown.upper()
+ARCHITECTURE = spark_archive.MACHINE.shown.upper()
 IDLE_MINUTES = 15
 QUEUE_MINUTES = 720  # the maximum; then the run ends, and functions continue
 ENDED = ("SUCCESS", "FAILED", "CANCELLED")
@@ -131,11 +131,11 @@ class SparkApplication(Construct):
 
     def _code(self, project: Project) -> tuple[assets.Asset, assets.Asset]:
         """Return the entry point and the archive, or placeholders if they are not built."""
-        archive = project.root / recipe.archive()
-        if recipe.built(project.root) is None:
+        archive = project.root / spark_archive.archive()
+        if spark_archive.built(project.root) is None:
             refuse_deployment(self, "JobsArchive", REMEDY)
             archive = project.placeholder / "MISSING.md"
-        entry_point = project.root / recipe.JOBS / ENTRY_POINT
+        entry_point = project.root / spark_archive.JOBS / ENTRY_POINT
         return (
             assets.Asset(self, "EntryPoint", path=str(entry_point)),
             assets.Asset(self, "Archive", path=str(archive)),

@@ -14,8 +14,7 @@ import pytest
 from aws_cdk.assertions import Template
 from infra.project import Project
 from infra.stack import ExtentflowStack
-from layers import wheels
-from layers.deps import recipe
+from layers.recipes import lambda_layer, wheels
 from tests.infra.conftest import Templates
 from tests.support.synthesis import FUNCTIONS, PLAIN, QUICK, Bench, of_type, rejected
 
@@ -29,8 +28,8 @@ CALLED = ("dynamodb", "emr-serverless", "events", "s3", "secretsmanager", "sqs",
 
 @pytest.fixture(scope="module")
 def layer() -> Path:
-    assert recipe.built() is not None, "run `make layers` first"
-    return ROOT / recipe.LAYER
+    assert lambda_layer.built() is not None, "run `make layers` first"
+    return ROOT / lambda_layer.LAYER
 
 
 @pytest.mark.archive
@@ -42,7 +41,7 @@ def test_the_layer_fits_and_is_complete(layer: Path) -> None:
 
 @pytest.mark.archive
 def test_the_layer_reports_its_size(layer: Path) -> None:
-    made = recipe.built()
+    made = lambda_layer.built()
 
     assert made is not None
     assert made.unzipped_bytes == wheels.total_bytes(layer)
@@ -61,12 +60,12 @@ def test_the_layer_holds_what_functions_import(layer: Path, package: str) -> Non
 
 
 def check(packages: Path) -> None:
-    wheels.check(packages, recipe.PLATFORM, most_bytes=recipe.MOST_BYTES)
+    wheels.check(packages, lambda_layer.PLATFORM, most_bytes=lambda_layer.MOST_BYTES)
 
 
 def test_a_layer_that_is_too_large_is_rejected(tmp_path: Path) -> None:
     with (tmp_path / "large.bin").open("wb") as file:
-        file.truncate(recipe.MOST_BYTES + 1)
+        file.truncate(lambda_layer.MOST_BYTES + 1)
 
     with pytest.raises(wheels.PackagingError, match="250,000,001 bytes, 250,000,000 are allowed"):
         check(tmp_path)
@@ -87,7 +86,7 @@ def test_a_library_of_another_machine_is_rejected(
 
 
 def test_a_library_that_is_linked_to_one_that_was_left_out_is_rejected(tmp_path: Path) -> None:
-    header = b"\x7fELF" + bytes(14) + recipe.PLATFORM.machine.elf.to_bytes(2, "little")
+    header = b"\x7fELF" + bytes(14) + lambda_layer.PLATFORM.machine.elf.to_bytes(2, "little")
     needs = header + b"\0libarrow.so.2600\0libarrow_flight.so.2600\0libc.so.6\0"
     (tmp_path / "libarrow.so.2600").write_bytes(header)
     (tmp_path / "_flight.so").write_bytes(needs)
@@ -179,7 +178,7 @@ def test_functions_can_be_imported_and_work_with_what_is_left(tmp_path: Path) ->
 
 
 def _pinned() -> set[str]:
-    text = (ROOT / recipe.LOCK).read_text()
+    text = (ROOT / lambda_layer.LOCK).read_text()
     return set(re.findall(r"^([a-z0-9-]+)==", text, re.MULTILINE))
 
 
@@ -187,15 +186,15 @@ def _pinned() -> set[str]:
 
 
 def _without_layer(bench: Bench) -> None:
-    (bench.root / recipe.STAMP).unlink()
+    (bench.root / lambda_layer.STAMP).unlink()
 
 
 def _with_older_pins(bench: Bench) -> None:
-    bench.write(str(recipe.LOCK), "boto3==2\n")
+    bench.write(str(lambda_layer.LOCK), "boto3==2\n")
 
 
 def _with_half_a_layer(bench: Bench) -> None:
-    shutil.rmtree(bench.root / recipe.LAYER)
+    shutil.rmtree(bench.root / lambda_layer.LAYER)
 
 
 @pytest.mark.parametrize("spoil", [_without_layer, _with_older_pins, _with_half_a_layer])

@@ -8,7 +8,7 @@ import pytest
 from aws_cdk.assertions import Template
 from infra.config import Stage
 from infra.config_spark import Spark
-from layers.spark import recipe
+from layers.recipes import spark_archive
 from tests.infra.conftest import Templates
 from tests.support.synthesis import (
     CLUSTER_ARN,
@@ -161,7 +161,7 @@ def test_driver_and_executors_write_one_log_that_ends(templates: Templates) -> N
 def test_the_archive_is_for_the_applications_machine(templates: Templates) -> None:
     _, application = only(templates("spark"), APPLICATION)
 
-    assert application["Architecture"].lower() == recipe.MACHINE.shown
+    assert application["Architecture"].lower() == spark_archive.MACHINE.shown
 
 
 # -- the network ----------------------------------------------------------------------------------
@@ -464,19 +464,19 @@ def test_a_stage_without_spark_has_nothing_of_it(templates: Templates, stage: st
 
 
 def _without_archive(bench: Bench) -> None:
-    (bench.root / recipe.stamp()).unlink()
+    (bench.root / spark_archive.stamp()).unlink()
 
 
 def _with_older_pins(bench: Bench) -> None:
-    bench.write(str(recipe.LOCK), "boto3==2\n")
+    bench.write(str(spark_archive.LOCK), "boto3==2\n")
 
 
 def _with_older_code(bench: Bench) -> None:
-    bench.write(str(recipe.LIBRARY / "model.py"), "")
+    bench.write(str(spark_archive.LIBRARY / "model.py"), "")
 
 
 def _with_half_an_archive(bench: Bench) -> None:
-    (bench.root / recipe.archive()).unlink()
+    (bench.root / spark_archive.archive()).unlink()
 
 
 @pytest.mark.parametrize(
@@ -524,7 +524,7 @@ def test_an_image_of_ones_own_may_be_of_any_release() -> None:
 def test_the_releases_python_is_the_archives() -> None:
     (problem,) = problems(sized(release_label="emr-7.13.0"))
 
-    assert f"python{recipe.PYTHON}" in problem
+    assert f"python{spark_archive.PYTHON}" in problem
 
 
 @pytest.mark.parametrize(

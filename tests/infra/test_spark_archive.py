@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from infra.project import Project
-from layers import wheels
-from layers.spark import recipe
+from layers.recipes import spark_archive, wheels
 from tests.support import archive
 
 ROOT = Project().root
@@ -32,8 +31,8 @@ def unpacked(here: wheels.Machine, tmp_path_factory: pytest.TempPathFactory) -> 
     """Return a folder in which this machine's archive is unpacked as Spark does it."""
     archive.built(here)
     folder = tmp_path_factory.mktemp("worker")
-    with tarfile.open(ROOT / recipe.archive(here)) as tar:
-        tar.extractall(folder / recipe.UNPACKED, filter="data")
+    with tarfile.open(ROOT / spark_archive.archive(here)) as tar:
+        tar.extractall(folder / spark_archive.UNPACKED, filter="data")
     return folder
 
 
@@ -42,17 +41,17 @@ def unpacked(here: wheels.Machine, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.mark.archive
 def test_the_archive_fits_packed_and_unpacked() -> None:
-    made = archive.built(recipe.MACHINE)
+    made = archive.built(spark_archive.MACHINE)
 
-    assert made.packed_bytes == (ROOT / recipe.archive()).stat().st_size
+    assert made.packed_bytes == (ROOT / spark_archive.archive()).stat().st_size
     assert made.packed_bytes < made.unpacked_bytes < 350_000_000
 
 
 @pytest.mark.archive
 def test_the_archive_holds_library_jobs_and_packages_but_no_spark() -> None:
-    archive.built(recipe.MACHINE)
+    archive.built(spark_archive.MACHINE)
 
-    with tarfile.open(ROOT / recipe.archive()) as tar:
+    with tarfile.open(ROOT / spark_archive.archive()) as tar:
         entries = tar.getmembers()
 
     names = [entry.name for entry in entries]
@@ -69,11 +68,13 @@ def test_the_archive_holds_library_jobs_and_packages_but_no_spark() -> None:
 
 @pytest.mark.archive
 def test_the_archives_libraries_are_of_its_machine() -> None:
-    archive.built(recipe.MACHINE)
-    folder = ROOT / recipe.FOLDER / recipe.MACHINE.tag / recipe.PACKAGES
+    archive.built(spark_archive.MACHINE)
+    folder = ROOT / spark_archive.FOLDER / spark_archive.MACHINE.tag / spark_archive.PACKAGES
 
     wheels.check(
-        folder, wheels.Platform(recipe.PYTHON, recipe.MACHINE), most_bytes=recipe.MOST_BYTES
+        folder,
+        wheels.Platform(spark_archive.PYTHON, spark_archive.MACHINE),
+        most_bytes=spark_archive.MOST_BYTES,
     )
 
 
@@ -117,7 +118,7 @@ def _run(unpacked: Path, interpreter: str, *arguments: str) -> subprocess.Comple
     command = [*(alone if possible else []), interpreter, "-s", "-S", "-B", *arguments]
     environment = {
         "PATH": os.environ["PATH"],
-        "PYTHONPATH": recipe.PYTHONPATH,
+        "PYTHONPATH": spark_archive.PYTHONPATH,
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
     }
@@ -135,7 +136,7 @@ def test_every_module_can_be_imported_without_network(unpacked: Path, interprete
 
 @pytest.mark.archive
 def test_the_entry_point_begins(unpacked: Path, interpreter: str) -> None:
-    ran = _run(unpacked, interpreter, f"{recipe.UNPACKED}/jobs/spark_ingest.py", "--help")
+    ran = _run(unpacked, interpreter, f"{spark_archive.UNPACKED}/jobs/spark_ingest.py", "--help")
 
     assert ran.returncode == 0, ran.stderr
     assert "--connector" in ran.stdout
@@ -150,7 +151,7 @@ def project(tmp_path: Path) -> Path:
         file = tmp_path / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(path)
-    lock = tmp_path / recipe.LOCK
+    lock = tmp_path / spark_archive.LOCK
     lock.parent.mkdir()
     lock.write_text("boto3==1\n")
     return tmp_path
@@ -163,42 +164,44 @@ def _digest(path: Path) -> str:
 def test_the_same_files_give_the_same_bytes(project: Path) -> None:
     first, second = project / "1.tgz", project / "2.tgz"
 
-    size = recipe.pack(project, project / "pack", first)
+    size = spark_archive.pack(project, project / "pack", first)
     for file in project.rglob("*.py"):
         os.utime(file, (1, 1))
         file.chmod(0o600)
     (project / CORE / "__pycache__").mkdir()
     (project / CORE / "__pycache__" / "model.cpython-311.pyc").write_text("")
-    recipe.pack(project, project / "pack", second)
+    spark_archive.pack(project, project / "pack", second)
 
     assert _digest(first) == _digest(second)
     with tarfile.open(first) as tar:
         assert sum(entry.size for entry in tar) == size
 
 
-@pytest.mark.parametrize("changed", [f"{CORE}/model.py", "jobs/spark_ingest.py", str(recipe.LOCK)])
+@pytest.mark.parametrize(
+    "changed", [f"{CORE}/model.py", "jobs/spark_ingest.py", str(spark_archive.LOCK)]
+)
 def test_what_is_in_the_archive_decides_whether_it_is_todays(project: Path, changed: str) -> None:
-    before = recipe.fingerprint(project)
+    before = spark_archive.fingerprint(project)
 
     (project / changed).write_text("other")
 
-    assert recipe.fingerprint(project) != before
+    assert spark_archive.fingerprint(project) != before
 
 
 def test_a_file_that_is_called_otherwise_is_another_archive(project: Path) -> None:
-    before = recipe.fingerprint(project)
+    before = spark_archive.fingerprint(project)
 
     (project / CORE / "model.py").rename(project / CORE / "models.py")
 
-    assert recipe.fingerprint(project) != before
+    assert spark_archive.fingerprint(project) != before
 
 
 def test_an_archive_that_is_missing_is_not_todays(project: Path) -> None:
-    assert recipe.built(project) is None
+    assert spark_archive.built(project) is None
 
 
 def test_the_lock_names_no_address_and_every_package_has_a_hash() -> None:
-    text = (ROOT / recipe.LOCK).read_text()
+    text = (ROOT / spark_archive.LOCK).read_text()
 
     assert "://" not in text
     assert text.count("==") <= text.count("--hash=sha256:")

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
-from layers.spark import recipe
+from layers.recipes import spark_archive
 from tests.integration.faultproxy import Delay, FaultProxy, Hold, Reset
 from tests.support import archive
 from tests.support.delivery import PROGRAM, joined, numbered_lines
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 LINES = numbered_lines(f"line-{'.' * 20}-", 10_000)
 BODY = joined(LINES)
 THRESHOLD_BYTES = len(BODY) // 2
-PACKAGES = f"/{recipe.UNPACKED}/{recipe.PACKAGES}/"
+PACKAGES = f"/{spark_archive.UNPACKED}/{spark_archive.PACKAGES}/"
 # What a driver finds beside settings and Spark's own variables.
 GIVEN = {
     *("PATH", "HOME", "TMPDIR", "LC_ALL", "JAVA_HOME", "PWD", "OLDPWD", "SHLVL", "_"),
@@ -86,7 +86,7 @@ class Scene:
 
     def unpacked(self) -> set[Path]:
         """Return where executors have unpacked the archive."""
-        return set(self.root.glob(f"cluster/worker-*/work/*/*/{recipe.UNPACKED}"))
+        return set(self.root.glob(f"cluster/worker-*/work/*/*/{spark_archive.UNPACKED}"))
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def scene(ground: Ground, stack: Stack) -> Iterator[Scene]:
     archive.built(machine)
     code = Code(
         entry_point=ROOT / "jobs" / "spark_ingest.py",
-        archive=ROOT / recipe.archive(machine),
+        archive=ROOT / spark_archive.archive(machine),
         environment=stack.environment(),
     )
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as caller:
@@ -142,7 +142,7 @@ def under_way(feed: Feed) -> bool:
 def loaded(pid: int) -> set[str]:
     """Return the packages' libraries that a process has loaded."""
     maps = psutil.Process(pid).memory_maps()
-    return {one.path for one in maps if f"/{recipe.PACKAGES}/" in one.path}
+    return {one.path for one in maps if f"/{spark_archive.PACKAGES}/" in one.path}
 
 
 def test_a_large_object_is_delivered_by_a_run_and_functions_have_nothing_to_do(

@@ -5,8 +5,7 @@ import shutil
 import sys
 
 import pytest
-from layers import wheels
-from layers.spark import recipe
+from layers.recipes import spark_archive, wheels
 
 
 def this_machine() -> wheels.Machine:
@@ -19,12 +18,12 @@ def this_machine() -> wheels.Machine:
 
 def interpreter() -> str:
     """Return a Python of the archive's version."""
-    if f"{sys.version_info.major}.{sys.version_info.minor}" == recipe.PYTHON:
+    if f"{sys.version_info.major}.{sys.version_info.minor}" == spark_archive.PYTHON:
         return sys.executable
-    found = shutil.which(f"python{recipe.PYTHON}")
-    return found or pytest.skip(f"there is no python{recipe.PYTHON} on the path")
+    found = shutil.which(f"python{spark_archive.PYTHON}")
+    return found or pytest.skip(f"there is no python{spark_archive.PYTHON} on the path")
 
 
-def built(machine: wheels.Machine) -> recipe.Built:
+def built(machine: wheels.Machine) -> spark_archive.Built:
     """Return the archive of today's pins and code, built now where it has to be."""
-    return recipe.built(machine=machine) or recipe.build(machine=machine)
+    return spark_archive.built(machine=machine) or spark_archive.build(machine=machine)

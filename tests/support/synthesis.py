@@ -13,8 +13,7 @@ from infra.config import Announced, Auth, Bucket, Cluster, Network, Receiver, St
 from infra.config_spark import Spark
 from infra.project import Project
 from infra.stack import ExtentflowStack
-from layers.deps import recipe
-from layers.spark import recipe as archive_recipe
+from layers.recipes import lambda_layer, spark_archive
 
 FUNCTIONS = ("planner", "receiver", "reconciler", "worker")
 IN_VPC = ("planner", "reconciler", "worker")
@@ -110,16 +109,16 @@ class Bench:
         for name in FUNCTIONS:
             bench.write(f"functions/{name}/handler.py", "def handler(event, context): ...\n")
         bench.write("connectors/orders.yaml", yaml_of(ORDERS))
-        bench.write(str(recipe.LOCK), "boto3==1\n")
-        bench.write(str(recipe.LAYER / "python" / "boto3.py"), "")
-        made = {"fingerprint": recipe.fingerprint(root), "unzipped_bytes": 1}
-        bench.write(str(recipe.STAMP), json.dumps(made))
+        bench.write(str(lambda_layer.LOCK), "boto3==1\n")
+        bench.write(str(lambda_layer.LAYER / "python" / "boto3.py"), "")
+        made = {"fingerprint": lambda_layer.fingerprint(root), "unzipped_bytes": 1}
+        bench.write(str(lambda_layer.STAMP), json.dumps(made))
         bench.write("jobs/spark_ingest.py", "")
-        bench.write(str(archive_recipe.LOCK), "boto3==1\n")
-        bench.write(str(archive_recipe.archive()), "")
-        packed = {"fingerprint": archive_recipe.fingerprint(root)}
+        bench.write(str(spark_archive.LOCK), "boto3==1\n")
+        bench.write(str(spark_archive.archive()), "")
+        packed = {"fingerprint": spark_archive.fingerprint(root)}
         sizes = {"packed_bytes": 1, "unpacked_bytes": 1}
-        bench.write(str(archive_recipe.stamp()), json.dumps(packed | sizes))
+        bench.write(str(spark_archive.stamp()), json.dumps(packed | sizes))
         return bench
 
     def write(self, path: str, text: str) -> None:

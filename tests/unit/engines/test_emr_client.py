@@ -6,7 +6,7 @@ from typing import Any, cast
 import boto3
 import pytest
 from botocore.stub import Stubber
-from layers.spark import recipe
+from layers.recipes import spark_archive
 
 from extentflow.engines.emr import Run, RunState, RunStatus
 from extentflow.engines.emr import client as emr
@@ -135,9 +135,9 @@ def test_a_reference_to_a_variable_is_refused_and_one_to_a_secret_is_not() -> No
 
 
 def test_spark_receives_what_the_archive_is_made_for() -> None:
-    assert f"python{recipe.PYTHON}" == emr.PYTHON
-    assert (recipe.UNPACKED, recipe.PYTHONPATH) == (emr.UNPACKED, emr.PYTHONPATH)
-    assert recipe.archive().suffix == ".tgz"
+    assert f"python{spark_archive.PYTHON}" == emr.PYTHON
+    assert (spark_archive.UNPACKED, spark_archive.PYTHONPATH) == (emr.UNPACKED, emr.PYTHONPATH)
+    assert spark_archive.archive().suffix == ".tgz"
 
 
 # -- the call -------------------------------------------------------------------------------------
