@@ -17,6 +17,7 @@ from tests.support.synthesis import ORDERS, PLAIN, Bench, of_type, yaml_of
 
 from extentflow.connectors import load
 from extentflow.errors import Misconfigured
+from extentflow.ledger import LedgerOptions
 from extentflow.ledger.dynamodb import DynamoLedger
 from extentflow.wiring import check_connector
 
@@ -162,8 +163,8 @@ def ledger(monkeypatch: pytest.MonkeyPatch) -> Iterator[DynamoLedger]:
     }.items():
         monkeypatch.setenv(name, value)
     with mock_aws():
-        ledger = DynamoLedger("ledger")
-        ledger.create_table()
+        ledger = DynamoLedger(LedgerOptions("ledger"))
+        ledger.admin.create()
         yield ledger
 
 

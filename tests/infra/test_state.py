@@ -8,6 +8,7 @@ from moto import mock_aws
 from tests.infra.conftest import Templates
 from tests.support.synthesis import environment, function, of_type
 
+from extentflow.ledger import LedgerOptions
 from extentflow.ledger.dynamodb import DynamoLedger
 
 TABLE = "AWS::DynamoDB::Table"
@@ -22,7 +23,7 @@ def made_by_the_library(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     }.items():
         monkeypatch.setenv(name, value)
     with mock_aws():
-        DynamoLedger("ledger", region="eu-central-1").create_table()
+        DynamoLedger(LedgerOptions("ledger", region="eu-central-1")).admin.create()
         client = boto3.client("dynamodb")
         return {
             **client.describe_table(TableName="ledger")["Table"],

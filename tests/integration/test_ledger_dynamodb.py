@@ -28,14 +28,14 @@ from tests.contracts.ledger_notes import KnownContract, NamesContract, NotesCont
 from tests.contracts.ledger_slots import LeaseContract, SettleContract
 
 from extentflow.errors import LedgerUnavailable, Misconfigured
-from extentflow.ledger import ExtentItem, JobProgress, Settlement, items, rules
-from extentflow.ledger import dynamodb_writes as writes
+from extentflow.ledger import ExtentItem, JobProgress, LedgerOptions, Settlement, rules
+from extentflow.ledger import dynamodb_items as items
 from extentflow.ledger.dynamodb import DynamoLedger
-from extentflow.ledger.dynamodb_calls import Address, Patience, Refused, connect
-from extentflow.ledger.dynamodb_table import KEY_SCHEMA
-from extentflow.ledger.dynamodb_write import Write
-from extentflow.ledger.items import Value
+from extentflow.ledger.dynamodb_admin import KEY_SCHEMA
+from extentflow.ledger.dynamodb_calls import Refused, connect
+from extentflow.ledger.dynamodb_items import Value, Write
 from extentflow.model import JobState
+from extentflow.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from extentflow_local.stack import Stack
 
 WRITES = ("PutItem", "UpdateItem", "TransactWriteItems")
-IMPATIENT = Patience(seconds=0.0)
+IMPATIENT = RetryPolicy(total_seconds=0.0)
 
 
 @dataclass
@@ -52,8 +52,8 @@ class BusyClient:
 
     sent: int = 0
 
-    def connect(self, address: Address, patience: Patience) -> "DynamoDBClient":
-        client = connect(address, patience)
+    def connect(self, options: LedgerOptions) -> "DynamoDBClient":
+        client = connect(options)
         for operation in WRITES:
             client.meta.events.register(f"before-send.dynamodb.{operation}", self._stall)
         return client
@@ -77,8 +77,8 @@ class LossyClient:
     pending: int = 0
     lost: int = 0
 
-    def connect(self, address: Address, patience: Patience) -> "DynamoDBClient":
-        client = connect(address, patience)
+    def connect(self, options: LedgerOptions) -> "DynamoDBClient":
+        client = connect(options)
         for operation in WRITES:
             client.meta.events.register(f"response-received.dynamodb.{operation}", self._drop)
         return client
@@ -97,8 +97,8 @@ class ReadClient:
 
     read: int = 0
 
-    def connect(self, address: Address, patience: Patience) -> "DynamoDBClient":
-        client = connect(address, patience)
+    def connect(self, options: LedgerOptions) -> "DynamoDBClient":
+        client = connect(options)
         for operation in ("Query", "Scan"):
             client.meta.events.register(f"after-call.dynamodb.{operation}", self._count)
         return client
@@ -113,8 +113,8 @@ class CountedClient:
 
     sent: int = 0
 
-    def connect(self, address: Address, patience: Patience) -> "DynamoDBClient":
-        client = connect(address, patience)
+    def connect(self, options: LedgerOptions) -> "DynamoDBClient":
+        client = connect(options)
         client.meta.events.register("before-send.dynamodb", self._count)
         return client
 
@@ -123,20 +123,20 @@ class CountedClient:
 
 
 class DynamoWorld:
-    def __init__(self, endpoint: str, table: str, patience: Patience | None = None) -> None:
+    def __init__(self, endpoint: str, table: str, retry: RetryPolicy | None = None) -> None:
         self.endpoint, self.table = endpoint, table
         self.client = LossyClient()
         self.ledger = DynamoLedger(
-            table, endpoint=endpoint, patience=patience, connect=self.client.connect
+            LedgerOptions(table, endpoint), retry=retry, connect=self.client.connect
         )
-        self._elsewhere = DynamoLedger(table, endpoint=endpoint)
+        self._elsewhere = DynamoLedger(LedgerOptions(table, endpoint))
 
     def elsewhere(self) -> DynamoLedger:
         return self._elsewhere
 
     def another_table(self) -> DynamoLedger:
-        ledger = DynamoLedger(f"other-{uuid.uuid4().hex[:12]}", endpoint=self.endpoint)
-        ledger.create_table()
+        ledger = DynamoLedger(LedgerOptions(f"other-{uuid.uuid4().hex[:12]}", self.endpoint))
+        ledger.admin.create()
         return ledger
 
     def lose_answer(self, name: str) -> None:
@@ -147,7 +147,7 @@ class DynamoWorld:
 @pytest.fixture(scope="module")
 def table(stack: "Stack") -> str:
     name = f"ledger-{uuid.uuid4().hex[:12]}"
-    DynamoLedger(name, endpoint=stack.endpoint("dynamodb")).create_table()
+    DynamoLedger(LedgerOptions(name, stack.endpoint("dynamodb"))).admin.create()
     return name
 
 
@@ -273,7 +273,9 @@ class TestWhatCallsCost:
         self, stack: "Stack", table: str
     ) -> None:
         client, name = CountedClient(), fresh("orders")
-        ledger = DynamoLedger(table, endpoint=stack.endpoint("dynamodb"), connect=client.connect)
+        ledger = DynamoLedger(
+            LedgerOptions(table, stack.endpoint("dynamodb")), connect=client.connect
+        )
         ledger.connectors.put(name, {"format": "text"})
         before = list(ledger.connectors.list())
         client.sent = 0
@@ -285,7 +287,9 @@ class TestWhatCallsCost:
 
     def test_moving_a_plan_is_a_read_and_a_write(self, stack: "Stack", table: str) -> None:
         client = CountedClient()
-        ledger = DynamoLedger(table, endpoint=stack.endpoint("dynamodb"), connect=client.connect)
+        ledger = DynamoLedger(
+            LedgerOptions(table, stack.endpoint("dynamodb")), connect=client.connect
+        )
         job = Scene(ledger).planning()
         client.sent = 0
 
@@ -305,7 +309,7 @@ class TestLateRequests:
         extent = scene.extent(scene.job())
         first = scene.claim(scene.lease(), extent)
         lease = scene.lease()
-        late = writes.clear(lease, {"job": extent.job, "ordinal": 0, "nonce": first.mark.nonce})
+        late = items.clear(lease, {"job": extent.job, "ordinal": 0, "nonce": first.mark.nonce})
         world.ledger.slots.settle(lease, first.item, Settlement(0, 0, 0))
         scene.claim(lease, extent)
 
@@ -321,7 +325,7 @@ class TestLateRequests:
         extent = scene.extent(scene.job())
         claim = scene.claim(scene.lease(), extent)
         working: dict[str, Value] = {"job": extent.job, "ordinal": 0, "nonce": claim.mark.nonce}
-        late = writes.clear(scene.lease(), working)
+        late = items.clear(scene.lease(), working)
         lease = scene.lease()
 
         with pytest.raises(Refused):
@@ -331,7 +335,7 @@ class TestLateRequests:
 
     def test_a_late_closing_does_not_end_what_was_ended_otherwise(self, world: DynamoWorld) -> None:
         job = Scene(world.ledger).job()
-        late = writes.change(job, job.in_state(JobState.DONE))
+        late = items.change(job, job.in_state(JobState.DONE))
         ended = world.ledger.jobs.end(job.id, JobState.CANCELLED, "called off")
 
         with pytest.raises(Refused):
@@ -348,7 +352,7 @@ class TestLateRequests:
         world.ledger.extents.reopen(job.id, 0)
         current = world.ledger.jobs.get(job.id)
         assert current is not None
-        late = writes.reopen(current, rules.reopened(current, planned=True), stale)
+        late = items.reopen(current, rules.reopened(current, planned=True), stale)
 
         with pytest.raises(Refused):
             world.ledger._items.transact("replaying", late)
@@ -359,7 +363,7 @@ class TestLateRequests:
         scene = Scene(world.ledger)
         extent, lease = scene.extent(scene.job()), scene.lease()
         claim = scene.claim(lease, extent)
-        late = writes.claim(
+        late = items.claim(
             lease, extent, ExtentItem(extent.job, 0), claim.item, until=world.ledger.now()
         )
         scene.hand_back(claim, 10)
@@ -375,15 +379,15 @@ class TestLateRequests:
         world.ledger.slots.release(lease)
 
         with pytest.raises(Refused):
-            world.ledger._items.update("renewing", writes.renew(lease, until=9e9))
+            world.ledger._items.update("renewing", items.renew(lease, until=9e9))
 
 
 class TestContention:
     def test_conflicts_and_throttling_are_ridden_out(self, world: DynamoWorld) -> None:
         client = BusyClient()
-        quick = Patience(first_pause_seconds=0.001)
+        quick = RetryPolicy(first_pause_seconds=0.001)
         ledger = DynamoLedger(
-            world.table, endpoint=world.endpoint, patience=quick, connect=client.connect
+            LedgerOptions(world.table, world.endpoint), retry=quick, connect=client.connect
         )
         scene = Scene(ledger)
         job, lease = scene.job(10), scene.lease()
@@ -417,9 +421,9 @@ class TestAnnouncing:
     ) -> None:
         client = ReadClient()
         ledger = DynamoLedger(
-            table_name, endpoint=stack.endpoint("dynamodb"), connect=client.connect
+            LedgerOptions(table_name, stack.endpoint("dynamodb")), connect=client.connect
         )
-        ledger.create_table()
+        ledger.admin.create()
         ledger.connectors.put("orders", {})
         jobs = [
             ledger.jobs.register(unregistered(created=float(number))) for number in range(1, 21)
@@ -438,34 +442,34 @@ class TestAnnouncing:
 class TestTable:
     @pytest.fixture
     def fresh_ledger(self, stack: "Stack", table_name: str) -> DynamoLedger:
-        return DynamoLedger(table_name, endpoint=stack.endpoint("dynamodb"))
+        return DynamoLedger(LedgerOptions(table_name, stack.endpoint("dynamodb")))
 
     def test_a_table_is_there_once_it_was_created(self, fresh_ledger: DynamoLedger) -> None:
-        assert not fresh_ledger.exists()
+        assert not fresh_ledger.admin.exists()
 
-        fresh_ledger.create_table()
+        fresh_ledger.admin.create()
 
-        assert fresh_ledger.exists()
+        assert fresh_ledger.admin.exists()
 
     def test_a_created_table_has_nothing_to_complain_about(
         self, fresh_ledger: DynamoLedger
     ) -> None:
-        fresh_ledger.create_table()
+        fresh_ledger.admin.create()
 
-        description = fresh_ledger.describe()
+        description = fresh_ledger.admin.describe()
 
         assert (description.status, description.problems) == ("ACTIVE", ())
         assert description.expiry
         assert description.recovery is None  # DynamoDB Local has none
 
     def test_creating_again_changes_nothing(
-        self, stack: "Stack", fresh_ledger: DynamoLedger
+        self, stack: "Stack", fresh_ledger: DynamoLedger, table_name: str
     ) -> None:
-        fresh_ledger.create_table()
+        fresh_ledger.admin.create()
         job = Scene(fresh_ledger).job()
-        again = DynamoLedger(fresh_ledger._calls.address.table, endpoint=stack.endpoint("dynamodb"))
+        again = DynamoLedger(LedgerOptions(table_name, stack.endpoint("dynamodb")))
 
-        again.create_table()
+        again.admin.create()
 
         assert again.id == fresh_ledger.id
         assert again.jobs.get(job.id) == job
@@ -473,9 +477,11 @@ class TestTable:
     def test_creators_at_the_same_moment_agree_on_the_id(
         self, stack: "Stack", table_name: str
     ) -> None:
-        creators = [DynamoLedger(table_name, endpoint=stack.endpoint("dynamodb")) for _ in range(8)]
+        creators = [
+            DynamoLedger(LedgerOptions(table_name, stack.endpoint("dynamodb"))) for _ in range(8)
+        ]
 
-        at_once([ledger.create_table for ledger in creators])
+        at_once([ledger.admin.create for ledger in creators])
 
         assert len({ledger.id for ledger in creators}) == 1
 
@@ -491,19 +497,21 @@ class TestTable:
             ],
             KeySchema=KEY_SCHEMA,
         )
-        users = [DynamoLedger(table_name, endpoint=stack.endpoint("dynamodb")) for _ in range(8)]
+        users = [
+            DynamoLedger(LedgerOptions(table_name, stack.endpoint("dynamodb"))) for _ in range(8)
+        ]
 
         identities = together(lambda number: users[number].id, len(users))
 
         assert len(set(identities)) == 1
-        (problem,) = users[0].describe().problems
+        (problem,) = users[0].admin.describe().problems
         assert "index" in problem
 
     def test_a_missing_table_is_named_with_its_remedy(self, fresh_ledger: DynamoLedger) -> None:
         for operation in (
             fresh_ledger.now,
             lambda: fresh_ledger.id,
-            fresh_ledger.describe,
+            fresh_ledger.admin.describe,
             lambda: fresh_ledger.jobs.get("x"),
             lambda: list(fresh_ledger.jobs.list()),
             lambda: Scene(fresh_ledger).lease(),
@@ -522,13 +530,13 @@ class TestTable:
         )
 
         with pytest.raises(Misconfigured) as raised:
-            fresh_ledger.create_table()
+            fresh_ledger.admin.create()
 
         assert "orderId" in raised.value.problems[0]
         assert "index" in raised.value.problems[1]
 
     def test_an_endpoint_that_is_away_is_ledger_unavailable(self, table_name: str) -> None:
-        ledger = DynamoLedger(table_name, endpoint="http://127.0.0.1:9", patience=IMPATIENT)
+        ledger = DynamoLedger(LedgerOptions(table_name, "http://127.0.0.1:9"), retry=IMPATIENT)
 
         with pytest.raises(LedgerUnavailable, match=r"http://127\.0\.0\.1:9"):
             ledger.now()

@@ -123,7 +123,7 @@ class Delivery:
     @cached_property
     def runtime(self) -> Runtime:
         runtime = Runtime(self.settings)
-        runtime.ledger.create_table()
+        runtime.ledger.admin.create()
         runtime.broker.ensure_progress_topic()
         return runtime
 

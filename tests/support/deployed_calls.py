@@ -263,7 +263,7 @@ class Scene:
             Bucket=self.kept, VersioningConfiguration={"Status": "Enabled"}
         )
         self.their_s3.create_bucket(Bucket=self.theirs)
-        self.runtime.ledger.create_table()
+        self.runtime.ledger.admin.create()
         self.runtime.broker.ensure_progress_topic()
         self.make_topic(self.topic)
         writer = self._place(PROJECT / "infra").starter(self.deployment, "provider", Clock())()

@@ -1,7 +1,7 @@
 """Which responses are retried, which are an outcome, and which need a change by the user."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
@@ -18,9 +18,11 @@ from botocore.exceptions import (
 from botocore.parsers import ResponseParserError
 from mypy_boto3_dynamodb import DynamoDBClient
 
+from extentflow.clock import Clock
 from extentflow.errors import LedgerUnavailable, Misconfigured
-from extentflow.ledger.dynamodb_calls import Address, DynamoCalls, Patience, Refused, Rejected
-from extentflow.ledger.server_clock import Timing
+from extentflow.ledger import LedgerOptions
+from extentflow.ledger.dynamodb_calls import DynamoCalls, Refused, Rejected, retry_policy
+from extentflow.retry import RetryPolicy
 
 GOOD: dict[str, Any] = {"ResponseMetadata": {"HTTPHeaders": {}}}
 WHERE = "http://127.0.0.1:1"
@@ -56,21 +58,18 @@ class Script:
     pauses: list[float] = field(default_factory=list)
     process: int = 1
 
-    def calls(self, patience: Patience | None = None) -> DynamoCalls:
-        return DynamoCalls(
-            Address("orders-ledger", endpoint=WHERE),
-            patience or Patience(),
-            Timing(lambda: self.now, lambda: self.now, self.sleep),
-            lambda: self.chances,
-            self.connect,
-            lambda: self.process,
-        )
+    def calls(self, policy: RetryPolicy | None = None) -> DynamoCalls:
+        options = LedgerOptions("orders-ledger", endpoint=WHERE)
+        clock = Clock(lambda: self.now, lambda: self.now, self.sleep)
+        policy = policy or retry_policy(options)
+        retry = replace(policy, clock=clock, jitter=lambda: self.chances)
+        return DynamoCalls(options, retry, self.connect, lambda: self.process)
 
     def sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)
         self.now += seconds
 
-    def connect(self, _address: Address, _patience: Patience) -> DynamoDBClient:
+    def connect(self, _options: LedgerOptions) -> DynamoDBClient:
         self.connected += 1
         return cast("DynamoDBClient", object())
 
@@ -125,16 +124,16 @@ def test_without_patience_there_is_one_try() -> None:
     script = Script([error("ThrottlingException")])
 
     with pytest.raises(LedgerUnavailable):
-        script.calls(Patience(seconds=0)).call("claiming x", script.request)
+        script.calls(RetryPolicy(total_seconds=0)).call("claiming x", script.request)
 
     assert (script.asked, script.pauses) == (1, [])
 
 
 def test_pauses_are_drawn_from_a_bound_that_doubles_up_to_the_longest() -> None:
-    patience = Patience(first_pause_seconds=0.1, longest_pause_seconds=0.5)
     script = Script([error("ThrottlingException")] * 5 + [GOOD])
 
-    script.calls(patience).call("claiming x", script.request)
+    calls = script.calls(RetryPolicy(first_pause_seconds=0.1, longest_pause_seconds=0.5))
+    calls.call("claiming x", script.request)
 
     assert script.pauses == pytest.approx([0.05, 0.1, 0.2, 0.25, 0.25])
 
@@ -290,4 +289,4 @@ def test_every_answer_tells_the_servers_time(*, refused: bool) -> None:
     else:
         calls.call("leasing", script.request)
 
-    assert calls.clock.now() == 1_700_000_000.0
+    assert calls.server_clock.now() == 1_700_000_000.0

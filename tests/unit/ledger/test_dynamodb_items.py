@@ -1,17 +1,17 @@
 """Reading several items at once, where a server leaves some of them for later."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
 from mypy_boto3_dynamodb import DynamoDBClient
 
+from extentflow.clock import Clock
 from extentflow.errors import LedgerUnavailable
-from extentflow.ledger.dynamodb_calls import Address, DynamoCalls, Patience
-from extentflow.ledger.dynamodb_items import DynamoItems
-from extentflow.ledger.items import Key
-from extentflow.ledger.server_clock import Timing
+from extentflow.ledger import LedgerOptions
+from extentflow.ledger.dynamodb_calls import DynamoCalls, DynamoItems, retry_policy
+from extentflow.ledger.dynamodb_items import Key
 
 TABLE = "ledger"
 
@@ -40,12 +40,11 @@ class Sparing:
         self.now += seconds
 
     def items(self) -> DynamoItems:
-        timing = Timing(lambda: self.now, lambda: self.now, self.sleep)
+        clock = Clock(lambda: self.now, lambda: self.now, self.sleep)
+        options = LedgerOptions(TABLE)
+        retry = replace(retry_policy(options), clock=clock, jitter=lambda: 0.5)
         client = cast("DynamoDBClient", self)
-        calls = DynamoCalls(
-            Address(TABLE), Patience(), timing, lambda: 0.5, lambda _address, _patience: client
-        )
-        return DynamoItems(calls)
+        return DynamoItems(DynamoCalls(options, retry, lambda _: client))
 
 
 def keys(count: int) -> Sequence[Key]:
@@ -55,7 +54,7 @@ def keys(count: int) -> Sequence[Key]:
 def test_two_hundred_and_fifty_items_are_three_requests() -> None:
     table = Sparing(most=100)
 
-    found = list(table.items().several(keys(250), ("pk", "state")))
+    found = list(table.items().get_many(keys(250), ("pk", "state")))
 
     assert [item["pk"] for item in found] == [key.pk for key in keys(250)]
     assert table.asked == [100, 100, 50]
@@ -64,7 +63,7 @@ def test_two_hundred_and_fifty_items_are_three_requests() -> None:
 def test_what_was_left_for_later_is_asked_again_until_nothing_is_left() -> None:
     table = Sparing(most=40)
 
-    found = list(table.items().several(keys(100), ("pk", "state")))
+    found = list(table.items().get_many(keys(100), ("pk", "state")))
 
     assert [item["pk"] for item in found] == [key.pk for key in keys(100)]
     assert table.asked == [100, 60, 20]
@@ -74,7 +73,7 @@ def test_what_was_left_for_later_is_asked_again_until_nothing_is_left() -> None:
 def test_only_the_wanted_attributes_are_asked_for_also_where_a_word_is_reserved() -> None:
     table = Sparing(most=100)
 
-    list(table.items().several(keys(1), ("pk", "state")))
+    list(table.items().get_many(keys(1), ("pk", "state")))
 
     (request,) = table.requests
     assert request["ProjectionExpression"] == "#pk, #state"
@@ -84,7 +83,7 @@ def test_only_the_wanted_attributes_are_asked_for_also_where_a_word_is_reserved(
 def test_a_table_that_leaves_everything_for_later_is_given_up_in_time() -> None:
     table = Sparing(most=0)
 
-    with pytest.raises(LedgerUnavailable, match=r"reading 3 items: .* 3 of 3 keys were left"):
-        list(table.items().several(keys(3), ("pk",)))
+    with pytest.raises(LedgerUnavailable, match=r"reading 3 items: .* 3 of 3 keys"):
+        list(table.items().get_many(keys(3), ("pk",)))
 
     assert 25 < table.now < 30

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extentflow.ledger.server_clock import ServerClock, Timing
+from extentflow.clock import Clock
+from extentflow.ledger.server_clock import ServerClock
 
 START = 1_700_000_000.0
 
@@ -20,8 +21,8 @@ class Clocks:
     local: float = 50.0
     wall: float = 9_000.0
 
-    def timing(self) -> Timing:
-        return Timing(lambda: self.local, lambda: self.wall, self.pass_by)
+    def clock(self) -> Clock:
+        return Clock(lambda: self.local, lambda: self.wall, self.pass_by)
 
     def pass_by(self, seconds: float, *, rate: float = 1.0) -> None:
         self.server += seconds
@@ -33,7 +34,7 @@ class Clocks:
         self.pass_by(out)
         date = formatdate(int(self.server), usegmt=True)
         self.pass_by(back)
-        clock.heard({"date": date}, asked=asked)
+        clock.observe({"date": date}, sent_at=asked)
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def clocks() -> Clocks:
 
 @pytest.fixture
 def clock(clocks: Clocks) -> ServerClock:
-    return ServerClock(clocks.timing())
+    return ServerClock(clocks.clock())
 
 
 def test_nothing_is_known_before_the_first_answer(clock: ServerClock) -> None:
@@ -121,7 +122,7 @@ def test_a_sandbox_that_was_frozen_asks_although_its_monotonic_clock_stood_still
 
 @pytest.mark.parametrize("headers", [{}, {"date": ""}, {"date": "yesterday"}])
 def test_an_answer_without_a_date_is_ignored(clock: ServerClock, headers: dict[str, str]) -> None:
-    clock.heard(headers, asked=0.0)
+    clock.observe(headers, sent_at=0.0)
 
     assert clock.now() is None
 
@@ -136,7 +137,7 @@ def test_the_estimate_is_a_lower_bound_and_never_late_by_more_than_a_second_and_
     exchanges: list[tuple[float, float, float]], fraction: float
 ) -> None:
     clocks = Clocks(server=START + fraction)
-    clock = ServerClock(clocks.timing())
+    clock = ServerClock(clocks.clock())
     latest = 0.0
 
     for idle, out, back in exchanges:

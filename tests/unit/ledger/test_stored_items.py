@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from extentflow.clock import Clock
 from extentflow.ledger import (
     Claim,
     ClaimMark,
@@ -19,12 +20,13 @@ from extentflow.ledger import (
     ExtentItem,
     JobProgress,
     Lease,
+    LedgerOptions,
     Settlement,
     SlotItem,
 )
 from extentflow.ledger.dynamodb import DynamoLedger
-from extentflow.ledger.server_clock import Timing
 from extentflow.model import ExtentState, Job, JobState, ObjectVersion, Plan
+from extentflow.retry import RetryPolicy
 
 NOW = 1_700_000_000
 
@@ -109,8 +111,10 @@ def table() -> RecordingTable:
 
 @pytest.fixture
 def ledger(table: RecordingTable) -> DynamoLedger:
-    stopped = Timing(lambda: 0.0, lambda: 0.0, lambda _: None)
-    return DynamoLedger("ledger", timing=stopped, connect=cast("Any", lambda *_: table))
+    stopped = RetryPolicy(clock=Clock(lambda: 0.0, lambda: 0.0))
+    return DynamoLedger(
+        LedgerOptions("ledger"), retry=stopped, connect=cast("Any", lambda _: table)
+    )
 
 
 VERSION = ObjectVersion("landing", "in/ü.csv", None, "abc", 10_000)
@@ -260,6 +264,15 @@ class TestWrites:
 
         assert table.image("META", "LEDGER") == {**LEDGER_IMAGE, "id": {"S": identity}}
         assert re.fullmatch("[0-9a-f]{12}", identity)
+
+    def test_identity_of_a_table_that_was_bound_first(
+        self, ledger: DynamoLedger, table: RecordingTable
+    ) -> None:
+        ledger.bind("shop")
+
+        identity = ledger.id
+
+        assert table.image("META", "LEDGER") == {**LEDGER_IMAGE, "id": {"S": identity}}
 
     def test_connector(self, ledger: DynamoLedger, table: RecordingTable) -> None:
         ledger.connectors.put("orders", CONFIG)

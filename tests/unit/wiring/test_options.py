@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pytest
 
+from extentflow.config.worker import WorkerSettings
 from extentflow.connectors import ConnectorConfig
 from extentflow.credentials.secretsmanager import SecretsManager
 from extentflow.errors import Misconfigured
@@ -91,7 +92,9 @@ def test_a_secret_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(("retry", "tried"), [(0, 0), (2, 2), (120, 30)])
 def test_the_table_is_tried_no_longer_than_an_attempt_may_wait(retry: float, tried: float) -> None:
-    assert options.ledger_retry_policy(retry).seconds == tried
+    settings = WorkerSettings(bootstrap_servers="127.0.0.1:1", retry_timeout_seconds=retry)
+
+    assert options.ledger_options(settings).retry_seconds == tried
 
 
 @pytest.mark.parametrize(("retry", "tried"), [(0, 10), (20, 20), (120, 60)])

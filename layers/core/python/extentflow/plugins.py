@@ -41,6 +41,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "json": "extentflow.converters.json:json_converter",
         "string": "extentflow.converters.raw:string_converter",
     },
+    LEDGERS: {"dynamodb": "extentflow.ledger.dynamodb:DynamoLedger"},
     STORES: {
         "awss3": "extentflow.storage.s3:S3Store",
         "localfile": "extentflow.storage.local:LocalStore",

@@ -16,8 +16,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from extentflow.errors import Misconfigured
-from extentflow.ledger import Ledger
-from extentflow.ledger.totals import committed
+from extentflow.ledger import Ledger, committed
 from extentflow.model import Job, JobState, ObjectVersion
 
 log = logging.getLogger(__name__)

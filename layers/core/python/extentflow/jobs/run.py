@@ -28,8 +28,7 @@ from extentflow.errors import (
     reason,
 )
 from extentflow.jobs.planner import JobRequest, Planner
-from extentflow.ledger import ConnectorState, Ledger
-from extentflow.ledger.totals import committed
+from extentflow.ledger import ConnectorState, Ledger, committed
 from extentflow.model import Extent, Job, JobState, Outcome, Receipt
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """The Ledger port: jobs, extents, slots, connectors and notes.
 
-Adapters (`ledger.dynamodb*`, `testing.MemoryLedger`) implement it. How slots are chosen and settled
-is left to `delivery`.
+`ledger.dynamodb` and `testing.MemoryLedger` implement it, `rules` holds what they share. How slots
+are chosen and settled is left to `extentflow.delivery`.
 
 Every write is conditional, and repeating a call does no harm. A write whose response was lost is
 recognised by its own epoch, owner or nonce, never assumed. Adapters retry conflicts and throttling
@@ -9,16 +9,19 @@ with full jitter for a bounded time and then raise LedgerUnavailable.
 """
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from extentflow import plugins
+from extentflow.errors import Misconfigured
 from extentflow.model import Extent, ExtentState, Job, JobState
+from extentflow.plugins import Registry
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimMark:
-    """Who holds an extent: slot and epoch, a nonce per claim, the message that asked for it."""
+    """The holder of an extent: slot and epoch, a nonce per claim, the message that led to it."""
 
     slot: int
     epoch: int
@@ -28,7 +31,7 @@ class ClaimMark:
 
 @dataclass(frozen=True, slots=True)
 class ExtentItem:
-    """One extent as the ledger has it. `start` and `end` are -1 before the first claim."""
+    """One extent as stored. `start` and `end` are -1 before the first claim."""
 
     job: str
     ordinal: int
@@ -46,7 +49,7 @@ class ExtentItem:
 
 @dataclass(frozen=True, slots=True)
 class SlotItem:
-    """One slot as the ledger has it. Times are seconds since the epoch on the ledger's clock."""
+    """One slot as stored. Times are seconds since the epoch on the ledger's clock."""
 
     cluster: str
     number: int
@@ -78,9 +81,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What a slot's new owner found out about the extent its predecessor held.
+    """What a slot's new owner read from Kafka about the extent of its predecessor.
 
-    `unknown` True: Kafka no longer knows; the extent becomes FAILED with `progress_unknown`.
+    `unknown` True: Kafka no longer has the progress; the extent becomes FAILED with
+    `progress_unknown`.
     Otherwise position, records and bad are totals of the extent, never behind the ledger's.
     """
 
@@ -115,7 +119,7 @@ class ConnectorVersion:
 
 
 class ConnectorState(enum.StrEnum):
-    """What people want of a connector, as in Kafka Connect. STOPPED cancels what is open."""
+    """The requested state of a connector, as in Kafka Connect. STOPPED cancels open jobs."""
 
     RUNNING = "RUNNING"
     PAUSED = "PAUSED"
@@ -130,31 +134,24 @@ class ConnectorStore(Protocol):
 
         A deleted connector is shown again.
         """
-        ...
 
     def get(self, name: str, revision: int | None = None) -> ConnectorVersion | None:
         """Return a revision (None: the latest that is not deleted)."""
-        ...
 
     def list(self) -> Iterator[ConnectorVersion]:
         """Yield the latest revision of every connector that is not deleted, by name."""
-        ...
 
     def names(self) -> Iterator[str]:
-        """Yield the name of every connector there ever was: a deleted one may have open jobs."""
-        ...
+        """Yield the names of all connectors; a deleted one may have open jobs."""
 
     def delete(self, name: str) -> bool:
         """Hide the connector from new jobs; revisions stay for the jobs that pinned them."""
-        ...
 
     def state(self, name: str) -> ConnectorState:
-        """Return what people want of a connector; RUNNING unless they said something else."""
-        ...
+        """Return the requested state of a connector; RUNNING when none was requested."""
 
     def set_state(self, name: str, state: ConnectorState) -> bool:
-        """Say what is wanted of a connector; False when there is none of that name."""
-        ...
+        """Request a state of a connector; False when there is none of that name."""
 
 
 class JobStore(Protocol):
@@ -165,47 +162,39 @@ class JobStore(Protocol):
 
         A new job without a `created` time gets the ledger's.
         """
-        ...
 
     def get(self, job_id: str) -> Job | None:
         """Return one job."""
-        ...
 
     def find_registered(self, job_ids: Iterable[str]) -> set[str]:
-        """Return those of `job_ids` whose object needs no arrival any more.
+        """Return those of `job_ids` under which a job is stored that is not SUPERSEDED.
 
-        That is: a job is stored, and it is not SUPERSEDED (an arrival of its version would reopen
-        it). Read in batches, however many they are; may lag behind writes.
+        An arrival of a SUPERSEDED job's version reopens it. Read in batches; may lag behind
+        writes.
         """
-        ...
 
     def list(self, connector: str | None = None, state: JobState | None = None) -> Iterator[Job]:
         """Yield jobs, newest first within a connector and state; may lag behind writes."""
-        ...
 
     def plan(self, job_id: str, *, count: int, cursor: int, complete: bool) -> Job:
         """Move a PLANNING job's cursor forwards; `complete` makes it RUNNING. Idempotent."""
-        ...
 
     def end(self, job_id: str, state: JobState, reason: str) -> Job:
         """Bring an open job (PLANNING or RUNNING) to SUPERSEDED, CANCELLED or FAILED at once.
 
         A job that is already final is returned as it is.
         """
-        ...
 
     def progress(self, job_id: str) -> JobProgress:
         """Sum the job's counters, strongly consistent."""
-        ...
 
     def close(self, job_id: str) -> Job:
-        """Make a RUNNING job DONE or FAILED when nothing is left to do; return it as it stands.
+        """Make a RUNNING job DONE or FAILED when no extent is left; return its current state.
 
         Reads the job, then the counters, then updates conditional on RUNNING and on `reopened`
         as read. done = count -> DONE. done + failed = count -> FAILED. An ordered job is FAILED
         with its first failed extent. Never ends a job that is still PLANNING.
         """
-        ...
 
     def resume(self, job_id: str) -> Job:
         """Open a FAILED, SUPERSEDED or CANCELLED job again; any other is returned as it is.
@@ -213,21 +202,15 @@ class JobStore(Protocol):
         It becomes PLANNING when its plan is not complete, RUNNING otherwise (`reopened` + 1).
         Its failed extents stay FAILED until `reopen`.
         """
-        ...
 
     def unpublished(self, limit: int) -> Iterator[Job]:
-        """Yield at most `limit` final jobs whose end was not announced, oldest first by connector.
+        """Yield at most `limit` final jobs whose end is not published, oldest first by connector.
 
-        May lag behind writes. Reads only such jobs, however many there are of others.
+        May lag behind writes. Reads no other jobs.
         """
-        ...
 
     def mark_published(self, job: Job) -> None:
-        """Note that this end of a job, as given, was announced.
-
-        Nothing where the job was reopened since: its next end is to be announced, too.
-        """
-        ...
+        """Mark this end of a job as published; no effect if the job was reopened since."""
 
 
 class ExtentStore(Protocol):
@@ -235,11 +218,9 @@ class ExtentStore(Protocol):
 
     def get(self, job_id: str, ordinal: int) -> ExtentItem:
         """Return one extent; one without an item is PENDING."""
-        ...
 
     def list(self, job_id: str) -> Iterator[ExtentItem]:
         """Yield the extents that have an item, by ordinal."""
-        ...
 
     def claim(
         self,
@@ -258,16 +239,14 @@ class ExtentStore(Protocol):
         is not working on anything. Effects: claim mark, attempts + 1, range stored at the first
         claim; slot.working, lease renewed.
 
-        The same call again (same nonce) returns the claim it made. None also when the slot still
-        works on something, for example on a claim of its own whose answer never came: a caller
-        that finds the extent unclaimed and at `seen.position` reads the slot, and leases it again
-        to settle it.
+        The same call again (same nonce) returns the claim it made. None also when the slot works
+        on something, for example on a claim whose response was lost: a caller that finds the
+        extent unclaimed and at `seen.position` reads the slot, and leases it again to settle it.
 
         Raises:
             Conflict: the ledger holds another range for this ordinal.
             Fenced: the slot's epoch is no longer the lease's; drop the producer at once.
         """
-        ...
 
     def advance(
         self, claim: Claim, *, position: int, records: int, bad: int, lease_seconds: float
@@ -281,7 +260,6 @@ class ExtentStore(Protocol):
             Fenced: the claim is no longer ours, or (the chunk is recorded) the slot was taken.
             Conflict: the claim is ours, but the ledger's position lies further on.
         """
-        ...
 
     def complete(self, claim: Claim, *, position: int, records: int, bad: int) -> None:
         """Make the extent DONE, add to its job's counters, clear slot.working: one transaction.
@@ -293,14 +271,12 @@ class ExtentStore(Protocol):
             Fenced: the claim is no longer ours.
             Conflict: the claim is ours, but the ledger's position lies further on.
         """
-        ...
 
     def fail(self, claim: Claim, *, position: int, records: int, bad: int, error: str) -> None:
         """Make the extent FAILED with its reason at the last confirmed position; failed + 1.
 
-        A reason is cut to what a table can hold. Otherwise as `complete`.
+        Long reasons are cut. Otherwise as `complete`.
         """
-        ...
 
     def hand_back(
         self, claim: Claim, *, position: int, records: int, bad: int, keep_attempt: bool
@@ -309,7 +285,6 @@ class ExtentStore(Protocol):
 
         `keep_attempt` False gives the attempt back. Otherwise as `complete`, without counters.
         """
-        ...
 
     def reopen(self, job_id: str, ordinal: int, *, accept_duplicates: bool = False) -> bool:
         """Replay an extent; False when it is not FAILED.
@@ -322,7 +297,6 @@ class ExtentStore(Protocol):
                 accepted.
             Conflict: the job is CANCELLED; resume it first.
         """
-        ...
 
 
 class SlotStore(Protocol):
@@ -330,30 +304,26 @@ class SlotStore(Protocol):
 
     def get(self, cluster: str, number: int) -> SlotItem:
         """Return one slot; one without an item is free with epoch 0."""
-        ...
 
     def list(self, cluster: str) -> Iterator[SlotItem]:
         """Yield the slots that have an item, by number."""
-        ...
 
     def lease(
         self, seen: SlotItem, *, owner: str, lease_seconds: float
     ) -> tuple[Lease, SlotItem] | None:
         """Take a slot: epoch + 1, owner, lease until now + `lease_seconds`.
 
-        Conditional on epoch and owner still being as `seen`; whether the slot may be taken (free,
-        expired with grace, mine) is the caller's decision. Returns the lease and the item as it
-        was before; None when another worker was faster. When the response to an own success was
-        lost, the own owner and epoch + 1 are recognised.
+        Conditional on epoch and owner as `seen`; the caller decides whether the slot may be taken
+        (free, expired with grace, its own). Returns the lease and the item as it was before; None
+        when another worker was faster. After a lost response, owner and epoch + 1 identify the
+        caller's own lease.
         """
-        ...
 
     def renew(self, lease: Lease, *, lease_seconds: float) -> None:
         """Extend the lease. Raises Fenced when epoch or owner are no longer the lease's."""
-        ...
 
     def settle(self, lease: Lease, seen: ExtentItem | None, settlement: Settlement | None) -> bool:
-        """Write what the predecessor left, clear its claim and slot.working: one transaction.
+        """Write the predecessor's progress, clear its claim and slot.working: one transaction.
 
         `seen` None (or `settlement` None): only slot.working is cleared. Conditions: slot.epoch is
         the lease's; the extent's claim is as `seen`; position never backwards. `done` and
@@ -367,29 +337,56 @@ class SlotStore(Protocol):
             Fenced: the slot was taken by another worker.
             Conflict: the settlement lies behind `seen.position`.
         """
-        ...
 
     def release(self, lease: Lease) -> None:
-        """Make the slot free when it is still ours and works on nothing; otherwise do nothing."""
-        ...
+        """Free the slot if it is ours and works on nothing; otherwise do nothing."""
 
 
 class NoteStore(Protocol):
-    """Notes: facts that may be lost or outdated without harm."""
+    """Notes: facts that may be lost or outdated without harm; `notes.NoteKind` gives them types."""
 
     def recall(self, name: str) -> Mapping[str, str] | None:
-        """Return what was remembered under `name`; None where nothing was, or it has expired."""
-        ...
+        """Return a note; None without one, or when it has expired."""
 
     def remember(
         self, name: str, facts: Mapping[str, str], *, keep_seconds: float | None = None
     ) -> None:
-        """Keep a few facts under `name`, in place of those before: the last writer wins.
+        """Replace a note: the last writer wins. `keep_seconds` None: it never expires."""
 
-        For what may be lost or stale without harm: progress of scans, times of observations.
-        `keep_seconds` None keeps them for good.
+
+@dataclass(frozen=True, slots=True)
+class LedgerDescription:
+    """What `extentflow doctor` shows. None: the server lacks the feature, as DynamoDB Local does.
+
+    `problems` are differences from the expected layout. `recovery`: backups to any point in time.
+    `expiry`: the server deletes expired notes.
+    """
+
+    status: str
+    problems: tuple[str, ...]
+    recovery: bool | None
+    expiry: bool | None
+
+
+class LedgerAdmin(Protocol):
+    """Creates and describes the table, or the tables, of a ledger; not part of the data path."""
+
+    def exists(self) -> bool:
+        """Return whether the ledger was created, complete or not."""
+
+    def create(self) -> None:
+        """Create what is missing and wait until it can be used; idempotent.
+
+        Raises:
+            Misconfigured: a permission is missing, or the name belongs to something else.
         """
-        ...
+
+    def describe(self) -> LedgerDescription:
+        """Return the ledger's status.
+
+        Raises:
+            Misconfigured: there is no such ledger, or no permission to describe it.
+        """
 
 
 class Ledger(Protocol):
@@ -401,45 +398,114 @@ class Ledger(Protocol):
     @property
     def connectors(self) -> ConnectorStore:
         """Return the store of connectors."""
-        ...
 
     @property
     def jobs(self) -> JobStore:
         """Return the store of jobs."""
-        ...
 
     @property
     def extents(self) -> ExtentStore:
         """Return the store of extents."""
-        ...
 
     @property
     def slots(self) -> SlotStore:
         """Return the store of slots."""
-        ...
 
     @property
     def notes(self) -> NoteStore:
         """Return the store of notes."""
-        ...
+
+    @property
+    def admin(self) -> LedgerAdmin:
+        """Return what creates and describes the ledger."""
 
     @property
     def id(self) -> str:
         """Random id written when the table was created; part of every transactional id."""
-        ...
 
     def bind(self, app_id: str) -> str:
-        """Tie the ledger to an `app.id`, once for all; return the one that it is tied to.
+        """Bind the ledger to an `app.id`, once; return the one to which it is bound.
 
-        Slots and claims carry no `app.id`, and the transactional ids that they stand for do: under
-        another one no producer would be fenced, and progress would be read from the wrong group.
+        Slots and claims contain no `app.id`, but their transactional ids do: under another one no
+        producer would be fenced, and progress would be read from the wrong group.
         """
-        ...
 
     def now(self) -> float:
         """Return seconds since the epoch on the *server's* clock.
 
-        The last seen `Date` header, carried on by the local monotonic clock; makes a request when
-        none was made for a minute.
+        An estimate that may lag behind but never runs ahead; may send a request.
         """
-        ...
+
+
+# -- opening --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerOptions:
+    """How to reach a ledger; None for `endpoint` and `region` selects the SDK's default.
+
+    `retry_seconds` bounds an operation with its retries, the other times bound one request.
+    """
+
+    table: str
+    endpoint: str | None = None
+    region: str | None = None
+    retry_seconds: float = 30.0
+    connect_seconds: float = 3.0
+    read_seconds: float = 5.0
+
+
+# The ledgers by name. The scheme of `ledger.endpoint` selects one; http, https and none: DynamoDB.
+LEDGERS: Registry[Callable[[LedgerOptions], Ledger]] = Registry(plugins.LEDGERS, "ledger")
+DEFAULT_LEDGER = "dynamodb"
+
+
+def open_ledger(options: LedgerOptions) -> Ledger:
+    """Return the ledger of the endpoint's scheme; no request is sent before its first call.
+
+    Raises:
+        Misconfigured: there is no ledger for the scheme, or its package cannot be loaded.
+    """
+    scheme, separator, _ = (options.endpoint or "").partition("://")
+    name = DEFAULT_LEDGER if not separator or scheme in ("http", "https") else scheme
+    try:
+        return LEDGERS.get(name)(options)
+    except KeyError:
+        known = ", ".join(LEDGERS.names())
+        raise Misconfigured(
+            f"ledger.endpoint={options.endpoint}: no ledger {name!r} is installed, only {known};"
+            " correct the URL, or install the package that provides it"
+        ) from None
+
+
+# -- totals of a job ------------------------------------------------------------------------------
+
+
+def committed(ledger: Ledger, job: Job) -> JobProgress:
+    """Return a job's totals; `records` and `bad` count everything that is committed.
+
+    Reads the extents of a job that is not DONE, one after the other.
+    """
+    totals = ledger.jobs.progress(job.id)
+    if job.state is JobState.DONE:
+        return totals
+    for item in ledger.extents.list(job.id):
+        if item.state is not ExtentState.DONE:
+            totals = replace(
+                totals, records=totals.records + item.records, bad=totals.bad + item.bad
+            )
+    return totals
+
+
+def failure_reason(ledger: Ledger, job: Job) -> str:
+    """Return why a job ended, and for a FAILED one why its first failed extent did.
+
+    Reads the extents, one after the other, up to that one.
+    """
+    if job.state is not JobState.FAILED:
+        return job.reason
+    errors = (
+        item.error for item in ledger.extents.list(job.id) if item.state is ExtentState.FAILED
+    )
+    first = next(errors, "")
+    return f"{job.reason}: {first}" if first and first not in job.reason else job.reason

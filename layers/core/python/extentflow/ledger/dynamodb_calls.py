@@ -14,22 +14,35 @@ item as it was when the condition failed.
 
 import logging
 import os
-import random
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from extentflow.aws import new_session
-from extentflow.aws.calls import NO_ANSWER, SERVER_ERROR
+from extentflow.aws.calls import NO_ANSWER, SERVER_ERROR, describe_sdk_error
 from extentflow.errors import LedgerUnavailable, Misconfigured
-from extentflow.ledger.items import Stored, item_from_wire
-from extentflow.ledger.server_clock import ServerClock, Timing
+from extentflow.ledger import LedgerOptions
+from extentflow.ledger.dynamodb_items import (
+    JOBS_INDEX,
+    LEDGER_KEY,
+    Attributes,
+    Key,
+    Stored,
+    Write,
+    item_from_wire,
+    item_to_wire,
+)
+from extentflow.ledger.server_clock import ServerClock
+from extentflow.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_dynamodb.type_defs import BatchGetItemOutputTypeDef, KeysAndAttributesTypeDef
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +50,8 @@ Answer = TypeVar("Answer")
 
 # Shorter outages are not logged.
 SILENCE_SECONDS = 2.0
+ROUNDS = 100
+BATCH_KEYS = 100  # the limit of BatchGetItem
 
 PASSING_CODES = frozenset(
     {
@@ -69,41 +84,7 @@ REMEDIES = {
     "ResourceNotFoundException": "there is no such table; `extentflow init` creates it, or correct "
     "ledger.table",
     "NoRegionError": "no AWS region; set ledger.region, AWS_DEFAULT_REGION or a profile's region",
-    "NoCredentialsError": "no AWS credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or "
-    "AWS_PROFILE, or give this machine a role",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Which table, and where; None leaves region or endpoint to the environment's own settings."""
-
-    table: str
-    region: str | None = None
-    endpoint: str | None = None
-
-    def __str__(self) -> str:
-        place = self.endpoint or self.region
-        return f"table {self.table} ({place})" if place else f"table {self.table}"
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long one operation is tried, and how long one try may take.
-
-    Pauses are drawn evenly from zero to a bound that doubles with every try (full jitter).
-    """
-
-    seconds: float = 30.0
-    connect_seconds: float = 3.0
-    read_seconds: float = 5.0
-    first_pause_seconds: float = 0.05
-    longest_pause_seconds: float = 2.0
-
-    def pause(self, tried: int, chance: float) -> float:
-        """Return how long to wait after `tried` failed tries; `chance` lies in [0, 1)."""
-        bound = self.first_pause_seconds * 2.0 ** min(tried - 1, 30)
-        return chance * min(bound, self.longest_pause_seconds)
 
 
 class Refused(Exception):  # noqa: N818 - an outcome, and never seen outside of this room
@@ -130,89 +111,100 @@ class Passing(Exception):  # noqa: N818
     """Another try may help; a request may raise it about an answer that left something out."""
 
 
-def connect(address: Address, patience: Patience) -> "DynamoDBClient":
-    """Create a client that does not retry by itself, from credentials of the usual chain."""
+def connect(options: LedgerOptions) -> "DynamoDBClient":
+    """Create a client with the SDK's default credentials that does not retry by itself."""
     config = Config(
         retries={"total_max_attempts": 1, "mode": "standard"},
-        connect_timeout=patience.connect_seconds,
-        read_timeout=patience.read_seconds,
+        connect_timeout=options.connect_seconds,
+        read_timeout=options.read_seconds,
         max_pool_connections=64,
     )
     return new_session().client(
-        "dynamodb", region_name=address.region, endpoint_url=address.endpoint, config=config
+        "dynamodb", region_name=options.region, endpoint_url=options.endpoint, config=config
     )
 
 
-Connect: TypeAlias = "Callable[[Address, Patience], DynamoDBClient]"
+Connect: TypeAlias = "Callable[[LedgerOptions], DynamoDBClient]"
+
+
+def retry_policy(options: LedgerOptions) -> RetryPolicy:
+    """Return how an operation on the table is retried."""
+    return RetryPolicy(
+        total_seconds=options.retry_seconds, first_pause_seconds=0.05, longest_pause_seconds=2.0
+    )
 
 
 @dataclass(slots=True)
 class DynamoCalls:
     """Makes calls on one table. Threads share it; a forked process gets a client of its own."""
 
-    address: Address
-    patience: Patience = field(default_factory=Patience)
-    timing: Timing = field(default_factory=Timing)
-    chance: Callable[[], float] = random.random
+    options: LedgerOptions
+    retry: RetryPolicy
     connect: Connect = connect
-    clock: ServerClock = field(init=False)
     pid: Callable[[], int] = os.getpid
-    _made: "tuple[int, DynamoDBClient] | None" = field(init=False, default=None)
+    server_clock: ServerClock = field(init=False)
+    _connected: "tuple[int, DynamoDBClient] | None" = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self.clock = ServerClock(self.timing)
+        self.server_clock = ServerClock(self.retry.clock)
 
-    def client(self) -> "DynamoDBClient":
-        """Return this process's client; sockets are never inherited by a fork."""
-        pid = self.pid()
-        made = self._made
-        if made is None or made[0] != pid:
-            made = self._made = (pid, self.connect(self.address, self.patience))
-        return made[1]
+    def __str__(self) -> str:
+        """Return the table as messages name it."""
+        place = self.options.endpoint or self.options.region
+        return f"table {self.options.table} ({place})" if place else f"table {self.options.table}"
 
     def call(self, subject: str, request: "Callable[[DynamoDBClient], Answer]") -> Answer:
-        """Return the answer to `request`; `subject` says in messages what was asked for.
+        """Return the response to `request`; `subject` names the operation in messages.
 
         Raises:
             Refused: a condition did not hold.
             Rejected: as above.
-            LedgerUnavailable: no usable answer in time; a write may have taken effect all the same.
+            LedgerUnavailable: no usable response in time; a write may have taken effect.
         """
-        began = self.timing.monotonic()
-        deadline, warned = began + self.patience.seconds, False
-        tried = 0
-        while True:
-            tried += 1
+        monotonic = self.retry.clock.monotonic
+        began, warned = monotonic(), False
+        for attempt in self.retry.attempts():
             try:
                 return self._try(subject, request)
-            except Passing as passing:
-                pause = self.patience.pause(tried, self.chance())
-                if self.timing.monotonic() + pause >= deadline:
-                    raise self._unavailable(subject, passing, tried) from passing.__cause__
-                if not warned and self.timing.monotonic() - began > SILENCE_SECONDS:
-                    warned = True
-                    rest = deadline - self.timing.monotonic()
-                    log.warning("%s: %s; trying for %.0f s more", self.address, passing, rest)
-                self.timing.sleep(pause)
+            except Passing as exc:
+                passing, tried = exc, attempt.number
+            elapsed = monotonic() - began
+            if not warned and SILENCE_SECONDS < elapsed < self.retry.total_seconds:
+                warned = True
+                rest = self.retry.total_seconds - elapsed
+                log.warning("%s: %s; retrying for %.0f s more", self, passing, rest)
+        raise LedgerUnavailable(
+            f"{self}: {subject}: no usable response within {self.retry.total_seconds:g} s,"
+            f" {tried} attempts; last: {passing}"
+        ) from passing.__cause__
+
+    def _client(self) -> "DynamoDBClient":
+        # Sockets are never inherited by a fork.
+        pid = self.pid()
+        if self._connected is None or self._connected[0] != pid:
+            self._connected = (pid, self.connect(self.options))
+        return self._connected[1]
 
     def _try(self, subject: str, request: "Callable[[DynamoDBClient], Answer]") -> Answer:
-        asked = self.timing.monotonic()
+        sent_at = self.retry.clock.monotonic()
         try:
-            answer = request(self.client())
+            answer = request(self._client())
         except ClientError as error:
-            self._heard(error.response, asked)
-            raise self._sorted(subject, error) from error
+            self._read_date(error.response, sent_at)
+            raise self._translated(subject, error) from error
         except NO_ANSWER as error:
             raise Passing(f"{type(error).__name__}: {error}") from error
         except BotoCoreError as error:
-            raise self._rejected(subject, type(error).__name__, str(error)) from error
-        self._heard(answer, asked)
+            cause = describe_sdk_error(error)
+            raise self._rejected(subject, type(error).__name__, cause) from error
+        self._read_date(answer, sent_at)
         return answer
 
-    def _heard(self, answer: Any, asked: float) -> None:  # noqa: ANN401 - any operation's answer
-        self.clock.heard(answer["ResponseMetadata"].get("HTTPHeaders", {}), asked=asked)
+    def _read_date(self, answer: Any, sent_at: float) -> None:  # noqa: ANN401 - any operation's response
+        headers = answer["ResponseMetadata"].get("HTTPHeaders", {})
+        self.server_clock.observe(headers, sent_at=sent_at)
 
-    def _sorted(self, subject: str, error: ClientError) -> Exception:
+    def _translated(self, subject: str, error: ClientError) -> Exception:
         response: dict[str, Any] = {**error.response}
         code, message = response["Error"].get("Code", ""), response["Error"].get("Message", "")
         if code == "TransactionCanceledException":
@@ -233,6 +225,7 @@ class DynamoCalls:
         if invalid:
             reason = reasons[invalid[0]]
             return self._rejected(subject, reason["Code"], reason.get("Message", message))
+        # A failed condition decides even beside a conflict: a retry would fail it again.
         images = {
             place: _image(reason)
             for place, reason in enumerate(reasons)
@@ -242,18 +235,187 @@ class DynamoCalls:
 
     def _rejected(self, subject: str, code: str, message: str) -> Rejected:
         if code in REMEDIES:
-            return Rejected(f"{self.address}: {REMEDIES[code]}", code=code)
-        remedy = f"{self.address}: {subject} was refused, {code}: {message}"
+            return Rejected(f"{self}: {REMEDIES[code]}", code=code)
+        remedy = f"{self}: {subject} was refused, {code}: {message}"
         if code in PERMISSION_CODES:
             remedy += " - check credentials and permissions with `extentflow doctor`"
         return Rejected(remedy, code=code)
 
-    def _unavailable(self, subject: str, passing: Passing, tried: int) -> LedgerUnavailable:
-        return LedgerUnavailable(
-            f"{self.address}: {subject}: no usable answer within {self.patience.seconds:g} s,"
-            f" {tried} tries; last: {passing}"
-        )
-
 
 def _image(response: dict[str, Any]) -> Stored | None:
     return item_from_wire(response["Item"]) if response.get("Item") else None
+
+
+# -- items ----------------------------------------------------------------------------------------
+
+Returning: TypeAlias = Literal["NONE", "ALL_OLD", "ALL_NEW"]
+
+
+def new_token() -> str:
+    """Return a random token."""
+    # uuid4 reads the operating system's source: a fork never repeats its parent's tokens.
+    return str(uuid.uuid4())
+
+
+@dataclass(frozen=True, slots=True)
+class DynamoItems:
+    """Reads and writes items of one table.
+
+    `get` and `query` are strongly consistent. The index and `get_many` may lag behind writes.
+    """
+
+    calls: DynamoCalls
+
+    @property
+    def table(self) -> str:
+        """The table's name."""
+        return self.calls.options.table
+
+    def get(self, key: Key) -> Stored | None:
+        """Return an item."""
+        answer = self.calls.call(
+            f"reading {key.pk}/{key.sk}",
+            lambda client: client.get_item(
+                TableName=self.table, Key=item_to_wire(key._asdict()), ConsistentRead=True
+            ),
+        )
+        return item_from_wire(answer["Item"]) if answer.get("Item") else None
+
+    def get_many(self, keys: Sequence[Key], attributes: Sequence[str]) -> Iterator[Stored]:
+        """Yield some attributes of the items that exist, in any order; `keys` are distinct."""
+        for start in range(0, len(keys), BATCH_KEYS):
+            wanted = [item_to_wire(key._asdict()) for key in keys[start : start + BATCH_KEYS]]
+            yield from self._batch(wanted, attributes)
+
+    def query(self, pk: str, prefix: str = "") -> Iterator[Stored]:
+        """Yield the items of a partition whose sort key begins with `prefix`, in its order."""
+        condition = "pk = :pk AND begins_with(sk, :sk)" if prefix else "pk = :pk"
+        values = {":pk": pk, ":sk": prefix} if prefix else {":pk": pk}
+        return self._pages(
+            f"reading {pk}/{prefix}*",
+            "query",
+            KeyConditionExpression=condition,
+            ExpressionAttributeValues=item_to_wire(values),
+            ConsistentRead=True,
+        )
+
+    def listed(
+        self, listing: str, *, state: str | None = None, oldest_first: bool = False
+    ) -> Iterator[Stored]:
+        """Yield the jobs of one index partition (and state), by age."""
+        only: dict[str, Any] = {}
+        values: Attributes = {":listing": listing}
+        if state is not None:
+            only = {"FilterExpression": "#state = :state"}
+            only["ExpressionAttributeNames"] = {"#state": "state"}
+            values[":state"] = state
+        return self._pages(
+            f"listing {listing}",
+            "query",
+            IndexName=JOBS_INDEX,
+            KeyConditionExpression="listing = :listing",
+            ExpressionAttributeValues=item_to_wire(values),
+            ScanIndexForward=oldest_first,
+            **only,
+        )
+
+    def listings(self) -> list[str]:
+        """Return the index partitions that contain jobs, sorted; reads the whole index."""
+        found = self._pages(
+            "listing jobs", "scan", IndexName=JOBS_INDEX, ProjectionExpression="listing"
+        )
+        return sorted({item["listing"] for item in found})
+
+    def update(self, subject: str, write: Write, *, returning: Returning = "NONE") -> Stored:
+        """Apply one write; return the item as `returning` (ALL_OLD, ALL_NEW) says."""
+        request = write.request(self.table)
+        answer = self.calls.call(
+            subject, lambda client: client.update_item(**request, ReturnValues=returning)
+        )
+        return item_from_wire(answer.get("Attributes", {}))
+
+    def transact(self, subject: str, writes: Sequence[Write]) -> None:
+        """Apply all writes or none."""
+        entries: Any = [write.transaction_entry(self.table) for write in writes]
+        # One token for all attempts: a retry after a lost response succeeds without a second
+        # effect. Never derived from names: for ten minutes, a later transaction with the same
+        # token would report success without checking its conditions.
+        token = new_token()
+        self.calls.call(
+            subject,
+            lambda client: client.transact_write_items(
+                TransactItems=entries, ClientRequestToken=token
+            ),
+        )
+
+    def store(self, subject: str, write: Write) -> Stored:
+        """Apply a write that happens once; return the item, written now or before."""
+        try:
+            return self.update(subject, write, returning="ALL_NEW")
+        except Refused as refused:
+            return self.image(refused, 0, write.key) or {}
+
+    def image(self, refused: Refused, place: int, key: Key) -> Stored | None:
+        """Return the item at the failed condition; the current item if another condition failed."""
+        return refused.images[place] if place in refused.images else self.get(key)
+
+    def race(self, subject: str, attempt: Callable[[], Answer]) -> Answer:
+        """Repeat a read and a conditional write until no other writer comes between them."""
+        for _ in range(ROUNDS):
+            with suppress(Refused):
+                return attempt()
+        raise LedgerUnavailable(
+            f"{self.calls}: {subject}: refused {ROUNDS} times by concurrent writes; try again"
+        )
+
+    def now(self) -> float:
+        """Return a lower bound of the server's clock; sends a request if none was for a minute."""
+        estimate = self.calls.server_clock.now()
+        if estimate is None:
+            self.get(LEDGER_KEY)
+            estimate = self.calls.server_clock.now()
+        if estimate is None:
+            raise LedgerUnavailable(
+                f"{self.calls}: responses have no Date header; check whether a proxy removes it"
+            )
+        return estimate
+
+    def _batch(self, wanted: Sequence[Any], attributes: Sequence[str]) -> list[Stored]:
+        names = {f"#{name}": name for name in attributes}
+        found: list[Stored] = []
+        rest = wanted
+
+        def ask(client: "DynamoDBClient") -> "BatchGetItemOutputTypeDef":
+            nonlocal rest
+            request: KeysAndAttributesTypeDef = {
+                "Keys": rest,
+                "ProjectionExpression": ", ".join(names),
+                "ExpressionAttributeNames": names,
+            }
+            answer = client.batch_get_item(RequestItems={self.table: request})
+            found.extend(map(item_from_wire, answer["Responses"].get(self.table, [])))
+            left = answer.get("UnprocessedKeys", {}).get(self.table)
+            if left:
+                rest = left["Keys"]
+                raise Passing(f"{len(rest)} of {len(wanted)} keys were not processed")
+            return answer
+
+        self.calls.call(f"reading {len(wanted)} items", ask)
+        return found
+
+    def _pages(self, subject: str, operation: str, **request: Any) -> Iterator[Stored]:  # noqa: ANN401
+        start: Mapping[str, Any] = {}
+        while True:
+            page: dict[str, Any] = self.calls.call(
+                subject,
+                lambda client: getattr(client, operation)(
+                    TableName=self.table,
+                    **request,
+                    **start,  # noqa: B023 - called at once
+                ),
+            )
+            yield from map(item_from_wire, page["Items"])
+            # A page ends at 1 MB, filtered items included; an empty page may have a successor.
+            if "LastEvaluatedKey" not in page:
+                return
+            start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}

@@ -29,11 +29,8 @@ def exists(item: ExtentItem) -> bool:
 
 def unchanged(item: ExtentItem, seen: ExtentItem) -> bool:
     """Whether an extent is as a claimant read it."""
-    return _claimable(item) == _claimable(seen)
-
-
-def _claimable(item: ExtentItem) -> tuple[bool, ExtentState, int, int]:
-    return exists(item), item.state, item.position, item.attempts
+    now, then = ((exists(each), each.state, each.position, each.attempts) for each in (item, seen))
+    return now == then
 
 
 def claimed(item: ExtentItem, extent: Extent, mark: ClaimMark) -> ExtentItem:
@@ -43,30 +40,31 @@ def claimed(item: ExtentItem, extent: Extent, mark: ClaimMark) -> ExtentItem:
 
 def completed(claim: Claim, *, position: int, records: int, bad: int) -> ExtentItem:
     """Return the extent as DONE."""
-    return replace(_let_go(claim, position), state=ExtentState.DONE, records=records, bad=bad)
+    return replace(_released(claim, position), state=ExtentState.DONE, records=records, bad=bad)
 
 
 def failed(claim: Claim, *, position: int, records: int, bad: int, error: str) -> ExtentItem:
     """Return the extent as FAILED at its last confirmed position."""
     return replace(
-        _let_go(claim, position),
+        _released(claim, position),
         state=ExtentState.FAILED,
         records=records,
         bad=bad,
-        error=readable(error),
+        error=_storable(error),
     )
 
 
 def handed_back(
     claim: Claim, *, position: int, records: int, bad: int, keep_attempt: bool
 ) -> ExtentItem:
-    """Return the extent as its next owner finds it; an attempt that moved nothing counts."""
-    item = replace(_let_go(claim, position), records=records, bad=bad)
+    """Return the extent as its next owner finds it; a claim without progress counts."""
+    item = replace(_released(claim, position), records=records, bad=bad)
     moved = position > claim.item.position
     return item if keep_attempt or moved else replace(item, attempts=item.attempts - 1)
 
 
-def _let_go(claim: Claim, position: int) -> ExtentItem:
+def _released(claim: Claim, position: int) -> ExtentItem:
+    # Attempts count claims without progress: an extent that moves may take any number of claims.
     attempts = 0 if position > claim.item.position else claim.item.attempts
     return replace(claim.item, position=position, attempts=attempts, claim=None)
 
@@ -78,15 +76,16 @@ def settled(seen: ExtentItem, settlement: Settlement) -> ExtentItem:
         Conflict: Kafka's position lies behind the one the ledger already confirmed.
     """
     if settlement.unknown:
+        # Never PENDING: continuing from the ledger's position may deliver a chunk twice.
         return replace(
             seen,
             state=ExtentState.FAILED,
             claim=None,
-            error=unknown_progress(seen),
+            error=_unknown_progress(seen),
             progress_unknown=True,
         )
     if settlement.position < seen.position:
-        raise backwards(place(seen), seen.position, settlement.position)
+        raise _backwards(_place(seen), seen.position, settlement.position)
     return replace(
         seen,
         state=ExtentState.DONE if settlement.done else ExtentState.PENDING,
@@ -133,22 +132,33 @@ def verdict(job: Job, progress: JobProgress) -> tuple[JobState, str] | None:
     return None
 
 
+def planned(job: Job, *, count: int, cursor: int, complete: bool) -> Job:
+    """Return a PLANNING job with a longer plan; RUNNING when the plan is complete."""
+    after = job.with_plan(replace(job.plan, count=count, cursor=cursor))
+    return after.in_state(JobState.RUNNING) if complete else after
+
+
+def ended(job: Job, state: JobState, reason: str, *, at: float) -> Job:
+    """Return an open job as ended; any other job as it is."""
+    return job.in_state(state, _storable(reason), ended=at) if job.state.open else job
+
+
 def reopened(job: Job, *, planned: bool) -> Job:
-    """Return a job that continues: planning first, when that was cut short."""
+    """Return a job that continues, with its planning if that is not complete."""
     state = JobState.RUNNING if planned else JobState.PLANNING
     return replace(job.in_state(state), reopened=job.reopened + 1)
 
 
 def check_ending(state: JobState) -> None:
-    """Refuse states that `end` must not write; DONE is `close`'s to decide."""
+    """Refuse states that `end` must not write; only `close` writes DONE."""
     if state not in ENDINGS:
         raise ValueError(f"a job cannot be ended as {state}, only as {', '.join(ENDINGS)}")
 
 
 def check_ended(job: Job) -> None:
-    """Refuse to mark an end that a job does not have."""
+    """Refuse to mark an open job as published."""
     if job.state.open:
-        raise ValueError(f"job {job.id} is {job.state}; it has no end to announce")
+        raise ValueError(f"job {job.id} is {job.state}; it has no end to publish")
 
 
 def check_range(extent: Extent, item: ExtentItem) -> None:
@@ -162,28 +172,18 @@ def check_range(extent: Extent, item: ExtentItem) -> None:
 
 
 def check_replay(item: ExtentItem, *, accept_duplicates: bool) -> None:
-    """Refuse to continue an extent whose progress Kafka forgot, unless a person agreed."""
+    """Refuse to replay an extent of unknown progress unless duplicates are accepted."""
     if item.progress_unknown and not accept_duplicates:
-        raise ProgressUnknown(f"{place(item)}: {item.error}")
+        raise ProgressUnknown(f"{_place(item)}: {item.error}")
 
 
 def check_reopening(job: Job, ordinal: int) -> None:
-    """Refuse to replay an extent of a job that was called off."""
+    """Refuse to replay an extent of a CANCELLED or DONE job."""
     if job.state not in (JobState.FAILED, JobState.SUPERSEDED) and not job.state.open:
         raise Conflict(
             f"extent {ordinal} of job {job.id} ({job.version.uri}): the job is {job.state};"
             " resume it before replaying an extent"
         )
-
-
-def readable(reason: str) -> str:
-    """Return a reason that any table can hold: valid Unicode, of bounded length."""
-    return reason.encode("utf-8", "backslashreplace").decode("utf-8")[:REASON_LIMIT]
-
-
-def place(item: ExtentItem) -> str:
-    """Name an extent of which only the item is at hand."""
-    return f"extent {item.ordinal} [{item.start}-{item.end}) of job {item.job}"
 
 
 def slot_taken(lease: Lease) -> Fenced:
@@ -193,31 +193,40 @@ def slot_taken(lease: Lease) -> Fenced:
     )
 
 
-def claim_lost(claim: Claim) -> Fenced:
-    """Report that the worker that fenced us released the claim."""
+def lost(item: ExtentItem, claim: Claim, position: int) -> Fenced | Conflict:
+    """Report why a claim's owner may not write `position`; `item` is the extent as stored."""
+    if item.claim == claim.mark and item.position > position:
+        return _backwards(claim.extent.uri, item.position, position)
     return Fenced(
         f"{claim.extent.uri}: slot {claim.mark.slot} no longer holds the extent under epoch"
         f" {claim.mark.epoch}"
     )
 
 
-def backwards(name: str, held: int, offered: int) -> Conflict:
-    """Say that a write would have moved an extent's position back."""
-    return Conflict(
-        f"{name}: position {offered} lies behind the ledger's {held}; positions never go backwards"
-    )
-
-
 def unknown_job(job_id: str) -> Conflict:
-    """Say that a job was never registered in this table."""
+    """Report that a job was never registered in this ledger."""
     return Conflict(f"job {job_id}: not in this ledger; `extentflow status` lists the jobs")
 
 
-def unknown_progress(seen: ExtentItem) -> str:
-    """Explain a FAILED extent whose slot's group is gone or belongs to another epoch."""
+def _unknown_progress(seen: ExtentItem) -> str:
     held = f"slot {seen.claim.slot} under epoch {seen.claim.epoch}" if seen.claim else "its slot"
     return (
         f"progress unknown: Kafka no longer holds what {held} committed; `extentflow replay"
         f" {seen.job} --extent {seen.ordinal} --accept-duplicates` resumes from position"
         f" {seen.position}"
     )
+
+
+def _place(item: ExtentItem) -> str:
+    return f"extent {item.ordinal} [{item.start}-{item.end}) of job {item.job}"
+
+
+def _backwards(name: str, held: int, offered: int) -> Conflict:
+    return Conflict(
+        f"{name}: position {offered} lies behind the ledger's {held}; positions never go backwards"
+    )
+
+
+def _storable(reason: str) -> str:
+    # Names of objects and columns may contain lone surrogates, which no table stores.
+    return reason.encode("utf-8", "backslashreplace").decode("utf-8")[:REASON_LIMIT]

@@ -11,22 +11,14 @@ that differ), it falls back to the latest header.
       |<-- response ---|                          else: keep it, it is tighter
 """
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
+from extentflow.clock import Clock
+
 RESOLUTION_SECONDS = 1.0
 FRESH_SECONDS = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """The local clocks, and how to wait. `monotonic` may stand still while a sandbox is frozen."""
-
-    monotonic: Callable[[], float] = time.monotonic
-    wall: Callable[[], float] = time.time
-    sleep: Callable[[float], None] = time.sleep
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,30 +30,31 @@ class _Anchor:
 class ServerClock:
     """Lower bound of the server's clock. Threads may share it: its state is replaced as a whole."""
 
-    def __init__(self, timing: Timing) -> None:
-        self._timing = timing
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._anchor: _Anchor | None = None
-        self._heard: tuple[float, float] | None = None
+        self._observed: tuple[float, float] | None = None
 
-    def heard(self, headers: Mapping[str, str], *, asked: float) -> None:
-        """Take in an answer's headers (lower-case names); `asked` is when the request began."""
+    def observe(self, headers: Mapping[str, str], *, sent_at: float) -> None:
+        """Use a response's headers (lower-case names); the request was sent at `sent_at`."""
         server = _server_seconds(headers.get("date", ""))
         if server is None:
             return
-        now = self._timing.monotonic()
+        now = self._clock.monotonic()
         anchor = self._anchor
         late = anchor is None or _carried(anchor, now) < server
-        ahead = anchor is not None and _carried(anchor, asked) >= server + RESOLUTION_SECONDS
+        ahead = anchor is not None and _carried(anchor, sent_at) >= server + RESOLUTION_SECONDS
         if late or ahead:
             self._anchor = _Anchor(server, now)
-        self._heard = (now, self._timing.wall())
+        self._observed = (now, self._clock.wall())
 
     def now(self) -> float | None:
-        """Return the estimate; None when no answer came within the last minute."""
-        if self._anchor is None or self._heard is None:
+        """Return the estimate; None when there was no response within the last minute."""
+        if self._anchor is None or self._observed is None:
             return None
-        monotonic = self._timing.monotonic()
-        age = max(monotonic - self._heard[0], self._timing.wall() - self._heard[1])
+        monotonic = self._clock.monotonic()
+        # The monotonic clock may stand still while a sandbox is frozen; the wall clock does not.
+        age = max(monotonic - self._observed[0], self._clock.wall() - self._observed[1])
         return _carried(self._anchor, monotonic) if age < FRESH_SECONDS else None
 
 

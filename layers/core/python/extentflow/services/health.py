@@ -54,8 +54,8 @@ def initialise(runtime: Runtime) -> Initialised:
     Raises:
         Misconfigured, Retryable: a service refuses or is unavailable.
     """
-    existed = runtime.ledger.exists()
-    runtime.ledger.create_table()
+    existed = runtime.ledger.admin.exists()
+    runtime.ledger.admin.create()
     runtime.require_app()
     runtime.broker.ensure_progress_topic()
     return Initialised(
@@ -114,7 +114,7 @@ def problem_of(check: str, exc: ExtentflowError) -> Finding:
 def _table(runtime: Runtime) -> Finding:
     try:
         fact = f"{runtime.settings.ledger_table}, id {runtime.ledger.id}"
-        table = runtime.ledger.describe()
+        table = runtime.ledger.admin.describe()
         runtime.require_app()
     except ExtentflowError as exc:
         return problem_of("ledger table", exc)

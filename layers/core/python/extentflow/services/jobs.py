@@ -17,8 +17,7 @@ from extentflow.engines.emr.submitted import run_of
 from extentflow.errors import ExtentflowError, Misconfigured
 from extentflow.jobs.preflight import skip_reason
 from extentflow.jobs.run import JobReport, known_job, report
-from extentflow.ledger import ExtentItem
-from extentflow.ledger.causes import cause
+from extentflow.ledger import ExtentItem, failure_reason
 from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.queue import Depth, Message, Queue
 from extentflow.queue.backfill import MOST_ADDRESSES, Backfill
@@ -103,7 +102,7 @@ class Jobs:
         if not found and connector is not None:
             self.runtime.connectors.latest(connector)  # an unknown name is a mistake
         return [
-            ListedJob(job, report(ledger, job), cause(ledger, job) if job.reason else "")
+            ListedJob(job, report(ledger, job), failure_reason(ledger, job) if job.reason else "")
             for job in found
         ]
 

@@ -27,8 +27,7 @@ from zlib import crc32
 
 from extentflow.delivery.connector_state import explain_skip
 from extentflow.errors import ExtentflowError
-from extentflow.ledger import Ledger
-from extentflow.ledger.causes import cause
+from extentflow.ledger import Ledger, failure_reason
 from extentflow.model import Job, JobState
 
 log = logging.getLogger(__name__)
@@ -286,7 +285,7 @@ class DrainTracker:
 
     def _cause(self, job: Job) -> str:
         try:
-            return cause(self._ledger, job)
+            return failure_reason(self._ledger, job)
         except ExtentflowError:
             return job.reason
 

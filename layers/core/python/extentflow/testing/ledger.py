@@ -25,6 +25,7 @@ from extentflow.ledger import (
     ExtentItem,
     JobProgress,
     Lease,
+    LedgerDescription,
     Settlement,
     SlotItem,
     rules,
@@ -215,10 +216,9 @@ class MemoryJobs:
             job = self._table.known_job(job_id)
             forwards = cursor >= job.plan.cursor and count >= job.plan.count
             if job.state is JobState.PLANNING and forwards:
-                job = job.with_plan(replace(job.plan, count=count, cursor=cursor))
+                job = rules.planned(job, count=count, cursor=cursor, complete=complete)
                 if complete:
                     self._table.planned.add(job_id)
-                    job = job.in_state(JobState.RUNNING)
             return self._table.keep(job)
 
     def end(self, job_id: str, state: JobState, reason: str) -> Job:
@@ -226,8 +226,7 @@ class MemoryJobs:
         rules.check_ending(state)
         with self._table.call("end"):
             job = self._table.known_job(job_id)
-            ended = job.in_state(state, rules.readable(reason), ended=self._table.clock())
-            return self._table.keep(ended if job.state.open else job)
+            return self._table.keep(rules.ended(job, state, reason, at=self._table.clock()))
 
     def progress(self, job_id: str) -> JobProgress:
         """Return the job's counters."""
@@ -432,10 +431,8 @@ class MemoryExtents:
 
     def _held(self, claim: Claim, position: int) -> ExtentItem:
         item = self._table.extent(claim.extent.job, claim.extent.ordinal)
-        if item.claim != claim.mark:
-            raise rules.claim_lost(claim)
-        if position < item.position:
-            raise rules.backwards(claim.extent.uri, item.position, position)
+        if item.claim != claim.mark or position < item.position:
+            raise rules.lost(item, claim, position)
         return item
 
     def _finish(self, claim: Claim, after: ExtentItem) -> None:
@@ -486,6 +483,21 @@ class MemoryNotes:
             self._table.notes[name] = (dict(facts), self._table.clock() + keep)
 
 
+class MemoryAdmin:
+    """A `LedgerAdmin` of a ledger that needs no creation."""
+
+    def exists(self) -> bool:
+        """Return True."""
+        return True
+
+    def create(self) -> None:
+        """Do nothing."""
+
+    def describe(self) -> LedgerDescription:
+        """Return a status without problems."""
+        return LedgerDescription("ACTIVE", (), recovery=None, expiry=True)
+
+
 class MemoryLedger:
     """A `Ledger` whose operations are atomic, and that fails where a test says so."""
 
@@ -496,6 +508,7 @@ class MemoryLedger:
         self.slots = MemorySlots(self.table)
         self.extents = MemoryExtents(self.table, self.slots)
         self.notes = MemoryNotes(self.table)
+        self.admin = MemoryAdmin()
 
     @property
     def on_call(self) -> Callable[[str], None]:

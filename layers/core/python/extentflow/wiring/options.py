@@ -9,13 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from extentflow.config import environments, resolve
+from extentflow.config.worker import WorkerSettings
 from extentflow.connectors import ConnectorConfig, arrow_type
 from extentflow.converters import Converter, open_converter
 from extentflow.credentials.secretsmanager import SecretsManager
 from extentflow.errors import Misconfigured, UnsupportedFormat, reason
 from extentflow.formats import FormatOptions
 from extentflow.jobs.planner import UNKNOWN_FORMAT, JobRequest
-from extentflow.ledger import dynamodb_calls as ledger
+from extentflow.ledger import LedgerOptions
 from extentflow.model import ObjectVersion
 from extentflow.sink.settings import Timeouts
 from extentflow.storage import StoreOptions
@@ -94,10 +95,13 @@ def store_options(
     )
 
 
-def ledger_retry_policy(retry_seconds: float) -> ledger.Patience:
-    """Return the retry policy of one operation on the table."""
-    usual = ledger.Patience()
-    return replace(usual, seconds=min(usual.seconds, retry_seconds))
+def ledger_options(settings: WorkerSettings) -> LedgerOptions:
+    """Return how the ledger of these settings is reached."""
+    usual = LedgerOptions(
+        settings.ledger_table, endpoint=settings.ledger_endpoint, region=settings.ledger_region
+    )
+    retry_seconds = min(usual.retry_seconds, settings.retry_timeout_seconds)
+    return replace(usual, retry_seconds=retry_seconds)
 
 
 def sink_timeouts(retry_seconds: float) -> Timeouts:
@@ -112,9 +116,14 @@ def sink_timeouts(retry_seconds: float) -> Timeouts:
     )
 
 
-def brief_ledger_retry_policy() -> ledger.Patience:
-    """Return the retry policy for ledger calls at the end of a command."""
-    return ledger.Patience(seconds=BRIEF_SECONDS, connect_seconds=1.0, read_seconds=BRIEF_SECONDS)
+def brief_ledger_options(settings: WorkerSettings) -> LedgerOptions:
+    """Return the same with short timeouts, for calls at the end of a command."""
+    return replace(
+        ledger_options(settings),
+        retry_seconds=BRIEF_SECONDS,
+        connect_seconds=1.0,
+        read_seconds=BRIEF_SECONDS,
+    )
 
 
 def brief_sink_timeouts() -> Timeouts:

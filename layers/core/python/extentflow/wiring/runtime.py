@@ -18,8 +18,7 @@ from extentflow.credentials.secretsmanager import SecretsManager
 from extentflow.delivery.slots import SlotPolicy, Slots, require_app
 from extentflow.errors import Misconfigured, Retryable
 from extentflow.jobs.planner import JobRequest, Planner
-from extentflow.ledger.dynamodb import DynamoLedger
-from extentflow.ledger.dynamodb_calls import Patience as LedgerPatience
+from extentflow.ledger import Ledger, open_ledger
 from extentflow.model import Job, ObjectVersion
 from extentflow.sink import Sink
 from extentflow.sink.broker import KafkaBroker
@@ -53,14 +52,14 @@ class Runtime:
         return cls(worker_settings.load(os.environ, read_text=read_if_present))
 
     @cached_property
-    def ledger(self) -> DynamoLedger:
+    def ledger(self) -> Ledger:
         """The ledger; nothing is requested before its first call."""
-        return self._open_ledger(options.ledger_retry_policy(self.settings.retry_timeout_seconds))
+        return open_ledger(options.ledger_options(self.settings))
 
     @cached_property
-    def brief_ledger(self) -> DynamoLedger:
+    def brief_ledger(self) -> Ledger:
         """The ledger with short timeouts, for calls that hold up the end of a command."""
-        return self._open_ledger(options.brief_ledger_retry_policy())
+        return open_ledger(options.brief_ledger_options(self.settings))
 
     @cached_property
     def broker(self) -> KafkaBroker:
@@ -148,7 +147,7 @@ class Runtime:
         broker = self._open_broker(options.brief_sink_timeouts())
         return self._open_slots(self.brief_ledger, broker, owner)
 
-    def _open_slots(self, ledger: DynamoLedger, broker: KafkaBroker, owner: str) -> Slots:
+    def _open_slots(self, ledger: Ledger, broker: KafkaBroker, owner: str) -> Slots:
         settings = self.settings
         return Slots(
             ledger=ledger,
@@ -162,14 +161,6 @@ class Runtime:
             owner=owner,
             clock=self.clock,
             random=self.random,
-        )
-
-    def _open_ledger(self, patience: LedgerPatience) -> DynamoLedger:
-        return DynamoLedger(
-            self.settings.ledger_table,
-            endpoint=self.settings.ledger_endpoint,
-            region=self.settings.ledger_region,
-            patience=patience,
         )
 
     def _open_broker(self, timeouts: Timeouts) -> KafkaBroker:

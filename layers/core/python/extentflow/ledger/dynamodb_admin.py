@@ -1,0 +1,190 @@
+"""Creates and describes the ledger's DynamoDB table.
+
+CloudFormation creates the table of a deployed stack; `create` is for every other installation. It
+leaves an existing table as it is, except that it enables missing safeguards.
+"""
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from extentflow.errors import LedgerUnavailable, Misconfigured
+from extentflow.ledger import LedgerDescription
+from extentflow.ledger import dynamodb_items as items
+from extentflow.ledger.dynamodb_calls import DynamoItems, Rejected
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_dynamodb.type_defs import KeySchemaElementTypeDef, TableDescriptionTypeDef
+
+Answer = TypeVar("Answer")
+Request = Callable[["DynamoDBClient"], Mapping[str, object]]
+
+IDENTITY_BYTES = 6
+ACTIVE_WITHIN_SECONDS = 300.0
+POLL_SECONDS = 0.1
+
+KEY_SCHEMA: "list[KeySchemaElementTypeDef]" = [
+    {"AttributeName": "pk", "KeyType": "HASH"},
+    {"AttributeName": "sk", "KeyType": "RANGE"},
+]
+INDEX_KEY_SCHEMA: "list[KeySchemaElementTypeDef]" = [
+    {"AttributeName": "listing", "KeyType": "HASH"},
+    {"AttributeName": "created", "KeyType": "RANGE"},
+]
+# DynamoDB Local lacks backups.
+UNKNOWN_HERE = frozenset({"UnknownOperationException"})
+
+
+class DynamoAdmin:
+    """A `LedgerAdmin` for one table."""
+
+    def __init__(self, table: DynamoItems) -> None:
+        self._items = table
+        self._calls = table.calls
+        self._name = table.table
+
+    def exists(self) -> bool:
+        """Return whether the table exists, in whatever state."""
+        return _unless(frozenset({"ResourceNotFoundException"}), self._describe) is not None
+
+    def create(self) -> None:
+        """Create what is missing: the table, its index, its safeguards, its identity.
+
+        Raises:
+            Misconfigured: a permission is missing, or the name belongs to a table of another shape.
+            LedgerUnavailable: the table did not become active in time.
+        """
+        if not self.exists():
+            self._create_table()
+        table = self._await_active()
+        if problems := list(self._problems(table)):
+            raise Misconfigured(problems)
+        self._enable(
+            "enabling point-in-time recovery",
+            self._has_recovery,
+            lambda client: client.update_continuous_backups(
+                TableName=self._name,
+                PointInTimeRecoverySpecification={"PointInTimeRecoveryEnabled": True},
+            ),
+        )
+        self._enable(
+            "enabling expiry",
+            self._has_expiry,
+            lambda client: client.update_time_to_live(
+                TableName=self._name,
+                TimeToLiveSpecification={
+                    "Enabled": True,
+                    "AttributeName": items.EXPIRY_ATTRIBUTE,
+                },
+            ),
+        )
+        self.identity()
+
+    def identity(self) -> str:
+        """Return the table's identity; the first caller writes it."""
+        item = self._items.get(items.LEDGER_KEY) or {}
+        if "id" not in item:
+            write = items.identify(secrets.token_hex(IDENTITY_BYTES))
+            item = self._items.store("writing the ledger's identity", write)
+        identity: str = item["id"]
+        return identity
+
+    def describe(self) -> LedgerDescription:
+        """Return the table's state and every difference from the expected shape.
+
+        Raises:
+            Misconfigured: there is no such table, or no permission to describe it.
+        """
+        table = self._describe()
+        return LedgerDescription(
+            status=table["TableStatus"],
+            problems=tuple(self._problems(table)),
+            recovery=_unless(UNKNOWN_HERE, self._has_recovery),
+            expiry=_unless(UNKNOWN_HERE, self._has_expiry),
+        )
+
+    def _describe(self) -> "TableDescriptionTypeDef":
+        answer = self._calls.call(
+            "its description", lambda client: client.describe_table(TableName=self._name)
+        )
+        return answer["Table"]
+
+    def _create_table(self) -> None:
+        def request(client: "DynamoDBClient") -> Mapping[str, object]:
+            return client.create_table(
+                TableName=self._name,
+                BillingMode="PAY_PER_REQUEST",
+                AttributeDefinitions=[
+                    {"AttributeName": "pk", "AttributeType": "S"},
+                    {"AttributeName": "sk", "AttributeType": "S"},
+                    {"AttributeName": "listing", "AttributeType": "S"},
+                    {"AttributeName": "created", "AttributeType": "N"},
+                ],
+                KeySchema=KEY_SCHEMA,
+                GlobalSecondaryIndexes=[
+                    {
+                        "IndexName": items.JOBS_INDEX,
+                        "KeySchema": INDEX_KEY_SCHEMA,
+                        "Projection": {"ProjectionType": "ALL"},
+                    }
+                ],
+            )
+
+        created_elsewhere = frozenset({"ResourceInUseException"})
+        _unless(created_elsewhere, lambda: self._calls.call("its creation", request))
+
+    def _await_active(self) -> "TableDescriptionTypeDef":
+        clock = self._calls.retry.clock
+        deadline = clock.monotonic() + ACTIVE_WITHIN_SECONDS
+        while (table := self._describe())["TableStatus"] != "ACTIVE":
+            if clock.monotonic() >= deadline:
+                raise LedgerUnavailable(
+                    f"{self._calls}: still {table['TableStatus']} after"
+                    f" {ACTIVE_WITHIN_SECONDS:g} s; check it in the console, then try again"
+                )
+            clock.sleep(POLL_SECONDS)
+        return table
+
+    def _problems(self, table: "TableDescriptionTypeDef") -> Iterator[str]:
+        if list(table["KeySchema"]) != KEY_SCHEMA:
+            keys = ", ".join(element["AttributeName"] for element in table["KeySchema"])
+            yield f"{self._calls}: not a ledger, its keys are {keys} instead of pk, sk"
+        found = table.get("GlobalSecondaryIndexes", [])
+        indexes = {index["IndexName"]: list(index["KeySchema"]) for index in found}
+        if indexes.get(items.JOBS_INDEX) != INDEX_KEY_SCHEMA:
+            yield f"{self._calls}: lacks the index {items.JOBS_INDEX!r} over listing, created"
+
+    def _enable(self, subject: str, is_enabled: Callable[[], bool], request: Request) -> None:
+        if _unless(UNKNOWN_HERE, is_enabled) is not False:
+            return
+        try:
+            self._calls.call(subject, request)
+        except Rejected:
+            if not is_enabled():  # otherwise another process was faster
+                raise
+
+    def _has_recovery(self) -> bool:
+        answer = self._calls.call(
+            "its backups",
+            lambda client: client.describe_continuous_backups(TableName=self._name),
+        )
+        backups = answer["ContinuousBackupsDescription"].get("PointInTimeRecoveryDescription", {})
+        return backups.get("PointInTimeRecoveryStatus") == "ENABLED"
+
+    def _has_expiry(self) -> bool:
+        answer = self._calls.call(
+            "its expiry", lambda client: client.describe_time_to_live(TableName=self._name)
+        )
+        status = answer["TimeToLiveDescription"].get("TimeToLiveStatus")
+        return status in ("ENABLED", "ENABLING")
+
+
+def _unless(codes: frozenset[str], call: Callable[[], Answer]) -> Answer | None:
+    """Return what `call` returns; None when DynamoDB rejects it with one of `codes`."""
+    try:
+        return call()
+    except Rejected as rejected:
+        if rejected.code not in codes:
+            raise
+        return None
