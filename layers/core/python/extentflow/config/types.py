@@ -24,6 +24,7 @@ _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?i?b)?", re.IGNORECASE)
 _WHOLE = re.compile(r"[0-9]{1,18}")
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 _PORTS = range(1, 65_536)
 
 
@@ -77,6 +78,17 @@ def _url(text: str) -> str:
     return text.strip()
 
 
+def _ledger_url(text: str) -> str:
+    scheme, separator, _ = text.strip().partition("://")
+    if not separator or scheme in {"http", "https"}:
+        return _url(text)
+    if not _SCHEME.fullmatch(scheme):
+        raise ValueError("write http(s)://host:port, or the URL of an installed ledger")
+    if "@" in urlsplit(text.strip()).netloc:
+        raise ValueError("an address carries no credentials; they have keys of their own")
+    return text.strip()
+
+
 def _servers(text: str) -> str:
     servers = [server.strip() for server in text.split(",")]
     for server in servers:
@@ -110,6 +122,8 @@ EXACT: Kind[str] = Kind(str)
 BOOLEAN: Kind[bool] = Kind(_boolean, lambda value: str(value).lower())
 SIZE: Kind[int] = Kind(_size, _size_text)
 URL: Kind[str] = Kind(_url)
+# Schemes other than http and https name the ledger of an installed package.
+LEDGER_URL: Kind[str] = Kind(_ledger_url)
 SERVERS: Kind[str] = Kind(_servers)
 CHARACTER: Kind[str] = Kind(_character)
 SECRET: Kind[str] = Kind(_secret)

@@ -16,7 +16,17 @@ from extentflow.config.kafka import (
     REFUSED_CLIENT_PROPERTIES,
     SECRET_PROPERTIES,
 )
-from extentflow.config.types import SERVERS, SIZE, TEXT, URL, choice, matching, seconds, whole
+from extentflow.config.types import (
+    LEDGER_URL,
+    SERVERS,
+    SIZE,
+    TEXT,
+    URL,
+    choice,
+    matching,
+    seconds,
+    whole,
+)
 from extentflow.errors import Misconfigured
 
 PREFIX = "EXTENTFLOW_"
@@ -244,9 +254,12 @@ _OWNERSHIP = Group(
         Key(
             name="ledger.endpoint",
             field="ledger_endpoint",
-            kind=URL,
+            kind=LEDGER_URL,
             shown="SDK's own",
-            doc="http(s)://host:port of the DynamoDB API, where it is not the region's.",
+            doc=(
+                "http(s)://host:port of the DynamoDB API, where it is not the region's. Another"
+                " scheme selects the ledger that an installed package provides."
+            ),
         ),
         Key(
             name="ledger.region",

@@ -1,0 +1,55 @@
+"""Which ledger is opened: DynamoDB, or one of an installed package, by the endpoint's scheme."""
+
+import pytest
+
+from extentflow import plugins
+from extentflow.config.worker import WorkerSettings
+from extentflow.errors import Misconfigured
+from extentflow.ledger import LEDGERS, Ledger, LedgerOptions, open_ledger
+from extentflow.ledger.dynamodb import DynamoLedger
+from extentflow.plugins import EntryPoint, Registry
+from extentflow.testing.ledger import MemoryLedger
+from extentflow.wiring import Runtime
+
+
+class ToyLedger(MemoryLedger):
+    """A ledger as a package provides it: a factory that takes options."""
+
+    def __init__(self, options: LedgerOptions) -> None:
+        super().__init__(options.table)
+        self.options = options
+
+
+@pytest.mark.parametrize("endpoint", [None, "http://127.0.0.1:8000", "https://db.example"])
+def test_without_another_scheme_the_ledger_is_dynamodb(endpoint: str | None) -> None:
+    assert isinstance(open_ledger(LedgerOptions("orders", endpoint)), DynamoLedger)
+
+
+def test_an_entry_point_is_found_beside_the_built_in_ledger() -> None:
+    toy = EntryPoint("toy", f"{__name__}:ToyLedger", "extentflow-toy 1.0")
+    ledgers: Registry[object] = Registry(plugins.LEDGERS, "ledger", find=lambda _: [toy])
+
+    assert ledgers.names() == ["dynamodb", "toy"]
+    assert ledgers.get("dynamodb") is DynamoLedger
+
+
+def test_a_scheme_opens_the_ledger_of_that_name_with_the_settings() -> None:
+    LEDGERS.register("toy-of-a-test", ToyLedger)
+    settings = WorkerSettings(
+        bootstrap_servers="127.0.0.1:1",
+        ledger_table="orders",
+        ledger_endpoint="toy-of-a-test:///var/orders",
+        retry_timeout_seconds=2.0,
+    )
+
+    ledger: Ledger = Runtime(settings).ledger
+
+    assert isinstance(ledger, ToyLedger)
+    assert ledger.options == LedgerOptions(
+        "orders", "toy-of-a-test:///var/orders", retry_seconds=2.0
+    )
+
+
+def test_a_scheme_without_a_ledger_is_named_with_the_ledgers_there_are() -> None:
+    with pytest.raises(Misconfigured, match=r"postgres://db.*no ledger 'postgres'.*dynamodb"):
+        open_ledger(LedgerOptions("orders", "postgres://db"))
