@@ -10,8 +10,8 @@ in the next round. Keys with a job cause no further request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from extentflow.connectors import ConnectorConfig
@@ -21,11 +21,37 @@ from extentflow.discovery.admission import AdmissionResult
 from extentflow.discovery.report import Report, attempt_step, ignore_reason
 from extentflow.errors import AccessDenied, Permanent
 from extentflow.ledger import Ledger
+from extentflow.ledger.notes import NoteKind
 from extentflow.model import ObjectVersion, job_id
 from extentflow.storage import ObjectStore, Page
 
 BATCH_KEYS = 100
 KEEP_SECONDS = 14 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Position:
+    """Where a listing continues; a token belongs to the bucket and prefix `place`."""
+
+    place: str
+    token: str | None = None
+
+    def to_facts(self) -> dict[str, str]:
+        return {"place": self.place, **({} if self.token is None else {"token": self.token})}
+
+    @classmethod
+    def of(cls, facts: Mapping[str, str]) -> _Position:
+        return cls(facts.get("place", ""), facts.get("token"))
+
+
+POSITIONS: NoteKind[_Position] = NoteKind("listing#", _Position.to_facts, _Position.of)
+# ETag and size of an object at an earlier listing.
+SEEN: NoteKind[tuple[str, int]] = NoteKind(
+    "seen#",
+    lambda seen: {"etag": seen[0], "size": str(seen[1])},
+    lambda facts: (facts["etag"], int(facts["size"])),
+    KEEP_SECONDS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +117,9 @@ class ListingScan:
         Raises:
             ObjectGone, AccessDenied, StoreUnavailable: the bucket cannot be listed.
         """
-        note, place = _note(territory.config.name), {"place": territory.place}
-        facts = self.ledger.notes.recall(note) or {}
-        token = facts.get("token") if facts.get("place") == territory.place else None
+        name, start = territory.config.name, _Position(territory.place)
+        position = POSITIONS.read(self.ledger.notes, name) or start
+        token = position.token if position.place == territory.place else None
         if self.late():
             return
         try:
@@ -104,16 +130,15 @@ class ListingScan:
                     yield step
                 if self.late() and not problems:
                     return
-                going_on = {} if page.token is None else {"token": page.token}
-                self.ledger.notes.remember(note, {**place, **going_on})
-                if self.late() and (going_on or problems):
+                POSITIONS.write(self.ledger.notes, name, replace(start, token=page.token))
+                if self.late() and (page.token is not None or problems):
                     return
         except AccessDenied:
             raise
         except Permanent:  # the store may have rejected the token
-            self.ledger.notes.remember(note, place)
+            POSITIONS.write(self.ledger.notes, name, start)
             raise
-        yield Report(listings_finished=(territory.config.name,))
+        yield Report(listings_finished=(name,))
 
     def _page(self, territory: ListedPrefix, versions: Sequence[ObjectVersion]) -> Iterator[Report]:
         for batch in _batches(versions):
@@ -145,21 +170,17 @@ class ListingScan:
 
     def _as_before(self, territory: ListedPrefix, version: ObjectVersion) -> bool:
         """Record ETag and size; return whether an earlier listing saw the same."""
-        name = f"seen#{job_id(territory.config.name, version)}"
-        look = {"etag": version.etag, "size": str(version.size)}
-        if self.ledger.notes.recall(name) == look:
+        key, look = job_id(territory.config.name, version), (version.etag, version.size)
+        if SEEN.read(self.ledger.notes, key) == look:
             return True
-        self.ledger.notes.remember(name, look, keep_seconds=KEEP_SECONDS)
+        SEEN.write(self.ledger.notes, key, look)
         return False
 
 
 def resume_token(ledger: Ledger, connector: str) -> str:
     """Return the token at which a listing continues; empty for the first key."""
-    return (ledger.notes.recall(_note(connector)) or {}).get("token", "")
-
-
-def _note(connector: str) -> str:
-    return f"listing#{connector}"
+    position = POSITIONS.read(ledger.notes, connector)
+    return (position.token if position else None) or ""
 
 
 def _batches(versions: Sequence[ObjectVersion]) -> Iterator[Sequence[ObjectVersion]]:

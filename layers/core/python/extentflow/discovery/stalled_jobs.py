@@ -24,6 +24,7 @@ from extentflow.discovery.report import Report, attempt_step
 from extentflow.engines.emr.submitted import RunOwnership
 from extentflow.errors import ExtentflowError
 from extentflow.ledger import ConnectorState, Ledger, rules
+from extentflow.ledger.notes import NoteKind
 from extentflow.model import Job, JobState
 from extentflow.queue import Queue
 from extentflow.queue.dispatch import ExtentDispatcher
@@ -85,6 +86,13 @@ class _Mark:
         }
 
 
+MARKS: NoteKind[_Mark] = NoteKind("watch#", _Mark.to_facts, _Mark.of, KEEP_SECONDS)
+# The number of open jobs that the scan of a connector and state has checked.
+ROUNDS: NoteKind[int] = NoteKind(
+    "round#", lambda behind: {"behind": str(behind)}, lambda facts: int(facts["behind"])
+)
+
+
 def owned_by_no_run(_job: Job) -> RunOwnership:
     """Return that no Spark run owns a job, for deployments without Spark."""
     return RunOwnership.NONE
@@ -118,19 +126,19 @@ class StalledJobScanner:
         The number of checked jobs is stored when time runs out. New and closed jobs shift it a
         little; the next round starts with the first again.
         """
-        name = f"round#{connector}#{state}"
-        before = int((self.ledger.notes.recall(name) or {}).get("behind", 0))
+        notes, key = self.ledger.notes, f"{connector}#{state}"
+        before = ROUNDS.read(notes, key) or 0
         behind = before
         for job in islice(self.ledger.jobs.list(connector, state), before, None):
             if self.late():
-                self.ledger.notes.remember(name, {"behind": str(behind)})
+                ROUNDS.write(notes, key, behind)
                 return
             step = self._looked_at(job, active=active)
             touched = step.jobs_resumed or step.jobs_closed
             behind += not touched or self._now(job).state is state
             yield step
         if before:
-            self.ledger.notes.remember(name, {})
+            ROUNDS.clear(notes, key)
 
     def _looked_at(self, job: Job, *, active: bool) -> Report:
         def step() -> Report:
@@ -240,11 +248,10 @@ class StalledJobScanner:
         return _Mark(seen, claims, self.ledger.now())
 
     def _recall(self, job: Job) -> _Mark | None:
-        facts = self.ledger.notes.recall(f"watch#{job.id}")
-        return _Mark.of(facts) if facts else None
+        return MARKS.read(self.ledger.notes, job.id)
 
     def _remember(self, job: Job, mark: _Mark) -> None:
-        self.ledger.notes.remember(f"watch#{job.id}", mark.to_facts(), keep_seconds=KEEP_SECONDS)
+        MARKS.write(self.ledger.notes, job.id, mark)
 
 
 def is_empty(queue: Queue) -> bool:

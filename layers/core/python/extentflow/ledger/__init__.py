@@ -15,6 +15,7 @@ from typing import Protocol
 
 from extentflow import plugins
 from extentflow.errors import Misconfigured
+from extentflow.ledger.notes import NoteStore
 from extentflow.model import Extent, ExtentState, Job, JobState
 from extentflow.plugins import Registry
 
@@ -340,18 +341,6 @@ class SlotStore(Protocol):
 
     def release(self, lease: Lease) -> None:
         """Free the slot if it is ours and works on nothing; otherwise do nothing."""
-
-
-class NoteStore(Protocol):
-    """Notes: facts that may be lost or outdated without harm; `notes.NoteKind` gives them types."""
-
-    def recall(self, name: str) -> Mapping[str, str] | None:
-        """Return a note; None without one, or when it has expired."""
-
-    def remember(
-        self, name: str, facts: Mapping[str, str], *, keep_seconds: float | None = None
-    ) -> None:
-        """Replace a note: the last writer wins. `keep_seconds` None: it never expires."""
 
 
 @dataclass(frozen=True, slots=True)

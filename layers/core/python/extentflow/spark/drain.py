@@ -28,6 +28,7 @@ from zlib import crc32
 from extentflow.delivery.connector_state import explain_skip
 from extentflow.errors import ExtentflowError
 from extentflow.ledger import Ledger, failure_reason
+from extentflow.ledger.notes import NoteKind
 from extentflow.model import Job, JobState
 
 log = logging.getLogger(__name__)
@@ -120,16 +121,22 @@ class ListingProgress:
         return replace(self, held_up=_brief(whys))
 
 
+ROUNDS: NoteKind[Mapping[str, ListingProgress]] = NoteKind(
+    "rounds#",
+    lambda rounds: {name: json.dumps(asdict(one)) for name, one in rounds.items()},
+    lambda facts: {name: ListingProgress(**json.loads(text)) for name, text in facts.items()},
+    KEEP_SECONDS,
+)
+
+
 def recall(ledger: Ledger, run: str) -> dict[str, ListingProgress]:
     """Return the listing progress of a run by connector. Raises LedgerUnavailable."""
-    facts = ledger.notes.recall(f"rounds#{run}") or {}
-    return {name: ListingProgress(**json.loads(text)) for name, text in facts.items()}
+    return dict(ROUNDS.read(ledger.notes, run) or {})
 
 
 def remember(ledger: Ledger, run: str, rounds: Mapping[str, ListingProgress]) -> None:
     """Save the progress for the run's other processes. Raises LedgerUnavailable."""
-    facts = {name: json.dumps(asdict(one)) for name, one in rounds.items()}
-    ledger.notes.remember(f"rounds#{run}", facts, keep_seconds=KEEP_SECONDS)
+    ROUNDS.write(ledger.notes, run, rounds)
 
 
 def _brief(whys: Iterable[str]) -> str:

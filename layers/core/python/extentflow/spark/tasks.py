@@ -28,6 +28,7 @@ from extentflow.errors import (
 )
 from extentflow.jobs.run import closed
 from extentflow.ledger import Ledger
+from extentflow.ledger.notes import NoteKind
 from extentflow.model import Extent, ExtentState, Job, JobState, Outcome, Receipt
 from extentflow.queue.consumer import read_extent
 from extentflow.queue.draining import QueueDrain
@@ -44,12 +45,16 @@ STOP_POLL_SECONDS = 1.0
 STOP_KEEP_SECONDS = 86_400.0
 
 
+STOPS: NoteKind[bool] = NoteKind(
+    "stop#", lambda _: {"stop": "true"}, lambda _: True, STOP_KEEP_SECONDS
+)
+
 # -- stopping -------------------------------------------------------------------------------------
 
 
 def request_stop(ledger: Ledger, run: str) -> None:
     """Ask the workers of `run`, on any machine, to commit, hand back and start nothing more."""
-    ledger.notes.remember(_stop_note(run), {"stop": "true"}, keep_seconds=STOP_KEEP_SECONDS)
+    STOPS.write(ledger.notes, run, True)  # noqa: FBT003 - the value of the note
 
 
 class StopRequest:
@@ -68,14 +73,10 @@ class StopRequest:
         if not self._requested and now >= self._next:
             self._next = now + STOP_POLL_SECONDS
             try:
-                self._requested = self._ledger.notes.recall(_stop_note(self._run)) is not None
+                self._requested = STOPS.read(self._ledger.notes, self._run) is not None
             except ExtentflowError as exc:
                 log.warning("cannot read whether run %s shall stop: %s", self._run, exc)
         return self._requested
-
-
-def _stop_note(run: str) -> str:
-    return f"stop#{run}"
 
 
 def _stop_request(runtime: Runtime, owner: str) -> StopRequest:

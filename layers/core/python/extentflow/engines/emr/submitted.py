@@ -16,12 +16,13 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from extentflow.config.worker import SPARK_TIMEOUT_MINUTES
 from extentflow.engines.emr import JobRuns, Run, RunState
 from extentflow.errors import ExtentflowError
 from extentflow.ledger import Ledger
+from extentflow.ledger.notes import NoteKind
 from extentflow.model import Job
 
 log = logging.getLogger(__name__)
@@ -79,6 +80,43 @@ class SubmittedRun:
         return not self.addresses or any(address.startswith(_literal(a)) for a in self.addresses)
 
 
+def _run_to_facts(run: SubmittedRun) -> dict[str, str]:
+    return {
+        "subject": run.subject,
+        "number": str(run.number),
+        "connector": run.connector,
+        "job": run.job,
+        "addresses": json.dumps(run.addresses),
+        "then": run.then,
+        "begun": repr(run.begun),
+    }
+
+
+def _run_from_facts(facts: Mapping[str, str]) -> SubmittedRun:
+    return SubmittedRun(
+        id="",  # the note's key
+        subject=facts["subject"],
+        number=int(facts["number"]),
+        connector=facts["connector"],
+        job=facts["job"],
+        addresses=tuple(json.loads(facts["addresses"])),
+        then=OnCompletion(facts["then"]),
+        begun=float(facts["begun"]),
+    )
+
+
+RUNS = NoteKind("run#", _run_to_facts, _run_from_facts, KEEP_SECONDS)
+RUN_OF: NoteKind[str] = NoteKind(
+    "run-of#", lambda run_id: {"run": run_id}, lambda facts: facts["run"], KEEP_SECONDS
+)
+RUNS_OF: NoteKind[list[str]] = NoteKind(
+    "runs-of#",
+    lambda run_ids: {"runs": ",".join(run_ids)},
+    lambda facts: [one for one in facts["runs"].split(",") if one],
+    KEEP_SECONDS,
+)
+
+
 @dataclass(slots=True)
 class SubmittedRuns:
     """Starts runs and notes them in the ledger."""
@@ -114,19 +152,8 @@ class SubmittedRuns:
 
     def find(self, run_id: str) -> SubmittedRun | None:
         """Return a noted run, or None."""
-        facts = self.ledger.notes.recall(_of_run(run_id))
-        if not facts:
-            return None
-        return SubmittedRun(
-            id=run_id,
-            subject=facts["subject"],
-            number=int(facts["number"]),
-            connector=facts["connector"],
-            job=facts["job"],
-            addresses=tuple(json.loads(facts["addresses"])),
-            then=OnCompletion(facts["then"]),
-            begun=float(facts["begun"]),
-        )
+        found = RUNS.read(self.ledger.notes, run_id)
+        return found and replace(found, id=run_id)
 
     def hold(self, job: Job) -> RunOwnership:
         """Return which kind of run owns a job."""
@@ -152,7 +179,7 @@ class SubmittedRuns:
         """Remove the ownership of a run that has ended."""
         if started.job:
             if run_of(self.ledger, started.job) == started.id:
-                self.ledger.notes.remember(_of_job(started.job), {})
+                RUN_OF.clear(self.ledger.notes, started.job)
             return
         left = [one for one in self._shared(started.connector) if one != started.id]
         self._share(started.connector, left)
@@ -170,18 +197,19 @@ class SubmittedRuns:
     ) -> str:
         run_id = self.runs.start(run)
         try:
-            facts = {
-                "subject": run.subject,
-                "number": str(run.number),
-                "connector": connector,
-                "job": job,
-                "addresses": json.dumps(addresses),
-                "then": then,
-                "begun": repr(self.ledger.now()),
-            }
-            self._note(_of_run(run_id), facts)
+            started = SubmittedRun(
+                id=run_id,
+                subject=run.subject,
+                number=run.number,
+                connector=connector,
+                job=job,
+                addresses=addresses,
+                then=then,
+                begun=self.ledger.now(),
+            )
+            RUNS.write(self.ledger.notes, run_id, started)
             if job:
-                self._note(_of_job(job), {"run": run_id})
+                RUN_OF.write(self.ledger.notes, job, run_id)
             else:
                 others = [one for one in self._shared(connector) if one != run_id]
                 self._share(connector, [run_id, *others][:MOST_SHARED])
@@ -211,33 +239,17 @@ class SubmittedRuns:
         return state
 
     def _shared(self, connector: str) -> list[str]:
-        facts = self.ledger.notes.recall(_of_connector(connector)) or {}
-        return [one for one in facts.get("runs", "").split(",") if one]
+        return RUNS_OF.read(self.ledger.notes, connector) or []
 
     def _share(self, connector: str, run_ids: Sequence[str]) -> None:
-        self._note(_of_connector(connector), {"runs": ",".join(run_ids)})
-
-    def _note(self, name: str, facts: Mapping[str, str]) -> None:
-        self.ledger.notes.remember(name, facts, keep_seconds=KEEP_SECONDS)
+        RUNS_OF.write(self.ledger.notes, connector, list(run_ids))
 
 
 def run_of(ledger: Ledger, job_id: str) -> str | None:
     """Return the id of the job's own run; None without one, or after its end was processed."""
-    return (ledger.notes.recall(_of_job(job_id)) or {}).get("run")
+    return RUN_OF.read(ledger.notes, job_id)
 
 
 def _literal(address: str) -> str:
     """Return the literal prefix of an address: `bucket/key` up to the first wildcard."""
     return re.split(r"[*?\[]", address.partition("://")[2], maxsplit=1)[0]
-
-
-def _of_run(run_id: str) -> str:
-    return f"run#{run_id}"
-
-
-def _of_job(job_id: str) -> str:
-    return f"run-of#{job_id}"
-
-
-def _of_connector(connector: str) -> str:
-    return f"runs-of#{connector}"

@@ -1,0 +1,57 @@
+"""Notes: small facts that may be lost or outdated without harm, such as the progress of scans.
+
+name in the ledger    value                                               defined in
+listing#CONNECTOR     where the listing of a bucket continues             discovery.listing
+seen#JOB              what an earlier listing saw of an object            discovery.listing
+round#CONNECTOR#STATE how many open jobs a scan checked                   discovery.stalled_jobs
+watch#JOB             when a job made progress last                       discovery.stalled_jobs
+run#RUN               what a submitted run delivers                       engines.emr.submitted
+run-of#JOB            the job's own run                                   engines.emr.submitted
+runs-of#CONNECTOR     the runs that deliver several jobs                  engines.emr.submitted
+rounds#RUN            the listings of a `--once` run                      spark.drain
+stop#RUN              a request to stop a run                             spark.tasks
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class NoteStore(Protocol):
+    """Notes by name, as texts; `NoteKind` gives them types."""
+
+    def recall(self, name: str) -> Mapping[str, str] | None:
+        """Return a note; None without one, or when it has expired."""
+
+    def remember(
+        self, name: str, facts: Mapping[str, str], *, keep_seconds: float | None = None
+    ) -> None:
+        """Replace a note: the last writer wins. `keep_seconds` None: it never expires."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoteKind(Generic[T]):
+    """Notes of one type; `prefix` and the encoded texts are a stored format.
+
+    `keep_seconds` counts from the last write; None keeps a note for ever.
+    """
+
+    prefix: str
+    encode: Callable[[T], Mapping[str, str]]
+    decode: Callable[[Mapping[str, str]], T]
+    keep_seconds: float | None = None
+
+    def read(self, notes: NoteStore, key: str) -> T | None:
+        """Return a note; None without one, or when it has expired or was cleared."""
+        facts = notes.recall(self.prefix + key)
+        return self.decode(facts) if facts else None
+
+    def write(self, notes: NoteStore, key: str, value: T) -> None:
+        """Replace a note: the last writer wins."""
+        notes.remember(self.prefix + key, self.encode(value), keep_seconds=self.keep_seconds)
+
+    def clear(self, notes: NoteStore, key: str) -> None:
+        """Replace a note by an empty one, which reads as None."""
+        notes.remember(self.prefix + key, {}, keep_seconds=self.keep_seconds)
