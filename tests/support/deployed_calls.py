@@ -40,7 +40,7 @@ from extentflow.queue.dispatch import ExtentDispatcher
 from extentflow.queue.redrive import redrive
 from extentflow.queue.sqs import SqsQueue
 from extentflow.sink import ProducerSettings
-from extentflow.testing.queues import MemoryQueue
+from extentflow.testing.services import MemoryQueue
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import dispatch
 from extentflow_local.event_source.deployment import Deployment

@@ -16,7 +16,7 @@ from extentflow.queue import Message
 from extentflow.queue.consumer import MessageDisposition, QueueWorker
 from extentflow.queue.dispatch import ExtentDispatcher
 from extentflow.testing.broker import MemoryBroker
-from extentflow.testing.queues import MemoryQueue
+from extentflow.testing.services import MemoryQueue
 
 HIDE_SECONDS = 180.0
 MAX_DELIVERIES = 1_000

@@ -23,8 +23,7 @@ from extentflow.queue.dispatch import ExtentDispatcher
 from extentflow.storage import ObjectStore, RangeSource
 from extentflow.storage.ranges import RangeReader
 from extentflow.testing.ledger import MemoryLedger
-from extentflow.testing.publishers import MemoryJobEvents
-from extentflow.testing.queues import MemoryQueue
+from extentflow.testing.services import MemoryJobEvents, MemoryQueue
 from extentflow.testing.stores import MemoryStore
 
 BUCKET = "bucket"

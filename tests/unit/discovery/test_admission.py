@@ -56,7 +56,7 @@ from extentflow.queue.backfill import MOST_ADDRESSES, Backfill
 from extentflow.queue.consumer import PAUSED_RECEIVES
 from extentflow.queue.dispatch import ExtentDispatcher
 from extentflow.storage import RangeSource
-from extentflow.testing.queues import MemoryQueue
+from extentflow.testing.services import MemoryQueue
 from extentflow.testing.stores import MemoryStore
 from extentflow.wiring import options
 
@@ -993,7 +993,7 @@ def test_what_goes_on_is_sent_before_anything_is_kept() -> None:
     desk = Slow()
     known = json.loads(announced("away1", "away2", "unseen"))["Records"]
     body = json.dumps({"Records": [*known, {"eventSource": "unheard"}]})
-    desk.arrivals.away = 1
+    desk.arrivals.failures = 1
 
     with pytest.raises(QueueUnavailable):
         desk.take(body)
@@ -1133,7 +1133,7 @@ def test_a_planner_that_dies_anywhere_is_made_good_by_the_same_message(at: int) 
 
 def test_while_the_queue_for_people_is_away_the_message_comes_again() -> None:
     desk = Desk(connectors_=[])
-    desk.kept.away = 1
+    desk.kept.failures = 1
     body = desk.put(b"abcd")
 
     with pytest.raises(QueueUnavailable):

@@ -10,7 +10,7 @@ from tests.unit.discovery.test_admission import Desk
 from extentflow.errors import BusUnavailable
 from extentflow.jobs.events import JobEvents
 from extentflow.model import Job, JobState
-from extentflow.testing.publishers import MemoryJobEvents
+from extentflow.testing.services import MemoryJobEvents
 
 
 def told_by(desk: Desk, announcer: MemoryJobEvents) -> JobEvents:

@@ -3,6 +3,8 @@
 import tracemalloc
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.support.memory_delivery import World, expected
@@ -18,7 +20,7 @@ from extentflow.errors import AccessDenied, Misconfigured, Permanent, StoreUnava
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState, ObjectVersion
 from extentflow.storage import Page
-from extentflow.testing.ledger import MemoryJobs, MemoryLedger
+from extentflow.testing.ledger import MemoryLedger
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
 
 
@@ -427,7 +429,7 @@ class Vast(MemoryStore):
             yield Page(tuple(found), str(following) if following < self._count else None)
 
 
-class RegisteredJobs(MemoryJobs):
+class RegisteredJobs:
     """Jobs of a ledger that has one for every object."""
 
     def find_registered(self, job_ids: Iterable[str]) -> set[str]:
@@ -441,8 +443,7 @@ def listed_with_peak(count: int) -> tuple[int, int]:
         raise AssertionError(f"{arrival.uri} is known")
 
     config = ConnectorConfig(name="c", topic="t", s3_bucket=BUCKET)
-    ledger = MemoryLedger()
-    ledger.jobs = RegisteredJobs(ledger.table)
+    ledger: Any = SimpleNamespace(jobs=RegisteredJobs(), notes=MemoryLedger().notes)
     discovery = ListingScan(ledger, receive, lambda: False, 0.0)
     tracemalloc.start()
     try:

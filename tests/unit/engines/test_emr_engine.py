@@ -16,7 +16,7 @@ from extentflow.jobs.run import JobRunner as Drive
 from extentflow.jobs.run import RunReport
 from extentflow.ledger import ConnectorState, ExtentItem
 from extentflow.model import Extent, Job, JobState, Outcome
-from extentflow.testing.runs import MemoryJobRuns
+from extentflow.testing.services import MemoryJobRuns
 
 RUN = Run(subject="run-1", number=0, arguments=("--connector", "c"), timeout_minutes=720)
 ID = "0" * 16
@@ -35,7 +35,7 @@ class Elsewhere(MemoryJobRuns):
 
     def describe(self, run_id: str) -> RunStatus:
         self.looks += 1
-        if not self.away and self.steps:
+        if not self.failures and self.steps:
             self.steps.pop(0)()
         return super().describe(run_id)
 
@@ -239,8 +239,8 @@ def test_failed_extents_are_reported_with_their_reason() -> None:
 def test_requests_to_an_unavailable_service_are_repeated() -> None:
     desk = Desk()
     job = desk.world.job(BODY)
-    away = lambda: setattr(desk.runs, "away", 2)  # noqa: E731 - a step
-    desk.runs.steps += [away, desk.delivers(job, 0, 1, 2)]
+    fails = lambda: setattr(desk.runs, "failures", 2)  # noqa: E731 - a step
+    desk.runs.steps += [fails, desk.delivers(job, 0, 1, 2)]
 
     assert desk.drive(job).ok
     assert desk.runs.looks >= 3
@@ -263,7 +263,7 @@ def test_a_stop_during_an_outage_reports_that_the_run_continues() -> None:
 
     def stop() -> None:
         desk.engine.stop()
-        desk.runs.away = 9
+        desk.runs.failures = 9
 
     desk.runs.steps += [desk.delivers(job, 0), stop]
 

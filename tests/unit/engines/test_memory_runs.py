@@ -6,7 +6,7 @@ import pytest
 
 from extentflow.engines.emr import Run, RunState, RunStatus
 from extentflow.errors import Misconfigured, RunsUnavailable
-from extentflow.testing.runs import MemoryJobRuns
+from extentflow.testing.services import MemoryJobRuns
 
 RUN = Run(subject="0123abcd", number=1, arguments=("-c", "orders"), timeout_minutes=720)
 
@@ -23,7 +23,7 @@ def test_a_repeated_start_is_the_run_that_began() -> None:
 @pytest.mark.parametrize("unclear", [False, True])
 def test_a_start_that_failed_may_be_repeated_whether_it_began_or_not(*, unclear: bool) -> None:
     runs = MemoryJobRuns(unclear=unclear)
-    runs.away = 1
+    runs.failures = 1
 
     with pytest.raises(RunsUnavailable):
         runs.start(RUN)

@@ -12,7 +12,7 @@ from tests.support.memory_delivery import TOPIC, World
 from extentflow.errors import BusUnavailable, LedgerUnavailable, Misconfigured
 from extentflow.jobs.events import PAGE_EVENTS, JobEvent, JobEvents
 from extentflow.model import Job, JobState, ObjectVersion
-from extentflow.testing.publishers import MemoryJobEvents
+from extentflow.testing.services import MemoryJobEvents
 
 EVENT = JobEvent(
     job="0123456789abcdef0123",

@@ -244,7 +244,7 @@ class Foreign:
 
     def fence(self, identity: str, client: ProducerSettings) -> "ForeignFence":
         fence = self.broker.fence(identity, client)
-        return ForeignFence(fence._owner, fence._client)
+        return ForeignFence(fence.log, fence.on_call, fence.identity, fence.epoch, client)
 
 
 class ForeignFence(MemoryFence):

@@ -171,7 +171,7 @@ def test_while_the_dead_letter_queue_is_away_a_failed_extents_message_comes_back
     queued = Queued()
     job = queued.job(b"ab!d")
     worker = queued.worker()
-    queued.dead.away = 3
+    queued.dead.failures = 3
 
     answers = queued.drain(worker)
 
@@ -367,7 +367,7 @@ def test_a_copy_that_could_not_be_sent_lets_the_message_itself_come_back() -> No
     queued = Queued()
     job = queued.job(b"abcdefgh", extent_bytes=8)
     message = queued.take()
-    queued.queue.away = 1
+    queued.queue.failures = 1
 
     answer = queued.worker(queued.world.worker(stopping=after(1))).handle(message)
 
@@ -885,7 +885,7 @@ def test_an_extent_of_another_kafka_cluster_says_where_it_belongs() -> None:
 def test_while_the_dead_letter_queue_is_away_a_body_that_is_no_extent_comes_back() -> None:
     queued = Queued()
     queued.queue.send(["hello"])
-    queued.dead.away = 2
+    queued.dead.failures = 2
 
     answers = queued.drain(queued.worker())
 

@@ -13,7 +13,7 @@ from extentflow.jobs.events import JobEvents
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
 from extentflow.queue.consumer import QueueWorker
-from extentflow.testing.publishers import MemoryJobEvents
+from extentflow.testing.services import MemoryJobEvents
 
 
 @dataclass

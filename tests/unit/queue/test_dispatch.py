@@ -438,7 +438,7 @@ def test_a_queue_that_is_away_after_done_lets_the_message_come_back_to_send_the_
     queued = Queued()
     job = ordered(queued)
     message = queued.take()
-    queued.queue.away = 1
+    queued.queue.failures = 1
 
     answer = queued.worker().handle(message)
 

@@ -86,12 +86,12 @@ def test_what_comes_back_is_hidden_for_as_long_as_the_answer_says() -> None:
 def test_a_queue_that_is_away_has_no_further_message() -> None:
     queued = Queued()
     queued.job(b"abcdefghij")
-    queued.queue.away = 1
+    queued.queue.failures = 1
 
     assert taken(drain(queued)) == []
     answers = drain(queued).answers(most=100, seconds=60.0)
     next(answers)
-    queued.queue.away = 1
+    queued.queue.failures = 1
 
     assert list(answers) == []
     assert queued.queue.depth().waiting == 2

@@ -7,7 +7,7 @@ from tests.contracts.queue import HandleContract, QueueContract
 from tests.support.memory_delivery import Ticker
 
 from extentflow.errors import QueueUnavailable
-from extentflow.testing.queues import MemoryQueue
+from extentflow.testing.services import MemoryQueue
 
 
 @dataclass
@@ -30,7 +30,7 @@ class TestMemoryQueue(QueueContract, HandleContract):
 
 def test_a_queue_that_is_away_takes_nothing() -> None:
     queue = MemoryPlace().queue()
-    queue.away = 2
+    queue.failures = 2
 
     for _ in range(2):
         with pytest.raises(QueueUnavailable):

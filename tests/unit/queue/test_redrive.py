@@ -5,7 +5,7 @@ import pytest
 from extentflow.errors import QueueUnavailable
 from extentflow.queue import Message
 from extentflow.queue.redrive import redrive
-from extentflow.testing.queues import MemoryQueue
+from extentflow.testing.services import MemoryQueue
 
 
 def filled(*bodies: str) -> MemoryQueue:
@@ -53,7 +53,7 @@ def test_an_interruption_loses_nothing_and_the_next_call_goes_on() -> None:
 
     def third_fails(message: Message) -> bool:
         asked.append(message.body)
-        queue.away = len(asked) == 2
+        queue.failures = len(asked) == 2
         return True
 
     with pytest.raises(QueueUnavailable):

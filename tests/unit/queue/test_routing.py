@@ -18,7 +18,7 @@ from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
 from extentflow.queue.backfill import Backfill
 from extentflow.queue.routing import JobRouter
-from extentflow.testing.runs import MemoryJobRuns
+from extentflow.testing.services import MemoryJobRuns
 
 BODY = b"abcdefghij"
 
@@ -92,7 +92,7 @@ def test_without_an_application_the_queue_has_everything() -> None:
 @pytest.mark.parametrize("unclear", [False, True])
 def test_where_no_run_can_be_had_the_queue_has_it(unclear: bool) -> None:  # noqa: FBT001
     queued, runs = Queued(), MemoryJobRuns(unclear=unclear)
-    runs.away = 1
+    runs.failures = 1
 
     job = routing(queued, runs).start(registered(queued))
 
@@ -190,7 +190,7 @@ def test_while_nobody_says_where_a_run_stands_its_job_is_nobodys_either() -> Non
     queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     job = route.start(registered(queued))
-    runs.away = 1
+    runs.failures = 1
 
     held = [route.hold(job), route.hold(job)]  # the second sends no request
     pass_a_minute(queued)

@@ -23,7 +23,7 @@ from extentflow.spark.streaming import (
     WorkSource,
 )
 from extentflow.spark.tasks import request_stop
-from extentflow.testing.queues import MemoryQueue
+from extentflow.testing.services import MemoryQueue
 
 OPTIONS = StreamOptions(
     connector=None,
@@ -298,12 +298,12 @@ def test_a_queue_outage_ends_a_query_only_at_its_first_poll(
 ) -> None:
     send(messages, 1)
     looks = draining(runtime, messages)
-    messages.away = 1
+    messages.failures = 1
     with pytest.raises(QueueUnavailable):
         looks.latest()
     before = looks.latest()
 
-    messages.away = 1
+    messages.failures = 1
     runtime.ticker.sleep(LOOK_SECONDS)
     assert looks.latest() == before
     runtime.ticker.sleep(LOOK_SECONDS)
@@ -336,7 +336,7 @@ def test_an_outage_while_tasks_are_planned_ends_no_query(
     runtime: MemoryRuntime, messages: MemoryQueue, caplog: pytest.LogCaptureFixture
 ) -> None:
     runtime.put()
-    messages.away = 1
+    messages.failures = 1
     runtime.memory.refuse("connector_names")
 
     assert shares(draining(runtime, messages)) == [(100, FEW_SECONDS)]

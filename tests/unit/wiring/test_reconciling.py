@@ -13,7 +13,7 @@ from extentflow.storage.local import LocalStore
 from extentflow.storage.s3 import S3Store
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
-from extentflow.testing.queues import MemoryQueue
+from extentflow.testing.services import MemoryQueue
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import RuntimeContext, open_reconciler
 

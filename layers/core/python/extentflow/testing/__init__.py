@@ -1,6 +1,6 @@
 """Doubles of every port, shipped for users who test their own formats, converters and engines.
 
-`stores` (MemoryStore, FaultyStore), `ledger` (MemoryLedger), `broker` (MemoryBroker),
-`queues` (MemoryQueue), `publishers` (MemoryJobEvents), `runs` (MemoryRuns). They keep
-the contracts of the ports and nothing else: no network, no files, no threads of their own.
+`stores` (MemoryStore, FaultyStore, MemorySource), `ledger` (MemoryLedger), `broker` (MemoryBroker),
+`services` (MemoryQueue, MemoryJobRuns, MemoryJobEvents). They fulfil the contracts of the ports, in
+which their methods are documented, without network, files and threads.
 """

@@ -1,12 +1,10 @@
-"""MemoryBroker: the Broker, Fence and Sink ports without a network.
+"""MemoryBroker: the Broker, Fence and Sink ports in memory, with Kafka's rules of fencing.
 
-Owns: topics, transactions, fencing and group offsets in memory, as strict as Kafka. Refuses to
-know: time, threads of its own, librdkafka. What is undecided is merely invisible: a pending
-transaction does not hold back records behind it as Kafka's last stable offset does.
+Unlike with Kafka, a pending transaction does not hold back the records behind it.
 
-Made for interleaving explorers: every operation first calls `on_call(name)` (a place to yield),
-then happens atomically. `name` is one of `fence`, `read`, `mark`, `open`, `send`, `commit`,
-`abort`, `close`.
+Every operation first calls `on_call(name)`, where an explorer of interleavings switches to another
+worker, and then takes effect atomically. `name` is `fence`, `read`, `mark`, `open`, `send`,
+`commit`, `abort` or `close`.
 """
 
 import struct
@@ -66,7 +64,7 @@ class _Topic:
 
 @dataclass(frozen=True, slots=True)
 class _Unclear:
-    """How a coming commit ends: whether it happens, and what is raised instead of an answer."""
+    """How a later commit ends: whether it takes effect, and which error replaces its response."""
 
     committed: bool
     fenced: bool
@@ -87,7 +85,7 @@ class _Slot:
 
 
 class _Log:
-    """What the broker remembers; one lock, every method atomic."""
+    """The broker's state; every method is atomic under one lock."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -126,7 +124,7 @@ class _Log:
             self.owned(identity, epoch).decide("aborted")
 
     def flush(self, identity: str) -> None:
-        """End an at-least-once chunk: its records are in the log already."""
+        # At least once: the records are in the log already.
         with self.lock:
             if self.unclear and not self.unclear.popleft().committed:
                 raise SinkUnavailable(f"{identity}: deliveries failed; records may be doubled")
@@ -186,12 +184,10 @@ class MemoryBroker:
             self.create_topic(name, partitions)
 
     def fence(self, identity: str, client: ProducerSettings) -> "MemoryFence":
-        """Take over `identity`, as `Broker.fence`."""
         self._on_call("fence")
-        owner = _Owner(self._log, self._on_call, identity, self._log.fence(identity))
-        return MemoryFence(owner, client)
+        return MemoryFence(self._log, self._on_call, identity, self._log.fence(identity), client)
 
-    # -- what a test arranges and looks at ------------------------------------------------------
+    # -- state and faults, for tests ------------------------------------------------------------
 
     def create_topic(
         self, name: str, partitions: int = 1, *, max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
@@ -208,7 +204,7 @@ class MemoryBroker:
         return self._log.read(topic, {"committed", "aborted", "pending"})
 
     def group(self, identity: str) -> SlotProgress | None:
-        """Return what the identity's group says, without fencing anybody."""
+        """Return the identity's committed progress, without fencing it."""
         slot = self._log.slots.get(identity)
         return SlotProgress.from_metadata(slot.group[1]) if slot and slot.group else None
 
@@ -222,49 +218,40 @@ class MemoryBroker:
         self._log.fence(identity)
 
     def lose_commit_answer(self, *, committed: bool, fenced: bool = False) -> None:
-        """Let one coming commit happen, or not, and raise SinkUnavailable; first in, first out.
+        """Let the next commit take effect, or not, and raise SinkUnavailable; first in, first out.
 
-        `fenced` raises Fenced instead: a response was lost, another worker fenced the producer, and
-        Kafka refused the same commit, asked for again. So Fenced, too, leaves open what happened.
+        `fenced` raises Fenced instead: the response was lost, another worker fenced the producer,
+        and Kafka refused the repeated commit. So the outcome is unknown after Fenced, too.
         """
         self._log.unclear.append(_Unclear(committed, fenced))
 
 
 @dataclass(frozen=True, slots=True)
-class _Owner:
+class MemoryFence:
+    """`Fence` over a MemoryBroker: the owner of a transactional id under one epoch."""
+
     log: _Log
     on_call: Callable[[str], None]
     identity: str
     epoch: int
-
-
-class MemoryFence:
-    """`Fence` over a MemoryBroker."""
-
-    def __init__(self, owner: _Owner, client: ProducerSettings) -> None:
-        self._owner = owner
-        self._client = client
+    client: ProducerSettings
 
     def read(self) -> SlotProgress | None:
-        """Return the group's progress, as `Fence.read`."""
-        self._owner.on_call("read")
-        with self._owner.log.lock:
-            group = self._owner.log.slots[self._owner.identity].group
+        self.on_call("read")
+        with self.log.lock:
+            group = self.log.slots[self.identity].group
         return None if group is None else SlotProgress.from_metadata(group[1])
 
     def mark(self, progress: SlotProgress) -> None:
-        """Commit only `progress`, as `Fence.mark`."""
-        self._owner.on_call("mark")
-        self._owner.log.commit(self._owner.identity, self._owner.epoch, progress)
+        self.on_call("mark")
+        self.log.commit(self.identity, self.epoch, progress)
 
     def open(self) -> "MemorySink":
-        """Return the sink, as `Fence.open`."""
-        self._owner.on_call("open")
-        return MemorySink(self._owner, self._client)
+        self.on_call("open")
+        return MemorySink(self)
 
     def close(self) -> None:
-        """Let go, as `Fence.close`."""
-        self._owner.on_call("close")
+        self.on_call("close")
 
 
 class MemorySink:
@@ -274,14 +261,13 @@ class MemorySink:
     After a commit whose outcome is unknown, every call raises SinkUnavailable.
     """
 
-    def __init__(self, owner: _Owner, client: ProducerSettings) -> None:
+    def __init__(self, owner: MemoryFence) -> None:
         self._owner = owner
-        self._exactly_once = client.exactly_once
-        self._limit = client.max_message_bytes or DEFAULT_MAX_MESSAGE_BYTES
+        self._exactly_once = owner.client.exactly_once
+        self._limit = owner.client.max_message_bytes or DEFAULT_MAX_MESSAGE_BYTES
         self._lost = False
 
     def send(self, records: Records) -> Sequence[RejectedRecord]:
-        """Add records to the transaction, as `Sink.send`."""
         self._begin("send")
         log = self._owner.log
         with log.lock:
@@ -295,7 +281,6 @@ class MemorySink:
             return refused
 
     def commit(self, progress: SlotProgress) -> None:
-        """Commit records and progress, as `Sink.commit`."""
         self._begin("commit")
         try:
             if self._exactly_once:
@@ -307,7 +292,6 @@ class MemorySink:
             raise
 
     def abort(self) -> None:
-        """Discard what was sent since the last commit, as `Sink.abort`."""
         self._begin("abort")
         if self._exactly_once:
             self._owner.log.abort(self._owner.identity, self._owner.epoch)

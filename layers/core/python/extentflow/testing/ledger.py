@@ -35,12 +35,11 @@ from extentflow.model import Extent, ExtentState, Job, JobState
 Key: TypeAlias = tuple[str, int]
 
 
-def _ignore(_name: str) -> None:
-    """Step in nowhere."""
+def _ignore(_name: str) -> None: ...
 
 
 @dataclass
-class MemoryTable:
+class _Table:
     """What the ledger holds, under one lock, and the hooks at which a test intervenes."""
 
     identity: str
@@ -63,34 +62,27 @@ class MemoryTable:
     notes: dict[str, tuple[dict[str, str], float]] = field(default_factory=dict)
 
     def known_job(self, job_id: str) -> Job:
-        """Return a job that must exist."""
         if job_id not in self.jobs:
             raise rules.unknown_job(job_id)
         return self.jobs[job_id]
 
     def keep(self, job: Job) -> Job:
-        """Store a job."""
         self.jobs[job.id] = job
         return job
 
     def reopen(self, job: Job) -> Job:
-        """Store an ended job as open again."""
         return self.keep(rules.reopened(job, planned=job.id in self.planned))
 
     def count(self, job_id: str, change: JobProgress) -> None:
-        """Add to a job's counters."""
         self.counts[job_id] = rules.total(self.counts.get(job_id, JobProgress()), change)
 
     def extent(self, job_id: str, ordinal: int) -> ExtentItem:
-        """Return an extent; one without an item is PENDING."""
         return self.extents.get((job_id, ordinal), ExtentItem(job_id, ordinal))
 
     def slot(self, lease: Lease) -> SlotItem:
-        """Return a lease's slot."""
         return self.slots.get((lease.cluster, lease.number), SlotItem(lease.cluster, lease.number))
 
     def own_slot(self, lease: Lease) -> SlotItem:
-        """Return a lease's slot while its epoch is the lease's."""
         slot = self.slot(lease)
         if slot.epoch != lease.epoch:
             raise rules.slot_taken(lease)
@@ -114,14 +106,11 @@ class MemoryTable:
             raise LedgerUnavailable(f"ledger {self.identity}: {name} {what} (injected)")
 
 
-class MemoryConnectors:
-    """Connectors."""
-
-    def __init__(self, table: MemoryTable) -> None:
+class _Connectors:
+    def __init__(self, table: _Table) -> None:
         self._table = table
 
     def put(self, name: str, config: Mapping[str, str]) -> ConnectorVersion:
-        """Store the next revision, or return the latest when it says the same."""
         with self._table.call("put_connector"):
             revisions = self._table.connectors.setdefault(name, [])
             self._table.deleted.discard(name)
@@ -130,7 +119,6 @@ class MemoryConnectors:
             return revisions[-1]
 
     def get(self, name: str, revision: int | None = None) -> ConnectorVersion | None:
-        """Return a revision, or the latest that is not deleted."""
         with self._table.call("connector"):
             if revision is None:
                 return self._latest(name)
@@ -138,18 +126,15 @@ class MemoryConnectors:
             return revisions[revision - 1] if 0 < revision <= len(revisions) else None
 
     def list(self) -> Iterator[ConnectorVersion]:
-        """Return the latest revisions, by name."""
         with self._table.call("connectors"):
             latest = [self._latest(name) for name in sorted(self._table.connectors)]
         return (version for version in latest if version)
 
     def names(self) -> Iterator[str]:
-        """Return all names, those of deleted connectors included."""
         with self._table.call("connector_names"):
             return iter(sorted(self._table.connectors))
 
     def delete(self, name: str) -> bool:
-        """Hide the connector."""
         with self._table.call("delete_connector"):
             shown = self._latest(name) is not None
             if shown:
@@ -157,12 +142,10 @@ class MemoryConnectors:
             return shown
 
     def state(self, name: str) -> ConnectorState:
-        """Return what is wanted of a connector."""
         with self._table.call("connector_state"):
             return self._table.states.get(name, ConnectorState.RUNNING)
 
     def set_state(self, name: str, state: ConnectorState) -> bool:
-        """Say what is wanted of a connector."""
         with self._table.call("set_connector_state"):
             known = name in self._table.connectors
             if known:
@@ -174,14 +157,11 @@ class MemoryConnectors:
         return revisions[-1] if revisions and name not in self._table.deleted else None
 
 
-class MemoryJobs:
-    """Jobs."""
-
-    def __init__(self, table: MemoryTable) -> None:
+class _Jobs:
+    def __init__(self, table: _Table) -> None:
         self._table = table
 
     def register(self, job: Job) -> Job:
-        """Store a new job, or return the one already stored."""
         with self._table.call("register"):
             if job.state is not JobState.PLANNING:
                 self._table.planned.add(job.id)
@@ -190,18 +170,15 @@ class MemoryJobs:
             )
 
     def get(self, job_id: str) -> Job | None:
-        """Return one job."""
         with self._table.call("job"):
             return self._table.jobs.get(job_id)
 
     def find_registered(self, job_ids: Iterable[str]) -> set[str]:
-        """Return the ids under which a job is stored that is not SUPERSEDED."""
         with self._table.call("find_registered"):
             found = [self._table.jobs[job_id] for job_id in job_ids if job_id in self._table.jobs]
         return {job.id for job in found if job.state is not JobState.SUPERSEDED}
 
     def list(self, connector: str | None = None, state: JobState | None = None) -> Iterator[Job]:
-        """Return jobs, newest first within a connector and state."""
         with self._table.call("jobs"):
             found = [
                 job
@@ -211,7 +188,6 @@ class MemoryJobs:
         return iter(sorted(found, key=lambda job: (job.connector, job.state, -job.created)))
 
     def plan(self, job_id: str, *, count: int, cursor: int, complete: bool) -> Job:
-        """Move a PLANNING job's cursor forwards."""
         with self._table.call("plan"):
             job = self._table.known_job(job_id)
             forwards = cursor >= job.plan.cursor and count >= job.plan.count
@@ -222,36 +198,29 @@ class MemoryJobs:
             return self._table.keep(job)
 
     def end(self, job_id: str, state: JobState, reason: str) -> Job:
-        """Bring an open job to an early end."""
         rules.check_ending(state)
         with self._table.call("end"):
             job = self._table.known_job(job_id)
             return self._table.keep(rules.ended(job, state, reason, at=self._table.clock()))
 
     def progress(self, job_id: str) -> JobProgress:
-        """Return the job's counters."""
         with self._table.call("progress"):
             return self._table.counts.get(job_id, JobProgress())
 
     def close(self, job_id: str) -> Job:
-        """End a RUNNING job that has nothing left to do."""
         with self._table.call("close"):
             job = self._table.known_job(job_id)
             verdict = rules.verdict(job, self._table.counts.get(job_id, JobProgress()))
-            return (
-                self._table.keep(job.in_state(*verdict, ended=self._table.clock()))
-                if verdict
-                else job
-            )
+            if verdict is None:
+                return job
+            return self._table.keep(job.in_state(*verdict, ended=self._table.clock()))
 
     def resume(self, job_id: str) -> Job:
-        """Open an ended job again."""
         with self._table.call("resume"):
             job = self._table.known_job(job_id)
             return self._table.reopen(job) if job.state in rules.ENDINGS else job
 
     def unpublished(self, limit: int) -> Iterator[Job]:
-        """Return final jobs whose end was not announced, oldest first by connector."""
         with self._table.call("unpublished"):
             found = [
                 job for job in self._table.jobs.values() if not (job.state.open or job.announced)
@@ -259,7 +228,6 @@ class MemoryJobs:
         return iter(sorted(found, key=lambda job: (job.connector, job.created))[:limit])
 
     def mark_published(self, job: Job) -> None:
-        """Note that this end of a job was announced."""
         rules.check_ended(job)
         with self._table.call("mark_published"):
             held = self._table.jobs.get(job.id)
@@ -267,19 +235,15 @@ class MemoryJobs:
                 self._table.keep(replace(held, announced=True))
 
 
-class MemorySlots:
-    """Slots."""
-
-    def __init__(self, table: MemoryTable) -> None:
+class _Slots:
+    def __init__(self, table: _Table) -> None:
         self._table = table
 
     def get(self, cluster: str, number: int) -> SlotItem:
-        """Return one slot."""
         with self._table.call("slot"):
             return self._table.slots.get((cluster, number), SlotItem(cluster, number))
 
     def list(self, cluster: str) -> Iterator[SlotItem]:
-        """Return the slots that were ever leased, by number."""
         with self._table.call("slots"):
             found = [
                 slot for (name, _), slot in sorted(self._table.slots.items()) if name == cluster
@@ -289,7 +253,6 @@ class MemorySlots:
     def lease(
         self, seen: SlotItem, *, owner: str, lease_seconds: float
     ) -> tuple[Lease, SlotItem] | None:
-        """Take a slot that is still as seen."""
         with self._table.call("lease"):
             key = (seen.cluster, seen.number)
             before = self._table.slots.get(key, SlotItem(*key))
@@ -303,7 +266,6 @@ class MemorySlots:
             return lease, before
 
     def renew(self, lease: Lease, *, lease_seconds: float) -> None:
-        """Extend the lease."""
         with self._table.call("renew"):
             slot = self._table.slot(lease)
             if (slot.epoch, slot.owner) != (lease.epoch, lease.owner):
@@ -312,7 +274,6 @@ class MemorySlots:
             self._table.slots[lease.cluster, lease.number] = replace(slot, until=until)
 
     def settle(self, lease: Lease, seen: ExtentItem | None, settlement: Settlement | None) -> bool:
-        """Write what the predecessor left, and clear its claim and the slot."""
         with self._table.call("settle"):
             slot = self._table.own_slot(lease)
             if seen and seen.claim and settlement and not self._settle(seen, settlement):
@@ -329,7 +290,6 @@ class MemorySlots:
         return True
 
     def release(self, lease: Lease) -> None:
-        """Make the slot free when it is ours and works on nothing."""
         with self._table.call("release"):
             slot = self._table.slot(lease)
             ours = (slot.epoch, slot.owner) == (lease.epoch, lease.owner)
@@ -337,20 +297,16 @@ class MemorySlots:
                 self._table.slots[lease.cluster, lease.number] = replace(slot, owner="", until=0.0)
 
 
-class MemoryExtents:
-    """Extents."""
-
-    def __init__(self, table: MemoryTable, slots: MemorySlots) -> None:
+class _Extents:
+    def __init__(self, table: _Table, slots: _Slots) -> None:
         self._table = table
         self._slots = slots
 
     def get(self, job_id: str, ordinal: int) -> ExtentItem:
-        """Return one extent."""
         with self._table.call("extent"):
             return self._table.extent(job_id, ordinal)
 
     def list(self, job_id: str) -> Iterator[ExtentItem]:
-        """Return the extents that were ever claimed, by ordinal."""
         with self._table.call("extents"):
             found = [
                 item for (job, _), item in sorted(self._table.extents.items()) if job == job_id
@@ -367,7 +323,6 @@ class MemoryExtents:
         message: str = "",
         lease_seconds: float,
     ) -> Claim | None:
-        """Claim an extent; None when refused."""
         mark = ClaimMark(lease.number, lease.epoch, nonce, message)
         with self._table.call("claim"):
             item, slot = self._table.extent(extent.job, extent.ordinal), self._table.slot(lease)
@@ -396,7 +351,6 @@ class MemoryExtents:
     def advance(
         self, claim: Claim, *, position: int, records: int, bad: int, lease_seconds: float
     ) -> None:
-        """Record a committed chunk, then renew the lease."""
         with self._table.call("advance"):
             item = self._held(claim, position)
             self._table.extents[item.job, item.ordinal] = replace(
@@ -405,29 +359,20 @@ class MemoryExtents:
         self._slots.renew(claim.lease, lease_seconds=lease_seconds)
 
     def complete(self, claim: Claim, *, position: int, records: int, bad: int) -> None:
-        """Make the extent DONE and count it."""
-        with self._table.call("complete"):
-            self._finish(claim, rules.completed(claim, position=position, records=records, bad=bad))
+        after = rules.completed(claim, position=position, records=records, bad=bad)
+        self._finish("complete", claim, after)
 
     def fail(self, claim: Claim, *, position: int, records: int, bad: int, error: str) -> None:
-        """Make the extent FAILED and count it."""
-        with self._table.call("fail"):
-            self._finish(
-                claim,
-                rules.failed(claim, position=position, records=records, bad=bad, error=error),
-            )
+        after = rules.failed(claim, position=position, records=records, bad=bad, error=error)
+        self._finish("fail", claim, after)
 
     def hand_back(
         self, claim: Claim, *, position: int, records: int, bad: int, keep_attempt: bool
     ) -> None:
-        """Clear the claim; the extent stays PENDING."""
-        with self._table.call("hand_back"):
-            self._finish(
-                claim,
-                rules.handed_back(
-                    claim, position=position, records=records, bad=bad, keep_attempt=keep_attempt
-                ),
-            )
+        after = rules.handed_back(
+            claim, position=position, records=records, bad=bad, keep_attempt=keep_attempt
+        )
+        self._finish("hand_back", claim, after)
 
     def _held(self, claim: Claim, position: int) -> ExtentItem:
         item = self._table.extent(claim.extent.job, claim.extent.ordinal)
@@ -435,20 +380,20 @@ class MemoryExtents:
             raise rules.lost(item, claim, position)
         return item
 
-    def _finish(self, claim: Claim, after: ExtentItem) -> None:
+    def _finish(self, name: str, claim: Claim, after: ExtentItem) -> None:
         key = (after.job, after.ordinal)
         verdict = (claim.mark.nonce, after.state)
-        if self._table.last.get(key) == verdict:
-            return
-        self._held(claim, after.position)
-        slot = self._table.own_slot(claim.lease)
-        self._table.slots[slot.cluster, slot.number] = replace(slot, working=None)
-        self._table.extents[key] = after
-        self._table.last[key] = verdict
-        self._table.count(after.job, rules.counted(after))
+        with self._table.call(name):
+            if self._table.last.get(key) == verdict:
+                return
+            self._held(claim, after.position)
+            slot = self._table.own_slot(claim.lease)
+            self._table.slots[slot.cluster, slot.number] = replace(slot, working=None)
+            self._table.extents[key] = after
+            self._table.last[key] = verdict
+            self._table.count(after.job, rules.counted(after))
 
     def reopen(self, job_id: str, ordinal: int, *, accept_duplicates: bool = False) -> bool:
-        """Replay a FAILED extent."""
         with self._table.call("reopen"):
             item = self._table.extent(job_id, ordinal)
             if item.state is not ExtentState.FAILED:
@@ -462,14 +407,11 @@ class MemoryExtents:
             return True
 
 
-class MemoryNotes:
-    """Notes."""
-
-    def __init__(self, table: MemoryTable) -> None:
+class _Notes:
+    def __init__(self, table: _Table) -> None:
         self._table = table
 
     def recall(self, name: str) -> Mapping[str, str] | None:
-        """Return what was remembered."""
         with self._table.call("recall"):
             facts, expires = self._table.notes.get(name, ({}, -math.inf))
             return dict(facts) if self._table.clock() < expires else None
@@ -477,38 +419,33 @@ class MemoryNotes:
     def remember(
         self, name: str, facts: Mapping[str, str], *, keep_seconds: float | None = None
     ) -> None:
-        """Keep facts."""
         with self._table.call("remember"):
             keep = math.inf if keep_seconds is None else keep_seconds
             self._table.notes[name] = (dict(facts), self._table.clock() + keep)
 
 
-class MemoryAdmin:
-    """A `LedgerAdmin` of a ledger that needs no creation."""
-
+class _Admin:
     def exists(self) -> bool:
-        """Return True."""
         return True
 
     def create(self) -> None:
         """Do nothing."""
 
     def describe(self) -> LedgerDescription:
-        """Return a status without problems."""
         return LedgerDescription("ACTIVE", (), recovery=None, expiry=True)
 
 
 class MemoryLedger:
-    """A `Ledger` whose operations are atomic, and that fails where a test says so."""
+    """A `Ledger` with atomic operations and injected failures."""
 
     def __init__(self, identity: str = "", *, clock: Callable[[], float] = time.time) -> None:
-        self.table = MemoryTable(identity or secrets.token_hex(6), clock)
-        self.connectors = MemoryConnectors(self.table)
-        self.jobs = MemoryJobs(self.table)
-        self.slots = MemorySlots(self.table)
-        self.extents = MemoryExtents(self.table, self.slots)
-        self.notes = MemoryNotes(self.table)
-        self.admin = MemoryAdmin()
+        self.table = _Table(identity or secrets.token_hex(6), clock)
+        self.connectors = _Connectors(self.table)
+        self.jobs = _Jobs(self.table)
+        self.slots = _Slots(self.table)
+        self.extents = _Extents(self.table, self.slots)
+        self.notes = _Notes(self.table)
+        self.admin = _Admin()
 
     @property
     def on_call(self) -> Callable[[str], None]:

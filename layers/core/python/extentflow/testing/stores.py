@@ -82,7 +82,6 @@ class MemoryStore:
                 self._objects.get(bucket, {}).pop(key, None)
 
     def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:
-        """Return the current (or the given) version; see the port."""
         self._note(Asked("head", bucket, key))
         return self._found(bucket, key, version_id).version
 
@@ -102,13 +101,11 @@ class MemoryStore:
         return body
 
     def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
-        """Yield every key below `prefix`, in the order of its UTF-8 bytes; see the port."""
         self._note(Asked("list", bucket, prefix))
         for version in self._current(bucket, prefix):
             yield Listed(bucket, version.key, version.etag, version.size)
 
     def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
-        """Yield current versions, `page_keys` to a page; a token is the last key. See the port."""
         while True:
             self._note(Asked("list", bucket, prefix))
             behind = (token or "").encode()
@@ -190,23 +187,19 @@ class FaultyStore:
         self.calls: dict[Operation, int] = {"head": 0, "read": 0, "list": 0}
 
     def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:
-        """As the store's own, unless a fault hits."""
         self._strike(Asked("head", bucket, key))
         return self._store.head(bucket, key, version_id)
 
     def read(self, version: ObjectVersion, start: int, end: int) -> bytes:
-        """As the store's own, unless a fault hits; one byte short where the script says so."""
         kind = self._strike(Asked("read", version.bucket, version.key, start, end))
         body = self._store.read(version, start, end)
         return body[:-1] if kind == "short" else body
 
     def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
-        """As the store's own, unless a fault hits."""
         self._strike(Asked("list", bucket, prefix))
         yield from self._store.list(bucket, prefix)
 
     def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
-        """As the store's own, unless a fault hits the listing as a whole."""
         self._strike(Asked("list", bucket, prefix))
         yield from self._store.pages(bucket, prefix, token=token)
 

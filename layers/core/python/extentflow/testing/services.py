@@ -1,8 +1,9 @@
-"""MemoryQueue: the Queue port in memory, over a clock that a test moves.
+"""Doubles of services beside the store, the broker and the ledger: queue, runs, job events.
 
-Tests can intervene at two points: `on_call` runs before an operation takes effect (switch to
-another worker, or raise QueueUnavailable), and `on_answer` after it took effect (raising there is a
-lost response). Both get the operation's name and run without the lock held.
+MemoryQueue runs over a clock that a test controls. Tests can intervene at two points: `on_call`
+runs before an operation takes effect (switch to another worker, or raise QueueUnavailable), and
+`on_answer` after it took effect (raising there is a lost response). Both receive the operation's
+name and run without the lock held.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from extentflow.errors import QueueUnavailable
+from extentflow.engines.emr import Run, RunState, RunStatus
+from extentflow.errors import BusUnavailable, Misconfigured, QueueUnavailable, RunsUnavailable
+from extentflow.jobs.events import JobEvent
 from extentflow.queue import BATCH_MESSAGES, Depth, Message
 
 
@@ -23,15 +26,14 @@ class _Kept:
     visible_at: float
 
 
-def _ignore(_name: str) -> None:
-    """Step in nowhere."""
+def _ignore(_name: str) -> None: ...
 
 
 class MemoryQueue:
-    """A `Queue`; `away` counts calls that are still to fail, `sent` what was ever accepted."""
+    """A `Queue`; the next `failures` calls fail. `sent` has every body that was accepted."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.away = 0
+        self.failures = 0
         self.sent: list[str] = []
         self.on_call: Callable[[str], None] = _ignore
         self.on_answer: Callable[[str], None] = _ignore
@@ -41,7 +43,6 @@ class MemoryQueue:
         self._kept: dict[str, _Kept] = {}
 
     def send(self, bodies: Sequence[str], *, reason: str = "") -> None:
-        """See `Queue.send`."""
         with self._call("send"):
             for body in bodies:
                 number = f"m{next(self._numbers)}"
@@ -56,7 +57,6 @@ class MemoryQueue:
         hide_seconds: float = 30.0,
         most: int = BATCH_MESSAGES,
     ) -> list[Message]:
-        """See `Queue.receive`; never waits."""
         _ = wait_seconds
         with self._call("receive"):
             now = self._clock()
@@ -69,14 +69,12 @@ class MemoryQueue:
             return [kept.message for kept in found[:most]]
 
     def delete(self, message: Message) -> None:
-        """See `Queue.delete`; a delivery that is over deletes nothing."""
         with self._call("delete"):
             kept = self._kept.get(message.id)
             if kept is not None and kept.message.handle == message.handle:
                 del self._kept[message.id]
 
     def delay(self, message: Message, seconds: float) -> None:
-        """See `Queue.delay`."""
         with self._call("delay"):
             kept = self._kept.get(message.id)
             now = self._clock()
@@ -85,7 +83,6 @@ class MemoryQueue:
                 kept.visible_at = now + seconds
 
     def depth(self) -> Depth:
-        """See `Queue.depth`."""
         with self._call("depth"):
             now = self._clock()
             hidden = sum(kept.visible_at > now for kept in self._kept.values())
@@ -107,8 +104,63 @@ class MemoryQueue:
     def _call(self, name: str) -> Iterator[None]:
         self.on_call(name)
         with self._lock:
-            if self.away:
-                self.away -= 1
+            if self.failures:
+                self.failures -= 1
                 raise QueueUnavailable(f"{name}: the queue is unavailable, as the test requested")
             yield
         self.on_answer(name)
+
+
+class MemoryJobRuns:
+    """`JobRuns`; the next `failures` calls fail. `started` has runs by token, `states` by id.
+
+    With `unclear`, a call that fails has started its run, as when a response is lost.
+    """
+
+    def __init__(self, *, unclear: bool = False) -> None:
+        self.failures = 0
+        self.unclear = unclear
+        self.started: dict[str, Run] = {}
+        self.states: dict[str, RunStatus] = {}
+
+    def start(self, run: Run) -> str:
+        if not self.failures or self.unclear:
+            self.started.setdefault(run.token, run)
+        self._pass()
+        run_id = f"{list(self.started).index(run.token):016x}"
+        self.states.setdefault(run_id, RunStatus(RunState.WAITING))
+        return run_id
+
+    def describe(self, run_id: str) -> RunStatus:
+        self._pass()
+        if run_id not in self.states:
+            raise Misconfigured(f"there is no run {run_id}")
+        return self.states[run_id]
+
+    def cancel(self, run_id: str) -> None:
+        if not self.describe(run_id).state.ended:
+            self.states[run_id] = RunStatus(RunState.CANCELLED)
+
+    def _pass(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise RunsUnavailable("the service that starts runs is unavailable (injected)")
+
+
+class MemoryJobEvents:
+    """A `JobEventPublisher` that keeps events; the next `failures` calls raise BusUnavailable."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.closed = False
+        self.events: list[JobEvent] = []
+
+    def publish(self, events: Sequence[JobEvent]) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise BusUnavailable("the publisher is unavailable, as the test requires")
+        self.closed = False
+        self.events += events
+
+    def close(self) -> None:
+        self.closed = True
