@@ -13,7 +13,7 @@ from rich.console import Console
 
 from bench.stand import Terms
 from bench.suite import ALIASES, ALL, CASES, chosen, run
-from extentflow.config import nearest
+from extentflow.errors import nearest
 
 ROOT = Path.cwd()
 

@@ -17,13 +17,13 @@ from bench.result import Result
 from bench.stand import Terms, start
 from bench.synthetic import Content, Lines, SyntheticStore
 from bench.synthetic_parquet import ParquetRows
+from extentflow.config.specs import STORES
 from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.admission import ArrivalHandler
 from extentflow.memory import peak_rss_bytes
 from extentflow.model import JobState
 from extentflow.queue import Depth, Message
 from extentflow.queue.dispatch import ExtentDispatcher
-from extentflow.storage import STORES
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import RuntimeContext
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
-from extentflow.connectors import ConnectorConfig, load
+from extentflow.config.connector import ConnectorConfig
+from extentflow.config.files import load
 from extentflow.errors import Misconfigured
 from extentflow.wiring import check_connector
 from infra import secrets

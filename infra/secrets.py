@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from aws_cdk import ArnFormat, Stack
 from constructs import Construct
 
-from extentflow.config import Reference
+from extentflow.config.secrets import Reference
 from infra.grants import Grant
 
 PROVIDER = "secretsmanager"

@@ -15,7 +15,7 @@ from moto import mock_aws
 from tests.infra.conftest import Templates
 from tests.support.synthesis import ORDERS, PLAIN, Bench, of_type, yaml_of
 
-from extentflow.connectors import load
+from extentflow.config.files import load
 from extentflow.errors import Misconfigured
 from extentflow.ledger import LedgerOptions
 from extentflow.ledger.dynamodb import DynamoLedger

@@ -146,7 +146,7 @@ def test_a_secret_of_another_region_needs_a_path_there(bench: Bench) -> None:
 
 def test_text_that_only_looks_like_a_reference_names_no_secret() -> None:
     config = {**ORDERS, "input.format": "csv", "csv.null": "${x}"}
-    assert check_connector(config).csv_null == "${x}"
+    assert check_connector(config).options_of("csv").null == "${x}"
 
     assert referred({**config, "ssl.key.pem": f"${{secretsmanager:{STORE_ARN}}}"}) == {STORE_ARN}
 

@@ -42,7 +42,7 @@ def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery
 def test_an_installed_format_is_delivered(
     delivery: Delivery, packages: Path, tmp_path: Path, engine: str
 ) -> None:
-    delivery.put("rows.acme", "".join(f"n{row}=v{row}\n" for row in range(ROWS)).encode())
+    delivery.put("rows.acme", "".join(f"n{row}:v{row}\n" for row in range(ROWS)).encode())
     assert delivery.runtime.ledger.id
     path = os.pathsep.join(filter(None, (str(packages), os.environ.get("PYTHONPATH"))))
     environment = {**delivery.environment, "PYTHONPATH": path}
@@ -52,8 +52,7 @@ def test_an_installed_format_is_delivered(
         "aws.s3.bucket.name": delivery.bucket,
         "aws.s3.prefix": delivery.prefix,
         "aws.s3.endpoint": delivery.stack.endpoint("s3"),
-        "input.format": "acme",
-        "value.converter": "json",
+        "acme.separator": ":",
         "extent.bytes": "4KiB",
     }
     (tmp_path / "acme.json").write_text(json.dumps(config))

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import zstandard
 from tests.laws.laws import FormatCase, Sample
 
-from extentflow.formats import FormatOptions
-from extentflow.formats.csv import open_csv
+from extentflow.formats import Format, FormatOptions
+from extentflow.formats.csv import CsvOptions, open_csv
 from extentflow.formats.jsonl import open_jsonl
 from extentflow.formats.text import open_text
 
@@ -183,6 +183,11 @@ FEW_TEXTS = [sample for sample in TEXT if sample.name in ("crlf", "bom", "not-ut
 LARGE_TEXT = text_sample("random", _large_text(1))
 LARGE_CSV = csv_sample("random", _large_csv(2))
 
+
+def open_without_null(options: FormatOptions) -> Format:
+    return open_csv(options, CsvOptions(null=None))
+
+
 CASES = [
     FormatCase("text", open_text, TEXT, [LARGE_TEXT]),
     FormatCase(
@@ -197,7 +202,7 @@ CASES = [
         [jsonl_sample(name, body) for name, body in JSON_BODIES.items()],
         [jsonl_sample("random", _large_jsonl(3))],
     ),
-    FormatCase("csv", open_csv, CSV, [LARGE_CSV]),
+    FormatCase("csv", open_without_null, CSV, [LARGE_CSV]),
     FormatCase(
         "text-gzip",
         open_text,
@@ -214,7 +219,7 @@ CASES = [
     ),
     FormatCase(
         "csv-gzip",
-        open_csv,
+        open_without_null,
         [_packed(sample, _members(sample.body)) for sample in CSV if sample.name != "one-column"],
         [_packed(LARGE_CSV, _members(LARGE_CSV.body))],
         options=FormatOptions(compression="gzip"),

@@ -8,7 +8,7 @@ import pyarrow as pa
 from tests.laws.laws import FormatCase, Sample
 
 from extentflow.errors import StoreUnavailable
-from extentflow.formats import FORMATS, Chunk, FormatOptions, open_format
+from extentflow.formats import Chunk, FormatOptions
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 
@@ -22,6 +22,7 @@ class FiveBytes:
     options: FormatOptions
     splittable: bool = True
     location_unit: Literal["offset", "row"] = "row"
+    extent_bytes: int | None = 32 << 20
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield ranges of equal size, wherever they fall."""
@@ -44,9 +45,6 @@ class FiveBytes:
             yield Chunk(batch, rows.stop - first, rows)
 
 
-FORMATS.register("five-bytes", FiveBytes)
-
-
 def _sample(name: str, count: int) -> Sample:
     values = [f"{number:05}".encode() for number in range(count)]
     rows = [{"record": value} for value in values]
@@ -56,7 +54,7 @@ def _sample(name: str, count: int) -> Sample:
 CASES = [
     FormatCase(
         "five-bytes",
-        lambda options: open_format("five-bytes", options),
+        FiveBytes,
         [_sample("one", 1), _sample("nine", 9)],
         [_sample("many", 5000)],
     )

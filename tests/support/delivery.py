@@ -19,6 +19,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 from tests.support.waiting import AWAITED_SECONDS, eventually
 
+from extentflow.config.parsing import parse
 from extentflow.config.worker import WorkerSettings, variable
 from extentflow.discovery import Arrival, Dialect
 from extentflow.engines import Engine, RunListener, Task
@@ -26,7 +27,7 @@ from extentflow.jobs.run import JobRunner, RunReport
 from extentflow.ledger import ExtentItem, SlotItem
 from extentflow.model import Extent, Job, ObjectVersion, Receipt
 from extentflow.sink.reader import ConsumedRecord, read_committed
-from extentflow.wiring import Runtime, open_engine, parse_connector
+from extentflow.wiring import Runtime, open_engine
 from extentflow.wiring.functions import QUEUES, open_arrival_handler
 from extentflow_local.stack import Stack
 
@@ -167,7 +168,7 @@ class Delivery:
                 "aws.s3.endpoint": self.stack.endpoint("s3"),
             }
         whole = {**usual, **config}
-        parse_connector(whole)
+        parse(whole)
         self.runtime.ledger.connectors.put(self.connector_name, whole)
 
     # -- running --------------------------------------------------------------------------------

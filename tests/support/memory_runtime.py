@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from tests.support.memory_delivery import TOPIC, Ticker
 
+from extentflow.config.connector import ConnectorConfig
 from extentflow.config.worker import WorkerSettings
-from extentflow.connectors import ConnectorConfig
 from extentflow.delivery.runner import run_extent
 from extentflow.model import ExtentState, Job, JobState
 from extentflow.sink import JOBS_TOPIC, ProducerSettings, Sink

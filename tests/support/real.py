@@ -10,8 +10,8 @@ from uuid import uuid4
 from tests.support.delivery import Delivery
 from tests.support.local_engine import CallingThreadEngine, RecordingListener
 
+from extentflow.config.connector import ConnectorConfig
 from extentflow.config.worker import WorkerSettings
-from extentflow.connectors import ConnectorConfig
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.engines import RunListener
 from extentflow.formats import Chunk, Format, open_format
@@ -62,6 +62,10 @@ class Hooked:
     @property
     def location_unit(self) -> Literal["offset", "row"]:
         return self.inner.location_unit
+
+    @property
+    def extent_bytes(self) -> int | None:
+        return self.inner.extent_bytes
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         return self.inner.plan(source, target_bytes)

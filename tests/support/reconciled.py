@@ -7,7 +7,7 @@ from random import Random
 from tests.support.memory_delivery import World
 from tests.support.queued import Queued
 
-from extentflow.connectors import ConnectorConfig
+from extentflow.config.connector import ConnectorConfig
 from extentflow.delivery.slots import SlotPolicy
 from extentflow.discovery import Arrival
 from extentflow.discovery.admission import AdmissionResult, ArrivalHandler

@@ -14,10 +14,10 @@ from infra.config import Bucket, Cluster, Network, Receiver, Stage
 from infra.config_spark import Spark
 
 from extentflow.cli import app
-from extentflow.config import parse_text
+from extentflow.config.files import parse_text
+from extentflow.config.parsing import connector_table
 from extentflow.config.worker import CONFIG_VARIABLE, variable
 from extentflow.config.worker import TABLE as WORKER_KEYS
-from extentflow.connectors import connector_table
 from extentflow.discovery.sources import declared
 from extentflow.sink import JOBS_TOPIC, PROGRESS_TOPIC
 from extentflow.wiring import check_connector

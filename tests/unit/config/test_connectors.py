@@ -2,27 +2,27 @@
 
 import pickle
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extentflow.connectors import (
-    ConnectorConfig,
-    MessageKey,
-    arrow_type,
-    connector_table,
-    parse,
-    to_map,
-)
-from extentflow.connectors.config import VALUE_CONVERTERS
-from extentflow.connectors.table import CONVERTERS, FORMATS
+from extentflow.config import specs
+from extentflow.config.columns import MessageKey, arrow_type
+from extentflow.config.connector import ConnectorConfig
+from extentflow.config.parsing import connector_table, parse, to_map
+from extentflow.config.specs import FORMATS, FormatSpec
+from extentflow.config.table import key
+from extentflow.config.types import whole
 from extentflow.errors import Misconfigured, UnsupportedFormat
+from extentflow.formats.csv import CsvOptions
 from extentflow.model import ObjectVersion
 
 ORDERS = {"name": "orders", "topic": "orders", "aws.s3.bucket.name": "lake"}
 LOCAL = {"name": "orders", "topic": "orders", "endpoint.type": "localfile", "directory": "/data"}
+CONVERTERS = specs.CONVERTERS.names()
 TOLERANT = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "orders.dead"}
 
 CHARACTERS = st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"])
@@ -120,12 +120,16 @@ def test_every_key_reaches_its_field() -> None:
         secret_access_key="${env:SECRET}",
         role_arn="arn:aws:iam::1:role/r",
         role_external_id="${file:/run/s3.properties:id}",
-        csv_separator="\t",
-        csv_quote="'",
-        csv_escape="\\",
-        csv_header=False,
-        csv_null=r"\N",
-        csv_schema=(("id", "int64"), ("a, b", "string"), ("price", "decimal(15,2)")),
+        format_options={
+            "csv": CsvOptions(
+                separator="\t",
+                quote="'",
+                escape="\\",
+                header=False,
+                null=r"\N",
+                schema=(("id", "int64"), ("a, b", "string"), ("price", "decimal(15,2)")),
+            )
+        },
         extent_bytes=64 << 20,
         value_converter="json",
         message_key=MessageKey("column", ("id",)),
@@ -147,25 +151,51 @@ def test_a_local_directory_takes_the_buckets_place() -> None:
     assert config.prefix == ""
 
 
-def test_defaults_in_the_table_are_those_of_the_value() -> None:
-    table = connector_table()
-    bare = ConnectorConfig(name="orders", topic="orders")
-
-    wrong = [
-        key.name for key in table if not key.required and getattr(bare, key.field) != key.default
-    ]
-
-    assert wrong == []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToyOptions:
+    width: int = key(whole(1), "Bytes per record.", default=5)
 
 
+TOY = FormatSpec(open=NotImplemented, options=ToyOptions, extensions=("toy",), compressible=False)
+
+
+@pytest.fixture
+def plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FORMATS._loaded, "toy", TOY)
+    monkeypatch.setitem(specs.CONVERTERS._loaded, "morse", NotImplemented)
+    monkeypatch.setitem(specs.STORES._loaded, "tape", NotImplemented)
+
+
+@pytest.mark.usefixtures("plugin")
 def test_plug_ins_may_bring_their_own_names() -> None:
     own = {**ORDERS, "input.format": "toy", "value.converter": "morse", "endpoint.type": "tape"}
 
-    config = parse(own, formats={"toy"}, converters={"morse"}, endpoint_types={"tape"})
+    config = parse(own)
 
     assert (config.format, config.value_converter, config.endpoint_type) == ("toy", "morse", "tape")
     assert config.format_for("x") == "toy"
     assert config.value_converter_for("toy") == "morse"
+    assert config.options_of("toy") == ToyOptions()
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_plug_ins_options_are_keys_like_any_other() -> None:
+    own = {**ORDERS, "input.format": "toy", "toy.width": "7"}
+
+    config = parse(own)
+
+    assert config.options_of("toy") == ToyOptions(width=7)
+    assert to_map(config)["toy.width"] == "7"
+    assert parse(to_map(config)) == config
+    assert parse({**ORDERS, "toy.width": "7"}).format_for("in/a.toy") == "toy"
+    assert problems({**own, "toy.width": "0", "toy.widht": "1"}) == (
+        "toy.width='0': write a whole number, 1 or more",
+        "toy.widht: no such key; did you mean toy.width?",
+    )
+    (elsewhere,) = problems({**own, "input.format": "csv"})
+    assert elsewhere.startswith("toy.width: applies only where input.format is toy or left to")
+    (packed,) = problems({**own, "file.compression.type": "gzip"})
+    assert packed.startswith("file.compression.type: applies only where input.format does not")
 
 
 def test_a_connector_travels_between_processes() -> None:
@@ -562,12 +592,12 @@ def test_keys_that_contradict_each_other_are_reported(config: dict[str, str], pr
 # -- formats, converters, keys ----------------------------------------
 
 
-@pytest.mark.parametrize("converter", sorted(CONVERTERS))
-@pytest.mark.parametrize("name", sorted(FORMATS))
+@pytest.mark.parametrize("converter", CONVERTERS)
+@pytest.mark.parametrize("name", ["csv", "jsonl", "parquet", "text"])
 def test_every_pair_of_format_and_converter_works_or_is_refused(name: str, converter: str) -> None:
     pair = {**ORDERS, "input.format": name, "value.converter": converter}
 
-    if converter in VALUE_CONVERTERS[name]:
+    if converter in FORMATS.get(name).converters:
         assert parse(pair).value_converter_for(name) == converter
     else:
         (problem,) = problems(pair)
@@ -575,7 +605,9 @@ def test_every_pair_of_format_and_converter_works_or_is_refused(name: str, conve
 
 
 def test_the_pairs_that_work_are_these() -> None:
-    assert {name: set(fitting) for name, fitting in VALUE_CONVERTERS.items()} == {
+    assert {
+        name: set(spec.converters) for name, spec in FORMATS.items() if FORMATS.is_built_in(name)
+    } == {
         "text": {"string", "bytes"},
         "csv": {"json"},
         "jsonl": {"json", "string", "bytes"},
@@ -603,7 +635,7 @@ def test_keys_have_a_converter_by_message_key(
     message_key: str, default: str, others: set[str]
 ) -> None:
     assert connector(message__key=message_key).key_converter_for_records() == default
-    for converter in sorted(CONVERTERS):
+    for converter in CONVERTERS:
         written = {**ORDERS, "message.key": message_key, "key.converter": converter}
         if converter in {default} | others:
             assert parse(written).key_converter_for_records() == converter
@@ -789,7 +821,10 @@ def test_csv_types_are_arrow_types(text: str, expected: pa.DataType) -> None:
 def test_column_names_may_hold_anything_in_quotes() -> None:
     config = connector(csv__schema='"a:b,""c""":int64,net price (EUR):decimal(9,2)')
 
-    assert config.csv_schema == (('a:b,"c"', "int64"), ("net price (EUR)", "decimal(9,2)"))
+    assert config.options_of("csv").schema == (
+        ('a:b,"c"', "int64"),
+        ("net price (EUR)", "decimal(9,2)"),
+    )
 
 
 # -- round trips ----------------------------------------
@@ -804,6 +839,12 @@ def connectors(draw: st.DrawFn) -> ConnectorConfig:
     tolerant = draw(st.booleans())
     keyed = draw(st.sampled_from(["none", "object", "column"]))
     columns = draw(st.lists(COLUMN_NAMES, min_size=1, max_size=3, unique=True))
+    csv = CsvOptions(
+        null=draw(st.text(max_size=4)),
+        escape=draw(st.none() | st.sampled_from("\\/|")),
+        separator=draw(st.sampled_from(";\t, ")),
+        schema=draw(st.just(()) | SCHEMAS),
+    )
     return ConnectorConfig(
         name=draw(st.from_regex(r"[a-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)),
         topic=draw(TOPICS.map(lambda topic: f"t{topic}-{{key}}")),
@@ -811,10 +852,7 @@ def connectors(draw: st.DrawFn) -> ConnectorConfig:
         prefix=draw(st.text(max_size=8)),
         endpoint=draw(st.none() | st.just("https://grid:10443")),
         path_style=draw(st.none() | st.booleans()),
-        csv_null=draw(st.text(max_size=4)),
-        csv_escape=draw(st.none() | st.sampled_from("\\/|")),
-        csv_separator=draw(st.sampled_from(";\t, ")),
-        csv_schema=draw(st.just(()) | SCHEMAS),
+        format_options={} if csv == CsvOptions() else {"csv": csv},
         extent_bytes=draw(st.none() | st.integers(1, 1 << 50)),
         message_key=MessageKey(keyed, tuple(columns) if keyed == "column" else ()),
         delivery_guarantee=draw(st.sampled_from(["exactly_once", "at_least_once"])),

@@ -11,8 +11,10 @@ from confluent_kafka import KafkaException, Producer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extentflow.config import Reference, kafka, load, parse_text, resolve
+from extentflow.config import kafka
 from extentflow.config.__main__ import main, page
+from extentflow.config.files import load, parse_text
+from extentflow.config.secrets import Reference, resolve
 from extentflow.config.types import SIZE, Kind, choice, or_word, seconds
 from extentflow.errors import CredentialsUnavailable, Misconfigured
 from extentflow.sink.settings import refusals

@@ -33,6 +33,7 @@ class Scripted:
     asked: list[int] = field(default_factory=list)
     splittable: bool = True
     location_unit: Literal["offset", "row"] = "offset"
+    extent_bytes: int | None = None
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         raise NotImplementedError

@@ -23,7 +23,7 @@ from tests.unit.discovery.posting import (
     signing_time,
 )
 
-from extentflow.connectors import ConnectorConfig
+from extentflow.config.connector import ConnectorConfig
 from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.admission import (
     AdmissionResult,

@@ -11,7 +11,7 @@ from tests.support.memory_delivery import World, expected
 from tests.support.queued import Queued
 from tests.support.reconciled import BUCKET, Reconciled
 
-from extentflow.connectors import ConnectorConfig
+from extentflow.config.connector import ConnectorConfig
 from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.admission import AdmissionResult
 from extentflow.discovery.listing import ListingScan

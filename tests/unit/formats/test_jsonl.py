@@ -10,7 +10,7 @@ from tests.laws.laws import Decoded, decoded
 
 from extentflow.errors import Misconfigured
 from extentflow.formats import FormatOptions
-from extentflow.formats.jsonl import open_jsonl
+from extentflow.formats.jsonl import JsonlOptions, open_jsonl
 from extentflow.testing.stores import MemorySource
 
 VALUES = st.recursive(
@@ -25,8 +25,8 @@ VALUES = st.recursive(
 
 
 def read(body: bytes, *columns: str, validate: bool = True) -> Decoded:
-    options = FormatOptions(jsonl_validate=validate, columns=columns)
-    return decoded(open_jsonl(options), MemorySource(body), (0, len(body)))
+    fmt = open_jsonl(FormatOptions(columns=columns), JsonlOptions(validate=validate))
+    return decoded(fmt, MemorySource(body), (0, len(body)))
 
 
 def column(body: bytes, name: str, *, validate: bool = True) -> list[str | None]:

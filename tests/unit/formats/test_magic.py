@@ -6,6 +6,8 @@ import io
 import lzma
 import tarfile
 import zipfile
+from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -17,8 +19,10 @@ from extentflow import formats
 from extentflow.errors import UnsupportedFormat
 from extentflow.formats import FormatOptions
 from extentflow.formats.csv import open_csv
-from extentflow.formats.jsonl import open_jsonl
+from extentflow.formats.jsonl import JsonlOptions, open_jsonl
+from extentflow.formats.line_format import LineFormat
 from extentflow.formats.magic import TAIL_BYTES, Kind, needs_tail, recognise, require_signature
+from extentflow.formats.text import TEXT as TEXT_FORMAT
 from extentflow.formats.text import open_text
 from extentflow.model import ObjectVersion
 from extentflow.testing.stores import MemorySource
@@ -69,15 +73,18 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("name", sorted(OBJECTS))
-@pytest.mark.parametrize("opened", [open_text, open_jsonl, open_csv])
+@pytest.mark.parametrize(
+    "opened",
+    [open_text, open_jsonl, partial(open_jsonl, own=JsonlOptions(validate=False)), open_csv],
+)
 @pytest.mark.parametrize("validate", [True, False])
 def test_another_kind_of_object_is_refused_before_its_first_record(
     name: str,
-    opened: type,
+    opened: Callable[[FormatOptions], LineFormat],
     validate: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
     body = OBJECTS[name]
-    fmt = opened(FormatOptions(validate_text=validate, jsonl_validate=validate))
+    fmt = opened(FormatOptions(validate_text=validate))
 
     with pytest.raises(UnsupportedFormat, match=f"memory/object begins as {name} ") as caught:
         decoded(fmt, MemorySource(body), (len(body) // 2, len(body)))
@@ -156,7 +163,7 @@ def test_a_format_that_is_not_registered_is_never_advised(name: str) -> None:
 
 
 def test_a_registered_format_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(formats.FORMATS._loaded, "avro", lambda _: open_text(FormatOptions()))
+    monkeypatch.setitem(formats.FORMATS._loaded, "avro", TEXT_FORMAT)
 
     with pytest.raises(UnsupportedFormat, match=r"set input\.format=avro"):
         require_signature(VERSION, OBJECTS["avro"], expected="text")

@@ -31,6 +31,7 @@ class Rowwise(Bytewise):
     """A columnar format, as far as planning goes."""
 
     location_unit: Literal["offset", "row"] = "row"
+    extent_bytes: int | None = 32 << 20
 
 
 @dataclass
@@ -138,6 +139,7 @@ class Rows(Uncounted):
     """A format that is cut where its rows allow it."""
 
     location_unit: Literal["offset", "row"] = "row"
+    extent_bytes: int | None = 32 << 20
 
 
 def huge(world: World, size: int, extent_bytes: int) -> JobRequest:

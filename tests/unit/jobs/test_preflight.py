@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from extentflow.connectors import ConnectorConfig, MessageKey
+from extentflow.config.columns import MessageKey
+from extentflow.config.connector import ConnectorConfig
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.jobs import preflight
 from extentflow.model import ObjectVersion

@@ -37,6 +37,7 @@ class Looking(Bytewise):
     """A columnar format, as far as planning goes: it reads the object to cut it, unevenly."""
 
     location_unit: Literal["offset", "row"] = "row"
+    extent_bytes: int | None = 32 << 20
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         start, size = 0, source.version.size

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from tests.support.memory_delivery import World
 
+from extentflow.config.columns import MessageKey
+from extentflow.config.connector import ConnectorConfig
 from extentflow.config.worker import WorkerSettings
-from extentflow.connectors import ConnectorConfig, MessageKey
 from extentflow.errors import (
     AccessDenied,
     CredentialsUnavailable,

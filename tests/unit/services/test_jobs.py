@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from extentflow.connectors import ConnectorConfig
+from extentflow.config.connector import ConnectorConfig
 from extentflow.errors import Misconfigured
 from extentflow.model import ObjectVersion
 from extentflow.queue.backfill import MOST_ADDRESSES

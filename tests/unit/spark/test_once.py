@@ -89,7 +89,7 @@ def runtime() -> MemoryRuntime:
 def options_of(runtime: MemoryRuntime, run: str) -> StreamOptions:
     return StreamOptions(
         connector=None,
-        listing=True,
+        work="listing",
         most_extents=100,
         most_seconds=60.0,
         listing_seconds=60.0,

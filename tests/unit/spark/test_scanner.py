@@ -34,7 +34,7 @@ def standing(
 ) -> JobScanner:
     options = StreamOptions(
         connector=connector,
-        listing=True,
+        work="listing",
         most_extents=most,
         most_seconds=60.0,
         listing_seconds=REST_SECONDS,

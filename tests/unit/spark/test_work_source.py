@@ -27,7 +27,7 @@ from extentflow.testing.services import MemoryQueue
 
 OPTIONS = StreamOptions(
     connector=None,
-    listing=True,
+    work="listing",
     most_extents=100,
     most_seconds=60.0,
     listing_seconds=60.0,
@@ -54,7 +54,7 @@ def send(messages: MemoryQueue, count: int) -> None:
 
 
 def draining(runtime: MemoryRuntime, messages: MemoryQueue, **changes: Any) -> QueueSource:  # noqa: ANN401
-    return QueueSource(replace(OPTIONS, listing=False, **changes), runtime, messages)
+    return QueueSource(replace(OPTIONS, work="queue", **changes), runtime, messages)
 
 
 def listing(runtime: MemoryRuntime, **changes: Any) -> ListingSource:  # noqa: ANN401

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.support.memory_delivery import Ticker
 
+from extentflow.config.connector import ConnectorConfig
 from extentflow.config.worker import WorkerSettings
-from extentflow.connectors import ConnectorConfig
 from extentflow.delivery.slots import SlotPolicy
 from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.admission import UnparsedConnector

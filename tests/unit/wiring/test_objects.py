@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from extentflow.connectors import ConnectorConfig
+from extentflow.config.connector import ConnectorConfig
+from extentflow.config.parsing import parse
 from extentflow.credentials.secretsmanager import SecretsManager
 from extentflow.errors import AccessDenied, StoreUnavailable
 from extentflow.model import ObjectVersion
 from extentflow.storage import ObjectStore, StoreOptions
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
-from extentflow.wiring import parse_connector
 from extentflow.wiring.objects import ConnectorCatalogue, ObjectAccess, RotatedStore
 from extentflow.wiring.options import SecretResolver
 
@@ -101,7 +101,7 @@ class Kept:
 
 
 def connector() -> ConnectorConfig:
-    return parse_connector(
+    return parse(
         {
             "name": "s",
             "topic": "records",

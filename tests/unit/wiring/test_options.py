@@ -5,12 +5,14 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pytest
 
+from extentflow.config.connector import ConnectorConfig
+from extentflow.config.parsing import parse
 from extentflow.config.worker import WorkerSettings
-from extentflow.connectors import ConnectorConfig
 from extentflow.credentials.secretsmanager import SecretsManager
 from extentflow.errors import Misconfigured
+from extentflow.formats.csv import CsvOptions
 from extentflow.model import ObjectVersion
-from extentflow.wiring import options, parse_connector
+from extentflow.wiring import options
 
 BASE = {"name": "orders", "topic": "orders", "aws.s3.bucket.name": "bucket"}
 VERSION = ObjectVersion("bucket", "in/a b.csv", None, "etag", 10)
@@ -20,7 +22,7 @@ NO_SECRETS = options.SecretResolver(SecretsManager())
 def config(**changes: str) -> ConnectorConfig:
     """Return a connector; dots in its keys are written as two underscores."""
     named: Mapping[str, str] = {key.replace("__", "."): text for key, text in changes.items()}
-    return parse_connector({**BASE, **named})
+    return parse({**BASE, **named})
 
 
 def table(**columns: pa.Array) -> pa.RecordBatch:
@@ -109,23 +111,24 @@ def test_brokers_are_given_the_seconds_that_healthy_ones_need(retry: int, tried:
 
 
 def test_a_format_is_told_everything_that_concerns_it() -> None:
-    chosen = options.format_options(
-        config(
-            csv__separator__char=";",
-            csv__quote__char="'",
-            csv__escape__char="\\",
-            csv__header="false",
-            csv__null="NULL",
-            csv__schema="id:int64, price:decimal(15,2)",
-        ),
-        "csv",
-        "gzip",
+    chosen = config(
+        csv__separator__char=";",
+        csv__quote__char="'",
+        csv__escape__char="\\",
+        csv__header="false",
+        csv__null="NULL",
+        csv__schema="id:int64, price:decimal(15,2)",
     )
 
-    assert chosen.compression == "gzip"
-    assert (chosen.csv_separator, chosen.csv_quote, chosen.csv_escape) == (";", "'", "\\")
-    assert (chosen.csv_header, chosen.csv_null) == (False, "NULL")
-    assert chosen.csv_schema == {"id": pa.int64(), "price": pa.decimal128(15, 2)}
+    assert options.format_options(chosen, "csv", "gzip").compression == "gzip"
+    assert chosen.options_of("csv") == CsvOptions(
+        separator=";",
+        quote="'",
+        escape="\\",
+        header=False,
+        null="NULL",
+        schema=(("id", "int64"), ("price", "decimal(15,2)")),
+    )
 
 
 def test_bytes_are_not_checked_for_being_text_and_strings_are() -> None:
@@ -134,11 +137,10 @@ def test_bytes_are_not_checked_for_being_text_and_strings_are() -> None:
     assert not options.format_options(as_bytes, "text", "none").validate_text
 
 
-def test_members_that_keys_need_are_read_from_json_lines_only() -> None:
+def test_columns_that_keys_need_are_passed_to_the_format() -> None:
     connector = config(message__key="column:id,line")
 
     assert options.format_options(connector, "jsonl", "none").columns == ("id", "line")
-    assert options.format_options(connector, "csv", "none").columns == ()
 
 
 # -- values and keys ------------------------------------------------------------------------------

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from extentflow.config.connector import ConnectorConfig
+from extentflow.config.parsing import parse
 from extentflow.config.worker import WorkerSettings
-from extentflow.connectors import ConnectorConfig
 from extentflow.errors import Misconfigured
 from extentflow.model import Extent, Job, ObjectVersion
 from extentflow.sink.topics import TopicFacts
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
-from extentflow.wiring import Runtime, open_engine, open_worker, parse_connector
+from extentflow.wiring import Runtime, open_engine, open_worker
 from extentflow.wiring import runtime as runtime_module
 from extentflow.wiring.extents import ExtentSetup
 
@@ -243,7 +244,7 @@ def test_a_store_with_other_secrets_has_another_client(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ORDERS_SECRET", "first")
-    config = parse_connector(
+    config = parse(
         {
             "name": "s",
             "topic": "records",

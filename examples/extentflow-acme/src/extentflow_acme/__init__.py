@@ -1,9 +1,12 @@
 """Decode lines `name=value` into the columns `name` and `value`."""
 
-import pyarrow as pa
-import pyarrow.compute as pc
+from dataclasses import dataclass
 
-from extentflow.formats import Chunk, FormatOptions
+import pyarrow as pa
+
+from extentflow.config.table import key
+from extentflow.config.types import CHARACTER
+from extentflow.formats import Chunk, FormatOptions, FormatSpec
 from extentflow.formats.line_format import (
     LineFormat,
     LineReader,
@@ -14,24 +17,33 @@ from extentflow.formats.line_format import (
 from extentflow.formats.lines import LineBlock
 
 
-def open_acme(options: FormatOptions) -> LineFormat:
-    """Return the format `acme`; a line without an equals sign is a bad record."""
-    return LineFormat("acme", options, _PairDecoder())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcmeOptions:
+    """The keys `acme.*` of a connector."""
+
+    separator: str = key(CHARACTER, "The character between name and value.", default="=")
+
+
+def open_acme(options: FormatOptions, own: AcmeOptions) -> LineFormat:
+    """Return the format `acme`; a line without a separator is a bad record."""
+    return LineFormat("acme", options, _PairDecoder(own.separator.encode()))
 
 
 class _PairDecoder:
-    def reader(self, _opening: ObjectHead) -> LineReader:
-        return _read_pairs
+    def __init__(self, separator: bytes) -> None:
+        self._separator = separator
+
+    def reader(self, _head: ObjectHead) -> LineReader:
+        return self._read_pairs
+
+    def _read_pairs(self, block: LineBlock) -> Chunk:
+        pairs = [line.partition(self._separator) for line in block.values().to_pylist()]
+        bad = {line: "no separator" for line, (_, found, _) in enumerate(pairs) if not found}
+        lines = lines_except(block, bad)
+        names = pa.array([pairs[line][0].decode() for line in lines], pa.string())
+        texts = pa.array([pairs[line][2].decode() for line in lines], pa.string())
+        batch = pa.record_batch([names, texts], names=["name", "value"])
+        return make_chunk(block, batch, lines, bad)
 
 
-def _read_pairs(block: LineBlock) -> Chunk:
-    has_sign = pc.match_substring(block.values(), b"=").to_pylist()
-    bad = {line: "no equals sign" for line, found in enumerate(has_sign) if not found}
-    lines = lines_except(block, bad)
-    values = block.values(lines)
-    split = pc.find_substring(values, b"=")
-    rows = list(zip(values.to_pylist(), split.to_pylist(), strict=True))
-    names = pa.array([row[:at].decode() for row, at in rows], pa.string())
-    texts = pa.array([row[at + 1 :].decode() for row, at in rows], pa.string())
-    batch = pa.record_batch([names, texts], names=["name", "value"])
-    return make_chunk(block, batch, lines, bad)
+FORMAT = FormatSpec(open=open_acme, options=AcmeOptions, extensions=("acme",))

@@ -31,10 +31,10 @@ ENGINES = "extentflow.engines"
 BUILT_IN: Mapping[str, Mapping[str, str]] = {
     ENGINES: {"inline": "extentflow.engines.inline:InlineEngine"},
     FORMATS: {
-        "csv": "extentflow.formats.csv:open_csv",
-        "jsonl": "extentflow.formats.jsonl:open_jsonl",
-        "parquet": "extentflow.formats.parquet:Parquet",
-        "text": "extentflow.formats.text:open_text",
+        "csv": "extentflow.formats.csv:CSV",
+        "jsonl": "extentflow.formats.jsonl:JSONL",
+        "parquet": "extentflow.formats.parquet:PARQUET",
+        "text": "extentflow.formats.text:TEXT",
     },
     CONVERTERS: {
         "bytes": "extentflow.converters.raw:bytes_converter",
@@ -123,6 +123,19 @@ class Registry(Generic[T]):
         if name not in self._loaded:
             self._loaded[name] = self._load(self._declared()[name])
         return self._loaded[name]
+
+    def is_built_in(self, name: str) -> bool:
+        """Whether extentflow itself ships the adapter called `name`."""
+        return name in BUILT_IN.get(self._group, {})
+
+    def items(self) -> Iterator[tuple[str, T]]:
+        """Yield names and adapters, built-in ones first; loads each when it is reached.
+
+        Raises:
+            Misconfigured: as `get`.
+        """
+        for name in sorted(self.names(), key=lambda name: (not self.is_built_in(name), name)):
+            yield name, self.get(name)
 
     def register(self, name: str, adapter: T) -> None:
         """Add an adapter in this process only, as tests and one's own drivers do.

@@ -9,7 +9,7 @@ import typer
 
 from extentflow.cli import output
 from extentflow.cli.output import AsJson
-from extentflow.connectors import load
+from extentflow.config.files import load
 from extentflow.errors import Misconfigured
 from extentflow.services.connectors import (
     COUNTED_JOBS,

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from extentflow.cli import output
 from extentflow.cli.output import AsJson
-from extentflow.connectors.config import AUTO
+from extentflow.config.connector import AUTO
 from extentflow.errors import Misconfigured
 from extentflow.jobs.run import JobReport
 from extentflow.ledger import ExtentItem

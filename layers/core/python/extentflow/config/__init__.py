@@ -1,48 +1,14 @@
-"""Reads flat maps of dotted keys: connector configuration, worker settings, data source options.
+"""Reads flat maps of dotted keys: connectors, worker settings, options of the Spark data source.
 
-The package holds what these have in common. The keys of a connector are declared in `connectors`,
-and what a value means is up to the package that uses it.
-
+    table      keys declared on dataclass fields; finds every problem of a flat map at once
     types      the types of values: text to value and back
-    table      keys with default, aliases and condition; finds every problem of a flat map at once
+    connector  the keys of connectors, with `columns` and `topics`
+    parsing    reads connectors and checks the rules between their keys
+    worker     the settings of workers
+    specs      the registered formats, converters and stores, against which connectors are checked
+    kafka      the Kafka client properties that may be set, and why the others may not
     secrets    references such as `${env:NAME}`, as in Kafka Connect
     files      .properties, JSON and YAML files as flat maps
-    wording    how messages quote names and values
-    kafka      the Kafka client properties that may be set, and why the others may not
-    reference  renders a table of keys as Markdown
+
+Connectors are stored by `ledger`; what a value means is up to the package that uses it.
 """
-
-from extentflow.config.files import load, parse_text, read_if_present
-from extentflow.config.secrets import Reference, environments, resolve
-from extentflow.config.table import (
-    Alias,
-    Family,
-    Group,
-    Key,
-    Only,
-    Reading,
-    Rule,
-    Table,
-    broken,
-)
-from extentflow.config.wording import nearest, plain
-
-__all__ = [
-    "Alias",
-    "Family",
-    "Group",
-    "Key",
-    "Only",
-    "Reading",
-    "Reference",
-    "Rule",
-    "Table",
-    "broken",
-    "environments",
-    "load",
-    "nearest",
-    "parse_text",
-    "plain",
-    "read_if_present",
-    "resolve",
-]

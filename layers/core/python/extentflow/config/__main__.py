@@ -1,17 +1,14 @@
-"""`python -m extentflow.config docs/configuration.md`: write the reference page from the tables.
-
-Owns: the page's prose and order. This entry point is the one module here that knows the tables;
-nothing imports it but its test.
-"""
+"""Writes the reference page: `python -m extentflow.config docs/configuration.md`."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from extentflow.config import kafka
-from extentflow.config.reference import sections
+from extentflow.config.parsing import connector_table
+from extentflow.config.specs import FORMATS
+from extentflow.config.table import Key, Table
 from extentflow.config.worker import TABLE, variable
-from extentflow.connectors import connector_table
 
 _INTRODUCTION = """\
 # Configuration
@@ -62,6 +59,12 @@ an option that is accepted and ignored misleads. Another system's name for a key
 place, never beside it.
 """
 
+_FORMATS = """\
+### What each format allows
+
+Formats of installed packages come in addition (docs/extending.md).
+"""
+
 _WORKERS = """\
 ## Worker settings
 
@@ -105,9 +108,11 @@ def page() -> str:
 def _blocks() -> Iterator[str]:
     yield _INTRODUCTION
     yield _CONNECTORS
-    yield from sections(connector_table())
+    yield from _sections(connector_table())
+    yield _FORMATS
+    yield "\n".join(_grid([_format(name) for name in FORMATS.names() if FORMATS.is_built_in(name)]))
     yield _WORKERS
-    yield from sections(TABLE, variable=variable)
+    yield from _sections(TABLE, variable=variable)
     yield _CLIENT
     yield f"Below `kafka.` and `producer.`: {_listed(kafka.CLIENT_PROPERTIES)}."
     only_producer = kafka.PRODUCER_PROPERTIES - kafka.CLIENT_PROPERTIES
@@ -117,6 +122,75 @@ def _blocks() -> Iterator[str]:
     yield f"Always a reference, never the secret: {_listed(kafka.SECRET_PROPERTIES)}."
     yield "Refused, and why:"
     yield "\n".join(_refused())
+
+
+def _format(name: str) -> dict[str, str]:
+    spec = FORMATS.get(name)
+    default, *others = spec.converters or ("json",)
+    return {
+        "format": f"`{name}`",
+        "extensions": " ".join(f".{extension}" for extension in spec.extensions),
+        "`value.converter`": ", ".join([f"{default} (default)", *others]),
+        "message key of columns": "yes" if spec.has_columns else "no",
+        "`file.compression.type`": "gzip, zstd" if spec.compressible else "compresses inside",
+    }
+
+
+def _sections(table: Table, *, variable: Callable[[str], str] | None = None) -> Iterator[str]:
+    """Yield the Markdown of a table, block by block.
+
+    `variable` gives the environment variable of a key; without it keys have none.
+    """
+    groups: dict[str, list[dict[str, str]]] = {}
+    for key in table:
+        title = key.section or next(reversed(groups))
+        groups.setdefault(title, []).append(_row(key, variable))
+    for title, rows in groups.items():
+        yield f"### {title}"
+        yield "\n".join(_grid(rows))
+    for family in table.families:
+        yield f"### `{family.prefix}*`"
+        yield family.doc
+
+
+def _row(key: Key, variable: Callable[[str], str] | None) -> dict[str, str]:
+    row = {
+        "key": f"`{key.name}`",
+        "default": _default(key),
+        "meaning": key.doc[0].upper() + key.doc[1:],
+    }
+    if variable is None:
+        row["applies only where"] = "; ".join(only.says for only in key.only)
+        row["also called"] = ", ".join(_alias(a.name, a.origin, a.values) for a in key.aliases)
+    else:
+        row["variable"] = f"`{variable(key.name)}`"
+    return row
+
+
+def _default(key: Key) -> str:
+    if key.required:
+        return "required"
+    if key.shown is not None:
+        return key.shown
+    text = key.kind.write(key.default)
+    return f"`{text}`" if text else "empty"
+
+
+def _alias(name: str, origin: str, values: object) -> str:
+    listed = f"={' or '.join(values)}" if isinstance(values, dict) and values else ""
+    return f"`{name}{listed}` ({origin})"
+
+
+def _grid(rows: list[dict[str, str]]) -> Iterator[str]:
+    titles = [title for title in rows[0] if any(row[title] for row in rows)]
+    yield _line(titles)
+    yield _line(["---"] * len(titles))
+    for row in rows:
+        yield _line([row[title].replace("|", r"\|") for title in titles])
+
+
+def _line(cells: list[str]) -> str:
+    return "|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|"
 
 
 def _refused() -> Iterator[str]:
@@ -133,7 +207,7 @@ def _listed(names: Iterable[str]) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write the page to the path in `arguments`; return the exit code."""
-    if len(arguments) != 1:
+    if len(arguments) != 1 or arguments[0].startswith("-"):
         sys.stderr.write("usage: python -m extentflow.config docs/configuration.md\n")
         return 2
     Path(arguments[0]).write_text(page(), encoding="utf-8")

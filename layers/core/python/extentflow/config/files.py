@@ -13,8 +13,7 @@ from typing import Any
 
 import yaml
 
-from extentflow.config.wording import plain
-from extentflow.errors import Misconfigured
+from extentflow.errors import Misconfigured, plain
 
 SUFFIXES = (".properties", ".json", ".yaml", ".yml")
 

@@ -1,15 +1,17 @@
-"""Keys with default, aliases and condition; checks a flat map and reports all problems at once."""
+"""Declares keys on dataclass fields, reads flat maps by them, reports all problems at once."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Generic, TypeVar
 
 from extentflow.config.types import REFERABLE, SECRET, Kind
-from extentflow.config.wording import either, nearest, plain, quoted
+from extentflow.errors import either, nearest, plain, quoted
 
 # A dot that ends a sentence, not one within a name.
 SENTENCE = re.compile(r"\.(?:\s|$)")
+
+_DECLARATION = "extentflow.config.key"
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -33,19 +35,24 @@ class Only:
     says: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Key:
-    """One setting. `field` is the dataclass field that it fills; `shown` its default in words."""
+    """One setting. `field` and `part` say which field of which class it fills (see `declared`).
 
-    name: str
-    field: str
+    `shown` is the default in words; `section` begins a section of the reference page.
+    """
+
     kind: Kind[Any]
     doc: str
-    default: Any = None
+    name: str = ""
     shown: str | None = None
-    required: bool = False
     aliases: tuple[Alias, ...] = ()
     only: tuple[Only, ...] = ()
+    section: str = ""
+    field: str = ""
+    part: str = ""
+    default: Any = None
+    required: bool = False
 
     @property
     def secret(self) -> bool:
@@ -53,37 +60,89 @@ class Key:
         return self.kind is SECRET
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Family:
-    """Keys below one prefix that are passed on: `field` becomes a map without the prefix.
+    """Keys below one prefix that are passed on: the field becomes a map without the prefix.
 
     `refused` holds names that exist but are not for users, each with the reason and the remedy;
     `secrets` the names whose values must be references.
     """
 
     prefix: str
-    field: str
+    doc: str
     names: Collection[str]
     refused: Mapping[str, str]
     secrets: Collection[str]
-    doc: str
+    field: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Keys that belong together in the reference page."""
+def key(
+    kind: Kind[Any],
+    doc: str,
+    *,
+    default: Any = None,  # noqa: ANN401 - as `dataclasses.field`
+    required: bool = False,
+    name: str = "",
+    shown: str | None = None,
+    aliases: tuple[Alias, ...] = (),
+    only: tuple[Only, ...] = (),
+    section: str = "",
+) -> Any:  # noqa: ANN401 - as `dataclasses.field`
+    """Declare a key at the dataclass field that holds its value.
 
-    title: str
-    keys: tuple[Key, ...]
+    lease_seconds: float = key(seconds(1), "How long ...", default=60.0)    is `lease.seconds`
+    """
+    declaration = Key(kind, doc, name, shown, aliases, only, section)
+    return field(default=MISSING if required else default, metadata={_DECLARATION: declaration})
+
+
+def family(
+    prefix: str,
+    doc: str,
+    *,
+    names: Collection[str],
+    refused: Mapping[str, str],
+    secrets: Collection[str],
+) -> Any:  # noqa: ANN401 - as `dataclasses.field`
+    """Declare a family of keys at the dataclass field that holds their values as a map."""
+    declaration = Family(prefix, doc, names, refused, secrets)
+    return field(default_factory=dict, hash=False, metadata={_DECLARATION: declaration})
+
+
+def declared(
+    cls: type, *, part: str = "", section: str = "", only: tuple[Only, ...] = ()
+) -> Iterator[Key | Family]:
+    """Yield the keys and families that the fields of a dataclass declare, in their order.
+
+    A key is called like its field, with dots, unless it has a name. `part` begins every name and
+    tells the classes of one table apart; `only` holds for every key.
+    """
+    for one in fields(cls):
+        match one.metadata.get(_DECLARATION):
+            case Family() as found:
+                yield replace(found, field=one.name)
+            case Key() as found:
+                required = one.default is MISSING
+                yield replace(
+                    found,
+                    name=part + (found.name or one.name.replace("_", ".")),
+                    field=one.name,
+                    part=part,
+                    section=found.section or section,
+                    only=(*only, *found.only),
+                    default=None if required else one.default,
+                    required=required,
+                )
+                section = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a flat map says: a value for every field, and everything that is wrong with it.
+    """What a flat map says: a value for every key, and everything that is wrong with it.
 
-    `spelled` maps canonical names to the names as the user wrote them; `failed` are canonical
-    names whose value could not be used (their fields hold the default), so that rules between keys
-    do not report the same mistake again.
+    `values` are by canonical name or family's prefix. `spelled` maps canonical names to the names
+    as the user wrote them; `failed` are canonical names whose value could not be used (theirs is
+    the default), so that rules between keys do not report the same mistake again.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -100,21 +159,24 @@ class Rule(Generic[T_contra]):
     check: Callable[[T_contra], str | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Table:
     """All keys of one kind of configuration.
 
     `foreign` holds names that people bring along from other systems, each with what to do.
     """
 
-    groups: tuple[Group, ...]
-    families: tuple[Family, ...] = ()
+    rows: tuple[Key | Family, ...]
     foreign: Mapping[str, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Key]:
         """Yield every key, in the order of the reference page."""
-        for group in self.groups:
-            yield from group.keys
+        return (row for row in self.rows if isinstance(row, Key))
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """The families of keys."""
+        return tuple(row for row in self.rows if isinstance(row, Family))
 
     def names(self) -> list[str]:
         """Return every name that may be written, families' included."""
@@ -134,8 +196,8 @@ class Table:
         the names to use in messages where the user wrote others, such as environment variables.
         """
         labels = labels or {}
-        reading = Reading({key.field: key.default for key in self})
-        reading.values.update((family.field, {}) for family in self.families)
+        reading = Reading({key.name: key.default for key in self})
+        reading.values.update((family.prefix, {}) for family in self.families)
         known = self._by_name(rename or {})
         for name, text in config.items():
             label = labels.get(name, plain(name))
@@ -150,18 +212,28 @@ class Table:
         self._check_applicability(reading)
         return reading
 
-    def write(self, fields: Callable[[str], Any]) -> dict[str, str]:
-        """Return the flat map that reads as `fields`; values that equal their default are left out.
+    def make(self, cls: type[T], reading: Reading, *, part: str = "", **more: object) -> T:
+        """Return the instance of a declaring class that `reading` describes.
 
-        `fields` returns the value of a field by its name.
+        `more` are fields that are no keys.
         """
-        written = {
-            key.name: key.kind.write(fields(key.field))
-            for key in self
-            if fields(key.field) != key.default
-        }
+        keys = {key.field: reading.values[key.name] for key in self if key.part == part}
+        if not part:
+            keys |= {family.field: reading.values[family.prefix] for family in self.families}
+        return cls(**keys, **more)
+
+    def write(self, parts: Mapping[str, object]) -> dict[str, str]:
+        """Return the flat map that reads as `parts`, which are the instances by `Key.part`.
+
+        Values that equal their default are left out.
+        """
+        written = {}
+        for key in self:
+            value = getattr(parts[key.part], key.field) if key.part in parts else key.default
+            if value != key.default:
+                written[key.name] = key.kind.write(value)
         for family in self.families:
-            members: Mapping[str, str] = fields(family.field)
+            members: Mapping[str, str] = getattr(parts[""], family.field)
             written.update((family.prefix + name, text) for name, text in members.items())
         return written
 
@@ -197,12 +269,12 @@ class Table:
                 if complaint:
                     reading.problems.append(complaint)
                     reading.failed.add(key.name)
-                    reading.values[key.field] = key.default
+                    reading.values[key.name] = key.default
                     break
 
 
 def _inapplicable(reading: Reading, key: Key, only: Only, other: Key) -> str | None:
-    value = reading.values[other.field]
+    value = reading.values[other.name]
     if other.name in reading.failed or only.accepts(value):
         return None
     held = "is not set" if value is None else f"is {other.kind.write(value)}"
@@ -233,7 +305,7 @@ def _take(reading: Reading, label: str, text: str, key: Key, alias: Alias | None
         return
     reading.spelled[key.name] = label
     try:
-        reading.values[key.field] = key.kind.read(_meant(text, alias))
+        reading.values[key.name] = key.kind.read(_meant(text, alias))
     except ValueError as exc:
         reading.failed.add(key.name)
         reading.problems.append(_complaint(label, text, str(exc), secret=key.secret))
@@ -260,7 +332,7 @@ def _take_member(reading: Reading, label: str, text: str, family: Family, name: 
     else:
         kind = SECRET if secret else REFERABLE
         try:
-            reading.values[family.field][member] = kind.read(text)
+            reading.values[family.prefix][member] = kind.read(text)
         except ValueError as exc:
             reading.problems.append(_complaint(label, text, str(exc), secret=secret))
 

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
 from extentflow.config.secrets import FORMS, Reference
-from extentflow.config.wording import either
+from extentflow.errors import either
 
 T = TypeVar("T")
 
@@ -157,16 +157,22 @@ def _seconds_text(value: float) -> str:
     return str(math.trunc(value)) if value == math.trunc(value) else f"{value:.9f}".rstrip("0")
 
 
-def choice(names: Collection[str], also: Mapping[str, str] | None = None) -> Kind[str]:
-    """Return the kind of one of `names`, in any case; `also` maps further spellings to them."""
-    spellings = {name.lower(): name for name in names}
-    spellings |= {name.lower(): meant for name, meant in (also or {}).items() if meant in names}
+def choice(
+    names: Collection[str] | Callable[[], Collection[str]], also: Mapping[str, str] | None = None
+) -> Kind[str]:
+    """Return the kind of one of `names`, in any case; `also` maps further spellings to them.
+
+    `names` is a function where they are registered later.
+    """
 
     def read(text: str) -> str:
+        known = names() if callable(names) else names
+        spellings = {name.lower(): name for name in known}
+        spellings |= {name.lower(): meant for name, meant in (also or {}).items() if meant in known}
         try:
             return spellings[text.strip().lower()]
         except KeyError:
-            raise ValueError(f"write {either(sorted(names))}") from None
+            raise ValueError(f"write {either(sorted(known))}") from None
 
     return Kind(read)
 

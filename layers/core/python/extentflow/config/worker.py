@@ -7,15 +7,16 @@ The environment is passed in, so that tests and functions give their own.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self
 
-from extentflow.config import Family, Group, Key, Rule, Table, broken, nearest, parse_text
+from extentflow.config.files import parse_text
 from extentflow.config.kafka import (
     CLIENT_PROPERTIES,
     REFUSED_CLIENT_PROPERTIES,
     SECRET_PROPERTIES,
 )
+from extentflow.config.table import Rule, Table, broken, declared, family, key
 from extentflow.config.types import (
     LEDGER_URL,
     SERVERS,
@@ -27,7 +28,7 @@ from extentflow.config.types import (
     seconds,
     whole,
 )
-from extentflow.errors import Misconfigured
+from extentflow.errors import Misconfigured, nearest
 
 PREFIX = "EXTENTFLOW_"
 CONFIG_VARIABLE = "EXTENTFLOW_CONFIG"
@@ -55,38 +56,156 @@ class WorkerSettings:
     where Kafka says milliseconds.
     """
 
-    bootstrap_servers: str
-    app_id: str = "extentflow"
-    ledger_table: str = "extentflow"
-    ledger_endpoint: str | None = None
-    ledger_region: str | None = None
-    exactly_once_slots: int = 256
-    lease_seconds: float = 60.0
-    extent_stall_seconds: float = 300.0
-    extent_attempts_max: int = 5
-    extent_ahead_bytes: int = 16 << 20
-    sink_enqueue: str = ARRAYS
-    retry_timeout_seconds: float = 120.0
-    transaction_max_bytes: int = 64 << 20
-    transaction_max_seconds: float = 10.0
-    transaction_timeout_ms: int = 30_000
-    arrivals_queue_url: str | None = None
-    arrivals_dlq_url: str | None = None
-    extents_queue_url: str | None = None
-    extents_dlq_url: str | None = None
-    receiver_secret_id: str | None = None
-    event_bus: str | None = None
-    spark_application_id: str | None = None
-    spark_job_role_arn: str | None = None
-    spark_entry_point: str | None = None
-    spark_archive: str | None = None
-    spark_threshold_bytes: int = SPARK_THRESHOLD_BYTES
-    spark_timeout_minutes: int = SPARK_TIMEOUT_MINUTES
-    kafka: Mapping[str, str] = field(default_factory=dict, hash=False)
+    bootstrap_servers: str = key(
+        SERVERS,
+        "the Kafka brokers to ask first, as EXTENTFLOW_BOOTSTRAP_SERVERS."
+        " host:port, separated by commas.",
+        required=True,
+        section="Clusters and tables",
+    )
+    app_id: str = key(
+        matching(
+            r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}",
+            "write letters, digits, . _ - only, 100 characters at most",
+        ),
+        "Begins every transactional id and group; grant ACLs on this prefix. A ledger table"
+        " belongs to the first one that used it.",
+        default="extentflow",
+    )
+    ledger_table: str = key(
+        matching(
+            r"[A-Za-z0-9._-]{3,255}", "write 3 to 255 letters, digits, . _ -, as DynamoDB asks"
+        ),
+        "The DynamoDB table of jobs, extents, slots and connectors.",
+        default="extentflow",
+    )
+    ledger_endpoint: str | None = key(
+        LEDGER_URL,
+        "http(s)://host:port of the DynamoDB API, where it is not the region's. Another scheme selects"
+        " the ledger that an installed package provides.",
+        shown="SDK's own",
+    )
+    ledger_region: str | None = key(TEXT, "The table's region.", shown="SDK's own")
+    exactly_once_slots: int = key(
+        whole(1, _MAX_SLOTS),
+        "The number of transactional ids per Kafka cluster: the most workers at once.",
+        default=256,
+        section="Ownership and work",
+    )
+    lease_seconds: float = key(
+        seconds(1),
+        "How long a silent worker keeps its slot before another may take it over.",
+        default=60.0,
+    )
+    extent_stall_seconds: float = key(
+        seconds(1),
+        "After so long without progress a worker stops renewing its lease.",
+        default=300.0,
+    )
+    extent_attempts_max: int = key(
+        whole(1, 1000), "Attempts without progress after which an extent is FAILED.", default=5
+    )
+    retry_timeout_seconds: float = key(
+        seconds(0),
+        "How long one attempt waits for an unavailable store, broker or table.",
+        default=120.0,
+    )
+    extent_ahead_bytes: int = key(
+        SIZE,
+        "Payload that a worker prepares while it sends and commits what came before.",
+        default=16 << 20,
+    )
+    sink_enqueue: str = key(
+        choice({ARRAYS, ONE_BY_ONE}),
+        "`arrays`: exactly-once records are queued in librdkafka as whole arrays, where a"
+        " child process proved that they may be; `doctor` says so. `records`: one after the"
+        " other, as at-least-once ones always are, which takes about 1.6 times the CPU time"
+        " per record: if ever a new librdkafka is suspected.",
+        default=ARRAYS,
+    )
+    transaction_max_bytes: int = key(
+        SIZE,
+        "Payload after which a transaction is committed; an extent begins with less.",
+        default=64 << 20,
+    )
+    transaction_max_seconds: float = key(
+        seconds(0.1), "Time after which a transaction is committed.", default=10.0
+    )
+    transaction_timeout_ms: int = key(
+        whole(1000, _BROKER_TRANSACTION_LIMIT_MS),
+        "Time after which brokers abort a transaction: how long a dead worker can hold back"
+        " consumers that read committed records. Brokers allow 15 minutes by default.",
+        default=30_000,
+    )
+    arrivals_queue_url: str | None = key(
+        URL,
+        "The SQS queue of notifications, which the planner reads.",
+        shown="none",
+        section="Queues and events",
+    )
+    arrivals_dlq_url: str | None = key(
+        URL, "Dead-letter queue of notifications that cannot be parsed or planned.", shown="none"
+    )
+    extents_queue_url: str | None = key(
+        URL, "The SQS queue of extents, which workers read.", shown="none"
+    )
+    extents_dlq_url: str | None = key(URL, "Where FAILED extents wait for a replay.", shown="none")
+    receiver_secret_id: str | None = key(
+        TEXT,
+        "The Secrets Manager secret with which notifications over HTTP are verified.",
+        shown="none",
+    )
+    event_bus: str | None = key(
+        TEXT,
+        "The EventBridge bus that hears of every job's end; without it only Kafka does.",
+        shown="none",
+    )
+    spark_application_id: str | None = key(
+        matching(r"[0-9a-z]{1,64}", "write the id of an EMR Serverless application"),
+        "The EMR Serverless application of Spark runs. With it go the next three.",
+        shown="none",
+        section="Spark on EMR Serverless",
+    )
+    spark_job_role_arn: str | None = key(
+        matching(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/\S+", "write the complete ARN of a role"),
+        "The role that runs have.",
+        shown="none",
+    )
+    spark_entry_point: str | None = key(
+        matching(r"s3://[^/\s]+/\S+\.py", "write s3://bucket/key.py"),
+        "Where `jobs/spark_ingest.py` stands in S3.",
+        shown="none",
+    )
+    spark_archive: str | None = key(
+        matching(
+            r"s3://[^/\s]+/\S+\.(tgz|tar\.gz)",
+            "write s3://bucket/key.tgz; Spark unpacks what is called so",
+        ),
+        "Where the archive that `make spark-archive` builds stands in S3.",
+        shown="none",
+    )
+    spark_threshold_bytes: int = key(
+        SIZE,
+        "An object of more bytes goes to Spark, where there is an application and its"
+        " connector's `engine` is auto.",
+        default=SPARK_THRESHOLD_BYTES,
+    )
+    spark_timeout_minutes: int = key(
+        whole(5, 20_160),
+        "How long a run may take; then it is ended, and what it left goes to functions.",
+        default=SPARK_TIMEOUT_MINUTES,
+    )
+    kafka: Mapping[str, str] = family(
+        "kafka.",
+        "Passed to all Kafka clients of the worker; a connector's `producer.*` goes over it.",
+        names=CLIENT_PROPERTIES,
+        refused=REFUSED_CLIENT_PROPERTIES,
+        secrets=SECRET_PROPERTIES,
+    )
 
     def to_map(self) -> dict[str, str]:
         """Return a flat, JSON-ready map without defaults; `from_map` reads it back."""
-        return TABLE.write(lambda name: getattr(self, name))
+        return TABLE.write({"": self})
 
     @classmethod
     def from_map(
@@ -98,7 +217,7 @@ class WorkerSettings:
             Misconfigured: every problem at once, one line each: key, value, remedy.
         """
         reading = TABLE.read(config, labels=labels)
-        draft = cls(**reading.values)
+        draft = TABLE.make(cls, reading)
         found = [*reading.problems, *broken(RULES, draft, reading)]
         if found:
             raise Misconfigured(found)
@@ -216,256 +335,4 @@ RULES: tuple[Rule[WorkerSettings], ...] = (
     ),
 )
 
-_OWNERSHIP = Group(
-    "Clusters and tables",
-    (
-        Key(
-            name="bootstrap.servers",
-            field="bootstrap_servers",
-            kind=SERVERS,
-            required=True,
-            doc=(
-                "the Kafka brokers to ask first, as EXTENTFLOW_BOOTSTRAP_SERVERS."
-                " host:port, separated by commas."
-            ),
-        ),
-        Key(
-            name="app.id",
-            field="app_id",
-            kind=matching(
-                r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}",
-                "write letters, digits, . _ - only, 100 characters at most",
-            ),
-            default="extentflow",
-            doc=(
-                "Begins every transactional id and group; grant ACLs on this prefix. A ledger table"
-                " belongs to the first one that used it."
-            ),
-        ),
-        Key(
-            name="ledger.table",
-            field="ledger_table",
-            kind=matching(
-                r"[A-Za-z0-9._-]{3,255}", "write 3 to 255 letters, digits, . _ -, as DynamoDB asks"
-            ),
-            default="extentflow",
-            doc="The DynamoDB table of jobs, extents, slots and connectors.",
-        ),
-        Key(
-            name="ledger.endpoint",
-            field="ledger_endpoint",
-            kind=LEDGER_URL,
-            shown="SDK's own",
-            doc=(
-                "http(s)://host:port of the DynamoDB API, where it is not the region's. Another"
-                " scheme selects the ledger that an installed package provides."
-            ),
-        ),
-        Key(
-            name="ledger.region",
-            field="ledger_region",
-            kind=TEXT,
-            shown="SDK's own",
-            doc="The table's region.",
-        ),
-    ),
-)
-
-_WORK = Group(
-    "Ownership and work",
-    (
-        Key(
-            name="exactly.once.slots",
-            field="exactly_once_slots",
-            kind=whole(1, _MAX_SLOTS),
-            default=256,
-            doc="The number of transactional ids per Kafka cluster: the most workers at once.",
-        ),
-        Key(
-            name="lease.seconds",
-            field="lease_seconds",
-            kind=seconds(1),
-            default=60.0,
-            doc="How long a silent worker keeps its slot before another may take it over.",
-        ),
-        Key(
-            name="extent.stall.seconds",
-            field="extent_stall_seconds",
-            kind=seconds(1),
-            default=300.0,
-            doc="After so long without progress a worker stops renewing its lease.",
-        ),
-        Key(
-            name="extent.attempts.max",
-            field="extent_attempts_max",
-            kind=whole(1, 1000),
-            default=5,
-            doc="Attempts without progress after which an extent is FAILED.",
-        ),
-        Key(
-            name="retry.timeout.seconds",
-            field="retry_timeout_seconds",
-            kind=seconds(0),
-            default=120.0,
-            doc="How long one attempt waits for an unavailable store, broker or table.",
-        ),
-        Key(
-            name="extent.ahead.bytes",
-            field="extent_ahead_bytes",
-            kind=SIZE,
-            default=16 << 20,
-            doc="Payload that a worker prepares while it sends and commits what came before.",
-        ),
-        Key(
-            name="sink.enqueue",
-            field="sink_enqueue",
-            kind=choice({ARRAYS, ONE_BY_ONE}),
-            default=ARRAYS,
-            doc=(
-                "`arrays`: exactly-once records are queued in librdkafka as whole arrays, where a"
-                " child process proved that they may be; `doctor` says so. `records`: one after the"
-                " other, as at-least-once ones always are, which takes about 1.6 times the CPU time"
-                " per record: if ever a new librdkafka is suspected."
-            ),
-        ),
-        Key(
-            name="transaction.max.bytes",
-            field="transaction_max_bytes",
-            kind=SIZE,
-            default=64 << 20,
-            doc="Payload after which a transaction is committed; an extent begins with less.",
-        ),
-        Key(
-            name="transaction.max.seconds",
-            field="transaction_max_seconds",
-            kind=seconds(0.1),
-            default=10.0,
-            doc="Time after which a transaction is committed.",
-        ),
-        Key(
-            name="transaction.timeout.ms",
-            field="transaction_timeout_ms",
-            kind=whole(1000, _BROKER_TRANSACTION_LIMIT_MS),
-            default=30_000,
-            doc=(
-                "Time after which brokers abort a transaction: how long a dead worker can hold back"
-                " consumers that read committed records. Brokers allow 15 minutes by default."
-            ),
-        ),
-    ),
-)
-
-_KAFKA = Family(
-    prefix="kafka.",
-    field="kafka",
-    names=CLIENT_PROPERTIES,
-    refused=REFUSED_CLIENT_PROPERTIES,
-    secrets=SECRET_PROPERTIES,
-    doc="Passed to all Kafka clients of the worker; a connector's `producer.*` goes over it.",
-)
-
-_EVENTS = Group(
-    "Queues and events",
-    (
-        Key(
-            name="arrivals.queue.url",
-            field="arrivals_queue_url",
-            kind=URL,
-            shown="none",
-            doc="The SQS queue of notifications, which the planner reads.",
-        ),
-        Key(
-            name="arrivals.dlq.url",
-            field="arrivals_dlq_url",
-            kind=URL,
-            shown="none",
-            doc="Dead-letter queue of notifications that cannot be parsed or planned.",
-        ),
-        Key(
-            name="extents.queue.url",
-            field="extents_queue_url",
-            kind=URL,
-            shown="none",
-            doc="The SQS queue of extents, which workers read.",
-        ),
-        Key(
-            name="extents.dlq.url",
-            field="extents_dlq_url",
-            kind=URL,
-            shown="none",
-            doc="Where FAILED extents wait for a replay.",
-        ),
-        Key(
-            name="receiver.secret.id",
-            field="receiver_secret_id",
-            kind=TEXT,
-            shown="none",
-            doc="The Secrets Manager secret with which notifications over HTTP are verified.",
-        ),
-        Key(
-            name="event.bus",
-            field="event_bus",
-            kind=TEXT,
-            shown="none",
-            doc="The EventBridge bus that hears of every job's end; without it only Kafka does.",
-        ),
-    ),
-)
-
-_SPARK = Group(
-    "Spark on EMR Serverless",
-    (
-        Key(
-            name="spark.application.id",
-            field="spark_application_id",
-            kind=matching(r"[0-9a-z]{1,64}", "write the id of an EMR Serverless application"),
-            shown="none",
-            doc="The EMR Serverless application of Spark runs. With it go the next three.",
-        ),
-        Key(
-            name="spark.job.role.arn",
-            field="spark_job_role_arn",
-            kind=matching(
-                r"arn:aws[a-z-]*:iam::[0-9]{12}:role/\S+", "write the complete ARN of a role"
-            ),
-            shown="none",
-            doc="The role that runs have.",
-        ),
-        Key(
-            name="spark.entry.point",
-            field="spark_entry_point",
-            kind=matching(r"s3://[^/\s]+/\S+\.py", "write s3://bucket/key.py"),
-            shown="none",
-            doc="Where `jobs/spark_ingest.py` stands in S3.",
-        ),
-        Key(
-            name="spark.archive",
-            field="spark_archive",
-            kind=matching(
-                r"s3://[^/\s]+/\S+\.(tgz|tar\.gz)",
-                "write s3://bucket/key.tgz; Spark unpacks what is called so",
-            ),
-            shown="none",
-            doc="Where the archive that `make spark-archive` builds stands in S3.",
-        ),
-        Key(
-            name="spark.threshold.bytes",
-            field="spark_threshold_bytes",
-            kind=SIZE,
-            default=SPARK_THRESHOLD_BYTES,
-            doc=(
-                "An object of more bytes goes to Spark, where there is an application and its"
-                " connector's `engine` is auto."
-            ),
-        ),
-        Key(
-            name="spark.timeout.minutes",
-            field="spark_timeout_minutes",
-            kind=whole(5, 20_160),
-            default=SPARK_TIMEOUT_MINUTES,
-            doc="How long a run may take; then it is ended, and what it left goes to functions.",
-        ),
-    ),
-)
-
-TABLE = Table(groups=(_OWNERSHIP, _WORK, _EVENTS, _SPARK), families=(_KAFKA,))
+TABLE = Table(tuple(declared(WorkerSettings)))

@@ -9,8 +9,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from extentflow import plugins
-from extentflow.plugins import Registry
+from extentflow.config.specs import CONVERTERS
 
 __all__ = ["CONVERTERS", "Converter", "ConverterFactory", "open_converter"]
 
@@ -41,10 +40,6 @@ class ConverterFactory(Protocol):
         ...
 
 
-# The converters by the values of `value.converter` and `key.converter`.
-CONVERTERS: Registry[ConverterFactory] = Registry(plugins.CONVERTERS, "converter")
-
-
 def open_converter(name: str, schema: pa.Schema, columns: Sequence[str] | None = None) -> Converter:
     """Return the converter called `name` for batches of `schema`.
 
@@ -53,4 +48,5 @@ def open_converter(name: str, schema: pa.Schema, columns: Sequence[str] | None =
         Misconfigured: the package that defines it cannot be loaded.
         UnsupportedType: see ConverterFactory.
     """
-    return CONVERTERS.get(name)(schema, columns)
+    factory: ConverterFactory = CONVERTERS.get(name)
+    return factory(schema, columns)

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from extentflow.connectors import ConnectorConfig
-from extentflow.connectors.names import hidden
+from extentflow.config.connector import ConnectorConfig, hidden
 from extentflow.discovery import Arrival
 from extentflow.discovery.notifications import parse_notification
 from extentflow.errors import (

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from extentflow.connectors import ConnectorConfig
-from extentflow.connectors.names import hidden
+from extentflow.config.connector import ConnectorConfig, hidden
 from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.admission import AdmissionResult
 from extentflow.discovery.report import Report, attempt_step, ignore_reason

@@ -13,10 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from extentflow.config import nearest
 from extentflow.discovery import signature
 from extentflow.discovery.request import HttpRequest
-from extentflow.errors import AccessDenied, Misconfigured
+from extentflow.errors import AccessDenied, Misconfigured, nearest
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_-]{16,}")
 

@@ -7,18 +7,17 @@ Ownership law: a unit (text line, CSV record, row group) belongs to the extent t
 first byte. Therefore any partition of `[0, size)` yields every record exactly once.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import pyarrow as pa
 
-from extentflow import plugins
+from extentflow.config.specs import FORMATS, FormatSpec
 from extentflow.model import Extent
-from extentflow.plugins import Registry
 from extentflow.storage import RangeSource
 
-__all__ = ["FORMATS", "BadRecord", "Chunk", "Format", "FormatOptions", "open_format"]
+__all__ = ["FORMATS", "BadRecord", "Chunk", "Format", "FormatOptions", "FormatSpec", "open_format"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +61,14 @@ class Format(Protocol):
         """The unit of `Chunk.locations` and `BadRecord.location`."""
         ...
 
+    @property
+    def extent_bytes(self) -> int | None:
+        """The usual extent size where the object's own units bound the number of extents.
+
+        None: the object can be cut at any byte, and its size decides.
+        """
+        ...
+
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield ranges that partition `[0, size)`, in order; nothing for an empty object.
 
@@ -93,40 +100,29 @@ class Format(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FormatOptions:
-    """Options of a connector for decoding; each format reads the fields it needs.
+    """What every format is opened with, beside its own options.
 
-    `compression`: none, gzip or zstd (line formats only). `batch_bytes` and `window_bytes` bound
+    `compression`: none, gzip or zstd (line formats only). `batch_rows` and `window_bytes` bound
     memory and are arguments so that tests can use two bytes. `validate_text`: an invalid UTF-8
     sequence makes a bad record (False where the bytes are passed through).
-    `columns`: JSON members that a key needs from JSON lines; a line without them is bad.
-    `csv_schema`: column name -> Arrow type, in file order; empty means names from the header and
-    strings.
+    `columns`: those that keys are made from, for formats that extract them (JSON lines).
     """
 
     compression: str = "none"
     validate_text: bool = True
-    jsonl_validate: bool = True
     columns: tuple[str, ...] = ()
-    csv_separator: str = ","
-    csv_quote: str = '"'
-    csv_escape: str | None = None
-    csv_header: bool = True
-    csv_null: str | None = None
-    csv_schema: Mapping[str, Any] | None = None
     max_record_bytes: int = 64 << 20
     window_bytes: int = 8 << 20
     batch_rows: int = 65_536
 
 
-# The formats by the values of `input.format`.
-FORMATS: Registry[Callable[[FormatOptions], Format]] = Registry(plugins.FORMATS, "format")
-
-
-def open_format(name: str, options: FormatOptions) -> Format:
-    """Return the format called `name`.
+def open_format(name: str, options: FormatOptions, own: object = None) -> Format:
+    """Return the format called `name`; `own` are options of that format (None: the defaults).
 
     Raises:
         KeyError: there is no format of that name; the connector's table reports it to the user.
         Misconfigured: the package that defines it cannot be loaded.
     """
-    return FORMATS.get(name)(options)
+    spec = FORMATS.get(name)
+    opened: Format = spec.open(options, spec.options() if own is None else own)
+    return opened

@@ -13,17 +13,20 @@ cannot detect it and decodes its lines as they are; the job fails because of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
-from extentflow.errors import CorruptObject, Misconfigured, UnsupportedFormat
-from extentflow.formats import Chunk, FormatOptions
+from extentflow.config.columns import SCHEMA, Schema, arrow_type
+from extentflow.config.specs import FormatCheck
+from extentflow.config.table import Rule, key
+from extentflow.config.types import BOOLEAN, CHARACTER, EXACT, or_word
+from extentflow.errors import CorruptObject, UnsupportedFormat
+from extentflow.formats import Chunk, FormatOptions, FormatSpec
 from extentflow.formats.csv_fields import (
     Dialect,
     Grammar,
@@ -35,7 +38,7 @@ from extentflow.formats.line_format import LineFormat, LineReader, ObjectHead, m
 from extentflow.formats.lines import BOM, Indexes, LineBlock
 from extentflow.formats.text import invalid_utf8_lines
 
-__all__ = ["MULTILINE", "open_csv"]
+__all__ = ["CSV", "MULTILINE", "CsvOptions", "open_csv"]
 
 MULTILINE = (
     "records that span lines are not supported yet; write such data as Parquet or JSON lines, or,"
@@ -233,67 +236,93 @@ def _lines_of(block: LineBlock, positions: Indexes) -> Indexes:
     return np.searchsorted(block.starts, positions, side="right") - 1
 
 
-_CASTS = (
-    pa.types.is_string,
-    pa.types.is_boolean,
-    pa.types.is_integer,
-    pa.types.is_floating,
-    pa.types.is_decimal,
-    pa.types.is_date,
-    pa.types.is_timestamp,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvOptions:
+    """The keys `csv.*`; `null` None: no field is null."""
+
+    separator: str = key(
+        CHARACTER, r"One ASCII character; `\t` is a tab.", default=",", name="separator.char"
+    )
+    quote: str = key(
+        CHARACTER,
+        "One ASCII character; doubled inside a quoted field it stands for itself.",
+        default='"',
+        name="quote.char",
+    )
+    escape: str | None = key(
+        or_word("none", CHARACTER),
+        "One ASCII character that takes the next one's meaning away, or `none`.",
+        name="escape.char",
+    )
+    header: bool = key(
+        BOOLEAN,
+        "Whether the first record holds names; else `csv.schema`'s, or c0, c1, …",
+        default=True,
+    )
+    null: str | None = key(
+        EXACT, "The unquoted field that means null; by default the empty one.", default=""
+    )
+    schema: Schema = key(
+        SCHEMA,
+        "`name:type,…` in file order; names that hold `,` or `:` in double quotes."
+        " Types: string, bool, int8 to int64, uint8 to uint64, float32, float64, date,"
+        " decimal(precision,scale), timestamp(s, ms, us or ns[,zone]).",
+        default=(),
+        shown="every value a string",
+    )
+
+
+CSV_DEFAULTS = CsvOptions()
+
+
+def open_csv(options: FormatOptions, own: CsvOptions = CSV_DEFAULTS) -> LineFormat:
+    """Return the format `csv`: one column per field; an empty line is not a record.
+
+    Names come from the header, from `schema` (which the header must match), or are c0, c1, ... for
+    the fields of the object's first record. Values are strings, or have the type in `schema`;
+    nothing is inferred. A record with another number of fields, a value that its type cannot
+    represent exactly, a misplaced quote or carriage return, or invalid UTF-8 is a bad record.
+    """
+    return LineFormat("csv", options, _CsvDecoder(own))
+
+
+def _distinct_characters(check: FormatCheck) -> str | None:
+    used = [check.options.separator, check.options.quote]
+    used += [check.options.escape] if check.options.escape else []
+    if len(set(used)) == len(used):
+        return None
+    return (
+        "csv.separator.char, csv.quote.char and csv.escape.char: two are the same character; choose"
+        " different ones (a doubled quote needs no escape character)"
+    )
+
+
+def _known_key_columns(check: FormatCheck) -> str | None:
+    known = {name for name, _ in check.options.schema}
+    unknown = [name for name in check.key_columns if name not in known]
+    if not check.chosen or not known or not unknown:
+        return None
+    listed = ", ".join(map(repr, unknown))
+    return f"message.key: csv.schema has no column {listed}; write names from csv.schema"
+
+
+CSV = FormatSpec(
+    open=open_csv,
+    options=CsvOptions,
+    extensions=("csv",),
+    converters=("json",),
+    rules=(
+        Rule(("csv.separator.char", "csv.quote.char", "csv.escape.char"), _distinct_characters),
+        Rule(("input.format", "csv.schema", "message.key"), _known_key_columns),
+    ),
 )
 
 
-def open_csv(options: FormatOptions) -> LineFormat:
-    """Return the format `csv`: one column per field; an empty line is not a record.
-
-    Names come from the header, from `csv_schema` (which the header must match), or are c0, c1, ...
-    for the fields of the object's first record. Values are strings, or have the type in
-    `csv_schema`; nothing is inferred. `csv_null` is the unquoted field that means null (None: no
-    field does). A record with another number of fields, a value that its type cannot represent
-    exactly, a misplaced quote or carriage return, or invalid UTF-8 is a bad record.
-
-    Raises:
-        Misconfigured: the dialect or a type is invalid.
-    """
-    problems = [*_dialect_problems(options), *_schema_problems(options.csv_schema or {})]
-    if problems:
-        raise Misconfigured(problems)
-    return LineFormat("csv", options, _CsvDecoder(options))
-
-
-def _dialect_problems(options: FormatOptions) -> list[str]:
-    characters = {
-        "csv.separator.char": options.csv_separator,
-        "csv.quote.char": options.csv_quote,
-        "csv.escape.char": options.csv_escape,
-    }
-    chosen = {key: char for key, char in characters.items() if char is not None}
-    problems = [
-        f"{key}={char!r}: must be one ASCII character other than a line break"
-        for key, char in chosen.items()
-        if len(char) != 1 or not char.isascii() or char in "\r\n"
-    ]
-    if len(set(chosen.values())) < len(chosen):
-        problems.append(f"{', '.join(chosen)} must differ from each other")
-    return problems
-
-
-def _schema_problems(schema: Mapping[str, Any]) -> list[str]:
-    return [
-        f"csv.schema: column {name!r}: {wanted} cannot be parsed from text"
-        for name, wanted in schema.items()
-        if not any(known(wanted) for known in _CASTS)
-    ]
-
-
 class _CsvDecoder:
-    def __init__(self, options: FormatOptions) -> None:
-        self._schema = dict(options.csv_schema or {})
-        self._header = options.csv_header
-        self._dialect = Dialect(
-            options.csv_separator, options.csv_quote, options.csv_escape, options.csv_null
-        )
+    def __init__(self, options: CsvOptions) -> None:
+        self._schema = {name: arrow_type(written) for name, written in options.schema}
+        self._header = options.header
+        self._dialect = Dialect(options.separator, options.quote, options.escape, options.null)
 
     def reader(self, opening: ObjectHead) -> LineReader:
         """Return the reader for one version; reads its first record if column names need it."""

@@ -10,14 +10,18 @@ import operator
 import re
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
+from extentflow.config.specs import FormatCheck
+from extentflow.config.table import Rule, key
+from extentflow.config.types import BOOLEAN
 from extentflow.errors import Misconfigured
-from extentflow.formats import Chunk, FormatOptions
+from extentflow.formats import Chunk, FormatOptions, FormatSpec
 from extentflow.formats.line_format import (
     LineFormat,
     LineReader,
@@ -27,17 +31,31 @@ from extentflow.formats.line_format import (
 )
 from extentflow.formats.lines import Indexes, LineBlock
 
-__all__ = ["invalid_json", "open_jsonl"]
+__all__ = ["JSONL", "JsonlOptions", "invalid_json", "open_jsonl"]
 
 _VALUE = "value"
 _MAY_BE_BLANK = np.isin(np.arange(256), [ord(each) for each in " \t\r\n"])
 _WORD = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
-def open_jsonl(options: FormatOptions) -> LineFormat:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonlOptions:
+    """The keys `jsonl.*`."""
+
+    validate: bool = key(
+        BOOLEAN,
+        "true: an invalid line is a bad record. false: lines pass through unread.",
+        default=True,
+    )
+
+
+JSONL_DEFAULTS = JsonlOptions()
+
+
+def open_jsonl(options: FormatOptions, own: JsonlOptions = JSONL_DEFAULTS) -> LineFormat:
     """Return the format `jsonl`: `value` (binary), then one string column per `options.columns`.
 
-    `jsonl_validate` makes an invalid line a bad record; so do `columns`, which require parsing. A
+    `own.validate` makes an invalid line a bad record; so do `columns`, which require parsing. A
     null member is null, a string is its text, any other value is its JSON text as written, without
     whitespace (1.10 stays 1.10). A line without one of the members is a bad record.
 
@@ -48,14 +66,33 @@ def open_jsonl(options: FormatOptions) -> LineFormat:
         raise Misconfigured(
             "the JSON member 'value' cannot be a key: the column of the whole line has that name"
         )
-    return LineFormat("jsonl", options, _JsonLinesDecoder(options))
+    return LineFormat("jsonl", options, _JsonLinesDecoder(options.columns, validate=own.validate))
+
+
+def _read_members(check: FormatCheck) -> str | None:
+    if check.options.validate or not check.key_columns:
+        return None
+    return (
+        "jsonl.validate=false: lines pass through unread, and message.key needs their members;"
+        " remove one of the two"
+    )
+
+
+JSONL = FormatSpec(
+    open=open_jsonl,
+    options=JsonlOptions,
+    extensions=("jsonl", "ndjson"),
+    converters=("json", "string", "bytes"),
+    raw=True,
+    rules=(Rule(("jsonl.validate", "message.key"), _read_members),),
+)
 
 
 class _JsonLinesDecoder:
-    def __init__(self, options: FormatOptions) -> None:
-        self._members = options.columns
-        self._validate = options.jsonl_validate
-        members = ((name, pa.string()) for name in options.columns)
+    def __init__(self, columns: tuple[str, ...], *, validate: bool) -> None:
+        self._members = columns
+        self._validate = validate
+        members = ((name, pa.string()) for name in columns)
         self._schema = pa.schema([(_VALUE, pa.binary()), *members])
 
     def reader(self, _read_head: ObjectHead) -> LineReader:

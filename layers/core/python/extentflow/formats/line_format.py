@@ -125,6 +125,7 @@ class LineFormat:
     """A Format whose units are lines. Caches the readers of the latest object versions."""
 
     location_unit: Literal["offset", "row"] = "offset"
+    extent_bytes: int | None = None
 
     def __init__(self, name: str, options: FormatOptions, decoder: LineDecoder) -> None:
         _check(options)

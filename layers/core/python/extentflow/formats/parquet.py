@@ -19,8 +19,9 @@ from typing import Literal, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from extentflow.config.specs import NO_OPTIONS, NoOptions
 from extentflow.errors import Conflict, CorruptObject
-from extentflow.formats import BadRecord, Chunk, FormatOptions
+from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec
 from extentflow.formats.parquet_footer import (
     INT96_OUT_OF_RANGE,
     MAGIC,
@@ -37,6 +38,7 @@ from extentflow.storage import RangeSource
 
 __all__ = ["Parquet"]
 
+EXTENT_BYTES = 32 << 20
 BUFFER_BYTES = 64 << 10
 BATCH_BYTES = 4 << 20
 _FIRST_ROWS = 256
@@ -249,6 +251,7 @@ class Parquet:
     readers: int = 6
     splittable: bool = field(default=True, init=False)
     location_unit: Literal["offset", "row"] = field(default="row", init=False)
+    extent_bytes: int | None = field(default=EXTENT_BYTES, init=False)
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield runs of consecutive row groups up to `target_bytes`: one request, rarely two.
@@ -372,3 +375,16 @@ def _between(rows: Sequence[int], count: int) -> list[tuple[int, int]]:
     """Return the ranges of `[0, count)` between `rows`."""
     bounds = [-1, *rows, count]
     return [(left + 1, right) for left, right in pairwise(bounds) if left + 1 < right]
+
+
+def open_parquet(options: FormatOptions, _own: NoOptions = NO_OPTIONS) -> Parquet:
+    """Return the format `parquet`."""
+    return Parquet(options)
+
+
+PARQUET = FormatSpec(
+    open=open_parquet,
+    extensions=("parquet",),
+    converters=("json", "string", "bytes"),
+    compressible=False,
+)

@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from extentflow.formats import Chunk, FormatOptions
+from extentflow.config.specs import NO_OPTIONS, NoOptions
+from extentflow.formats import Chunk, FormatOptions, FormatSpec
 from extentflow.formats.line_format import (
     LineFormat,
     LineReader,
@@ -16,20 +17,29 @@ from extentflow.formats.line_format import (
 )
 from extentflow.formats.lines import LineBlock
 
-__all__ = ["invalid_utf8_lines", "open_text"]
+__all__ = ["TEXT", "invalid_utf8_lines", "open_text"]
 
 _ASCII_END = 0x80
 _BINARY = pa.schema([("value", pa.binary())])
 _STRING = pa.schema([("value", pa.string())])
 
 
-def open_text(options: FormatOptions) -> LineFormat:
+def open_text(options: FormatOptions, _own: NoOptions = NO_OPTIONS) -> LineFormat:
     """Return the format `text`: one column, `value`; an empty line is an empty record.
 
     With `validate_text`, values are strings and a line that is not UTF-8 is a bad record; without
     it, values are binary and not checked.
     """
     return LineFormat("text", options, _TextDecoder(validate=options.validate_text))
+
+
+TEXT = FormatSpec(
+    open=open_text,
+    extensions=("txt", "text", "log"),
+    converters=("string", "bytes"),
+    raw=True,
+    has_columns=False,
+)
 
 
 class _TextDecoder:

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Self
 
-from extentflow.connectors import ConnectorConfig
-from extentflow.connectors.names import hidden
+from extentflow.config.connector import ConnectorConfig, hidden
 from extentflow.errors import Misconfigured, ObjectGone
 from extentflow.model import ObjectVersion
 from extentflow.storage import ObjectStore

@@ -29,7 +29,6 @@ from extentflow.storage import RangeSource
 MIN_EXTENT_BYTES = 1 << 20
 TEXT_EXTENT_BYTES = 64 << 20
 MAX_TEXT_EXTENTS = 10_000
-COLUMNAR_EXTENT_BYTES = 32 << 20
 MAX_EXTENTS = 1_000_000
 MAX_GENERATIONS = 10_000
 UNKNOWN_FORMAT = "unknown"
@@ -63,8 +62,7 @@ def target_bytes(fmt: Format, size: int, *, extent_bytes: int | None, cores: int
     """
     if extent_bytes is not None:
         return extent_bytes
-    text = max(TEXT_EXTENT_BYTES, -(-size // MAX_TEXT_EXTENTS))
-    usual = COLUMNAR_EXTENT_BYTES if fmt.location_unit == "row" else text
+    usual = fmt.extent_bytes or max(TEXT_EXTENT_BYTES, -(-size // MAX_TEXT_EXTENTS))
     return min(usual, max(MIN_EXTENT_BYTES, -(-size // max(1, cores))))
 
 
@@ -286,7 +284,7 @@ class Planner:
         fmt, _ = self.open(job)
         size, target = job.version.size, max(1, job.plan.target_bytes)
         count = -(-size // target)
-        if count <= MAX_EXTENTS or not fmt.splittable or fmt.location_unit == "row":
+        if count <= MAX_EXTENTS or not fmt.splittable or fmt.extent_bytes is not None:
             return None
         return (
             f"{job.version.uri} has {size} bytes: extent.bytes={target} of connector "

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
-from extentflow.connectors import ConnectorConfig
+from extentflow.config.connector import ConnectorConfig
 from extentflow.delivery.connector_state import explain_skip
 from extentflow.errors import Misconfigured, UnsupportedFormat
 from extentflow.ledger import Ledger

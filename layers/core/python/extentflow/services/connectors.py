@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from extentflow.config.wording import nearest
-from extentflow.connectors import ConnectorConfig
-from extentflow.errors import Misconfigured
+from extentflow.config.connector import ConnectorConfig
+from extentflow.config.parsing import parse
+from extentflow.errors import Misconfigured, nearest
 from extentflow.ledger import ConnectorState, ConnectorVersion, Ledger
 from extentflow.model import JobState
-from extentflow.wiring import check_connector, parse_connector
+from extentflow.wiring import check_connector
 
 COUNTED_JOBS = 1_000
 
@@ -159,7 +159,7 @@ def _overlapping(
         if version.name == config.name:
             continue
         try:
-            other = parse_connector(version.config)
+            other = parse(version.config)
         except Misconfigured:  # stored by another version; commands that use it report the problem
             continue
         nested = other.prefix.startswith(config.prefix) or config.prefix.startswith(other.prefix)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
 
+from extentflow.config.connector import ConnectorConfig
 from extentflow.config.worker import ARRAYS
-from extentflow.connectors import ConnectorConfig
 from extentflow.errors import (
     CredentialsUnavailable,
     ExtentflowError,

@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from heapq import nlargest
 from uuid import uuid4
 
-from extentflow.config.wording import either
-from extentflow.connectors import ConnectorConfig
-from extentflow.connectors.config import AUTO, ENGINES, LAMBDA, SPARK
+from extentflow.config.connector import AUTO, ENGINES, LAMBDA, SPARK, ConnectorConfig
 from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.notifications import parse_notification
 from extentflow.engines.emr.submitted import run_of
-from extentflow.errors import ExtentflowError, Misconfigured
+from extentflow.errors import ExtentflowError, Misconfigured, either
 from extentflow.jobs.preflight import skip_reason
 from extentflow.jobs.run import JobReport, known_job, report
 from extentflow.ledger import ExtentItem, failure_reason

@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
-from extentflow.connectors import ConnectorConfig
-from extentflow.connectors.sources import LOCAL_FILE
+from extentflow.config.connector import LOCAL_FILE, ConnectorConfig
 from extentflow.engines import Engine, RunListener
 from extentflow.engines.emr.submitted import OnCompletion, SubmittedRuns
 from extentflow.errors import Conflict, CorruptRecord, Misconfigured, Permanent

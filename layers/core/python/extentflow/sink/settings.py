@@ -131,7 +131,7 @@ def spreads(settings: Mapping[str, str]) -> bool:
 def refusals(producer: Mapping[str, str]) -> list[str]:
     """Return one line for every setting that a connector must not set (`config.kafka`)."""
     reasons = {key: REFUSED_PRODUCER_PROPERTIES.get(key) for key in producer}
-    return [f"producer.{key} cannot be set: {why}" for key, why in reasons.items() if why]
+    return [f"producer.{key}: {why}" for key, why in reasons.items() if why]
 
 
 def problems(kafka: Mapping[str, str], producer: Mapping[str, str]) -> list[str]:

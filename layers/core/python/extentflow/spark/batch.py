@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from extentflow.connectors import ConnectorConfig
+from extentflow.config.connector import ConnectorConfig
 from extentflow.delivery.connector_state import ConnectorStateCache
 from extentflow.engines import Task, WorkerSpec, pack
 from extentflow.engines.spark import deal, reduce_task_overhead, spark_task

@@ -6,136 +6,57 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
-from extentflow.config import Group, Key, Table, nearest, read_if_present
 from extentflow.config import worker as worker_settings
+from extentflow.config.files import read_if_present
+from extentflow.config.table import Reading, Table, declared, key
 from extentflow.config.types import BOOLEAN, TEXT, choice, matching, or_word, seconds, whole
 from extentflow.config.worker import WorkerSettings
-from extentflow.errors import Misconfigured
+from extentflow.errors import Misconfigured, nearest
 
 FAIL_FAST, PERMISSIVE = "FAILFAST", "PERMISSIVE"
 QUEUE, LISTING = "queue", "listing"
 AUTO = "auto"
 PATHS = ("path", "paths")
 
-_PARALLELISM = Key(
-    name="parallelism",
-    field="parallelism",
-    kind=whole(1),
-    shown="the driver's cores",
-    doc=(
-        "Tasks that may run at once; give the cluster's cores. Bounds the fewest extents of an"
-        " object that has no job yet."
-    ),
-)
-
-BATCH = Table(
-    groups=(
-        Group(
-            "Reading",
-            (
-                Key(
-                    name="connector",
-                    field="connector",
-                    kind=TEXT,
-                    required=True,
-                    doc='the connector\'s name, as .option("connector", "orders").',
-                ),
-                Key(
-                    name="mode",
-                    field="mode",
-                    kind=choice({FAIL_FAST, PERMISSIVE}),
-                    default=FAIL_FAST,
-                    doc=(
-                        "FAILFAST: what cannot be delivered fails the action, after everything"
-                        " else was delivered. PERMISSIVE: it is a row with `state` and `reason`."
-                    ),
-                ),
-                Key(
-                    name="replay",
-                    field="replay",
-                    kind=BOOLEAN,
-                    default=True,
-                    doc="Extents that FAILED before are tried again, from where they stopped.",
-                ),
-                _PARALLELISM,
-            ),
-        ),
-    )
-)
-
-STREAM = Table(
-    groups=(
-        Group(
-            "Streaming",
-            (
-                Key(
-                    name="connector",
-                    field="connector",
-                    kind=TEXT,
-                    shown="all",
-                    doc="With work=listing: the one connector to process.",
-                ),
-                Key(
-                    name="work",
-                    field="work",
-                    kind=or_word(AUTO, choice({QUEUE, LISTING})),
-                    shown=AUTO,
-                    doc=(
-                        "`queue`: messages of the extents queue, from any sender. `listing`:"
-                        " objects without a job, found by listing, and open jobs. `auto`: the queue"
-                        " where `extents.queue.url` is set."
-                    ),
-                ),
-                Key(
-                    name="max.extents.per.trigger",
-                    field="most_extents",
-                    kind=whole(1),
-                    default=1_024,
-                    doc="The most extents that one trigger takes on.",
-                ),
-                Key(
-                    name="max.seconds.per.trigger",
-                    field="most_seconds",
-                    kind=seconds(1),
-                    default=60.0,
-                    doc=(
-                        "How long a trigger's tasks begin with further extents; those under way are"
-                        " finished."
-                    ),
-                ),
-                Key(
-                    name="listing.interval.seconds",
-                    field="listing_seconds",
-                    kind=seconds(0),
-                    default=60.0,
-                    doc="With work=listing: how long all is left alone after it was listed.",
-                ),
-                _PARALLELISM,
-                Key(
-                    name="run",
-                    field="run",
-                    kind=matching(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", "write letters, digits, _ -"),
-                    required=True,
-                    doc="Begins the names of the query's workers; another one for every start.",
-                ),
-            ),
-        ),
-    )
+_PARALLELISM = (
+    "Tasks that may run at once; give the cluster's cores. Bounds the fewest extents of an"
+    " object that has no job yet."
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """What one read was asked for; `settings` are those of every worker."""
 
-    connector: str
-    addresses: tuple[str, ...]
-    permissive: bool
-    replay: bool
-    parallelism: int
+    connector: str = key(
+        TEXT,
+        'the connector\'s name, as .option("connector", "orders").',
+        required=True,
+        section="Reading",
+    )
+    mode: str = key(
+        choice({FAIL_FAST, PERMISSIVE}),
+        "FAILFAST: what cannot be delivered fails the action, after everything"
+        " else was delivered. PERMISSIVE: it is a row with `state` and `reason`.",
+        default=FAIL_FAST,
+    )
+    replay: bool = key(
+        BOOLEAN,
+        "Extents that FAILED before are tried again, from where they stopped.",
+        default=True,
+    )
+    parallelism: int = key(
+        whole(1), _PARALLELISM, default=os.cpu_count() or 1, shown="the driver's cores"
+    )
+    addresses: tuple[str, ...] = ()
     settings: WorkerSettings
+
+    @property
+    def permissive(self) -> bool:
+        """Whether what cannot be delivered is a row instead of an error."""
+        return self.mode == PERMISSIVE
 
     @classmethod
     def read(cls, options: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> Self:
@@ -144,29 +65,58 @@ class ReadOptions:
         Raises:
             Misconfigured: every problem at once.
         """
-        ours, addresses, settings = _read(BATCH, options, environ)
-        return cls(
-            connector=ours["connector"],
-            addresses=addresses,
-            permissive=ours["mode"] == PERMISSIVE,
-            replay=ours["replay"],
-            parallelism=ours["parallelism"] or os.cpu_count() or 1,
-            settings=settings,
-        )
+        reading, addresses, settings = _read(BATCH, options, environ)
+        return BATCH.make(cls, reading, addresses=addresses, settings=settings)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
     """What a streaming query was asked for; `connector` None: all of them. Times in seconds."""
 
-    connector: str | None
-    listing: bool
-    most_extents: int
-    most_seconds: float
-    listing_seconds: float
-    parallelism: int
-    run: str
+    connector: str | None = key(
+        TEXT, "With work=listing: the one connector to process.", shown="all", section="Streaming"
+    )
+    work: str | None = key(
+        or_word(AUTO, choice({QUEUE, LISTING})),
+        "`queue`: messages of the extents queue, from any sender. `listing`:"
+        " objects without a job, found by listing, and open jobs. `auto`: the queue"
+        " where `extents.queue.url` is set.",
+        shown=AUTO,
+    )
+    most_extents: int = key(
+        whole(1),
+        "The most extents that one trigger takes on.",
+        default=1_024,
+        name="max.extents.per.trigger",
+    )
+    most_seconds: float = key(
+        seconds(1),
+        "How long a trigger's tasks begin with further extents; those under way are finished.",
+        default=60.0,
+        name="max.seconds.per.trigger",
+    )
+    listing_seconds: float = key(
+        seconds(0),
+        "With work=listing: how long all is left alone after it was listed.",
+        default=60.0,
+        name="listing.interval.seconds",
+    )
+    parallelism: int = key(
+        whole(1), _PARALLELISM, default=os.cpu_count() or 1, shown="the driver's cores"
+    )
+    run: str = key(
+        matching(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", "write letters, digits, _ -"),
+        "Begins the names of the query's workers; another one for every start.",
+        required=True,
+    )
     settings: WorkerSettings
+
+    @property
+    def listing(self) -> bool:
+        """Whether work is found by listing instead of in the queue."""
+        if self.work is None:
+            return self.settings.extents_queue_url is None
+        return self.work == LISTING
 
     @classmethod
     def read(
@@ -182,38 +132,31 @@ class StreamOptions:
             Misconfigured: every problem at once.
         """
         labels = labels or {}
-        ours, addresses, settings = _read(STREAM, options, environ, labels)
+        reading, addresses, settings = _read(STREAM, options, environ, labels)
+        made = STREAM.make(cls, reading, settings=settings)
         work, connector = labels.get("work", "work"), labels.get("connector", "option connector")
-        listing = ours["work"] == LISTING or (
-            ours["work"] is None and settings.extents_queue_url is None
-        )
         problems = [
             f"{name} is not set, which {work}={QUEUE} needs; give the queue's URL,"
             f" or {work}={LISTING}"
             for name in ("extents.queue.url", "extents.dlq.url")
-            if not listing and not getattr(settings, name.replace(".", "_"))
+            if not made.listing and not getattr(settings, name.replace(".", "_"))
         ]
         if addresses:
             problems.append(
                 "a stream has no path: `load()` without one; connectors say what they read"
             )
-        if not listing and ours["connector"] is not None:
+        if not made.listing and made.connector is not None:
             problems.append(
                 f"{connector} goes with {work}={LISTING}: the queue holds every connector's"
                 " extents, and none of them may be left lying"
             )
         if problems:
             raise Misconfigured(problems)
-        return cls(
-            connector=ours["connector"],
-            listing=listing,
-            most_extents=ours["most_extents"],
-            most_seconds=ours["most_seconds"],
-            listing_seconds=ours["listing_seconds"],
-            parallelism=ours["parallelism"] or os.cpu_count() or 1,
-            run=ours["run"],
-            settings=settings,
-        )
+        return made
+
+
+BATCH = Table(tuple(declared(ReadOptions)))
+STREAM = Table(tuple(declared(StreamOptions)))
 
 
 def _read(
@@ -221,8 +164,8 @@ def _read(
     options: Mapping[str, str],
     environ: Mapping[str, str],
     labels: Mapping[str, str] | None = None,
-) -> tuple[dict[str, Any], tuple[str, ...], WorkerSettings]:
-    """Return our options by field, the addresses, and the settings of workers.
+) -> tuple[Reading, tuple[str, ...], WorkerSettings]:
+    """Return our options, the addresses, and the settings of workers.
 
     Spark writes names in any case. What is none of ours is a worker setting.
     """
@@ -250,7 +193,7 @@ def _read(
         problems += exc.problems
     if problems or settings is None:
         raise Misconfigured(problems)
-    return reading.values, addresses, settings
+    return reading, addresses, settings
 
 
 def _is_setting(name: str) -> bool:

@@ -5,13 +5,12 @@ conditional on the version that was pinned at planning. What the bytes mean is t
 `extentflow.formats`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from extentflow import plugins
+from extentflow.config.specs import STORES
 from extentflow.model import ObjectVersion
-from extentflow.plugins import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +126,6 @@ class StoreOptions:
     retry_seconds: float | None = field(default=None, compare=False)
 
 
-# The object stores by the values of `endpoint.type`.
-STORES: Registry[Callable[[StoreOptions], ObjectStore]] = Registry(plugins.STORES, "object store")
-
-
 def open_store(endpoint_type: str, options: StoreOptions) -> ObjectStore:
     """Return the store for `endpoint_type`.
 
@@ -138,4 +133,5 @@ def open_store(endpoint_type: str, options: StoreOptions) -> ObjectStore:
         KeyError: there is no store of that name; the connector's table reports it to the user.
         Misconfigured: the package that defines it cannot be loaded.
     """
-    return STORES.get(endpoint_type)(options)
+    store: ObjectStore = STORES.get(endpoint_type)(options)
+    return store

@@ -6,7 +6,7 @@ and to `extentflow.services` above.
 
 from extentflow.wiring.engine import open_engine
 from extentflow.wiring.extents import open_worker
-from extentflow.wiring.objects import check_connector, parse_connector
+from extentflow.wiring.objects import check_connector
 from extentflow.wiring.runtime import Runtime
 
-__all__ = ["Runtime", "check_connector", "open_engine", "open_worker", "parse_connector"]
+__all__ = ["Runtime", "check_connector", "open_engine", "open_worker"]

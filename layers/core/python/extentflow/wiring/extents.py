@@ -7,8 +7,8 @@ from functools import partial
 import pyarrow as pa
 
 from extentflow.background import LeaseRenewer, prefetch
+from extentflow.config.connector import ConnectorConfig
 from extentflow.config.worker import WorkerSettings
-from extentflow.connectors import ConnectorConfig
 from extentflow.delivery.connector_state import ConnectorStateCache
 from extentflow.delivery.deadletters import DeadLetters
 from extentflow.delivery.pipeline import Pipeline

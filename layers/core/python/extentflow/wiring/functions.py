@@ -11,10 +11,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from extentflow.config.connector import LAMBDA, LOCAL_FILE, SPARK, ConnectorConfig
 from extentflow.config.worker import WorkerSettings, variable
-from extentflow.connectors import ConnectorConfig
-from extentflow.connectors.config import LAMBDA, SPARK
-from extentflow.connectors.sources import LOCAL_FILE
 from extentflow.discovery import Arrival
 from extentflow.discovery.admission import ArrivalHandler, JobAdmission, UnparsedConnector
 from extentflow.discovery.reconciler import ListedPrefix, Reconciler

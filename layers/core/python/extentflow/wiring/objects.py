@@ -4,16 +4,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import PurePath
 
-from extentflow.config import nearest
-from extentflow.connectors import ConnectorConfig, parse
-from extentflow.converters import CONVERTERS
-from extentflow.errors import AccessDenied, Misconfigured, StoreUnavailable
-from extentflow.formats import FORMATS, Format, open_format
+from extentflow.config.connector import ConnectorConfig
+from extentflow.config.parsing import parse
+from extentflow.errors import AccessDenied, Misconfigured, StoreUnavailable, nearest
+from extentflow.formats import Format, open_format
 from extentflow.ledger import ConnectorVersion, Ledger
 from extentflow.model import Extent, Job, ObjectVersion
 from extentflow.sink.settings import problems
 from extentflow.storage import (
-    STORES,
     Listed,
     ObjectStore,
     Page,
@@ -101,7 +99,7 @@ def parse_stored(stored: ConnectorVersion) -> ConnectorConfig:
     """Parse a stored connector; every problem names the connector and its revision."""
     config: Mapping[str, str] = stored.config
     try:
-        return parse_connector(config)
+        return parse(config)
     except Misconfigured as exc:
         which = f"connector {stored.name}, revision {stored.revision}, cannot be read"
         raise Misconfigured([f"{which}: {problem}" for problem in exc.problems]) from exc
@@ -152,7 +150,7 @@ class ObjectAccess:
         key = (config.name, revision, name, compression)
         if key not in self._formats:
             self._formats[key] = open_format(
-                name, options.format_options(config, name, compression)
+                name, options.format_options(config, name, compression), config.options_of(name)
             )
         return self._formats[key]
 
@@ -218,30 +216,16 @@ class RotatedStore:
             raise
 
 
-def parse_connector(config: Mapping[str, str]) -> ConnectorConfig:
-    """Return a connector, checked against the registered formats, converters and stores.
-
-    Raises:
-        Misconfigured: all problems at once.
-    """
-    return parse(
-        config,
-        formats=FORMATS.names(),
-        converters=CONVERTERS.names(),
-        endpoint_types=STORES.names(),
-    )
-
-
 def check_connector(config: Mapping[str, str]) -> ConnectorConfig:
     """Return the connector that a flat map describes, producer settings checked by the client.
 
-    For commands that store connectors. Workers and drivers use the faster `parse_connector`.
+    For commands that store connectors. Workers and drivers use the faster `parse`.
 
     Raises:
         Misconfigured: all problems at once.
     """
     try:
-        parsed = parse_connector(config)
+        parsed = parse(config)
     except Misconfigured as exc:
         others = [line for line in _producer_problems(config) if not _covered(line, exc.problems)]
         raise Misconfigured([*exc.problems, *others]) from None

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from extentflow.config import environments, resolve
+from extentflow.config.connector import ConnectorConfig
+from extentflow.config.secrets import environments, resolve
 from extentflow.config.worker import WorkerSettings
-from extentflow.connectors import ConnectorConfig, arrow_type
 from extentflow.converters import Converter, open_converter
 from extentflow.credentials.secretsmanager import SecretsManager
 from extentflow.errors import Misconfigured, UnsupportedFormat, reason
-from extentflow.formats import FormatOptions
+from extentflow.formats import FORMATS, FormatOptions
 from extentflow.jobs.planner import UNKNOWN_FORMAT, JobRequest
 from extentflow.ledger import LedgerOptions
 from extentflow.model import ObjectVersion
@@ -22,7 +22,6 @@ from extentflow.sink.settings import Timeouts
 from extentflow.storage import StoreOptions
 
 RAW_COLUMN = "value"
-PASS_THROUGH = frozenset({"text", "jsonl"})
 LEAST_SINK_SECONDS = 10.0
 LEAST_REQUEST_SECONDS = 4.0
 BRIEF_SECONDS = 1.5
@@ -147,21 +146,14 @@ def format_options(config: ConnectorConfig, name: str, compression: str) -> Form
     return FormatOptions(
         compression=compression,
         validate_text=config.value_converter_for(name) != "bytes",
-        jsonl_validate=config.jsonl_validate,
-        columns=config.message_key.columns if name == "jsonl" else (),
-        csv_separator=config.csv_separator,
-        csv_quote=config.csv_quote,
-        csv_escape=config.csv_escape,
-        csv_header=config.csv_header,
-        csv_null=config.csv_null,
-        csv_schema={column: arrow_type(kind) for column, kind in config.csv_schema},
+        columns=config.message_key.columns,
     )
 
 
 def value(config: ConnectorConfig, name: str) -> Callable[[pa.Schema], Converter]:
     """Return how values are made; lines pass through as they are."""
     converter = config.value_converter_for(name)
-    if name in PASS_THROUGH:
+    if FORMATS.get(name).raw:
         return lambda schema: open_converter("bytes", schema, [RAW_COLUMN])
     return lambda schema: open_converter(converter, schema)
 

@@ -9,10 +9,10 @@ from random import Random
 from typing import Self
 
 from extentflow.clock import Clock
-from extentflow.config import read_if_present
 from extentflow.config import worker as worker_settings
+from extentflow.config.connector import ConnectorConfig
+from extentflow.config.files import read_if_present
 from extentflow.config.worker import ARRAYS, WorkerSettings
-from extentflow.connectors import ConnectorConfig
 from extentflow.credentials.mskiam import TokenSigner
 from extentflow.credentials.secretsmanager import SecretsManager
 from extentflow.delivery.slots import SlotPolicy, Slots, require_app

@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError
 
 from extentflow.aws import new_session
 from extentflow.aws.calls import translate_errors
-from extentflow.config import environments
+from extentflow.config.secrets import environments
 from extentflow.engines.emr import Run, RunState, RunStatus
 from extentflow.errors import Misconfigured, RunsUnavailable
 

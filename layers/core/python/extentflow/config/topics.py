@@ -11,7 +11,7 @@ that Kafka does not accept is an error.
 
 import re
 
-from extentflow.config import nearest, plain
+from extentflow.errors import nearest, plain
 
 PLACEHOLDERS = ("bucket", "prefix", "key", "extension")
 MAX_TOPIC_CHARACTERS = 249

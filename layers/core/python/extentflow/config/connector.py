@@ -1,0 +1,465 @@
+"""Connectors: which objects, in which format, go to which topic, and how.
+
+load(path) -> flat map -> parse(map) -> ConnectorConfig -> to_map -> flat map
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from extentflow.config import topics
+from extentflow.config.columns import MESSAGE_KEY, MessageKey
+from extentflow.config.kafka import (
+    PRODUCER_PROPERTIES,
+    REFUSED_PRODUCER_PROPERTIES,
+    SECRET_PROPERTIES,
+)
+from extentflow.config.specs import CONVERTERS, FORMATS, STORES
+from extentflow.config.table import Alias, Only, family, key
+from extentflow.config.types import (
+    BOOLEAN,
+    EXACT,
+    REFERABLE,
+    SECRET,
+    SIZE,
+    TEXT,
+    URL,
+    Kind,
+    choice,
+    matching,
+    or_word,
+    whole,
+)
+from extentflow.errors import Misconfigured, UnsupportedFormat
+from extentflow.model import ObjectVersion, bucket_uri
+
+LOCAL_FILE = "localfile"
+COMPRESSION_EXTENSIONS: Mapping[str, str] = {"gz": "gzip", "gzip": "gzip", "zst": "zstd"}
+# Who delivers objects that are announced; the default first.
+AUTO, LAMBDA, SPARK = ENGINES = ("auto", "lambda", "spark")
+# Names that hold no data, such as markers and temporary files.
+HIDDEN = ("_", ".")
+
+_REQUESTED = {"required": "exactly_once", "requested": "exactly_once"}
+_CONNECT_CONVERTERS = {
+    "org.apache.kafka.connect.storage.StringConverter": "string",
+    "org.apache.kafka.connect.converters.ByteArrayConverter": "bytes",
+    "org.apache.kafka.connect.json.JsonConverter": "json",
+}
+
+
+def _directory(text: str) -> str:
+    if not text.strip().startswith("/"):
+        raise ValueError("write an absolute path; workers run in other directories")
+    return text.strip().rstrip("/") or "/"
+
+
+def _bucket(text: str) -> str:
+    if "," in text:
+        raise ValueError("one bucket per connector; make a connector for each of them")
+    return _BUCKET_NAME.read(text)
+
+
+def _topic_name(text: str) -> str:
+    problem = topics.illegal(text.strip())
+    if problem:
+        raise ValueError(problem)
+    return text.strip()
+
+
+_BUCKET_NAME = matching(
+    r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}", "write the bare name, without s3://, slashes or spaces"
+)
+_NAME = matching(
+    r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}",
+    "write letters, digits, . _ - (100 at most), a letter or digit first",
+)
+_CONVERTER = choice(CONVERTERS.names, _CONNECT_CONVERTERS)
+_COMPRESSIONS = frozenset({"none", "gzip", "zstd"})
+
+_S3 = Only("endpoint.type", lambda value: value != LOCAL_FILE, "endpoint.type is an S3 service")
+_LOCAL = Only("endpoint.type", lambda value: value == LOCAL_FILE, "endpoint.type is localfile")
+_ROLE = Only("aws.sts.role.arn", lambda value: value is not None, "aws.sts.role.arn is set")
+_KEYED = Only("message.key", lambda value: value.source != "none", "message.key is set")
+_TOLERANT = Only("errors.tolerance", lambda value: value == "all", "errors.tolerance is all")
+_LINES = Only(
+    "input.format",
+    lambda value: value is None or FORMATS.get(value).compressible,
+    "input.format does not compress inside",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorConfig:
+    """A connector's settings; docs/configuration.md says what each means.
+
+    None: left to the SDK, the object's extension or the format, as the reference says. Credentials
+    may be references (`${env:NAME}`), never secrets: `secrets.resolve` looks them up where they are
+    used. `format_options` holds what differs from a format's defaults. Safe to pickle.
+    """
+
+    name: str = key(
+        _NAME,
+        "the connector's unique name. Letters, digits, `.`, `_`, `-`.",
+        required=True,
+        section="From where to where",
+    )
+    topic: str = key(
+        Kind(topics.template),
+        "the topic to write to. May hold `{bucket}`, `{prefix}` (`aws.s3.prefix`),"
+        " `{key}` (the whole key) and `{extension}`; slashes become dots, any other"
+        " character that Kafka does not allow is an error for that object.",
+        required=True,
+    )
+    format: str | None = key(
+        choice(FORMATS.names),
+        "One of the formats below. By extension; before a compression's extension too (.csv.gz).",
+        name="input.format",
+        shown="from the extension",
+        aliases=(Alias("decoder.type", "NetApp"),),
+    )
+    compression: str | None = key(
+        choice(_COMPRESSIONS),
+        "`none`, `gzip` (.gz) or `zstd` (.zst), around the whole object. Such an object"
+        " is one extent. Not for a format that compresses inside.",
+        name="file.compression.type",
+        shown="from the extension",
+        only=(_LINES,),
+    )
+    endpoint_type: str = key(
+        choice(STORES.names),
+        "`awss3`, `ontaps3`, `storagegrids3` or `localfile`.",
+        default="awss3",
+        section="Object store",
+    )
+    s3_bucket: str | None = key(
+        Kind(_bucket),
+        "The bucket; several are several connectors.",
+        name="aws.s3.bucket.name",
+        shown="required",
+        aliases=(Alias("s3.bucket.name", "NetApp"),),
+        only=(_S3,),
+    )
+    prefix: str = key(
+        EXACT,
+        "Keys that begin with it belong to the connector, nested ones too. Exact text."
+        " Left out are names that begin with `_` or `.` below it (`_SUCCESS`).",
+        default="",
+        name="aws.s3.prefix",
+        only=(_S3,),
+    )
+    directory: str | None = key(
+        Kind(_directory),
+        "The absolute path that takes the bucket's place, nested directories included."
+        " With S3 services it is NetApp's name for `aws.s3.prefix`.",
+        shown="required",
+        only=(_LOCAL,),
+    )
+    region: str | None = key(
+        TEXT,
+        "The region that requests are signed for.",
+        name="aws.s3.region",
+        shown="SDK's own",
+        aliases=(Alias("s3.region", "NetApp"),),
+        only=(_S3,),
+    )
+    endpoint: str | None = key(
+        URL,
+        "http(s)://host:port. Required for `ontaps3` and `storagegrids3`.",
+        name="aws.s3.endpoint",
+        shown="SDK's own",
+        aliases=(Alias("s3.url", "NetApp"),),
+        only=(_S3,),
+    )
+    path_style: bool | None = key(
+        BOOLEAN,
+        "Whether the bucket stands in the path rather than in the host name.",
+        name="aws.s3.path.style.access.enabled",
+        shown="true with an endpoint",
+        only=(_S3,),
+    )
+    ca_bundle: str | None = key(
+        TEXT,
+        "A PEM file, on every worker, with the authorities to trust for the endpoint.",
+        name="aws.s3.ca.bundle",
+        shown="SDK's own",
+        only=(_S3,),
+    )
+    access_key_id: str | None = key(
+        REFERABLE,
+        "The access key's id, or a reference to it.",
+        name="aws.access.key.id",
+        shown="SDK's chain",
+        aliases=(Alias("access.key.id", "NetApp"),),
+        only=(_S3,),
+    )
+    secret_access_key: str | None = key(
+        SECRET,
+        "The secret, as a reference only.",
+        name="aws.secret.access.key",
+        shown="SDK's chain",
+        aliases=(Alias("access.key", "NetApp"),),
+        only=(_S3,),
+    )
+    role_arn: str | None = key(
+        REFERABLE,
+        "A role to assume with the credentials above.",
+        name="aws.sts.role.arn",
+        shown="none",
+        only=(_S3,),
+    )
+    role_external_id: str | None = key(
+        REFERABLE,
+        "The external id that the role asks for.",
+        name="aws.sts.role.external.id",
+        shown="none",
+        only=(_S3, _ROLE),
+    )
+    value_converter: str | None = key(
+        _CONVERTER,
+        "`string`, `bytes` or `json`, or Connect's class names for them; the formats"
+        " below say which they allow.",
+        shown="by format",
+        section="Records",
+    )
+    message_key: MessageKey = key(
+        MESSAGE_KEY,
+        "`none`, `object` (the object's key) or `column:name[,name]`. One column's null"
+        " is a null key; a JSON line without such a member is a bad record.",
+        default=MessageKey(),
+        shown="none",
+    )
+    key_converter: str | None = key(
+        _CONVERTER,
+        "The object's key: string. One column: string (default), bytes, json. Several:"
+        " json, one object with these members.",
+        shown="by message.key",
+        only=(_KEYED,),
+    )
+    delivery_guarantee: str = key(
+        choice({"exactly_once", "at_least_once"}),
+        "`exactly_once` or `at_least_once`. Consumers need"
+        " `isolation.level=read_committed` for the former.",
+        default="exactly_once",
+        aliases=(Alias("exactly.once.support", "Connect", _REQUESTED),),
+        section="Delivery",
+    )
+    ordering: str = key(
+        choice({"partitioned", "object"}),
+        "`partitioned`: file order within an extent, extents in parallel. `object`:"
+        " one object's records in file order, one extent after the other.",
+        default="partitioned",
+    )
+    errors_tolerance: str = key(
+        choice({"none", "all"}),
+        "`none`: a bad record fails its extent. `all`: bad records go to the dead letter queue.",
+        default="none",
+    )
+    dead_letter_topic: str | None = key(
+        Kind(_topic_name),
+        "The dead letter queue; another topic than `topic`.",
+        name="errors.deadletterqueue.topic.name",
+        shown="required with `all`",
+        only=(_TOLERANT,),
+    )
+    dead_letter_headers: bool = key(
+        BOOLEAN,
+        "Whether dead letters carry object, version, extent, place and reason.",
+        default=True,
+        name="errors.deadletterqueue.context.headers.enable",
+        only=(_TOLERANT,),
+    )
+    engine: str = key(
+        choice(ENGINES),
+        "Who delivers objects that are announced. `lambda`: functions. `spark`: a run"
+        " of EMR Serverless for each. `auto`: Spark for those of more than"
+        " `spark.threshold.bytes`. Functions also get what no run can be had for.",
+        default=AUTO,
+    )
+    max_tasks: int | None = key(
+        whole(1),
+        "The most extents in work at once for this connector in one run.",
+        name="tasks.max",
+        shown="engine's",
+    )
+    extent_bytes: int | None = key(
+        or_word("auto", SIZE),
+        "The size to aim at for an extent. `auto`: max(64 MiB, size / 10,000) for line"
+        " formats, row groups up to 32 MiB for Parquet, and at least one extent per"
+        " core where the object allows it. Line formats: at most 1,000,000 extents.",
+        shown="auto",
+        aliases=(Alias("extent.stride", "NetApp"),),
+    )
+    producer: Mapping[str, str] = family(
+        "producer.",
+        "Passed to this connector's Kafka producers, over the worker's `kafka.*`.",
+        names=PRODUCER_PROPERTIES,
+        refused=REFUSED_PRODUCER_PROPERTIES,
+        secrets=SECRET_PROPERTIES,
+    )
+    format_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def bucket(self) -> str:
+        """What the store calls bucket: the S3 bucket, or the directory of `localfile`."""
+        return self.s3_bucket or self.directory or ""
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether records and progress are committed in one transaction."""
+        return self.delivery_guarantee == "exactly_once"
+
+    @property
+    def ordered(self) -> bool:
+        """Whether one object's extents run one after the other."""
+        return self.ordering == "object"
+
+    def matches(self, bucket: str, key: str) -> bool:
+        """Whether the object belongs to this connector; `key` is exact, never URL-encoded."""
+        return bucket == self.bucket and key.startswith(self.prefix)
+
+    def format_for(self, key: str) -> str:
+        """Return the format of the object `key`: the configured one, or the extension's.
+
+        Raises:
+            UnsupportedFormat: the extension says nothing, or a format that other settings of the
+                connector exclude.
+        """
+        name = self.format or _format_by_extension(extension(key))
+        if name is None:
+            raise UnsupportedFormat(
+                f"{self._uri(key)}: the extension tells no format; set input.format in connector"
+                f" {self.name}, narrow its prefix, or run a glob (s3://BUCKET/PREFIX*.csv)"
+            )
+        problem = unfit(name, value_converter=self.value_converter, message_key=self.message_key)
+        if problem:
+            raise UnsupportedFormat(
+                f"{self._uri(key)}: the format is {name}, and in connector {self.name} {problem}"
+            )
+        return name
+
+    def compression_for(self, key: str) -> str:
+        """Return `none`, `gzip` or `zstd`: the configured one, or the extension's.
+
+        Raises:
+            UnsupportedFormat: as `format_for`; or a compression around a format that compresses
+                inside.
+        """
+        if self.compression is not None:
+            found = self.compression
+        else:
+            found = COMPRESSION_EXTENSIONS.get(_extensions(key)[-1], "none")
+        if found != "none" and not FORMATS.get(self.format_for(key)).compressible:
+            raise UnsupportedFormat(
+                f"{self._uri(key)}: {found} around {self.format_for(key)} is not read; decompress"
+                " the object, the format compresses inside"
+            )
+        return found
+
+    def value_converter_for(self, format_name: str) -> str:
+        """Return the converter of values of that format: the configured one, or its default."""
+        if self.value_converter is not None:
+            return self.value_converter
+        return (FORMATS.get(format_name).converters or ("json",))[0]
+
+    def options_of(self, format_name: str) -> Any:  # noqa: ANN401 - each format has a type of its own
+        """Return the options of a format, an instance of its `FormatSpec.options`."""
+        held = self.format_options.get(format_name)
+        return FORMATS.get(format_name).options() if held is None else held
+
+    def key_converter_for_records(self) -> str | None:
+        """Return the converter of keys; None where records have no key."""
+        if self.message_key.source == "none":
+            return None
+        return self.key_converter or key_converters(self.message_key)[0]
+
+    def topic_for(self, version: ObjectVersion) -> str:
+        """Return the topic of an object's records.
+
+        Raises:
+            Misconfigured: the template makes no legal topic name of this object's key.
+        """
+        known = extension(version.key)
+        values = {**self.fixed_placeholders(), "key": version.key, "extension": known}
+        topic = topics.fill(self.topic, values)
+        problem = topics.illegal(topic)
+        if not known and "{extension}" in self.topic:
+            problem = "the key has no extension; leave {extension} out, or narrow the prefix"
+        if problem:
+            raise Misconfigured(
+                f"{version.uri}: topic={self.topic} of connector {self.name} makes {topic!r}:"
+                f" {problem}"
+            )
+        return topic
+
+    def route(self, version: ObjectVersion) -> str:
+        """Return the topic of an object whose name says that jobs can deliver it.
+
+        Raises:
+            UnsupportedFormat: as `format_for` and `compression_for`.
+            Misconfigured: as `topic_for`.
+        """
+        self.format_for(version.key)
+        self.compression_for(version.key)
+        return self.topic_for(version)
+
+    def fixed_placeholders(self) -> dict[str, str]:
+        """Return the placeholders of `topic` that are the same for every object."""
+        return {"bucket": self.bucket, "prefix": self.prefix}
+
+    def _uri(self, key: str) -> str:
+        return f"{bucket_uri(self.bucket)}/{key}"
+
+
+def _format_by_extension(found: str) -> str | None:
+    """Return the format of an extension; built-in formats win, then the order of names decides."""
+    return next((name for name, spec in FORMATS.items() if found in spec.extensions), None)
+
+
+def extension(key: str) -> str:
+    """Return the key's extension, lower case, before the one of a compression; "" for none."""
+    found = _extensions(key)
+    return found[-2] if found[-1] in COMPRESSION_EXTENSIONS else found[-1]
+
+
+def _extensions(key: str) -> list[str]:
+    """Return the last two extensions of the key's last segment, padded with ""."""
+    segments = key.rpartition("/")[2].lower().split(".")[1:]
+    return ["", "", *segments][-2:]
+
+
+def unfit(format_name: str, *, value_converter: str | None, message_key: MessageKey) -> str | None:
+    """Return why values or keys cannot be made from that format, with the remedy; else None."""
+    spec = FORMATS.get(format_name)
+    fitting = spec.converters
+    if value_converter is not None and fitting and value_converter not in fitting:
+        return (
+            f"value.converter={value_converter} cannot make values of {format_name}; write one of"
+            f" {', '.join(fitting)}, or remove it"
+        )
+    if message_key.columns and not spec.has_columns:
+        return f"message.key names columns, and {format_name} has none; write none or object"
+    return None
+
+
+def key_converters(message_key: MessageKey) -> tuple[str, ...]:
+    """Return the converters that make keys of `message_key`, the default first."""
+    match message_key.source, len(message_key.columns):
+        case "column", 1:
+            return ("string", "bytes", "json")
+        case "column", _:
+            return ("json",)
+        case _:
+            return ("string",)
+
+
+def hidden(key: str, prefix: str) -> bool:
+    """Whether a name in `key` that begins behind `prefix` says that it is no data.
+
+    A partition's folder (`_year=2026/`) is data.
+    """
+    begin = prefix.rfind("/") + 1
+    names = key[begin:].split("/")
+    if begin < len(prefix):  # the first name begins within the prefix: it is written out
+        names = names[1:]
+    return any(name.startswith(HIDDEN) and "=" not in name for name in names)

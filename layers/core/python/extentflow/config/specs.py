@@ -1,0 +1,62 @@
+"""What connectors are checked against: the registered formats, converters and object stores.
+
+The types of the adapters themselves belong to the packages above: `formats`, `converters` and
+`storage`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from extentflow import plugins
+from extentflow.config.table import Rule
+from extentflow.plugins import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class NoOptions:
+    """The options of a format that has no keys of its own."""
+
+
+NO_OPTIONS = NoOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class FormatCheck:
+    """What a format's rules look at; `chosen` is False where the object's extension decides."""
+
+    options: Any
+    key_columns: tuple[str, ...]
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatSpec:
+    """A format as its package registers it, under the name that `input.format` has.
+
+    `open` takes `formats.FormatOptions` and an instance of `options`, and returns a
+    `formats.Format`. `options` is a dataclass whose fields are declared by `config.table.key`, each
+    with a default; the keys begin with the format's name and a dot.
+
+    `extensions` are lower case, without a dot. `converters` are the values of `value.converter`
+    that fit, the default first; empty means any, `json` by default. `raw`: the column `value`
+    already holds the payload, so values are passed on as they are. `has_columns`: keys can be made
+    from columns. `compressible`: objects may be compressed as a whole.
+    """
+
+    open: Callable[..., Any]
+    options: type = NoOptions
+    extensions: tuple[str, ...] = ()
+    converters: tuple[str, ...] = ()
+    raw: bool = False
+    has_columns: bool = True
+    compressible: bool = True
+    rules: tuple[Rule[FormatCheck], ...] = ()
+
+
+# By the values of `input.format`, `value.converter` and `key.converter`, and `endpoint.type`.
+FORMATS: Registry[FormatSpec] = Registry(
+    plugins.FORMATS, "format", is_adapter=lambda found: isinstance(found, FormatSpec)
+)
+CONVERTERS: Registry[Callable[..., Any]] = Registry(plugins.CONVERTERS, "converter")
+STORES: Registry[Callable[..., Any]] = Registry(plugins.STORES, "object store")
