@@ -16,7 +16,7 @@ from tests.unit.converters.arrow_cases import SCALARS, Case, any_case, nullable
 
 from extentflow.converters.buffers import OFFSET_LIMIT_BYTES
 from extentflow.converters.concat import concat_pieces
-from extentflow.converters.json import ScalarWriter, json_converter
+from extentflow.converters.json import json_converter, scalar_writer
 from extentflow.converters.scalars import TextForm, text_form
 
 
@@ -93,7 +93,7 @@ def test_decimals_beyond_what_their_type_says_are_written_as_they_are_stored() -
 
 
 def test_texts_that_are_kept_have_their_own_lead() -> None:
-    number = ScalarWriter.of(cast(TextForm, text_form(pa.int64())), OFFSET_LIMIT_BYTES)
+    number = scalar_writer(cast(TextForm, text_form(pa.int64())), OFFSET_LIMIT_BYTES)
     column = pa.array([7] * 10)
 
     for lead in ("a", "b", "a"):

@@ -1,12 +1,15 @@
-"""Access columns of a batch as numpy buffers, within 32-bit offsets.
+"""Access columns as numpy buffers, stay within 32-bit offsets, and name the rows that fail.
 
-Converters use 32-bit offsets. Each step that creates text computes its size before it allocates; if
-the size exceeds the limit, the batch is converted in halves, which are returned as one array with
-64-bit offsets.
+Each step that creates text computes its size before it allocates. If the size exceeds 32-bit
+offsets, the batch is converted in halves, which are returned as one array with 64-bit offsets.
+
+A converter that raises has checked every column and row: the batch without the reported rows
+converts. `delivery` translates row ordinals into locations.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
@@ -16,16 +19,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from extentflow.converters.row_errors import RowErrors, attribute_to_rows, corrupt_record
-from extentflow.errors import UnsupportedType
+from extentflow.errors import CorruptRecord, UnsupportedType
 
+# A string view is 16 bytes: the length, then either the text or a prefix, buffer and offset.
 VIEW_WORDS = 4
+# Arrow's 32-bit offsets are signed.
+OFFSET_LIMIT_BYTES = 2**31 - 1
 
 
 def value_offsets(array: pa.Array) -> NDArray[np.integer[Any]]:
     """Return the `len(array) + 1` offsets of a string or binary array, zero copy."""
     large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     dtype = np.dtype(np.int64 if large else np.int32)
+    # An empty array may come without an offsets buffer.
     if len(array) == 0:
         return np.zeros(1, dtype)
     return _window(array, dtype, len(array) + 1)
@@ -36,7 +42,13 @@ def value_bytes(array: pa.Array) -> NDArray[np.uint8]:
     offsets, data = value_offsets(array), array.buffers()[2]
     if data is None or offsets[-1] == 0:
         return np.zeros(0, np.uint8)
+    # The first offset of a slice is not 0.
     return np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
+
+
+def fixed_width(array: pa.Array, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the values of a fixed-width array as `dtype`, zero copy; null slots are undefined."""
+    return _window(array, dtype, len(array)) if len(array) else np.zeros(0, dtype)
 
 
 def _window(array: pa.Array, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
@@ -47,14 +59,11 @@ def _window(array: pa.Array, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
 def text_bytes(array: pa.Array) -> int:
     """Return how many bytes of text a string, binary or view array holds."""
     if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
-        return _view_bytes(array)
+        lengths = fixed_width(array, np.dtype((np.int32, VIEW_WORDS)))[:, 0]
+        # The length in a null slot is undefined.
+        return int(lengths.sum(dtype=np.int64, where=validity(array)))
     offsets = value_offsets(array)
     return int(offsets[-1]) - int(offsets[0])
-
-
-def _view_bytes(array: pa.Array) -> int:
-    lengths = fixed_width(array, np.dtype((np.int32, VIEW_WORDS)))[:, 0]
-    return int(lengths.sum(dtype=np.int64, where=validity(array)))
 
 
 def validity(array: pa.Array) -> Any:  # noqa: ANN401 - numpy's `where` takes True or a mask
@@ -64,18 +73,9 @@ def validity(array: pa.Array) -> Any:  # noqa: ANN401 - numpy's `where` takes Tr
     return pc.is_valid(array).to_numpy(zero_copy_only=False)
 
 
-def validity_bitmap(array: pa.Array) -> pa.Buffer | None:
-    """Return the validity bitmap of an array, re-aligned to bit 0."""
-    if array.null_count == 0:
-        return None
-    return pa.py_buffer(np.packbits(validity(array), bitorder="little"))
-
-
-def fixed_width(array: pa.Array, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the values of a fixed-width array as `dtype`, zero copy; null slots are undefined."""
-    if len(array) == 0:
-        return np.zeros(0, dtype)
-    return _window(array, dtype, len(array))
+def null_mask(array: pa.Array) -> NDArray[np.bool_] | None:
+    """Return the mask of null rows for `pa.array`; None if nothing is null."""
+    return None if array.null_count == 0 else ~validity(array)
 
 
 def reinterpreted(array: pa.Array, as_type: pa.DataType) -> pa.Array:
@@ -87,7 +87,11 @@ def text_array(
     offsets: NDArray[np.integer[Any]], data: NDArray[np.uint8], like: pa.Array
 ) -> pa.StringArray:
     """Return text over new buffers, null where `like` is null. Offsets start at 0."""
-    buffers = [validity_bitmap(like), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
+    bitmap = None
+    if like.null_count:
+        # Packed again, as the bitmap of a slice may start within a byte.
+        bitmap = pa.py_buffer(np.packbits(validity(like), bitorder="little"))
+    buffers = [bitmap, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.string(), len(like), buffers)
 
 
@@ -96,9 +100,6 @@ def offsets_from_lengths(lengths: NDArray[np.integer[Any]]) -> NDArray[np.int64]
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
-
-
-OFFSET_LIMIT_BYTES = 2**31 - 1
 
 
 class OffsetOverflowError(Exception):
@@ -125,12 +126,7 @@ def convert_in_halves(
         if batch.num_rows == 1:
             reason = "its text is longer than 2 GiB; no Kafka record can be"
             raise corrupt_record({0: reason}) from exc
-    return _halved(convert, batch)
-
-
-def _halved(
-    convert: Callable[[pa.RecordBatch], pa.BinaryArray], batch: pa.RecordBatch
-) -> pa.LargeBinaryArray:
+    # Both halves are converted even if the first fails, so that every bad row is reported.
     middle = batch.num_rows // 2
     halves: list[pa.LargeBinaryArray] = []
     errors = RowErrors()
@@ -158,7 +154,7 @@ class Columns:
         wanted = schema.names if names is None else list(names)
         require_unique(wanted, "columns")
         indices = tuple(_index_of(schema, name) for name in wanted)
-        return cls(tuple(schema.field(place) for place in indices), indices)
+        return cls(tuple(schema.field(index) for index in indices), indices)
 
     def of(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """Return the arrays of the batch.
@@ -166,7 +162,8 @@ class Columns:
         Raises:
             UnsupportedType: the batch has another schema than the converter.
         """
-        arrays = [batch.column(place) for place in self.indices]
+        # By index, as a name may occur twice among the columns that are not selected.
+        arrays = [batch.column(index) for index in self.indices]
         for field, array in zip(self.fields, arrays, strict=True):
             if array.type != field.type:
                 raise UnsupportedType(
@@ -178,10 +175,10 @@ class Columns:
 
 def require_unique(names: Sequence[str], kind: str) -> None:
     """Raise UnsupportedType if a name occurs more than once."""
-    twice = sorted(name for name, count in Counter(names).items() if count > 1)
-    if twice:
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
+    if repeated:
         raise UnsupportedType(
-            f"several {kind} are called '{twice[0]}'; names must be unique: rename all but one"
+            f"several {kind} are called '{repeated[0]}'; names must be unique: rename all but one"
         )
 
 
@@ -192,3 +189,55 @@ def _index_of(schema: pa.Schema, name: str) -> int:
         raise UnsupportedType(f"there is no column '{name}'; name one of {known or '(none)'}")
     require_unique([name] * len(indices), "columns")
     return indices[0]
+
+
+def corrupt_record(reasons: Mapping[int, str]) -> CorruptRecord:
+    """Return the error for rows (or nested values) by ordinal, with one reason each."""
+    rows = dict(sorted(reasons.items()))
+    first, reason = next(iter(rows.items()))
+    return CorruptRecord(f"{len(rows)} row(s) cannot be converted; row {first}: {reason}", rows)
+
+
+def corrupt_rows(rows: Iterable[Any], reason: str) -> CorruptRecord:
+    """Return the error for rows that share a reason."""
+    return corrupt_record({int(row): reason for row in rows})
+
+
+@contextmanager
+def attribute_to_rows(
+    rows_of: Callable[[NDArray[np.int64]], NDArray[np.integer[Any]]], label: str = ""
+) -> Iterator[None]:
+    """Translate errors of nested values into errors of the rows that contain them.
+
+    `rows_of` maps ordinals of values to ordinals of rows, one to one; `label` precedes the reason.
+    """
+    try:
+        yield
+    except CorruptRecord as exc:
+        rows = rows_of(np.asarray(list(exc.rows), np.int64)).tolist()
+        reasons: dict[int, str] = {}
+        for row, reason in zip(rows, exc.rows.values(), strict=True):
+            # A row is one bad record, however many of its values are bad.
+            reasons.setdefault(row, label + reason)
+        raise corrupt_record(reasons) from exc
+
+
+class RowErrors:
+    """Collects the errors of several columns, so that one pass finds every bad row."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[int, str] = {}
+
+    @contextmanager
+    def collect(self, label: str = "") -> Iterator[None]:
+        """Collect an error raised inside; the first reason of a row wins."""
+        try:
+            yield
+        except CorruptRecord as exc:
+            for row, reason in exc.rows.items():
+                self._reasons.setdefault(row, label + reason)
+
+    def raise_collected(self) -> None:
+        """Raise the collected errors, if any."""
+        if self._reasons:
+            raise corrupt_record(self._reasons)

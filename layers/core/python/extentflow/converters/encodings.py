@@ -9,8 +9,10 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow import types
 
 from extentflow.converters.buffers import (
+    corrupt_record,
     fixed_width,
     offsets_from_lengths,
     require_limit,
@@ -19,14 +21,12 @@ from extentflow.converters.buffers import (
     value_bytes,
     value_offsets,
 )
-from extentflow.converters.row_errors import corrupt_record
 
 FIRST_NON_ASCII = 0x80
 
 
 def is_text(data_type: pa.DataType) -> bool:
     """Return whether a type holds UTF-8 text."""
-    types = pa.types
     return bool(
         types.is_string(data_type)
         or types.is_large_string(data_type)
@@ -36,7 +36,6 @@ def is_text(data_type: pa.DataType) -> bool:
 
 def is_binary(data_type: pa.DataType) -> bool:
     """Return whether a type holds bytes."""
-    types = pa.types
     return bool(
         types.is_binary(data_type)
         or types.is_large_binary(data_type)
@@ -61,15 +60,17 @@ def checked_text(array: pa.Array, limit_bytes: int) -> pa.StringArray:
 def require_utf8(text: pa.Array) -> None:
     """Raise CorruptRecord if a string or large_string array contains invalid UTF-8."""
     data = value_bytes(text)
+    # ASCII is valid UTF-8; one maximum costs less than the validation.
     if data.size == 0 or data.max() < FIRST_NON_ASCII:
         return
     try:
+        # Arrow checks value by value: halves of a character in two rows are invalid twice.
         text.validate(full=True)
     except pa.ArrowInvalid as exc:
-        raise corrupt_record(dict(_invalid(text))) from exc
+        raise corrupt_record(dict(_invalid_rows(text))) from exc
 
 
-def _invalid(text: pa.Array) -> Iterator[tuple[int, str]]:
+def _invalid_rows(text: pa.Array) -> Iterator[tuple[int, str]]:
     # Per row, as only a batch that is known to be bad comes here.
     for row, value in enumerate(text.cast(pa.binary()).to_pylist()):
         try:
@@ -80,6 +81,7 @@ def _invalid(text: pa.Array) -> Iterator[tuple[int, str]]:
 
 FIRST_PRINTABLE = 0x20
 QUOTE, BACKSLASH = ord('"'), ord("\\")
+# The short forms of RFC 8259; the other control characters are written `\u00xx`.
 SHORT_FORMS = {
     ord("\b"): b"\\b",
     ord("\t"): b"\\t",
@@ -89,6 +91,7 @@ SHORT_FORMS = {
     QUOTE: b'\\"',
     BACKSLASH: b"\\\\",
 }
+# Bytes of an escape.
 SHORTEST, LONGEST = 2, 6
 
 
@@ -111,22 +114,21 @@ def escape_json(text: pa.StringArray, limit_bytes: int) -> pa.StringArray:
         OffsetOverflowError: the escaped text exceeds `limit_bytes`.
     """
     data = value_bytes(text)
-    if data.size == 0 or not _suspicious(data):
+    if data.size == 0 or not (
+        data.min() < FIRST_PRINTABLE or (data == QUOTE).any() or (data == BACKSLASH).any()
+    ):
         return text
+    # Bytes of multi-byte characters are 0x80 or more in UTF-8, so each hit is a whole character.
     hits = np.flatnonzero((data < FIRST_PRINTABLE) | (data == QUOTE) | (data == BACKSLASH))
     growth = offsets_from_lengths(_LENGTHS[data[hits]] - 1)
     require_limit(data.size + int(growth[-1]), limit_bytes)
     offsets = value_offsets(text).astype(np.int64) - int(value_offsets(text)[0])
-    return text_array(
-        offsets + growth[np.searchsorted(hits, offsets)], _rewritten(data, hits, growth), text
-    )
+    # A value starts later by what all escapes before it add.
+    starts = offsets + growth[np.searchsorted(hits, offsets)]
+    return text_array(starts, _escape_bytes(data, hits, growth), text)
 
 
-def _suspicious(data: NDArray[np.uint8]) -> bool:
-    return bool(data.min() < FIRST_PRINTABLE or (data == QUOTE).any() or (data == BACKSLASH).any())
-
-
-def _rewritten(
+def _escape_bytes(
     data: NDArray[np.uint8], hits: NDArray[np.int64], growth: NDArray[np.int64]
 ) -> NDArray[np.uint8]:
     """Return `data` with the bytes at `hits` replaced; hit i moves by `growth[i]`."""
@@ -134,6 +136,7 @@ def _rewritten(
     written = np.empty(data.size + int(growth[-1]), np.uint8)
     plain = np.ones(written.size, np.bool_)
     lengths = _LENGTHS[codes]
+    # Every escape has at least two bytes, so the first two need no mask.
     for index in range(int(lengths.max())):
         inside = slice(None) if index < SHORTEST else lengths > index
         written[indices[inside] + index] = _FORMS[index][codes[inside]]
@@ -161,33 +164,27 @@ def base64(array: pa.Array, limit_bytes: int) -> pa.StringArray:
         require_limit(text_bytes(array), limit_bytes)
     binary = array.cast(pa.binary())
     lengths = np.diff(value_offsets(binary)).astype(np.int64)
+    # Three bytes become four characters; the last group of a value is padded.
     groups = (lengths + 2) // 3
     bounds = offsets_from_lengths(groups)
     require_limit(4 * int(bounds[-1]), limit_bytes)
-    text = _encoded(_padded(value_bytes(binary), lengths, bounds))
     missing = 3 * groups - lengths
-    text[4 * bounds[1:][missing > 0] - 1] = ord("=")
-    text[4 * bounds[1:][missing > 1] - 2] = ord("=")
+    without_third, without_second = bounds[1:][missing > 0], bounds[1:][missing > 1]
+    data = value_bytes(binary)
+    if missing.any():
+        taken = np.ones(3 * int(bounds[-1]), np.bool_)
+        taken[3 * without_third - 1] = False
+        taken[3 * without_second - 2] = False
+        padded = np.zeros(taken.size, np.uint8)
+        padded[taken] = data
+        data = padded
+    text = _base64_groups(data)
+    text[4 * without_third - 1] = ord("=")
+    text[4 * without_second - 2] = ord("=")
     return text_array(4 * bounds, text, binary)
 
 
-def _padded(
-    data: NDArray[np.uint8], lengths: NDArray[np.int64], bounds: NDArray[np.int64]
-) -> NDArray[np.uint8]:
-    """Return the values concatenated, each padded with zeros to a multiple of three bytes."""
-    missing = 3 * np.diff(bounds) - lengths
-    if not missing.any():
-        return data
-    padded = np.zeros(3 * int(bounds[-1]), np.uint8)
-    taken = np.ones(padded.size, np.bool_)
-    taken[3 * bounds[1:][missing > 0] - 1] = False
-    taken[3 * bounds[1:][missing > 1] - 2] = False
-    padded[taken] = data
-    return padded
-
-
-def _encoded(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the base64 of a multiple of three bytes."""
+def _base64_groups(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
     first, second, third = data.reshape(-1, 3).T.astype(np.uint16)
     text = np.empty((first.size, 2), np.uint16)
     text[:, 0] = _PAIRS[(first << 4) | (second >> 4)]
@@ -201,8 +198,8 @@ def uuid(array: pa.FixedSizeBinaryArray) -> pa.StringArray:
     digits = _HEX[rows].view(np.uint8).reshape(-1, 2 * UUID_BYTES)
     text = np.full((len(array), UUID_CHARACTERS), ord("-"), np.uint8)
     digit = 0
-    for place, count in ((0, 8), (9, 4), (14, 4), (19, 4), (24, 12)):
-        text[:, place : place + count] = digits[:, digit : digit + count]
+    for column, count in ((0, 8), (9, 4), (14, 4), (19, 4), (24, 12)):
+        text[:, column : column + count] = digits[:, digit : digit + count]
         digit += count
     offsets = np.arange(len(array) + 1, dtype=np.int64) * UUID_CHARACTERS
     return text_array(offsets, text.reshape(-1), array)

@@ -1,33 +1,71 @@
-"""Convert rows to JSON objects on columns; docs/json.md lists the JSON form of each type."""
+"""Convert rows to JSON objects on columns; docs/json.md lists the JSON form of each type.
+
+A writer per column, chosen once per schema, turns the column into pieces of text. Children of
+nested types are written first, as whole columns, and assembled by offset arithmetic. Rows are never
+iterated.
+"""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
+import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyarrow import types
 
 from extentflow.converters.buffers import (
     OFFSET_LIMIT_BYTES,
     Columns,
+    RowErrors,
+    attribute_to_rows,
     convert_in_halves,
+    corrupt_record,
+    corrupt_rows,
+    offsets_from_lengths,
     require_limit,
     require_unique,
+    text_bytes,
 )
-from extentflow.converters.concat import Piece, concat_pieces, enclose
+from extentflow.converters.concat import Piece, TextCache, concat_pieces, enclose, take_texts
 from extentflow.converters.encodings import base64, checked_text, escape_json, is_binary, is_text
-from extentflow.converters.nested import (
-    EncodedWriter,
-    EntryWriter,
-    ListWriter,
-    MapWriter,
-    Members,
-    StructWriter,
-    Writer,
-)
 from extentflow.converters.scalars import TextForm, all_finite, text_form
-from extentflow.converters.text_cache import TextCache
-from extentflow.errors import UnsupportedType
+from extentflow.errors import CorruptRecord, UnsupportedType
+
+# Writes the values of one type: called with an array and a lead, it returns pieces that together
+# read the lead and the value's JSON, row by row. Raises CorruptRecord for values without a JSON
+# form, by their ordinals in the array, and OffsetOverflowError.
+Writer: TypeAlias = Callable[[pa.Array, str], Sequence[Piece]]
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The members of JSON objects: one name and one writer per column."""
+
+    names: tuple[str, ...]
+    writers: tuple[Writer, ...]
+
+    def pieces(self, columns: Sequence[pa.Array], lead: str, rows: int) -> list[Piece]:
+        """Return the pieces of one object per row; every member is there, null or not.
+
+        Raises:
+            CorruptRecord: of all columns together, named by their members.
+        """
+        if not columns:  # the rows of a struct without members, which no column counts
+            return [Piece(lead, pa.repeat(pa.scalar("{}", pa.string()), rows))]
+        pieces: list[Piece] = []
+        errors = RowErrors()
+        before = lead + "{"
+        for name, write, column in zip(self.names, self.writers, columns, strict=True):
+            with errors.collect(f"{name}: "):
+                pieces += write(column, f"{before}{orjson.dumps(name).decode()}:")
+            before = ","
+        errors.raise_collected()
+        # A tail, as the last value may be several pieces.
+        pieces[-1] = replace(pieces[-1], tail=pieces[-1].tail + "}")
+        return pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +79,10 @@ class JsonRows:
     def __call__(self, batch: pa.RecordBatch) -> pa.BinaryArray | pa.LargeBinaryArray:
         """Return one JSON object per row, in UTF-8, never null.
 
-        Large where one array with 32-bit offsets could not hold the text of all rows.
+        Large if one array with 32-bit offsets cannot contain the text of all rows.
 
         Raises:
-            CorruptRecord: rows that hold what no JSON can say: all of them, by their ordinals.
+            CorruptRecord: names every row with a value that has no JSON form.
         """
         return convert_in_halves(self._convert, batch)
 
@@ -62,152 +100,248 @@ def json_converter(
     """Return the converter of `columns` (None: all) to one JSON object per row.
 
     Raises:
-        UnsupportedType: a column has no exact JSON form; names it, its type and the way out.
+        UnsupportedType: a column has no exact JSON form; names it, its type and what to do.
     """
     chosen = Columns.select(schema, columns)
     return JsonRows(chosen, _members(chosen.fields, "", limit_bytes), limit_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class ScalarWriter:
-    """Writes what has a text form: bare where JSON has such values, else quoted."""
-
-    form: TextForm
-    limit_bytes: int
-    dense: TextCache | None
-
-    @classmethod
-    def of(cls, form: TextForm, limit_bytes: int) -> Self:
-        """Return a writer that looks values up where the form allows it."""
-        dense = TextCache(form.ordinals, limit_bytes) if form.ordinals else None
-        return cls(form, limit_bytes, dense)
-
-    def __call__(self, array: pa.Array, lead: str) -> Sequence[Piece]:
-        """See Writer."""
-        require_limit(len(array) * self.form.width, self.limit_bytes)
-        found = self.dense and self.dense.piece(
-            array, lead, lambda values: self._piece(values, lead)
-        )
-        return (found or self._piece(array, lead),)
-
-    def _piece(self, array: pa.Array, lead: str) -> Piece:
-        text, form = self.form.render(array), self.form
-        if form.number:
-            return Piece(lead, text)
-        return enclose(lead, f'"{form.prefix}', text, f'{form.suffix}"')
-
-
-@dataclass(frozen=True, slots=True)
-class FloatWriter:
-    """Writes floats; what JSON has no number for is null."""
-
-    finite: ScalarWriter
-
-    def __call__(self, array: pa.Array, lead: str) -> Sequence[Piece]:
-        """See Writer."""
-        if not all_finite(array):
-            array = pc.if_else(pc.is_finite(array), array, None)
-        return self.finite(array, lead)
-
-
-@dataclass(frozen=True, slots=True)
-class TextWriter:
-    """Writes text, checked and escaped."""
-
-    limit_bytes: int
-
-    def __call__(self, array: pa.Array, lead: str) -> Sequence[Piece]:
-        """See Writer."""
-        text = checked_text(array, self.limit_bytes)
-        return (enclose(lead, '"', escape_json(text, self.limit_bytes), '"'),)
-
-
-@dataclass(frozen=True, slots=True)
-class BytesWriter:
-    """Writes bytes as base64."""
-
-    limit_bytes: int
-
-    def __call__(self, array: pa.Array, lead: str) -> Sequence[Piece]:
-        """See Writer."""
-        return (enclose(lead, '"', base64(array, self.limit_bytes), '"'),)
-
-
-@dataclass(frozen=True, slots=True)
-class ExtensionWriter:
-    """Writes an extension type as its storage."""
-
-    storage: Writer
-
-    def __call__(self, array: pa.ExtensionArray, lead: str) -> Sequence[Piece]:
-        """See Writer."""
-        return self.storage(array.storage, lead)
-
-
-def _writer(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
-    if is_text(data_type):
-        return TextWriter(limit_bytes)
-    if is_binary(data_type):
-        return BytesWriter(limit_bytes)
-    form = text_form(data_type)
-    if form is not None:
-        scalar = ScalarWriter.of(form, limit_bytes)
-        return FloatWriter(scalar) if pa.types.is_floating(data_type) else scalar
-    for recognises, build in _BUILDERS:
-        if recognises(data_type):
-            return build(data_type, path, limit_bytes)
-    raise UnsupportedType(
-        f"column '{path}' has type {data_type}, which has no exact JSON form; {_way_out(data_type)}"
-    )
-
-
-def _way_out(data_type: pa.DataType) -> str:
-    if pa.types.is_union(data_type):
-        return "write a struct with one nullable member per alternative instead"
-    if pa.types.is_interval(data_type):
-        return "write a duration, or whole months, days and nanoseconds as integers, instead"
-    return "write its storage type, or text, instead"
-
-
 def _members(fields: Sequence[pa.Field], path: str, limit_bytes: int) -> Members:
     names = tuple(field.name for field in fields)
+    # JSON permits repeated names, but parsers keep different ones of them (RFC 8259, section 4).
     require_unique(names, f"members of column '{path}'" if path else "columns")
     before = f"{path}." if path else ""
     writers = (_writer(field.type, before + field.name, limit_bytes) for field in fields)
     return Members(names, tuple(writers))
 
 
-def _struct(data_type: pa.StructType, path: str, limit_bytes: int) -> Writer:
-    return StructWriter(_members(tuple(data_type), path, limit_bytes), limit_bytes)
+def _writer(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
+    form = text_form(data_type)
+    if form is not None:
+        write = scalar_writer(form, limit_bytes)
+        return _finite_writer(write) if types.is_floating(data_type) else write
+    for recognises, build in _BUILDERS:
+        if recognises(data_type):
+            return build(data_type, path, limit_bytes)
+    if types.is_union(data_type):
+        advice = "write a struct with one nullable member per alternative instead"
+    elif types.is_interval(data_type):
+        advice = "write a duration, or whole months, days and nanoseconds as integers, instead"
+    else:
+        advice = "write its storage type, or text, instead"
+    raise UnsupportedType(
+        f"column '{path}' has type {data_type}, which has no exact JSON form; {advice}"
+    )
 
 
-def _list(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
-    return ListWriter(_writer(data_type.value_type, f"{path}[]", limit_bytes), limit_bytes)
+def scalar_writer(form: TextForm, limit_bytes: int) -> Writer:
+    """Return the writer of a type with a text form: bare where JSON has such values, else quoted.
+
+    Takes the texts from a table where the form has ordinals and the values are few.
+    """
+    cache = TextCache(form.ordinals, limit_bytes) if form.ordinals else None
+
+    def render(array: pa.Array, lead: str) -> Piece:
+        text = form.render(array)
+        if form.number:
+            return Piece(lead, text)
+        return enclose(lead, f'"{form.prefix}', text, f'{form.suffix}"')
+
+    def write(array: pa.Array, lead: str) -> Sequence[Piece]:
+        require_limit(len(array) * form.width, limit_bytes)
+        taken = cache and cache.piece(array, lead, lambda values: render(values, lead))
+        return (taken or render(array, lead),)
+
+    return write
 
 
-def _map(data_type: pa.MapType, path: str, limit_bytes: int) -> Writer:
+def _finite_writer(write_finite: Writer) -> Writer:
+    def write(array: pa.Array, lead: str) -> Sequence[Piece]:
+        # JSON has no NaN and no infinities (RFC 8259, section 6): they are null.
+        if not all_finite(array):
+            array = pc.if_else(pc.is_finite(array), array, None)
+        return write_finite(array, lead)
+
+    return write
+
+
+def _text_writer(_: pa.DataType, _path: str, limit_bytes: int) -> Writer:
+    def write(array: pa.Array, lead: str) -> Sequence[Piece]:
+        text = checked_text(array, limit_bytes)
+        return (enclose(lead, '"', escape_json(text, limit_bytes), '"'),)
+
+    return write
+
+
+def _bytes_writer(_: pa.DataType, _path: str, limit_bytes: int) -> Writer:
+    return lambda array, lead: (enclose(lead, '"', base64(array, limit_bytes), '"'),)
+
+
+def _struct_writer(data_type: pa.StructType, path: str, limit_bytes: int) -> Writer:
+    return _object_writer(_members(tuple(data_type), path, limit_bytes), limit_bytes)
+
+
+def _object_writer(members: Members, limit_bytes: int) -> Writer:
+    def write(array: pa.StructArray, lead: str) -> Sequence[Piece]:
+        # Unlike `field`, flattening makes a child null where its parent is.
+        columns = array.flatten()
+        if array.null_count == 0:
+            return members.pieces(columns, lead, len(array))
+        text = concat_pieces(members.pieces(columns, "", len(array)), limit_bytes)
+        return (Piece(lead, pc.if_else(pc.is_valid(array), text, None)),)
+
+    return write
+
+
+def _list_writer(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
+    return _items_writer(_writer(data_type.value_type, f"{path}[]", limit_bytes), limit_bytes)
+
+
+def _items_writer(
+    write_items: Writer, limit_bytes: int, opening: str = "[", closing: str = "]"
+) -> Writer:
+    def write(array: pa.Array, lead: str) -> Sequence[Piece]:
+        # Flattening leaves out what null slots and gaps between views may hide.
+        values = pc.list_flatten(array)
+        require_limit(len(values), limit_bytes)
+        bounds = _bounds(array)
+        with attribute_to_rows(lambda items: _rows_of(items, bounds), "item: "):
+            text = concat_pieces(write_items(values, ""), limit_bytes)
+        # The join adds at most one comma per item.
+        require_limit(text_bytes(text) + len(values), limit_bytes)
+        offsets = pa.array(bounds.astype(np.int32))
+        lists = pa.ListArray.from_arrays(offsets, text, mask=_null_mask(array))
+        return (enclose(lead, opening, pc.binary_join(lists, ","), closing),)
+
+    return write
+
+
+def _bounds(lists: pa.Array) -> NDArray[np.int64]:
+    """Return where each list of any layout begins among its flattened values, and the end."""
+    return offsets_from_lengths(pc.fill_null(pc.list_value_length(lists), 0).to_numpy())
+
+
+def _rows_of(items: NDArray[np.int64], bounds: NDArray[np.int64]) -> NDArray[Any]:
+    return np.searchsorted(bounds, items, side="right") - 1
+
+
+def _null_mask(array: pa.Array) -> pa.BooleanArray | None:
+    return pc.is_null(array) if array.null_count else None
+
+
+def _map_writer(data_type: pa.MapType, path: str, limit_bytes: int) -> Writer:
+    """Return the writer of a map: an object if its keys are text, else a list of entries."""
     key = _writer(data_type.key_type, f"{path}.key", limit_bytes)
     value = _writer(data_type.item_type, f"{path}.value", limit_bytes)
-    if _names_members(data_type.key_type):
-        return MapWriter(ListWriter(EntryWriter(key, value), limit_bytes, ("{", "}")), named=True)
-    entry = StructWriter(Members(("key", "value"), (key, value)), limit_bytes)
-    return MapWriter(ListWriter(entry, limit_bytes), named=False)
+    key_type = data_type.key_type
+    has_names = is_text(key_type.value_type if types.is_dictionary(key_type) else key_type)
+    if has_names:
+        write_entries = _items_writer(_entry_writer(key, value), limit_bytes, "{", "}")
+    else:
+        entry = _object_writer(Members(("key", "value"), (key, value)), limit_bytes)
+        write_entries = _items_writer(entry, limit_bytes)
+
+    def write(array: pa.MapArray, lead: str) -> Sequence[Piece]:
+        # Not by a cast: Arrow's yields invalid arrays where a value is a list of the null type.
+        fields = [array.type.key_field, array.type.item_field]
+        lists = pa.ListArray.from_arrays(
+            pa.array(array.offsets.to_numpy()),
+            pa.StructArray.from_arrays([array.keys, array.items], fields=fields),
+            mask=_null_mask(array),
+        )
+        if has_names:
+            _require_unique_keys(lists, limit_bytes)
+        return write_entries(lists, lead)
+
+    return write
 
 
-def _names_members(key_type: pa.DataType) -> bool:
-    return is_text(key_type.value_type if pa.types.is_dictionary(key_type) else key_type)
+def _entry_writer(write_key: Writer, write_value: Writer) -> Writer:
+    def write(array: pa.StructArray, lead: str) -> Sequence[Piece]:
+        keys, values = array.flatten()
+        errors = RowErrors()
+        pieces: list[Piece] = []
+        with errors.collect():
+            pieces += write_key(keys, lead)
+        with errors.collect():
+            pieces += write_value(values, ":")
+        errors.raise_collected()
+        return pieces
+
+    return write
 
 
-def _encoded(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
-    return EncodedWriter(_writer(data_type.value_type, path, limit_bytes), limit_bytes)
+def _require_unique_keys(lists: pa.ListArray, limit_bytes: int) -> None:
+    """Raise CorruptRecord for maps whose keys are not the names of distinct members."""
+    bounds = _bounds(lists)
+    counts = np.diff(bounds)
+    keys = pc.list_flatten(lists).flatten()[0]
+    if keys.null_count:
+        raise corrupt_rows(_rows_of(np.flatnonzero(pc.is_null(keys)), bounds), "a key is null")
+    if len(counts) == 0 or counts.max() <= 1:
+        return
+    rows = np.repeat(np.arange(len(counts)), counts)
+    with attribute_to_rows(lambda items: _rows_of(items, bounds), "key: "):
+        codes = _plain_text(keys, limit_bytes).dictionary_encode()
+    # One number per pair of row and key, so that equal neighbours are repeated keys.
+    pairs = np.sort(rows * len(codes.dictionary) + codes.indices.to_numpy())
+    repeated = pairs[1:][pairs[1:] == pairs[:-1]]
+    if len(repeated):
+        raise corrupt_rows(np.unique(repeated // len(codes.dictionary)), "a key is there twice")
 
 
-def _extension(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
-    return ExtensionWriter(_writer(data_type.storage_type, path, limit_bytes))
+def _plain_text(keys: pa.Array, limit_bytes: int) -> pa.StringArray:
+    if types.is_dictionary(keys.type):
+        return _plain_text(keys.dictionary, limit_bytes).take(keys.indices)
+    return checked_text(keys, limit_bytes)
+
+
+def _encoded_writer(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
+    """Return the writer of dictionary and run-end-encoded arrays: each distinct value once."""
+    write_values = _writer(data_type.value_type, path, limit_bytes)
+
+    def write(array: pa.Array, lead: str) -> Sequence[Piece]:
+        if types.is_dictionary(array.type):
+            values, indices = array.dictionary, array.indices
+        else:
+            # A slice keeps the run ends of the whole array.
+            rows = np.arange(array.offset, array.offset + len(array))
+            runs = np.searchsorted(array.run_ends.to_numpy(), rows, side="right")
+            values, indices = array.values, pa.array(runs)
+        entries = _write_entries(write_values, values, indices, lead)
+        texts = concat_pieces(entries, limit_bytes)
+        return (Piece("", take_texts(texts, lead, indices, limit_bytes)),)
+
+    return write
+
+
+def _write_entries(
+    write_values: Writer, values: pa.Array, indices: pa.Array, lead: str
+) -> Sequence[Piece]:
+    try:
+        return write_values(values, lead)
+    except CorruptRecord as exc:
+        bad = exc
+    # A dictionary may hold entries that no row uses, such as those of a slice's neighbours.
+    used = pc.fill_null(indices.cast(pa.int64()), -1).to_numpy()
+    rows = np.flatnonzero(np.isin(used, list(bad.rows)))
+    if len(rows):
+        raise corrupt_record({int(row): bad.rows[int(used[row])] for row in rows}) from bad
+    # No row refers to the bad entries, so that null can replace them.
+    parts = []
+    start = 0
+    for entry in bad.rows:
+        parts += [values.slice(start, entry - start), pa.nulls(1, values.type)]
+        start = entry + 1
+    return write_values(pa.concat_arrays([*parts, values.slice(start)]), lead)
+
+
+def _extension_writer(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
+    write_storage = _writer(data_type.storage_type, path, limit_bytes)
+    return lambda array, lead: write_storage(array.storage, lead)
 
 
 def _is_list(data_type: pa.DataType) -> bool:
-    types = pa.types
     return bool(
         types.is_list(data_type)
         or types.is_large_list(data_type)
@@ -217,17 +351,14 @@ def _is_list(data_type: pa.DataType) -> bool:
     )
 
 
-def _is_json(data_type: pa.DataType) -> bool:
-    return isinstance(data_type, pa.JsonType)
-
-
-_Recognises = Callable[[pa.DataType], bool]
-_Build = Callable[[pa.DataType, str, int], Writer]
-_BUILDERS: tuple[tuple[_Recognises, _Build], ...] = (
-    (pa.types.is_struct, _struct),
-    (_is_list, _list),
-    (pa.types.is_map, _map),
-    (pa.types.is_dictionary, _encoded),
-    (pa.types.is_run_end_encoded, _encoded),
-    (_is_json, _extension),
+_Build: TypeAlias = Callable[[pa.DataType, str, int], Writer]
+_BUILDERS: tuple[tuple[Callable[[pa.DataType], bool], _Build], ...] = (
+    (is_text, _text_writer),
+    (is_binary, _bytes_writer),
+    (types.is_struct, _struct_writer),
+    (_is_list, _list_writer),
+    (types.is_map, _map_writer),
+    (types.is_dictionary, _encoded_writer),
+    (types.is_run_end_encoded, _encoded_writer),
+    (lambda data_type: isinstance(data_type, pa.JsonType), _extension_writer),
 )

@@ -14,7 +14,7 @@ from extentflow.converters.buffers import (
     text_bytes,
 )
 from extentflow.converters.encodings import checked_text, is_binary, is_text, require_utf8
-from extentflow.converters.scalars import TextForm, complete, text_form
+from extentflow.converters.scalars import complete_text, text_form
 from extentflow.errors import UnsupportedType
 
 Payload: TypeAlias = pa.BinaryArray | pa.LargeBinaryArray
@@ -31,13 +31,9 @@ class OneColumn:
         """Return the column's values as bytes.
 
         Raises:
-            CorruptRecord: values that are not what their type says, by their ordinals.
+            CorruptRecord: values that contradict their type, by their ordinals.
         """
-        return convert_in_halves(self._convert, batch)
-
-    def _convert(self, batch: pa.RecordBatch) -> Payload:
-        (array,) = self.columns.of(batch)
-        return self.payload(array)
+        return convert_in_halves(lambda part: self.payload(*self.columns.of(part)), batch)
 
 
 def bytes_converter(
@@ -46,20 +42,29 @@ def bytes_converter(
     *,
     limit_bytes: int = OFFSET_LIMIT_BYTES,
 ) -> OneColumn:
-    """Return the converter of one binary or text column to its bytes, unread.
+    """Return the converter of one binary or text column to its bytes, unchecked.
 
     Zero copy, except for views and fixed-size binary, which are copied.
 
     Raises:
         UnsupportedType: several columns, or one of another type.
     """
-    chosen, data_type = _single(schema, columns, "bytes")
+    chosen, data_type = _select_one(schema, columns, "bytes")
     if not is_text(data_type) and not is_binary(data_type):
         raise UnsupportedType(
             f"column '{chosen.fields[0].name}' has type {data_type}, which is neither binary nor "
             "text; use the converter 'string' for its text, or 'json'"
         )
-    return OneColumn(chosen, lambda array: _contiguous(array, limit_bytes))
+
+    def payload(array: pa.Array) -> Payload:
+        if _has_wide_offsets(array.type):
+            return array.cast(pa.large_binary())
+        # Fixed-size binary has no offsets to count by.
+        if not pa.types.is_fixed_size_binary(array.type):
+            require_limit(text_bytes(array), limit_bytes)
+        return array.cast(pa.binary())
+
+    return OneColumn(chosen, payload)
 
 
 def string_converter(
@@ -70,25 +75,35 @@ def string_converter(
 ) -> OneColumn:
     """Return the converter of one column to text: UTF-8 as it is, scalars as `json` writes them.
 
-    Text is bare: no quotes, nothing escaped. NaN and the infinities read as Java writes them.
+    Text is bare, without quotes and escapes. NaN and the infinities are written as Java does.
 
     Raises:
         UnsupportedType: several columns, or one whose type has no text form.
     """
-    chosen, data_type = _single(schema, columns, "string")
-    if is_text(data_type):
-        return OneColumn(chosen, lambda array: _checked_payload(array, limit_bytes))
+    chosen, data_type = _select_one(schema, columns, "string")
     form = text_form(data_type)
-    if form is None:
-        way_out = "use 'bytes'" if is_binary(data_type) else "use 'json'"
+    if form is None and not is_text(data_type):
+        advice = "use 'bytes'" if is_binary(data_type) else "use 'json'"
         raise UnsupportedType(
             f"column '{chosen.fields[0].name}' has type {data_type}, which has no text form for "
-            f"the converter 'string'; {way_out}"
+            f"the converter 'string'; {advice}"
         )
-    return OneColumn(chosen, lambda array: _rendered(form, array, limit_bytes))
+
+    def payload(array: pa.Array) -> Payload:
+        if form is not None:
+            widest = form.width + len(form.prefix) + len(form.suffix)
+            require_limit(len(array) * widest, limit_bytes)
+            return complete_text(form, array).cast(pa.binary())
+        if _has_wide_offsets(array.type):
+            # Kept with 64-bit offsets, zero copy; no limit applies.
+            require_utf8(array)
+            return array.cast(pa.large_binary())
+        return checked_text(array, limit_bytes).cast(pa.binary())
+
+    return OneColumn(chosen, payload)
 
 
-def _single(
+def _select_one(
     schema: pa.Schema, columns: Sequence[str] | None, converter: str
 ) -> tuple[Columns, pa.DataType]:
     chosen = Columns.select(schema, columns)
@@ -101,22 +116,5 @@ def _single(
     return chosen, chosen.fields[0].type
 
 
-def _contiguous(array: pa.Array, limit_bytes: int) -> Payload:
-    if pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type):
-        return array.cast(pa.large_binary())
-    if not pa.types.is_fixed_size_binary(array.type):
-        require_limit(text_bytes(array), limit_bytes)
-    return array.cast(pa.binary())
-
-
-def _checked_payload(array: pa.Array, limit_bytes: int) -> Payload:
-    if not pa.types.is_large_string(array.type):
-        return checked_text(array, limit_bytes).cast(pa.binary())
-    require_utf8(array)
-    return array.cast(pa.large_binary())
-
-
-def _rendered(form: TextForm, array: pa.Array, limit_bytes: int) -> Payload:
-    whole = form.width + len(form.prefix) + len(form.suffix)
-    require_limit(len(array) * whole, limit_bytes)
-    return complete(form, array).cast(pa.binary())
+def _has_wide_offsets(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_large_string(data_type) or pa.types.is_large_binary(data_type))
