@@ -4,8 +4,8 @@ from aws_cdk import RemovalPolicy
 from aws_cdk import aws_dynamodb as dynamodb
 from constructs import Construct
 
-from extentflow.ledger.dynamodb_admin import INDEX_KEY_SCHEMA, KEY_SCHEMA
-from extentflow.ledger.dynamodb_items import EXPIRY_ATTRIBUTE, JOBS_INDEX
+from extentflow.ledger.dynamodb import INDEX_KEY_SCHEMA, KEY_SCHEMA
+from extentflow.ledger.dynamodb_calls import EXPIRY_ATTRIBUTE, JOBS_INDEX
 from infra.grants import Grant
 
 NUMBERS = frozenset({"created"})

@@ -10,8 +10,7 @@ from mypy_boto3_dynamodb import DynamoDBClient
 from extentflow.clock import Clock
 from extentflow.errors import LedgerUnavailable
 from extentflow.ledger import LedgerOptions
-from extentflow.ledger.dynamodb_calls import DynamoCalls, DynamoItems, retry_policy
-from extentflow.ledger.dynamodb_items import Key
+from extentflow.ledger.dynamodb_calls import DynamoCalls, DynamoItems, Key, retry_policy
 
 TABLE = "ledger"
 

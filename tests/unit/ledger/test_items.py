@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extentflow.ledger import dynamodb_items as items
-from extentflow.ledger.dynamodb_items import Value
+from extentflow.ledger import JobProgress
+from extentflow.ledger.dynamodb_calls import Value, item_from_wire, item_to_wire
+from extentflow.ledger.dynamodb_extents import extent_key, slot_key
+from extentflow.ledger.dynamodb_jobs import count_change
 
 WHOLE = st.integers(-(10**37), 10**37)
 # DynamoDB's own range; seconds and totals are far within.
@@ -22,7 +24,7 @@ NESTED: st.SearchStrategy[Value] = st.recursive(
 @settings(max_examples=50)
 @given(st.dictionaries(st.text(max_size=3), FLOATS | NESTED, max_size=4))
 def test_attributes_survive_the_wire(attributes: dict[str, Value]) -> None:
-    stored = items.item_from_wire(items.item_to_wire(attributes))
+    stored = item_from_wire(item_to_wire(attributes))
 
     numbers = {name: float for name, value in attributes.items() if isinstance(value, float)}
     assert {name: numbers.get(name, _same)(value) for name, value in stored.items()} == attributes
@@ -37,26 +39,28 @@ def _same(value: object) -> object:
     [(-30, "-30"), (30.25, "30.25"), (0.0, "0.0"), (1_700_000_000.1, "1700000000.1")],
 )
 def test_a_number_is_stored_with_the_digits_that_python_shows(value: float, text: str) -> None:
-    wire = items.item_to_wire({"number": value})
+    wire = item_to_wire({"number": value})
 
     assert wire == {"number": {"N": text}}
-    assert items.item_from_wire(wire) == {"number": Decimal(text)}
+    assert item_from_wire(wire) == {"number": Decimal(text)}
 
 
 def test_truth_is_not_a_number() -> None:
-    assert items.item_to_wire({"ordered": True}) == {"ordered": {"BOOL": True}}
+    assert item_to_wire({"ordered": True}) == {"ordered": {"BOOL": True}}
 
 
 @given(st.lists(st.integers(0, 99_999_999), unique=True, max_size=10))
 def test_sort_keys_keep_the_order_of_ordinals_and_slots(numbers: list[int]) -> None:
     by_number = sorted(numbers)
 
-    assert sorted(numbers, key=lambda number: items.extent_key("job", number)) == by_number
-    assert sorted(numbers, key=lambda number: items.slot_key("cluster", number)) == by_number
+    assert sorted(numbers, key=lambda number: extent_key("job", number)) == by_number
+    assert sorted(numbers, key=lambda number: slot_key("cluster", number)) == by_number
 
 
 def test_a_jobs_extents_are_counted_in_sixteen_shards() -> None:
-    shards = {items.count_key("job", ordinal) for ordinal in range(100)}
+    def shard(ordinal: int) -> object:
+        (write,) = count_change("job", ordinal, JobProgress(done=1))
+        return write.key
 
-    assert len(shards) == 16
-    assert items.count_key("job", 3) == items.count_key("job", 19)
+    assert len({shard(ordinal) for ordinal in range(100)}) == 16
+    assert shard(3) == shard(19)

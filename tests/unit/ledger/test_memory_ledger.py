@@ -4,20 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from tests.contracts.ledger import Scene
-from tests.contracts.ledger_extents import AdvanceContract, ClaimContract, FinishContract
-from tests.contracts.ledger_faults import LostAnswerContract, RaceContract
-from tests.contracts.ledger_jobs import (
-    AnnouncementContract,
-    CloseContract,
-    ConnectorContract,
-    EndContract,
-    IdentityContract,
-    PlanContract,
-    RegistrationContract,
-    ReplayContract,
-)
-from tests.contracts.ledger_notes import KnownContract, NamesContract, NotesContract
-from tests.contracts.ledger_slots import LeaseContract, SettleContract
+from tests.contracts.ledger_contract import LedgerContract
 
 from extentflow.errors import LedgerUnavailable
 from extentflow.testing.ledger import MemoryLedger
@@ -42,75 +29,7 @@ def world() -> MemoryWorld:
     return MemoryWorld()
 
 
-class TestIdentity(IdentityContract):
-    pass
-
-
-class TestConnectors(ConnectorContract):
-    pass
-
-
-class TestRegistration(RegistrationContract):
-    pass
-
-
-class TestPlan(PlanContract):
-    pass
-
-
-class TestEnd(EndContract):
-    pass
-
-
-class TestClose(CloseContract):
-    pass
-
-
-class TestReplay(ReplayContract):
-    pass
-
-
-class TestKnown(KnownContract):
-    pass
-
-
-class TestNames(NamesContract):
-    pass
-
-
-class TestNotes(NotesContract):
-    pass
-
-
-class TestAnnouncements(AnnouncementContract):
-    pass
-
-
-class TestClaim(ClaimContract):
-    pass
-
-
-class TestAdvance(AdvanceContract):
-    pass
-
-
-class TestFinish(FinishContract):
-    pass
-
-
-class TestLease(LeaseContract):
-    pass
-
-
-class TestSettle(SettleContract):
-    pass
-
-
-class TestLostAnswers(LostAnswerContract):
-    pass
-
-
-class TestRaces(RaceContract):
+class TestContract(LedgerContract):
     pass
 
 

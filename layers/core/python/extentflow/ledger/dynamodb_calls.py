@@ -18,8 +18,11 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
+from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
+from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -27,16 +30,6 @@ from extentflow.aws import new_session
 from extentflow.aws.calls import NO_ANSWER, SERVER_ERROR, describe_sdk_error
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import LedgerOptions
-from extentflow.ledger.dynamodb_items import (
-    JOBS_INDEX,
-    LEDGER_KEY,
-    Attributes,
-    Key,
-    Stored,
-    Write,
-    item_from_wire,
-    item_to_wire,
-)
 from extentflow.ledger.server_clock import ServerClock
 from extentflow.retry import RetryPolicy
 
@@ -47,6 +40,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
+Value: TypeAlias = "str | int | float | bool | Decimal | Mapping[str, Value]"
+Attributes: TypeAlias = "dict[str, Value]"
+Stored: TypeAlias = dict[str, Any]
+Wire: TypeAlias = dict[str, Any]
+Fields: TypeAlias = Mapping[str, Callable[[Any], Any]]  # attribute -> what makes its value
+
+JOBS_INDEX = "jobs"
+EXPIRY_ATTRIBUTE = "expires"
+_SERIALIZER, _DESERIALIZER = TypeSerializer(), TypeDeserializer()
 
 # Shorter outages are not logged.
 SILENCE_SECONDS = 2.0
@@ -244,6 +246,99 @@ class DynamoCalls:
 
 def _image(response: dict[str, Any]) -> Stored | None:
     return item_from_wire(response["Item"]) if response.get("Item") else None
+
+
+# -- items and writes -----------------------------------------------------------------------------
+
+
+class Key(NamedTuple):
+    """Partition key and sort key of one item."""
+
+    pk: str
+    sk: str
+
+
+LEDGER_KEY = Key("META", "LEDGER")
+
+
+def item_to_wire(attributes: Mapping[str, Value]) -> Wire:
+    """Return attributes in DynamoDB's JSON."""
+    return {
+        # The SDK refuses floats; repr() keeps the digits that tables have always held.
+        name: _SERIALIZER.serialize(Decimal(repr(value)) if isinstance(value, float) else value)
+        for name, value in attributes.items()
+    }
+
+
+def item_from_wire(wire: Wire) -> Stored:
+    """Return an item's attributes; numbers are Decimals until a field's type converts them."""
+    return {name: _DESERIALIZER.deserialize(value) for name, value in wire.items()}
+
+
+def lay_out(value: object, fields: Fields) -> Attributes:
+    """Return the attributes of a value."""
+    return {name: getattr(value, name) for name in fields}
+
+
+def read_fields(item: Stored, fields: Fields) -> dict[str, Any]:
+    """Return the fields of a stored item in their types; raises KeyError if one is missing."""
+    return {name: kind(item[name]) for name, kind in fields.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """An update of one item under a condition; with nothing to change it only checks."""
+
+    key: Key
+    condition: ConditionBase | None = None
+    sets: Mapping[str, Value] = field(default_factory=dict)
+    removes: tuple[str, ...] = ()
+    adds: Mapping[str, int] = field(default_factory=dict)
+
+    def transaction_entry(self, table: str) -> dict[str, Any]:
+        """Return the write as an entry of TransactWriteItems."""
+        changes = self.sets or self.removes or self.adds
+        return {"Update" if changes else "ConditionCheck": self.request(table)}
+
+    def request(self, table: str) -> dict[str, Any]:
+        """Return the parameters of UpdateItem."""
+        names: dict[str, str] = {}
+        values: dict[str, Value] = {}
+        request: dict[str, Any] = {
+            "TableName": table,
+            "Key": item_to_wire(self.key._asdict()),
+            # A caller recognises its own earlier write in the item that failed the condition.
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        if self.condition is not None:
+            built = ConditionExpressionBuilder().build_expression(self.condition)
+            request["ConditionExpression"] = built.condition_expression
+            names |= built.attribute_name_placeholders
+            values |= built.attribute_value_placeholders
+        if update := self._update(names, values):
+            request["UpdateExpression"] = update
+        if names:
+            request["ExpressionAttributeNames"] = names
+        if values:
+            request["ExpressionAttributeValues"] = item_to_wire(values)
+        return request
+
+    def _update(self, names: dict[str, str], values: dict[str, Value]) -> str:
+        # Placeholders for all names: many attributes are reserved words, such as `state`.
+        def name(attribute: str) -> str:
+            names[f"#{attribute}"] = attribute
+            return f"#{attribute}"
+
+        def value(attribute: str, content: Value) -> str:
+            values[f":{attribute}"] = content
+            return f":{attribute}"
+
+        clauses = {
+            "SET": [f"{name(each)} = {value(each, to)}" for each, to in self.sets.items()],
+            "REMOVE": [name(each) for each in self.removes],
+            "ADD": [f"{name(each)} {value(each, by)}" for each, by in self.adds.items()],
+        }
+        return " ".join(f"{verb} {', '.join(parts)}" for verb, parts in clauses.items() if parts)
 
 
 # -- items ----------------------------------------------------------------------------------------

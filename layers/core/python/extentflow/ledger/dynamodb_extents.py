@@ -1,0 +1,367 @@
+"""Extents and slots of DynamoLedger.
+
+A transaction on an extent lists the extent first and its slot second: DynamoDB reports a failed
+condition by its place. After a failed condition, a call first checks whether an earlier attempt of
+its own took effect:
+
+    claim                       the claim has its nonce
+    complete, fail, hand_back   `last` has the nonce of the claim and the state that it left
+    lease                       the slot has its owner and epoch + 1
+    settle                      the slot has its epoch and works on nothing
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
+
+from boto3.dynamodb.conditions import Attr, ConditionBase
+
+from extentflow.ledger import (
+    Claim,
+    ClaimMark,
+    ExtentItem,
+    JobProgress,
+    Lease,
+    Settlement,
+    SlotItem,
+    rules,
+)
+from extentflow.ledger.dynamodb_calls import (
+    Attributes,
+    DynamoItems,
+    Fields,
+    Key,
+    Refused,
+    Stored,
+    Value,
+    Write,
+    lay_out,
+    read_fields,
+)
+from extentflow.ledger.dynamodb_jobs import (
+    DynamoJobs,
+    count_change,
+    job_change,
+    job_key,
+    job_of,
+    job_partition,
+)
+from extentflow.model import Extent, ExtentState, JobState
+
+EXTENT_PLACE, SLOT_PLACE = 0, 1
+EXTENT = "EXTENT#"
+OPEN_STATES = [state for state in JobState if state.open]
+
+RANGE_FIELDS: Fields = {"start": int, "end": int}
+STATE_FIELDS: Fields = {
+    "state": ExtentState,
+    "position": int,
+    "records": int,
+    "bad": int,
+    "attempts": int,
+    "error": str,
+    "progress_unknown": bool,
+}
+MARK_FIELDS: Fields = {"slot": int, "epoch": int, "nonce": str, "message": str}
+
+
+# -- slots ----------------------------------------------------------------------------------------
+
+
+class DynamoSlots:
+    """A `SlotStore`."""
+
+    def __init__(self, table: DynamoItems) -> None:
+        self._items = table
+
+    def get(self, cluster: str, number: int) -> SlotItem:
+        item = self._items.get(slot_key(cluster, number))
+        return _slot_from_item(item) if item else SlotItem(cluster, number)
+
+    def list(self, cluster: str) -> Iterator[SlotItem]:
+        return map(_slot_from_item, self._items.query(_slot_partition(cluster)))
+
+    def lease(
+        self, seen: SlotItem, *, owner: str, lease_seconds: float
+    ) -> tuple[Lease, SlotItem] | None:
+        lease = Lease(seen.cluster, seen.number, seen.epoch + 1, owner)
+        is_as_seen = Attr("epoch").not_exists() & Attr("owner").not_exists()
+        if seen.epoch:
+            is_as_seen = Attr("epoch").eq(seen.epoch) & Attr("owner").eq(seen.owner)
+        until = self._items.now() + lease_seconds
+        content: Attributes = {"epoch": lease.epoch, "owner": owner, "until": until}
+        write = Write(_key(lease), is_as_seen, content)
+        try:
+            before = self._items.update(f"leasing {_name(lease)}", write, returning="ALL_OLD")
+        except Refused as refused:
+            stored = refused.images[0]
+            if stored is None or (stored["epoch"], stored["owner"]) != (lease.epoch, owner):
+                return None
+            # The slot may have started work between `seen` and the lease.
+            return lease, replace(seen, working=_slot_from_item(stored).working)
+        return lease, _slot_from_item(before) if before else seen
+
+    def renew(self, lease: Lease, *, lease_seconds: float) -> None:
+        until = self._items.now() + lease_seconds
+        write = Write(_key(lease), _is_ours(lease), {"until": until})
+        try:
+            self._items.update(f"renewing {_name(lease)}", write)
+        except Refused:
+            raise rules.slot_taken(lease) from None
+
+    def settle(self, lease: Lease, seen: ExtentItem | None, settlement: Settlement | None) -> bool:
+        if seen is None or seen.claim is None or settlement is None:
+            return self._clear(lease)
+        after = rules.settled(seen, settlement)
+        writes = _end_of_claim(lease, seen.claim, after, {})
+        try:
+            self._items.transact(f"settling {_name(lease)}", writes)
+        except Refused as refused:
+            return "working" not in self.check_epoch(refused, lease)
+        return True
+
+    def _clear(self, lease: Lease) -> bool:
+        stored = _own_slot(self._items.get(_key(lease)), lease)
+        if "working" not in stored:
+            return True
+        # The very claim that was read: a delayed request must not clear a later claim of the slot.
+        works_on_it_still = Attr("working").eq(stored["working"])
+        write = Write(_key(lease), _has_epoch(lease) & works_on_it_still, removes=("working",))
+        try:
+            self._items.update(f"clearing {_name(lease)}", write)
+        except Refused as refused:
+            return "working" not in _own_slot(refused.images[0], lease)
+        return True
+
+    def release(self, lease: Lease) -> None:
+        works_on_nothing = Attr("working").not_exists()
+        write = Write(_key(lease), _is_ours(lease) & works_on_nothing, {"owner": "", "until": 0.0})
+        with suppress(Refused):  # taken, or it works on a claim that its next owner settles
+            self._items.update(f"releasing {_name(lease)}", write)
+
+    def check_epoch(self, refused: Refused, lease: Lease) -> Stored:
+        """Return the slot of a refused transaction; raises Fenced when it has another epoch."""
+        return _own_slot(self._items.image(refused, SLOT_PLACE, _key(lease)), lease)
+
+
+def slot_key(cluster: str, number: int) -> Key:
+    """Return the key of a slot; zero-padded, because sort keys are ordered as text."""
+    return Key(_slot_partition(cluster), f"{number:08}")
+
+
+def _slot_partition(cluster: str) -> str:
+    return f"SLOTS#{cluster}"
+
+
+def _slot_from_item(item: Stored) -> SlotItem:
+    working = item.get("working")
+    return SlotItem(
+        cluster=item["pk"].removeprefix(_slot_partition("")),
+        number=int(item["sk"]),
+        epoch=int(item["epoch"]),
+        owner=item["owner"],
+        until=float(item["until"]),
+        working=(working["job"], int(working["ordinal"])) if working else None,
+    )
+
+
+def _key(lease: Lease) -> Key:
+    return slot_key(lease.cluster, lease.number)
+
+
+def _name(lease: Lease) -> str:
+    return f"slot {lease.number} of cluster {lease.cluster}"
+
+
+def _own_slot(stored: Stored | None, lease: Lease) -> Stored:
+    if stored is None or stored["epoch"] != lease.epoch:
+        raise rules.slot_taken(lease)
+    return stored
+
+
+def _has_epoch(lease: Lease) -> ConditionBase:
+    return Attr("epoch").eq(lease.epoch)
+
+
+def _is_ours(lease: Lease) -> ConditionBase:
+    # The epoch alone also matches a released slot, whose owner is empty.
+    return _has_epoch(lease) & Attr("owner").eq(lease.owner)
+
+
+# -- extents --------------------------------------------------------------------------------------
+
+
+class DynamoExtents:
+    """An `ExtentStore`."""
+
+    def __init__(self, table: DynamoItems, jobs: DynamoJobs, slots: DynamoSlots) -> None:
+        self._items = table
+        self._jobs = jobs
+        self._slots = slots
+
+    def get(self, job_id: str, ordinal: int) -> ExtentItem:
+        return _extent(self._items.get(extent_key(job_id, ordinal)), job_id, ordinal)
+
+    def list(self, job_id: str) -> Iterator[ExtentItem]:
+        return map(_extent_from_item, self._items.query(job_partition(job_id), EXTENT))
+
+    def claim(
+        self,
+        lease: Lease,
+        extent: Extent,
+        seen: ExtentItem,
+        *,
+        nonce: str,
+        message: str = "",
+        lease_seconds: float,
+    ) -> Claim | None:
+        rules.check_range(extent, seen)
+        mark = ClaimMark(lease.number, lease.epoch, nonce, message)
+        after = rules.claimed(seen, extent, mark)
+        slot_works_on_nothing = Attr("working").not_exists()
+        working: Attributes = {"job": extent.job, "ordinal": extent.ordinal, "nonce": nonce}
+        until = self._items.now() + lease_seconds
+        content = {**lay_out(after, {**RANGE_FIELDS, **STATE_FIELDS}), "claim": asdict(mark)}
+        writes = (
+            Write(extent_key(extent.job, extent.ordinal), _is_free(extent, seen), content),
+            Write(
+                _key(lease),
+                _has_epoch(lease) & slot_works_on_nothing,
+                {"working": working, "until": until},
+            ),
+            Write(job_key(extent.job), Attr("state").is_in(OPEN_STATES)),
+        )
+        try:
+            self._items.transact(f"claiming {extent.uri}", writes)
+        except Refused as refused:
+            item = self._refused_item(refused, extent.job, extent.ordinal)
+            rules.check_range(extent, item)
+            self._slots.check_epoch(refused, lease)
+            return Claim(lease, extent, mark, item) if item.claim == mark else None
+        return Claim(lease, extent, mark, after)
+
+    def advance(
+        self, claim: Claim, *, position: int, records: int, bad: int, lease_seconds: float
+    ) -> None:
+        write = Write(
+            extent_key(claim.extent.job, claim.extent.ordinal),
+            _has_claim(claim.mark) & _is_not_behind(position),
+            {"position": position, "records": records, "bad": bad, "attempts": 0},
+        )
+        try:
+            self._items.update(f"advancing {claim.extent.uri} to {position}", write)
+        except Refused as refused:
+            item = self._refused_item(refused, claim.extent.job, claim.extent.ordinal)
+            raise rules.lost(item, claim, position) from None
+        self._slots.renew(claim.lease, lease_seconds=lease_seconds)
+
+    def complete(self, claim: Claim, *, position: int, records: int, bad: int) -> None:
+        after = rules.completed(claim, position=position, records=records, bad=bad)
+        self._finish("completing", claim, after)
+
+    def fail(self, claim: Claim, *, position: int, records: int, bad: int, error: str) -> None:
+        after = rules.failed(claim, position=position, records=records, bad=bad, error=error)
+        self._finish("failing", claim, after)
+
+    def hand_back(
+        self, claim: Claim, *, position: int, records: int, bad: int, keep_attempt: bool
+    ) -> None:
+        after = rules.handed_back(
+            claim, position=position, records=records, bad=bad, keep_attempt=keep_attempt
+        )
+        self._finish("handing back", claim, after)
+
+    def _finish(self, verb: str, claim: Claim, after: ExtentItem) -> None:
+        last: Attributes = {"nonce": claim.mark.nonce, "verdict": after.state}
+        writes = _end_of_claim(claim.lease, claim.mark, after, {"last": last})
+        try:
+            self._items.transact(f"{verb} {claim.extent.uri}", writes)
+        except Refused as refused:
+            key = extent_key(after.job, after.ordinal)
+            stored = self._items.image(refused, EXTENT_PLACE, key)
+            if (stored or {}).get("last") != last:
+                item = _extent(stored, after.job, after.ordinal)
+                raise rules.lost(item, claim, after.position) from None
+
+    def reopen(self, job_id: str, ordinal: int, *, accept_duplicates: bool = False) -> bool:
+        subject = f"replaying extent {ordinal} of job {job_id}"
+
+        def attempt() -> bool:
+            item = self.get(job_id, ordinal)
+            if item.state is not ExtentState.FAILED:
+                return False
+            rules.check_replay(item, accept_duplicates=accept_duplicates)
+            job, planned = self._jobs.stored(job_id)
+            rules.check_reopening(job, ordinal)
+            is_failed = Attr("state").eq(ExtentState.FAILED)
+            knowledge_as_read = Attr("progress_unknown").eq(item.progress_unknown)
+            content = lay_out(rules.pending_again(item), STATE_FIELDS)
+            writes = (
+                Write(extent_key(job_id, ordinal), is_failed & knowledge_as_read, content),
+                job_change(job, rules.reopened(job, planned=planned)),
+                *count_change(job_id, ordinal, JobProgress(failed=-1)),
+            )
+            self._items.transact(subject, writes)
+            return True
+
+        return self._items.race(subject, attempt)
+
+    def _refused_item(self, refused: Refused, job_id: str, ordinal: int) -> ExtentItem:
+        key = extent_key(job_id, ordinal)
+        return _extent(self._items.image(refused, EXTENT_PLACE, key), job_id, ordinal)
+
+
+def extent_key(job_id: str, ordinal: int) -> Key:
+    """Return the key of an extent; zero-padded, because sort keys are ordered as text."""
+    return Key(job_partition(job_id), f"{EXTENT}{ordinal:08}")
+
+
+def _extent_from_item(item: Stored) -> ExtentItem:
+    return ExtentItem(
+        job=job_of(item),
+        ordinal=int(item["sk"].removeprefix(EXTENT)),
+        claim=ClaimMark(**read_fields(item["claim"], MARK_FIELDS)) if "claim" in item else None,
+        **read_fields(item, {**RANGE_FIELDS, **STATE_FIELDS}),
+    )
+
+
+def _extent(stored: Stored | None, job_id: str, ordinal: int) -> ExtentItem:
+    return _extent_from_item(stored) if stored else ExtentItem(job_id, ordinal)
+
+
+def _is_free(extent: Extent, seen: ExtentItem) -> ConditionBase:
+    """Return the condition that an extent is unclaimed and as it was read."""
+    if not rules.exists(seen):
+        return Attr("pk").not_exists()
+    is_unclaimed = Attr("claim").not_exists()
+    is_pending = Attr("state").eq(ExtentState.PENDING) & Attr("state").eq(seen.state)
+    position_as_seen = Attr("position").eq(seen.position)
+    # A claim that came and went without progress shows in the attempts only.
+    attempts_as_seen = Attr("attempts").eq(seen.attempts)
+    range_as_ours = Attr("start").eq(extent.start) & Attr("end").eq(extent.end)
+    return is_unclaimed & is_pending & position_as_seen & attempts_as_seen & range_as_ours
+
+
+def _end_of_claim(
+    lease: Lease, mark: ClaimMark, after: ExtentItem, more: Mapping[str, Value]
+) -> tuple[Write, ...]:
+    # One transaction, so that a slot that works on nothing has no claim and counters are exact.
+    return (
+        Write(
+            extent_key(after.job, after.ordinal),
+            _has_claim(mark) & _is_not_behind(after.position),
+            {**lay_out(after, STATE_FIELDS), **more},
+            ("claim",),
+        ),
+        Write(_key(lease), _has_epoch(lease), removes=("working",)),
+        *count_change(after.job, after.ordinal, rules.counted(after)),
+    )
+
+
+def _has_claim(mark: ClaimMark) -> ConditionBase:
+    # The whole mark, nonce included: a slot may claim an extent twice under one epoch.
+    return Attr("claim").eq(asdict(mark))
+
+
+def _is_not_behind(position: int) -> ConditionBase:
+    return Attr("position").lte(position)

@@ -1,0 +1,375 @@
+"""Connectors, jobs and notes of DynamoLedger."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
+from heapq import merge
+from itertools import islice, product
+
+from boto3.dynamodb.conditions import Attr, ConditionBase
+
+from extentflow.ledger import ConnectorState, ConnectorVersion, JobProgress, rules
+from extentflow.ledger.dynamodb_calls import (
+    EXPIRY_ATTRIBUTE,
+    Attributes,
+    DynamoItems,
+    Fields,
+    Key,
+    Refused,
+    Stored,
+    Write,
+    lay_out,
+    new_token,
+    read_fields,
+)
+from extentflow.model import Job, JobState, ObjectVersion, Plan
+
+CONNECTORS = "CONNECTORS"
+COUNT = "COUNT#"
+# One counter item would cap a job at the 1,000 writes per second of a DynamoDB partition.
+SHARDS = 16
+
+JOB_FIELDS: Fields = {
+    "connector": str,
+    "revision": int,
+    "format": str,
+    "cluster": str,
+    "generation": int,
+    "ordered": bool,
+    "created": float,
+}
+STATE_FIELDS: Fields = {"state": JobState, "reason": str, "reopened": int, "ended": float}
+PLAN_FIELDS: Fields = {"target_bytes": int, "count": int, "cursor": int}
+VERSION_FIELDS: Fields = {"bucket": str, "key": str, "etag": str, "size": int}
+COUNTER_FIELDS: Fields = {"done": int, "failed": int, "records": int, "bad": int, "bytes": int}
+
+
+# -- connectors and notes -------------------------------------------------------------------------
+
+
+class DynamoConnectors:
+    """A `ConnectorStore`."""
+
+    def __init__(self, table: DynamoItems) -> None:
+        self._items = table
+        self._revisions: dict[tuple[str, int], ConnectorVersion] = {}
+
+    def put(self, name: str, config: Mapping[str, str]) -> ConnectorVersion:
+        subject = f"storing connector {name}"
+
+        def attempt() -> ConnectorVersion:
+            shown = self._items.get(_connector_key(name))
+            latest = self._latest(name, shown) if shown else None
+            if latest is None:
+                latest = ConnectorVersion(name, 0)
+            latest_as_read = Attr("revision").eq(latest.revision)
+            if shown and latest.config == config:
+                if "deleted" in shown:
+                    write = Write(_connector_key(name), latest_as_read, removes=("deleted",))
+                    self._items.update(subject, write)
+                return latest
+            revision = latest.revision + 1
+            follows = latest_as_read if latest.revision else Attr("pk").not_exists()
+            content: Attributes = {"name": name, "revision": revision, "config": {**config}}
+            writes = (
+                Write(_revision_key(name, revision), sets=content),
+                Write(_connector_key(name), follows, {"revision": revision}, ("deleted",)),
+            )
+            self._items.transact(subject, writes)
+            return ConnectorVersion(name, revision, dict(config))
+
+        return self._items.race(subject, attempt)
+
+    def get(self, name: str, revision: int | None = None) -> ConnectorVersion | None:
+        if revision is None:
+            shown = self._items.get(_connector_key(name))
+            return self._latest(name, shown) if shown and "deleted" not in shown else None
+        return self._revision(name, revision)
+
+    def list(self) -> Iterator[ConnectorVersion]:
+        for shown in self._items.query(CONNECTORS):
+            if "deleted" not in shown and (latest := self._latest(shown["sk"], shown)):
+                yield latest
+
+    def names(self) -> Iterator[str]:
+        return (shown["sk"] for shown in self._items.query(CONNECTORS))
+
+    def delete(self, name: str) -> bool:
+        # The token tells a lost response of this call from a deletion by another process.
+        token = new_token()
+        is_shown = Attr("revision").exists() & Attr("deleted").not_exists()
+        write = Write(_connector_key(name), is_shown, {"deleted": token})
+        try:
+            self._items.update(f"deleting connector {name}", write)
+        except Refused as refused:
+            return (refused.images[0] or {}).get("deleted") == token
+        return True
+
+    def state(self, name: str) -> ConnectorState:
+        shown = self._items.get(_connector_key(name)) or {}
+        return ConnectorState(shown.get("state", ConnectorState.RUNNING))
+
+    def set_state(self, name: str, state: ConnectorState) -> bool:
+        write = Write(_connector_key(name), Attr("revision").exists(), {"state": state})
+        try:
+            self._items.update(f"setting connector {name} to {state}", write)
+        except Refused:
+            return False
+        return True
+
+    def _latest(self, name: str, shown: Stored) -> ConnectorVersion | None:
+        return self._revision(name, int(shown["revision"]))
+
+    def _revision(self, name: str, revision: int) -> ConnectorVersion | None:
+        # A revision never changes, so a process reads it once.
+        key = (name, revision)
+        if key not in self._revisions:
+            item = self._items.get(_revision_key(name, revision))
+            if item is None:
+                return None
+            self._revisions[key] = ConnectorVersion(item["name"], revision, item["config"])
+        return self._revisions[key]
+
+
+class DynamoNotes:
+    """A `NoteStore`."""
+
+    def __init__(self, table: DynamoItems) -> None:
+        self._items = table
+
+    def recall(self, name: str) -> Mapping[str, str] | None:
+        item = self._items.get(_note_key(name))
+        # DynamoDB deletes expired items only days later.
+        if item is None or item.get(EXPIRY_ATTRIBUTE, math.inf) <= self._items.now():
+            return None
+        facts: Mapping[str, str] = item["facts"]
+        return facts
+
+    def remember(
+        self, name: str, facts: Mapping[str, str], *, keep_seconds: float | None = None
+    ) -> None:
+        content: Attributes = {"facts": {**facts}}
+        if keep_seconds is None:
+            write = Write(_note_key(name), sets=content, removes=(EXPIRY_ATTRIBUTE,))
+        else:
+            # DynamoDB's TTL ignores values that are not whole seconds.
+            content[EXPIRY_ATTRIBUTE] = math.ceil(self._items.now() + keep_seconds)
+            write = Write(_note_key(name), sets=content)
+        self._items.update(f"writing note {name}", write)
+
+
+def _connector_key(name: str) -> Key:
+    return Key(CONNECTORS, name)
+
+
+def _revision_key(name: str, revision: int) -> Key:
+    return Key(f"CONNECTOR#{name}", f"CONFIG#{revision:08}")
+
+
+def _note_key(name: str) -> Key:
+    return Key("NOTES", name)
+
+
+# -- jobs -----------------------------------------------------------------------------------------
+
+
+class DynamoJobs:
+    """A `JobStore`."""
+
+    def __init__(self, table: DynamoItems) -> None:
+        self._items = table
+
+    def register(self, job: Job) -> Job:
+        dated = replace(job, created=job.created or self._items.now())
+        planned = job.state is not JobState.PLANNING
+        content: Attributes = {**_job_to_item(dated), "planned": planned}
+        write = Write(job_key(job.id), Attr("pk").not_exists(), content)
+        subject = f"registering job {job.id} of {job.version.uri}"
+        return job_from_item(self._items.store(subject, write))
+
+    def get(self, job_id: str) -> Job | None:
+        item = self._items.get(job_key(job_id))
+        return job_from_item(item) if item else None
+
+    def find_registered(self, job_ids: Iterable[str]) -> set[str]:
+        keys = [job_key(job_id) for job_id in set(job_ids)]
+        return {
+            job_of(found)
+            for found in self._items.get_many(keys, ("pk", "state"))
+            if found["state"] != JobState.SUPERSEDED
+        }
+
+    def list(self, connector: str | None = None, state: JobState | None = None) -> Iterator[Job]:
+        states = sorted(JobState) if state is None else [state]
+        pairs = self._pairs_in_index(states) if connector is None else product(states, [connector])
+        for each, name in pairs:
+            yield from map(job_from_item, self._listed(name, each))
+
+    def plan(self, job_id: str, *, count: int, cursor: int, complete: bool) -> Job:
+        job = self.stored(job_id)[0]
+        after = rules.planned(job, count=count, cursor=cursor, complete=complete)
+        is_planning = Attr("state").eq(JobState.PLANNING)
+        moves_forwards = Attr("cursor").lte(cursor) & Attr("count").lte(count)
+        content = {**_state_to_item(after), "planned": complete}
+        write = Write(job_key(job_id), is_planning & moves_forwards, content)
+        return self._change(f"planning job {job_id}", job_id, write)
+
+    def end(self, job_id: str, state: JobState, reason: str) -> Job:
+        rules.check_ending(state)
+        subject = f"ending job {job_id}"
+
+        def attempt() -> Job:
+            job = self.stored(job_id)[0]
+            after = rules.ended(job, state, reason, at=self._items.now())
+            if job.state.open:
+                self._items.update(subject, job_change(job, after))
+            return after
+
+        return self._items.race(subject, attempt)
+
+    def progress(self, job_id: str) -> JobProgress:
+        progress = JobProgress()
+        for shard in self._items.query(job_partition(job_id), COUNT):
+            progress = rules.total(progress, _progress_from_item(shard))
+        return progress
+
+    def close(self, job_id: str) -> Job:
+        # The job before the counters: complete counters stay complete until the job is reopened,
+        # and then the condition on `reopened` refuses the write.
+        job = self.stored(job_id)[0]
+        if job.state is not JobState.RUNNING:
+            return job
+        verdict = rules.verdict(job, self.progress(job_id))
+        if verdict is None:
+            return job
+        closed = job.in_state(*verdict, ended=self._items.now())
+        return self._change(f"closing job {job_id}", job_id, job_change(job, closed))
+
+    def resume(self, job_id: str) -> Job:
+        job, planned = self.stored(job_id)
+        if job.state not in rules.ENDINGS:
+            return job
+        after = rules.reopened(job, planned=planned)
+        return self._change(f"resuming job {job_id}", job_id, job_change(job, after))
+
+    def unpublished(self, limit: int) -> Iterator[Job]:
+        unpublished = (
+            job_from_item(item)
+            for name in (shown["sk"] for shown in self._items.query(CONNECTORS))
+            for item in self._items.listed(_unpublished_listing(name), oldest_first=True)
+        )
+        return islice(unpublished, limit)
+
+    def mark_published(self, job: Job) -> None:
+        rules.check_ended(job)
+        content: Attributes = {"listing": _listing(job.connector, job.state)}
+        write = Write(job_key(job.id), _is_as_read(job), content)
+        with suppress(Refused):  # reopened since: its next end is published, too
+            self._items.update(f"marking job {job.id} as published", write)
+
+    def stored(self, job_id: str) -> tuple[Job, bool]:
+        """Return a job, and whether its plan is complete; raises Conflict without a job."""
+        item = self._items.get(job_key(job_id))
+        if item is None:
+            raise rules.unknown_job(job_id)
+        return job_from_item(item), item["planned"]
+
+    def _pairs_in_index(self, states: Iterable[JobState]) -> Iterator[tuple[JobState, str]]:
+        held = set(self._items.listings())
+        names = sorted({listing.partition("#")[2] for listing in held})
+        for state, name in product(states, names):
+            unpublished = not state.open and _unpublished_listing(name) in held
+            if unpublished or _listing(name, state) in held:
+                yield state, name
+
+    def _listed(self, connector: str, state: JobState) -> Iterator[Stored]:
+        listed = self._items.listed(_listing(connector, state))
+        if state.open:
+            return listed
+        # Jobs whose end is not published share an index partition, whatever their final state.
+        unpublished = self._items.listed(_unpublished_listing(connector), state=state)
+        return merge(listed, unpublished, key=lambda item: item["created"], reverse=True)
+
+    def _change(self, subject: str, job_id: str, write: Write) -> Job:
+        try:
+            return job_from_item(self._items.update(subject, write, returning="ALL_NEW"))
+        except Refused:
+            return self.stored(job_id)[0]
+
+
+def job_change(seen: Job, after: Job) -> Write:
+    """Change a job's state unless it changed since it was read."""
+    return Write(job_key(seen.id), _is_as_read(seen), _state_to_item(after))
+
+
+def _is_as_read(seen: Job) -> ConditionBase:
+    # The state alone is not enough: a job may have been reopened and have failed again.
+    return Attr("state").eq(seen.state) & Attr("reopened").eq(seen.reopened)
+
+
+def count_change(job_id: str, ordinal: int, change: JobProgress) -> tuple[Write, ...]:
+    """Add to the counters of a job; no write for no change."""
+    adds = {name: by for name in COUNTER_FIELDS if (by := getattr(change, name))}
+    key = Key(job_partition(job_id), f"{COUNT}{ordinal % SHARDS}")
+    return (Write(key, adds=adds),) if adds else ()
+
+
+def job_partition(job_id: str) -> str:
+    """Return the partition of everything that belongs to a job."""
+    return f"JOB#{job_id}"
+
+
+def job_key(job_id: str) -> Key:
+    """Return the key of a job."""
+    return Key(job_partition(job_id), "JOB")
+
+
+def job_of(item: Stored) -> str:
+    """Return the id of the job to which an item belongs."""
+    return str(item["pk"]).removeprefix(job_partition(""))
+
+
+def _listing(connector: str, state: JobState) -> str:
+    return f"{state}#{connector}"
+
+
+def _unpublished_listing(connector: str) -> str:
+    return f"ENDED#{connector}"
+
+
+def _job_to_item(job: Job) -> Attributes:
+    version = {name: value for name, value in asdict(job.version).items() if value is not None}
+    content: Attributes = {"target_bytes": job.plan.target_bytes, "version": version}
+    return {**lay_out(job, JOB_FIELDS), **content, **_state_to_item(job)}
+
+
+def _state_to_item(job: Job) -> Attributes:
+    by_state, unpublished = _listing(job.connector, job.state), _unpublished_listing(job.connector)
+    return {
+        **lay_out(job, STATE_FIELDS),
+        "count": job.plan.count,
+        "cursor": job.plan.cursor,
+        "listing": by_state if job.state.open or job.announced else unpublished,
+    }
+
+
+def job_from_item(item: Stored) -> Job:
+    """Return a stored job."""
+    version, state = item["version"], JobState(item["state"])
+    return Job(
+        id=job_of(item),
+        version=ObjectVersion(
+            version_id=version.get("version_id"), **read_fields(version, VERSION_FIELDS)
+        ),
+        plan=Plan(**read_fields(item, PLAN_FIELDS)),
+        announced=not state.open and item["listing"] == _listing(item["connector"], state),
+        **read_fields(item, JOB_FIELDS),
+        # Jobs of the first versions have no `ended`.
+        **read_fields({"ended": 0, **item}, STATE_FIELDS),
+    )
+
+
+def _progress_from_item(item: Stored) -> JobProgress:
+    # A counter that never changed has no attribute.
+    return JobProgress(**read_fields({**dict.fromkeys(COUNTER_FIELDS, 0), **item}, COUNTER_FIELDS))
