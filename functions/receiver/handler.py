@@ -14,7 +14,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from extentflow.clock import Clock
 from extentflow.config.worker import WorkerSettings
 from extentflow.discovery.receiver import Receiver
-from extentflow.discovery.request import HttpRequest
+from extentflow.discovery.requests import HttpRequest
 from extentflow.discovery.sources import declared
 from extentflow.errors import Misconfigured
 from extentflow.wiring import Runtime

@@ -26,7 +26,7 @@ from tests.support.eventpath import Ending, Ground
 from tests.support.waiting import AWAITED_SECONDS
 from tests.unit.discovery.posting import FORM, GRID, KEY, SEGMENT, event, form, notification, record
 
-from extentflow.discovery import messages
+from extentflow.discovery import documents
 from extentflow.discovery.notifications import parse_notification
 from extentflow.model import JobState
 from extentflow_local.event_path import ELSEWHERE
@@ -332,14 +332,14 @@ def test_what_nobody_understands_is_kept_and_never_refused(
 
     assert status == 200
     (kept,) = door.queued()
-    assert messages.unwrapped(json.loads(kept)) == (body, ELSEWHERE_GRID)
+    assert documents.unwrapped(json.loads(kept)) == (body, ELSEWHERE_GRID)
     assert parse_notification(kept).unreadable
 
 
 def test_a_document_larger_than_a_message_arrives_whole(door: Door) -> None:
     keys = [f"{number:05d}" for number in range(6_000)]
     document = json.dumps({"Records": [record(key) for key in keys]}).encode()
-    assert messages.MAX_BODY_BYTES < len(document) < 1 << 20
+    assert documents.MAX_BODY_BYTES < len(document) < 1 << 20
 
     status, _ = door.post(document, Content_Type=JSON)
 

@@ -52,3 +52,19 @@ def test_misconfigured_keeps_its_problems_when_pickled() -> None:
 )
 def test_a_stored_reason_is_one_line(error: ExtentflowError, stored: str) -> None:
     assert errors.reason(error) == stored
+
+
+def test_a_defect_names_its_object_and_keeps_its_traceback_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(errors.Defect) as caught, errors.contain_defects("s3://b/k"):
+        raise ZeroDivisionError("oh")
+
+    assert str(caught.value) == "s3://b/k: unexpected ZeroDivisionError: oh"
+    assert "Traceback" in caplog.text
+
+
+@pytest.mark.parametrize("error", [ObjectGone("gone"), KeyboardInterrupt()])
+def test_errors_of_the_tree_and_interrupts_are_no_defects(error: BaseException) -> None:
+    with pytest.raises(type(error)), errors.contain_defects("s3://b/k"):
+        raise error

@@ -19,9 +19,15 @@ from botocore.credentials import Credentials
 
 from extentflow.clock import Clock
 from extentflow.discovery.receiver import Receiver
-from extentflow.discovery.request import HttpRequest, HttpResponse
-from extentflow.discovery.signature import SharedKey
-from extentflow.discovery.sources import NoProof, Proof, SecretPathProof, SignatureProof, Source
+from extentflow.discovery.requests import HttpRequest, HttpResponse
+from extentflow.discovery.sources import (
+    NoProof,
+    Proof,
+    SecretPathProof,
+    SharedKey,
+    SignatureProof,
+    Source,
+)
 from extentflow.errors import SinkUnavailable
 
 EVENTS = Path(__file__).parents[3] / "events"

@@ -32,7 +32,7 @@ from extentflow.discovery.admission import (
     UnparsedConnector,
     wants,
 )
-from extentflow.discovery.messages import wrapped
+from extentflow.discovery.documents import wrapped
 from extentflow.discovery.sources import Proof
 from extentflow.errors import (
     AccessDenied,

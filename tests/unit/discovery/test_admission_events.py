@@ -42,7 +42,7 @@ def test_a_job_that_goes_on_to_workers_is_not_announced() -> None:
     ("error", "said"),
     [
         (BusUnavailable("no bus answers"), "no bus answers"),
-        (ZeroDivisionError("oh"), "unexpected error"),
+        (ZeroDivisionError("oh"), "unexpected ZeroDivisionError"),
     ],
 )
 def test_what_cannot_be_announced_never_makes_a_message_come_again(
@@ -57,4 +57,5 @@ def test_what_cannot_be_announced_never_makes_a_message_come_again(
     (received,) = replace(desk.reception(), announce=away).take(body)
 
     assert [job.state for job in received.jobs] == [JobState.DONE]
-    assert f"ends of jobs are announced later: {said}" in caplog.text
+    assert "job events are published later: " in caplog.text
+    assert said in caplog.text

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extentflow.discovery import Arrival, Dialect, hints
-from extentflow.discovery.notifications import parse_notification
-from extentflow.discovery.parsed import ParsedNotification
+from extentflow.discovery import Arrival, Dialect, documents
+from extentflow.discovery.notifications import ParsedNotification, parse_notification
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 ARRIVALS = st.builds(
@@ -64,14 +63,14 @@ def test_its_address_names_the_version() -> None:
     ],
 )
 def test_times_are_seconds_of_utc(text: object, seconds: float | None) -> None:
-    assert hints.moment(text) == seconds
+    assert documents.moment(text) == seconds
 
 
 @pytest.mark.parametrize("value", [True, -1, 1.0, "1", None])
 def test_a_size_is_a_whole_number(value: object) -> None:
-    assert hints.size(value) is None
+    assert documents.size(value) is None
 
 
 @pytest.mark.parametrize("value", [True, float("inf"), float("nan"), "1", None])
 def test_seconds_are_a_finite_number(value: object) -> None:
-    assert hints.seconds(value) is None
+    assert documents.seconds(value) is None

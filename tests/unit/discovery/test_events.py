@@ -14,8 +14,7 @@ from tests.unit.discovery.posting import (
 )
 
 from extentflow.discovery import Arrival, Dialect
-from extentflow.discovery.notifications import parse_notification
-from extentflow.discovery.parsed import ParsedNotification
+from extentflow.discovery.notifications import ParsedNotification, parse_notification
 from extentflow.discovery.sources import Proof
 
 FLOWER = "in/2026/red flower+100% ☃.csv"

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.discovery.posting import GRID, TOPIC, form, notification, record
 
-from extentflow.discovery import documents, messages
-from extentflow.discovery.notifications import MAX_WRAPPINGS, parse_notification
-from extentflow.discovery.parsed import ParsedNotification
+from extentflow.discovery import documents
+from extentflow.discovery.notifications import MAX_WRAPPINGS, ParsedNotification, parse_notification
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 AWKWARD = [
@@ -70,7 +69,7 @@ def test_trap_t20_awkward_keys_are_exact_in_every_dialect(key: str) -> None:
         enveloped(aws(encoded)),
         in_queue(enveloped(bridged(key))),
         form(notification(encoded)).decode(),
-        messages.wrapped(notification(encoded).encode(), GRID),
+        documents.wrapped(notification(encoded).encode(), GRID),
     )
 
     found = [keys(parse_notification(document)) for document in dialects]
@@ -193,12 +192,12 @@ def test_trap_t09_an_odd_entry_does_not_hold_up_its_neighbours() -> None:
         "words",
         '{"a":1}',
         aws("k", eventSource="strange:s3"),
-        messages.wrapped(b"words", GRID),
-        messages.wrapped(b"\xff\xfe", None),
-        messages.wrapped(json.dumps({"Records": [7]}).encode(), GRID),
+        documents.wrapped(b"words", GRID),
+        documents.wrapped(b"\xff\xfe", None),
+        documents.wrapped(json.dumps({"Records": [7]}).encode(), GRID),
         in_queue(enveloped("words")),
         in_queue(enveloped("\x00\uffff words")),
-        enveloped(messages.wrapped(b"\x00", GRID)),
+        enveloped(documents.wrapped(b"\x00", GRID)),
         bridged("").replace("shop", "\\u0000\\uffff"),
         aws("k", eventSource="\uffff"),
         "\ud800",
@@ -209,15 +208,15 @@ def test_what_is_kept_reads_the_same_when_it_is_queued_again(body: str) -> None:
 
     (again,) = parse_notification(unread.document).unreadable
 
-    assert messages.sendable(unread.document)
+    assert documents.sendable(unread.document)
     assert again.document == unread.document
 
 
 def test_the_receivers_endpoint_counts_whatever_the_document_claims() -> None:
-    claimed = messages.wrapped(notification("k").encode(), "https://other.example.com")
+    claimed = documents.wrapped(notification("k").encode(), "https://other.example.com")
 
-    (known,) = parse_notification(messages.wrapped(claimed.encode(), GRID)).arrivals
-    (unknown,) = parse_notification(messages.wrapped(claimed.encode(), None)).arrivals
+    (known,) = parse_notification(documents.wrapped(claimed.encode(), GRID)).arrivals
+    (unknown,) = parse_notification(documents.wrapped(claimed.encode(), None)).arrivals
 
     assert (known.endpoint, unknown.endpoint) == (GRID, None)
 
@@ -225,9 +224,9 @@ def test_the_receivers_endpoint_counts_whatever_the_document_claims() -> None:
 def test_what_is_kept_still_tells_its_endpoint() -> None:
     entries = documents.dump({"Records": [record("k", eventVersion="9")]})
 
-    (unread,) = parse_notification(in_queue(messages.wrapped(entries, GRID))).unreadable
+    (unread,) = parse_notification(in_queue(documents.wrapped(entries, GRID))).unreadable
 
-    assert messages.unwrapped(json.loads(unread.document)) == (entries, GRID)
+    assert documents.unwrapped(json.loads(unread.document)) == (entries, GRID)
 
 
 def test_wrappings_are_unwrapped_eight_deep_and_then_kept() -> None:
@@ -260,7 +259,7 @@ def test_any_text_is_news_of_some_kind(body: str) -> None:
     result = parse_notification(body)
 
     assert result != ParsedNotification()
-    assert all(messages.sendable(unread.document) for unread in result.unreadable)
+    assert all(documents.sendable(unread.document) for unread in result.unreadable)
 
 
 @given(VALUES)

@@ -3,7 +3,7 @@
 import pickle
 
 from extentflow.discovery import Arrival, Dialect
-from extentflow.discovery.parsed import (
+from extentflow.discovery.notifications import (
     EXCERPT_CHARACTERS,
     ParsedNotification,
     UnparseableNotification,

@@ -29,13 +29,11 @@ from tests.unit.discovery.posting import (
 )
 
 from extentflow.clock import Clock
-from extentflow.discovery import messages, sns_api
-from extentflow.discovery.notifications import parse_notification
-from extentflow.discovery.parsed import ParsedNotification
+from extentflow.discovery import documents, requests
+from extentflow.discovery.notifications import ParsedNotification, parse_notification
 from extentflow.discovery.receiver import MAX_REQUEST_BYTES, Receiver
-from extentflow.discovery.request import HttpRequest, HttpResponse
-from extentflow.discovery.signature import SharedKey
-from extentflow.discovery.sources import Proof, Source
+from extentflow.discovery.requests import HttpRequest, HttpResponse
+from extentflow.discovery.sources import Proof, SharedKey, Source
 from extentflow.errors import Misconfigured
 
 WEBHOOK = notification("in/a.csv").encode()
@@ -76,7 +74,7 @@ def test_a_webhook_is_queued_as_it_was_sent() -> None:
     answer = there.answer(post(WEBHOOK))
 
     assert answer == HttpResponse(200, "text/plain", "queued\n")
-    assert [messages.unwrapped(json.loads(body)) for body in there.queued] == [(WEBHOOK, GRID)]
+    assert [documents.unwrapped(json.loads(body)) for body in there.queued] == [(WEBHOOK, GRID)]
 
 
 def test_a_publish_is_answered_as_sns_does() -> None:
@@ -188,7 +186,7 @@ def test_one_mebibyte_is_the_limit(size: int, status: int) -> None:
 
 def test_a_large_document_goes_in_several_messages() -> None:
     names = [f"in/{n}.csv" for n in range(1_000)]
-    there = Post(ANYONE, message_bytes=messages.MAX_BODY_BYTES)
+    there = Post(ANYONE, message_bytes=documents.MAX_BODY_BYTES)
     entries = [record(name, userIdentity={"principalId": "☃" * 100}) for name in names]
     body = json.dumps({"Records": entries}, ensure_ascii=False).encode()
 
@@ -373,12 +371,12 @@ def test_whatever_is_posted_does_not_vanish(
     answer = there.answer(posted(body))
 
     assert answer.status == 200
-    published = sns_api.publication(body)
+    published = requests.publication(body)
     probe = not body.strip() or (published is not None and published.probe)
     assert len(there.queued) == (0 if probe else 1)
     for queued in there.queued:
         document = body if published is None else published.message.encode()
-        assert messages.unwrapped(json.loads(queued)) == (document, GRID)
+        assert documents.unwrapped(json.loads(queued)) == (document, GRID)
         assert parse_notification(queued) != ParsedNotification()
 
 
@@ -391,7 +389,7 @@ def test_what_only_resembles_a_publish_is_kept_as_it_was_sent(body: bytes) -> No
     answer = there.answer(post(body))
 
     assert answer.status == 200
-    assert [messages.unwrapped(json.loads(one)) for one in there.queued] == [(body, GRID)]
+    assert [documents.unwrapped(json.loads(one)) for one in there.queued] == [(body, GRID)]
 
 
 @pytest.mark.parametrize("body", [WEBHOOK, PUBLISH])

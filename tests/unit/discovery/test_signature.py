@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.discovery.posting import FORM, KEY, form, notification, post, signed, signing_time
 
-from extentflow.discovery.request import HttpRequest
-from extentflow.discovery.signature import MAX_SKEW_SECONDS, SharedKey, verify
+from extentflow.discovery.requests import HttpRequest
+from extentflow.discovery.sources import MAX_SKEW_SECONDS, SharedKey, verify
 from extentflow.errors import AccessDenied
 
 ANYTHING = st.text(st.characters())

@@ -5,8 +5,14 @@ import json
 import pytest
 from tests.unit.discovery.posting import GRID, SEGMENT
 
-from extentflow.discovery.signature import SharedKey
-from extentflow.discovery.sources import NoProof, SecretPathProof, SignatureProof, Source, declared
+from extentflow.discovery.sources import (
+    NoProof,
+    SecretPathProof,
+    SharedKey,
+    SignatureProof,
+    Source,
+    declared,
+)
 from extentflow.errors import Misconfigured
 
 

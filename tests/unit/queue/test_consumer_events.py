@@ -131,7 +131,7 @@ def test_an_announcer_that_is_away_leaves_the_end_to_whoever_sweeps(
         (answer,) = scene.queued.drain(scene.worker())
 
     assert answer.over
-    assert f"the end of job {job.id} is announced later" in caplog.text
+    assert f"the end of job {job.id} is published later" in caplog.text
     assert not scene.queued.now(job).announced
     assert scene.announcements.sweep(10) == 1
     assert scene.ends == [(job.id, JobState.DONE, 0)]

@@ -8,8 +8,7 @@ from tests.support.queued import Queued
 from extentflow.errors import QueueUnavailable
 from extentflow.model import JobState
 from extentflow.queue import Message
-from extentflow.queue.consumer import MessageDisposition, QueueWorker
-from extentflow.queue.draining import QueueDrain
+from extentflow.queue.consumer import MessageDisposition, QueueDrain, QueueWorker
 
 
 def never() -> bool:

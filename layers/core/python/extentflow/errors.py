@@ -13,7 +13,8 @@ Each adapter translates the errors of botocore, librdkafka or Arrow in one place
     │   ├── RunsUnavailable       Spark: unreachable or throttled; the run may have begun
     │   ├── RunFailed             a remote Spark run ended before it delivered everything
     │   ├── CredentialsUnavailable  secrets or the role's own credentials: unreachable or throttled
-    │   └── Fenced                another worker owns the slot now; acquire again
+    │   ├── Fenced                another worker owns the slot now; acquire again
+    │   └── Defect                an exception outside this tree, logged with its traceback
     ├── Permanent                 retrying changes nothing; a person has to act
     │   ├── ObjectGone            the pinned version no longer exists
     │   │   └── BucketGone        the bucket does not exist
@@ -30,8 +31,12 @@ Each adapter translates the errors of botocore, librdkafka or Arrow in one place
         └── TooManyExtents        `extent.bytes` is too small for the object
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
+
+log = logging.getLogger(__name__)
 
 
 class ExtentflowError(Exception):
@@ -76,6 +81,10 @@ class CredentialsUnavailable(Retryable):
 
 class Fenced(Retryable):
     """Another worker owns the slot now; Kafka aborts what this worker has not committed."""
+
+
+class Defect(Retryable):
+    """An exception outside this tree; a later version, or another input, may work."""
 
 
 class Permanent(ExtentflowError):  # noqa: N818
@@ -146,6 +155,22 @@ class Misconfigured(ExtentflowError):  # noqa: N818
 
 class TooManyExtents(Misconfigured):
     """`extent.bytes` would cut this object into more extents than a job may have."""
+
+
+@contextmanager
+def contain_defects(what: str) -> Iterator[None]:
+    """Raise `Defect` for an exception outside the error tree, and log its traceback.
+
+    For loops that must survive a defect that one object or message reveals: this is their only
+    broad `except`. `what` names the object in messages.
+    """
+    try:
+        yield
+    except ExtentflowError:
+        raise
+    except Exception as exc:
+        log.exception("%s: unexpected error", what)
+        raise Defect(f"{what}: unexpected {type(exc).__name__}: {exc}") from exc
 
 
 def reason(error: ExtentflowError) -> str:

@@ -28,6 +28,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from random import Random
 
@@ -499,7 +500,8 @@ class Slots:
         """
         identity = f"{self._app_id}.{self._ledger.id}.slot-{lease.number}"
         fence = self._broker.fence(identity, client)
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(fence.close)
             try:
                 committed = fence.read()
             except ProgressUnknown as exc:
@@ -507,9 +509,7 @@ class Slots:
                 committed = None
             self._settle(lease, before.working, committed)
             fence.mark(SlotProgress(epoch=lease.epoch))
-        except BaseException:
-            fence.close()
-            raise
+            on_failure.pop_all()
         return fence
 
     def _settle(

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
-from extentflow.discovery import hints
+from extentflow.discovery import documents
 from extentflow.model import bucket_uri
 
 MESSAGE_VERSION = 1
@@ -76,18 +76,18 @@ class Arrival:
         """
         if message.get("v") != MESSAGE_VERSION:
             raise ValueError(f"arrival of schema version {message.get('v')!r}, expected 1")
-        bucket, key = hints.text(message.get("bucket")), hints.text(message.get("key"))
+        bucket, key = documents.text(message.get("bucket")), documents.text(message.get("key"))
         if bucket is None or key is None:
             raise ValueError("arrival without bucket or key")
         return cls(
             bucket=bucket,
             key=key,
             dialect=Dialect(message.get("dialect", "")),
-            version_id=hints.version_id(message.get("version_id")),
-            etag=hints.etag(message.get("etag")),
-            size=hints.size(message.get("size")),
-            sequencer=hints.text(message.get("sequencer")),
-            event_time=hints.seconds(message.get("event_time")),
-            endpoint=hints.text(message.get("endpoint")),
-            region=hints.text(message.get("region")),
+            version_id=documents.version_id(message.get("version_id")),
+            etag=documents.etag(message.get("etag")),
+            size=documents.size(message.get("size")),
+            sequencer=documents.text(message.get("sequencer")),
+            event_time=documents.seconds(message.get("event_time")),
+            endpoint=documents.text(message.get("endpoint")),
+            region=documents.text(message.get("region")),
         )

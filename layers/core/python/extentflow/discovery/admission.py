@@ -24,11 +24,13 @@ from extentflow.discovery.notifications import parse_notification
 from extentflow.errors import (
     AccessDenied,
     BucketGone,
+    Defect,
     ExtentflowError,
     Misconfigured,
     NotOffered,
     ObjectGone,
     Retryable,
+    contain_defects,
     reason,
 )
 from extentflow.jobs.planner import JobRequest, Planner
@@ -178,16 +180,12 @@ class JobAdmission:
                 )
                 continue
             try:
-                state = self.surroundings.state(config)
-                job = self._job(config, revision, arrival) if state is _RUNNING else None
+                with contain_defects(f"connector {config.name}, {arrival.uri}"):
+                    state = self.surroundings.state(config)
+                    job = self._job(config, revision, arrival) if state is _RUNNING else None
             except ExtentflowError as exc:
                 log.warning("connector %s, %s: %s", config.name, arrival.uri, exc)
                 errors.append(exc)
-                continue
-            except Exception as exc:  # a defect must not affect other objects
-                log.exception("connector %s, %s: unexpected error", config.name, arrival.uri)
-                what = f"unexpected {type(exc).__name__}: {exc}"
-                errors.append(ArrivalPending(f"connector {config.name}, {arrival.uri}: {what}"))
                 continue
             jobs += [] if job is None else [job]
             waiting += [config.name] if state is ConnectorState.PAUSED else []
@@ -213,15 +211,12 @@ class JobAdmission:
 
     def _started(self, job: Job) -> Job:
         try:
-            return self.start(job)
-        except ExtentflowError:
-            raise
-        except Exception as exc:
+            with contain_defects(job.version.uri):
+                return self.start(job)
+        except Defect as exc:
             if job.state is not JobState.PLANNING:
                 raise
-            log.exception("%s: unexpected error", job.version.uri)
-            what = f"{job.version.uri}: unexpected {type(exc).__name__}: {exc}"
-            return self.planner.ledger.jobs.end(job.id, JobState.FAILED, what)
+            return self.planner.ledger.jobs.end(job.id, JobState.FAILED, reason(exc))
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +263,7 @@ class ArrivalHandler(JobAdmission):
         for document, why in dealt.kept:
             log.warning("dead-lettered: %s", why)
             self.kept.send([document], reason=why)
-        self._tell([job for one in dealt.found for job in one.jobs])
+        self._publish([job for one in dealt.found for job in one.jobs])
         return dealt.found
 
     def _deal_in_time(
@@ -334,13 +329,12 @@ class ArrivalHandler(JobAdmission):
                 return self.surroundings.state(one[0])
         return None
 
-    def _tell(self, jobs: Sequence[Job]) -> None:
+    def _publish(self, jobs: Sequence[Job]) -> None:
         try:
-            self.announce(jobs)
-        except ExtentflowError as exc:
-            log.warning("ends of jobs are announced later: %s", exc)
-        except Exception:  # dead letters must not be sent twice
-            log.exception("ends of jobs are announced later: unexpected error")
+            with contain_defects("publishing job events"):
+                self.announce(jobs)
+        except ExtentflowError as exc:  # the message is done: dead letters must not be sent twice
+            log.warning("job events are published later: %s", exc)
 
 
 def wants(config: ConnectorConfig, arrival: Arrival) -> bool:

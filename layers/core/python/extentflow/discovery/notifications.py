@@ -9,22 +9,79 @@
 Each envelope may contain any other. An entry that matches no line is an `UnparseableNotification`;
 the other entries of its list are parsed. A backfill is accepted unwrapped only, so that no sender
 of notifications can submit one.
+
+Entries of `Records` are those of AWS S3 and StorageGRID, of eventVersion 2.x, whose minor versions
+only add fields. Their key is form-encoded: a space is "+", a plus sign "%2B". StorageGRID differs:
+no awsRegion, versionId may be missing, its own ARN (not parsed; the bucket's name is beside it),
+times in whole seconds. EventBridge does not encode keys.
 """
 
-import logging
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from __future__ import annotations
 
-from extentflow.discovery import Arrival, documents, eventbridge, messages, records, sns_api
-from extentflow.discovery.parsed import ParsedNotification, UnparseableNotification
-from extentflow.discovery.request import HttpRequest
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from itertools import chain
+from typing import Any
+from urllib.parse import unquote_plus
+
+from extentflow.discovery import Arrival, Dialect, documents, requests
+from extentflow.discovery.requests import HttpRequest
+from extentflow.errors import Permanent
 from extentflow.queue.backfill import Backfill
 
 log = logging.getLogger(__name__)
 
+_RECORD_SOURCES = {"aws:s3": Dialect.AWS, "sgws:s3": Dialect.STORAGEGRID}
+_RECORD_VERSION = "2"
+_RECORD_CREATED = "ObjectCreated:"
+EXCERPT_CHARACTERS = 200
 MAX_WRAPPINGS = 8
 UNWRAPPED = MAX_WRAPPINGS - 1  # how many wrappings a body itself has left
+
+
+class UnparseableNotification(Permanent):
+    """A document, or a part of one, that no dialect explains.
+
+    `document` is a body for the arrivals queue, so a later version can process it after a replay.
+    `why` is what was expected.
+    """
+
+    def __init__(self, why: str, document: str) -> None:
+        super().__init__(why, document)
+        self.why = why
+        self.document = document
+
+    def __str__(self) -> str:
+        """Return the reason, the start of the document, and the remedy."""
+        begins = self.document[:EXCERPT_CHARACTERS]
+        return (
+            f"notification not understood: {self.why}; it begins with {begins!a}. If it announces "
+            "an object, deliver that with `extentflow submit s3://bucket/key`"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedNotification:
+    """The complete content of one document.
+
+    `ignored` are names of events without a new object, `tests` the bucket or topic of each test
+    message. A caller that processes `arrivals` must dead-letter `unreadable`. `backfills` come from
+    the command line only.
+    """
+
+    arrivals: tuple[Arrival, ...] = ()
+    ignored: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    unreadable: tuple[UnparseableNotification, ...] = ()
+    backfills: tuple[Backfill, ...] = ()
+
+    @classmethod
+    def merged(cls, parts: Iterable[ParsedNotification]) -> ParsedNotification:
+        """Return the content of all parts, in their order."""
+        every = tuple(parts)
+        names = [field.name for field in fields(cls)]
+        return cls(**{name: tuple(chain(*(getattr(one, name) for one in every))) for name in names})
 
 
 def parse_notification(body: str) -> ParsedNotification:
@@ -40,7 +97,7 @@ def parse_notification(body: str) -> ParsedNotification:
 
 def _sendable(unread: UnparseableNotification) -> UnparseableNotification:
     # What stood escaped in a wrapping may be a character that no queue takes.
-    if messages.sendable(unread.document):
+    if documents.sendable(unread.document):
         return unread
     return _rewrapped(unread, None)
 
@@ -58,7 +115,7 @@ def _of_text(text: str, wrappings: int) -> ParsedNotification:
     try:
         document = documents.load(text)
     except ValueError as exc:
-        published = sns_api.publication(text.encode("utf-8", "surrogatepass"))
+        published = requests.publication(text.encode("utf-8", "surrogatepass"))
         if published is None:
             raise UnparseableNotification(f"neither JSON nor a Publish form ({exc})", text) from exc
         return _of_publication(published, wrappings)
@@ -69,7 +126,7 @@ def _of_text(text: str, wrappings: int) -> ParsedNotification:
     return _of_object(document, text, wrappings)
 
 
-def _of_publication(published: sns_api.Publication, wrappings: int) -> ParsedNotification:
+def _of_publication(published: requests.Publication, wrappings: int) -> ParsedNotification:
     if published.probe:
         return _tested(published.topic)
     return _parse(published.message, wrappings)
@@ -85,7 +142,7 @@ def _of_object(document: Mapping[str, Any], text: str, wrappings: int) -> Parsed
             return _parse(message, wrappings)
         case {"requestContext": {"http": dict()}}:
             return _of_request(document, text, wrappings)
-        case {"source": messages.SOURCE}:
+        case {"source": documents.SOURCE}:
             return _of_message(document, text, wrappings)
         case _:
             return _of_event(document, text)
@@ -93,8 +150,8 @@ def _of_object(document: Mapping[str, Any], text: str, wrappings: int) -> Parsed
 
 def _of_event(event: Mapping[str, Any], text: str) -> ParsedNotification:
     match event:
-        case {"source": eventbridge.SOURCE}:
-            return eventbridge.read(event)
+        case {"source": "aws.s3"}:
+            return _read_event(event)
         case {"source": Arrival.MESSAGE_SOURCE}:
             return _of_arrival(event, text)
         case {"Event": "s3:TestEvent"}:
@@ -109,16 +166,16 @@ def _of_entry(entry: object, wrappings: int) -> ParsedNotification:
             case {"eventSource": "aws:sqs", "body": str(body)}:
                 return _parse(body, wrappings)
             case dict():
-                return records.read(entry)
+                return _read_record(entry)
             case _:
-                raise records.unreadable("an entry of Records that is no object", entry)
+                raise _unparseable("an entry of Records that is no object", entry)
     except UnparseableNotification as exc:
         return ParsedNotification(unreadable=(exc,))
 
 
 def _of_message(message: Mapping[str, Any], text: str, wrappings: int) -> ParsedNotification:
     try:
-        document, endpoint = messages.unwrapped(message)
+        document, endpoint = documents.unwrapped(message)
         parsed = _parse(document.decode(), wrappings)
     except ValueError as exc:
         raise UnparseableNotification(str(exc), text) from exc
@@ -132,7 +189,7 @@ def _of_message(message: Mapping[str, Any], text: str, wrappings: int) -> Parsed
 
 def _rewrapped(unread: UnparseableNotification, endpoint: str | None) -> UnparseableNotification:
     document = unread.document.encode("utf-8", "surrogatepass")
-    return UnparseableNotification(unread.why, messages.wrapped(document, endpoint))
+    return UnparseableNotification(unread.why, documents.wrapped(document, endpoint))
 
 
 def _of_arrival(message: Mapping[str, Any], text: str) -> ParsedNotification:
@@ -160,3 +217,96 @@ def _of_request(event: Mapping[str, Any], text: str, wrappings: int) -> ParsedNo
 def _tested(origin: str) -> ParsedNotification:
     log.info("test message from %r", origin)
     return ParsedNotification(tests=(origin,))
+
+
+def _read_record(record: Mapping[str, Any]) -> ParsedNotification:
+    """Return the arrival of an entry, or the ignored event name.
+
+    Raises:
+        UnparseableNotification: another source or major version, or no bucket or key.
+    """
+    match record:
+        case {"eventSource": str(source), "eventVersion": str(version), "eventName": str(name)}:
+            _check_record(record, source, version)
+            name = name.removeprefix("s3:")
+            if name.startswith(_RECORD_CREATED):
+                return _created_object(record, source)
+            log.debug("ignored %r of %r", name, record.get("s3"))
+            return ParsedNotification(ignored=(name,))
+        case _:
+            why = "an entry of Records without eventSource, eventVersion, eventName"
+            raise _unparseable(why, record)
+
+
+def _unparseable(why: str, record: object) -> UnparseableNotification:
+    """Return the error for one entry; its document is a list with that entry alone."""
+    return UnparseableNotification(why, documents.dump({"Records": [record]}).decode())
+
+
+def _check_record(record: Mapping[str, Any], source: str, version: str) -> None:
+    if source not in _RECORD_SOURCES:
+        raise _unparseable(
+            f"eventSource {source!a}, expected one of {', '.join(_RECORD_SOURCES)}", record
+        )
+    if version.partition(".")[0] != _RECORD_VERSION:
+        raise _unparseable(f"eventVersion {version!a}, expected {_RECORD_VERSION}.x", record)
+
+
+def _created_object(record: Mapping[str, Any], source: str) -> ParsedNotification:
+    match record:
+        case {"s3": {"bucket": {"name": str(bucket)}, "object": {"key": str(key), **found}}} if (
+            bucket and key
+        ):
+            arrival = Arrival(
+                bucket=bucket,
+                key=_decoded_key(key, record),
+                dialect=_RECORD_SOURCES[source],
+                version_id=documents.version_id(found.get("versionId")),
+                etag=documents.etag(found.get("eTag")),
+                size=documents.size(found.get("size")),
+                sequencer=documents.text(found.get("sequencer")),
+                event_time=documents.moment(record.get("eventTime")),
+                region=documents.text(record.get("awsRegion")),
+            )
+            return ParsedNotification(arrivals=(arrival,))
+        case _:
+            raise _unparseable("no s3.bucket.name or no s3.object.key", record)
+
+
+def _decoded_key(key: str, record: Mapping[str, Any]) -> str:
+    try:
+        return unquote_plus(key, errors="strict")
+    except UnicodeDecodeError as exc:
+        raise _unparseable(f"the key {key!a} does not decode to UTF-8", record) from exc
+
+
+def _read_event(event: Mapping[str, Any]) -> ParsedNotification:
+    """Return the arrival of an event, or the ignored detail type.
+
+    Raises:
+        UnparseableNotification: no detail type, or no bucket and key.
+    """
+    match event:
+        case {
+            "detail-type": "Object Created",
+            "detail": {"bucket": {"name": str(bucket)}, "object": {"key": str(key), **found}},
+        } if bucket and key:
+            arrival = Arrival(
+                bucket=bucket,
+                key=key,
+                dialect=Dialect.EVENTBRIDGE,
+                version_id=documents.version_id(found.get("version-id")),
+                # Some emulators write the field as in direct notifications.
+                etag=documents.etag(found.get("etag", found.get("eTag"))),
+                size=documents.size(found.get("size")),
+                sequencer=documents.text(found.get("sequencer")),
+                event_time=documents.moment(event.get("time")),
+                region=documents.text(event.get("region")),
+            )
+            return ParsedNotification(arrivals=(arrival,))
+        case {"detail-type": str(name)} if name != "Object Created":
+            log.debug("ignored %r of %r", name, event.get("detail"))
+            return ParsedNotification(ignored=(name,))
+        case _:
+            why = "an EventBridge event without detail-type, detail.bucket.name, detail.object.key"
+            raise UnparseableNotification(why, documents.dump(event).decode())

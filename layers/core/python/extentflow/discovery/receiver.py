@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from extentflow.clock import Clock
-from extentflow.discovery import messages, sns_api, sources
-from extentflow.discovery.request import HttpRequest, HttpResponse
+from extentflow.discovery import documents, requests, sources
+from extentflow.discovery.requests import HttpRequest, HttpResponse
 from extentflow.errors import AccessDenied, ExtentflowError, Misconfigured
 
 # Not __name__: Powertools drops records of loggers whose names contain that of its function.
@@ -50,7 +50,7 @@ class Receiver:
     sources: tuple[sources.Source, ...]
     enqueue: Enqueue
     clock: Clock
-    message_bytes: int = messages.MAX_BODY_BYTES
+    message_bytes: int = documents.MAX_BODY_BYTES
 
     def __post_init__(self) -> None:
         if not self.sources:
@@ -79,7 +79,7 @@ class Receiver:
             source = sources.admitted(self.sources, request, payload, now=now)
         except AccessDenied as exc:
             return _refused(403, "AccessDenied", str(exc))
-        published = sns_api.publication(payload)
+        published = requests.publication(payload)
         if published is not None and published.probe:
             log.info("test message for %r: %.200r", published.topic, published.message)
             return _accepted(payload, published)
@@ -89,9 +89,9 @@ class Receiver:
     def _keep(self, document: bytes, endpoint: str | None) -> HttpResponse | None:
         """Enqueue a document; return a response only if that failed."""
         try:
-            for body in messages.bodies(document, endpoint, limit=self.message_bytes):
+            for body in documents.bodies(document, endpoint, limit=self.message_bytes):
                 self.enqueue(body)
-        except messages.TooLarge as exc:
+        except documents.TooLarge as exc:
             return _refused(413, "RequestEntityTooLarge", str(exc))
         except ExtentflowError:
             log.exception("the arrivals queue took nothing; the sender has to try again")
@@ -107,12 +107,12 @@ def _probed(request: HttpRequest) -> HttpResponse:
     )
 
 
-def _accepted(payload: bytes, published: sns_api.Publication | None) -> HttpResponse:
+def _accepted(payload: bytes, published: requests.Publication | None) -> HttpResponse:
     if published is None:
         return HttpResponse(200, "text/plain", "queued\n")
-    return HttpResponse(200, sns_api.CONTENT_TYPE, sns_api.accepted(payload))
+    return HttpResponse(200, requests.CONTENT_TYPE, requests.accepted(payload))
 
 
 def _refused(status: int, code: str, why: str) -> HttpResponse:
     log.warning("refused with %d %s: %s", status, code, why)
-    return HttpResponse(status, sns_api.CONTENT_TYPE, sns_api.refused(code, why))
+    return HttpResponse(status, requests.CONTENT_TYPE, requests.refused(code, why))

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any
 
-from extentflow.errors import ExtentflowError, reason
+from extentflow.errors import ExtentflowError, contain_defects, reason
 
 log = logging.getLogger(__name__)
 
@@ -57,17 +57,15 @@ def attempt_step(
 ) -> Report:
     """Return a step's report; a failure is logged, counted, and passed to `on_failure`.
 
-    The next run repeats the step. An unexpected error is handled in the same way, because it must
-    not prevent the steps after it.
+    The next run repeats the step. A defect is handled in the same way, because it must not prevent
+    the steps after it.
     """
     try:
-        return step()
+        with contain_defects(what):
+            return step()
     except ExtentflowError as exc:
         log.warning("%s: %s", what, exc)
         on_failure(reason(exc))
-    except Exception as exc:
-        log.exception("%s: unexpected error", what)
-        on_failure(f"unexpected error: {type(exc).__name__}: {exc}")
     return PROBLEM
 
 

@@ -21,9 +21,10 @@ from typing import Generic, Protocol, TypeVar
 from extentflow import plugins
 from extentflow.delivery.runner import DeliveryContext, fail_extent, run_extent
 from extentflow.errors import (
-    ExtentflowError,
+    Defect,
     LedgerUnavailable,
     Misconfigured,
+    contain_defects,
     reason,
 )
 from extentflow.model import Extent, Outcome, Receipt
@@ -207,13 +208,10 @@ def run_in_turn(extents: Iterable[Extent], run: Callable[[Extent], Receipt]) -> 
 def _run_or_fail_defect(extent: Extent, work: DeliveryContext, *, message: str = "") -> Receipt:
     """Run an extent; an error outside the error tree is a defect and fails this extent only."""
     try:
-        return run_extent(extent, work, message=message)
-    except ExtentflowError:
-        raise
-    except Exception as exc:
-        log.exception("%s: unexpected error", extent.uri)
-        what = f"{extent.uri}: unexpected {type(exc).__name__}: {exc}"
-        return fail_extent(extent, work, what)
+        with contain_defects(extent.uri):
+            return run_extent(extent, work, message=message)
+    except Defect as exc:
+        return fail_extent(extent, work, reason(exc))
 
 
 def _is_held(extent: Extent, work: DeliveryContext) -> bool:

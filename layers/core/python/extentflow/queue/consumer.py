@@ -23,14 +23,14 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from random import Random
 
 from extentflow.background import LeaseRenewer
 from extentflow.delivery.runner import DeliveryContext
 from extentflow.engines import run_or_fail
-from extentflow.errors import ExtentflowError, Permanent, ProgressUnknown, reason
+from extentflow.errors import ExtentflowError, Permanent, ProgressUnknown, contain_defects, reason
 from extentflow.ledger import ConnectorState, Ledger
 from extentflow.model import (
     JOB_ID_DIGITS,
@@ -186,11 +186,10 @@ class QueueWorker:
         if job is None or job.state.open or job.announced:
             return answer
         try:
-            self.ended(job)
+            with contain_defects(f"publishing the end of job {job.id}"):
+                self.ended(job)
         except ExtentflowError as exc:
-            log.warning("the end of job %s is announced later: %s", job.id, exc)
-        except Exception:
-            log.exception("the end of job %s is announced later: unexpected error", job.id)
+            log.warning("the end of job %s is published later: %s", job.id, exc)
         return replace(answer, ended=job)
 
     def _bury(self, message: Message, why: str) -> MessageDisposition:
@@ -239,3 +238,59 @@ def _is_text(value: object) -> bool:
         and len(value) <= MAX_TEXT_CHARACTERS
         and value == value.encode("utf-8", "replace").decode()
     )
+
+WAIT_SECONDS = 1.0
+RETURNED = MessageDisposition(60.0)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDrain:
+    """Takes messages one by one. `stopping` returns whether to take no further one."""
+
+    worker: QueueWorker
+    monotonic: Callable[[], float]
+    stopping: Callable[[], bool]
+
+    def answers(self, *, most: int, seconds: float) -> Iterator[tuple[Message, MessageDisposition]]:
+        """Yield each message with its disposition, until the queue is empty.
+
+        Takes at most `most` messages, and starts none after `seconds`. An unavailable queue counts
+        as empty: the caller has everything that was yielded before.
+        """
+        until = self.monotonic() + seconds
+        taken = 0
+        while taken < most and self.monotonic() < until and not self.stopping():
+            try:
+                messages = self._receive()
+            except ExtentflowError as exc:
+                log.warning("no further message is taken now: %s", exc)
+                return
+            if not messages:
+                return
+            for message in messages:
+                taken += 1
+                yield message, self._settled(message)
+
+    def _receive(self) -> list[Message]:
+        """Return one message: a received message never waits for another one's extent."""
+        worker = self.worker
+        return worker.queue.receive(
+            wait_seconds=WAIT_SECONDS, hide_seconds=worker.hide_seconds, most=1
+        )
+
+    def _settled(self, message: Message) -> MessageDisposition:
+        """Process a message, then delete or delay it; if that fails, it returns by itself."""
+        try:
+            with contain_defects(f"message {message.id}"):
+                answer = self.worker.handle(message)
+        except ExtentflowError as exc:
+            log.warning("message %s returns to the queue: %s", message.id, exc)
+            answer = RETURNED
+        try:
+            if answer.again_seconds is None:
+                self.worker.queue.delete(message)
+            else:
+                self.worker.queue.delay(message, answer.again_seconds)
+        except ExtentflowError as exc:
+            log.warning("message %s returns to the queue by itself: %s", message.id, exc)
+        return answer

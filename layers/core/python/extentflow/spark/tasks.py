@@ -30,8 +30,7 @@ from extentflow.jobs.run import closed
 from extentflow.ledger import Ledger
 from extentflow.ledger.notes import NoteKind
 from extentflow.model import Extent, ExtentState, Job, JobState, Outcome, Receipt
-from extentflow.queue.consumer import read_extent
-from extentflow.queue.draining import QueueDrain
+from extentflow.queue.consumer import QueueDrain, read_extent
 from extentflow.spark import receipts
 from extentflow.spark.receipts import Row
 from extentflow.wiring import Runtime

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.discovery.posting import request_of
 
-from extentflow.discovery.request import HttpRequest
+from extentflow.discovery.requests import HttpRequest
 
 
 def event(**changes: object) -> dict[str, Any]:
