@@ -13,7 +13,7 @@ from tests.laws.laws import FormatCase, Sample
 from extentflow.formats import Format, FormatOptions
 from extentflow.formats.csv import CsvOptions, open_csv
 from extentflow.formats.jsonl import open_jsonl
-from extentflow.formats.text import open_text
+from extentflow.formats.line_format import open_text
 
 BOM = b"\xef\xbb\xbf"
 

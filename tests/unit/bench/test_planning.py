@@ -11,8 +11,8 @@ from bench.synthetic_parquet import ParquetRows
 
 from extentflow.clock import Clock
 from extentflow.formats import Format, FormatOptions
+from extentflow.formats.line_format import open_text
 from extentflow.formats.parquet import Parquet
-from extentflow.formats.text import open_text
 from extentflow.jobs.planner import MAX_TEXT_EXTENTS, PAGE_EXTENTS, JobRequest, Planner
 from extentflow.model import Extent, Job, JobState
 from extentflow.queue import Queue

@@ -20,10 +20,9 @@ from extentflow.errors import UnsupportedFormat
 from extentflow.formats import FormatOptions
 from extentflow.formats.csv import open_csv
 from extentflow.formats.jsonl import JsonlOptions, open_jsonl
-from extentflow.formats.line_format import LineFormat
+from extentflow.formats.line_format import TEXT as TEXT_FORMAT
+from extentflow.formats.line_format import LineFormat, open_text
 from extentflow.formats.magic import TAIL_BYTES, Kind, needs_tail, recognise, require_signature
-from extentflow.formats.text import TEXT as TEXT_FORMAT
-from extentflow.formats.text import open_text
 from extentflow.model import ObjectVersion
 from extentflow.testing.stores import MemorySource
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.laws.laws import Decoded, decoded, extent_of
 
 from extentflow.formats import FormatOptions
-from extentflow.formats.text import open_text
+from extentflow.formats.line_format import open_text
 from extentflow.testing.stores import MemorySource
 
 

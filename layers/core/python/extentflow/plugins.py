@@ -34,7 +34,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "csv": "extentflow.formats.csv:CSV",
         "jsonl": "extentflow.formats.jsonl:JSONL",
         "parquet": "extentflow.formats.parquet:PARQUET",
-        "text": "extentflow.formats.text:TEXT",
+        "text": "extentflow.formats.line_format:TEXT",
     },
     CONVERTERS: {
         "bytes": "extentflow.converters.raw:bytes_converter",

@@ -35,8 +35,7 @@ from extentflow.formats.csv_fields import (
     cast_texts,
 )
 from extentflow.formats.line_format import LineFormat, LineReader, ObjectHead, make_chunk
-from extentflow.formats.lines import BOM, Indexes, LineBlock
-from extentflow.formats.text import invalid_utf8_lines
+from extentflow.formats.lines import BOM, Indexes, LineBlock, invalid_utf8_lines
 
 __all__ = ["CSV", "MULTILINE", "CsvOptions", "open_csv"]
 
@@ -324,12 +323,12 @@ class _CsvDecoder:
         self._header = options.header
         self._dialect = Dialect(options.separator, options.quote, options.escape, options.null)
 
-    def reader(self, opening: ObjectHead) -> LineReader:
+    def reader(self, head: ObjectHead) -> LineReader:
         """Return the reader for one version; reads its first record if column names need it."""
-        uri = opening.version.uri
+        uri = head.version.uri
         names, begin = list(self._schema), 0
         if self._header or not names:
-            first, behind = self._first_record(opening)
+            first, behind = self._first_record(head)
             if self._header:
                 names, begin = self._column_names(uri, first), behind
             else:
@@ -337,18 +336,18 @@ class _CsvDecoder:
         schema = pa.schema([(name, self._schema.get(name, pa.string())) for name in names])
         return CsvRowReader(uri, self._dialect, schema, begin)
 
-    def _first_record(self, opening: ObjectHead) -> tuple[list[str], int]:
+    def _first_record(self, head: ObjectHead) -> tuple[list[str], int]:
         """Return the first record's fields and the offset of the next line; [] and 0 if none."""
-        for block in opening.lines():
+        for block in head.lines():
             lines = np.flatnonzero(block.ends > block.starts)
             if len(lines):
                 line = int(lines[0])
-                return self._fields(opening, block, line), block.offset + int(block.stops[line])
+                return self._fields(head, block, line), block.offset + int(block.stops[line])
             if block.bad:
-                raise CorruptObject(f"{opening.version.uri}: {block.bad[0].reason}")
+                raise CorruptObject(f"{head.version.uri}: {block.bad[0].reason}")
         return [], 0
 
-    def _fields(self, opening: ObjectHead, block: LineBlock, line: int) -> list[str]:
+    def _fields(self, head: ObjectHead, block: LineBlock, line: int) -> list[str]:
         grammar = Grammar(replace(self._dialect, null=None))
         try:
             return [field or "" for field in grammar.split(block.raw(line).decode())]
@@ -358,7 +357,7 @@ class _CsvDecoder:
             problem = str(exc)
         except UnbalancedQuotes as exc:
             problem = f"{exc}; {MULTILINE}"
-        where = f"{opening.version.uri}: the first record, at byte {block.location(line)}"
+        where = f"{head.version.uri}: the first record, at byte {block.location(line)}"
         raise CorruptObject(f"{where}, cannot be read: {problem}")
 
     def _column_names(self, uri: str, header: list[str]) -> list[str]:

@@ -95,7 +95,7 @@ class _JsonLinesDecoder:
         members = ((name, pa.string()) for name in columns)
         self._schema = pa.schema([(_VALUE, pa.binary()), *members])
 
-    def reader(self, _read_head: ObjectHead) -> LineReader:
+    def reader(self, _head: ObjectHead) -> LineReader:
         return self._read
 
     def _read(self, block: LineBlock) -> Chunk:

@@ -1,36 +1,58 @@
-"""Implement `Format` for newline-delimited records; a `LineDecoder` interprets the lines."""
+"""Implement `Format` for newline-delimited records; a `LineDecoder` interprets the lines.
+
+    object -> [decompress] -> windows -> lines of the extent -> LineReader -> chunks
+
+Gzip (RFC 1952) and zstd (RFC 8878) objects are decompressed as one stream in constant memory. The
+format `text`, one record per line in the column `value`, is the smallest decoder.
+"""
 
 from __future__ import annotations
 
+import zlib
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from extentflow.config.specs import NO_OPTIONS, NoOptions
 from extentflow.errors import Conflict, CorruptObject, Misconfigured
-from extentflow.formats import BadRecord, Chunk, FormatOptions, magic
-from extentflow.formats.compression import CODECS, decompress
+from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, magic
 from extentflow.formats.lines import (
     Indexes,
     LineBlock,
     Window,
     cut_lines,
+    invalid_utf8_lines,
     owned_windows,
     stream_windows,
 )
 from extentflow.model import Extent, ObjectVersion
 from extentflow.storage import RangeSource
 
-__all__ = ["LineDecoder", "LineFormat", "LineReader", "ObjectHead", "lines_except", "make_chunk"]
+__all__ = [
+    "TEXT",
+    "LineDecoder",
+    "LineFormat",
+    "LineReader",
+    "ObjectHead",
+    "decompress",
+    "lines_except",
+    "make_chunk",
+    "open_text",
+]
 
 _HEAD_STEP_BYTES = 4096
 _HEAD_SHARE = 256
 _GROWTH_LIMIT_BYTES = 1 << 20
 _CACHED_READERS = 64
+# The offsets of Arrow's `binary` and `string` are signed 32-bit integers.
 _ARROW_OFFSETS = 1 << 31
+_PIECE_BYTES = 64 << 10
+# zlib reads the header and trailer of gzip if 16 is added to the size of the window.
+_GZIP_MEMBER = 16 + zlib.MAX_WBITS
 
 
 class ObjectHead:
@@ -53,13 +75,10 @@ class ObjectHead:
 
     def content_head(self) -> bytes:
         """Return the first magic.HEAD_BYTES of the content, or all of it if shorter."""
-        seen: list[bytes] = []
-        for piece in self._content:
-            seen.append(piece)
-            if sum(map(len, seen)) >= magic.HEAD_BYTES:
-                break
-        self._content = chain(seen, self._content)
-        return b"".join(seen)
+        # No step of `decompress` but the last is shorter than HEAD_BYTES.
+        first = next(self._content, b"")
+        self._content = chain([first], self._content)
+        return first
 
     def lines(self) -> Iterator[LineBlock]:
         """Yield the lines of the content from the start. Call once."""
@@ -76,7 +95,7 @@ def _read_doubling(source: RangeSource) -> Iterator[bytes]:
         at, step = end, min(2 * step, _GROWTH_LIMIT_BYTES)
 
 
-def _with_offsets(pieces: Iterator[bytes]) -> Iterator[Window]:
+def _with_offsets(pieces: Iterable[bytes]) -> Iterator[Window]:
     at = 0
     for piece in pieces:
         yield at, piece
@@ -112,7 +131,7 @@ class LineReader(Protocol):
 class LineDecoder(Protocol):
     """The meaning of a line in one format under the options of one connector."""
 
-    def reader(self, opening: ObjectHead) -> LineReader:
+    def reader(self, head: ObjectHead) -> LineReader:
         """Return the reader for one object version; may read `head` (for a header).
 
         Raises:
@@ -130,6 +149,7 @@ class LineFormat:
     def __init__(self, name: str, options: FormatOptions, decoder: LineDecoder) -> None:
         _check(options)
         self.name = name
+        # A compressed stream can only be read from its start.
         self.splittable = options.compression == "none"
         self._options = options
         self._decoder = decoder
@@ -145,22 +165,20 @@ class LineFormat:
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
         """Yield the records of the lines that `extent` owns; see `Format.decode`."""
         read = self._reader(source)
-        windows = self._plain if self.splittable else self._decompressed_windows
-        blocks = cut_lines(
-            windows(source, extent, position), max_line_bytes=self._options.max_record_bytes
-        )
-        for block in blocks:
-            for part in block.parts(self._options.batch_rows):
+        options = self._options
+        if self.splittable:
+            windows = owned_windows(
+                source,
+                extent,
+                position,
+                window_bytes=options.window_bytes,
+                max_line_bytes=options.max_record_bytes,
+            )
+        else:
+            windows = self._decompressed_windows(source, extent, position)
+        for block in cut_lines(windows, max_line_bytes=options.max_record_bytes):
+            for part in block.parts(options.batch_rows):
                 yield read(part)
-
-    def _plain(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Window]:
-        return owned_windows(
-            source,
-            extent,
-            position,
-            window_bytes=self._options.window_bytes,
-            max_line_bytes=self._options.max_record_bytes,
-        )
 
     def _decompressed_windows(
         self, source: RangeSource, extent: Extent, position: int
@@ -177,12 +195,14 @@ class LineFormat:
             end = at + len(piece)
             if end > position:
                 yield max(at, position), piece[max(0, position - at) :]
+        # The end of the content is a valid position: its last line is done.
         if position > end:
             raise CorruptObject(
                 f"{extent.uri}: decompresses to {end} bytes, decoding resumes at {position}"
             )
 
     def _reader(self, source: RangeSource) -> LineReader:
+        # Kept per version, so that the extents of an object read its header once per process.
         known = self._readers.get(source.version)
         if known is not None:
             return known
@@ -193,42 +213,188 @@ class LineFormat:
         return reader
 
     def _read_head(self, source: RangeSource) -> ObjectHead:
-        """Read the first bytes of the object.
-
-        Raises:
-            UnsupportedFormat: they show another format or compression.
-        """
+        """Read the first bytes; raise UnsupportedFormat if they show another kind of content."""
         compression = self._options.compression
-        opening = ObjectHead(
+        head = ObjectHead(
             source, compression=compression, max_line_bytes=self._options.max_record_bytes
         )
-        size = source.version.size
-        tail = b""
-        if compression == "none" and magic.needs_tail(opening.head):
-            tail = source.read(max(0, size - magic.TAIL_BYTES), size)
+        version, tail = source.version, b""
+        if compression == "none" and magic.needs_tail(head.head):
+            tail = source.read(max(0, version.size - magic.TAIL_BYTES), version.size)
         magic.require_signature(
-            source.version, opening.head, tail, expected=self.name, compression=compression
+            version, head.head, tail, expected=self.name, compression=compression
         )
         if compression != "none":
             magic.require_content_signature(
-                source.version,
-                opening.content_head(),
-                expected=self.name,
-                compression=compression,
+                version, head.content_head(), expected=self.name, compression=compression
             )
-        return opening
+        return head
 
 
 def _check(options: FormatOptions) -> None:
     problems = []
-    if options.compression not in ("none", *CODECS):
-        known = ", ".join(("none", *sorted(CODECS)))
+    if options.compression not in ("none", *_CODECS):
+        known = ", ".join(("none", *sorted(_CODECS)))
         problems.append(
             f"file.compression.type={options.compression} is unknown; set one of {known}"
         )
     if min(options.window_bytes, options.batch_rows, options.max_record_bytes) < 1:
         problems.append("window, batch and record sizes must be at least 1")
+    # A block is the start of a line and one window, which is nearly two steps when decompressed.
     if options.max_record_bytes + 2 * options.window_bytes >= _ARROW_OFFSETS:
         problems.append("one record and two windows together must be smaller than 2 GiB")
     if problems:
         raise Misconfigured(problems)
+
+
+class _StreamError(Exception):
+    """The reason why the compressed bytes are invalid."""
+
+
+def decompress(
+    compressed: Iterable[bytes], codec: str, *, step_bytes: int, uri: str
+) -> Iterator[bytes]:
+    """Yield the content of `compressed` in order, in pieces of at least `step_bytes`.
+
+    Only the last piece may be shorter, and no piece reaches twice `step_bytes`. `codec` is gzip or
+    zstd. Errors of the input propagate unchanged.
+
+    Raises:
+        CorruptObject: truncated, damaged, or followed by other bytes; names `uri`.
+    """
+    # Small pieces in, bounded steps out: a highly compressed object needs no more memory.
+    pieces = (
+        piece[start : start + _PIECE_BYTES]
+        for piece in compressed
+        for start in range(0, len(piece), _PIECE_BYTES)
+    )
+    gathered: list[bytes] = []
+    size = 0
+    try:
+        for step in _CODECS[codec](pieces, step_bytes):
+            gathered.append(step)
+            size += len(step)
+            if size >= step_bytes:
+                yield b"".join(gathered)
+                gathered, size = [], 0
+    except _StreamError as exc:
+        raise CorruptObject(
+            f"{uri}: {codec}: {exc}; replace the object, then run it again"
+        ) from exc
+    if size:
+        yield b"".join(gathered)
+
+
+def _gunzip(pieces: Iterator[bytes], step_bytes: int) -> Iterator[bytes]:
+    rest = next(pieces, b"")
+    # A gzip file is a series of members (RFC 1952, section 2.2); zlib decodes one at a time.
+    while rest:
+        member = zlib.decompressobj(_GZIP_MEMBER)
+        while not member.eof:
+            try:
+                step = member.decompress(rest, step_bytes)
+            except zlib.error as exc:
+                raise _StreamError(
+                    f"damaged, or other bytes follow the last member: {exc}"
+                ) from exc
+            if step:
+                yield step
+            rest = member.unconsumed_tail
+            if not rest and not member.eof:
+                rest = next(pieces, b"")
+                # Without this check, a truncated object would look like a shorter one.
+                if not rest:
+                    raise _StreamError("truncated: the last member has no end")
+        # gzip(1) and tapes allow zeros after a member.
+        rest = member.unused_data.lstrip(b"\0")
+        while not rest and (piece := next(pieces, b"")):
+            rest = piece.lstrip(b"\0")
+
+
+class _Readable:
+    """A file for Arrow over pieces of bytes; `reading` is True while the input is read."""
+
+    closed = False
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self.reading = False
+        self._pieces = pieces
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        if not self._rest:
+            self.reading = True
+            self._rest = next(self._pieces, b"")
+            self.reading = False
+        piece, self._rest = self._rest[:size], self._rest[size:]
+        return piece
+
+    def close(self) -> None:
+        # Arrow calls it when the stream is destroyed and prints an error if it does not exist.
+        pass
+
+
+def _decompress_zstd(pieces: Iterator[bytes], step_bytes: int) -> Iterator[bytes]:
+    readable = _Readable(pieces)
+    stream = pa.CompressedInputStream(pa.PythonFile(readable, mode="r"), "zstd")
+    while True:
+        try:
+            step = bytes(stream.read(step_bytes))
+        except OSError as exc:
+            # An OSError of the input, such as a reset connection, passes through Arrow unchanged.
+            if readable.reading:
+                raise
+            # Arrow's message for a damaged or truncated frame.
+            raise _StreamError(str(exc)) from exc
+        if not step:
+            return
+        yield step
+
+
+# They yield the content in steps of at most `step_bytes` and raise _StreamError.
+_CODECS: dict[str, Callable[[Iterator[bytes], int], Iterator[bytes]]] = {
+    "gzip": _gunzip,
+    "zstd": _decompress_zstd,
+}
+
+
+_BINARY = pa.schema([("value", pa.binary())])
+_STRING = pa.schema([("value", pa.string())])
+
+
+def open_text(options: FormatOptions, _own: NoOptions = NO_OPTIONS) -> LineFormat:
+    """Return the format `text`: one column, `value`; an empty line is an empty record.
+
+    With `validate_text`, values are strings and a line that is not UTF-8 is a bad record; without
+    it, values are binary and not checked.
+    """
+    return LineFormat("text", options, _TextDecoder(validate=options.validate_text))
+
+
+class _TextDecoder:
+    def __init__(self, *, validate: bool) -> None:
+        self._validate = validate
+
+    def reader(self, _head: ObjectHead) -> LineReader:
+        return _read_strings if self._validate else _read_bytes
+
+
+def _read_bytes(block: LineBlock) -> Chunk:
+    return make_chunk(block, pa.record_batch([block.values()], schema=_BINARY), None, {})
+
+
+def _read_strings(block: LineBlock) -> Chunk:
+    bad = invalid_utf8_lines(block)
+    lines = lines_except(block, bad)
+    # A view, as the bytes are known to be UTF-8: a cast would validate them again.
+    values = block.values(lines).view(pa.string())
+    return make_chunk(block, pa.record_batch([values], schema=_STRING), lines, bad)
+
+
+TEXT = FormatSpec(
+    open=open_text,
+    extensions=("txt", "text", "log"),
+    converters=("string", "bytes"),
+    raw=True,
+    has_columns=False,
+)

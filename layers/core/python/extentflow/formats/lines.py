@@ -23,7 +23,15 @@ from extentflow.model import Extent
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import TAIL_BYTES, tail
 
-__all__ = ["Indexes", "LineBlock", "Window", "cut_lines", "owned_windows", "stream_windows"]
+__all__ = [
+    "Indexes",
+    "LineBlock",
+    "Window",
+    "cut_lines",
+    "invalid_utf8_lines",
+    "owned_windows",
+    "stream_windows",
+]
 
 Indexes = NDArray[np.int64]
 Window = tuple[int, bytes]
@@ -31,6 +39,8 @@ Window = tuple[int, bytes]
 BOM = b"\xef\xbb\xbf"
 NEWLINE = b"\n"
 _LF, _CR = 10, 13
+_ASCII_END = 0x80
+# Bounds of the first read behind an extent: 1/128 of the extent, but at least 1 KiB.
 _LEAST_TAIL_BYTES = 1024
 _TAIL_SHARE = 128
 
@@ -79,6 +89,7 @@ class LineBlock:
         gaps = np.flatnonzero(np.diff(lines) != 1) + 1
         if not len(gaps):
             return self.data[self.starts[lines[0]] : self.stops[lines[-1]]]
+        # Lines that follow each other are copied as one slice.
         edges = ((self.starts[run[0]], self.stops[run[-1]]) for run in np.split(lines, gaps))
         return np.concatenate([self.data[start:stop] for start, stop in edges])
 
@@ -111,6 +122,8 @@ def take_slices(data: NDArray[np.uint8], starts: Indexes, ends: Indexes) -> pa.B
     """Return `data[starts[i]:ends[i]]` for ascending, disjoint slices."""
     if not len(starts):
         return pa.array([], pa.binary())
+    # Arrow's offsets have no gaps: an array over all bytes whose odd values are the gaps, of which
+    # only the even ones are taken.
     edges = np.empty(2 * len(starts), np.int32)
     edges[0::2] = starts
     edges[1::2] = ends
@@ -137,6 +150,8 @@ def owned_windows(
     Raises:
         StoreUnavailable: the source ended early without an error.
     """
+    # A resume position is the start of a line. The start of an extent is one only if a newline
+    # precedes it, so reading begins one byte earlier and goes on behind the first newline.
     if position > extent.start or extent.start == 0:
         begin = max(position, extent.start)
         windows = stream_windows(source, begin, extent.end, window_bytes)
@@ -148,15 +163,23 @@ def owned_windows(
     for offset, window in windows:
         yield offset, window
         last = window[-1:]
-    if last != NEWLINE:
-        share = max(_LEAST_TAIL_BYTES, (extent.end - extent.start) // _TAIL_SHARE)
-        yield from _rest_of_line(
-            source,
-            extent.end,
-            first_bytes=min(TAIL_BYTES, window_bytes, share),
-            most_bytes=max(TAIL_BYTES, window_bytes),
-            max_bytes=max_line_bytes,
-        )
+    # The line that begins after this newline has its first byte in the next extent.
+    if last == NEWLINE:
+        return
+    share = max(_LEAST_TAIL_BYTES, (extent.end - extent.start) // _TAIL_SHARE)
+    at = extent.end
+    for piece in tail(
+        source,
+        at,
+        first_bytes=min(TAIL_BYTES, window_bytes, share),
+        most_bytes=max(TAIL_BYTES, window_bytes),
+    ):
+        behind = piece.find(NEWLINE) + 1
+        yield at, piece[:behind] if behind else piece
+        at += len(piece)
+        # `cut_lines` reports a line that is too long; its end is not needed for that.
+        if behind or at - extent.end > max_line_bytes:
+            return
 
 
 def stream_windows(
@@ -174,6 +197,7 @@ def stream_windows(
         if window:
             yield at, window
         at += len(window)
+    # Never the end of the data: the missing bytes may contain records.
     if at != end:
         raise StoreUnavailable(
             f"{source.version.uri}[{start}-{end}): the stream ended at byte {at}; try again"
@@ -187,18 +211,6 @@ def _behind_newline(windows: Iterator[Window]) -> Iterator[Window]:
             if behind < len(window):
                 yield offset + behind, window[behind:]
             yield from windows
-
-
-def _rest_of_line(
-    source: RangeSource, start: int, *, first_bytes: int, most_bytes: int, max_bytes: int
-) -> Iterator[Window]:
-    at = start
-    for piece in tail(source, start, first_bytes=first_bytes, most_bytes=most_bytes):
-        behind = piece.find(NEWLINE) + 1
-        yield at, piece[:behind] if behind else piece
-        at += len(piece)
-        if behind or at - start > max_bytes:
-            return
 
 
 @dataclass(slots=True)
@@ -250,13 +262,19 @@ def _blocks(offset: int, data: bytes, max_line_bytes: int) -> Iterator[LineBlock
     if offset == 0 and data == BOM:
         return  # a mark without a line behind it
     content = np.frombuffer(data, np.uint8)
-    begins, ends = _edges(content)
+    ends = np.flatnonzero(content == _LF)
+    # The last line of the object may lack its LF.
+    if not len(ends) or ends[-1] != len(content) - 1:
+        ends = np.append(ends, len(content))
+    begins = np.concatenate((np.zeros(1, np.int64), ends[:-1] + 1))
     stops = np.minimum(ends + 1, len(content))
     starts = begins.copy()
     if offset == 0 and data.startswith(BOM):
         starts[0] = len(BOM)
+    # A CR belongs to the terminator only before an LF; elsewhere it is content.
+    before_lf = (ends > 0) & (ends < len(content)) & (content[ends - 1] == _CR)
     block = LineBlock(
-        offset, content, starts, _before_carriage_return(content, ends), stops, offset + len(data)
+        offset, content, starts, np.where(before_lf, ends - 1, ends), stops, offset + len(data)
     )
     first = 0
     for line in np.flatnonzero(ends - begins > max_line_bytes).tolist():
@@ -268,22 +286,37 @@ def _blocks(offset: int, data: bytes, max_line_bytes: int) -> Iterator[LineBlock
         yield block.part(first, len(block))
 
 
-def _edges(content: NDArray[np.uint8]) -> tuple[Indexes, Indexes]:
-    """Return the start of each line and the position of its LF (or the end of the content)."""
-    ends = np.flatnonzero(content == _LF)
-    if not len(ends) or ends[-1] != len(content) - 1:
-        ends = np.append(ends, len(content))
-    return np.concatenate((np.zeros(1, np.int64), ends[:-1] + 1)), ends
-
-
-def _before_carriage_return(content: NDArray[np.uint8], ends: Indexes) -> Indexes:
-    """Move each end in front of the CR that precedes its LF."""
-    at_returns = (ends > 0) & (ends < len(content)) & (content[ends - 1] == _CR)
-    return np.where(at_returns, ends - 1, ends)
-
-
 def _too_long(location: int, next_position: int, max_line_bytes: int) -> LineBlock:
     none = np.empty(0, np.int64)
     reason = f"the line is longer than the {max_line_bytes} bytes that are allowed for one record"
     bad = BadRecord(raw=None, location=location, reason=reason)
     return LineBlock(location, np.empty(0, np.uint8), none, none, none, next_position, (bad,))
+
+
+def invalid_utf8_lines(block: LineBlock) -> dict[int, str]:
+    """Return the lines that are not UTF-8, each with its reason."""
+    if not len(block) or block.data.max() < _ASCII_END or _is_utf8(block.data):
+        return {}
+    # An LF is never part of a multi-byte character, so lines can be decoded one by one.
+    beyond_ascii = np.flatnonzero(block.data >= _ASCII_END)
+    suspects = np.unique(np.searchsorted(block.starts, beyond_ascii, side="right") - 1)
+    reasons: dict[int, str] = {}
+    for line in suspects[suspects >= 0].tolist():  # -1: the byte order mark
+        raw = block.raw(line)
+        try:
+            raw.decode()
+        except UnicodeDecodeError as exc:
+            location = block.location(line) + exc.start
+            reasons[line] = f"not UTF-8: {exc.reason} (0x{raw[exc.start]:02x}) at byte {location}"
+    return reasons
+
+
+def _is_utf8(data: NDArray[np.uint8]) -> bool:
+    # Arrow validates in a cast, without creating Python text of the whole block.
+    edges = pa.py_buffer(np.array([0, len(data)], np.int32))
+    whole = pa.BinaryArray.from_buffers(pa.binary(), 1, [None, edges, pa.py_buffer(data)])
+    try:
+        whole.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True

@@ -19,9 +19,7 @@ from extentflow.errors import (
     UnsupportedFormat,
 )
 from extentflow.formats import FormatOptions
-from extentflow.formats.compression import decompress
-from extentflow.formats.line_format import LineFormat
-from extentflow.formats.text import open_text
+from extentflow.formats.line_format import LineFormat, decompress, open_text
 from extentflow.testing.stores import MemorySource
 
 MIB = 1 << 20
