@@ -40,12 +40,11 @@ def _ignore(_name: str) -> None: ...
 
 @dataclass
 class _Table:
-    """What the ledger holds, under one lock, and the hooks at which a test intervenes."""
+    """The stored state, under one lock."""
 
-    identity: str
+    hooks: "MemoryLedger"
     clock: Callable[[], float]
-    on_call: Callable[[str], None] = _ignore
-    on_answer: Callable[[str], None] = _ignore
+    identity: str
     app_id: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
     refused: Counter[str] = field(default_factory=Counter)
@@ -91,19 +90,19 @@ class _Table:
     @contextmanager
     def call(self, name: str) -> Iterator[None]:
         """Make one operation atomic, between the hooks and the injected faults."""
-        self.on_call(name)
-        self._spend(self.refused, name, "does not answer")
+        self.hooks.on_call(name)
+        self._spend(self.refused, name, "no response")
         with self.lock:
             yield
-        self._spend(self.lost, name, "lost its answer")
-        self.on_answer(name)
+        self._spend(self.lost, name, "the response was lost")
+        self.hooks.on_answer(name)
 
     def _spend(self, faults: Counter[str], name: str, what: str) -> None:
         with self.lock:
             left = faults[name]
             faults[name] = max(left - 1, 0)
         if left:
-            raise LedgerUnavailable(f"ledger {self.identity}: {name} {what} (injected)")
+            raise LedgerUnavailable(f"ledger {self.identity}: {name}: {what} (injected)")
 
 
 class _Connectors:
@@ -439,31 +438,15 @@ class MemoryLedger:
     """A `Ledger` with atomic operations and injected failures."""
 
     def __init__(self, identity: str = "", *, clock: Callable[[], float] = time.time) -> None:
-        self.table = _Table(identity or secrets.token_hex(6), clock)
+        self.on_call: Callable[[str], None] = _ignore
+        self.on_answer: Callable[[str], None] = _ignore
+        self.table = _Table(self, clock, identity or secrets.token_hex(6))
         self.connectors = _Connectors(self.table)
         self.jobs = _Jobs(self.table)
         self.slots = _Slots(self.table)
         self.extents = _Extents(self.table, self.slots)
         self.notes = _Notes(self.table)
         self.admin = _Admin()
-
-    @property
-    def on_call(self) -> Callable[[str], None]:
-        """Called with an operation's name before it takes effect."""
-        return self.table.on_call
-
-    @on_call.setter
-    def on_call(self, hook: Callable[[str], None]) -> None:
-        self.table.on_call = hook
-
-    @property
-    def on_answer(self) -> Callable[[str], None]:
-        """Called with an operation's name after it took effect."""
-        return self.table.on_answer
-
-    @on_answer.setter
-    def on_answer(self, hook: Callable[[str], None]) -> None:
-        self.table.on_answer = hook
 
     def lose_answer(self, name: str, times: int = 1) -> None:
         """Let the next calls of operation `name` take effect and raise LedgerUnavailable."""
@@ -479,7 +462,7 @@ class MemoryLedger:
         return self.table.identity
 
     def bind(self, app_id: str) -> str:
-        """Tie the ledger to an `app.id`."""
+        """Bind the ledger to an `app.id`; the first one stays."""
         with self.table.call("bind"):
             self.table.app_id = self.table.app_id or app_id
             return self.table.app_id
