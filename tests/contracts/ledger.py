@@ -1,7 +1,6 @@
-"""The scene of the ledger's contract: what a test arranges with, over any implementation.
+"""Arranges jobs, leases and claims for the ledger's contract, on any implementation.
 
-A suite provides the fixture `world` and subclasses the contracts of `ledger_jobs`,
-`ledger_extents`, `ledger_slots` and `ledger_faults`.
+A suite provides the fixture `world` and inherits `ledger_contract.LedgerContract`.
 """
 
 import uuid
@@ -20,7 +19,7 @@ Answer = TypeVar("Answer")
 
 
 class LedgerUnderTest(Protocol):
-    """A ledger and what a test needs around it."""
+    """A ledger, and the means to intervene."""
 
     @property
     def ledger(self) -> Ledger:
@@ -36,7 +35,7 @@ class LedgerUnderTest(Protocol):
         ...
 
     def lose_answer(self, name: str) -> None:
-        """Let the next `name` of `ledger` take effect, and its answer get lost."""
+        """Let the next `name` of `ledger` take effect and lose its response."""
         ...
 
 

@@ -1,18 +1,18 @@
 """The whole contract of a ledger: one class to inherit, with a fixture `world`."""
 
 from tests.contracts.ledger_extents import AdvanceContract, ClaimContract, FinishContract
-from tests.contracts.ledger_faults import LostAnswerContract, RaceContract
+from tests.contracts.ledger_faults import LostResponseContract, RaceContract
 from tests.contracts.ledger_jobs import (
-    AnnouncementContract,
     CloseContract,
     ConnectorContract,
     EndContract,
     IdentityContract,
     PlanContract,
+    PublishContract,
     RegistrationContract,
     ReplayContract,
 )
-from tests.contracts.ledger_notes import KnownContract, NamesContract, NotesContract
+from tests.contracts.ledger_notes import FindRegisteredContract, NamesContract, NotesContract
 from tests.contracts.ledger_slots import LeaseContract, SettleContract
 
 
@@ -22,18 +22,18 @@ class LedgerContract(
     NamesContract,
     NotesContract,
     RegistrationContract,
-    KnownContract,
+    FindRegisteredContract,
     PlanContract,
     EndContract,
     CloseContract,
     ReplayContract,
-    AnnouncementContract,
+    PublishContract,
     ClaimContract,
     AdvanceContract,
     FinishContract,
     LeaseContract,
     SettleContract,
-    LostAnswerContract,
+    LostResponseContract,
     RaceContract,
 ):
     """Tests of every store, of lost responses and of races."""

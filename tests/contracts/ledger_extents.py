@@ -28,9 +28,7 @@ class ClaimContract:
         assert claim == Claim(lease, extent, mark, item)
         assert world.elsewhere().extents.get(extent.job, 1) == item
 
-    def test_a_claim_puts_the_slot_to_work_and_renews_its_lease(
-        self, world: LedgerUnderTest
-    ) -> None:
+    def test_a_claim_occupies_the_slot_and_renews_its_lease(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         extent, lease = scene.extent(scene.job()), scene.lease()
         before = world.ledger.now()
@@ -208,9 +206,7 @@ class ClaimContract:
 
 
 class AdvanceContract:
-    def test_a_chunk_is_recorded_and_forgives_earlier_attempts(
-        self, world: LedgerUnderTest
-    ) -> None:
+    def test_a_recorded_chunk_resets_the_attempts(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         extent, lease = scene.extent(scene.job()), scene.lease()
         scene.hand_back(scene.claim(lease, extent), 0)
@@ -322,9 +318,7 @@ class FinishContract:
         assert (item.error, item.claim, item.progress_unknown) == ("bad line", None, False)
         assert world.ledger.jobs.progress(extent.job) == JobProgress(failed=1)
 
-    def test_no_reason_is_too_long_or_too_strange_to_fail_an_extent(
-        self, world: LedgerUnderTest
-    ) -> None:
+    def test_any_reason_can_fail_an_extent(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         extent = scene.extent(scene.job())
         claim = scene.claim(scene.lease(), extent)
@@ -349,7 +343,7 @@ class FinishContract:
         assert world.ledger.jobs.progress(extent.job) == JobProgress()
 
     @pytest.mark.parametrize(("keep_attempt", "attempts"), [(True, 2), (False, 1)])
-    def test_handing_back_without_progress_counts_unless_the_attempt_is_given_back(
+    def test_a_hand_back_without_progress_counts_as_an_attempt(
         self, world: LedgerUnderTest, *, keep_attempt: bool, attempts: int
     ) -> None:
         scene = Scene(world.ledger)
@@ -360,9 +354,7 @@ class FinishContract:
 
         assert scene.item(extent).attempts == attempts
 
-    def test_giving_back_an_attempt_that_progress_forgave_stays_at_zero(
-        self, world: LedgerUnderTest
-    ) -> None:
+    def test_attempts_reset_by_progress_stay_at_zero(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         extent = scene.extent(scene.job())
         claim = scene.claim(scene.lease(), extent)
@@ -395,7 +387,7 @@ class FinishContract:
 
         assert (scene.item(extent), world.ledger.jobs.progress(extent.job)) == once
 
-    def test_a_completion_is_recognised_after_the_slot_went_to_somebody_else(
+    def test_a_completion_is_recognised_after_the_slot_was_taken(
         self, world: LedgerUnderTest
     ) -> None:
         scene = Scene(world.ledger)
@@ -438,9 +430,7 @@ class FinishContract:
         assert world.ledger.jobs.progress(extent.job) == JobProgress()
 
     @pytest.mark.parametrize("how", ["complete", "fail", "hand_back"])
-    def test_finishing_with_anothers_claim_is_fenced(
-        self, world: LedgerUnderTest, how: str
-    ) -> None:
+    def test_finishing_with_another_claim_is_fenced(self, world: LedgerUnderTest, how: str) -> None:
         scene = Scene(world.ledger)
         extent, lease = scene.extent(scene.job()), scene.lease()
         old = scene.claim(lease, extent)

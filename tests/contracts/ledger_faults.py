@@ -1,4 +1,4 @@
-"""The ledger's contract under lost answers and under races: one effect, and a right answer."""
+"""The ledger's contract under lost responses and races: one effect, and the right result."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -41,7 +41,7 @@ def at_once(calls: Sequence[Callable[[], object]]) -> None:
     together(lambda number: calls[number](), len(calls))
 
 
-class LostAnswerContract:
+class LostResponseContract:
     def test_registering(self, world: LedgerUnderTest) -> None:
         job = unregistered(created=1.0)
         world.lose_answer("register")
@@ -89,7 +89,7 @@ class LostAnswerContract:
         assert taken == (Lease(scene.cluster, 0, 2, "me"), seen)
         assert scene.slot(old.lease).epoch == 2
 
-    def test_leasing_a_slot_whose_work_began_after_it_was_read(
+    def test_leasing_a_slot_that_started_work_after_it_was_read(
         self, world: LedgerUnderTest
     ) -> None:
         scene = Scene(world.ledger)
@@ -211,7 +211,7 @@ class LostAnswerContract:
 
         assert (ended.state, ended.reason) == (JobState.SUPERSEDED, "replaced")
 
-    def test_announcing(self, world: LedgerUnderTest) -> None:
+    def test_publishing(self, world: LedgerUnderTest) -> None:
         ended = world.ledger.jobs.end(
             Scene(world.ledger).job().id, JobState.CANCELLED, "called off"
         )
@@ -255,7 +255,7 @@ class LostAnswerContract:
 
 
 class RaceContract:
-    """Threads stand for workers; each has a view of the ledger of its own."""
+    """Threads represent workers; each has its own ledger object."""
 
     def test_counters_are_exact_under_many_workers(self, world: LedgerUnderTest) -> None:
         job = Scene(world.ledger).job(THREADS * EXTENTS_EACH)

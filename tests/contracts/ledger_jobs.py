@@ -78,7 +78,7 @@ class ConnectorContract:
         assert world.ledger.connectors.get(name, 1) == first
         assert world.ledger.connectors.get(name, 3) is None
 
-    def test_a_connector_is_wanted_running_until_somebody_says_otherwise(
+    def test_a_connector_is_running_until_another_state_is_set(
         self, world: LedgerUnderTest
     ) -> None:
         name = fresh("orders")
@@ -91,7 +91,7 @@ class ConnectorContract:
         assert (before, said) == (ConnectorState.RUNNING, True)
         assert world.elsewhere().connectors.state(name) is ConnectorState.PAUSED
 
-    def test_an_unknown_connector_takes_no_state(self, world: LedgerUnderTest) -> None:
+    def test_an_unknown_connector_has_no_state_to_set(self, world: LedgerUnderTest) -> None:
         name = fresh("orders")
 
         assert not world.ledger.connectors.set_state(name, ConnectorState.STOPPED)
@@ -136,7 +136,7 @@ class ConnectorContract:
         assert name not in [version.name for version in world.ledger.connectors.list()]
         assert world.ledger.connectors.get(name, 1) == first
 
-    def test_deleting_what_is_not_there_is_false(self, world: LedgerUnderTest) -> None:
+    def test_deleting_an_unknown_connector_returns_false(self, world: LedgerUnderTest) -> None:
         name = fresh("orders")
         world.ledger.connectors.put(name, {"format": "text"})
         world.ledger.connectors.delete(name)
@@ -298,7 +298,7 @@ class EndContract:
         assert [(job.state, job.reason) for job in ended] == [(state, "why")] * 2
         assert world.ledger.jobs.get(running.id) == ended[1]
 
-    def test_a_job_knows_when_it_ended(self, world: LedgerUnderTest) -> None:
+    def test_an_ended_job_has_the_time_of_its_end(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         running, empty = scene.job(), scene.job(count=0)
         before = world.ledger.now()
@@ -422,7 +422,7 @@ class ReplayContract:
         assert reopened == replace(job, state=JobState.RUNNING, reason="", reopened=1, ended=0.0)
         assert world.ledger.jobs.progress(job.id) == JobProgress(failed=1)
 
-    def test_a_replayed_job_can_be_done(self, world: LedgerUnderTest) -> None:
+    def test_a_replayed_job_can_complete(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         job = self.closed_as_failed(scene)
         world.ledger.extents.reopen(job.id, 0)
@@ -536,7 +536,7 @@ class ReplayContract:
         assert world.ledger.jobs.progress(job.id) == JobProgress(failed=1)
 
 
-class AnnouncementContract:
+class PublishContract:
     """Jobs whose end is unpublished. Each test uses a connector of its own."""
 
     def waiting(self, ledger: Ledger, connector: str) -> list[Job]:
@@ -552,7 +552,7 @@ class AnnouncementContract:
         ]
 
     @pytest.mark.parametrize("state", [JobState.SUPERSEDED, JobState.CANCELLED, JobState.FAILED])
-    def test_a_job_that_was_ended_waits_to_be_announced(
+    def test_the_end_of_an_ended_job_is_unpublished(
         self, world: LedgerUnderTest, state: JobState
     ) -> None:
         (job,) = self.jobs(world.ledger)
@@ -564,7 +564,7 @@ class AnnouncementContract:
         assert self.waiting(world.elsewhere(), job.connector) == [ended]
         assert not ended.announced
 
-    def test_a_job_that_was_closed_waits_to_be_announced(self, world: LedgerUnderTest) -> None:
+    def test_the_end_of_a_closed_job_is_unpublished(self, world: LedgerUnderTest) -> None:
         (job,) = self.jobs(world.ledger)
         world.ledger.jobs.plan(job.id, count=0, cursor=0, complete=True)
 
@@ -573,7 +573,7 @@ class AnnouncementContract:
         assert done.state is JobState.DONE
         assert self.waiting(world.ledger, job.connector) == [done]
 
-    def test_an_announced_job_waits_no_more(self, world: LedgerUnderTest) -> None:
+    def test_a_published_end_is_not_listed(self, world: LedgerUnderTest) -> None:
         first, second = self.jobs(world.ledger, 2)
         ended = [
             world.ledger.jobs.end(job.id, JobState.CANCELLED, "called off")
@@ -585,7 +585,7 @@ class AnnouncementContract:
         assert self.waiting(world.ledger, first.connector) == [ended[1]]
         assert world.elsewhere().jobs.get(first.id) == replace(ended[0], announced=True)
 
-    def test_announcing_twice_is_announcing_once(self, world: LedgerUnderTest) -> None:
+    def test_marking_twice_is_marking_once(self, world: LedgerUnderTest) -> None:
         (job,) = self.jobs(world.ledger)
         ended = world.ledger.jobs.end(job.id, JobState.CANCELLED, "called off")
 
@@ -595,7 +595,7 @@ class AnnouncementContract:
         assert self.waiting(world.ledger, job.connector) == []
         assert world.ledger.jobs.get(job.id) == replace(ended, announced=True)
 
-    def test_a_job_that_ends_again_waits_again(self, world: LedgerUnderTest) -> None:
+    def test_a_job_that_ends_again_is_unpublished_again(self, world: LedgerUnderTest) -> None:
         (job,) = self.jobs(world.ledger)
         world.ledger.jobs.mark_published(world.ledger.jobs.end(job.id, JobState.FAILED, "first"))
 
@@ -607,7 +607,7 @@ class AnnouncementContract:
         assert open_again == []
         assert self.waiting(world.ledger, job.connector) == [ended]
 
-    def test_announcing_an_end_says_nothing_of_the_next_one(self, world: LedgerUnderTest) -> None:
+    def test_marking_an_end_does_not_mark_the_next_one(self, world: LedgerUnderTest) -> None:
         (job,) = self.jobs(world.ledger)
         first = world.ledger.jobs.end(job.id, JobState.FAILED, "first")
         world.ledger.jobs.resume(job.id)
@@ -617,9 +617,7 @@ class AnnouncementContract:
 
         assert self.waiting(world.ledger, job.connector) == [second]
 
-    def test_announcing_leaves_a_job_that_was_reopened_since_alone(
-        self, world: LedgerUnderTest
-    ) -> None:
+    def test_marking_does_not_change_a_reopened_job(self, world: LedgerUnderTest) -> None:
         (job,) = self.jobs(world.ledger)
         ended = world.ledger.jobs.end(job.id, JobState.FAILED, "why")
         resumed = world.ledger.jobs.resume(job.id)
@@ -628,20 +626,20 @@ class AnnouncementContract:
 
         assert world.ledger.jobs.get(job.id) == resumed
 
-    def test_an_open_job_has_no_end_to_announce(self, world: LedgerUnderTest) -> None:
+    def test_an_open_job_has_no_end_to_publish(self, world: LedgerUnderTest) -> None:
         (job,) = self.jobs(world.ledger)
 
         with pytest.raises(ValueError, match="PLANNING"):
             world.ledger.jobs.mark_published(job)
 
-    def test_an_unknown_job_is_not_made_by_announcing_it(self, world: LedgerUnderTest) -> None:
+    def test_marking_does_not_create_an_unknown_job(self, world: LedgerUnderTest) -> None:
         job = unregistered().in_state(JobState.FAILED)
 
         world.ledger.jobs.mark_published(job)
 
         assert world.ledger.jobs.get(job.id) is None
 
-    def test_no_more_than_asked_for_are_listed_the_oldest_first(
+    def test_unpublished_ends_are_limited_and_the_oldest_first(
         self, world: LedgerUnderTest
     ) -> None:
         ledger = world.another_table()
@@ -653,9 +651,7 @@ class AnnouncementContract:
         assert list(ledger.jobs.unpublished(2)) == [ended[2], ended[1]]
         assert list(ledger.jobs.unpublished(0)) == []
 
-    def test_jobs_of_a_deleted_connector_are_announced_as_well(
-        self, world: LedgerUnderTest
-    ) -> None:
+    def test_ends_of_a_deleted_connector_are_unpublished_too(self, world: LedgerUnderTest) -> None:
         (job,) = self.jobs(world.ledger)
         world.ledger.connectors.delete(job.connector)
 
@@ -663,7 +659,7 @@ class AnnouncementContract:
 
         assert self.waiting(world.ledger, job.connector) == [ended]
 
-    def test_listings_show_jobs_whether_announced_or_not(self, world: LedgerUnderTest) -> None:
+    def test_listings_include_published_and_unpublished_jobs(self, world: LedgerUnderTest) -> None:
         jobs = self.jobs(world.ledger, 4)
         ended = [world.ledger.jobs.end(job.id, JobState.FAILED, "why") for job in jobs[:3]]
         called_off = world.ledger.jobs.end(jobs[3].id, JobState.CANCELLED, "called off")

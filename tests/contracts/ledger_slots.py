@@ -29,7 +29,7 @@ class LeaseContract:
         assert (slot.epoch, slot.owner, slot.working) == (1, "me", None)
         assert before + LEASE_SECONDS <= slot.until <= world.ledger.now() + LEASE_SECONDS
 
-    def test_the_item_as_it_was_before_comes_with_the_lease(self, world: LedgerUnderTest) -> None:
+    def test_a_lease_returns_the_item_as_it_was_before(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         claim = scene.claim(scene.lease(owner="old"), scene.extent(scene.job()))
         seen = scene.slot(claim.lease)
@@ -39,7 +39,7 @@ class LeaseContract:
         assert taken == (Lease(scene.cluster, 0, 2, "new"), seen)
         assert seen.working == (claim.extent.job, 0)
 
-    def test_work_begun_after_the_slot_was_read_is_reported(self, world: LedgerUnderTest) -> None:
+    def test_a_lease_returns_work_started_since_the_read(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         lease = scene.lease(owner="old")
         seen = scene.slot(lease)
@@ -50,7 +50,7 @@ class LeaseContract:
         assert taken is not None
         assert taken[1].working == (claim.extent.job, 0)
 
-    def test_the_slower_of_two_gets_nothing(self, world: LedgerUnderTest) -> None:
+    def test_the_slower_of_two_workers_gets_no_lease(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         seen = world.ledger.slots.get(scene.cluster, 0)
         world.elsewhere().slots.lease(seen, owner="faster", lease_seconds=LEASE_SECONDS)
@@ -58,7 +58,7 @@ class LeaseContract:
         assert world.ledger.slots.lease(seen, owner="slower", lease_seconds=LEASE_SECONDS) is None
         assert world.ledger.slots.get(scene.cluster, 0).owner == "faster"
 
-    def test_the_owner_gets_nothing_for_an_epoch_long_gone(self, world: LedgerUnderTest) -> None:
+    def test_the_owner_gets_no_lease_for_an_old_epoch(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         stale = scene.slot(scene.lease(owner="me"))
         for _ in range(2):
@@ -115,7 +115,7 @@ class LeaseContract:
 
         assert list(world.ledger.slots.list(scene.cluster)) == before
 
-    def test_a_slot_that_never_was_leased_cannot_be_renewed(self, world: LedgerUnderTest) -> None:
+    def test_a_slot_that_was_never_leased_cannot_be_renewed(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
 
         with pytest.raises(Fenced):
@@ -160,7 +160,7 @@ class LeaseContract:
 
         assert scene.slot(claim.lease) == before
 
-    def test_releasing_a_slot_that_never_was_leased_does_nothing(
+    def test_releasing_a_slot_that_was_never_leased_does_nothing(
         self, world: LedgerUnderTest
     ) -> None:
         scene = Scene(world.ledger)
@@ -171,7 +171,7 @@ class LeaseContract:
 
 
 class SettleContract:
-    def test_what_kafka_holds_becomes_the_extents_position(self, world: LedgerUnderTest) -> None:
+    def test_kafkas_progress_becomes_the_extents_position(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         claim = scene.claim(scene.lease(), scene.extent(scene.job()))
         successor = scene.lease(owner="successor")
@@ -194,7 +194,7 @@ class SettleContract:
         assert world.ledger.slots.settle(successor, claim.item, Settlement(60, 50, 3))
         assert scene.item(claim.extent).position == 60
 
-    def test_a_claim_that_moved_nothing_keeps_its_attempt(self, world: LedgerUnderTest) -> None:
+    def test_a_claim_without_progress_keeps_its_attempt(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         extent = scene.extent(scene.job())
         for _ in range(2):
@@ -216,7 +216,7 @@ class SettleContract:
             done=1, records=90, bad=4, bytes=EXTENT_BYTES
         )
 
-    def test_unknown_progress_fails_the_extent_where_the_ledger_has_it(
+    def test_unknown_progress_fails_the_extent_at_the_ledgers_position(
         self, world: LedgerUnderTest
     ) -> None:
         scene = Scene(world.ledger)

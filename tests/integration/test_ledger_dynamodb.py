@@ -1,4 +1,4 @@
-"""DynamoLedger keeps the ledger's contract on a real DynamoDB API."""
+"""DynamoLedger fulfils the ledger's contract on DynamoDB Local."""
 
 import uuid
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from botocore.model import OperationModel
 from tests.contracts.ledger import LEASE_SECONDS, Scene, fresh, unregistered
 from tests.contracts.ledger_contract import LedgerContract
-from tests.contracts.ledger_faults import LostAnswerContract, at_once, together
+from tests.contracts.ledger_faults import LostResponseContract, at_once, together
 
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import ExtentItem, JobProgress, LedgerOptions, Settlement
@@ -32,7 +32,7 @@ IMPATIENT = RetryPolicy(total_seconds=0.0)
 
 @dataclass
 class BusyClient:
-    """Connects clients of which two out of three writes meet a conflict or a throttle."""
+    """Connects clients of which two out of three writes fail with a conflict or throttling."""
 
     sent: int = 0
 
@@ -56,7 +56,7 @@ class BusyClient:
 
 @dataclass
 class LossyClient:
-    """Connects clients that throw away the answer to a write that went through."""
+    """Connects clients that lose the response to a successful write."""
 
     pending: int = 0
     lost: int = 0
@@ -192,10 +192,10 @@ class TestContract(LedgerContract):
     """Lost responses are retried by the ledger itself, with the same token if there is one."""
 
 
-class TestLostAnswers:
+class TestLostResponses:
     """Beyond the contract: an own success is not mistaken for that of another process."""
 
-    def test_deleting_says_that_it_was_us(self, world: DynamoWorld) -> None:
+    def test_a_repeated_deletion_is_recognised_as_own(self, world: DynamoWorld) -> None:
         name = fresh("orders")
         world.ledger.connectors.put(name, {"format": "text"})
         world.lose_answer("delete_connector")
@@ -203,7 +203,7 @@ class TestLostAnswers:
         assert world.ledger.connectors.delete(name)
         assert not world.ledger.connectors.delete(name)
 
-    def test_replaying_says_that_it_was_us(self, world: DynamoWorld) -> None:
+    def test_a_repeated_replay_is_recognised_as_own(self, world: DynamoWorld) -> None:
         scene = Scene(world.ledger)
         job = scene.job()
         scene.failed(job)
@@ -212,7 +212,7 @@ class TestLostAnswers:
         assert world.ledger.extents.reopen(job.id, 0)
         assert not world.ledger.extents.reopen(job.id, 0)
 
-    def test_answers_were_really_lost(self, world: DynamoWorld) -> None:
+    def test_the_client_loses_responses(self, world: DynamoWorld) -> None:
         before = world.client.lost
         world.lose_answer("register")
 
@@ -221,7 +221,7 @@ class TestLostAnswers:
         assert (world.client.lost, world.client.pending) == (before + 1, 0)
 
 
-class TestLostAnswersWithoutRetries(LostAnswerContract):
+class TestLostResponsesWithoutRetries(LostResponseContract):
     """The caller gets LedgerUnavailable and calls again, with a new token."""
 
     @pytest.fixture
@@ -229,10 +229,10 @@ class TestLostAnswersWithoutRetries(LostAnswerContract):
         return impatient_world
 
 
-class TestWhatCallsCost:
-    """What the event path does for every object."""
+class TestRequestCounts:
+    """Requests that the event path sends for every object."""
 
-    def test_connectors_are_one_read_when_their_revisions_are_known(
+    def test_listing_connectors_with_cached_revisions_is_one_request(
         self, stack: "Stack", table: str
     ) -> None:
         client, name = CountedClient(), fresh("orders")
@@ -352,7 +352,7 @@ class TestLateRequests:
 
 
 class TestContention:
-    def test_conflicts_and_throttling_are_ridden_out(self, world: DynamoWorld) -> None:
+    def test_conflicts_and_throttling_are_retried(self, world: DynamoWorld) -> None:
         client = BusyClient()
         quick = RetryPolicy(first_pause_seconds=0.001)
         ledger = DynamoLedger(
@@ -370,7 +370,7 @@ class TestContention:
 
 
 class TestPages:
-    def test_listings_go_on_after_the_first_page(self, world: DynamoWorld) -> None:
+    def test_listings_continue_after_the_first_page(self, world: DynamoWorld) -> None:
         """A page ends at 1 MB."""
         job, large = fresh("job"), "x" * 100_000
         fields = {**RANGE_FIELDS, **STATE_FIELDS}
@@ -384,8 +384,8 @@ class TestPages:
         assert listed == list(range(25))
 
 
-class TestAnnouncing:
-    def test_who_waits_is_found_without_reading_who_does_not(
+class TestPublishing:
+    def test_unpublished_ends_are_found_without_reading_other_jobs(
         self, stack: "Stack", table_name: str
     ) -> None:
         client = ReadClient()
@@ -413,16 +413,14 @@ class TestTable:
     def fresh_ledger(self, stack: "Stack", table_name: str) -> DynamoLedger:
         return DynamoLedger(LedgerOptions(table_name, stack.endpoint("dynamodb")))
 
-    def test_a_table_is_there_once_it_was_created(self, fresh_ledger: DynamoLedger) -> None:
+    def test_a_created_table_exists(self, fresh_ledger: DynamoLedger) -> None:
         assert not fresh_ledger.admin.exists()
 
         fresh_ledger.admin.create()
 
         assert fresh_ledger.admin.exists()
 
-    def test_a_created_table_has_nothing_to_complain_about(
-        self, fresh_ledger: DynamoLedger
-    ) -> None:
+    def test_a_created_table_has_no_problems(self, fresh_ledger: DynamoLedger) -> None:
         fresh_ledger.admin.create()
 
         description = fresh_ledger.admin.describe()
@@ -454,7 +452,7 @@ class TestTable:
 
         assert len({ledger.id for ledger in creators}) == 1
 
-    def test_a_table_made_by_others_gets_its_id_at_first_use(
+    def test_a_table_created_elsewhere_gets_its_id_at_first_use(
         self, stack: "Stack", table_name: str, dynamodb: "DynamoDBClient"
     ) -> None:
         dynamodb.create_table(
@@ -504,7 +502,7 @@ class TestTable:
         assert "orderId" in raised.value.problems[0]
         assert "index" in raised.value.problems[1]
 
-    def test_an_endpoint_that_is_away_is_ledger_unavailable(self, table_name: str) -> None:
+    def test_an_unreachable_endpoint_is_ledger_unavailable(self, table_name: str) -> None:
         ledger = DynamoLedger(LedgerOptions(table_name, "http://127.0.0.1:9"), retry=IMPATIENT)
 
         with pytest.raises(LedgerUnavailable, match=r"http://127\.0\.0\.1:9"):

@@ -1,4 +1,4 @@
-"""Which responses are retried, which are an outcome, and which need a change by the user."""
+"""Which responses are retried, which are returned, and which the user must fix."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -48,7 +48,7 @@ def cancelled(*codes: str | None, items: Sequence[object] = ()) -> ClientError:
 
 @dataclass
 class Script:
-    """Answers as written; the last answer repeats itself. Time passes only where it is slept."""
+    """Scripted responses, the last one repeated; only pauses advance the clock."""
 
     answers: Sequence[Exception | dict[str, Any]]
     chances: float = 0.5
@@ -101,7 +101,7 @@ PASSING = [
 
 
 @pytest.mark.parametrize("passing", PASSING, ids=str)
-def test_what_passes_is_tried_again(passing: Exception) -> None:
+def test_a_transient_error_is_retried(passing: Exception) -> None:
     script = Script([passing, passing, GOOD])
 
     assert script.calls().call("claiming x", script.request) == GOOD
@@ -110,7 +110,7 @@ def test_what_passes_is_tried_again(passing: Exception) -> None:
 
 
 @pytest.mark.parametrize("passing", PASSING, ids=str)
-def test_what_does_not_pass_in_time_is_ledger_unavailable(passing: Exception) -> None:
+def test_an_error_beyond_the_deadline_is_ledger_unavailable(passing: Exception) -> None:
     script = Script([passing])
 
     with pytest.raises(LedgerUnavailable, match=r"orders-ledger .*claiming x.*30 s") as raised:
@@ -120,7 +120,7 @@ def test_what_does_not_pass_in_time_is_ledger_unavailable(passing: Exception) ->
     assert 25 < script.now < 30
 
 
-def test_without_patience_there_is_one_try() -> None:
+def test_with_zero_seconds_there_is_one_attempt() -> None:
     script = Script([error("ThrottlingException")])
 
     with pytest.raises(LedgerUnavailable):
@@ -129,7 +129,7 @@ def test_without_patience_there_is_one_try() -> None:
     assert (script.asked, script.pauses) == (1, [])
 
 
-def test_pauses_are_drawn_from_a_bound_that_doubles_up_to_the_longest() -> None:
+def test_pauses_double_up_to_the_longest() -> None:
     script = Script([error("ThrottlingException")] * 5 + [GOOD])
 
     calls = script.calls(RetryPolicy(first_pause_seconds=0.1, longest_pause_seconds=0.5))
@@ -138,7 +138,7 @@ def test_pauses_are_drawn_from_a_bound_that_doubles_up_to_the_longest() -> None:
     assert script.pauses == pytest.approx([0.05, 0.1, 0.2, 0.25, 0.25])
 
 
-def test_a_refused_condition_carries_the_item_as_it_was() -> None:
+def test_a_failed_condition_carries_the_item() -> None:
     script = Script([error("ConditionalCheckFailedException", Item=ITEM)])
 
     with pytest.raises(Refused) as raised:
@@ -148,7 +148,7 @@ def test_a_refused_condition_carries_the_item_as_it_was() -> None:
     assert script.asked == 1
 
 
-def test_a_refused_condition_on_nothing_says_so() -> None:
+def test_a_failed_condition_without_an_item_carries_none() -> None:
     script = Script([error("ConditionalCheckFailedException")])
 
     with pytest.raises(Refused) as raised:
@@ -157,7 +157,7 @@ def test_a_refused_condition_on_nothing_says_so() -> None:
     assert raised.value.images == {0: None}
 
 
-def test_each_refused_write_of_a_transaction_is_told_by_its_place() -> None:
+def test_failed_conditions_of_a_transaction_are_found_by_place() -> None:
     refusal = cancelled(
         None, "ConditionalCheckFailed", "ConditionalCheckFailed", items=(None, ITEM, None)
     )
@@ -169,7 +169,7 @@ def test_each_refused_write_of_a_transaction_is_told_by_its_place() -> None:
     assert raised.value.images == {1: {"pk": "a", "epoch": 7}, 2: None}
 
 
-def test_a_refused_condition_beside_a_conflict_is_a_refusal() -> None:
+def test_a_failed_condition_beside_a_conflict_is_not_retried() -> None:
     script = Script([cancelled("TransactionConflict", "ConditionalCheckFailed")])
 
     with pytest.raises(Refused) as raised:
@@ -186,7 +186,7 @@ def test_a_refused_condition_beside_a_conflict_is_a_refusal() -> None:
         (error("ValidationException"), "ValidationException"),
     ],
 )
-def test_an_invalid_request_is_never_tried_again(invalid: ClientError, code: str) -> None:
+def test_an_invalid_request_is_not_retried(invalid: ClientError, code: str) -> None:
     script = Script([invalid])
 
     with pytest.raises(Rejected, match=r"orders-ledger.*claiming x") as raised:
@@ -220,7 +220,7 @@ def test_a_missing_permission_is_named_with_its_remedy(code: str) -> None:
     ],
     ids=str,
 )
-def test_a_client_that_cannot_be_set_up_is_misconfigured_and_says_what_to_set(
+def test_a_client_that_cannot_be_created_names_the_setting(
     problem: BotoCoreError, advice: str
 ) -> None:
     script = Script([problem])
@@ -229,7 +229,7 @@ def test_a_client_that_cannot_be_set_up_is_misconfigured_and_says_what_to_set(
         script.calls().call("claiming x", script.request)
 
 
-def test_a_long_silence_is_told_once_and_a_short_one_not(
+def test_a_long_outage_is_logged_once_and_a_short_one_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     away = EndpointConnectionError(endpoint_url=WHERE)
@@ -277,7 +277,7 @@ def test_a_forked_process_connects_for_itself() -> None:
 
 
 @pytest.mark.parametrize("refused", [False, True])
-def test_every_answer_tells_the_servers_time(*, refused: bool) -> None:
+def test_every_response_sets_the_servers_time(*, refused: bool) -> None:
     headers = {"HTTPHeaders": {"date": "Tue, 14 Nov 2023 22:13:20 GMT"}}
     answer = error("ConditionalCheckFailedException", ResponseMetadata=headers)
     script = Script([answer if refused else {"ResponseMetadata": headers}])

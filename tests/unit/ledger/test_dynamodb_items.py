@@ -1,23 +1,94 @@
-"""Reading several items at once, where a server leaves some of them for later."""
+"""Items of the table: their wire form, their keys, and reads of several items at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any, cast
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mypy_boto3_dynamodb import DynamoDBClient
 
 from extentflow.clock import Clock
 from extentflow.errors import LedgerUnavailable
-from extentflow.ledger import LedgerOptions
-from extentflow.ledger.dynamodb_calls import DynamoCalls, DynamoItems, Key, retry_policy
+from extentflow.ledger import JobProgress, LedgerOptions
+from extentflow.ledger.dynamodb_calls import (
+    DynamoCalls,
+    DynamoItems,
+    Key,
+    Value,
+    item_from_wire,
+    item_to_wire,
+    retry_policy,
+)
+from extentflow.ledger.dynamodb_extents import extent_key, slot_key
+from extentflow.ledger.dynamodb_jobs import count_change
+
+WHOLE = st.integers(-(10**37), 10**37)
+# DynamoDB's own range; seconds and totals are far within.
+FLOATS = st.floats(-1e125, 1e125).filter(lambda number: not 0 < abs(number) < 1e-110)
+NESTED: st.SearchStrategy[Value] = st.recursive(
+    WHOLE | st.booleans() | st.text(max_size=5),
+    lambda inner: st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=50)
+@given(st.dictionaries(st.text(max_size=3), FLOATS | NESTED, max_size=4))
+def test_attributes_survive_the_wire(attributes: dict[str, Value]) -> None:
+    stored = item_from_wire(item_to_wire(attributes))
+
+    numbers = {name: float for name, value in attributes.items() if isinstance(value, float)}
+    assert {name: numbers.get(name, _same)(value) for name, value in stored.items()} == attributes
+
+
+def _same(value: object) -> object:
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(-30, "-30"), (30.25, "30.25"), (0.0, "0.0"), (1_700_000_000.1, "1700000000.1")],
+)
+def test_a_number_is_stored_with_the_digits_that_python_shows(value: float, text: str) -> None:
+    wire = item_to_wire({"number": value})
+
+    assert wire == {"number": {"N": text}}
+    assert item_from_wire(wire) == {"number": Decimal(text)}
+
+
+def test_truth_is_not_a_number() -> None:
+    assert item_to_wire({"ordered": True}) == {"ordered": {"BOOL": True}}
+
+
+@given(st.lists(st.integers(0, 99_999_999), unique=True, max_size=10))
+def test_sort_keys_keep_the_order_of_ordinals_and_slots(numbers: list[int]) -> None:
+    by_number = sorted(numbers)
+
+    assert sorted(numbers, key=lambda number: extent_key("job", number)) == by_number
+    assert sorted(numbers, key=lambda number: slot_key("cluster", number)) == by_number
+
+
+def test_a_jobs_extents_are_counted_in_sixteen_shards() -> None:
+    def shard(ordinal: int) -> object:
+        (write,) = count_change("job", ordinal, JobProgress(done=1))
+        return write.key
+
+    assert len({shard(ordinal) for ordinal in range(100)}) == 16
+    assert shard(3) == shard(19)
+
+
+# -- several items at once ------------------------------------------------------------------------
+
 
 TABLE = "ledger"
 
 
 @dataclass
 class Sparing:
-    """A table that answers `most` keys of a batch and leaves the others unprocessed."""
+    """A table that processes at most `most` keys of a batch."""
 
     most: int
     now: float = 0.0
@@ -59,7 +130,7 @@ def test_two_hundred_and_fifty_items_are_three_requests() -> None:
     assert table.asked == [100, 100, 50]
 
 
-def test_what_was_left_for_later_is_asked_again_until_nothing_is_left() -> None:
+def test_unprocessed_keys_are_requested_again() -> None:
     table = Sparing(most=40)
 
     found = list(table.items().get_many(keys(100), ("pk", "state")))
@@ -69,7 +140,7 @@ def test_what_was_left_for_later_is_asked_again_until_nothing_is_left() -> None:
     assert table.now > 0
 
 
-def test_only_the_wanted_attributes_are_asked_for_also_where_a_word_is_reserved() -> None:
+def test_only_the_attributes_asked_for_are_read() -> None:
     table = Sparing(most=100)
 
     list(table.items().get_many(keys(1), ("pk", "state")))
@@ -79,7 +150,7 @@ def test_only_the_wanted_attributes_are_asked_for_also_where_a_word_is_reserved(
     assert request["ExpressionAttributeNames"] == {"#pk": "pk", "#state": "state"}
 
 
-def test_a_table_that_leaves_everything_for_later_is_given_up_in_time() -> None:
+def test_a_table_that_processes_no_key_is_unavailable() -> None:
     table = Sparing(most=0)
 
     with pytest.raises(LedgerUnavailable, match=r"reading 3 items: .* 3 of 3 keys"):

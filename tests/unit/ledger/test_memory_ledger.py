@@ -1,4 +1,4 @@
-"""MemoryLedger keeps the ledger's contract, and offers what explorers and fault tests need."""
+"""MemoryLedger fulfils the contract, calls hooks and injects faults."""
 
 from dataclasses import dataclass, field
 
@@ -33,7 +33,7 @@ class TestContract(LedgerContract):
     pass
 
 
-class TestSteppingIn:
+class TestHooks:
     def test_every_operation_yields_before_it_takes_effect(self) -> None:
         ledger = MemoryLedger()
         scene = Scene(ledger)
@@ -71,7 +71,7 @@ class TestSteppingIn:
         assert list(ledger.extents.list(job.id)) == []
         assert scene.claim(lease, scene.extent(job)).item.attempts == 1
 
-    def test_a_lost_answer_leaves_its_effect(self) -> None:
+    def test_a_lost_response_leaves_its_effect(self) -> None:
         ledger = MemoryLedger()
         scene = Scene(ledger)
         job, lease = scene.job(), scene.lease()
@@ -82,7 +82,7 @@ class TestSteppingIn:
 
         assert scene.slot(lease).working == (job.id, 0)
 
-    def test_the_clock_is_the_tests(self) -> None:
+    def test_the_clock_is_injected(self) -> None:
         ledger = MemoryLedger(clock=lambda: 1_000.0)
 
         lease = Scene(ledger).lease()

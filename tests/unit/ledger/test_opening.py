@@ -1,4 +1,4 @@
-"""Which ledger is opened: DynamoDB, or one of an installed package, by the endpoint's scheme."""
+"""The scheme of the endpoint selects DynamoDB or the ledger of an installed package."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The server's clock is never read ahead of the server."""
+"""The estimate of the server's clock never runs ahead of it."""
 
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -47,11 +47,11 @@ def clock(clocks: Clocks) -> ServerClock:
     return ServerClock(clocks.clock())
 
 
-def test_nothing_is_known_before_the_first_answer(clock: ServerClock) -> None:
+def test_there_is_no_estimate_before_the_first_response(clock: ServerClock) -> None:
     assert clock.now() is None
 
 
-def test_an_answers_date_is_carried_on_by_the_local_clock(
+def test_the_local_clock_advances_the_date_of_a_response(
     clocks: Clocks, clock: ServerClock
 ) -> None:
     clocks.answer(clock)
@@ -61,7 +61,7 @@ def test_an_answers_date_is_carried_on_by_the_local_clock(
     assert clock.now() == START + 12.5
 
 
-def test_a_later_answer_tightens_the_bound(clocks: Clocks, clock: ServerClock) -> None:
+def test_a_later_response_tightens_the_bound(clocks: Clocks, clock: ServerClock) -> None:
     clocks.pass_by(0.9)
     clocks.answer(clock)
     clocks.pass_by(0.2)
@@ -71,7 +71,7 @@ def test_a_later_answer_tightens_the_bound(clocks: Clocks, clock: ServerClock) -
     assert clock.now() == START + 1.0
 
 
-def test_an_answer_within_the_same_second_keeps_what_is_tighter(
+def test_a_response_in_the_same_second_keeps_the_tighter_bound(
     clocks: Clocks, clock: ServerClock
 ) -> None:
     clocks.answer(clock)
@@ -82,7 +82,7 @@ def test_an_answer_within_the_same_second_keeps_what_is_tighter(
     assert clock.now() == pytest.approx(START + 0.7)
 
 
-def test_a_slow_answer_does_not_turn_the_clock_back(clocks: Clocks, clock: ServerClock) -> None:
+def test_a_slow_response_does_not_turn_the_clock_back(clocks: Clocks, clock: ServerClock) -> None:
     clocks.answer(clock)
 
     clocks.answer(clock, out=0.2, back=4.0)
@@ -100,7 +100,7 @@ def test_a_local_clock_that_runs_fast_is_corrected(clocks: Clocks, clock: Server
     assert clock.now() == START + 40.0
 
 
-def test_after_a_minute_without_an_answer_the_server_is_to_be_asked(
+def test_an_estimate_expires_after_a_minute_without_a_response(
     clocks: Clocks, clock: ServerClock
 ) -> None:
     clocks.answer(clock)
@@ -110,9 +110,7 @@ def test_after_a_minute_without_an_answer_the_server_is_to_be_asked(
     assert clock.now() is None
 
 
-def test_a_sandbox_that_was_frozen_asks_although_its_monotonic_clock_stood_still(
-    clocks: Clocks, clock: ServerClock
-) -> None:
+def test_an_estimate_expires_while_a_sandbox_is_frozen(clocks: Clocks, clock: ServerClock) -> None:
     clocks.answer(clock)
 
     clocks.pass_by(600.0, rate=0.0)
@@ -121,7 +119,7 @@ def test_a_sandbox_that_was_frozen_asks_although_its_monotonic_clock_stood_still
 
 
 @pytest.mark.parametrize("headers", [{}, {"date": ""}, {"date": "yesterday"}])
-def test_an_answer_without_a_date_is_ignored(clock: ServerClock, headers: dict[str, str]) -> None:
+def test_a_response_without_a_date_is_ignored(clock: ServerClock, headers: dict[str, str]) -> None:
     clock.observe(headers, sent_at=0.0)
 
     assert clock.now() is None
@@ -133,7 +131,7 @@ def test_an_answer_without_a_date_is_ignored(clock: ServerClock, headers: dict[s
     ),
     st.floats(0, 0.999),
 )
-def test_the_estimate_is_a_lower_bound_and_never_late_by_more_than_a_second_and_the_way(
+def test_the_estimate_lags_by_at_most_a_second_and_the_transit_time(
     exchanges: list[tuple[float, float, float]], fraction: float
 ) -> None:
     clocks = Clocks(server=START + fraction)

@@ -58,7 +58,7 @@ def test_a_delete_hides_the_key_and_keeps_older_versions() -> None:
     assert store.read(old, 0, 3) == b"old"
 
 
-def test_pages_hold_current_versions_and_go_on_behind_a_token() -> None:
+def test_pages_continue_after_a_token() -> None:
     store = MemoryStore(versioned=True, page_keys=2)
     for key in ("b", "a", "ü", "c", "gone"):
         store.put("bucket", f"in/{key}", b"old")
@@ -74,7 +74,7 @@ def test_pages_hold_current_versions_and_go_on_behind_a_token() -> None:
     assert store.asked[-1] == Asked("list", "bucket", "absent/")
 
 
-def test_a_script_fails_pages_like_listings() -> None:
+def test_a_fault_fails_pages_like_listings() -> None:
     store = MemoryStore()
     version = store.put("bucket", "key", b"0")
     faulty = FaultyStore(store, Fault("denied", "list", frozenset({1})))
@@ -85,7 +85,7 @@ def test_a_script_fails_pages_like_listings() -> None:
     assert list(faulty.pages("bucket")) == [Page((version,))]
 
 
-def test_what_is_missing_is_named() -> None:
+def test_an_error_names_what_is_missing() -> None:
     store = MemoryStore()
     gone = store.put("bucket", "key", b"0")
     store.delete("bucket", "key")
@@ -179,7 +179,7 @@ def test_a_source_yields_its_windows_and_lists_its_reads() -> None:
     assert source.version.size == 7
 
 
-def test_a_source_raises_where_the_script_says_so() -> None:
+def test_a_source_raises_at_the_position_of_a_fault() -> None:
     source = MemorySource(b"0123456", window_bytes=2, faults={4: StoreUnavailable("here")})
     stream = source.stream(0, 7)
 

@@ -239,6 +239,7 @@ def _is_text(value: object) -> bool:
         and value == value.encode("utf-8", "replace").decode()
     )
 
+
 WAIT_SECONDS = 1.0
 RETURNED = MessageDisposition(60.0)
 
