@@ -39,10 +39,14 @@ from extentflow.storage import RangeSource
 __all__ = ["Parquet"]
 
 EXTENT_BYTES = 32 << 20
+# Of Arrow's stream per column, for row groups that are larger than a window.
 BUFFER_BYTES = 64 << 10
 BATCH_BYTES = 4 << 20
+# The first batch of a reader is small, as the width of its decoded rows is unknown; each further
+# one may have 16 times as many rows.
 _FIRST_ROWS = 256
 _GROWTH = 16
+# What Arrow raises for pages that it cannot decode.
 _DECODE_ERRORS = (
     pa.ArrowInvalid,
     pa.ArrowNotImplementedError,
@@ -121,23 +125,13 @@ class _ColumnReader:
         try:
             batch = next(self._batches, None)
         except _DECODE_ERRORS as exc:
+            # Arrow wraps an exception of the source; that one must not look like damage.
             self._file.check()
             raise UndecodableRows(" ".join(str(exc).split()), rows) from exc
         self._file.check()
         if not batch:
             raise UndecodableRows("its pages hold fewer rows than the footer says", rows)
         return batch
-
-
-class _BatchSize:
-    """Rows of the next batch: as many as fit BATCH_BYTES at the row width of the last one."""
-
-    def __init__(self, row_bytes: int) -> None:
-        self.rows = max(1, min(_FIRST_ROWS, BATCH_BYTES // row_bytes))
-
-    def adjust(self, batch: pa.RecordBatch) -> None:
-        fitting = BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)
-        self.rows = max(1, min(fitting, self.rows * _GROWTH))
 
 
 class RowGroupReader:
@@ -165,14 +159,14 @@ class RowGroupReader:
         )
         unit = int96_unit(metadata)
         self._main = _ColumnReader(RowGroupFile(self._ahead), metadata, every, unit)
-        self._int96_reader = (
-            _ColumnReader(RowGroupFile(self._ahead, view=1), metadata, unchecked, "s")
-            if unchecked
-            else None
-        )
+        self._readers = [self._main]
+        if unchecked:
+            file = RowGroupFile(self._ahead, view=1)
+            self._readers.append(_ColumnReader(file, metadata, unchecked, "s"))
         self._window_bytes = window_bytes
         self._batch_rows = batch_rows
-        self._batch_size = _BatchSize(max((group.row_bytes for group in groups), default=1))
+        row_bytes = max((group.row_bytes for group in groups), default=1)
+        self._fitting_rows = max(1, min(_FIRST_ROWS, BATCH_BYTES // row_bytes))
         self.schema = self._main.schema
 
     def __enter__(self) -> Self:
@@ -189,49 +183,41 @@ class RowGroupReader:
             ObjectChanged, ObjectGone, StoreUnavailable, AccessDenied: from the source.
         """
         whole = group.end - group.start <= self._window_bytes
-        with ExitStack() as views:
-            for view in self._views():
-                view.open(group.ordinal, whole=whole)
-                views.callback(view.close)
+        with ExitStack() as opened:
+            for reader in self._readers:
+                reader.open(group.ordinal, whole=whole)
+                opened.callback(reader.close)
             at = 0
+            while at < skip:
+                # Pages have to be decoded from the start of their row group.
+                try:
+                    at += self._next(skip - at).batch.num_rows
+                except UndecodableRows as exc:
+                    # After a failure among rows delivered before, smaller batches fail, too.
+                    raise UndecodableRows(str(exc), tried=1) from exc
             while at < group.rows:
-                rows = self._skip(skip - at) if at < skip else self._next(group.rows - at)
+                rows = self._next(min(self._batch_rows, group.rows - at))
                 at += rows.batch.num_rows
-                if at > skip:
-                    yield rows
-
-    def _skip(self, rows: int) -> DecodedRows:
-        """Decode rows that were already delivered; after a failure, smaller batches fail too."""
-        try:
-            return self._rows(min(self._batch_size.rows, rows))
-        except UndecodableRows as exc:
-            raise UndecodableRows(str(exc), tried=1) from exc
+                yield rows
 
     def _next(self, rows: int) -> DecodedRows:
-        return self._rows(min(self._batch_size.rows, self._batch_rows, rows))
-
-    def _rows(self, rows: int) -> DecodedRows:
-        batch = self._main.next(rows)
-        self._batch_size.adjust(batch)
-        return DecodedRows(batch, self._out_of_range(batch.num_rows))
-
-    def _views(self) -> Iterator[_ColumnReader]:
-        yield self._main
-        if self._int96_reader is not None:
-            yield self._int96_reader
-
-    def _out_of_range(self, rows: int) -> list[int]:
-        """Return which of the next `rows` rows contain an INT96 value out of range."""
+        batch = self._main.next(min(self._fitting_rows, rows))
+        fitting = BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)
+        self._fitting_rows = max(1, min(fitting, self._fitting_rows * _GROWTH))
         found: list[int] = []
-        seen = 0
-        while self._int96_reader is not None and seen < rows:
-            batch = self._int96_reader.next(rows - seen)
-            found += [seen + row for row in out_of_range(batch)]
-            seen += batch.num_rows
-        return found
+        # The INT96 columns are read a second time, as seconds, in step with the first.
+        for reader in self._readers[1:]:
+            seen = 0
+            while seen < batch.num_rows:
+                seconds = reader.next(batch.num_rows - seen)
+                found += [seen + row for row in out_of_range(seconds)]
+                seen += seconds.num_rows
+        return DecodedRows(batch, found)
 
 
+# A batch that fails is read again in batches of a sixteenth, until a single row fails.
 NARROWING = 16
+# Shared by the extents of an object that one process decodes.
 _process_footers = Footers()
 
 
@@ -279,6 +265,7 @@ class Parquet:
             return
         footer = self.footers.get(source)
         groups = footer.owned(extent.start, extent.end)
+        # Planning reads only the end of the object; its start is checked once, by one extent.
         if groups and extent.start == 0:
             _require_head(source)
         first_row, end_row = (groups[0].first_row, groups[-1].end_row) if groups else (0, 0)
@@ -312,7 +299,6 @@ class _ExtentDecoder:
     first_row: int
 
     def chunks(self, groups: list[RowGroup], row: int) -> Iterator[Chunk]:
-        """Yield the rows of `groups` from `row` (ordinal in the object) on."""
         with self._reader(groups, self.format.options.batch_rows) as reader:
             for group in groups:
                 yield from self._group(reader, group, max(row, group.first_row))
@@ -328,10 +314,6 @@ class _ExtentDecoder:
         )
 
     def _group(self, reader: RowGroupReader, group: RowGroup, row: int) -> Iterator[Chunk]:
-        """Yield the rows of a row group from `row` on, up to the last decodable one.
-
-        A failed batch is read again in smaller batches, down to single rows.
-        """
         try:
             for rows in reader.read(group, row - group.first_row):
                 yield self._chunk(row, rows)
@@ -351,13 +333,11 @@ class _ExtentDecoder:
         position = row + batch.num_rows - self.first_row
         if not rows.out_of_range:
             return Chunk(batch, position, range(row, row + batch.num_rows))
-        bad = tuple(
-            BadRecord(None, row + out_of_range_row, INT96_OUT_OF_RANGE)
-            for out_of_range_row in rows.out_of_range
-        )
-        kept = _between(rows.out_of_range, batch.num_rows)
+        bad = tuple(BadRecord(None, row + at, INT96_OUT_OF_RANGE) for at in rows.out_of_range)
+        bounds = [-1, *rows.out_of_range, batch.num_rows]
+        kept = [(left + 1, right) for left, right in pairwise(bounds) if left + 1 < right]
         locations = [row + at for start, end in kept for at in range(start, end)]
-        # From slices: Arrow's filter does not know every type.
+        # From slices: Arrow's filter does not support every type.
         pieces = [batch.slice(start, end - start) for start, end in kept]
         return Chunk(pa.concat_batches([batch.slice(0, 0), *pieces]), position, locations, bad)
 
@@ -369,12 +349,6 @@ class _ExtentDecoder:
         nothing = pa.RecordBatch.from_pylist([], schema=schema)
         bad = (BadRecord(None, row, reason),)
         return Chunk(nothing, group.end_row - self.first_row, range(0), bad)
-
-
-def _between(rows: Sequence[int], count: int) -> list[tuple[int, int]]:
-    """Return the ranges of `[0, count)` between `rows`."""
-    bounds = [-1, *rows, count]
-    return [(left + 1, right) for left, right in pairwise(bounds) if left + 1 < right]
 
 
 def open_parquet(options: FormatOptions, _own: NoOptions = NO_OPTIONS) -> Parquet:

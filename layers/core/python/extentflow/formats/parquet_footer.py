@@ -20,6 +20,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,6 +48,7 @@ __all__ = [
 INT96_OUT_OF_RANGE = (
     "an INT96 timestamp lies outside what 64 bits of nanoseconds hold (1677 to 2262)"
 )
+# Spark's writer adds this key to the footer's metadata.
 _SPARK = b"org.apache.spark.version"
 _EARLIEST_SECOND = -(2**63 // 10**9)
 _LATEST_SECOND = 2**63 // 10**9 - 1
@@ -74,14 +76,15 @@ def require_exact(version: ObjectVersion, schema: pa.Schema, metadata: pq.FileMe
 
 def int96_unit(metadata: pq.FileMetaData) -> str:
     """Return the unit in which INT96 timestamps are read."""
-    return "us" if _is_written_by_spark(metadata) else "ns"
+    return "us" if _SPARK in (metadata.metadata or {}) else "ns"
 
 
 def unchecked_int96_leaves(metadata: pq.FileMetaData) -> list[int]:
     """Return the leaf columns whose values must also be read as seconds."""
-    leaves = metadata.schema
-    every = range(0 if _is_written_by_spark(metadata) else metadata.num_columns)
-    return [leaf for leaf in every if leaves.column(leaf).physical_type == "INT96"]
+    if int96_unit(metadata) == "us":
+        return []
+    leaves = range(metadata.num_columns)
+    return [leaf for leaf in leaves if metadata.schema.column(leaf).physical_type == "INT96"]
 
 
 def out_of_range(seconds: pa.RecordBatch) -> list[int]:
@@ -95,12 +98,8 @@ def out_of_range(seconds: pa.RecordBatch) -> list[int]:
     return out_of_range(seconds.slice(0, half)) + [half + row for row in behind]
 
 
-def _is_written_by_spark(metadata: pq.FileMetaData) -> bool:
-    return _SPARK in (metadata.metadata or {})
-
-
 def _duplicates(parent: pa.DataType, path: str = "") -> Iterator[str]:
-    """Yield the paths of children of structs whose name is not unique among siblings."""
+    # The paths of children of structs whose name is not unique among its siblings.
     seen: set[str] = set()
     for index in range(parent.num_fields):
         child = parent.field(index)
@@ -112,7 +111,7 @@ def _duplicates(parent: pa.DataType, path: str = "") -> Iterator[str]:
 
 
 def _fits(array: pa.Array) -> bool:
-    """Return whether all timestamps (in seconds) at the leaves of an array fit nanoseconds."""
+    # All timestamps at the leaves, which are counted in seconds.
     if pa.types.is_struct(array.type):
         return all(_fits(child) for child in array.flatten())
     if pa.types.is_nested(array.type):
@@ -124,15 +123,17 @@ def _fits(array: pa.Array) -> bool:
     return low is None or (low >= _EARLIEST_SECOND and high <= _LATEST_SECOND)
 
 
+# The file ends with the footer's length in four bytes and the magic.
 MAGIC = b"PAR1"
+_ENCRYPTED_MAGIC = b"PARE"
+_FRAME_BYTES = 8
 LEAST_TAIL_BYTES = 64 << 10
 # A footer takes about 100 bytes per column chunk: of 16 columns and row groups of 128 MiB that is
 # 1/80,000 of the object. Bytes read needlessly cost less than a second request.
 TAIL_SHARE = 1 << 16
 MOST_TAIL_BYTES = 16 << 20
 LARGEST_FOOTER_BYTES = 256 << 20
-_ENCRYPTED_MAGIC = b"PARE"
-_FRAME_BYTES = 8
+# A signed footer in plain text is followed by a nonce of 12 bytes and a tag of 16 (AES GCM).
 _SIGNATURE_BYTES = 28
 _DECRYPT = "decrypt it with its writer's tools first; encryption keys cannot be configured"
 
@@ -166,16 +167,13 @@ class Footer:
 
     def owned(self, start: int, end: int) -> tuple[RowGroup, ...]:
         """Return the row groups whose first byte lies in `[start, end)`."""
-        first = bisect_left(self.groups, start, key=_start)
-        return self.groups[first : bisect_left(self.groups, end, key=_start)]
+        by_start = attrgetter("start")
+        first = bisect_left(self.groups, start, key=by_start)
+        return self.groups[first : bisect_left(self.groups, end, key=by_start)]
 
     def chunks(self, group: RowGroup) -> list[tuple[int, int]]:
         """Return the byte range of each column chunk of a row group, by leaf column."""
         return list(_chunks(self.metadata.row_group(group.ordinal)))
-
-
-def _start(group: RowGroup) -> int:
-    return group.start
 
 
 @dataclass(slots=True)
@@ -206,20 +204,18 @@ class Footers:
         with self._lock:
             slot = self._slots.setdefault(source.version, _CachedFooter())
             self._slots.move_to_end(source.version)
+        # A lock per version, so that reading one footer delays only its own readers.
         with slot.lock:
             if slot.footer is None:
                 slot.footer = read_footer(source)
         with self._lock:
-            self._evict()
+            held_bytes = sum(held.size_bytes for held in self._slots.values())
+            while len(self._slots) > 1 and (
+                held_bytes > self._limit_bytes or len(self._slots) > self._limit
+            ):
+                _, oldest = self._slots.popitem(last=False)
+                held_bytes -= oldest.size_bytes
         return slot.footer
-
-    def _evict(self) -> None:
-        held_bytes = sum(slot.size_bytes for slot in self._slots.values())
-        while len(self._slots) > 1 and (
-            held_bytes > self._limit_bytes or len(self._slots) > self._limit
-        ):
-            _, slot = self._slots.popitem(last=False)
-            held_bytes -= slot.size_bytes
 
 
 def read_footer(source: RangeSource) -> Footer:
@@ -261,7 +257,7 @@ def _require_magic(source: RangeSource, tail: bytes) -> None:
 
 
 def _whole(source: RangeSource, tail: bytes, length: int) -> bytes:
-    """Return the footer with its frame; reads the part that precedes the tail."""
+    # The footer with its frame; what precedes the tail takes a second request.
     start = source.version.size - length - _FRAME_BYTES
     reached = source.version.size - len(tail)
     if start < reached:
@@ -327,6 +323,7 @@ def _groups(
         group = metadata.row_group(ordinal)
         if group.num_rows < 0 or group.num_columns != metadata.num_columns:
             raise _corrupt(version, f"has {group.num_rows} rows in row group {ordinal}")
+        # Without rows there is nothing to own: no extent needs the group's bytes.
         if group.num_rows == 0:
             continue
         _require_sound_chunks(version, reader, ordinal)
@@ -345,7 +342,7 @@ def _groups(
 
 
 def _require_sound_chunks(version: ObjectVersion, reader: pq.ParquetFile, ordinal: int) -> None:
-    """Check the metadata of every column chunk of a row group through Arrow's reader."""
+    # Arrow checks the metadata of every column chunk before it reads the first page.
     try:
         next(reader.reader.iter_batches(1, [ordinal], use_threads=False), None)
     except _NothingToReadError:

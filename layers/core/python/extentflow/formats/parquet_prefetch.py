@@ -24,7 +24,7 @@ from operator import itemgetter
 from queue import Empty, SimpleQueue
 from threading import Thread
 from types import TracebackType
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from extentflow.background import ExceptionRelay
 from extentflow.storage import RangeSource
@@ -32,15 +32,17 @@ from extentflow.storage import RangeSource
 __all__ = [
     "Block",
     "BlockPrefetcher",
-    "ColumnChunk",
     "RowGroupFile",
     "RowGroupRanges",
     "cut_blocks",
-    "group_runs",
 ]
 
+# The blocks that are scanned side by side share three windows; the fourth is for what comes next.
+HELD_WINDOWS = 4
 SCAN_WINDOWS = 3
+# However many columns share the windows, a block has 1/64 of one, which bounds the requests.
 SMALLEST_SHARE = 64
+CLOSE_WAIT_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +78,7 @@ class Block:
         return self.end - self.start
 
 
-class _Stretch(Protocol):
-    @property
-    def start(self) -> int: ...
-    @property
-    def end(self) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class ColumnChunk:
     """One column chunk: bytes `[start, end)`."""
 
@@ -93,66 +88,48 @@ class ColumnChunk:
     column: int
 
 
-_S = TypeVar("_S", bound=_Stretch)
+_Range = TypeVar("_Range", RowGroupRanges, ColumnChunk)
 
 
-def group_runs(
-    groups: Iterable[RowGroupRanges], window_bytes: int
-) -> Iterator[list[RowGroupRanges]]:
-    """Yield consecutive row groups that fit into a window together; larger ones alone."""
-    return _packed(groups, window_bytes)
-
-
-def _packed(stretches: Iterable[_S], limit_bytes: int) -> Iterator[list[_S]]:
+def _packed(ranges: Iterable[_Range], limit_bytes: int) -> Iterator[list[_Range]]:
     """Yield consecutive ranges that fit into `limit_bytes` together; larger ones alone."""
-    pack: list[_S] = []
-    for stretch in stretches:
-        if pack and stretch.end - pack[0].start > limit_bytes:
+    pack: list[_Range] = []
+    for each in ranges:
+        if pack and each.end - pack[0].start > limit_bytes:
             yield pack
             pack = []
-        pack.append(stretch)
+        pack.append(each)
     if pack:
         yield pack
-
-
-def _blocks(start: int, end: int, limit_bytes: int) -> list[Block]:
-    """Cut `[start, end)` into equal blocks of at most `limit_bytes`."""
-    count = -(-(end - start) // limit_bytes)
-    cuts = [start + (end - start) * i // count for i in range(count + 1)]
-    return [Block(*pair) for pair in pairwise(cuts)]
-
-
-def _share(run: Sequence[RowGroupRanges], window_bytes: int) -> int:
-    """Return the maximum block size: a whole run, or a column's share of three windows."""
-    if run[-1].end - run[0].start <= window_bytes:
-        return window_bytes
-    fair = SCAN_WINDOWS * window_bytes // len(run[0].ranges)
-    return max(1, window_bytes // SMALLEST_SHARE, min(fair, window_bytes))
 
 
 def cut_blocks(
     run: Sequence[RowGroupRanges], window_bytes: int
 ) -> tuple[list[Block], list[tuple[ColumnChunk, list[Block]]]]:
     """Return the blocks of a run in order of need, and its column chunks with their blocks."""
-    share = _share(run, window_bytes)
+    share = window_bytes
+    if run[-1].end - run[0].start > window_bytes:
+        fair = SCAN_WINDOWS * window_bytes // len(run[0].ranges)
+        share = max(1, window_bytes // SMALLEST_SHARE, min(fair, window_bytes))
     chunks = sorted(
-        (start, end, group.group, column)
+        ColumnChunk(start, end, group.group, column)
         for group in run
         for column, (start, end) in enumerate(group.ranges)
         if start < end
     )
     order: list[tuple[float, int, Block]] = []
     chunk_blocks: list[tuple[ColumnChunk, list[Block]]] = []
-    for pack in _packed((ColumnChunk(*chunk) for chunk in chunks), share):
-        blocks = _blocks(pack[0].start, max(chunk.end for chunk in pack), share)
+    for pack in _packed(chunks, share):
+        start, end = pack[0].start, max(chunk.end for chunk in pack)
+        count = -(-(end - start) // share)
+        cuts = [start + (end - start) * i // count for i in range(count + 1)]
+        blocks = [Block(*pair) for pair in pairwise(cuts)]
+        # Columns are scanned side by side: their blocks are needed in the order of their relative
+        # positions.
         order += [(i / len(blocks), block.start, block) for i, block in enumerate(blocks)]
         chunk_blocks += [(chunk, blocks) for chunk in pack]
     order.sort(key=itemgetter(0, 1))
     return [block for _, _, block in order], chunk_blocks
-
-
-HELD_WINDOWS = 4
-CLOSE_WAIT_SECONDS = 2.0
 
 
 @dataclass(slots=True, eq=False)
@@ -181,13 +158,12 @@ class _FetchThreads:
             thread.start()
 
     def submit(self, start: int, end: int) -> Future[bytes]:
-        """Fetch `[start, end)` when a thread is free, unless cancelled before."""
         outcome: Future[bytes] = Future()
         self._requests.put((outcome, start, end))
         return outcome
 
     def close(self) -> None:
-        """Drop requests that have not started; wait briefly for those in flight."""
+        # Drops requests that have not started; waits briefly for those in flight.
         try:
             while True:
                 self._requests.get_nowait()
@@ -223,7 +199,7 @@ class BlockPrefetcher:
         readers: int,
     ) -> None:
         self.source = source
-        self._runs = group_runs(groups, window_bytes)
+        self._runs = _packed(groups, window_bytes)
         self._views = views
         self._window_bytes = window_bytes
         self._scans: dict[tuple[int, int], list[ColumnScan]] = {}
@@ -247,6 +223,7 @@ class BlockPrefetcher:
         """Return the bytes of a block: prefetched, or read now if no thread has started."""
         if block.fetched is None:
             self._held_bytes += block.size
+        # A future that is not running can be cancelled: reading here is faster than waiting.
         if block.fetched is None or block.fetched.cancel():
             block.fetched = Future()
             block.fetched.set_result(self.source.read(block.start, block.end))
@@ -262,7 +239,6 @@ class BlockPrefetcher:
         self._fetch()
 
     def _add_run(self, run: Sequence[RowGroupRanges]) -> None:
-        """Queue the blocks of a run and prepare the scans of every view."""
         blocks, chunk_blocks = cut_blocks(run, self._window_bytes)
         self._queue.extend(blocks)
         for view, columns in enumerate(self._views):
@@ -276,7 +252,6 @@ class BlockPrefetcher:
                         block.users += 1
 
     def _fetch(self) -> None:
-        """Submit blocks while the budget allows it."""
         while self._readers is not None:
             if not self._queue:
                 run = next(self._runs, None)
@@ -284,6 +259,7 @@ class BlockPrefetcher:
                     return
                 self._add_run(run)
             block = self._queue[0]
+            # A block without users contains columns of no view; a scan may have read it already.
             if block.users and block.fetched is None:
                 if self._held_bytes + block.size > HELD_WINDOWS * self._window_bytes:
                     return
@@ -362,7 +338,6 @@ class RowGroupFile:
         """Do nothing: `release_blocks` and `BlockPrefetcher` release resources."""
 
     def _scanned(self, end: int) -> bytes | memoryview:
-        """Return `[position, end)` from its scan, and bytes outside scans from the source."""
         index = bisect_right(self._starts, self._position) - 1
         scan = self._scans[index] if index >= 0 else None
         at = self._position
@@ -371,12 +346,12 @@ class RowGroupFile:
             while scan.position < min(end, scan.end):
                 pieces.append(self._piece(scan, end))
             at = scan.position
+        # Arrow reads up to 100 bytes beyond a chunk of an old parquet-mr (PARQUET-816).
         if at < end:
             pieces.append(self._ahead.source.read(at, end))
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _piece(self, scan: ColumnScan, end: int) -> memoryview:
-        """Advance a scan to `end`, at most to the end of its block."""
         block = scan.blocks[0]
         stop = min(end, block.end, scan.end)
         data = memoryview(self._ahead.data(block))[scan.position - block.start : stop - block.start]
