@@ -16,8 +16,8 @@ import numpy as np
 
 from extentflow.errors import BucketGone, ObjectGone
 from extentflow.model import ObjectVersion
-from extentflow.storage import Listed, Page, pins
-from extentflow.storage.pins import TransferCounters
+from extentflow.storage import Listed, Page, ranges
+from extentflow.storage.ranges import TransferCounters
 
 DIGITS = 15
 LINE_BYTES = 100
@@ -135,14 +135,14 @@ class SyntheticStore:
         Raises:
             ValueError: not a range of the object, or more than 64 MiB at once.
         """
-        pins.check_request(version, start, end)
+        ranges.check_request(version, start, end)
         self._counters.count_request()
         found = self._found(version.bucket, version.key, version.version_id)
-        where = pins.range_uri(version, start, end)
-        pins.check_etag(version, found.etag, where=where, endpoint="the synthetic store")
+        where = ranges.range_uri(version, start, end)
+        ranges.check_etag(version, found.etag, where=where, endpoint="the synthetic store")
         body = self._objects[version.key].read(start, end)
         self._counters.count_body(len(body))
-        pins.check_length(version, start, end, body=body, source="the synthetic store")
+        ranges.check_length(version, start, end, body=body, source="the synthetic store")
         return body
 
     def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:

@@ -11,12 +11,12 @@ from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.parameters import get_secret
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from extentflow.clock import Clock
 from extentflow.config.worker import WorkerSettings
 from extentflow.discovery.receiver import Receiver
 from extentflow.discovery.requests import HttpRequest
 from extentflow.discovery.sources import declared
 from extentflow.errors import Misconfigured
+from extentflow.retry import Clock
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queue
 

@@ -140,7 +140,7 @@ assert pc.sum(pq.ParquetFile(file).read()["a"]).as_py() == 6
 for handler in {handlers!r}:
     spec = importlib.util.spec_from_file_location("handler", handler)
     spec.loader.exec_module(importlib.util.module_from_spec(spec))
-from extentflow.credentials.mskiam import TokenSigner
+from extentflow.aws.msk import TokenSigner
 assert TokenSigner()("eu-central-1")[0]
 outside = [m.__file__ for m in sys.modules.values()
            if "site-packages" in (getattr(m, "__file__", None) or "")]

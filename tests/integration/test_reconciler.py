@@ -14,11 +14,11 @@ from tests.support import real
 from tests.support.delivery import LEASE_SECONDS, Delivery, joined, numbered_lines
 from tests.support.waiting import AWAITED_SECONDS, eventually
 
-from extentflow.clock import Clock
 from extentflow.discovery.reconciler import Report
 from extentflow.jobs.planner import Planner
 from extentflow.model import Extent, Job, JobState
 from extentflow.queue.consumer import QueueWorker
+from extentflow.retry import Clock
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import open_queue_worker, open_reconciler
 from extentflow_local.stack import Stack

@@ -28,7 +28,6 @@ from tests.support.delivery import joined, numbered_lines
 from tests.support.deployed import synthesised
 from tests.support.waiting import eventually
 
-from extentflow.clock import Clock
 from extentflow.config.worker import load
 from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.reconciler import Report
@@ -39,6 +38,7 @@ from extentflow.queue.consumer import PAUSED_RECEIVES
 from extentflow.queue.dispatch import ExtentDispatcher
 from extentflow.queue.redrive import redrive
 from extentflow.queue.sqs import SqsQueue
+from extentflow.retry import Clock
 from extentflow.sink import ProducerSettings
 from extentflow.testing.services import MemoryQueue
 from extentflow.wiring import Runtime

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from extentflow.clock import Clock
 from extentflow.converters import Converter
 from extentflow.delivery.deadletters import DeadLetters
 from extentflow.delivery.pipeline import Pipeline
@@ -19,6 +18,7 @@ from extentflow.delivery.slots import SlotPolicy, Slots
 from extentflow.formats import BadRecord, Chunk, Format
 from extentflow.jobs.planner import JobRequest, Planner
 from extentflow.model import Extent, Job, ObjectVersion
+from extentflow.retry import Clock
 from extentflow.sink import ProducerSettings
 from extentflow.storage import ObjectStore, RangeSource
 from extentflow.storage.ranges import RangeReader

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from tests.support.memory_delivery import TOPIC, World
 
-from extentflow.clock import Clock
 from extentflow.delivery.slots import SlotPolicy, Slots
 from extentflow.errors import LedgerUnavailable
 from extentflow.ledger import Claim, SlotItem
 from extentflow.model import Extent
+from extentflow.retry import Clock
 from extentflow.sink import Broker, ProducerSettings, Records, SlotProgress
 from extentflow.testing.broker import MemoryBroker
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extentflow.clock import Clock
 from extentflow.errors import ObjectGone, StoreUnavailable
-from extentflow.retry import RetryPolicy
+from extentflow.retry import Clock, RetryPolicy
 
 BLOCKING = RetryPolicy(
     first_pause_seconds=0.05,

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 from uuid import uuid4
 
-from extentflow.clock import Clock
+from extentflow.retry import Clock
 from extentflow_local.emr import events
 from extentflow_local.emr.description import Refused
 from extentflow_local.errors import LocalStackError

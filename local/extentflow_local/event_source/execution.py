@@ -18,7 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from uuid import uuid4
 
-from extentflow.clock import Clock
+from extentflow.retry import Clock
 from extentflow_local.event_source.runtime_api import (
     Ended,
     InitFailed,

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 
-from extentflow.clock import Clock
+from extentflow.retry import Clock
 from extentflow_local.errors import PortTaken
 from extentflow_local.event_source.delivery import Delivery, Observe
 from extentflow_local.event_source.deployment import FrontKind, Route

@@ -18,7 +18,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from extentflow.aws import new_session
-from extentflow.clock import Clock
+from extentflow.retry import Clock
 from extentflow_local.event_source.uploads import documents, notification, upload_of
 from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY
 

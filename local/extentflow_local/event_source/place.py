@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from extentflow.clock import Clock
 from extentflow.errors import Misconfigured
+from extentflow.retry import Clock
 from extentflow_local.errors import ProgramMissing
 from extentflow_local.event_source.deployment import Deployment, Function
 from extentflow_local.event_source.execution import ExecutionEnvironment, Launch

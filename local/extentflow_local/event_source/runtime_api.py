@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from extentflow.clock import Clock
+from extentflow.retry import Clock
 from extentflow_local.event_source.serving import Handler, LoopbackServer
 from extentflow_local.ports import HOST
 

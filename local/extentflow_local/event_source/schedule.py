@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from uuid import uuid4
 
-from extentflow.clock import Clock
+from extentflow.retry import Clock
 from extentflow_local.event_source.delivery import Delivery, Observe
 from extentflow_local.event_source.deployment import Schedule
 from extentflow_local.event_source.execution import Outcome

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from botocore.config import Config
 
 from extentflow.aws import new_session
-from extentflow.clock import Clock
+from extentflow.retry import Clock
 from extentflow_local.event_source.delivery import Delivery, Observe, write_down
 from extentflow_local.event_source.deployment import Deployment, Schedule, SourceMapping
 from extentflow_local.event_source.execution import Outcome

@@ -13,8 +13,8 @@ LOUD = ("auth", "endpoint", "hooks", "httpsession", "parsers", "credentials")
     "room",
     [
         "jobs.publishers",
-        "credentials.mskiam",
-        "credentials.secretsmanager",
+        "aws.msk",
+        "aws.secrets",
         "ledger.dynamodb",
         "queue.sqs",
         "storage.s3",

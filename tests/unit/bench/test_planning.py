@@ -9,7 +9,6 @@ from bench.planning import Dropped
 from bench.synthetic import Lines, SyntheticStore
 from bench.synthetic_parquet import ParquetRows
 
-from extentflow.clock import Clock
 from extentflow.formats import Format, FormatOptions
 from extentflow.formats.line_format import open_text
 from extentflow.formats.parquet import Parquet
@@ -17,6 +16,7 @@ from extentflow.jobs.planner import MAX_TEXT_EXTENTS, PAGE_EXTENTS, JobRequest, 
 from extentflow.model import Extent, Job, JobState
 from extentflow.queue import Queue
 from extentflow.queue.dispatch import ExtentDispatcher
+from extentflow.retry import Clock
 from extentflow.storage.ranges import RangeReader
 from extentflow.testing.ledger import MemoryLedger
 

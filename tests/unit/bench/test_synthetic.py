@@ -16,8 +16,7 @@ from extentflow.formats import FormatOptions
 from extentflow.formats.parquet import Parquet
 from extentflow.model import Extent, ObjectVersion
 from extentflow.storage import Listed
-from extentflow.storage.pins import MAX_READ_BYTES
-from extentflow.storage.ranges import RangeReader
+from extentflow.storage.ranges import MAX_READ_BYTES, RangeReader
 
 TB = 10**12
 

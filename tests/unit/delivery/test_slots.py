@@ -13,7 +13,6 @@ import pytest
 from tests.support.memory_delivery import TOPIC
 from tests.support.ownership import CLIENT, GRACE_SECONDS, LEASE_SECONDS, ONE, Scene
 
-from extentflow.clock import Clock
 from extentflow.delivery.slots import Busy, Closed, Final, SlotPolicy
 from extentflow.errors import (
     Conflict,
@@ -24,6 +23,7 @@ from extentflow.errors import (
 )
 from extentflow.ledger import Claim, SlotItem
 from extentflow.model import ExtentState, JobState
+from extentflow.retry import Clock
 from extentflow.sink import ProducerSettings, Records, SlotProgress
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger

@@ -17,7 +17,6 @@ from botocore.compat import HTTPHeaders
 from botocore.config import Config
 from botocore.credentials import Credentials
 
-from extentflow.clock import Clock
 from extentflow.discovery.receiver import Receiver
 from extentflow.discovery.requests import HttpRequest, HttpResponse
 from extentflow.discovery.sources import (
@@ -29,6 +28,7 @@ from extentflow.discovery.sources import (
     Source,
 )
 from extentflow.errors import SinkUnavailable
+from extentflow.retry import Clock
 
 EVENTS = Path(__file__).parents[3] / "events"
 GRID = "https://grid.example.com:10443"

@@ -28,13 +28,13 @@ from tests.unit.discovery.posting import (
     signed,
 )
 
-from extentflow.clock import Clock
 from extentflow.discovery import documents, requests
 from extentflow.discovery.notifications import ParsedNotification, parse_notification
 from extentflow.discovery.receiver import MAX_REQUEST_BYTES, Receiver
 from extentflow.discovery.requests import HttpRequest, HttpResponse
 from extentflow.discovery.sources import Proof, SharedKey, Source
 from extentflow.errors import Misconfigured
+from extentflow.retry import Clock
 
 WEBHOOK = notification("in/a.csv").encode()
 PUBLISH = form(notification("in/a.csv"))

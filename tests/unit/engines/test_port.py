@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from tests.support.local_engine import CallingThreadEngine, RecordingListener, until_final
 from tests.support.memory_delivery import Bytewise, World, expected
 
-from extentflow.delivery.connector_state import CACHE_SECONDS, ConnectorStateCache
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.engines import (
     SMALL_TASK_BYTES,
@@ -21,6 +20,7 @@ from extentflow.engines import (
     run_until_final,
 )
 from extentflow.errors import Conflict, CorruptRecord, LedgerUnavailable
+from extentflow.jobs.preflight import CACHE_SECONDS, ConnectorStateCache
 from extentflow.jobs.run import WAVE_EXTENTS, drive
 from extentflow.ledger import Claim, ConnectorState
 from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Outcome, Receipt

@@ -13,7 +13,7 @@ from moto import mock_aws
 from tests.support.memory_delivery import Ticker
 from tests.unit.jobs.test_events import EVENT
 
-from extentflow.aws.calls import BATCH_BYTES, BATCH_ENTRIES
+from extentflow.aws import BATCH_BYTES, BATCH_ENTRIES
 from extentflow.errors import BusUnavailable, Misconfigured
 from extentflow.jobs import publishers as eventbridge
 from extentflow.jobs.publishers import (

@@ -8,7 +8,6 @@ import pytest
 from tests.support.local_engine import CallingThreadEngine, RecordingListener, until_final
 from tests.support.memory_delivery import World, expected
 
-from extentflow.delivery.connector_state import CACHE_SECONDS
 from extentflow.delivery.runner import run_extent
 from extentflow.engines import RunListener, Task
 from extentflow.errors import (
@@ -20,6 +19,7 @@ from extentflow.errors import (
 )
 from extentflow.formats import Format
 from extentflow.jobs.planner import MAX_EXTENTS, JobRequest
+from extentflow.jobs.preflight import CACHE_SECONDS
 from extentflow.jobs.run import JobRunner, ReceiptTotals, RunReport, known_job, report
 from extentflow.ledger import ConnectorState
 from extentflow.model import Extent, Job, JobState, Outcome, Receipt

@@ -18,11 +18,10 @@ from botocore.exceptions import (
 from botocore.parsers import ResponseParserError
 from mypy_boto3_dynamodb import DynamoDBClient
 
-from extentflow.clock import Clock
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import LedgerOptions
 from extentflow.ledger.dynamodb_calls import DynamoCalls, Refused, Rejected, retry_policy
-from extentflow.retry import RetryPolicy
+from extentflow.retry import Clock, RetryPolicy
 
 GOOD: dict[str, Any] = {"ResponseMetadata": {"HTTPHeaders": {}}}
 WHERE = "http://127.0.0.1:1"

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mypy_boto3_dynamodb import DynamoDBClient
 
-from extentflow.clock import Clock
 from extentflow.errors import LedgerUnavailable
 from extentflow.ledger import JobProgress, LedgerOptions
 from extentflow.ledger.dynamodb_calls import (
@@ -24,6 +23,7 @@ from extentflow.ledger.dynamodb_calls import (
 )
 from extentflow.ledger.dynamodb_extents import extent_key, slot_key
 from extentflow.ledger.dynamodb_jobs import count_change
+from extentflow.retry import Clock
 
 WHOLE = st.integers(-(10**37), 10**37)
 # DynamoDB's own range; seconds and totals are far within.

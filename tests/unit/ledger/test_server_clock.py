@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extentflow.clock import Clock
 from extentflow.ledger.server_clock import ServerClock
+from extentflow.retry import Clock
 
 START = 1_700_000_000.0
 

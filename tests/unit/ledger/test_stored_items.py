@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import pytest
 
-from extentflow.clock import Clock
 from extentflow.ledger import (
     Claim,
     ClaimMark,
@@ -26,7 +25,7 @@ from extentflow.ledger import (
 )
 from extentflow.ledger.dynamodb import DynamoLedger
 from extentflow.model import ExtentState, Job, JobState, ObjectVersion, Plan
-from extentflow.retry import RetryPolicy
+from extentflow.retry import Clock, RetryPolicy
 
 NOW = 1_700_000_000
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from extentflow.clock import Clock
+from extentflow.retry import Clock
 from extentflow_local.event_source.runtime_api import (
     InitFailed,
     Invocation,

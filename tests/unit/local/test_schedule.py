@@ -3,7 +3,7 @@
 import json
 import threading
 
-from extentflow.clock import Clock
+from extentflow.retry import Clock
 from extentflow_local.event_source.delivery import Delivery
 from extentflow_local.event_source.deployment import Schedule, TimeSource
 from extentflow_local.event_source.execution import Outcome, Verdict

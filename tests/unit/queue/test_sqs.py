@@ -21,7 +21,7 @@ from moto import mock_aws
 from tests.contracts.queue import MissingQueueContract, QueueContract
 from tests.support.memory_delivery import Ticker
 
-from extentflow.aws.calls import BATCH_BYTES, BATCH_ENTRIES
+from extentflow.aws import BATCH_BYTES, BATCH_ENTRIES
 from extentflow.errors import ExtentflowError, Misconfigured, QueueUnavailable
 from extentflow.queue import Message
 from extentflow.queue.sqs import (

@@ -9,9 +9,9 @@ from tests.support.local_engine import CallingThreadEngine, until_final
 from tests.support.memory_delivery import TOPIC
 from tests.support.memory_runtime import MemoryRuntime
 
-from extentflow.delivery.connector_state import CACHE_SECONDS
 from extentflow.engines import Engine
 from extentflow.errors import ExtentflowError, LedgerUnavailable, Misconfigured
+from extentflow.jobs.preflight import CACHE_SECONDS
 from extentflow.jobs.run import RunReport
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState

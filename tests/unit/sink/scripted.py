@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from extentflow.clock import Clock
+from extentflow.retry import Clock
 from extentflow.sink.producer import ProducerHandle
 from extentflow.sink.settings import Timeouts
 

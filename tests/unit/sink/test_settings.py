@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer
 
-from extentflow.clock import Clock
 from extentflow.errors import Misconfigured
+from extentflow.retry import Clock
 from extentflow.sink import ProducerSettings
 from extentflow.sink.settings import (
     Timeouts,

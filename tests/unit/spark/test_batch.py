@@ -3,8 +3,8 @@
 import pytest
 from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
-from extentflow.delivery.connector_state import CACHE_SECONDS
 from extentflow.errors import Misconfigured
+from extentflow.jobs.preflight import CACHE_SECONDS
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
 from extentflow.spark.batch import Plan, _pending, plan

@@ -4,7 +4,7 @@ import pytest
 from tests.support.memory_runtime import MemoryRuntime
 
 from extentflow.config.worker import WorkerSettings
-from extentflow.delivery.connector_state import CACHE_SECONDS
+from extentflow.jobs.preflight import CACHE_SECONDS
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
 from extentflow.sink import JOBS_TOPIC

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 from tests.unit.storage.loopback import Loopback
 
-from extentflow.clock import Clock
-from extentflow.retry import RetryPolicy
+from extentflow.retry import Clock, RetryPolicy
 from extentflow.storage import StoreOptions
 from extentflow.storage.s3 import RequestLimits, S3Store
 

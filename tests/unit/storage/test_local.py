@@ -21,7 +21,7 @@ from extentflow.errors import (
     StoreUnavailable,
 )
 from extentflow.model import ObjectVersion
-from extentflow.storage import Page, StoreOptions, pins
+from extentflow.storage import Page, StoreOptions, ranges
 from extentflow.storage.local import LocalStore, _translate_errors
 
 BODY = bytes(range(256)) * 4
@@ -93,7 +93,7 @@ def test_trap_t17_more_than_64_mib_in_one_read_is_rejected(
     store: LocalStore, version: ObjectVersion
 ) -> None:
     with pytest.raises(ValueError, match="more than 67108864 bytes"):
-        store.read(replace(version, size=1 << 40), 0, pins.MAX_READ_BYTES + 1)
+        store.read(replace(version, size=1 << 40), 0, ranges.MAX_READ_BYTES + 1)
 
 
 def overwrite_in_place(path: Path) -> None:

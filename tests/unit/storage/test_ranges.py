@@ -18,7 +18,7 @@ from extentflow.errors import (
     StoreUnavailable,
 )
 from extentflow.model import ObjectVersion
-from extentflow.storage import Listed, Page, pins
+from extentflow.storage import Listed, Page, ranges
 from extentflow.storage.ranges import RangeReader, tail
 from extentflow.testing.stores import (
     Asked,
@@ -317,9 +317,9 @@ def test_trap_t17_windows_over_64_mib_are_rejected(
     large = replace(version, size=1 << 40)
 
     with pytest.raises(ValueError, match="a window of 67108865 bytes"):
-        RangeReader(memory, large).stream(0, 1 << 40, window_bytes=pins.MAX_READ_BYTES + 1)
+        RangeReader(memory, large).stream(0, 1 << 40, window_bytes=ranges.MAX_READ_BYTES + 1)
     with pytest.raises(ValueError, match="more than 67108864 bytes"):
-        RangeReader(memory, large).read(0, pins.MAX_READ_BYTES + 1)
+        RangeReader(memory, large).read(0, ranges.MAX_READ_BYTES + 1)
 
     assert memory.requests == 0
 

@@ -17,7 +17,7 @@ from extentflow.errors import (
     StoreUnavailable,
 )
 from extentflow.model import ObjectVersion
-from extentflow.storage import pins
+from extentflow.storage import ranges
 from extentflow.storage.ranges import RangeReader
 from extentflow.storage.s3 import RequestLimits, S3Store
 
@@ -155,7 +155,7 @@ def test_trap_t17_more_than_64_mib_in_one_read_is_rejected(
     large = replace(VERSION, size=1 << 40)
 
     with pytest.raises(ValueError, match="more than 67108864 bytes; read it with"):
-        store.read(large, 7, 7 + pins.MAX_READ_BYTES + 1)
+        store.read(large, 7, 7 + ranges.MAX_READ_BYTES + 1)
 
     assert server.seen == []
 

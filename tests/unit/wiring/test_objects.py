@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from extentflow.aws.secrets import SecretsManager
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.parsing import parse
-from extentflow.credentials.secretsmanager import SecretsManager
 from extentflow.errors import AccessDenied, StoreUnavailable
 from extentflow.model import ObjectVersion
 from extentflow.storage import ObjectStore, StoreOptions

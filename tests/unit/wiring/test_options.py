@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pytest
 
+from extentflow.aws.secrets import SecretsManager
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.parsing import parse
 from extentflow.config.worker import WorkerSettings
-from extentflow.credentials.secretsmanager import SecretsManager
 from extentflow.errors import Misconfigured
 from extentflow.formats.csv import CsvOptions
 from extentflow.model import ObjectVersion

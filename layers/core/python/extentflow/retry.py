@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
-
-from extentflow.clock import Clock
 
 T = TypeVar("T")
 
 # 2**32 exceeds every cap on a pause; a larger exponent would only overflow the float.
 _LARGEST_EXPONENT = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Time as values that are passed in, so that tests control it; all in seconds.
+
+    The ledger's time is the server's (`Ledger.now`), never the local clock.
+    """
+
+    monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    sleep: Callable[[float], None] = time.sleep
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,27 @@ client, its own error codes and its own entries.
 
 import logging
 import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from random import Random
+from typing import TypeVar
 
 import boto3.session
 import botocore.session
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    NoCredentialsError,
+    NoRegionError,
+)
+from botocore.exceptions import ConnectionError as BotoConnectionError
 from botocore.loaders import create_loader
+from botocore.parsers import ResponseParserError
+
+from extentflow.errors import Misconfigured, Retryable
+from extentflow.retry import Clock
 
 # At DEBUG botocore writes session tokens, signatures and response bodies: enough to repeat a
 # request or to read a secret. Set at import, before any client exists, whatever the root level.
@@ -32,3 +49,97 @@ def new_botocore_session() -> botocore.session.Session:
     session = botocore.session.Session()
     session.register_component("data_loader", _SERVICE_DESCRIPTIONS)
     return session
+
+
+SERVER_ERROR = 500  # the first status of the class in which the server is at fault
+
+NO_ANSWER = (
+    BotoConnectionError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    ResponseParserError,
+)
+_REMEDIES: dict[type[BotoCoreError], str] = {
+    NoRegionError: "no AWS region; set AWS_DEFAULT_REGION or a profile's region",
+    NoCredentialsError: "no AWS credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or "
+    "AWS_PROFILE, or give this machine a role",
+}
+
+
+@contextmanager
+def translate_errors(
+    subject: str,
+    unavailable: type[Retryable],
+    *,
+    transient: Collection[str],
+    remedies: Mapping[str, str],
+) -> Iterator[None]:
+    """Translate the errors of one call; `subject` names in messages what the call is about.
+
+    Raises:
+        Retryable: `unavailable`, for no usable response, a code in `transient`, or a status of
+            500 and above.
+        Misconfigured: for everything else, with the remedy of its code.
+    """
+    try:
+        yield
+    except ClientError as exc:
+        code = exc.response["Error"].get("Code", "")
+        status = exc.response["ResponseMetadata"].get("HTTPStatusCode", 0)
+        if code in transient or status >= SERVER_ERROR:
+            raise unavailable(f"{subject}: {exc}") from exc
+        remedy = remedies.get(code, "check the credentials and the role's policy")
+        raise Misconfigured(f"{subject}: {exc}; {remedy}") from exc
+    except NO_ANSWER as exc:
+        raise unavailable(f"{subject}: {type(exc).__name__}: {exc}") from exc
+    except BotoCoreError as exc:
+        raise Misconfigured(f"{subject}: {describe_sdk_error(exc)}") from exc
+
+
+def describe_sdk_error(error: BotoCoreError) -> str:
+    """Return the cause of an error that the SDK raised before it sent a request, and the remedy."""
+    return _REMEDIES.get(type(error), str(error))
+
+
+BATCH_ENTRIES = 10
+BATCH_BYTES = 256 << 10  # limit of one entry and of a batch; some regions and servers accept more
+FIRST_PAUSE_SECONDS = 0.1
+
+Entry = TypeVar("Entry")
+
+
+def split_into_batches(
+    entries: Sequence[Entry], size: Callable[[Entry], int]
+) -> Iterator[list[Entry]]:
+    """Yield batches within the limits of SQS and EventBridge; `size` returns an entry's bytes."""
+    batch: list[Entry] = []
+    taken = 0
+    for entry in entries:
+        length = size(entry)
+        if batch and (len(batch) == BATCH_ENTRIES or taken + length > BATCH_BYTES):
+            yield batch
+            batch, taken = [], 0
+        batch.append(entry)
+        taken += length
+    if batch:
+        yield batch
+
+
+class BatchSender:
+    """Sends a batch up to `tries` times, with full-jitter pauses whose bound doubles."""
+
+    def __init__(self, tries: int, clock: Clock | None, random: Random | None) -> None:
+        self._tries = tries
+        self._clock = clock or Clock()
+        self._random = random or Random()  # noqa: S311 - jitter, no secrets
+
+    def send(self, batch: list[Entry], send: Callable[[list[Entry]], list[Entry]]) -> list[Entry]:
+        """Return the entries that were never accepted; `send` returns those it rejected."""
+        for tried in range(self._tries):
+            if tried:
+                bound = FIRST_PAUSE_SECONDS * 2.0**tried
+                self._clock.sleep(self._random.random() * bound)
+            batch = send(batch)
+            if not batch:
+                break
+        return batch

@@ -17,7 +17,7 @@ from extentflow.jobs.run import JobReport, RunReport
 from extentflow.model import JobState
 from extentflow.services.runs import EMR, EngineChoice, RunControl, Runs
 from extentflow.wiring import Runtime
-from extentflow.wiring.engine import SUBMITTED
+from extentflow.wiring.extents import SUBMITTED
 
 INCOMPLETE = 1
 STOPPED = 130

@@ -20,7 +20,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from random import Random
 
-from extentflow.clock import Clock
 from extentflow.delivery.deadletters import DeadLetters, describe
 from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
 from extentflow.delivery.slots import Busy, Closed, Final, Slots
@@ -40,6 +39,7 @@ from extentflow.formats import BadRecord
 from extentflow.ledger import Claim, Ledger
 from extentflow.memory import peak_rss_bytes
 from extentflow.model import Extent, JobState, Outcome, Receipt
+from extentflow.retry import Clock
 from extentflow.sink import ProducerSettings, RejectedRecord
 
 log = logging.getLogger(__name__)

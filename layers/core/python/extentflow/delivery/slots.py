@@ -32,10 +32,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from random import Random
 
-from extentflow.clock import Clock
 from extentflow.errors import Conflict, Fenced, LedgerUnavailable, Misconfigured, ProgressUnknown
 from extentflow.ledger import Claim, ExtentItem, Lease, Ledger, Settlement, SlotItem
 from extentflow.model import Extent, ExtentState, Job
+from extentflow.retry import Clock
 from extentflow.sink import Broker, Fence, ProducerSettings, Sink, SlotProgress
 
 log = logging.getLogger(__name__)

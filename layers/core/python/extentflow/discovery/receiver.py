@@ -19,10 +19,10 @@ import logging
 from dataclasses import dataclass
 from typing import Protocol
 
-from extentflow.clock import Clock
 from extentflow.discovery import documents, requests, sources
 from extentflow.discovery.requests import HttpRequest, HttpResponse
 from extentflow.errors import AccessDenied, ExtentflowError, Misconfigured
+from extentflow.retry import Clock
 
 # Not __name__: Powertools drops records of loggers whose names contain that of its function.
 log = logging.getLogger("extentflow.discovery.requests")

@@ -30,7 +30,7 @@ from extentflow.errors import CorruptObject, UnsupportedFormat, UnsupportedType
 from extentflow.formats.magic import HEAD_BYTES, require_signature
 from extentflow.model import ObjectVersion
 from extentflow.storage import RangeSource
-from extentflow.storage.pins import MAX_READ_BYTES
+from extentflow.storage.ranges import MAX_READ_BYTES
 
 __all__ = [
     "INT96_OUT_OF_RANGE",

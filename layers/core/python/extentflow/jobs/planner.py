@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from extentflow.clock import Clock
 from extentflow.errors import (
     Conflict,
     CorruptRecord,
@@ -24,6 +23,7 @@ from extentflow.errors import (
 from extentflow.formats import Format
 from extentflow.ledger import Ledger, rules
 from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Plan, job_id
+from extentflow.retry import Clock
 from extentflow.storage import RangeSource
 
 MIN_EXTENT_BYTES = 1 << 20

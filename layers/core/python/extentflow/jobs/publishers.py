@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING
 
 from botocore.config import Config
 
-from extentflow.aws import new_session
-from extentflow.aws.calls import BATCH_BYTES, BatchSender, split_into_batches, translate_errors
-from extentflow.clock import Clock
+from extentflow.aws import (
+    BATCH_BYTES,
+    BatchSender,
+    new_session,
+    split_into_batches,
+    translate_errors,
+)
 from extentflow.errors import BusUnavailable, Misconfigured
 from extentflow.jobs.events import JobEvent
+from extentflow.retry import Clock
 
 if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient

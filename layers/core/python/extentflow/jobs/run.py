@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from extentflow.delivery.connector_state import ConnectorStateCache
 from extentflow.engines import Engine, RunListener, pack
 from extentflow.errors import (
     Conflict,
@@ -28,6 +27,7 @@ from extentflow.errors import (
     reason,
 )
 from extentflow.jobs.planner import JobRequest, Planner
+from extentflow.jobs.preflight import ConnectorStateCache
 from extentflow.ledger import ConnectorState, Ledger, committed
 from extentflow.model import Extent, Job, JobState, Outcome, Receipt
 

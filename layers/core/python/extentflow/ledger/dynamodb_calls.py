@@ -26,8 +26,7 @@ from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from extentflow.aws import new_session
-from extentflow.aws.calls import NO_ANSWER, SERVER_ERROR, describe_sdk_error
+from extentflow.aws import NO_ANSWER, SERVER_ERROR, describe_sdk_error, new_session
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import LedgerOptions
 from extentflow.ledger.server_clock import ServerClock

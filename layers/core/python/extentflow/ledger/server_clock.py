@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
-from extentflow.clock import Clock
+from extentflow.retry import Clock
 
 RESOLUTION_SECONDS = 1.0
 FRESH_SECONDS = 60.0

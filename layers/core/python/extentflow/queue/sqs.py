@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from extentflow.aws import new_session
-from extentflow.aws.calls import BATCH_BYTES, BatchSender, split_into_batches
-from extentflow.clock import Clock
+from extentflow.aws import BATCH_BYTES, BatchSender, new_session, split_into_batches
 from extentflow.errors import Misconfigured, QueueUnavailable
 from extentflow.queue import BATCH_MESSAGES, Depth, Message
+from extentflow.retry import Clock
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     )
 from botocore.exceptions import BotoCoreError
 
-from extentflow.aws.calls import NO_ANSWER, SERVER_ERROR, describe_sdk_error
+from extentflow.aws import NO_ANSWER, SERVER_ERROR, describe_sdk_error
 from extentflow.errors import ExtentflowError
 
 log = logging.getLogger(__name__)

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from extentflow.config.connector import ConnectorConfig
-from extentflow.delivery.connector_state import ConnectorStateCache
 from extentflow.engines import Task, WorkerSpec, pack
 from extentflow.engines.spark import deal, reduce_task_overhead, spark_task
 from extentflow.errors import Misconfigured, Permanent, ProgressUnknown, StoreUnavailable, reason
 from extentflow.jobs import preflight
 from extentflow.jobs.addresses import KeyScope, select_all
+from extentflow.jobs.preflight import ConnectorStateCache
 from extentflow.jobs.run import closed, cutting
 from extentflow.ledger import ExtentItem
 from extentflow.model import Extent, ExtentState, Job, JobState

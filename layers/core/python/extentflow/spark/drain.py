@@ -25,8 +25,8 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from zlib import crc32
 
-from extentflow.delivery.connector_state import explain_skip
 from extentflow.errors import ExtentflowError
+from extentflow.jobs.preflight import explain_skip
 from extentflow.ledger import Ledger, failure_reason
 from extentflow.ledger.notes import NoteKind
 from extentflow.model import Job, JobState

@@ -14,7 +14,6 @@ from math import inf
 
 from extentflow.background import LeaseRenewer
 from extentflow.config.worker import WorkerSettings
-from extentflow.delivery.connector_state import ConnectorStateCache
 from extentflow.engines import run_in_turn, run_or_fail
 from extentflow.errors import (
     Conflict,
@@ -26,6 +25,7 @@ from extentflow.errors import (
     StoreUnavailable,
     reason,
 )
+from extentflow.jobs.preflight import ConnectorStateCache
 from extentflow.jobs.run import closed
 from extentflow.ledger import Ledger
 from extentflow.ledger.notes import NoteKind

@@ -28,8 +28,8 @@ from extentflow.errors import (
 )
 from extentflow.model import ObjectVersion, bucket_uri
 from extentflow.retry import RetryPolicy
-from extentflow.storage import Listed, Page, StoreOptions, pins
-from extentflow.storage.pins import TransferCounters
+from extentflow.storage import Listed, Page, StoreOptions, ranges
+from extentflow.storage.ranges import TransferCounters
 
 _RETRY = RetryPolicy(total_seconds=10.0)
 
@@ -88,7 +88,7 @@ class LocalStore:
         Raises:
             ValueError: not a range of the file, or more than 64 MiB at once.
         """
-        pins.check_request(version, start, end)
+        ranges.check_request(version, start, end)
         return self._retry.call(lambda: self._read(version, start, end), retry_on=StoreUnavailable)
 
     def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
@@ -128,14 +128,14 @@ class LocalStore:
             return ObjectVersion(bucket, key, None, _pin(found), found.st_size)
 
     def _read(self, version: ObjectVersion, start: int, end: int) -> bytes:
-        where = pins.range_uri(version, start, end)
+        where = ranges.range_uri(version, start, end)
         self._counters.count_request()
         with _translate_errors(where), _opened(version.bucket, version.key, where) as (file, found):
             _check_pin(version, found, where)
             body = self._bytes(file, start, end)
             _check_pin(version, os.fstat(file), where)
         self._counters.count_body(len(body))
-        pins.check_length(version, start, end, body=body, source="the file system")
+        ranges.check_length(version, start, end, body=body, source="the file system")
         return body
 
     def _bytes(self, file: int, start: int, end: int) -> bytes:
@@ -154,7 +154,7 @@ def _pin(found: os.stat_result) -> str:
 
 
 def _check_pin(version: ObjectVersion, found: os.stat_result, where: str) -> None:
-    pins.check_etag(version, _pin(found), where=where, endpoint="the file system")
+    ranges.check_etag(version, _pin(found), where=where, endpoint="the file system")
 
 
 def _uri(bucket: str, key: str) -> str:

@@ -16,8 +16,8 @@ from typing import Literal
 
 from extentflow.errors import AccessDenied, ExtentflowError, ObjectGone, StoreUnavailable
 from extentflow.model import ObjectVersion
-from extentflow.storage import Listed, ObjectStore, Page, pins
-from extentflow.storage.pins import TransferCounters
+from extentflow.storage import Listed, ObjectStore, Page, ranges
+from extentflow.storage.ranges import TransferCounters
 
 Operation = Literal["head", "read", "list"]
 FaultKind = Literal["unavailable", "short", "changed", "gone", "denied"]
@@ -92,10 +92,10 @@ class MemoryStore:
             ValueError: not a range of the object, or more than 64 MiB at once.
         """
         self._note(Asked("read", version.bucket, version.key, start, end))
-        pins.check_request(version, start, end)
+        ranges.check_request(version, start, end)
         stored = self._found(version.bucket, version.key, version.version_id)
-        where = pins.range_uri(version, start, end)
-        pins.check_etag(version, stored.version.etag, where=where, endpoint="the memory store")
+        where = ranges.range_uri(version, start, end)
+        ranges.check_etag(version, stored.version.etag, where=where, endpoint="the memory store")
         body = stored.body[start:end]
         self._counters.count_body(len(body))
         return body
@@ -215,7 +215,7 @@ class FaultyStore:
 
 def _error(kind: FaultKind, where: str) -> ExtentflowError:
     if kind == "changed":
-        return pins.object_changed(where, "by script")
+        return ranges.object_changed(where, "by script")
     if kind == "gone":
         return ObjectGone(f"{where}: no such key, by script")
     if kind == "denied":
@@ -257,7 +257,7 @@ class MemorySource:
         Raises:
             ValueError: not a range of the object, or more than 64 MiB.
         """
-        pins.check_request(self._version, start, end)
+        ranges.check_request(self._version, start, end)
         self.reads.append((start, end))
         for position, fault in sorted(self._faults.items(), key=lambda item: item[0]):
             if start <= position < end:

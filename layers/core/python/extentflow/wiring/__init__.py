@@ -4,8 +4,7 @@ The only package that imports every adapter. What is done with them is left to t
 and to `extentflow.services` above.
 """
 
-from extentflow.wiring.engine import open_engine
-from extentflow.wiring.extents import open_worker
+from extentflow.wiring.extents import open_engine, open_worker
 from extentflow.wiring.objects import check_connector
 from extentflow.wiring.runtime import Runtime
 

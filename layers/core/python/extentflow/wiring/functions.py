@@ -27,8 +27,7 @@ from extentflow.queue.consumer import QueueWorker
 from extentflow.queue.dispatch import ExtentDispatcher
 from extentflow.queue.routing import JobRouter
 from extentflow.queue.sqs import SqsQueue
-from extentflow.wiring.engine import open_started
-from extentflow.wiring.extents import delivery_context
+from extentflow.wiring.extents import delivery_context, open_started
 from extentflow.wiring.options import absent_elsewhere
 from extentflow.wiring.runtime import Runtime
 

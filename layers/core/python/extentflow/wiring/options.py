@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from extentflow.aws.secrets import SecretsManager
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.secrets import environments, resolve
 from extentflow.config.worker import WorkerSettings
 from extentflow.converters import Converter, open_converter
-from extentflow.credentials.secretsmanager import SecretsManager
 from extentflow.errors import Misconfigured, UnsupportedFormat, reason
 from extentflow.formats import FORMATS, FormatOptions
 from extentflow.jobs.planner import UNKNOWN_FORMAT, JobRequest

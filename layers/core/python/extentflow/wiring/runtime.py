@@ -8,18 +8,18 @@ from functools import cached_property
 from random import Random
 from typing import Self
 
-from extentflow.clock import Clock
+from extentflow.aws.msk import TokenSigner
+from extentflow.aws.secrets import SecretsManager
 from extentflow.config import worker as worker_settings
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.files import read_if_present
 from extentflow.config.worker import ARRAYS, WorkerSettings
-from extentflow.credentials.mskiam import TokenSigner
-from extentflow.credentials.secretsmanager import SecretsManager
 from extentflow.delivery.slots import SlotPolicy, Slots, require_app
 from extentflow.errors import Misconfigured, Retryable
 from extentflow.jobs.planner import JobRequest, Planner
 from extentflow.ledger import Ledger, open_ledger
 from extentflow.model import Job, ObjectVersion
+from extentflow.retry import Clock
 from extentflow.sink import Sink
 from extentflow.sink.broker import KafkaBroker
 from extentflow.sink.native import Library, trusted_library

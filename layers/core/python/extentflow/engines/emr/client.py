@@ -16,8 +16,7 @@ from typing import Any, Protocol, cast
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from extentflow.aws import new_session
-from extentflow.aws.calls import translate_errors
+from extentflow.aws import new_session, translate_errors
 from extentflow.config.secrets import environments
 from extentflow.engines.emr import Run, RunState, RunStatus
 from extentflow.errors import Misconfigured, RunsUnavailable

@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from extentflow.clock import Clock
 from extentflow.engines import RunListener, Task
 from extentflow.engines.emr import JobRuns, RunState
 from extentflow.errors import ExtentflowError, Retryable, RunFailed
 from extentflow.ledger import ExtentItem, Ledger
 from extentflow.model import Extent, ExtentState, Outcome, Receipt
+from extentflow.retry import Clock
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from extentflow.errors import (
     Permanent,
     StoreUnavailable,
 )
-from extentflow.storage import pins
+from extentflow.storage import ranges
 
 _TRANSIENT = frozenset(
     (
@@ -155,9 +155,9 @@ def _gone(error: S3Error) -> ExtentflowError | None:
 
 def _changed(error: S3Error) -> ExtentflowError | None:
     if error.status == HTTPStatus.PRECONDITION_FAILED:
-        return pins.object_changed(error.where, "If-Match failed")
+        return ranges.object_changed(error.where, "If-Match failed")
     if error.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-        return pins.object_changed(error.where, "it is shorter than its pin")
+        return ranges.object_changed(error.where, "it is shorter than its pin")
     return None
 
 

@@ -25,7 +25,7 @@ from urllib.parse import unquote_plus
 from extentflow.errors import Permanent, StoreUnavailable
 from extentflow.model import ObjectVersion
 from extentflow.retry import RetryPolicy
-from extentflow.storage import Page, pins
+from extentflow.storage import Page, ranges
 from extentflow.storage.s3.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Listings:
                 bucket,
                 decoded(item["Key"]),
                 None,
-                pins.unquote_etag(item.get("ETag", "")),
+                ranges.unquote_etag(item.get("ETag", "")),
                 item["Size"],
             )
             for item in page.get("Contents", ())
@@ -197,7 +197,7 @@ class Listings:
                     bucket,
                     key,
                     None if version_id == _NULL_VERSION else version_id,
-                    pins.unquote_etag(item.get("ETag", "")),
+                    ranges.unquote_etag(item.get("ETag", "")),
                     item["Size"],
                 )
 

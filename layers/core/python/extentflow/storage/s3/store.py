@@ -23,8 +23,8 @@ from extentflow.errors import (
 )
 from extentflow.model import ObjectVersion
 from extentflow.retry import RetryPolicy
-from extentflow.storage import Listed, Page, StoreOptions, pins
-from extentflow.storage.pins import TransferCounters
+from extentflow.storage import Listed, Page, StoreOptions, ranges
+from extentflow.storage.ranges import TransferCounters
 from extentflow.storage.s3.client import RequestLimits, connect, find_problems
 from extentflow.storage.s3.errors import S3Error, bucket_gone
 from extentflow.storage.s3.listing import Listings
@@ -131,7 +131,7 @@ class S3Store:
         Raises:
             ValueError: not a range of the object, or more than 64 MiB at once.
         """
-        pins.check_request(version, start, end)
+        ranges.check_request(version, start, end)
         return self._retry.call(lambda: self._read(version, start, end), retry_on=StoreUnavailable)
 
     def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
@@ -156,7 +156,7 @@ class S3Store:
         where = f"s3://{bucket}/{key}{suffix}"
         with self._request(where) as client:
             response = client.head_object(Bucket=bucket, Key=key, **parameters)
-        etag = pins.unquote_etag(response.get("ETag", ""))
+        etag = ranges.unquote_etag(response.get("ETag", ""))
         if not etag:
             raise Permanent(
                 f"{where}: {self.endpoint} sent no ETag, so the version cannot be pinned; "
@@ -179,21 +179,23 @@ class S3Store:
         return True
 
     def _read(self, version: ObjectVersion, start: int, end: int) -> bytes:
-        with self._request(pins.range_uri(version, start, end)) as client:
+        with self._request(ranges.range_uri(version, start, end)) as client:
             response = client.get_object(
                 **_pinned(version), Range=f"bytes={start}-{end - 1}", IfMatch=f'"{version.etag}"'
             )
-            received = pins.RangeResponse(
+            received = ranges.RangeResponse(
                 response["ResponseMetadata"]["HTTPStatusCode"],
                 response.get("ETag"),
                 response.get("ContentRange"),
             )
             with contextlib.closing(response["Body"]) as stream:
-                pins.check_response(version, start, end, response=received, endpoint=self.endpoint)
+                ranges.check_response(
+                    version, start, end, response=received, endpoint=self.endpoint
+                )
                 # One byte more than requested detects a longer body without holding it in memory.
                 body = stream.read(end - start + 1)
         self._counters.count_body(len(body))
-        pins.check_length(version, start, end, body=body, source=self.endpoint)
+        ranges.check_length(version, start, end, body=body, source=self.endpoint)
         return body
 
     @property

@@ -12,7 +12,7 @@ from botocore.stub import Stubber
 from moto import mock_aws
 from tests.support.memory_delivery import Ticker
 
-from extentflow.credentials.secretsmanager import CACHED_SECONDS, SecretsManager, connect
+from extentflow.aws.secrets import CACHED_SECONDS, SecretsManager, connect
 from extentflow.errors import CredentialsUnavailable, Misconfigured
 
 if TYPE_CHECKING:

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING
 
 from botocore.config import Config
 
-from extentflow.aws import new_session
-from extentflow.aws.calls import translate_errors
-from extentflow.clock import Clock
+from extentflow.aws import new_session, translate_errors
 from extentflow.errors import CredentialsUnavailable, Misconfigured
+from extentflow.retry import Clock
 
 if TYPE_CHECKING:
     from mypy_boto3_secretsmanager import SecretsManagerClient

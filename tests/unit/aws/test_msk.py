@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from extentflow.credentials.mskiam import TokenSigner
+from extentflow.aws.msk import TokenSigner
 from extentflow.errors import CredentialsUnavailable, Misconfigured
 
 

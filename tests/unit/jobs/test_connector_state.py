@@ -3,7 +3,7 @@
 import pytest
 from tests.support.memory_delivery import World
 
-from extentflow.delivery.connector_state import CACHE_SECONDS, ConnectorStateCache
+from extentflow.jobs.preflight import CACHE_SECONDS, ConnectorStateCache
 from extentflow.ledger import ConnectorState
 
 PAUSED_REASON = "connector c is PAUSED; continue it with `extentflow resume c`"

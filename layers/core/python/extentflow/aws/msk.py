@@ -8,8 +8,7 @@ from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 from botocore.credentials import CredentialProvider, Credentials
 from botocore.exceptions import BotoCoreError, NoCredentialsError, NoRegionError
 
-from extentflow.aws import new_session
-from extentflow.aws.calls import NO_ANSWER, describe_sdk_error
+from extentflow.aws import NO_ANSWER, describe_sdk_error, new_session
 from extentflow.errors import CredentialsUnavailable, Misconfigured
 
 
