@@ -120,9 +120,11 @@ class DynamoAdmin:
 
     def create(self) -> None:
         """Create what is missing: the table with its index, its safeguards, its identity."""
+        # Several processes may create it at once, and all wait for the same table.
         if not self.exists():
             self._create_table()
         table = self._await_active()
+        # Checked first: expiry must not be enabled on a table that is not a ledger.
         if problems := list(self._problems(table)):
             raise Misconfigured(problems)
         self._enable(
@@ -189,6 +191,7 @@ class DynamoAdmin:
                     {
                         "IndexName": JOBS_INDEX,
                         "KeySchema": INDEX_KEY_SCHEMA,
+                        # Listings return whole jobs without a read per job.
                         "Projection": {"ProjectionType": "ALL"},
                     }
                 ],

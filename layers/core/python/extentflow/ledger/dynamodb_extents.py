@@ -88,6 +88,7 @@ class DynamoSlots:
         is_as_seen = Attr("epoch").not_exists() & Attr("owner").not_exists()
         if seen.epoch:
             is_as_seen = Attr("epoch").eq(seen.epoch) & Attr("owner").eq(seen.owner)
+        # On the server's clock: a worker whose clock runs fast must not take live leases.
         until = self._items.now() + lease_seconds
         content: Attributes = {"epoch": lease.epoch, "owner": owner, "until": until}
         write = Write(_key(lease), is_as_seen, content)
@@ -229,6 +230,7 @@ class DynamoExtents:
                 _has_epoch(lease) & slot_works_on_nothing,
                 {"working": working, "until": until},
             ),
+            # A check in the same transaction: a job that ends now has no claim that starts later.
             Write(job_key(extent.job), Attr("state").is_in(OPEN_STATES)),
         )
         try:
@@ -253,6 +255,7 @@ class DynamoExtents:
         except Refused as refused:
             item = self._refused_item(refused, claim.extent.job, claim.extent.ordinal)
             raise rules.lost(item, claim, position) from None
+        # After the extent: a slot that was taken must not hide that the chunk is committed.
         self._slots.renew(claim.lease, lease_seconds=lease_seconds)
 
     def complete(self, claim: Claim, *, position: int, records: int, bad: int) -> None:
@@ -293,6 +296,7 @@ class DynamoExtents:
             rules.check_replay(item, accept_duplicates=accept_duplicates)
             job, planned = self._jobs.stored(job_id)
             rules.check_reopening(job, ordinal)
+            # Another replay and failure may have come since the read, with unknown progress.
             is_failed = Attr("state").eq(ExtentState.FAILED)
             knowledge_as_read = Attr("progress_unknown").eq(item.progress_unknown)
             content = lay_out(rules.pending_again(item), STATE_FIELDS)

@@ -194,6 +194,7 @@ class DynamoJobs:
 
     def find_registered(self, job_ids: Iterable[str]) -> set[str]:
         keys = [job_key(job_id) for job_id in set(job_ids)]
+        # Eventually consistent: an object that is taken for new is registered once anyway.
         return {
             job_of(found)
             for found in self._items.get_many(keys, ("pk", "state"))

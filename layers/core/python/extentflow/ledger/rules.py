@@ -11,7 +11,8 @@ Transitions of an extent:
     reopen       FAILED             -> PENDING
 """
 
-from dataclasses import replace
+from dataclasses import astuple, replace
+from operator import add
 
 from extentflow.errors import Conflict, Fenced, ProgressUnknown
 from extentflow.ledger import Claim, ClaimMark, ExtentItem, JobProgress, Lease, Settlement
@@ -35,6 +36,7 @@ def unchanged(item: ExtentItem, seen: ExtentItem) -> bool:
 
 def claimed(item: ExtentItem, extent: Extent, mark: ClaimMark) -> ExtentItem:
     """Return the extent as its new owner holds it."""
+    # Counted at the claim, not at its end: an extent that kills its workers runs out of attempts.
     return replace(item, start=extent.start, end=extent.end, claim=mark, attempts=item.attempts + 1)
 
 
@@ -111,13 +113,7 @@ def counted(item: ExtentItem) -> JobProgress:
 
 def total(left: JobProgress, right: JobProgress) -> JobProgress:
     """Add two counters."""
-    return JobProgress(
-        done=left.done + right.done,
-        failed=left.failed + right.failed,
-        records=left.records + right.records,
-        bad=left.bad + right.bad,
-        bytes=left.bytes + right.bytes,
-    )
+    return JobProgress(*map(add, astuple(left), astuple(right)))
 
 
 def verdict(job: Job, progress: JobProgress) -> tuple[JobState, str] | None:
@@ -127,6 +123,7 @@ def verdict(job: Job, progress: JobProgress) -> tuple[JobState, str] | None:
     count = job.plan.count
     if progress.done == count:
         return JobState.DONE, ""
+    # An ordered job cannot continue behind a failed extent.
     if progress.done + progress.failed == count or (job.ordered and progress.failed):
         return JobState.FAILED, f"{progress.failed} of {count} extents failed"
     return None
@@ -145,6 +142,7 @@ def ended(job: Job, state: JobState, reason: str, *, at: float) -> Job:
 
 def reopened(job: Job, *, planned: bool) -> Job:
     """Return a job that continues, with its planning if that is not complete."""
+    # A higher `reopened` refuses late closings and publications that read the job before.
     state = JobState.RUNNING if planned else JobState.PLANNING
     return replace(job.in_state(state), reopened=job.reopened + 1)
 
@@ -163,6 +161,7 @@ def check_ended(job: Job) -> None:
 
 def check_range(extent: Extent, item: ExtentItem) -> None:
     """Refuse an extent whose ordinal has another range in the ledger."""
+    # A message of another plan would skip bytes or deliver them twice.
     if exists(item) and (item.start, item.end) != (extent.start, extent.end):
         raise Conflict(
             f"{extent.uri}: the ledger holds [{item.start}-{item.end}) for extent"
@@ -179,6 +178,7 @@ def check_replay(item: ExtentItem, *, accept_duplicates: bool) -> None:
 
 def check_reopening(job: Job, ordinal: int) -> None:
     """Refuse to replay an extent of a CANCELLED or DONE job."""
+    # A replay would reopen the job, and a user cancelled it: only `resume` takes that back.
     if job.state not in (JobState.FAILED, JobState.SUPERSEDED) and not job.state.open:
         raise Conflict(
             f"extent {ordinal} of job {job.id} ({job.version.uri}): the job is {job.state};"

@@ -90,6 +90,7 @@ class _Table:
     @contextmanager
     def call(self, name: str) -> Iterator[None]:
         """Make one operation atomic, between the hooks and the injected faults."""
+        # Hooks run without the lock: a greenlet that switches inside would deadlock the next one.
         self.hooks.on_call(name)
         self._spend(self.refused, name, "no response")
         with self.lock:
