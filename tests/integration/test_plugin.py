@@ -1,16 +1,19 @@
-"""A plug-in format, installed as a package, delivers through `extentflow run` on both engines."""
+"""A plug-in format, installed as a package, delivers on both engines and through functions."""
 
 import json
 import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.delivery import PROGRAM, Delivery
+from tests.support.eventpath import Feed, Ground
 
+from extentflow.model import JobState
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "extentflow-acme"
 ROWS = 2_000
+BODY = "".join(f"n{row}:v{row}\n" for row in range(ROWS)).encode()
 
 
 @pytest.fixture(scope="module")
@@ -38,38 +42,71 @@ def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery
     return Delivery(stack, s3, bucket, unique)
 
 
-@pytest.mark.parametrize("engine", ["inline", "spark"])
-def test_an_installed_format_is_delivered(
-    delivery: Delivery, packages: Path, tmp_path: Path, engine: str
-) -> None:
-    delivery.put("rows.acme", "".join(f"n{row}:v{row}\n" for row in range(ROWS)).encode())
-    assert delivery.runtime.ledger.id
-    path = os.pathsep.join(filter(None, (str(packages), os.environ.get("PYTHONPATH"))))
-    environment = {**delivery.environment, "PYTHONPATH": path}
-    config = {
-        "name": delivery.connector_name,
-        "topic": delivery.topic,
-        "aws.s3.bucket.name": delivery.bucket,
-        "aws.s3.prefix": delivery.prefix,
-        "aws.s3.endpoint": delivery.stack.endpoint("s3"),
-        "acme.separator": ":",
-        "extent.bytes": "4KiB",
-    }
-    (tmp_path / "acme.json").write_text(json.dumps(config))
+@dataclass(frozen=True)
+class Commands:
+    """The command line with the example package on its path."""
 
-    def extentflow(*words: str) -> str:
+    delivery: Delivery
+    packages: Path
+    folder: Path
+
+    def extentflow(self, *words: str) -> str:
+        path = os.pathsep.join(filter(None, (str(self.packages), os.environ.get("PYTHONPATH"))))
+        environment = {**self.delivery.environment, "PYTHONPATH": path}
         ran = subprocess.run(
             [str(PROGRAM), *words], env=environment, capture_output=True, text=True, check=False
         )
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return ran.stdout
 
-    extentflow("connectors", "put", str(tmp_path / "acme.json"))
+    def put_connector(self) -> None:
+        """Store a connector with a key of the format; the extension selects the format."""
+        delivery = self.delivery
+        config = {
+            "name": delivery.connector_name,
+            "topic": delivery.topic,
+            "aws.s3.bucket.name": delivery.bucket,
+            "aws.s3.prefix": delivery.prefix,
+            "aws.s3.endpoint": delivery.stack.endpoint("s3"),
+            "acme.separator": ":",
+            "extent.bytes": "4KiB",
+        }
+        assert delivery.runtime.ledger.id
+        file = self.folder / "acme.json"
+        file.write_text(json.dumps(config))
+        self.extentflow("connectors", "put", str(file))
+
+
+def assert_every_row_arrived(delivery: Delivery) -> None:
+    names = sorted(json.loads(value)["name"] for value in delivery.values())
+    assert names == sorted(f"n{row}" for row in range(ROWS))
+
+
+@pytest.mark.parametrize("engine", ["inline", "spark"])
+def test_an_installed_format_is_delivered(
+    delivery: Delivery, packages: Path, tmp_path: Path, engine: str
+) -> None:
+    commands = Commands(delivery, packages, tmp_path)
+    delivery.put("rows.acme", BODY)
+    commands.put_connector()
+
     words = ("run", delivery.address, "--connector", delivery.connector_name)
-    output = extentflow(*words, "--engine", engine, "--json")
+    output = commands.extentflow(*words, "--engine", engine, "--json")
 
     (job,) = json.loads(output)["jobs"]
     assert (job["state"], job["records"]) == ("DONE", ROWS)
     assert job["extents"] > 1
-    names = sorted(json.loads(value)["name"] for value in delivery.values())
-    assert names == sorted(f"n{row}" for row in range(ROWS))
+    assert_every_row_arrived(delivery)
+
+
+def test_functions_deliver_the_format_of_a_package_in_their_layer(
+    ground: Ground, packages: Path, tmp_path: Path, unique: str
+) -> None:
+    with ground.open(layers=[packages]) as path:
+        feed = Feed(path, path.delivery(unique))
+        Commands(feed.delivery, packages, tmp_path).put_connector()
+
+        job = feed.await_state(feed.upload("rows.acme", BODY), JobState.DONE)
+
+        assert job.plan.count > 1
+        assert_every_row_arrived(feed.delivery)

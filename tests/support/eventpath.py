@@ -9,7 +9,7 @@ import json
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -91,12 +91,13 @@ class Ground:
         environment: Mapping[str, str] | None = None,
         emr: EmrServerless | None = None,
         most_hidden_seconds: int = HIDDEN_SECONDS,
+        layers: Sequence[Path] = (),
     ) -> Iterator["EventPath"]:
         """Run the functions of the deployment that `change` makes of the template's.
 
         `settings` are worker settings over SHORT. Large jobs go to `emr`. No worker hides a message
         for more than `most_hidden_seconds`, whatever it asks for; the queues hide as long when they
-        deliver one.
+        deliver one. `layers` are folders of packages that the functions have beside the library.
         """
         name = f"path-{uuid4().hex[:8]}"
         sqs = boto3.client("sqs", endpoint_url=self.queues.endpoint("sqs"))
@@ -117,7 +118,7 @@ class Ground:
                 deployment = deployment.with_queue(function, visibility_seconds=most_hidden_seconds)
             deployment = deployment.with_schedule("reconciler", every_seconds=UNCALLED_SECONDS)
             seen = Seen()
-            source = EventSource(change(deployment), self._place(name), observe=seen)
+            source = EventSource(change(deployment), self._place(name, layers), observe=seen)
             path = EventPath(name, self, source, proxy, seen, s3, sqs)
             s3.create_bucket(Bucket=path.bucket)
             path.delivery("ground").runtime  # noqa: B018 - makes the table
@@ -149,11 +150,11 @@ class Ground:
         )
         return read_template(self.template, around)
 
-    def _place(self, name: str) -> Place:
+    def _place(self, name: str, layers: Sequence[Path] = ()) -> Place:
         return Place(
             directory=self.folder / name,
             functions=PROJECT / "functions",
-            layers=[PROJECT / "layers" / "core" / "python"],
+            layers=[PROJECT / "layers" / "core" / "python", *layers],
             processes=PROCESSES,
             search_path=os.environ["PATH"],
         )
