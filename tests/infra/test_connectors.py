@@ -184,7 +184,7 @@ def test_deployment_stores_the_connector_and_returns_its_revision(ledger: Dynamo
     assert stored.config == ORDERS
 
 
-def test_the_same_configuration_is_the_same_revision_and_another_is_the_next(
+def test_only_a_changed_configuration_makes_a_new_revision(
     ledger: DynamoLedger,
 ) -> None:
     handler(event("Create", ORDERS), None)

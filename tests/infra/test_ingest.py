@@ -96,7 +96,7 @@ def test_functions_run_pythons_that_the_layers_are_built_for(plain: Template, se
     assert len(found["Layers"]) == 2
 
 
-def test_a_worker_has_a_whole_processor_and_ends_before_its_message_comes_back(
+def test_a_worker_has_one_vcpu_and_ends_before_its_message_is_redelivered(
     plain: Template,
 ) -> None:
     worker = function(plain, "worker")

@@ -198,7 +198,7 @@ def _with_half_a_layer(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("spoil", [_without_layer, _with_older_pins, _with_half_a_layer])
-def test_a_stack_without_todays_layer_is_synthesised_and_rejected_by_cloudformation(
+def test_cloudformation_rejects_a_stack_without_the_current_layer(
     bench: Bench, spoil: Callable[[Bench], None]
 ) -> None:
     spoil(bench)

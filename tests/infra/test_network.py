@@ -44,7 +44,7 @@ def endpoints(template: Template) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("missing", ALL)
-def test_a_service_without_a_path_is_rejected_with_function_reason_and_remedy(
+def test_a_service_without_a_path_is_rejected_with_reason_and_remedy(
     bench: Bench, missing: str
 ) -> None:
     kept = tuple(service for service in ALL if service != missing)

@@ -482,7 +482,7 @@ def _with_half_an_archive(bench: Bench) -> None:
 @pytest.mark.parametrize(
     "spoil", [_without_archive, _with_older_pins, _with_older_code, _with_half_an_archive]
 )
-def test_a_stack_without_todays_archive_is_synthesised_and_rejected_by_cloudformation(
+def test_cloudformation_rejects_a_stack_without_the_current_archive(
     bench: Bench, spoil: Callable[[Bench], None]
 ) -> None:
     spoil(bench)

@@ -134,7 +134,7 @@ def test_ctrl_c_cancels_the_run_and_any_engine_resumes(shell: Shell) -> None:
     assert sorted(shell.delivery.values()) == sorted(LINES)
 
 
-def test_a_connector_whose_secrets_only_this_shell_has_is_refused_before_a_run(
+def test_a_connector_with_secrets_of_the_shell_is_rejected_before_a_run(
     shell: Shell,
 ) -> None:
     shell.delivery.connector(

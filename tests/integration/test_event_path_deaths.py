@@ -115,7 +115,7 @@ def claim_of(feed: Feed) -> ClaimMark:
 # -- workers --------------------------------------------------------------------------------------
 
 
-def test_a_worker_killed_in_the_middle_of_an_extent_costs_nothing_and_doubles_nothing(
+def test_a_worker_killed_within_an_extent_loses_and_duplicates_nothing(
     path: EventPath, s3_proxy: FaultProxy
 ) -> None:
     feed = held_feed(path, s3_proxy)
@@ -149,7 +149,7 @@ def test_a_worker_killed_at_its_functions_deadline_is_made_up_for(
     assert feed.ending(LINES) == Ending(records=len(LINES))
 
 
-def test_before_its_deadline_a_worker_hands_back_and_a_continuation_goes_on(
+def test_before_its_deadline_a_worker_hands_its_extent_to_a_continuation(
     hurried: EventPath,
 ) -> None:
     feed = hurried.feed()
@@ -165,7 +165,7 @@ def test_before_its_deadline_a_worker_hands_back_and_a_continuation_goes_on(
 
 
 @pytest.mark.outage
-def test_a_worker_frozen_past_its_lease_is_fenced_by_kafka_and_adds_nothing_when_thawed(
+def test_a_worker_frozen_past_its_lease_is_fenced_and_adds_nothing(
     path: EventPath, s3_proxy: FaultProxy, ledger_way: FaultProxy
 ) -> None:
     feed = held_feed(path, s3_proxy)
@@ -246,7 +246,7 @@ def test_a_message_redelivered_while_its_worker_still_runs_adds_nothing(
 # -- notifications --------------------------------------------------------------------------------
 
 
-def test_doubled_and_reordered_notifications_of_several_versions_deliver_each_once(
+def test_repeated_and_reordered_notifications_deliver_each_version_once(
     path: EventPath, versioned_bucket: str
 ) -> None:
     feed = path.feed(versioned_bucket)
@@ -267,7 +267,7 @@ def test_doubled_and_reordered_notifications_of_several_versions_deliver_each_on
     assert feed.ending(everything) == Ending(records=len(everything), jobs={"DONE": 3})
 
 
-def test_an_older_versions_event_after_the_newers_is_the_newers_job_where_none_is_kept(
+def test_without_versioning_a_late_event_belongs_to_the_newer_objects_job(
     path: EventPath,
 ) -> None:
     feed = path.feed()

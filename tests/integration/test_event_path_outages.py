@@ -182,7 +182,7 @@ def test_a_worker_frozen_past_the_brokers_idle_limit_delivers_at_once(
 
 @pytest.mark.outage
 @pytest.mark.parametrize("fault", [Delay(600), Reset()], ids=["arrives late", "never arrives"])
-def test_an_interrupted_replay_loses_and_doubles_nothing_of_the_pinned_version(
+def test_an_interrupted_replay_delivers_the_pinned_version_once(
     path: EventPath, versioned_bucket: str, fault: Fault
 ) -> None:
     lines = wide_lines("pinned-", 600)
@@ -249,7 +249,7 @@ def test_the_queues_own_redrive_replays_as_the_command_does(path: EventPath) -> 
     assert feed.ending(lines) == Ending(len(lines))
 
 
-def test_a_corrected_object_is_a_new_job_and_the_replayed_old_one_is_superseded(
+def test_a_corrected_object_is_a_new_job_and_supersedes_the_old_one(
     path: EventPath,
 ) -> None:
     lines = wide_lines("corrected-", 100)

@@ -185,7 +185,7 @@ def test_a_handler_that_dies_is_replaced_and_its_message_redelivered(
     assert left(sqs, queue) == 0
 
 
-def test_a_function_that_takes_too_long_is_killed_and_its_message_redelivered(
+def test_a_function_over_its_timeout_is_killed_and_its_message_redelivered(
     run: Run, deployment: Deployment, sqs: "SQSClient", seen: Seen
 ) -> None:
     queue = deployment.queue_of("toy")

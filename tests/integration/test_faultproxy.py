@@ -95,7 +95,7 @@ def test_multipart_uploads_pass(
     assert s3_proxy.count("POST") == 2
 
 
-def test_one_connection_serves_many_requests_and_outlives_heads_without_bodies(
+def test_one_connection_serves_many_requests_also_after_a_head_request(
     s3_proxy: FaultProxy, through: "S3Client", bucket: str, key: str
 ) -> None:
     for start in range(0, 50, 10):

@@ -309,7 +309,7 @@ class TestLateRequests:
 
         assert world.ledger.jobs.get(job.id) == ended
 
-    def test_a_replay_that_read_the_extent_before_another_replay_changes_nothing(
+    def test_a_replay_with_a_stale_read_of_the_extent_changes_nothing(
         self, world: DynamoWorld, late: LateClient
     ) -> None:
         scene = Scene(world.ledger)

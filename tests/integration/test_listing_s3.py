@@ -88,7 +88,7 @@ def test_no_key_is_lost_at_the_edge_of_a_page_whatever_the_server_sorts_by(
         assert listed(again) == listed(pages[number + 1 :])
 
 
-def test_current_versions_carry_their_ids_and_delete_markers_are_no_objects(
+def test_listings_return_current_version_ids_and_no_delete_markers(
     store: S3Store, s3: "S3Client", versioned_bucket: str, prefix: str
 ) -> None:
     keys = [prefix + key for key in ("a", "b b+ü", "c/d", "gone", "gone and back")]

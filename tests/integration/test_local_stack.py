@@ -289,7 +289,7 @@ def test_a_service_that_dies_is_explained_with_the_end_of_its_log(own_root: Path
         stack.up()
 
 
-def test_a_service_that_does_not_run_is_named_with_the_command_that_starts_it(
+def test_a_stopped_service_is_reported_with_the_command_that_starts_it(
     own_root: Path,
 ) -> None:
     stack = Stack(own_root)

@@ -46,7 +46,7 @@ def planned(delivery: Delivery, **config: str) -> list[Extent]:
 
 
 @pytest.mark.parametrize("chunk", [1, 4])
-def test_what_a_crash_left_uncommitted_is_delivered_once_by_the_next_worker(
+def test_the_next_worker_delivers_once_what_a_crash_left_uncommitted(
     delivery: Delivery, chunk: int
 ) -> None:
     delivery.put("lines.txt", joined(LINES))
@@ -63,7 +63,7 @@ def test_what_a_crash_left_uncommitted_is_delivered_once_by_the_next_worker(
     assert delivery.leftovers() == []
 
 
-def test_without_anybody_who_knows_of_the_crash_the_lease_ends_and_the_next_run_goes_on(
+def test_after_an_unreported_crash_the_next_run_resumes_at_lease_end(
     delivery: Delivery,
 ) -> None:
     delivery.put("lines.txt", joined(LINES))
@@ -147,7 +147,7 @@ def elsewhere(delivery: Delivery, second_broker: Stack) -> Delivery:
     return other
 
 
-def test_a_worker_of_another_cluster_gets_a_clear_conflict_and_delivers_nothing(
+def test_a_worker_of_another_cluster_gets_a_conflict_and_delivers_nothing(
     delivery: Delivery, elsewhere: Delivery
 ) -> None:
     extents = planned(delivery)
@@ -213,7 +213,7 @@ def test_two_ledgers_on_one_cluster_do_not_fence_each_other(
     assert one.runtime.ledger.id != other.runtime.ledger.id
 
 
-def test_within_one_ledger_the_only_slot_is_fenced_by_whoever_takes_it_over(
+def test_a_worker_that_takes_over_the_only_slot_fences_its_former_owner(
     stack: Stack, s3: "S3Client", bucket: str, unique: str
 ) -> None:
     delivery = Delivery(stack, s3, bucket, unique, {"exactly_once_slots": 1})
@@ -267,7 +267,7 @@ def test_a_job_keeps_its_connectors_revision_and_a_new_one_takes_the_new(
 # -- order ----------------------------------------------------------------------------------------
 
 
-def test_an_ordered_job_fails_at_its_first_failed_extent_and_delivers_nothing_behind_it(
+def test_an_ordered_job_delivers_nothing_after_its_first_failed_extent(
     delivery: Delivery,
 ) -> None:
     lines = numbered_lines("line ", 2_000)

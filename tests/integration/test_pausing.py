@@ -12,7 +12,7 @@ from extentflow.ledger import ConnectorState
 
 
 @pytest.mark.spark
-def test_a_pause_ends_a_run_under_way_and_the_same_command_goes_on_after_it(
+def test_a_pause_ends_a_run_and_the_same_command_resumes_it_later(
     deliver: Deliver, s3_proxy: FaultProxy
 ) -> None:
     delivery = deliver()

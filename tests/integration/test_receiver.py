@@ -301,7 +301,7 @@ def test_what_is_sent_again_is_queued_again_under_the_same_message_id(door: Door
 # -- posted as JSON, to a secret path -------------------------------------------------------------
 
 
-def test_a_webhook_with_the_secret_path_is_on_the_queue_with_its_own_endpoint(door: Door) -> None:
+def test_a_webhook_with_the_secret_path_is_queued_with_its_endpoint(door: Door) -> None:
     status, _ = door.post(notification("in/a.csv").encode(), Content_Type=JSON)
 
     assert status == 200

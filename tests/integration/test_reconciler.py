@@ -148,7 +148,7 @@ def test_a_planner_killed_between_registering_and_sending_is_made_up_for(
     assert sorted(delivery.values()) == sorted(LINES)
 
 
-def test_a_worker_that_died_within_a_transaction_is_settled_without_anybody_claiming(
+def test_the_reconciler_settles_a_worker_that_died_within_a_transaction(
     delivery: Delivery,
 ) -> None:
     delivery.put("lines.txt", joined(LINES))

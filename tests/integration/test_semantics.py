@@ -80,7 +80,7 @@ def test_an_object_a_then_b_then_a_again_on_an_unversioned_bucket(delivery: Deli
     assert delivery.leftovers() == []
 
 
-def test_trap_t12_a_version_replaced_mid_read_is_delivered_in_full_and_the_new_one_is_its_own_job(
+def test_trap_t12_a_version_replaced_mid_read_is_still_delivered_in_full(
     versioned: Delivery,
 ) -> None:
     versioned.put("x.txt", joined(A))
@@ -99,7 +99,7 @@ def test_trap_t12_a_version_replaced_mid_read_is_delivered_in_full_and_the_new_o
     assert sorted(versioned.values()) == sorted(A + B)
 
 
-def test_trap_t11_an_object_gone_before_it_is_read_fails_visibly_and_can_be_replayed(
+def test_trap_t11_a_deleted_object_fails_its_job_and_can_be_replayed(
     delivery: Delivery,
 ) -> None:
     key = delivery.put("x.txt", joined(LINES))
@@ -217,7 +217,7 @@ def test_dead_letters_and_records_are_committed_together_or_not_at_all(delivery:
     assert len(delivery.read(queue)) == len(BAD_AT)
 
 
-def test_a_bad_record_that_is_not_tolerated_fails_its_job_there_and_replays_add_nothing(
+def test_a_bad_record_that_is_not_tolerated_fails_its_job_at_that_record(
     delivery: Delivery,
 ) -> None:
     delivery.put("x.csv", WITH_BAD)
@@ -369,7 +369,7 @@ def limited(delivery: Delivery, make_topic: MakeTopic, limit: int, **config: str
     return topic
 
 
-def test_trap_t29_a_topic_with_a_small_limit_takes_good_records_in_small_batches(
+def test_trap_t29_a_topic_with_a_small_limit_accepts_small_batches(
     delivery: Delivery, make_topic: MakeTopic
 ) -> None:
     lines = [b"%06d " % n + b"x" * 500 for n in range(4_000)]
@@ -434,7 +434,7 @@ def test_the_queues_limit_leaves_good_records_alone(
 # -- keys -----------------------------------------------------------------------------------------
 
 
-def test_records_go_to_the_partitions_that_java_would_choose_for_their_keys(
+def test_records_go_to_the_partitions_that_the_java_client_chooses(
     delivery: Delivery,
 ) -> None:
     delivery.put("x.csv", joined([b"n,v", *ROWS]))
@@ -461,7 +461,7 @@ def test_a_key_of_several_members_is_one_json_object_of_their_texts(delivery: De
     assert found == {b'{"b":"b%d","a":"%d"}' % (n, n): row for n, row in enumerate(rows)}
 
 
-def test_all_records_of_an_object_share_its_name_as_key_and_so_their_partition(
+def test_records_keyed_by_their_object_share_one_partition(
     delivery: Delivery,
 ) -> None:
     keys = [delivery.put(f"ü {n}.txt", joined(LINES[n::3])) for n in range(3)]

@@ -386,7 +386,7 @@ def test_a_killed_process_leaves_nothing_visible_but_what_it_committed(
     assert values_of(cluster.read_committed(topic)) == [b"first"]
 
 
-def test_a_commit_outlasts_a_broker_that_pauses_or_leaves_the_outcome_to_kafka(
+def test_a_commit_survives_a_paused_broker_or_its_outcome_is_left_to_kafka(
     cluster: KafkaCluster, stack: Stack
 ) -> None:
     """The client sometimes never answers after a pause; then the next owner finds nothing lost."""
@@ -443,7 +443,7 @@ def test_a_full_queue_does_not_wait_for_a_broker_for_ever(
     sink.close()
 
 
-def test_after_a_failure_the_next_transaction_tells_topic_partition_and_reason(
+def test_after_a_failure_the_error_names_topic_partition_and_reason(
     cluster: KafkaCluster,
 ) -> None:
     """Arrays have no delivery reports; the records that follow a failure go one by one."""
@@ -493,7 +493,7 @@ def test_a_transaction_that_timed_out_counts_as_fenced(cluster: KafkaCluster) ->
 # -- records ----------------------------------------------------------------------------------
 
 
-def test_records_up_to_the_topics_limit_pass_and_none_fails_its_transaction(
+def test_records_up_to_the_topics_limit_are_committed(
     cluster: KafkaCluster,
 ) -> None:
     limit = 5_000

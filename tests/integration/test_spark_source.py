@@ -79,7 +79,7 @@ def test_reading_delivers_every_record_once_and_returns_a_row_per_extent(
     assert {job.state for job in delivery.jobs()} == {"DONE"}
 
 
-def test_a_session_leaves_nothing_in_the_environment_of_what_is_started_later(
+def test_a_session_leaves_nothing_in_the_environment_of_later_processes(
     spark: SparkSession,
 ) -> None:
     assert spark.sparkContext.pythonExec

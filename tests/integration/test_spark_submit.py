@@ -136,7 +136,7 @@ def test_a_submitted_job_survives_speculation_and_the_loss_of_an_executor(
     assert sorted(delivery.values()) == sorted(LINES)
 
 
-def test_a_zipped_library_is_used_by_driver_and_workers_with_its_log_settings(
+def test_driver_and_workers_use_a_zipped_library_and_its_log_settings(
     library: Path, environment: dict[str, str], python: Path
 ) -> None:
     zipped = {**environment, "PYTHONPATH": f"{library}{os.pathsep}{PACKAGES}"}

@@ -121,7 +121,7 @@ def test_trap_t12_an_overwritten_object_is_object_changed(
         store.read(version, 4, 9)
 
 
-def test_trap_t12_a_pinned_version_is_delivered_in_full_after_an_overwrite_and_a_delete(
+def test_trap_t12_a_pinned_version_is_readable_after_overwrite_and_delete(
     store: S3Store, s3: "S3Client", versioned_bucket: str, prefix: str
 ) -> None:
     key = f"{prefix}key"
@@ -178,7 +178,7 @@ def test_wrong_credentials_are_denied(stack: Stack, bucket: str) -> None:
     store.close()
 
 
-def test_trap_t15_t16_listing_and_reading_change_nothing_and_ask_once_per_page(
+def test_trap_t15_t16_listing_sends_one_request_per_page_and_no_write(
     hasty: S3Store, s3_proxy: FaultProxy, s3: "S3Client", bucket: str, prefix: str
 ) -> None:
     for number in range(10):

@@ -219,7 +219,7 @@ def check_exactly_once(delivery: Delivery, report: RunReport) -> None:
 
 
 @pytest.mark.outage
-def test_a_ledger_that_stays_away_is_a_clear_failure_and_the_next_run_resumes(
+def test_an_unavailable_ledger_fails_the_run_and_the_next_one_resumes(
     delivery: Delivery, dynamodb_proxy: FaultProxy
 ) -> None:
     delivery.put("lines.txt", joined(LINES))
@@ -256,7 +256,7 @@ def test_a_ledger_that_comes_back_in_time_costs_nothing(
 
 
 @pytest.mark.outage
-def test_a_store_that_stays_away_fails_clearly_and_a_replay_resumes_without_duplicates(
+def test_an_unavailable_store_fails_the_run_and_a_replay_adds_no_duplicate(
     delivery: Delivery, s3_proxy: FaultProxy
 ) -> None:
     lines = numbered_lines("a line longer than what is read ahead " * 3, 15_000)
@@ -310,7 +310,7 @@ def patient(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
 
 
 @pytest.mark.outage
-def test_a_broker_that_freezes_longer_than_a_transaction_may_last_neither_loses_nor_doubles(
+def test_a_broker_frozen_past_the_transaction_timeout_loses_nothing(
     patient: Delivery, stack: Stack
 ) -> None:
     patient.changes["transaction_max_bytes"] = 1

@@ -117,7 +117,7 @@ def exit_code(engine: Engine) -> int:
 @pytest.mark.parametrize(
     ("error", "code"), [(Misconfigured, 2), (Permanent, 2), (SinkUnavailable, 1), (Fenced, 1)]
 )
-def test_an_error_of_a_worker_has_the_same_class_and_exit_code_on_every_engine(
+def test_a_workers_error_has_the_same_class_and_exit_code_on_every_engine(
     error: type[ExtentflowError], code: int, spark_context: SparkContext
 ) -> None:
     spec = WorkerSpec(Raising, {"class": error.__name__}, "run")
@@ -137,7 +137,7 @@ def test_an_error_of_a_worker_has_the_same_class_and_exit_code_on_every_engine(
 
 
 @pytest.mark.outage
-def test_a_broker_that_stays_away_is_a_clear_failure_that_a_later_run_resumes(
+def test_an_unavailable_broker_fails_the_run_and_a_later_run_resumes(
     deliver: Deliver, pool: ThreadPoolExecutor, stack: Stack
 ) -> None:
     delivery = deliver(retry_timeout_seconds=1.0)

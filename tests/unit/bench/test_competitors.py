@@ -95,7 +95,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
 
 
-def test_a_lane_answers_with_the_cpu_time_of_the_run_and_ends_with_its_context(
+def test_a_competitor_returns_its_cpu_time_and_ends_with_its_context(
     environment: dict[str, str],
 ) -> None:
     with WarmProcess.start("echo", environment, "us") as process:

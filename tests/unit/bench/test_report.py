@@ -131,7 +131,7 @@ def test_rates_and_costs_are_columns_of_one_table() -> None:
     ],
     ids=["named", "listed"],
 )
-def test_records_are_a_table_of_their_own_with_every_column_that_one_of_them_has(
+def test_records_are_one_table_with_every_column_of_any_of_them(
     shapes: object,
 ) -> None:
     assert list(grids(result(shapes=shapes))) == [

@@ -300,7 +300,7 @@ def test_trap_t23_an_unknown_key_is_an_error_with_the_nearest_name(
     assert problem.endswith(f"did you mean {nearest}?")
 
 
-def test_trap_t23_an_unknown_key_without_a_near_one_points_to_the_reference() -> None:
+def test_trap_t23_an_unknown_key_without_a_similar_one_names_the_docs() -> None:
     (problem,) = problems({**ORDERS, "zzzz": "1"})
 
     assert problem == "zzzz: no such key; docs/configuration.md lists the keys"
@@ -688,7 +688,7 @@ def test_the_configured_format_and_compression_win_over_the_extension() -> None:
     assert config.compression_for("orders.csv.gz") == "zstd"
 
 
-def test_the_compression_of_a_bare_extension_is_read_for_a_configured_format() -> None:
+def test_a_configured_format_reads_the_compression_of_the_extension() -> None:
     assert connector(input__format="text").compression_for("orders.gz") == "gzip"
 
 

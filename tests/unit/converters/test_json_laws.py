@@ -82,7 +82,7 @@ def test_what_a_converter_keeps_from_a_batch_changes_no_later_one(
         assert kept(batch).equals(json_converter(NUMBERS)(batch))
 
 
-def test_decimals_beyond_what_their_type_says_are_written_as_they_are_stored() -> None:
+def test_decimals_beyond_their_types_precision_are_written_as_stored() -> None:
     stored = np.array([[5, 0]] * 8 + [[5, 1], [-5, -1], [-5, 0]], dtype=np.int64)
     column = pa.Array.from_buffers(pa.decimal128(10, 2), len(stored), [None, pa.py_buffer(stored)])
     batch = pa.record_batch({"v": column})

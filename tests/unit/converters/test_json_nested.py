@@ -119,7 +119,7 @@ def test_a_key_that_is_there_twice_makes_a_bad_row() -> None:
     assert caught.value.rows == {1: "v: a key is there twice"}
 
 
-def test_a_dictionary_with_more_entries_than_its_index_type_counts_has_room_for_null() -> None:
+def test_a_dictionary_with_a_full_index_type_still_has_room_for_null() -> None:
     entries = pa.array([f"v{number}" for number in range(128)])
     indices = pa.array([127, None, 0], pa.int8())
 

@@ -84,7 +84,7 @@ def test_trap_t26_nulls_at_every_level_of_nesting_are_kept() -> None:
     ]
 
 
-def test_trap_t26_a_type_without_exact_json_is_refused_before_the_first_record() -> None:
+def test_trap_t26_a_type_without_exact_json_is_rejected_at_the_start() -> None:
     schema = pa.schema({"id": pa.int64(), "every": pa.list_(pa.month_day_nano_interval())})
 
     with pytest.raises(UnsupportedType, match=r"'every\[\]' has type month_day_nano_interval"):

@@ -113,7 +113,7 @@ def test_only_what_the_queue_takes_goes_there_with_its_bytes() -> None:
 
 
 @pytest.mark.parametrize("context", [True, False])
-def test_a_dead_letter_with_its_bytes_and_headers_never_exceeds_what_the_queue_takes(
+def test_a_dead_letter_with_bytes_and_headers_fits_into_the_topic(
     context: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
     limit = 3_000

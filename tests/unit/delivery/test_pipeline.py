@@ -103,7 +103,7 @@ def test_decoding_begins_at_the_position() -> None:
     assert fmt.asked == [70]
 
 
-def test_records_without_keys_leave_the_partition_to_the_client_unless_told() -> None:
+def test_the_client_partitions_records_without_keys_unless_configured() -> None:
     (free,) = prepared(Scripted([chunk(b"a")]))
     (fixed,) = prepared(Scripted([chunk(b"a")]), partition=3)
 
@@ -138,7 +138,7 @@ def test_a_converter_is_built_once_per_extent() -> None:
     assert built == [pa.schema([("value", pa.binary())])]
 
 
-def test_rows_that_cannot_be_converted_become_bad_records_and_the_others_go_on() -> None:
+def test_rows_that_cannot_be_converted_become_bad_records() -> None:
     value = blaming({b"x": "no x", b"y": "no y"})
 
     (made,) = prepared(Scripted([chunk(b"a", b"x", b"b", b"y")]), value)
@@ -159,7 +159,7 @@ def test_bad_records_of_decoding_and_converting_stand_in_file_order() -> None:
     assert [record.location for record in made.bad] == [5, 10, 25]
 
 
-def test_a_chunk_of_which_nothing_can_be_converted_still_moves_the_position() -> None:
+def test_a_chunk_without_convertible_rows_still_moves_the_position() -> None:
     (made,) = prepared(Scripted([chunk(b"x", b"x")]), blaming({b"x": "no x"}))
 
     assert len(made.records.values) == 0
@@ -206,7 +206,7 @@ def no_such_column(schema: pa.Schema) -> Converter:
     return string_converter(schema, ["x"])
 
 
-def test_a_column_that_is_not_there_is_told_with_the_object_and_the_key_that_names_it() -> None:
+def test_a_missing_column_is_reported_with_object_and_key() -> None:
     with pytest.raises(UnsupportedType) as caught:
         prepared(Scripted([chunk(b"a")]), key=no_such_column)
 
@@ -216,14 +216,12 @@ def test_a_column_that_is_not_there_is_told_with_the_object_and_the_key_that_nam
     )
 
 
-def test_values_that_cannot_be_made_are_told_with_the_object_and_the_key_that_asks_for_them() -> (
-    None
-):
+def test_values_that_cannot_be_made_name_object_and_key() -> None:
     with pytest.raises(UnsupportedType, match=r"^s3://bucket/key\[0-100\): values \(value\.conv"):
         prepared(Scripted([chunk(b"a")]), no_such_column)
 
 
-def test_a_column_that_changes_its_type_within_an_object_is_told_with_the_object() -> None:
+def test_a_column_that_changes_its_type_is_reported_with_the_object() -> None:
     texts = replace(chunk(start=10), batch=pa.record_batch({"value": pa.array(["text"])}))
 
     with pytest.raises(UnsupportedType, match=r"^s3://bucket/key\[0-100\): values .* changed from"):

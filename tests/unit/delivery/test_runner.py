@@ -94,7 +94,7 @@ def test_a_ledger_write_without_an_answer_neither_loses_nor_doubles(call: str) -
     assert world.ledger.jobs.progress(extent.job).records == 8
 
 
-def test_a_ledger_that_stays_away_is_raised_and_the_extent_can_be_run_later() -> None:
+def test_an_unavailable_ledger_is_raised_and_the_extent_can_run_later() -> None:
     world = World(limits=TransactionLimits(retry_seconds=10))
     (extent,) = world.extents(world.job(b"abc"))
     world.ledger.refuse("claim", times=1_000_000)
@@ -107,7 +107,7 @@ def test_a_ledger_that_stays_away_is_raised_and_the_extent_can_be_run_later() ->
 
 
 @pytest.mark.parametrize("gives_up", [True, False])
-def test_a_store_that_stays_away_fails_the_extent_only_where_nobody_comes_again(
+def test_an_unavailable_store_fails_the_extent_only_without_redelivery(
     gives_up: bool,  # noqa: FBT001
 ) -> None:
     memory = MemoryStore()
@@ -130,7 +130,7 @@ def test_a_store_that_stays_away_fails_the_extent_only_where_nobody_comes_again(
     assert gives_up or item.attempts == 0
 
 
-def test_partitions_without_leaders_use_no_attempts_up_however_long_they_are_away() -> None:
+def test_partitions_without_leaders_use_no_attempts() -> None:
     world = World(limits=TransactionLimits(attempts=3, retry_seconds=10))
     (extent,) = world.extents(world.job(b"abcdef", extent_bytes=100))
     topic = world.broker._log.topics.pop(TOPIC)  # claims and marks succeed, records do not
@@ -171,7 +171,7 @@ class Dawdling(Bytewise):
             self._time_out()
 
 
-def test_an_extent_that_is_fenced_every_time_is_given_up_after_its_attempts() -> None:
+def test_an_extent_that_is_always_fenced_fails_after_its_attempts() -> None:
     world = World(limits=TransactionLimits(attempts=3, transaction_bytes=100))
 
     def time_out() -> None:
@@ -244,7 +244,7 @@ def test_bad_records_go_to_the_dead_letter_queue_with_their_place() -> None:
     assert world.ledger.jobs.progress(job.id).bad == 2
 
 
-def test_trap_t12_an_object_replaced_mid_read_supersedes_its_job_and_is_never_spliced() -> None:
+def test_trap_t12_an_object_replaced_mid_read_supersedes_its_job() -> None:
     world = World()
     job = world.job(b"aaaaaaaa")
     first, second = world.extents(job)
@@ -337,7 +337,7 @@ class BreakingOnce(Bytewise):
         (Misconfigured("no such topic"), b"efgh"),
     ],
 )
-def test_what_was_sent_before_a_fault_is_not_committed_with_what_comes_next(
+def test_records_sent_before_a_fault_are_not_in_the_next_commit(
     error: ExtentflowError, delivered: bytes
 ) -> None:
     world = World(format=BreakingOnce(error), limits=TransactionLimits(transaction_bytes=1_000))
@@ -351,7 +351,7 @@ def test_what_was_sent_before_a_fault_is_not_committed_with_what_comes_next(
     assert world.delivered() == expected(b"abcdefgh")[-len(delivered) :]
 
 
-def test_an_extent_whose_workers_keep_dying_fails_after_the_allowed_attempts() -> None:
+def test_an_extent_whose_workers_die_fails_after_the_allowed_attempts() -> None:
     world = World(limits=TransactionLimits(attempts=2))
     (extent,) = world.extents(world.job(b"abc"))
     for number in range(2):
@@ -365,7 +365,7 @@ def test_an_extent_whose_workers_keep_dying_fails_after_the_allowed_attempts() -
     assert "gave up after 2 attempts" in receipt.reason
 
 
-def test_stopping_commits_hands_back_and_the_next_worker_goes_on_from_there() -> None:
+def test_stopping_commits_and_the_next_worker_resumes_at_the_position() -> None:
     world = World(limits=TransactionLimits(transaction_bytes=1_000))
     job = world.job(b"abcdefgh", extent_bytes=100)
     (extent,) = world.extents(job)
@@ -410,7 +410,7 @@ def test_stopping_waits_for_no_chunk_that_is_not_there_yet() -> None:
     assert world.delivered() == expected(b"abcdefgh")
 
 
-def test_what_was_sent_is_committed_in_time_while_the_next_chunk_is_waited_for() -> None:
+def test_sent_records_are_committed_in_time_while_no_chunk_is_ready() -> None:
     world = World(
         limits=TransactionLimits(transaction_bytes=1_000, first_bytes=1_000, transaction_seconds=5)
     )
@@ -431,7 +431,7 @@ def test_what_was_sent_is_committed_in_time_while_the_next_chunk_is_waited_for()
     assert world.delivered() == expected(b"abcd")
 
 
-def test_an_extent_begins_with_a_small_transaction_and_each_next_one_is_larger(
+def test_transactions_of_an_extent_start_small_and_grow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World(

@@ -31,7 +31,7 @@ from extentflow.testing.ledger import MemoryLedger
 # -- acquiring ------------------------------------------------------------------------------------
 
 
-def test_a_slot_is_leased_fenced_read_settled_and_marked_before_an_extent_is_claimed() -> None:
+def test_a_slot_is_leased_fenced_and_settled_before_an_extent_is_claimed() -> None:
     calls: list[str] = []
     scene = Scene(broker=MemoryBroker({TOPIC: 1}, on_call=calls.append))
     extent = scene.extent()
@@ -84,7 +84,7 @@ def test_the_last_free_slot_is_found_among_many() -> None:
     assert isinstance(second_answer, Busy)
 
 
-def test_without_a_free_slot_an_extent_is_busy_after_a_bounded_wait_and_not_failed() -> None:
+def test_without_a_free_slot_an_extent_is_busy_after_a_bounded_wait() -> None:
     scene = Scene()
     first, second = scene.extents(scene.job(b"abcdefgh"))
     scene.claim(scene.of("alive", ONE), first)
@@ -223,7 +223,7 @@ def test_slots_refuse_to_work_in_a_forked_process() -> None:
 # -- claiming -------------------------------------------------------------------------------------
 
 
-def test_an_extent_held_by_somebody_alive_is_busy_for_the_rest_of_the_lease() -> None:
+def test_an_extent_of_a_live_worker_is_busy_for_the_rest_of_the_lease() -> None:
     scene = Scene()
     extent = scene.extent()
     scene.of("alive").claim(extent, CLIENT, message="message-1")
@@ -337,7 +337,7 @@ def test_an_ordered_extent_waits_until_its_predecessor_is_done() -> None:
     assert isinstance(after, Claim)
 
 
-def test_an_ordered_extent_behind_a_failed_one_closes_its_job_instead_of_waiting() -> None:
+def test_an_ordered_extent_after_a_failed_one_closes_its_job() -> None:
     scene = Scene()
     first, second = scene.extents(scene.job(b"abcdefgh", ordered=True))
     slots = scene.of("me")
@@ -349,7 +349,7 @@ def test_an_ordered_extent_behind_a_failed_one_closes_its_job_instead_of_waiting
     assert answer.job.state is JobState.FAILED
 
 
-def test_a_claim_without_an_answer_does_not_keep_the_slot_from_other_extents() -> None:
+def test_a_claim_without_a_response_does_not_block_the_slot() -> None:
     scene = Scene()
     first, second = scene.extents(scene.job(b"abcdefgh"))
     slots = scene.of("me", ONE)
@@ -379,7 +379,7 @@ def test_an_extent_claimed_by_the_own_slot_is_settled_under_a_new_epoch() -> Non
     assert scene.group(0) == SlotProgress(epoch=2)
 
 
-def test_an_extent_that_is_still_claimed_is_settled_before_the_slot_goes_on_to_another() -> None:
+def test_a_claimed_extent_is_settled_before_its_slot_takes_another() -> None:
     scene = Scene()
     first, second = scene.extents(scene.job(b"abcdefgh"))
     slots = scene.of("me", ONE)
@@ -451,7 +451,7 @@ def test_a_failed_extent_keeps_what_was_committed_and_frees_the_slot() -> None:
     assert scene.claim(slots, second).mark.epoch == 1
 
 
-def test_an_extent_handed_back_goes_on_from_its_position_with_whoever_comes() -> None:
+def test_an_extent_handed_back_resumes_at_its_position_on_any_worker() -> None:
     scene = Scene()
     extent = scene.extent()
     one, other = scene.of("one"), scene.of("other")
@@ -465,7 +465,7 @@ def test_an_extent_handed_back_goes_on_from_its_position_with_whoever_comes() ->
 
 @pytest.mark.parametrize("happens", [True, False])
 @pytest.mark.parametrize("how", ["fail", "hand_back"])
-def test_a_claim_let_go_without_an_answer_is_settled_before_the_slot_goes_on(
+def test_a_release_without_a_response_is_settled_before_the_next_claim(
     how: str, *, happens: bool
 ) -> None:
     scene = Scene()
@@ -558,7 +558,7 @@ def test_the_keeper_does_not_renew_a_slot_without_an_extent() -> None:
     assert scene.slot(0).until == until
 
 
-def test_a_keeper_that_finds_the_slot_taken_stops_the_worker_before_its_next_commit() -> None:
+def test_a_renewer_that_finds_the_slot_taken_stops_the_next_commit() -> None:
     scene = Scene()
     extent = scene.extent()
     slots = scene.of("slow", ONE)
@@ -624,7 +624,7 @@ def test_a_slot_whose_release_is_not_answered_is_left_to_its_lease() -> None:
     assert scene.slot(0).owner == "me"
 
 
-def test_evicting_settles_and_frees_the_slots_of_a_run_without_waiting_for_leases() -> None:
+def test_evicting_settles_and_frees_the_slots_of_a_run_at_once() -> None:
     scene = Scene()
     policy = replace(ONE, count=3)
     extents = scene.extents(scene.job(b"abcdefghijkl"))
@@ -659,7 +659,7 @@ def test_an_evicted_worker_that_lives_is_fenced_and_may_come_back() -> None:
     assert scene.claim(worker, extent).item.position == 0
 
 
-def test_an_idle_slot_is_freed_by_the_ledger_alone_and_its_owner_takes_one_anew() -> None:
+def test_an_idle_slot_is_freed_in_the_ledger_and_its_owner_leases_again() -> None:
     scene = Scene()
     policy = replace(ONE, count=2)
     first, second = scene.extents(scene.job(b"abcdefgh"))
@@ -748,7 +748,7 @@ def test_sweeping_settles_what_the_dead_committed_and_frees_their_slots() -> Non
     assert [slot.owner for slot in scene.ledger.slots.list("memory")] == [""] * 3
 
 
-def test_sweeping_completes_an_extent_whose_last_chunk_was_committed_as_done() -> None:
+def test_sweeping_completes_an_extent_whose_last_chunk_was_committed() -> None:
     scene = Scene()
     extent = scene.extent()
     worker = scene.of("dead", ONE)

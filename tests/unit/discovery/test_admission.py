@@ -263,7 +263,7 @@ def test_what_the_receiver_queued_leads_to_jobs_of_its_endpoint_only(
 
 
 @pytest.mark.parametrize("name", sorted(ANNOUNCED))
-def test_notifications_that_come_twice_and_in_another_wrapping_change_nothing(name: str) -> None:
+def test_a_repeated_notification_in_another_envelope_changes_nothing(name: str) -> None:
     desk = shop()
     desk.take(event(name))
     before, sent = desk.jobs(), list(desk.queued.queue.sent)
@@ -386,7 +386,7 @@ AVRO = Misconfigured("connector avro, revision 1, cannot be read: input.format='
     "unparsed",
     [UnparsedConnector(AVRO, "avro", "other"), UnparsedConnector(AVRO, "avro", "bucket", "in/")],
 )
-def test_a_connector_that_cannot_be_parsed_and_reads_elsewhere_is_only_logged(
+def test_an_unparseable_connector_of_another_bucket_is_only_logged(
     unparsed: UnparsedConnector, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk = Desk(unparsed=[unparsed])
@@ -406,7 +406,7 @@ def test_a_connector_that_cannot_be_parsed_and_reads_elsewhere_is_only_logged(
         UnparsedConnector(AVRO, "avro", "bucket", "ke"),
     ],
 )
-def test_what_a_connector_that_cannot_be_parsed_may_read_comes_again_for_it_alone(
+def test_an_object_of_an_unparseable_connector_is_retried_for_it_alone(
     unparsed: UnparsedConnector,
 ) -> None:
     desk = Desk(unparsed=[unparsed])
@@ -422,7 +422,7 @@ def test_what_a_connector_that_cannot_be_parsed_may_read_comes_again_for_it_alon
     assert [job.connector for job in desk.jobs()] == ["small"]
 
 
-def test_an_object_of_a_connector_that_cannot_be_parsed_is_not_called_unwanted() -> None:
+def test_an_object_of_an_unparseable_connector_is_not_unmatched() -> None:
     desk = Desk(
         connectors_=[], unparsed=[UnparsedConnector(AVRO, "avro", "bucket")], late=lambda: True
     )
@@ -543,7 +543,7 @@ def test_a_paused_connector_makes_the_message_come_again_and_loses_no_job() -> N
     assert desk.kept.messages == []
 
 
-def test_a_paused_connectors_arrival_goes_on_as_a_copy_before_its_receives_end_it() -> None:
+def test_a_paused_arrival_is_copied_before_its_receives_are_used_up() -> None:
     desk = Desk(states={"small": ConnectorState.PAUSED})
     desk.put(b"abcd")
     body = announced("key")
@@ -560,7 +560,7 @@ def test_a_paused_connectors_arrival_goes_on_as_a_copy_before_its_receives_end_i
     assert len(desk.jobs()) == 1
 
 
-def test_only_what_waits_for_a_paused_connector_goes_on_and_the_rest_is_kept_once() -> None:
+def test_only_the_arrivals_of_a_paused_connector_are_copied() -> None:
     waiting = replace(SMALL, prefix="key")
     other = replace(SMALL, name="other", prefix="bad")
     desk = Desk(
@@ -585,7 +585,7 @@ def test_only_what_waits_for_a_paused_connector_goes_on_and_the_rest_is_kept_onc
     assert len(desk.kept.messages) == 3
 
 
-def test_an_error_that_nothing_helps_is_noted_while_another_connector_is_paused() -> None:
+def test_a_permanent_error_is_recorded_while_a_connector_is_paused() -> None:
     desk = Desk(
         connectors_=[(ORDERS, 1), (SMALL, 1)],
         errors={"orders": CONFLICT},
@@ -730,7 +730,7 @@ def test_an_object_that_comes_back_after_it_was_delivered_adds_nothing() -> None
     assert desk.world.delivered() == expected(b"abcd") + expected(b"ABCD")
 
 
-def test_a_planner_that_dies_while_an_object_comes_back_leaves_it_to_the_next() -> None:
+def test_the_next_planner_takes_over_an_object_that_came_back() -> None:
     at, finished = 0, False
     while not finished:
         at += 1

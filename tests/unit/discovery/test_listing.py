@@ -169,7 +169,7 @@ def test_a_listing_goes_on_in_the_next_run_where_time_ran_out(house: Reconciled)
     assert [arrival.key for arrival in house.arrived] == [f"{number:02}" for number in range(12)]
 
 
-def test_trap_t13_a_key_that_sorts_before_the_token_is_found_by_the_next_round(
+def test_trap_t13_a_key_before_the_token_is_found_by_the_next_listing(
     house: Reconciled,
 ) -> None:
     for number in range(5, 10):
@@ -341,7 +341,7 @@ def test_busy_connector_leaves_time_for_the_others() -> None:
     assert {"b/0", "d/0"} <= set(house.states())
 
 
-def test_where_no_version_ids_are_listed_an_object_is_asked_for_anew_and_its_job_is_not() -> None:
+def test_without_version_ids_in_the_listing_an_object_is_pinned_again() -> None:
     house = opened(versioned=True)
     version = house.put("key")
     house.stores["c"] = Fixed([replace(version, version_id=None)])
@@ -358,9 +358,7 @@ def test_where_no_version_ids_are_listed_an_object_is_asked_for_anew_and_its_job
 # -- what may still be written ---------------------------------------------------------------------
 
 
-def test_where_files_are_listed_while_they_are_written_an_object_has_to_look_the_same_twice() -> (
-    None
-):
+def test_a_file_is_read_once_two_listings_show_the_same_state() -> None:
     house = opened()
     house.settling = frozenset({"c"})
     house.put("ready", b"ready")

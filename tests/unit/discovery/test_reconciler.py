@@ -63,7 +63,7 @@ def test_a_dead_worker_with_commits_behind_it_leaves_what_kafka_knows(house: Rec
     assert (item.claim, item.position, item.state) == (None, 2, ExtentState.PENDING)
 
 
-def test_a_dead_worker_that_had_done_everything_leaves_a_job_that_is_closed(
+def test_the_job_of_a_worker_that_died_after_its_last_commit_is_closed(
     house: Reconciled,
 ) -> None:
     job = house.sent("key", b"abcd")
@@ -89,7 +89,7 @@ def test_the_living_keep_their_slots(house: Reconciled) -> None:
     slots.complete(held, position=4, records=4, bad=0)
 
 
-def test_a_frozen_worker_whose_slot_was_recovered_commits_nothing_when_it_thaws(
+def test_a_frozen_worker_commits_nothing_after_its_slot_is_recovered(
     house: Reconciled,
 ) -> None:
     job = house.sent("key", b"abcd")

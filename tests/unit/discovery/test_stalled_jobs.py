@@ -56,7 +56,7 @@ def fail(house: Reconciled, job: Job, ordinal: int) -> None:
 # -- PLANNING -------------------------------------------------------------------------------------
 
 
-def test_a_planner_killed_between_registering_and_sending_costs_nothing_but_time(
+def test_a_planner_killed_before_it_sends_only_delays_the_job(
     house: Reconciled,
 ) -> None:
     job = house.registered("key", BODY)
@@ -366,7 +366,7 @@ def test_what_a_run_has_not_planned_yet_is_left_to_it(hold: RunOwnership) -> Non
     assert (report.jobs_resumed, then.jobs_resumed) == (0, 1)
 
 
-def test_what_a_run_left_whose_end_nobody_told_is_sent_at_once_and_only_once_so_soon() -> None:
+def test_the_rest_of_an_unreported_run_is_sent_once_at_once() -> None:
     house = Reconciled(hold=lambda _job: RunOwnership.GONE)
     house.sent("key", BODY)
     house.lose_messages()

@@ -173,7 +173,7 @@ def test_the_object_s_beginning_is_looked_at_once_per_version() -> None:
     assert [read for read in source.reads if read[1] - read[0] == 264] == [(0, 264)]
 
 
-def test_a_line_that_is_too_long_is_bad_at_its_first_byte_wherever_it_is_cut() -> None:
+def test_a_line_that_is_too_long_is_bad_at_its_first_byte_at_every_cut() -> None:
     body = b"short\n" + b"x" * 41 + b"\nnext\n" + b"y" * 40 + b"\n" + b"z" * 99
 
     for cut_at in range(1, len(body)):

@@ -72,7 +72,7 @@ def test_planning_costs_one_request_of_64_kib() -> None:
     assert source.reads == [(len(body) - 64 * KIB, len(body))]
 
 
-def test_a_footer_longer_than_the_tail_costs_one_more_request_and_no_byte_twice() -> None:
+def test_a_footer_longer_than_the_tail_takes_one_more_request() -> None:
     body = written(noise(1_000, 300), row_group_size=125)
     footer_bytes = int.from_bytes(body[-8:-4], "little")
     source = MemorySource(body, window_bytes=16 * KIB)
@@ -142,7 +142,7 @@ def test_trap_t07_a_row_group_belongs_to_the_extent_with_its_first_byte() -> Non
     assert (len(before.rows), len(behind.rows)) == (2_000, 0)
 
 
-def test_places_are_ordinals_in_the_object_and_positions_ordinals_in_the_extent() -> None:
+def test_locations_count_rows_of_the_object_and_positions_of_the_extent() -> None:
     body = plain(noise(3_000, 1), 1_000)
     second = pq.read_metadata(pa.BufferReader(body)).row_group(1).column(0).data_page_offset
     source = MemorySource(body)
@@ -261,7 +261,7 @@ def test_batches_are_no_longer_than_asked_for() -> None:
     assert sum(sizes) == 1_000
 
 
-def test_batches_of_wide_rows_stay_small_even_where_a_dictionary_hides_their_width() -> None:
+def test_batches_of_wide_dictionary_encoded_rows_stay_small() -> None:
     text = [f"{n}" * 20_000 for n in range(4)]
     source = MemorySource(written(pa.table({"t": [text[n % 4] for n in range(4_000)]})))
 

@@ -178,7 +178,7 @@ def test_trap_t26_int96_nanoseconds_are_kept() -> None:
 
 @pytest.mark.parametrize("batch_rows", [1, 2, 100])
 @pytest.mark.parametrize("group_rows", [2, 100])
-def test_trap_t26_int96_timestamps_that_nanoseconds_cannot_hold_are_bad_records(
+def test_trap_t26_int96_timestamps_out_of_range_are_bad_records(
     batch_rows: int, group_rows: int
 ) -> None:
     far = [at("0001-01-01"), at("9999-12-31"), at("1600-01-01")]

@@ -15,7 +15,7 @@ def read(body: bytes, *, validate: bool = True) -> Decoded:
     return decoded(fmt, MemorySource(body), (0, len(body)))
 
 
-def test_trap_t02_invalid_bytes_make_bad_records_with_their_place_and_bytes() -> None:
+def test_trap_t02_invalid_bytes_make_bad_records_with_location_and_bytes() -> None:
     body = "ä\n".encode() + b"ab\xffcd\r\n" + b"fine\n" + b"\xc3"
 
     result = read(body)

@@ -86,7 +86,7 @@ def test_the_worker_counts_the_jobs_that_it_brought_to_failed(
         (job(JobState.RUNNING), 0),
     ],
 )
-def test_the_planner_counts_jobs_that_could_not_be_planned_until_they_are_announced(
+def test_the_planner_counts_failed_jobs_until_they_are_published(
     load: Load,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -121,7 +121,7 @@ def test_a_run_of_spark_that_ended_is_looked_after_and_nothing_else(
     assert (asked, answer) == ([("r1", "FAILED")], {"run": "r1", "messages_resent": 3})
 
 
-def test_a_run_of_the_reconciler_that_ends_well_writes_what_its_alarm_listens_for(
+def test_a_successful_reconciler_run_writes_the_metric_of_its_alarm(
     load: Load, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reconciler = load("reconciler")
@@ -134,7 +134,7 @@ def test_a_run_of_the_reconciler_that_ends_well_writes_what_its_alarm_listens_fo
     assert found["service"] == "reconciler"
 
 
-def test_the_planner_begins_no_further_message_when_its_batch_has_no_time_left(
+def test_the_planner_starts_no_message_when_its_batch_has_no_time_left(
     load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planner = load("planner")

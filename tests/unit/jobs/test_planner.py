@@ -416,7 +416,7 @@ def test_a_replay_of_one_extent_leaves_the_others_failed() -> None:
 
 
 @pytest.mark.parametrize("ordinal", [1, 99])
-def test_a_replay_of_an_extent_that_did_not_fail_is_refused_and_changes_nothing(
+def test_a_replay_of_an_extent_that_did_not_fail_is_rejected(
     ordinal: int,
 ) -> None:
     world = World()

@@ -140,7 +140,7 @@ def test_a_compacted_topic_takes_records_with_keys(key: MessageKey) -> None:
     assert cluster.asked == ["records"]
 
 
-def test_a_compacted_dead_letter_queue_is_refused_whatever_keys_records_have() -> None:
+def test_a_compacted_dead_letter_topic_is_rejected_for_any_key() -> None:
     (found,) = problems(
         Cluster(compacted=frozenset({"dead"})),
         config(message_key=MessageKey("object"), errors_tolerance="all", dead_letter_topic="dead"),

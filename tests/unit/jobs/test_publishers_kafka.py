@@ -80,7 +80,7 @@ def test_a_producer_that_failed_is_replaced() -> None:
     assert cluster.opened == 2
 
 
-def test_an_event_that_the_topic_does_not_take_names_its_job_and_the_remedy() -> None:
+def test_an_event_that_the_topic_rejects_names_its_job_and_the_remedy() -> None:
     cluster = Cluster()
     cluster.broker.create_topic(JOBS_TOPIC, max_message_bytes=100)
 

@@ -187,7 +187,7 @@ def test_a_stopped_run_registers_nothing_more_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])
-def test_a_run_whose_connector_comes_to_rest_meanwhile_registers_nothing_more(state: str) -> None:
+def test_a_run_registers_no_more_jobs_once_its_connector_is_paused(state: str) -> None:
     world = World()
     world.ledger.connectors.put("c", {})
     versions = [world.put(b"abc", f"key{n}") for n in range(4)]
@@ -214,7 +214,7 @@ def test_a_run_whose_connector_comes_to_rest_meanwhile_registers_nothing_more(st
 
 
 @pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])
-def test_a_run_whose_connector_was_told_to_rest_ends_and_says_which_one_rests(state: str) -> None:
+def test_a_run_of_a_paused_connector_ends_and_names_the_connector(state: str) -> None:
     world = World()
     world.ledger.connectors.put("c", {})
 
@@ -300,7 +300,7 @@ def test_a_replay_of_a_bad_record_fails_at_the_same_place_and_adds_nothing() -> 
     assert world.delivered() == before == expected(b"ab")
 
 
-def test_a_replay_goes_on_where_the_extent_stopped_once_the_cause_is_mended() -> None:
+def test_a_replay_resumes_where_the_extent_stopped_once_fixed() -> None:
     world = World()
     job = tried(world, b"ab!d")
     world.tolerant = True
@@ -351,7 +351,7 @@ def test_unknown_progress_is_raised() -> None:
     assert world.delivered() == expected(b"abc")
 
 
-def test_of_several_jobs_one_whose_progress_is_unknown_is_told_and_holds_up_no_other() -> None:
+def test_a_job_of_unknown_progress_is_reported_and_delays_no_other() -> None:
     world = World()
     extent = unknown(world, b"abc")
     run = driver(world, CallingThreadEngine(until_final(world.worker())))
@@ -512,7 +512,7 @@ def test_a_refusal_is_the_clusters_own() -> None:
         world.planner.admit(replace(world.request(version, unfit=UNFIT), cluster="another"))
 
 
-def test_an_object_that_was_refused_is_delivered_once_its_connector_reads_it() -> None:
+def test_a_rejected_object_is_delivered_once_its_connector_is_corrected() -> None:
     world = World()
     run = driver(world, CallingThreadEngine(until_final(world.worker())))
     version = world.put(b"abcd", "odd.xyz")
@@ -606,7 +606,7 @@ def test_a_run_whose_jobs_cannot_be_announced_is_no_worse_for_it(
     assert "no broker answers" in caplog.text
 
 
-def test_a_run_that_somebody_stopped_announces_nothing_and_the_next_one_everything() -> None:
+def test_a_stopped_run_publishes_nothing_and_the_next_run_everything() -> None:
     world = World()
     given: list[Job] = []
     version = world.put(b"abc")

@@ -128,7 +128,7 @@ def here() -> Iterator[Scene]:
 # -- a run ----------------------------------------------------------------------------------------
 
 
-def test_a_run_is_begun_with_the_program_its_arguments_and_sparks_properties(here: Scene) -> None:
+def test_a_run_starts_with_program_arguments_and_spark_properties(here: Scene) -> None:
     run = here.begun()
 
     (order,) = here.runs.orders
@@ -209,7 +209,7 @@ def test_a_run_that_ended_is_not_cancelled_any_more(here: Scene) -> None:
     assert here.get(run)["state"] == "SUCCESS"
 
 
-def test_a_run_over_its_time_is_cancelled_and_one_without_a_limit_continues() -> None:
+def test_a_run_over_its_timeout_is_cancelled() -> None:
     with scene(minute_seconds=0.05) as here:
         endless = here.begun(replace(RUN, number=2, timeout_minutes=0))
         run = here.start(replace(RUN, timeout_minutes=1))

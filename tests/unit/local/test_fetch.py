@@ -97,7 +97,7 @@ def test_what_never_comes_is_named_and_leaves_no_folder(tmp_path: Path) -> None:
     assert folders(tmp_path) == []
 
 
-def test_a_wrong_hash_names_the_artifact_and_both_hashes_and_leaves_no_folder(
+def test_a_wrong_hash_names_artifact_and_hashes_and_leaves_no_folder(
     tmp_path: Path,
 ) -> None:
     repository = Repository({**CONTENT, FIRST: b"something else"})

@@ -126,7 +126,7 @@ def test_http_apis_decode_the_path_and_function_urls_do_not() -> None:
     )
 
 
-def test_repeated_headers_and_parameters_are_joined_and_cookies_stand_apart() -> None:
+def test_repeated_headers_and_parameters_are_joined_but_not_cookies() -> None:
     found = event(
         request("/?a=1&a=2&b", ("X-One", "1"), ("x-one", "2"), ("Cookie", "c=1; d=2"), ("TE", "x"))
     )

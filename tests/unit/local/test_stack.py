@@ -154,7 +154,7 @@ def test_an_unknown_service_is_named_with_the_known_ones(
         stack.up(["kafak"])
 
 
-def test_servers_see_little_of_the_environment_and_keep_temporary_files_inside(
+def test_servers_get_a_small_environment_and_their_own_temporary_folder(
     tmp_path: Path, settings: LocalSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLASSPATH", "elsewhere")

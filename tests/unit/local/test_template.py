@@ -51,7 +51,7 @@ def test_queues_come_with_their_times_and_their_dead_letter_queue() -> None:
     assert deployment.sqs == SQS
 
 
-def test_functions_are_those_with_a_service_name_and_environments_are_resolved() -> None:
+def test_functions_have_a_service_name_and_a_resolved_environment() -> None:
     functions = toys(SQS, environment={"EXTENTFLOW_KAFKA_SECURITY_PROTOCOL": None}).functions
 
     toy = functions["toy"]

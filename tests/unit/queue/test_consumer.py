@@ -94,7 +94,7 @@ def test_copies_in_any_order_among_several_workers_deliver_once(
     assert queued.dead.messages == []
 
 
-def test_a_job_that_was_left_open_is_closed_by_any_message_of_a_final_extent() -> None:
+def test_any_message_of_a_final_extent_closes_a_job_left_open() -> None:
     queued = Queued()
     job = queued.job(b"abcd")
     message = queued.take()
@@ -123,7 +123,7 @@ def test_messages_of_a_job_that_has_ended_are_over(state: JobState) -> None:
     assert queued.dead.messages == []
 
 
-def test_an_extent_of_a_superseded_job_is_over_without_the_dead_letter_queue() -> None:
+def test_an_extent_of_a_superseded_job_is_not_dead_lettered() -> None:
     queued = Queued()
     job = queued.job(b"abcdefgh")
     worker = queued.worker()
@@ -167,7 +167,7 @@ def test_a_message_is_in_the_dead_letter_queue_before_it_is_over() -> None:
     assert seen == [0, 1]
 
 
-def test_while_the_dead_letter_queue_is_away_a_failed_extents_message_comes_back() -> None:
+def test_a_failed_extents_message_is_retried_while_the_dlq_is_unavailable() -> None:
     queued = Queued()
     job = queued.job(b"ab!d")
     worker = queued.worker()
@@ -269,7 +269,7 @@ def test_a_replay_of_one_extent_leaves_the_others_failed() -> None:
     assert {message.id for message in queued.dead.messages} > {other.id}
 
 
-def test_an_old_objects_replay_ends_superseded_and_leaves_the_dead_letter_queue() -> None:
+def test_a_replay_of_a_replaced_object_is_superseded_and_leaves_the_dlq() -> None:
     queued = Queued()
     corrupt = queued.job(b"abcd!fgh")
     worker = queued.worker()
@@ -345,7 +345,7 @@ def test_a_replay_of_a_cancelled_job_is_refused() -> None:
 # -- handed back ----------------------------------------------------------------------------------
 
 
-def test_a_deadline_hands_back_as_a_copy_and_the_extent_goes_on_at_its_position() -> None:
+def test_at_the_deadline_a_copy_of_the_message_continues_the_extent() -> None:
     queued = Queued()
     job = queued.job(b"abcdefgh", extent_bytes=8)
     message = queued.take()
@@ -453,7 +453,7 @@ def test_a_claim_names_the_message_that_asked_for_it() -> None:
 
 
 @pytest.mark.parametrize("holder", ["its own", "another", ""])
-def test_a_message_of_an_extent_in_work_comes_back_when_the_lease_may_have_ended(
+def test_a_message_of_a_claimed_extent_is_retried_when_the_lease_may_end(
     holder: str,
 ) -> None:
     queued = Queued()
@@ -478,7 +478,7 @@ def test_a_message_of_an_extent_in_work_comes_back_when_the_lease_may_have_ended
     assert queued.world.delivered() == expected(b"abcd")
 
 
-def test_a_worker_that_claims_for_a_message_that_is_gone_and_dies_loses_nothing() -> None:
+def test_a_worker_that_dies_after_its_message_was_deleted_loses_nothing() -> None:
     queued = Queued()
     job = queued.job(b"abcd")
     frozen = queued.take()
@@ -494,7 +494,7 @@ def test_a_worker_that_claims_for_a_message_that_is_gone_and_dies_loses_nothing(
     assert queued.world.delivered() == expected(b"abcd")
 
 
-def test_without_a_free_slot_messages_wait_longer_every_time_and_use_no_attempt() -> None:
+def test_without_a_free_slot_a_message_backs_off_and_uses_no_attempt() -> None:
     policy = SlotPolicy(count=1, lease_seconds=3, wait_seconds=1)
     world = World()
     queued = Queued(world)
@@ -882,7 +882,7 @@ def test_an_extent_of_another_kafka_cluster_says_where_it_belongs() -> None:
     assert queued.now(job).state is JobState.RUNNING
 
 
-def test_while_the_dead_letter_queue_is_away_a_body_that_is_no_extent_comes_back() -> None:
+def test_an_invalid_body_is_retried_while_the_dlq_is_unavailable() -> None:
     queued = Queued()
     queued.queue.send(["hello"])
     queued.dead.failures = 2
@@ -896,7 +896,7 @@ def test_while_the_dead_letter_queue_is_away_a_body_that_is_no_extent_comes_back
 # -- defects of extentflow -------------------------------------------------------------------------
 
 
-def test_a_missing_topic_fails_the_extent_and_its_replay_delivers_the_pinned_version() -> None:
+def test_a_missing_topic_fails_the_extent_and_a_replay_delivers_it() -> None:
     world = queue_world(store=MemoryStore(versioned=True))
     queued = Queued(world)
     job = queued.job(b"abcdefgh")

@@ -29,7 +29,7 @@ def played(play: Play) -> Counter[str]:
 
 
 @pytest.mark.parametrize("probability", [0.02, 0.1, 0.3])
-def test_every_record_arrives_once_and_every_job_ends_whatever_comes_together(
+def test_every_record_arrives_once_and_every_job_ends_under_any_faults(
     probability: float,
 ) -> None:
     events: Counter[str] = Counter()

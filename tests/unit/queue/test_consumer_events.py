@@ -72,7 +72,7 @@ def test_the_answer_names_the_job_that_it_brought_to_its_end() -> None:
     assert doubled.ended is None
 
 
-def test_a_failed_job_is_announced_when_its_message_is_in_the_dead_letter_queue() -> None:
+def test_a_failed_job_is_published_once_its_message_is_dead_lettered() -> None:
     scene = ObservedQueues()
     job = scene.queued.job(b"ab!d")
     dead_letters: list[int] = []

@@ -133,7 +133,7 @@ def test_a_message_is_ascii_and_says_everything_about_its_extent() -> None:
 
 @pytest.mark.parametrize("fmt", FORMATS, ids=["text", "columnar"])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_planner_killed_at_any_point_leaves_nothing_unsent_and_a_page_twice_at_most(
+def test_a_planner_killed_at_any_point_sends_a_page_at_most_twice(
     fmt: Bytewise, when: Literal["before", "after"]
 ) -> None:
     at = 0
@@ -192,7 +192,7 @@ def test_a_queue_or_table_that_is_away_leaves_the_job_to_be_planned_on(error: Re
     assert set(ordinals(queued.queue.sent)) == set(range(len(TWO_PAGES)))
 
 
-def test_a_planner_without_time_stops_between_pages_and_goes_on_at_its_cursor() -> None:
+def test_a_planner_without_time_stops_after_a_page_and_resumes_there() -> None:
     queued = Queued()
     job = registered(queued, b"x" * (5 * PAGE_EXTENTS))
     calls = 0
@@ -257,7 +257,7 @@ class Tripping(Bytewise):
         (ObjectChanged("replaced"), JobState.SUPERSEDED),
     ],
 )
-def test_a_plan_that_fails_half_way_and_is_replayed_sends_what_is_left_once_more(
+def test_a_replay_of_a_plan_that_failed_half_way_sends_the_rest(
     error: Exception, state: JobState
 ) -> None:
     fmt = Tripping(error, good=PAGE_EXTENTS + 10)
@@ -408,7 +408,7 @@ def test_the_next_is_sent_only_after_the_one_before_is_done() -> None:
 
 
 @pytest.mark.parametrize("died", ["before", "after"])
-def test_a_worker_that_dies_between_done_and_sending_leaves_the_next_to_its_message(
+def test_a_redelivered_message_sends_the_next_extent_after_a_crash(
     died: str,
 ) -> None:
     queued = Queued()
@@ -435,7 +435,7 @@ def test_a_worker_that_dies_between_done_and_sending_leaves_the_next_to_its_mess
     assert max(Counter(ordinals(queued.queue.sent)).values()) <= 2
 
 
-def test_a_queue_that_is_away_after_done_lets_the_message_come_back_to_send_the_next() -> None:
+def test_an_unavailable_queue_after_completion_retries_the_message() -> None:
     queued = Queued()
     job = ordered(queued)
     message = queued.take()
@@ -582,7 +582,7 @@ def test_a_row_that_cannot_be_cut_on_ends_its_job_instead_of_hanging(
     assert queued.world.delivered() == expected(b"abcdefghijkl")
 
 
-def test_a_store_that_is_away_when_the_next_is_looked_for_lets_the_message_come_back() -> None:
+def test_an_unavailable_store_before_the_next_extent_retries_the_message() -> None:
     fmt = Tripping(None)
     queued = Queued(queue_world(format=fmt))
     job = ordered(queued)

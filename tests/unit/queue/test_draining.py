@@ -96,7 +96,7 @@ def test_a_queue_that_is_away_has_no_further_message() -> None:
     assert queued.queue.depth().waiting == 2
 
 
-def test_an_answer_that_cannot_be_given_costs_nothing_but_a_second_delivery() -> None:
+def test_a_message_that_cannot_be_deleted_is_only_delivered_twice() -> None:
     queued = Queued()
     job = queued.job(b"abcd")
 

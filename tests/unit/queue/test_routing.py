@@ -61,7 +61,7 @@ class Refused(MemoryJobRuns):
         raise Misconfigured(f"no permission to start {run.token}")
 
 
-def test_a_large_job_is_planned_and_given_to_a_run_and_nothing_to_the_queue() -> None:
+def test_a_large_job_goes_to_a_spark_run_and_not_to_the_queue() -> None:
     queued, runs = Queued(), MemoryJobRuns()
 
     job = routing(queued, runs).start(registered(queued))
@@ -239,7 +239,7 @@ def test_a_backfill_is_one_run_however_often_it_is_asked_for() -> None:
     assert run.arguments == ("--connector", "c", "--json", *WANTED.addresses)
 
 
-def test_the_jobs_below_a_backfills_addresses_wait_for_its_run_and_no_others() -> None:
+def test_only_the_jobs_below_a_backfills_addresses_wait_for_its_run() -> None:
     queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     within, globbed, outside = (registered(queued, BODY, key) for key in ("in/a", "b.csv", "out/a"))
@@ -315,7 +315,7 @@ def test_a_backfill_whose_driver_died_before_it_made_a_job_gets_one_more() -> No
     assert len(runs.started) == 2
 
 
-def test_a_backfill_that_failed_for_a_job_of_its_own_alone_gets_no_other_run() -> None:
+def test_a_backfill_without_open_jobs_of_its_own_gets_no_other_run() -> None:
     queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     route.backfill(replace(WANTED, addresses=("s3://bucket/in/",)))

@@ -221,7 +221,7 @@ def test_a_topic_that_would_refuse_or_lose_records_is_reported(
     assert says in f"{found.fact}; {found.remedy}"
 
 
-def test_a_compacted_dead_letter_queue_is_a_problem_whatever_keys_records_have() -> None:
+def test_a_compacted_dead_letter_topic_is_a_problem_for_any_key() -> None:
     found = of_topics(message_key=MessageKey("object"), dead_letter_topic="compacted")[1]
 
     assert (found.check, found.verdict) == ("dead letter topic", "problem")

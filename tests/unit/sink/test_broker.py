@@ -37,7 +37,7 @@ NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 BRIEF = Timeouts(fence_seconds=0.2, request_seconds=0.2)
 
 
-def test_what_is_refused_with_a_remembered_secret_is_tried_with_the_one_of_now() -> None:
+def test_a_request_rejected_with_a_cached_secret_is_retried_with_a_new_one() -> None:
     look_up = Rotated(REFUSED, {})
     broker = KafkaBroker(NOWHERE, timeouts=BRIEF, look_up=look_up)
 

@@ -94,7 +94,7 @@ def test_a_failed_delivery_explains_a_wrong_state() -> None:
 
 
 @pytest.mark.parametrize("code", ["_PURGE_QUEUE", "_PURGE_INFLIGHT"])
-def test_records_purged_by_the_abort_of_a_transaction_are_no_failed_deliveries(code: str) -> None:
+def test_records_purged_by_an_abort_are_no_failed_deliveries(code: str) -> None:
     producer = ScriptedProducer()
     client = producer.client({"transactional.id": "slot"})
 

@@ -65,7 +65,7 @@ def test_any_other_error_is_raised() -> None:
         enqueue(producer.made({}), numbers(1), nothing_failed)
 
 
-def test_long_columns_are_walked_in_slices_and_reports_are_served_between_them() -> None:
+def test_long_columns_are_sent_in_slices_with_reports_in_between() -> None:
     producer = ScriptedProducer()
     count = 2 * SLICE_ROWS + 1
 

@@ -205,7 +205,7 @@ def test_an_abort_mends_a_torn_transaction() -> None:
     assert producer.calls[-1] == "commit_transaction"
 
 
-def test_a_sink_that_is_closed_abandons_its_open_transaction_before_the_producer_goes() -> None:
+def test_closing_a_sink_abandons_its_open_transaction_first() -> None:
     producer = ScriptedProducer()
     slot = transactions(producer)
     with slot.begun():
@@ -216,7 +216,7 @@ def test_a_sink_that_is_closed_abandons_its_open_transaction_before_the_producer
     assert producer.calls == ["begin_transaction", "abort_transaction"]
 
 
-def test_an_abandoned_transaction_that_cannot_be_aborted_hides_nothing_worse() -> None:
+def test_a_failed_abort_does_not_hide_the_error_that_caused_it() -> None:
     producer = ScriptedProducer(abort_transaction=[TIMED_OUT])
     slot = transactions(producer)
     with slot.begun():
@@ -273,7 +273,7 @@ def test_closing_a_sink_aborts_what_is_open_before_the_producer_goes() -> None:
     assert producer.calls == ["begin_transaction", "abort_transaction", "purge", "poll"]
 
 
-def test_a_transaction_after_an_abort_that_mended_a_commit_is_abandoned_like_any_other() -> None:
+def test_a_transaction_after_a_recovered_commit_is_abandoned_as_usual() -> None:
     producer = ScriptedProducer(send_offsets_to_transaction=[KeyboardInterrupt(), None])
     slot = transactions(producer)
     with pytest.raises(KeyboardInterrupt):

@@ -50,7 +50,7 @@ def test_current_versions_are_listed_with_their_ids_and_nothing_else(
 
 
 @pytest.mark.parametrize("page_keys", [1, 2, 3, 10])
-def test_trap_t16_pages_go_on_inside_the_versions_of_a_key_with_one_request_each(
+def test_trap_t16_a_page_can_start_within_the_versions_of_a_key(
     open_store: OpenStore, versioned: Loopback, page_keys: int
 ) -> None:
     store = open_store(limits=RequestLimits(page_keys=page_keys))
@@ -175,7 +175,7 @@ def test_a_prefix_in_which_everything_is_deleted_is_empty(
     assert list(store.pages("bucket", "in/")) == [Page(())]
 
 
-def test_a_server_known_to_lose_versions_between_pages_is_listed_by_its_keys(
+def test_a_server_that_loses_versions_between_pages_is_listed_by_key(
     open_store: OpenStore, versioned: Loopback, caplog: pytest.LogCaptureFixture
 ) -> None:
     versioned.name = "SeaweedFS 8000GB 4.48"

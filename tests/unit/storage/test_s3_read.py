@@ -113,7 +113,7 @@ def test_trap_t12_overwritten_is_noticed_where_the_server_ignores_if_match(
     assert store.fetched_bytes == 100
 
 
-def test_trap_t12_another_total_size_is_object_changed_even_under_the_same_etag(
+def test_trap_t12_another_total_size_is_object_changed_despite_its_etag(
     store: S3Store, server: Loopback
 ) -> None:
     server.script.append(partial(BODY[100:200], 100, end=200, size=5000))
@@ -178,7 +178,7 @@ def test_trap_t24_a_cut_body_is_read_again(store: S3Store, server: Loopback) -> 
     assert len(server.seen) == 4
 
 
-def test_trap_t24_a_short_body_with_a_matching_content_length_is_read_again(
+def test_trap_t24_a_short_body_with_matching_length_is_read_again(
     store: S3Store, server: Loopback
 ) -> None:
     server.script.append(partial(BODY[100:199], 100, end=200))
@@ -238,7 +238,7 @@ def test_trap_t24_an_object_overwritten_during_a_retry_is_not_taken(
         store.read(VERSION, 100, 200)
 
 
-def test_trap_t25_a_server_that_ignores_range_is_named_and_its_body_left_alone(
+def test_trap_t25_a_server_that_ignores_range_is_named_and_not_read(
     store: S3Store, server: Loopback
 ) -> None:
     large = bytes(32 << 20)

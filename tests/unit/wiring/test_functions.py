@@ -127,7 +127,7 @@ def test_a_worker_stops_when_less_than_its_margin_is_left() -> None:
     assert worker.work.stopping()
 
 
-def test_a_worker_leaves_what_is_away_to_the_message_and_renews_with_the_lease() -> None:
+def test_a_worker_never_gives_up_and_renews_with_the_lease() -> None:
     worker = open_queue_worker(runtime(), "w", seconds_left=lambda: 99.0, margin_seconds=25)
 
     assert not worker.work.limits.gives_up
@@ -305,7 +305,7 @@ def test_jobs_whose_secrets_are_in_variables_go_to_functions(
     assert ("goes to the queue instead of Spark: connector orders" in caplog.text) is logged
 
 
-def test_a_backfill_whose_secrets_are_in_variables_is_kept_with_the_way_out() -> None:
+def test_a_backfill_with_secrets_in_variables_is_kept_with_a_remedy() -> None:
     made = runtime(SPARK)
     registered(made, "auto", "${env:SECRET}", 1)
 

@@ -85,7 +85,7 @@ def test_a_directory_is_listed_as_its_planner_pins_it(runtime: Runtime, tmp_path
     assert found == territory.store.head(str(tmp_path), "a.csv")
 
 
-def test_a_connector_that_cannot_be_parsed_is_a_problem_and_holds_up_no_listing(
+def test_an_unparseable_connector_is_a_problem_and_delays_no_listing(
     runtime: Runtime, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "a.csv").write_bytes(b"1")
