@@ -18,9 +18,9 @@ from bench.stand import Terms, start
 from bench.synthetic import Content, Lines, SyntheticStore
 from bench.synthetic_parquet import ParquetRows
 from extentflow.config.specs import STORES
+from extentflow.delivery.memory import peak_rss_bytes
 from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.admission import ArrivalHandler
-from extentflow.memory import peak_rss_bytes
 from extentflow.model import JobState
 from extentflow.queue import Depth, Message
 from extentflow.queue.dispatch import ExtentDispatcher

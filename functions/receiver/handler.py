@@ -16,7 +16,6 @@ from extentflow.discovery.receiver import Receiver
 from extentflow.discovery.requests import HttpRequest
 from extentflow.discovery.sources import declared
 from extentflow.errors import Misconfigured
-from extentflow.retry import Clock
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queue
 
@@ -39,7 +38,7 @@ def receiver() -> Receiver:
         raise Misconfigured("receiver.secret.id is not set; name the secret with the sources")
     sources = declared(str(get_secret(secret, max_age=SECRET_SECONDS)))
     arrivals = queue(settings(), "arrivals_queue_url")
-    return Receiver(sources, lambda body: arrivals.send([body]), Clock())
+    return Receiver(sources, lambda body: arrivals.send([body]))
 
 
 @logger.inject_lambda_context

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from extentflow.delivery.deadletters import DeadLetters, describe
+from extentflow.delivery.memory import peak_rss_bytes
 from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
 from extentflow.delivery.slots import Busy, Closed, Final, Slots
 from extentflow.errors import (
@@ -37,7 +38,6 @@ from extentflow.errors import (
 )
 from extentflow.formats import BadRecord
 from extentflow.ledger import Claim, Ledger
-from extentflow.memory import peak_rss_bytes
 from extentflow.model import Extent, JobState, Outcome, Receipt
 from extentflow.retry import Clock
 from extentflow.sink import ProducerSettings, RejectedRecord

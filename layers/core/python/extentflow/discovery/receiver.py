@@ -16,7 +16,7 @@ planner dead-letters them.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from extentflow.discovery import documents, requests, sources
@@ -49,7 +49,7 @@ class Receiver:
 
     sources: tuple[sources.Source, ...]
     enqueue: Enqueue
-    clock: Clock
+    clock: Clock = field(default_factory=Clock)
     message_bytes: int = documents.MAX_BODY_BYTES
 
     def __post_init__(self) -> None:

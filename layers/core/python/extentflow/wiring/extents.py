@@ -15,6 +15,7 @@ from extentflow.background import LeaseRenewer, prefetch
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.worker import WorkerSettings, variable
 from extentflow.delivery.deadletters import DeadLetters
+from extentflow.delivery.memory import tune_allocator
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.runner import DeliveryContext, TransactionLimits
 from extentflow.delivery.slots import Slots
@@ -24,7 +25,6 @@ from extentflow.engines.emr.engine import SubmittedRunEngine
 from extentflow.engines.emr.submitted import SubmittedRuns
 from extentflow.errors import Misconfigured
 from extentflow.jobs.preflight import ConnectorStateCache
-from extentflow.memory import tune_allocator
 from extentflow.model import Extent, Receipt
 from extentflow.sink import ProducerSettings
 from extentflow.storage.ranges import RangeReader

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from extentflow import memory
-from extentflow.memory import peak_rss_bytes
+from extentflow.delivery import memory
+from extentflow.delivery.memory import peak_rss_bytes
 
 MEBIBYTE = 1 << 20
-ASK = "from extentflow.memory import peak_rss_bytes; print(peak_rss_bytes())"
+ASK = "from extentflow.delivery.memory import peak_rss_bytes; print(peak_rss_bytes())"
 
 
 def test_a_peak_stays_when_the_memory_is_given_back() -> None:
@@ -49,7 +49,7 @@ def test_peak_comes_from_getrusage_without_linuxs_figure(tmp_path: Path, text: s
 
 ARENAS = """
 import ctypes, sys, threading
-from extentflow.memory import tune_allocator
+from extentflow.delivery.memory import tune_allocator
 bounded = tune_allocator() if sys.argv[1] == "bounded" else None
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
@@ -81,7 +81,7 @@ def test_threads_share_bounded_allocator_pools() -> None:
 REUSE = """
 import resource, sys
 import numpy as np
-from extentflow.memory import tune_allocator
+from extentflow.delivery.memory import tune_allocator
 if sys.argv[1] == "tuned": assert tune_allocator()
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
