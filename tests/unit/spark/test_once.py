@@ -199,7 +199,7 @@ def test_an_object_without_a_job_is_reported_and_delays_no_other(
 
     assert ended.undone == []
     assert set(runtime.states().values()) == {JobState.DONE}
-    assert "refused, by script" in caplog.text
+    assert "access denied (injected)" in caplog.text
     runtime.put("c/c.txt")
     runtime.reads = FaultyStore(runtime.memory_store, Fault("denied", "head"))
     (undone,) = once(runtime, run="next").undone

@@ -43,7 +43,7 @@ def test_a_refusal_passes_only_where_the_secrets_are_others_now(
     version = memory.put("bucket", "key", b"abc")
     store = RotatedStore(FaultyStore(memory, *DENIED), lambda: rotated)
 
-    with pytest.raises(StoreUnavailable if rotated else AccessDenied, match="refused, by script"):
+    with pytest.raises(StoreUnavailable if rotated else AccessDenied, match="access denied"):
         CALLS[name](store, version)
 
 

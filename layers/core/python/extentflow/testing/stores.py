@@ -1,9 +1,4 @@
-"""Object stores and range sources in memory, and scripted faults.
-
-MemoryStore (versioned or not), FaultyStore (wraps any store) and MemorySource (a RangeSource over
-bytes) keep the contracts of `extentflow.storage`, including the limit of 64 MiB per read, and count
-their calls.
-"""
+"""Object stores and range sources in memory, and injected faults; all of them count their calls."""
 
 from __future__ import annotations
 
@@ -86,11 +81,7 @@ class MemoryStore:
         return self._found(bucket, key, version_id).version
 
     def read(self, version: ObjectVersion, start: int, end: int) -> bytes:
-        """Return exactly `[start, end)` of that version; see the port.
-
-        Raises:
-            ValueError: not a range of the object, or more than 64 MiB at once.
-        """
+        """Return exactly `[start, end)`; ValueError for more than 64 MiB or another range."""
         self._note(Asked("read", version.bucket, version.key, start, end))
         ranges.check_request(version, start, end)
         stored = self._found(version.bucket, version.key, version.version_id)
@@ -153,11 +144,11 @@ class MemoryStore:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """When a store should fail, and how.
+    """When a store fails, and how.
 
-    `calls` are the numbers (from 1) among the calls of `operation` that fail; empty means all.
-    `touching` narrows that to reads that overlap the range. `short` cuts the last byte off what
-    was read, as a broken store would; every other kind raises.
+    `calls` are the numbers, from 1, of the calls of `operation` that fail; empty: all. `touching`
+    narrows that to reads that overlap the range. `short` returns one byte too few, as a broken
+    server does; every other kind raises.
     """
 
     kind: FaultKind
@@ -175,9 +166,9 @@ class Fault:
 
 
 class FaultyStore:
-    """Any store, failing by script; the first fault that hits a call decides.
+    """Any store with injected faults; the first fault that hits a call decides.
 
-    `calls` counts the calls of each operation, those that failed included.
+    `calls` counts the calls of each operation, failed ones included.
     """
 
     def __init__(self, store: ObjectStore, *faults: Fault) -> None:
@@ -215,20 +206,19 @@ class FaultyStore:
 
 def _error(kind: FaultKind, where: str) -> ExtentflowError:
     if kind == "changed":
-        return ranges.object_changed(where, "by script")
+        return ranges.object_changed(where, "injected")
     if kind == "gone":
-        return ObjectGone(f"{where}: no such key, by script")
+        return ObjectGone(f"{where}: no such key (injected)")
     if kind == "denied":
-        return AccessDenied(f"{where}: refused, by script")
-    return StoreUnavailable(f"{where}: no answer, by script")
+        return AccessDenied(f"{where}: access denied (injected)")
+    return StoreUnavailable(f"{where}: no answer (injected)")
 
 
 class MemorySource:
     """A RangeSource over bytes, without a store and without threads, for tests of formats.
 
-    `window_bytes` is the window of every `stream` that names none: take 2 to force every edge.
-    `faults` raise for every read or window that touches the byte at their position. `reads` lists
-    the ranges that were asked for.
+    `window_bytes` is the default window of `stream`: 2 forces every edge. `faults` raise for every
+    read or window that contains the byte at their position. `reads` lists the requested ranges.
     """
 
     def __init__(
@@ -252,11 +242,7 @@ class MemorySource:
         return self._version
 
     def read(self, start: int, end: int) -> bytes:
-        """Return exactly `[start, end)`.
-
-        Raises:
-            ValueError: not a range of the object, or more than 64 MiB.
-        """
+        """Return exactly `[start, end)`; ValueError for more than 64 MiB or another range."""
         ranges.check_request(self._version, start, end)
         self.reads.append((start, end))
         for position, fault in sorted(self._faults.items(), key=lambda item: item[0]):
@@ -265,7 +251,6 @@ class MemorySource:
         return self._body[start:end]
 
     def stream(self, start: int, end: int, *, window_bytes: int | None = None) -> Iterator[bytes]:
-        """Yield `[start, end)` in windows, in order."""
         if not 0 <= start <= end <= self._version.size:
             raise ValueError(f"[{start}-{end}) is not a range of {self._version.size} bytes")
         window = window_bytes or self._window_bytes
