@@ -7,7 +7,6 @@ stop: receive nothing more, complete invocations, stop every process
 import json
 import logging
 from collections.abc import Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from botocore.config import Config
@@ -87,12 +86,7 @@ class EventSource:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.stop(grace_seconds=GRACE_SECONDS if error is None else 0)
 
     @property
