@@ -45,8 +45,8 @@ MULTILINE = (
 )
 _LF, _CR = 10, 13
 
+# The lines that became rows, ascending, and these rows.
 _Table = tuple[Indexes, pa.RecordBatch]
-"""The lines that became rows, ascending, and these rows, every value a string."""
 
 
 class CsvRowReader:
@@ -81,12 +81,14 @@ class CsvRowReader:
         wrong: dict[int, int] = {}
 
         def skip(row: arrow_csv.InvalidRow) -> str:
+            # Arrow counts rows from 1.
             wrong[row.number - 1] = row.actual_columns
             return "skip"
 
         text = block.text(lines)
         columns = _read_csv(text, self._dialect, len(self._texts), skip)
         rows = np.delete(lines, list(wrong))
+        # One row more or less would give every later record the offset of another one.
         if any(len(column) != len(rows) for column in columns):
             raise CorruptObject(
                 f"{self._uri}: Arrow read a different number of records than the {len(lines)} lines"
@@ -188,7 +190,11 @@ def _read_csv(
 def _irregular_lines(block: LineBlock, dialect: Dialect) -> NDArray[np.bool_]:
     """Return the mask of lines that only the grammar can decide."""
     data = block.data
-    irregular = _lines_with_bom(block)
+    irregular = np.zeros(len(block), bool)
+    # Arrow drops a byte order mark at the start of its input, which may be any line here.
+    for line in np.flatnonzero(data[block.starts] == BOM[0]).tolist():
+        irregular[line] = block.raw(line).startswith(BOM)
+    # Arrow ends a row at a CR without LF, too.
     is_return = data == _CR
     if is_return.any():
         returns = np.flatnonzero(is_return)
@@ -198,18 +204,11 @@ def _irregular_lines(block: LineBlock, dialect: Dialect) -> NDArray[np.bool_]:
         irregular[_lines_of(block, np.flatnonzero(data == ord(dialect.escape)))] = True
     quotes = np.flatnonzero(data == ord(dialect.quote))
     if len(quotes):
+        # An odd number of quotes cannot balance, whatever their positions are.
         counts = np.diff(np.searchsorted(quotes, block.starts), append=len(quotes))
         irregular |= counts % 2 == 1
         quotes = quotes[np.repeat(~irregular, counts)]
         irregular[_lines_of(block, _misplaced_quotes(block, quotes, dialect))] = True
-    return irregular
-
-
-def _lines_with_bom(block: LineBlock) -> NDArray[np.bool_]:
-    """Return the mask of lines that start with a byte order mark."""
-    irregular = np.zeros(len(block), bool)
-    for line in np.flatnonzero(block.data[block.starts] == BOM[0]).tolist():
-        irregular[line] = block.raw(line).startswith(BOM)
     return irregular
 
 
@@ -218,17 +217,14 @@ def _misplaced_quotes(block: LineBlock, quotes: Indexes, dialect: Dialect) -> In
 
     Each line must contain an even number of `quotes`.
     """
+    is_edge = np.zeros(256, bool)
+    is_edge[[_LF, _CR, ord(dialect.separator), ord(dialect.quote)]] = True
+    # Within a line, every second quote ends a quoted field or is the first of a pair.
     opening, closing = quotes[0::2], quotes[1::2]
-    before = _is_edge(block.data[opening - 1], dialect) | (opening == block.starts[0])
+    before = is_edge[block.data[opening - 1]] | (opening == block.starts[0])
     last = len(block.data) - 1
-    behind = _is_edge(block.data[np.minimum(closing + 1, last)], dialect)
+    behind = is_edge[block.data[np.minimum(closing + 1, last)]]
     return np.concatenate((opening[~before], closing[~behind & (closing < last)]))
-
-
-def _is_edge(neighbours: NDArray[np.uint8], dialect: Dialect) -> NDArray[np.bool_]:
-    edges = np.zeros(256, bool)
-    edges[[_LF, _CR, ord(dialect.separator), ord(dialect.quote)]] = True
-    return edges[neighbours]
 
 
 def _lines_of(block: LineBlock, positions: Indexes) -> Indexes:
@@ -324,7 +320,6 @@ class _CsvDecoder:
         self._dialect = Dialect(options.separator, options.quote, options.escape, options.null)
 
     def reader(self, head: ObjectHead) -> LineReader:
-        """Return the reader for one version; reads its first record if column names need it."""
         uri = head.version.uri
         names, begin = list(self._schema), 0
         if self._header or not names:
@@ -337,7 +332,7 @@ class _CsvDecoder:
         return CsvRowReader(uri, self._dialect, schema, begin)
 
     def _first_record(self, head: ObjectHead) -> tuple[list[str], int]:
-        """Return the first record's fields and the offset of the next line; [] and 0 if none."""
+        # The fields, and the offset of the next line; [] and 0 without a record.
         for block in head.lines():
             lines = np.flatnonzero(block.ends > block.starts)
             if len(lines):
@@ -348,6 +343,7 @@ class _CsvDecoder:
         return [], 0
 
     def _fields(self, head: ObjectHead, block: LineBlock, line: int) -> list[str]:
+        # A name is never null.
         grammar = Grammar(replace(self._dialect, null=None))
         try:
             return [field or "" for field in grammar.split(block.raw(line).decode())]
@@ -361,9 +357,9 @@ class _CsvDecoder:
         raise CorruptObject(f"{where}, cannot be read: {problem}")
 
     def _column_names(self, uri: str, header: list[str]) -> list[str]:
-        if not header:
-            return list(self._schema)
         expected = list(self._schema)
+        if not header:
+            return expected
         if expected and header != expected:
             raise UnsupportedFormat(
                 f"{uri}: the header names {_quoted_names(header)},"

@@ -49,6 +49,7 @@ class Grammar:
         separator, quote = re.escape(dialect.separator), re.escape(dialect.quote)
         escape = re.escape(self._escape)
         pair = f"|{escape}." if escape else ""
+        # Possessive quantifiers (++, *+) never backtrack, so a long line costs linear time.
         quoted = f"{quote}(?P<quoted>(?:[^{quote}{escape}]++|{quote}{quote}{pair})*+){quote}"
         plain = f"(?P<plain>(?:[^{separator}{quote}{escape}\r]++{pair})*+)"
         self._plain = re.compile(plain, re.DOTALL)
@@ -75,11 +76,14 @@ class Grammar:
 
     def _value(self, match: re.Match[str]) -> str | None:
         quoted, plain = match["quoted"], match["plain"]
+        # A pair (a doubled quote, an escaped character) stands for its second character.
         if plain is None:
-            return self._pairs.sub(_second, quoted)
-        return None if plain == self._null else self._escapes.sub(_second, plain)
+            return self._pairs.sub(lambda pair: pair[0][1], quoted)
+        # Only an unquoted field can be null: "" is the empty text.
+        return None if plain == self._null else self._escapes.sub(lambda pair: pair[0][1], plain)
 
     def _first_error(self, line: str, at: int, number: int) -> MalformedLine | UnbalancedQuotes:
+        # Escaped quotes do not count.
         bare = self._escapes.sub("", line)
         if self._escape and bare.endswith(self._escape):
             return UnbalancedQuotes("the line's end is escaped")
@@ -93,10 +97,6 @@ class Grammar:
         return MalformedLine(f"{what} in field {number}, which is not quoted")
 
 
-def _second(pair: re.Match[str]) -> str:
-    return pair[0][1]
-
-
 _SHOWN_CHARACTERS = 40
 
 
@@ -108,15 +108,19 @@ def cast_texts(texts: pa.StringArray, wanted: pa.DataType) -> tuple[pa.Array, di
     """
     if wanted == pa.string():
         return texts, {}
-    rows = list(_unparseable_rows(texts, wanted, 0))
-    reasons = {row: _reason(texts[row].as_py(), wanted) for row in rows}
-    if rows:
-        texts = pc.if_else(_at(rows, len(texts)), pa.scalar(None, pa.string()), texts)
+    reasons: dict[int, str] = {}
+    for row in _unparseable_rows(texts, wanted, 0):
+        text = texts[row].as_py()
+        shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+        reasons[row] = f"{shown!r} is not a valid {wanted}"
+    if reasons:
+        refused = np.isin(np.arange(len(texts)), list(reasons))
+        texts = pc.if_else(pa.array(refused), pa.scalar(None, pa.string()), texts)
     return texts.cast(wanted), reasons
 
 
 def _unparseable_rows(texts: pa.StringArray, wanted: pa.DataType, first: int) -> Iterator[int]:
-    """Yield the rows that are not values of `wanted`, by bisection."""
+    # By bisection, as Arrow names only the first text that it cannot cast.
     try:
         suspicious = _misread_rows(texts, texts.cast(wanted))
     except pa.ArrowInvalid:
@@ -131,7 +135,7 @@ def _unparseable_rows(texts: pa.StringArray, wanted: pa.DataType, first: int) ->
 
 
 def _misread_rows(texts: pa.StringArray, values: pa.Array) -> list[int]:
-    """Return rows that Arrow accepts although the text has another meaning."""
+    # Arrow accepts these texts, which mean something else or exceed the type.
     if pa.types.is_integer(values.type):  # 0x1F is read as 31
         strange = pc.match_substring(texts, "x", ignore_case=True)
     elif pa.types.is_floating(values.type):  # 1e999 is read as infinity
@@ -142,14 +146,3 @@ def _misread_rows(texts: pa.StringArray, values: pa.Array) -> list[int]:
         return []
     rows: list[int] = pc.indices_nonzero(pc.fill_null(strange, fill_value=False)).to_pylist()
     return rows
-
-
-def _at(rows: list[int], count: int) -> pa.BooleanArray:
-    mask = np.zeros(count, bool)
-    mask[rows] = True
-    return pa.array(mask)
-
-
-def _reason(text: str, wanted: pa.DataType) -> str:
-    shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
-    return f"{shown!r} is not a valid {wanted}"

@@ -29,11 +29,12 @@ from extentflow.formats.line_format import (
     lines_except,
     make_chunk,
 )
-from extentflow.formats.lines import Indexes, LineBlock
+from extentflow.formats.lines import LineBlock
 
 __all__ = ["JSONL", "JsonlOptions", "invalid_json", "open_jsonl"]
 
 _VALUE = "value"
+# Whitespace in JSON is space, tab, LF and CR only (RFC 8259, section 2).
 _MAY_BE_BLANK = np.isin(np.arange(256), [ord(each) for each in " \t\r\n"])
 _WORD = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
@@ -69,7 +70,7 @@ def open_jsonl(options: FormatOptions, own: JsonlOptions = JSONL_DEFAULTS) -> Li
     return LineFormat("jsonl", options, _JsonLinesDecoder(options.columns, validate=own.validate))
 
 
-def _read_members(check: FormatCheck) -> str | None:
+def _require_validation(check: FormatCheck) -> str | None:
     if check.options.validate or not check.key_columns:
         return None
     return (
@@ -84,7 +85,7 @@ JSONL = FormatSpec(
     extensions=("jsonl", "ndjson"),
     converters=("json", "string", "bytes"),
     raw=True,
-    rules=(Rule(("jsonl.validate", "message.key"), _read_members),),
+    rules=(Rule(("jsonl.validate", "message.key"), _require_validation),),
 )
 
 
@@ -99,32 +100,22 @@ class _JsonLinesDecoder:
         return self._read
 
     def _read(self, block: LineBlock) -> Chunk:
-        blank = _blank(block)
+        suspects = np.flatnonzero(_MAY_BE_BLANK[block.data[block.starts]]).tolist()
+        blank = {line for line in suspects if not block.raw(line).strip(b" \t\r")}
         lines = lines_except(block, blank)
         values = block.values(lines)
-        columns, bad = self._parsed(values)
-        reasons = {_line_of_row(row, lines): reason for row, reason in bad.items()}
+        columns: list[pa.StringArray] = []
+        bad: dict[int, str] = {}
+        if self._members:
+            columns, bad = _read_members(values, self._members)
+        elif self._validate:
+            bad = invalid_json(values)
+        reasons = {row if lines is None else int(lines[row]): why for row, why in bad.items()}
         if reasons:
             lines = lines_except(block, blank | reasons.keys())
             values = block.values(lines)
         batch = pa.record_batch([values, *columns], schema=self._schema)
         return make_chunk(block, batch, lines, reasons)
-
-    def _parsed(self, values: pa.BinaryArray) -> tuple[list[pa.StringArray], dict[int, str]]:
-        """Return the requested members of valid rows, and the reasons of invalid rows."""
-        if self._members:
-            return _members(values, self._members)
-        return [], invalid_json(values) if self._validate else {}
-
-
-def _blank(block: LineBlock) -> set[int]:
-    first = block.data[block.starts]
-    suspects = np.flatnonzero(_MAY_BE_BLANK[first]).tolist()
-    return {line for line in suspects if not block.raw(line).strip(b" \t\r")}
-
-
-def _line_of_row(row: int, lines: Indexes | None) -> int:
-    return row if lines is None else int(lines[row])
 
 
 def invalid_json(values: pa.BinaryArray) -> dict[int, str]:
@@ -132,6 +123,7 @@ def invalid_json(values: pa.BinaryArray) -> dict[int, str]:
     texts = values.to_pylist()
     rest = iter(texts)
     reasons: dict[int, str] = {}
+    # `map` consumes the iterator up to the next invalid value, without a Python loop per line.
     while True:
         try:
             deque(map(orjson.loads, rest), maxlen=0)
@@ -142,7 +134,7 @@ def invalid_json(values: pa.BinaryArray) -> dict[int, str]:
             return reasons
 
 
-def _members(
+def _read_members(
     values: pa.BinaryArray, names: Sequence[str]
 ) -> tuple[list[pa.StringArray], dict[int, str]]:
     columns: list[list[str | None]] = [[] for _ in names]
@@ -168,14 +160,12 @@ def _text(value: Any, line: bytes, name: str) -> str | None:  # noqa: ANN401
         return value
     if type(value) is int and value:  # not -0, which is read as 0
         return str(value)
+    # As written: a float may have lost digits, and 1.10 would become 1.1.
     return _source_text(line.decode(), name)
 
 
 def _missing_members_reason(names: Sequence[str]) -> str:
-    """Return the reason for a line without members that its key needs.
-
-    Such a line has no null key: a misspelled name would scatter all records over the partitions.
-    """
+    # Not a null key, as a misspelled name would scatter all records over the partitions.
     listed = ", ".join(map(repr, names))
     found = f"is no member {listed}" if len(names) == 1 else f"are no members {listed}"
     nulls = ", ".join(f"{orjson.dumps(name).decode()}:null" for name in names)
@@ -190,6 +180,7 @@ def _source_text(document: str, name: str) -> str:
     found = ""
     depth = 0
     words: list[str] = []
+    # A comma at depth 1, or the end of the object, ends a member: its name, a colon, its value.
     for word in _WORD.findall(document):
         depth += (word in ("{", "[")) - (word in ("}", "]"))
         if depth == 0 or (depth == 1 and word == ","):

@@ -23,10 +23,12 @@ __all__ = [
     "require_signature",
 ]
 
+# Enough for the signature of tar, the farthest from the start.
 HEAD_BYTES = 264
 TAIL_BYTES = 4
 _TAR_AT = 257
 _BZIP2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")  # pi for a block, its square root for the end
+# The low four bits of a skippable frame's magic number are free (RFC 8878, section 3.1.2).
 _ZSTD_SKIPPABLE = range(0x50, 0x60)
 
 
