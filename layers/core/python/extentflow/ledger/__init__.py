@@ -84,8 +84,7 @@ class Claim:
 class Settlement:
     """What a slot's new owner read from Kafka about the extent of its predecessor.
 
-    `unknown` True: Kafka no longer has the progress; the extent becomes FAILED with
-    `progress_unknown`.
+    `unknown`: Kafka no longer has the progress; the extent becomes FAILED, `progress_unknown`.
     Otherwise position, records and bad are totals of the extent, never behind the ledger's.
     """
 
@@ -192,9 +191,8 @@ class JobStore(Protocol):
     def close(self, job_id: str) -> Job:
         """Make a RUNNING job DONE or FAILED when no extent is left; return its current state.
 
-        Reads the job, then the counters, then updates conditional on RUNNING and on `reopened`
-        as read. done = count -> DONE. done + failed = count -> FAILED. An ordered job is FAILED
-        with its first failed extent. Never ends a job that is still PLANNING.
+        done = count -> DONE. done + failed = count -> FAILED. An ordered job is FAILED with its
+        first failed extent. Conditional on RUNNING and on `reopened` as read.
         """
 
     def resume(self, job_id: str) -> Job:

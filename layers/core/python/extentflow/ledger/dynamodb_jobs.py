@@ -26,6 +26,7 @@ from extentflow.ledger.dynamodb_calls import (
 from extentflow.model import Job, JobState, ObjectVersion, Plan
 
 CONNECTORS = "CONNECTORS"
+NOTES = "NOTES"
 COUNT = "COUNT#"
 # One counter item would cap a job at the 1,000 writes per second of a DynamoDB partition.
 SHARDS = 16
@@ -59,14 +60,14 @@ class DynamoConnectors:
         subject = f"storing connector {name}"
 
         def attempt() -> ConnectorVersion:
-            shown = self._items.get(_connector_key(name))
+            shown = self._items.get(Key(CONNECTORS, name))
             latest = self._latest(name, shown) if shown else None
             if latest is None:
                 latest = ConnectorVersion(name, 0)
             latest_as_read = Attr("revision").eq(latest.revision)
             if shown and latest.config == config:
                 if "deleted" in shown:
-                    write = Write(_connector_key(name), latest_as_read, removes=("deleted",))
+                    write = Write(Key(CONNECTORS, name), latest_as_read, removes=("deleted",))
                     self._items.update(subject, write)
                 return latest
             revision = latest.revision + 1
@@ -74,7 +75,7 @@ class DynamoConnectors:
             content: Attributes = {"name": name, "revision": revision, "config": {**config}}
             writes = (
                 Write(_revision_key(name, revision), sets=content),
-                Write(_connector_key(name), follows, {"revision": revision}, ("deleted",)),
+                Write(Key(CONNECTORS, name), follows, {"revision": revision}, ("deleted",)),
             )
             self._items.transact(subject, writes)
             return ConnectorVersion(name, revision, dict(config))
@@ -83,7 +84,7 @@ class DynamoConnectors:
 
     def get(self, name: str, revision: int | None = None) -> ConnectorVersion | None:
         if revision is None:
-            shown = self._items.get(_connector_key(name))
+            shown = self._items.get(Key(CONNECTORS, name))
             return self._latest(name, shown) if shown and "deleted" not in shown else None
         return self._revision(name, revision)
 
@@ -99,7 +100,7 @@ class DynamoConnectors:
         # The token tells a lost response of this call from a deletion by another process.
         token = new_token()
         is_shown = Attr("revision").exists() & Attr("deleted").not_exists()
-        write = Write(_connector_key(name), is_shown, {"deleted": token})
+        write = Write(Key(CONNECTORS, name), is_shown, {"deleted": token})
         try:
             self._items.update(f"deleting connector {name}", write)
         except Refused as refused:
@@ -107,11 +108,11 @@ class DynamoConnectors:
         return True
 
     def state(self, name: str) -> ConnectorState:
-        shown = self._items.get(_connector_key(name)) or {}
+        shown = self._items.get(Key(CONNECTORS, name)) or {}
         return ConnectorState(shown.get("state", ConnectorState.RUNNING))
 
     def set_state(self, name: str, state: ConnectorState) -> bool:
-        write = Write(_connector_key(name), Attr("revision").exists(), {"state": state})
+        write = Write(Key(CONNECTORS, name), Attr("revision").exists(), {"state": state})
         try:
             self._items.update(f"setting connector {name} to {state}", write)
         except Refused:
@@ -139,7 +140,7 @@ class DynamoNotes:
         self._items = table
 
     def recall(self, name: str) -> Mapping[str, str] | None:
-        item = self._items.get(_note_key(name))
+        item = self._items.get(Key(NOTES, name))
         # DynamoDB deletes expired items only days later.
         if item is None or item.get(EXPIRY_ATTRIBUTE, math.inf) <= self._items.now():
             return None
@@ -151,24 +152,16 @@ class DynamoNotes:
     ) -> None:
         content: Attributes = {"facts": {**facts}}
         if keep_seconds is None:
-            write = Write(_note_key(name), sets=content, removes=(EXPIRY_ATTRIBUTE,))
+            write = Write(Key(NOTES, name), sets=content, removes=(EXPIRY_ATTRIBUTE,))
         else:
             # DynamoDB's TTL ignores values that are not whole seconds.
             content[EXPIRY_ATTRIBUTE] = math.ceil(self._items.now() + keep_seconds)
-            write = Write(_note_key(name), sets=content)
+            write = Write(Key(NOTES, name), sets=content)
         self._items.update(f"writing note {name}", write)
-
-
-def _connector_key(name: str) -> Key:
-    return Key(CONNECTORS, name)
 
 
 def _revision_key(name: str, revision: int) -> Key:
     return Key(f"CONNECTOR#{name}", f"CONFIG#{revision:08}")
-
-
-def _note_key(name: str) -> Key:
-    return Key("NOTES", name)
 
 
 # -- jobs -----------------------------------------------------------------------------------------
