@@ -62,7 +62,7 @@ def test_any_partition_windows_batches_and_readers_yield_the_table(
 
 @given(sizes=SIZES, position=st.integers(4, PAGES_END - 1))
 @settings(max_examples=60, deadline=None)
-def test_a_fault_at_any_byte_surfaces_whoever_reads_it(
+def test_a_fault_at_any_byte_surfaces_on_every_thread(
     sizes: tuple[int, int, int], position: int
 ) -> None:
     fault = StoreUnavailable(f"injected at byte {position}")

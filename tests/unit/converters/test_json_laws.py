@@ -70,7 +70,7 @@ NUMBERS = pa.schema(
 
 @given(bands=st.lists(BANDS, min_size=1, max_size=6), data=st.data())
 @settings(max_examples=150, deadline=None)
-def test_what_a_converter_keeps_from_a_batch_changes_no_later_one(
+def test_texts_cached_from_one_batch_do_not_change_later_batches(
     bands: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:
     kept = json_converter(NUMBERS)
@@ -92,7 +92,7 @@ def test_decimals_beyond_their_types_precision_are_written_as_stored() -> None:
     assert rows == [b'{"v":%s}' % text.encode() for text in column.cast(pa.string()).to_pylist()]
 
 
-def test_texts_that_are_kept_have_their_own_lead() -> None:
+def test_cached_texts_keep_the_lead_of_their_column() -> None:
     number = scalar_writer(cast(TextForm, text_form(pa.int64())), OFFSET_LIMIT_BYTES)
     column = pa.array([7] * 10)
 

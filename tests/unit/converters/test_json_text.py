@@ -81,7 +81,7 @@ def test_bytes_of_every_length_become_padded_base64(kind: pa.DataType) -> None:
     ]
 
 
-def test_a_value_that_is_not_utf8_is_blamed_by_row_and_byte() -> None:
+def test_a_value_that_is_not_utf8_is_reported_by_row_and_byte() -> None:
     text = claimed_text([b"fine", b"caf\xe9", None, b"\xff"])
 
     with pytest.raises(CorruptRecord) as caught:
@@ -93,7 +93,7 @@ def test_a_value_that_is_not_utf8_is_blamed_by_row_and_byte() -> None:
     }
 
 
-def test_halves_of_a_character_in_neighbouring_rows_are_two_faults() -> None:
+def test_halves_of_a_character_in_two_rows_are_two_bad_rows() -> None:
     text = claimed_text([b"caf\xc3", b"\xa9"])
 
     with pytest.raises(CorruptRecord) as caught:
@@ -111,7 +111,7 @@ def test_surrogates_and_overlong_forms_are_not_utf8() -> None:
     assert list(caught.value.rows) == [0, 1, 2]
 
 
-def test_a_slice_is_not_blamed_for_its_neighbours() -> None:
+def test_rows_outside_a_slice_are_not_checked() -> None:
     text = claimed_text([b"\xff", "é".encode(), b"\xff"]).slice(1, 1)
 
     assert payloads(v=text) == ['{"v":"é"}'.encode()]
@@ -139,7 +139,7 @@ def test_bad_rows_of_all_columns_are_found_at_once() -> None:
     }
 
 
-def test_garbage_under_a_null_is_nobodys_fault() -> None:
+def test_bytes_under_a_null_are_not_checked() -> None:
     binary = pa.array([b"\xff", b"ok"], pa.binary())
     valid = pa.py_buffer(b"\x02")
     text = pa.Array.from_buffers(pa.string(), 2, [valid, *binary.buffers()[1:]])
@@ -147,7 +147,7 @@ def test_garbage_under_a_null_is_nobodys_fault() -> None:
     assert payloads(v=text) == [b'{"v":null}', b'{"v":"ok"}']
 
 
-def test_faults_inside_lists_structs_and_maps_climb_to_their_rows() -> None:
+def test_bad_values_inside_nested_types_are_reported_by_row() -> None:
     bad = claimed_text([b"a", b"b", b"\xff", b"c"])
     struct = pa.StructArray.from_arrays([bad], ["s"])
     lists = pa.ListArray.from_arrays(pa.array([0, 0, 2, 2, 4], pa.int32()), struct)
@@ -162,7 +162,7 @@ def test_faults_inside_lists_structs_and_maps_climb_to_their_rows() -> None:
     assert list(in_map.value.rows) == [2]
 
 
-def test_a_bad_dictionary_entry_is_the_fault_of_the_rows_that_use_it() -> None:
+def test_a_bad_dictionary_entry_makes_the_rows_that_use_it_bad() -> None:
     entries = claimed_text([b"a", b"\xff", b"c"])
     used = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 1], pa.int8()), entries)
     unused = pa.DictionaryArray.from_arrays(pa.array([0, 2, None], pa.int8()), entries)
@@ -175,7 +175,7 @@ def test_a_bad_dictionary_entry_is_the_fault_of_the_rows_that_use_it() -> None:
     assert rows == [b'{"v":"a"}', b'{"v":"c"}', b'{"v":null}']
 
 
-def test_without_the_blamed_rows_the_batch_converts() -> None:
+def test_without_the_reported_rows_the_batch_converts() -> None:
     bad = claimed_text([b"a", b"\xff", b"c"])
     times = pa.array(np.array([0, 1, 86_400]), pa.int32()).cast(pa.time32("s"))
     batch = pa.record_batch({"t": times, "v": bad})

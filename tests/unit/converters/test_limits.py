@@ -37,7 +37,7 @@ def test_halves_give_the_same_values_behind_wide_offsets(name: str) -> None:
     assert halved.to_pylist() == whole.to_pylist()
 
 
-def test_faults_of_both_halves_are_reported_with_their_own_rows() -> None:
+def test_bad_rows_of_both_halves_are_reported_by_their_rows() -> None:
     values = [b"a" * 20] * 10
     values[1] = values[8] = b"\xff"
     binary = pa.array(values, pa.binary())
@@ -50,7 +50,7 @@ def test_faults_of_both_halves_are_reported_with_their_own_rows() -> None:
     assert list(caught.value.rows) == [1, 8]
 
 
-def test_a_row_that_passes_the_limit_alone_is_the_only_one_blamed() -> None:
+def test_only_the_row_that_exceeds_the_limit_is_reported() -> None:
     batch = pa.record_batch({"v": pa.array(["a", "b" * 200, "c"])})
 
     with pytest.raises(CorruptRecord) as caught:

@@ -60,7 +60,7 @@ def test_text_becomes_utf8_and_null_a_tombstone(kind: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-def test_text_that_is_not_utf8_is_blamed_by_row(kind: pa.DataType) -> None:
+def test_text_that_is_not_utf8_is_reported_by_row(kind: pa.DataType) -> None:
     binary = pa.array([b"ok", b"\xff"], pa.binary())
     batch = batch_of(pa.Array.from_buffers(pa.string(), 2, binary.buffers()).cast(kind))
 

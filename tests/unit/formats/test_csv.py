@@ -154,7 +154,7 @@ def test_spaces_stay_and_separators_differ() -> None:
     assert rows(b"a\tb\n'1\t1'\t'it''s'\n", csv_separator="\t", csv_quote="'") == [["1\t1", "it's"]]
 
 
-def test_an_escape_takes_the_next_characters_meaning_away() -> None:
+def test_an_escaped_character_is_text() -> None:
     lines = (
         "a,b",
         r'x\,y,"say \"hi\" ""there"""',
@@ -234,7 +234,7 @@ def test_misplaced_characters_make_a_bad_record(line: bytes, reason: str) -> Non
     assert result.bad == [(8, line, reason)]
 
 
-def test_bad_records_of_all_kinds_are_told_in_order() -> None:
+def test_bad_records_of_all_kinds_are_reported_in_order() -> None:
     body = b'n\n1\nx\n1,2\n"1"1\n\xff\n"\r"\n2\n'
 
     result = read(body, csv_schema={"n": "int64"})
@@ -272,7 +272,7 @@ def test_trap_t06_no_cut_through_a_quoted_newline_finishes_all_extents() -> None
             read(body, cut)
 
 
-def test_trap_t06_an_escaped_line_end_is_as_loud() -> None:
+def test_trap_t06_an_escaped_line_end_fails_the_extent() -> None:
     with pytest.raises(CorruptObject, match="the line's end is escaped"):
         read(b"a,b\n1,x\\\n2,y\n", csv_escape="\\")
 

@@ -133,7 +133,7 @@ def test_members_need_valid_lines_even_without_validation() -> None:
     assert [location for location, _, _ in result.bad] == [9]
 
 
-def test_several_members_stand_behind_the_value_in_the_order_asked_for() -> None:
+def test_several_members_follow_the_value_in_the_requested_order() -> None:
     result = read(b'{"a":"1","b":"2"}', "b", "a")
 
     assert [list(row) for row in result.rows] == [["value", "b", "a"]]

@@ -105,7 +105,7 @@ def test_trap_t30_the_last_line_is_delivered_at_every_batch_size(end: bytes) -> 
             assert values(fmt, body) == lines
 
 
-def test_batches_hold_no_more_rows_than_asked_for_and_are_even() -> None:
+def test_batches_have_at_most_the_requested_rows_and_are_even() -> None:
     source = MemorySource(b"x\n" * 10)
 
     chunks = list(text(batch_rows=4).decode(source, extent_of(source, 0, 20), 0))
@@ -164,7 +164,7 @@ def test_fetched_bytes_stay_within_two_percent_of_the_object() -> None:
     assert sum(end - start for start, end in source.reads) <= 1.02 * len(body)
 
 
-def test_the_object_s_beginning_is_looked_at_once_per_version() -> None:
+def test_the_start_of_an_object_is_read_once_per_version() -> None:
     source = MemorySource(b"line\n" * 1000)
     fmt = text()
 

@@ -92,7 +92,7 @@ def test_another_kind_of_object_is_refused_before_its_first_record(
 
 
 @pytest.mark.parametrize("name", [name for name, body in OBJECTS.items() if not needs_tail(body)])
-def test_what_compression_unpacks_is_looked_at_too(name: str) -> None:
+def test_decompressed_content_is_checked_too(name: str) -> None:
     packed = gzip.compress(OBJECTS[name])
 
     with pytest.raises(UnsupportedFormat, match=f"holds {name} .* within gzip"):

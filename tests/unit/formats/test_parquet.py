@@ -252,7 +252,7 @@ def test_reading_ahead_is_bounded(body: bytes) -> None:
     assert source.furthest < len(body) / 2
 
 
-def test_batches_are_no_longer_than_asked_for() -> None:
+def test_batches_have_at_most_the_requested_rows() -> None:
     source = MemorySource(written(wide_table(1_000), row_group_size=300))
 
     sizes = [c.batch.num_rows for c in chunks(parquet(batch_rows=70), source, 0, len(source._body))]
@@ -280,7 +280,7 @@ def test_every_chunk_has_the_schema_of_the_first() -> None:
     assert len(schemas) == 1
 
 
-def test_footers_are_read_once_however_many_threads_and_formats_ask() -> None:
+def test_footers_are_read_once_for_all_threads_and_formats() -> None:
     source, footers = LockedSource(written(ONE_COLUMN)), Footers()
     formats = [Parquet(FormatOptions(), footers, 0) for _ in range(8)]
     threads = [threading.Thread(target=list, args=(fmt.plan(source, 1),)) for fmt in formats]
@@ -293,7 +293,7 @@ def test_footers_are_read_once_however_many_threads_and_formats_ask() -> None:
     assert len(source.reads) == 1
 
 
-def test_a_footer_that_could_not_be_fetched_is_asked_for_again() -> None:
+def test_a_footer_that_could_not_be_read_is_read_again() -> None:
     body, footers = written(ONE_COLUMN), Footers()
     version = MemorySource(body).version
     fault = StoreUnavailable("once")
@@ -304,7 +304,7 @@ def test_a_footer_that_could_not_be_fetched_is_asked_for_again() -> None:
     assert len(footers.get(MemorySource(body, version=version)).groups) == 1
 
 
-def test_the_oldest_footers_are_forgotten() -> None:
+def test_the_oldest_footers_are_evicted() -> None:
     body, footers = written(ONE_COLUMN), Footers(limit_bytes=1)
     sources = [
         MemorySource(body, version=ObjectVersion("b", f"{n}", None, "e", len(body)))

@@ -107,7 +107,7 @@ def test_a_position_among_lost_rows_loses_the_rest_of_them() -> None:
     assert first.next_position == 3 * GROUP_ROWS
 
 
-def test_decoding_goes_on_behind_a_damaged_row_group() -> None:
+def test_decoding_continues_after_a_damaged_row_group() -> None:
     result = list(chunks(parquet(), MemorySource(DAMAGED), 0, len(DAMAGED)))
 
     ((location, lost),) = [(n, chunk) for n, chunk in enumerate(result) if chunk.bad]
@@ -128,7 +128,7 @@ def test_every_damaged_row_group_is_a_bad_record_of_its_own() -> None:
     assert result.rows == []
 
 
-def test_a_row_group_that_holds_fewer_rows_than_the_footer_says_is_damaged() -> None:
+def test_a_row_group_with_fewer_rows_than_in_the_footer_is_damaged() -> None:
     shorter = written(wide_table(249))
     footer = BODY[-8 - int.from_bytes(BODY[-8:-4], "little") :]
     assert len(shorter) < len(BODY) - len(footer)
@@ -168,7 +168,7 @@ def _every_row_is_accounted_for(result: Decoded) -> bool:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("checksums", [True, False])
-def test_whatever_is_damaged_every_row_is_delivered_or_lost_aloud(
+def test_under_any_damage_every_row_is_delivered_or_reported_lost(
     seed: int,
     checksums: bool,  # noqa: FBT001
 ) -> None:

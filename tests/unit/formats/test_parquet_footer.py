@@ -45,7 +45,7 @@ def test_a_truncated_file_is_corrupt(kept: int) -> None:
     assert isinstance(error, CorruptObject) or kept < 4
 
 
-def test_a_file_cut_off_behind_its_first_bytes_says_that_it_began_well() -> None:
+def test_a_truncated_file_is_reported_as_truncated_parquet() -> None:
     assert "begins as Parquet but does not end with PAR1" in str(refusal(BODY[:-5]))
 
 

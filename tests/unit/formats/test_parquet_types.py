@@ -192,7 +192,7 @@ def test_trap_t26_int96_timestamps_out_of_range_are_bad_records(
     assert "INT96" in bad[0].reason
 
 
-def test_trap_t26_int96_inside_lists_and_structs_is_looked_at() -> None:
+def test_trap_t26_int96_inside_lists_and_structs_is_checked() -> None:
     far, near = at("9999-01-01"), at("2020-01-01")
     nested = pa.list_(pa.struct({"t": pa.timestamp("us"), "n": pa.int8()}))
     rows = [[{"t": near, "n": 1}], None, [], [{"t": near, "n": 2}, {"t": far, "n": 3}], [None]]

@@ -57,6 +57,7 @@ def bytes_converter(
         )
 
     def payload(array: pa.Array) -> Payload:
+        # 64-bit offsets have no limit to check.
         if _has_wide_offsets(array.type):
             return array.cast(pa.large_binary())
         # Fixed-size binary has no offsets to count by.

@@ -45,11 +45,6 @@ INT64_DECIMAL = pa.decimal128(19, 0)
 INT64_DIGITS = 18
 
 
-def format_integer(array: pa.Array) -> pa.StringArray:
-    """Return any integer or boolean array as text."""
-    return array.cast(pa.string())
-
-
 def format_float(array: pa.Array) -> pa.StringArray:
     """Return any float array as text."""
     text = _format_half(array) if types.is_float16(array.type) else array.cast(pa.string())
@@ -250,11 +245,15 @@ def complete_text(form: TextForm, array: pa.Array) -> pa.StringArray:
     return _joined(form.prefix, text, form.suffix)
 
 
+def _as_string(array: pa.Array) -> pa.StringArray:
+    return array.cast(pa.string())
+
+
 def _integer(data_type: pa.DataType) -> TextForm:
     ordinals = None
     if not types.is_uint64(data_type):  # beyond int64
         ordinals = Ordinals(lambda array: array, lambda numbers: numbers.cast(data_type))
-    return TextForm(format_integer, width=20, number=True, ordinals=ordinals)
+    return TextForm(_as_string, width=20, number=True, ordinals=ordinals)
 
 
 def _decimal(data_type: pa.DataType) -> TextForm:
@@ -298,7 +297,7 @@ _FORMS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], TextF
         types.is_null,
         lambda _: TextForm(lambda array: pa.nulls(len(array), pa.string()), width=0),
     ),
-    (types.is_boolean, lambda _: TextForm(format_integer, width=5, number=True)),
+    (types.is_boolean, lambda _: TextForm(_as_string, width=5, number=True)),
     (types.is_integer, _integer),
     (types.is_floating, lambda _: TextForm(format_float, width=32, number=True)),
     (types.is_decimal, _decimal),
@@ -312,8 +311,6 @@ _FORMS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], TextF
     ),
     (
         lambda data_type: isinstance(data_type, pa.Bool8Type),
-        lambda _: TextForm(
-            lambda array: format_integer(array.cast(pa.bool_())), width=5, number=True
-        ),
+        lambda _: TextForm(lambda array: _as_string(array.cast(pa.bool_())), width=5, number=True),
     ),
 )

@@ -37,8 +37,6 @@ from extentflow.formats.csv_fields import (
 from extentflow.formats.line_format import LineFormat, LineReader, ObjectHead, make_chunk
 from extentflow.formats.lines import BOM, Indexes, LineBlock, invalid_utf8_lines
 
-__all__ = ["CSV", "MULTILINE", "CsvOptions", "open_csv"]
-
 MULTILINE = (
     "records that span lines are not supported yet; write such data as Parquet or JSON lines, or,"
     " where quotes are plain text, set csv.quote.char to a character that the object does not hold"
@@ -127,6 +125,7 @@ class CsvRowReader:
             columns.append(values)
             for row, reason in reasons.items():
                 refused.setdefault(row, f"column {wanted.name!r}: {reason}")
+        # A row with a bad value leaves all columns.
         batch = _batch(self._schema, columns)
         if not refused:
             return lines, batch
@@ -176,6 +175,7 @@ def _read_csv(
             ignore_empty_lines=True,
             invalid_row_handler=skip,
         ),
+        # UTF-8 was checked per line before; a quoted field is never null, also if it is empty.
         convert_options=arrow_csv.ConvertOptions(
             check_utf8=False,
             column_types=dict.fromkeys(names, pa.string()),

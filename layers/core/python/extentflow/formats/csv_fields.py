@@ -19,8 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Dialect", "Grammar", "MalformedLine", "UnbalancedQuotes", "cast_texts"]
-
 
 class MalformedLine(ValueError):  # noqa: N818 - an outcome
     """The line is not a record; neighbouring lines are not affected."""

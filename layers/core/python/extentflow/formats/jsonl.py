@@ -31,8 +31,6 @@ from extentflow.formats.line_format import (
 )
 from extentflow.formats.lines import LineBlock
 
-__all__ = ["JSONL", "JsonlOptions", "invalid_json", "open_jsonl"]
-
 _VALUE = "value"
 # Whitespace in JSON is space, tab, LF and CR only (RFC 8259, section 2).
 _MAY_BE_BLANK = np.isin(np.arange(256), [ord(each) for each in " \t\r\n"])

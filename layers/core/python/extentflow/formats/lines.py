@@ -23,16 +23,6 @@ from extentflow.model import Extent
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import TAIL_BYTES, tail
 
-__all__ = [
-    "Indexes",
-    "LineBlock",
-    "Window",
-    "cut_lines",
-    "invalid_utf8_lines",
-    "owned_windows",
-    "stream_windows",
-]
-
 Indexes = NDArray[np.int64]
 Window = tuple[int, bytes]
 
@@ -151,7 +141,7 @@ def owned_windows(
         StoreUnavailable: the source ended early without an error.
     """
     # A resume position is the start of a line. The start of an extent is one only if a newline
-    # precedes it, so reading begins one byte earlier and goes on behind the first newline.
+    # precedes it, so reading begins one byte earlier and continues behind the first newline.
     if position > extent.start or extent.start == 0:
         begin = max(position, extent.start)
         windows = stream_windows(source, begin, extent.end, window_bytes)

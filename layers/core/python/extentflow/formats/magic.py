@@ -12,17 +12,6 @@ from extentflow.errors import UnsupportedFormat
 from extentflow.formats import FORMATS
 from extentflow.model import ObjectVersion
 
-__all__ = [
-    "HEAD_BYTES",
-    "TAIL_BYTES",
-    "Kind",
-    "Signature",
-    "needs_tail",
-    "recognise",
-    "require_content_signature",
-    "require_signature",
-]
-
 # Enough for the signature of tar, the farthest from the start.
 HEAD_BYTES = 264
 TAIL_BYTES = 4
@@ -71,6 +60,7 @@ class Signature:
                 return "archives are not supported: unpack it and upload its files"
 
 
+# Ordered: UTF-32LE starts like UTF-16LE.
 _PREFIXES: tuple[tuple[bytes, Signature], ...] = (
     (b"\x1f\x8b", Signature(Kind.COMPRESSION, "gzip")),
     (b"\x28\xb5\x2f\xfd", Signature(Kind.COMPRESSION, "zstd")),

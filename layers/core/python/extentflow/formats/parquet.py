@@ -36,8 +36,6 @@ from extentflow.formats.parquet_prefetch import BlockPrefetcher, RowGroupFile, R
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 
-__all__ = ["Parquet"]
-
 EXTENT_BYTES = 32 << 20
 # Of Arrow's stream per column, for row groups that are larger than a window.
 BUFFER_BYTES = 64 << 10
@@ -117,6 +115,7 @@ class _ColumnReader:
         Raises:
             UndecodableRows: Arrow cannot decode the bytes.
         """
+        # Also changes the next batches of an iterator that has begun.
         self._parquet.reader.set_batch_size(rows)
         if self._batches is None:
             self._batches = self._parquet.reader.iter_batches(
@@ -129,6 +128,7 @@ class _ColumnReader:
             self._file.check()
             raise UndecodableRows(" ".join(str(exc).split()), rows) from exc
         self._file.check()
+        # The end of a row group before its last row is damage, not the end of the data.
         if not batch:
             raise UndecodableRows("its pages hold fewer rows than the footer says", rows)
         return batch
@@ -246,6 +246,7 @@ class Parquet:
         """
         if source.version.size == 0:
             return
+        # Cut where a row group begins: elsewhere, an extent could be without row groups.
         start = 0
         for _, group in pairwise(self.footers.get(source).groups):
             if group.end - start > target_bytes:
@@ -346,6 +347,7 @@ class _ExtentDecoder:
             f"{self.source.version.uri}[{group.start}-{group.end}): rows {row}-{group.end_row - 1}"
             f" of row group {group.ordinal} are lost: {why}"
         )
+        # One bad record for all lost rows, without bytes: a row of columns has none of its own.
         nothing = pa.RecordBatch.from_pylist([], schema=schema)
         bad = (BadRecord(None, row, reason),)
         return Chunk(nothing, group.end_row - self.first_row, range(0), bad)

@@ -32,19 +32,6 @@ from extentflow.model import ObjectVersion
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import MAX_READ_BYTES
 
-__all__ = [
-    "INT96_OUT_OF_RANGE",
-    "MAGIC",
-    "Footer",
-    "Footers",
-    "RowGroup",
-    "int96_unit",
-    "out_of_range",
-    "read_footer",
-    "require_exact",
-    "unchecked_int96_leaves",
-]
-
 INT96_OUT_OF_RANGE = (
     "an INT96 timestamp lies outside what 64 bits of nanoseconds hold (1677 to 2262)"
 )
@@ -334,6 +321,7 @@ def _groups(
                 version,
                 f"has row group {ordinal} at [{start}-{end}), outside [{reached}-{footer_start})",
             )
+        # Before compression, for the first batch; wider rows make smaller batches.
         row_bytes = max(1, group.total_byte_size // group.num_rows)
         yield RowGroup(ordinal, start, end, row, group.num_rows, row_bytes)
         row, reached = row + group.num_rows, end
@@ -351,6 +339,7 @@ def _require_sound_chunks(version: ObjectVersion, reader: pq.ParquetFile, ordina
         raise UnsupportedFormat(f"{version.uri}: row group {ordinal}: {_one_line(exc)}") from exc
     except (pa.ArrowException, OSError) as exc:
         raise _corrupt(version, f"has a broken row group {ordinal}: {_one_line(exc)}") from exc
+    # A summary file (`_metadata`) names the file of each chunk.
     chunk = reader.metadata.row_group(ordinal).column(0)
     if chunk.file_path:
         raise UnsupportedFormat(

@@ -23,19 +23,10 @@ from itertools import pairwise
 from operator import itemgetter
 from queue import Empty, SimpleQueue
 from threading import Thread
-from types import TracebackType
 from typing import TypeVar
 
 from extentflow.background import ExceptionRelay
 from extentflow.storage import RangeSource
-
-__all__ = [
-    "Block",
-    "BlockPrefetcher",
-    "RowGroupFile",
-    "RowGroupRanges",
-    "cut_blocks",
-]
 
 # The blocks that are scanned side by side share three windows; the fourth is for what comes next.
 HELD_WINDOWS = 4
@@ -124,8 +115,7 @@ def cut_blocks(
         count = -(-(end - start) // share)
         cuts = [start + (end - start) * i // count for i in range(count + 1)]
         blocks = [Block(*pair) for pair in pairwise(cuts)]
-        # Columns are scanned side by side: their blocks are needed in the order of their relative
-        # positions.
+        # Columns are scanned side by side, so blocks are needed by their relative positions.
         order += [(i / len(blocks), block.start, block) for i, block in enumerate(blocks)]
         chunk_blocks += [(chunk, blocks) for chunk in pack]
     order.sort(key=itemgetter(0, 1))
@@ -142,14 +132,10 @@ class ColumnScan:
 
 
 class _FetchThreads:
-    """Threads that fetch blocks in the order of submission.
-
-    Daemon threads: a request that hangs in the store must not keep the process alive.
-    """
-
     def __init__(self, source: RangeSource, count: int) -> None:
         self._source = source
         self._requests: SimpleQueue[tuple[Future[bytes], int, int] | None] = SimpleQueue()
+        # Daemon threads: a request that hangs in the store must not keep the process alive.
         self._threads = [
             Thread(target=self._run, name=f"parquet {source.version.uri}", daemon=True)
             for _ in range(count)
@@ -234,6 +220,7 @@ class BlockPrefetcher:
         block.users -= 1
         if block.users or block.fetched is None:
             return
+        # A scan may pass a block without reading it, when it ends early.
         block.fetched.cancel()
         self._held_bytes -= block.size
         self._fetch()
@@ -261,6 +248,7 @@ class BlockPrefetcher:
             block = self._queue[0]
             # A block without users contains columns of no view; a scan may have read it already.
             if block.users and block.fetched is None:
+                # The block stays first in the queue until a release makes room.
                 if self._held_bytes + block.size > HELD_WINDOWS * self._window_bytes:
                     return
                 self._held_bytes += block.size
@@ -277,9 +265,7 @@ class _FirstError:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self, _: type[BaseException] | None, raised: BaseException | None, __: TracebackType | None
-    ) -> None:
+    def __exit__(self, _: object, raised: BaseException | None, __: object) -> None:
         self.raised = raised or self.raised
 
 

@@ -78,7 +78,7 @@ def test_row_groups_that_fit_into_a_window_are_one_block() -> None:
     assert len(chunk_blocks) == 8
 
 
-def test_a_block_no_reader_has_begun_with_is_read_by_whoever_needs_it() -> None:
+def test_a_block_that_no_thread_has_started_is_read_by_the_scan() -> None:
     source = Gated()
     fetching = ahead(source, RowGroupRanges(0, [(0, 10), (10, 20)]), count=1)
     _, second = fetching.scans(0, 0)
@@ -91,7 +91,7 @@ def test_a_block_no_reader_has_begun_with_is_read_by_whoever_needs_it() -> None:
     fetching.close()
 
 
-def test_four_windows_are_held_and_one_more_is_fetched_when_one_is_left() -> None:
+def test_four_windows_are_held_and_a_release_fetches_one_more() -> None:
     source = Gated()
     source.gate.set()
     fetching = ahead(source, RowGroupRanges(0, [(0, 200)]), count=1)
