@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal, Self
+from typing import Literal, Self, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -67,12 +67,8 @@ class UndecodableRows(Exception):  # noqa: N818 - an outcome, not a fault
         self.tried = tried
 
 
-@dataclass(frozen=True, slots=True)
-class DecodedRows:
-    """Consecutive rows of one row group; `out_of_range` are rows with an invalid INT96 value."""
-
-    batch: pa.RecordBatch
-    out_of_range: Sequence[int] = ()
+# Consecutive rows of one row group, and those of them with an INT96 value out of range.
+DecodedRows: TypeAlias = tuple[pa.RecordBatch, list[int]]
 
 
 class _ColumnReader:
@@ -191,13 +187,13 @@ class RowGroupReader:
             while at < skip:
                 # Pages have to be decoded from the start of their row group.
                 try:
-                    at += self._next(skip - at).batch.num_rows
+                    at += self._next(skip - at)[0].num_rows
                 except UndecodableRows as exc:
                     # After a failure among rows delivered before, smaller batches fail, too.
                     raise UndecodableRows(str(exc), tried=1) from exc
             while at < group.rows:
                 rows = self._next(min(self._batch_rows, group.rows - at))
-                at += rows.batch.num_rows
+                at += rows[0].num_rows
                 yield rows
 
     def _next(self, rows: int) -> DecodedRows:
@@ -212,7 +208,7 @@ class RowGroupReader:
                 seconds = reader.next(batch.num_rows - seen)
                 found += [seen + row for row in out_of_range(seconds)]
                 seen += seconds.num_rows
-        return DecodedRows(batch, found)
+        return batch, found
 
 
 # A batch that fails is read again in batches of a sixteenth, until a single row fails.
@@ -277,8 +273,12 @@ class Parquet:
             )
         row = first_row + position
         todo = [group for group in groups if group.end_row > row]
-        if todo:
-            yield from _ExtentDecoder(self, source, footer, first_row).chunks(todo, row)
+        if not todo:
+            return
+        decoder = _ExtentDecoder(self, source, footer, first_row)
+        with decoder.open_groups(todo, self.options.batch_rows) as reader:
+            for group in todo:
+                yield from decoder.chunks(reader, group, max(row, group.first_row))
 
 
 def _require_head(source: RangeSource) -> None:
@@ -299,12 +299,7 @@ class _ExtentDecoder:
     footer: Footer
     first_row: int
 
-    def chunks(self, groups: list[RowGroup], row: int) -> Iterator[Chunk]:
-        with self._reader(groups, self.format.options.batch_rows) as reader:
-            for group in groups:
-                yield from self._group(reader, group, max(row, group.first_row))
-
-    def _reader(self, groups: list[RowGroup], batch_rows: int) -> RowGroupReader:
+    def open_groups(self, groups: list[RowGroup], batch_rows: int) -> RowGroupReader:
         return RowGroupReader(
             self.source,
             self.footer,
@@ -314,43 +309,39 @@ class _ExtentDecoder:
             readers=self.format.readers,
         )
 
-    def _group(self, reader: RowGroupReader, group: RowGroup, row: int) -> Iterator[Chunk]:
+    def chunks(self, reader: RowGroupReader, group: RowGroup, row: int) -> Iterator[Chunk]:
         try:
-            for rows in reader.read(group, row - group.first_row):
-                yield self._chunk(row, rows)
-                row += rows.batch.num_rows
+            for batch, dropped in reader.read(group, row - group.first_row):
+                yield self._chunk(row, batch, dropped)
+                row += batch.num_rows
         except UndecodableRows as exc:
             failure = exc
         else:
             return
-        if failure.tried == 1:
-            yield self._lost(group, row, failure, reader.schema)
+        if failure.tried > 1:
+            with self.open_groups([group], max(1, failure.tried // NARROWING)) as narrower:
+                yield from self.chunks(narrower, group, row)
             return
-        with self._reader([group], max(1, failure.tried // NARROWING)) as narrower:
-            yield from self._group(narrower, group, row)
+        reason = (
+            f"{self.source.version.uri}[{group.start}-{group.end}): rows {row}-{group.end_row - 1}"
+            f" of row group {group.ordinal} are lost: {failure}"
+        )
+        # One bad record for all lost rows, without bytes: a row of columns has none of its own.
+        nothing = pa.RecordBatch.from_pylist([], schema=reader.schema)
+        position = group.end_row - self.first_row
+        yield Chunk(nothing, position, range(0), (BadRecord(None, row, reason),))
 
-    def _chunk(self, row: int, rows: DecodedRows) -> Chunk:
-        batch = rows.batch
+    def _chunk(self, row: int, batch: pa.RecordBatch, dropped: list[int]) -> Chunk:
         position = row + batch.num_rows - self.first_row
-        if not rows.out_of_range:
+        if not dropped:
             return Chunk(batch, position, range(row, row + batch.num_rows))
-        bad = tuple(BadRecord(None, row + at, INT96_OUT_OF_RANGE) for at in rows.out_of_range)
-        bounds = [-1, *rows.out_of_range, batch.num_rows]
+        bad = tuple(BadRecord(None, row + at, INT96_OUT_OF_RANGE) for at in dropped)
+        bounds = [-1, *dropped, batch.num_rows]
         kept = [(left + 1, right) for left, right in pairwise(bounds) if left + 1 < right]
         locations = [row + at for start, end in kept for at in range(start, end)]
         # From slices: Arrow's filter does not support every type.
         pieces = [batch.slice(start, end - start) for start, end in kept]
         return Chunk(pa.concat_batches([batch.slice(0, 0), *pieces]), position, locations, bad)
-
-    def _lost(self, group: RowGroup, row: int, why: UndecodableRows, schema: pa.Schema) -> Chunk:
-        reason = (
-            f"{self.source.version.uri}[{group.start}-{group.end}): rows {row}-{group.end_row - 1}"
-            f" of row group {group.ordinal} are lost: {why}"
-        )
-        # One bad record for all lost rows, without bytes: a row of columns has none of its own.
-        nothing = pa.RecordBatch.from_pylist([], schema=schema)
-        bad = (BadRecord(None, row, reason),)
-        return Chunk(nothing, group.end_row - self.first_row, range(0), bad)
 
 
 def open_parquet(options: FormatOptions, _own: NoOptions = NO_OPTIONS) -> Parquet:
