@@ -83,7 +83,8 @@ class ShortChunks(ObjectAccess):
         _ = revision
         name, compression = config.format_for(version.key), config.compression_for(version.key)
         usual = options.format_options(config, name, compression)
-        return open_format(name, replace(usual, batch_rows=CHUNK_ROWS, window_bytes=WINDOW_BYTES))
+        short = replace(usual, batch_rows=CHUNK_ROWS, window_bytes=WINDOW_BYTES)
+        return open_format(name, short, config.options_of(name))
 
 
 class HookedSetup(ExtentSetup):

@@ -37,11 +37,12 @@ class _PairDecoder:
         return self._read_pairs
 
     def _read_pairs(self, block: LineBlock) -> Chunk:
-        pairs = [line.partition(self._separator) for line in block.values().to_pylist()]
-        bad = {line: "no separator" for line, (_, found, _) in enumerate(pairs) if not found}
+        every = block.values().to_pylist()
+        bad = {line: "no separator" for line, raw in enumerate(every) if self._separator not in raw}
         lines = lines_except(block, bad)
-        names = pa.array([pairs[line][0].decode() for line in lines], pa.string())
-        texts = pa.array([pairs[line][2].decode() for line in lines], pa.string())
+        pairs = [raw.partition(self._separator) for raw in block.values(lines).to_pylist()]
+        names = pa.array([name.decode() for name, _, _ in pairs], pa.string())
+        texts = pa.array([text.decode() for _, _, text in pairs], pa.string())
         batch = pa.record_batch([names, texts], names=["name", "value"])
         return make_chunk(block, batch, lines, bad)
 
