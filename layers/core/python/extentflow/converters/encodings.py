@@ -23,25 +23,18 @@ from extentflow.converters.buffers import (
 )
 
 FIRST_NON_ASCII = 0x80
+_TEXT_TYPES = frozenset({pa.string(), pa.large_string(), pa.string_view()})
+_BINARY_TYPES = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
 
 
 def is_text(data_type: pa.DataType) -> bool:
     """Return whether a type holds UTF-8 text."""
-    return bool(
-        types.is_string(data_type)
-        or types.is_large_string(data_type)
-        or types.is_string_view(data_type)
-    )
+    return data_type in _TEXT_TYPES
 
 
 def is_binary(data_type: pa.DataType) -> bool:
     """Return whether a type holds bytes."""
-    return bool(
-        types.is_binary(data_type)
-        or types.is_large_binary(data_type)
-        or types.is_binary_view(data_type)
-        or types.is_fixed_size_binary(data_type)
-    )
+    return data_type in _BINARY_TYPES or bool(types.is_fixed_size_binary(data_type))
 
 
 def checked_text(array: pa.Array, limit_bytes: int) -> pa.StringArray:

@@ -341,22 +341,19 @@ def _extension_writer(data_type: pa.DataType, path: str, limit_bytes: int) -> Wr
     return lambda array, lead: write_storage(array.storage, lead)
 
 
-def _is_list(data_type: pa.DataType) -> bool:
-    return bool(
-        types.is_list(data_type)
-        or types.is_large_list(data_type)
-        or types.is_fixed_size_list(data_type)
-        or types.is_list_view(data_type)
-        or types.is_large_list_view(data_type)
-    )
-
-
+_LISTS = (
+    pa.ListType,
+    pa.LargeListType,
+    pa.FixedSizeListType,
+    pa.ListViewType,
+    pa.LargeListViewType,
+)
 _Build: TypeAlias = Callable[[pa.DataType, str, int], Writer]
 _BUILDERS: tuple[tuple[Callable[[pa.DataType], bool], _Build], ...] = (
     (is_text, _text_writer),
     (is_binary, _bytes_writer),
     (types.is_struct, _struct_writer),
-    (_is_list, _list_writer),
+    (lambda data_type: isinstance(data_type, _LISTS), _list_writer),
     (types.is_map, _map_writer),
     (types.is_dictionary, _encoded_writer),
     (types.is_run_end_encoded, _encoded_writer),

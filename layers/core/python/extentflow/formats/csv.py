@@ -143,6 +143,7 @@ def _merge_tables(one: _Table, other: _Table) -> _Table:
     """Return the rows of both tables in the order of their lines."""
     if not len(one[0]) or not len(other[0]):
         return one if len(one[0]) else other
+    # In the order of the object, as locations must increase.
     lines = np.concatenate((one[0], other[0]))
     order = np.argsort(lines)
     pairs = zip(one[1].columns, other[1].columns, strict=True)
@@ -357,6 +358,7 @@ class _CsvDecoder:
         raise CorruptObject(f"{where}, cannot be read: {problem}")
 
     def _column_names(self, uri: str, header: list[str]) -> list[str]:
+        # Columns are matched by position; a header in another order would swap them silently.
         expected = list(self._schema)
         if not header:
             return expected

@@ -44,6 +44,7 @@ __all__ = [
     "open_text",
 ]
 
+# The bounds of the first step that ObjectHead describes, and of the steps that double.
 _HEAD_STEP_BYTES = 4096
 _HEAD_SHARE = 256
 _GROWTH_LIMIT_BYTES = 1 << 20

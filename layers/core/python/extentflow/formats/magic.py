@@ -91,6 +91,7 @@ def recognise(head: bytes, tail: bytes = b"") -> Signature | None:
     bzip2 = head[:3] == b"BZh" and head[3:4].isdigit() and head[4:10] in _BZIP2_BLOCKS
     zstd = head[1:4] == b"\x2a\x4d\x18" and head[0] in _ZSTD_SKIPPABLE
     parquet = head[:4] in (b"PAR1", b"PARE") and tail[-4:] == head[:4]
+    # The last byte of an ORC file is the length of its postscript, which ends in ORC.
     orc = head[:3] == b"ORC" and tail[-4:-1] == b"ORC"
     tar = head[_TAR_AT:].startswith(b"ustar")
     others = (
@@ -119,6 +120,7 @@ def require_signature(
     Raises:
         UnsupportedFormat: names the recognised content and the key to set.
     """
+    # Text has no signature, compressed content always has one.
     seen = recognise(head, tail)
     wanted = expected if compression == "none" else compression
     if seen is None and compression != "none":

@@ -37,6 +37,7 @@ INT96_OUT_OF_RANGE = (
 )
 # Spark's writer adds this key to the footer's metadata.
 _SPARK = b"org.apache.spark.version"
+# What int64 nanoseconds hold, in whole seconds.
 _EARLIEST_SECOND = -(2**63 // 10**9)
 _LATEST_SECOND = 2**63 // 10**9 - 1
 
@@ -351,6 +352,7 @@ def _chunks(group: pq.RowGroupMetaData) -> Iterator[tuple[int, int]]:
     """Yield the range of each column chunk as Arrow's `ComputeColumnChunkRange` computes it."""
     for index in range(group.num_columns):
         chunk = group.column(index)
+        # The dictionary page precedes the data pages; an offset of 0 means that there is none.
         start = chunk.data_page_offset
         dictionary = chunk.dictionary_page_offset
         if dictionary is not None and 0 < dictionary < start:
