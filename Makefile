@@ -98,9 +98,9 @@ docs: setup ## Write the generated references
 
 lock: setup ## Pin the requirements again, with hashes
 	@$(BIN)/uv --version >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet uv
-	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11 requirements/dev.in -o requirements/dev.txt
-	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.13 --python-platform aarch64-manylinux_2_28 requirements/lambda.in -o requirements/lambda.txt
-	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --python-platform aarch64-manylinux_2_28 requirements/emr.in -o requirements/emr.txt
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --emit-find-links --no-header --python-version 3.11 requirements/dev.in -o requirements/dev.txt
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --emit-find-links --no-header --python-version 3.13 --python-platform aarch64-manylinux_2_28 requirements/lambda.in -o requirements/lambda.txt
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --emit-find-links --no-header --python-version 3.11 --python-platform aarch64-manylinux_2_28 requirements/emr.in -o requirements/emr.txt
 
 clean: ## Stop the stack and remove everything generated, caches of components apart
 	@if [ -x $(BIN)/extentflow ]; then $(BIN)/extentflow down; fi

@@ -24,7 +24,7 @@ from extentflow.model import JobState
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import Deadline, open_arrival_handler
 
-# Enough to send one more page of extents and to remember it, also when one of both has to wait.
+# Enough to send one more page of extents and to remember it, even if one of the two has to wait.
 MARGIN_SECONDS = 30.0
 # A batch shares one deadline: its next message may wait for a store, a table and brokers.
 BEGIN_SECONDS = 60.0
@@ -36,8 +36,8 @@ deadline = Deadline()
 
 
 @cache
-def reception() -> ArrivalHandler:
-    """Return the environment's reception."""
+def arrival_handler() -> ArrivalHandler:
+    """Open the handler of this execution environment."""
     return open_arrival_handler(
         Runtime.from_environment(), late=lambda: deadline.seconds_left() < MARGIN_SECONDS
     )
@@ -46,17 +46,17 @@ def reception() -> ArrivalHandler:
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
-    """Answer a batch of messages, each on its own."""
+    """Process a batch of messages; each one succeeds or fails independently."""
     deadline.start(context.get_remaining_time_in_millis() / 1000)
     return process_partial_response(
-        event=event, record_handler=answer, processor=processor, context=context
+        event=event, record_handler=process, processor=processor, context=context
     )
 
 
-def answer(record: SQSRecord) -> None:
-    """Plan what one message announces; an error lets it come back.
+def process(record: SQSRecord) -> None:
+    """Plan the objects of one message; after an error, the queue delivers it again.
 
-    So does a batch whose time is nearly over. Its first message is always begun.
+    A message whose batch has too little time left is also delivered again, except the first one.
     """
     others = processor.success_messages or processor.fail_messages
     if others and deadline.seconds_left() < BEGIN_SECONDS:
@@ -67,7 +67,7 @@ def answer(record: SQSRecord) -> None:
             logger.set_correlation_id(job.id)
             logger.info("job", extra={"state": job.state, "uri": job.version.uri})
             metrics.add_metric("Jobs", MetricUnit.Count, 1)
-            # A redelivered arrival finds a job whose end is already published.
+            # A redelivered arrival can belong to a job whose event is already published.
             failed = job.state is JobState.FAILED and not job.announced
             metrics.add_metric("FailedJobs", MetricUnit.Count, failed)
 
@@ -76,9 +76,11 @@ def take(record: SQSRecord) -> list[AdmissionResult]:
     """Process one message; log and count an error that returns it to the queue."""
     count = int(record.attributes.approximate_receive_count)
     try:
-        return reception().take(record.body, received=count)
+        return arrival_handler().take(record.body, received=count)
     except Exception as exc:
         metrics.add_metric("MessagesReturned", MetricUnit.Count, 1)
-        foreseen = isinstance(exc, ExtentflowError)
-        logger.warning("message %s comes back: %r", record.message_id, exc, exc_info=not foreseen)
+        expected = isinstance(exc, ExtentflowError)
+        logger.warning(
+            "message %s is delivered again: %r", record.message_id, exc, exc_info=not expected
+        )
         raise

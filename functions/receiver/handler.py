@@ -1,6 +1,6 @@
 """Receiver: the HTTP endpoint for notifications of StorageGRID and other stores.
 
-Queues first, answers after; the rules are `extentflow.discovery.receiver`'s.
+Responds after the notification is on the queue; `extentflow.discovery.receiver` has the rules.
 """
 
 from functools import cache
@@ -44,7 +44,7 @@ def receiver() -> Receiver:
 @logger.inject_lambda_context
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:  # noqa: ARG001 - AWS's
-    """Answer one request."""
+    """Respond to one request."""
     answer = receiver().answer(HttpRequest.of_event(event))
     metrics.add_metric(f"Status{answer.status // 100}xx", MetricUnit.Count, 1)
     return {

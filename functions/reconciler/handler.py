@@ -33,44 +33,44 @@ deadline = Deadline()
 
 @cache
 def runtime() -> Runtime:
-    """Return what this environment has of the outside world."""
+    """Open the clients of this execution environment."""
     return Runtime.from_environment()
 
 
 @cache
-def reconciliation() -> Reconciler:
-    """Return the environment's reconciliation."""
+def reconciler() -> Reconciler:
+    """Open the reconciler of this execution environment."""
     return open_reconciler(runtime(), late=lambda: deadline.seconds_left() < MARGIN_SECONDS)
 
 
 @cache
-def routing() -> JobRouter:
-    """Return what knows the job of a run."""
+def job_router() -> JobRouter:
+    """Open the router that maps Spark runs to their jobs."""
     return open_job_router(runtime())
 
 
 @logger.inject_lambda_context
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Do one run; return what it did. An event that a run of Spark ended is about that one only."""
+    """Reconcile once and return the report; for the end of a Spark run, process that run only."""
     deadline.start(context.get_remaining_time_in_millis() / 1000)
     if event.get("source") == RUNS:
         return run_ended(event["detail"]["jobRunId"], RunState(event["detail"]["state"]))
-    report = reconciliation().run()
-    tell(report)
+    report = reconciler().run()
+    log_report(report)
     return report.to_log()
 
 
 def run_ended(run: str, state: RunState) -> dict[str, Any]:
-    """Send what a run of Spark left undone to the queue, or start the next one of a backfill."""
-    sent = routing().ended(run, state, late=lambda: deadline.seconds_left() < MARGIN_SECONDS)
+    """Queue the remaining extents of a Spark run, or start the next run of a backfill."""
+    sent = job_router().ended(run, state, late=lambda: deadline.seconds_left() < MARGIN_SECONDS)
     logger.info("run ended", extra={"run": run, "state": state, "messages_resent": sent})
     metrics.add_metric("MessagesResent", MetricUnit.Count, sent)
     return {"run": run, "messages_resent": sent}
 
 
-def tell(report: Report) -> None:
-    """Write the run's one log line, and its metrics."""
+def log_report(report: Report) -> None:
+    """Write the run's one log line and its metrics."""
     logger.info("reconciliation", extra=report.to_log())
     metrics.add_metric("SlotsRecovered", MetricUnit.Count, report.slots_recovered)
     metrics.add_metric("JobsResumed", MetricUnit.Count, report.jobs_resumed)

@@ -1,7 +1,7 @@
-"""Fan-out worker: delivers the extent that one message of the extents queue asks for.
+"""Worker: delivers the extent of one message of the extents queue.
 
-Slot, producer, clients and footers live as long as the environment; claiming re-checks all of it,
-because an environment may have been frozen for hours.
+Slot, producer, clients and footers live as long as the execution environment. Each claim checks
+them again, because an environment may have been frozen for hours.
 """
 
 from functools import cache
@@ -26,7 +26,7 @@ from extentflow.wiring import Runtime
 from extentflow.wiring.extents import prepare_process
 from extentflow.wiring.functions import Deadline, open_queue_worker
 
-# Commits what was sent and hands the extent back: a slow broker has this long.
+# Time to commit the sent records and hand the extent back, with a slow broker.
 MARGIN_SECONDS = 25.0
 
 logger = Logger()
@@ -35,16 +35,17 @@ processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failu
 deadline = Deadline()
 
 
-class ComesBack(Exception):  # noqa: N818 - an outcome
-    """The message is not over; the queue delivers it again."""
+class Redelivered(Exception):  # noqa: N818 - an outcome
+    """The extent is not final; the queue delivers the message again."""
 
 
 @cache
 def worker() -> QueueWorker:
-    """Become a worker; its name is made at first use, never part of a snapshot."""
+    """Open the worker of this execution environment."""
     prepare_process()
     return open_queue_worker(
         Runtime.from_environment(),
+        # Made at first use: environments restored from one snapshot would share an earlier name.
         f"lambda-{uuid4().hex}",
         seconds_left=deadline.seconds_left,
         margin_seconds=MARGIN_SECONDS,
@@ -54,15 +55,19 @@ def worker() -> QueueWorker:
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
-    """Answer a batch of messages, each on its own."""
+    """Process a batch of messages; each one succeeds or fails independently."""
     deadline.start(context.get_remaining_time_in_millis() / 1000)
     return process_partial_response(
-        event=event, record_handler=answer, processor=processor, context=context
+        event=event, record_handler=process, processor=processor, context=context
     )
 
 
-def answer(record: SQSRecord) -> None:
-    """Deal with one message; raise when it has to come back."""
+def process(record: SQSRecord) -> None:
+    """Process one message.
+
+    Raises:
+        Redelivered: the extent is not final, so the queue must deliver the message again.
+    """
     message = Message(
         id=record.message_id,
         body=record.body,
@@ -73,19 +78,19 @@ def answer(record: SQSRecord) -> None:
         found = worker().handle(message)
     except Exception:  # the batch processor does not log it
         metrics.add_metric("MessagesReturned", MetricUnit.Count, 1)
-        logger.exception("message %s comes back: unexpected error", message.id)
+        logger.exception("message %s is delivered again: unexpected error", message.id)
         raise
     if found.receipt is not None:
-        tell(found.receipt)
+        log_receipt(found.receipt)
     failed = found.ended is not None and found.ended.state is JobState.FAILED
     metrics.add_metric("FailedJobs", MetricUnit.Count, failed)
     if found.again_seconds is not None:
         worker().queue.delay(message, found.again_seconds)
-        raise ComesBack(f"message {message.id} comes back in {found.again_seconds:.0f} s")
+        raise Redelivered(f"message {message.id} is delivered again in {found.again_seconds:.0f} s")
 
 
-def tell(receipt: Receipt) -> None:
-    """Write the extent's one log line, and its metrics."""
+def log_receipt(receipt: Receipt) -> None:
+    """Write the extent's one log line and its metrics."""
     logger.set_correlation_id(receipt.job)
     logger.info("extent", extra=receipt.to_log())
     metrics.add_metric("Records", MetricUnit.Count, receipt.records)

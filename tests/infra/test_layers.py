@@ -16,6 +16,7 @@ from infra.project import Project
 from infra.stack import ExtentflowStack
 from layers.recipes import lambda_layer, wheels
 from tests.infra.conftest import Templates
+from tests.support.plugin import build_wheel, install_in_layer
 from tests.support.synthesis import FUNCTIONS, PLAIN, QUICK, Bench, of_type, rejected
 
 ROOT = Project().root
@@ -124,6 +125,28 @@ def test_trimming_leaves_no_empty_folders(tmp_path: Path) -> None:
     wheels.trim(tmp_path)
 
     assert [path.name for path in tmp_path.rglob("*")] == ["pack", "code.py"]
+
+
+# -- plug-ins --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lock", ["dev", "emr", "lambda"])
+def test_every_lock_includes_the_plug_ins_of_the_deployment(lock: str) -> None:
+    included = (ROOT / "requirements" / f"{lock}.in").read_text().splitlines()
+
+    assert "-r plugins.in" in included
+
+
+def test_a_pinned_plug_in_keeps_its_entry_point_in_the_layer(tmp_path: Path) -> None:
+    packages = tmp_path / "python"
+
+    install_in_layer(build_wheel(tmp_path), packages)
+
+    (found,) = importlib.metadata.distributions(path=[str(packages)])
+    assert [(each.group, each.name) for each in found.entry_points] == [
+        ("extentflow.formats", "acme")
+    ]
+    assert (packages / "extentflow_acme" / "__init__.py").is_file()
 
 
 # -- what is left works: the same versions, trimmed in the same way, on this machine --------------

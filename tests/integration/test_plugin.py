@@ -2,9 +2,7 @@
 
 import json
 import os
-import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.delivery import PROGRAM, Delivery
 from tests.support.eventpath import Feed, Ground
+from tests.support.plugin import build_wheel, install_in_layer
 
 from extentflow.model import JobState
 from extentflow_local.stack import Stack
@@ -19,21 +18,15 @@ from extentflow_local.stack import Stack
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-ROOT = Path(__file__).parents[2]
-EXAMPLE = ROOT / "examples" / "extentflow-acme"
 ROWS = 2_000
 BODY = "".join(f"n{row}:v{row}\n" for row in range(ROWS)).encode()
 
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example package, installed from a copy into a folder of its own."""
-    copy = tmp_path_factory.mktemp("example") / EXAMPLE.name
-    shutil.copytree(EXAMPLE, copy, ignore=shutil.ignore_patterns("*.egg-info", "build"))
+    """The example package, installed as in the functions' layer of dependencies."""
     folder = tmp_path_factory.mktemp("packages")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
-    options = ["--no-index", "--no-deps", "--no-build-isolation", "--target", str(folder)]
-    subprocess.run([*pip, *options, str(copy)], check=True)
+    install_in_layer(build_wheel(tmp_path_factory.mktemp("wheel")), folder)
     return folder
 
 

@@ -94,15 +94,15 @@ def test_the_planner_counts_failed_jobs_until_they_are_published(
     failed: int,
 ) -> None:
     planner = load("planner")
-    reception = SimpleNamespace(take=lambda _body, **_: [AdmissionResult((planned,))])
-    monkeypatch.setattr(planner, "reception", lambda: reception)
+    handler = SimpleNamespace(take=lambda _body, **_: [AdmissionResult((planned,))])
+    monkeypatch.setattr(planner, "arrival_handler", lambda: handler)
 
     planner.handler(messages("{}"), CONTEXT)
 
     assert counted(capsys)["FailedJobs"] == [failed]
 
 
-def test_a_run_of_spark_that_ended_is_looked_after_and_nothing_else(
+def test_the_reconciler_processes_only_the_run_of_an_end_event(
     load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reconciler = load("reconciler")
@@ -113,7 +113,7 @@ def test_a_run_of_spark_that_ended_is_looked_after_and_nothing_else(
         assert not late()
         return 3
 
-    monkeypatch.setattr(reconciler, "routing", lambda: SimpleNamespace(ended=ended))
+    monkeypatch.setattr(reconciler, "job_router", lambda: SimpleNamespace(ended=ended))
     event = {"source": "aws.emr-serverless", "detail": {"jobRunId": "r1", "state": "FAILED"}}
 
     answer = reconciler.handler(event, CONTEXT)
@@ -125,7 +125,7 @@ def test_a_successful_reconciler_run_writes_the_metric_of_its_alarm(
     load: Load, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reconciler = load("reconciler")
-    monkeypatch.setattr(reconciler, "reconciliation", lambda: SimpleNamespace(run=Report))
+    monkeypatch.setattr(reconciler, "reconciler", lambda: SimpleNamespace(run=Report))
 
     reconciler.handler({}, CONTEXT)
 
@@ -145,7 +145,7 @@ def test_the_planner_starts_no_message_when_its_batch_has_no_time_left(
         planner.deadline.start(planner.BEGIN_SECONDS + 1 if body == "a" else 1)
         return [AdmissionResult()]
 
-    monkeypatch.setattr(planner, "reception", lambda: SimpleNamespace(take=take))
+    monkeypatch.setattr(planner, "arrival_handler", lambda: SimpleNamespace(take=take))
     hurried = SimpleNamespace(**{**vars(CONTEXT), "get_remaining_time_in_millis": lambda: 1})
 
     answer = planner.handler(messages("a", "b", "c", "d"), hurried)
@@ -157,14 +157,14 @@ def test_the_planner_starts_no_message_when_its_batch_has_no_time_left(
 @pytest.mark.parametrize(
     "error", [ArrivalPending("the table is unavailable"), TypeError("a defect")]
 )
-def test_the_planner_tells_why_a_message_comes_back(
+def test_the_planner_logs_why_a_message_is_redelivered(
     load: Load,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
     error: Exception,
 ) -> None:
     planner = load("planner")
-    monkeypatch.setattr(planner, "reception", lambda: SimpleNamespace(take=raising(error)))
+    monkeypatch.setattr(planner, "arrival_handler", lambda: SimpleNamespace(take=raising(error)))
 
     answer = planner.handler(messages("{}"), CONTEXT)
 
@@ -172,7 +172,7 @@ def test_the_planner_tells_why_a_message_comes_back(
     assert str(error) in caplog.text
 
 
-def test_the_worker_tells_of_an_error_that_nobody_foresaw(
+def test_the_worker_logs_an_unexpected_error(
     load: Load, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = load("worker")
