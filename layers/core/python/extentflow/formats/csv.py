@@ -78,6 +78,7 @@ class CsvRowReader:
             return lines, _batch(self._texts, [])
         wrong: dict[int, int] = {}
 
+        # Arrow reports the rows with another number of fields and leaves them out.
         def skip(row: arrow_csv.InvalidRow) -> str:
             # Arrow counts rows from 1.
             wrong[row.number - 1] = row.actual_columns

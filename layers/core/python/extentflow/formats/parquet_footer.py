@@ -161,7 +161,7 @@ class Footer:
 
     def chunks(self, group: RowGroup) -> list[tuple[int, int]]:
         """Return the byte range of each column chunk of a row group, by leaf column."""
-        return list(_chunks(self.metadata.row_group(group.ordinal)))
+        return _chunks(self.metadata.row_group(group.ordinal))
 
 
 @dataclass(slots=True)
@@ -222,7 +222,8 @@ def read_footer(source: RangeSource) -> Footer:
     length = int.from_bytes(tail[-_FRAME_BYTES:-4], "little")
     if length + _FRAME_BYTES + len(MAGIC) > version.size or length > LARGEST_FOOTER_BYTES:
         raise _corrupt(version, f"claims a footer of {length} bytes")
-    metadata = _parse(version, _whole(source, tail, length), length)
+    metadata = _read_metadata(source, tail, length)
+    # A file without bytes: Arrow checks the schema and the row groups before it reads a page.
     reader = _open(version, pa.PythonFile(_MetadataOnlyFile(version.size), mode="r"), metadata)
     require_exact(version, reader.schema_arrow, metadata)
     return Footer(metadata, tuple(_groups(version, reader, metadata, version.size - length)))
@@ -244,17 +245,16 @@ def _require_magic(source: RangeSource, tail: bytes) -> None:
     )
 
 
-def _whole(source: RangeSource, tail: bytes, length: int) -> bytes:
-    # The footer with its frame; what precedes the tail takes a second request.
-    start = source.version.size - length - _FRAME_BYTES
-    reached = source.version.size - len(tail)
+def _read_metadata(source: RangeSource, tail: bytes, length: int) -> pq.FileMetaData:
+    version = source.version
+    start = version.size - length - _FRAME_BYTES
+    reached = version.size - len(tail)
+    # What precedes the tail takes a second request.
     if start < reached:
         window = min(reached - start, MAX_READ_BYTES)
-        return b"".join([*source.stream(start, reached, window_bytes=window), tail])
-    return tail[start - reached :]
-
-
-def _parse(version: ObjectVersion, framed: bytes, length: int) -> pq.FileMetaData:
+        framed = b"".join([*source.stream(start, reached, window_bytes=window), tail])
+    else:
+        framed = tail[start - reached :]
     metadata = _open(version, pa.BufferReader(framed)).metadata
     unread = length - metadata.serialized_size
     if unread == _SIGNATURE_BYTES:
@@ -315,7 +315,7 @@ def _groups(
         if group.num_rows == 0:
             continue
         _require_sound_chunks(version, reader, ordinal)
-        chunks = list(_chunks(group))
+        chunks = _chunks(group)
         start, end = min(chunks)[0], max(end for _, end in chunks)
         if not reached <= start < end <= footer_start:
             raise _corrupt(
@@ -348,8 +348,9 @@ def _require_sound_chunks(version: ObjectVersion, reader: pq.ParquetFile, ordina
         )
 
 
-def _chunks(group: pq.RowGroupMetaData) -> Iterator[tuple[int, int]]:
-    """Yield the range of each column chunk as Arrow's `ComputeColumnChunkRange` computes it."""
+def _chunks(group: pq.RowGroupMetaData) -> list[tuple[int, int]]:
+    # As Arrow's `ComputeColumnChunkRange` computes them.
+    ranges = []
     for index in range(group.num_columns):
         chunk = group.column(index)
         # The dictionary page precedes the data pages; an offset of 0 means that there is none.
@@ -357,7 +358,8 @@ def _chunks(group: pq.RowGroupMetaData) -> Iterator[tuple[int, int]]:
         dictionary = chunk.dictionary_page_offset
         if dictionary is not None and 0 < dictionary < start:
             start = dictionary
-        yield start, start + chunk.total_compressed_size
+        ranges.append((start, start + chunk.total_compressed_size))
+    return ranges
 
 
 def _corrupt(version: ObjectVersion, what: str) -> CorruptObject:

@@ -155,6 +155,7 @@ class _FetchThreads:
                 self._requests.get_nowait()
         except Empty:
             pass
+        # One end mark per thread: each thread takes one.
         for _ in self._threads:
             self._requests.put(None)
         for thread in self._threads:
@@ -200,6 +201,7 @@ class BlockPrefetcher:
 
     def scans(self, view: int, group: int) -> list[ColumnScan]:
         """Return the scans of a view through a row group by first byte, and start fetching."""
+        # Runs are added in order, so the group is in this run or in a later one.
         while (view, group) not in self._scans:
             self._add_run(next(self._runs))
         self._fetch()
