@@ -136,7 +136,7 @@ def make_topic(bootstrap_servers: str, unique: str) -> MakeTopic:
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
         admin = AdminClient({"bootstrap.servers": on})
         for created in admin.create_topics([topic]).values():
-            created.result(timeout=30)
+            created.result(timeout=60)
         return name
 
     return make

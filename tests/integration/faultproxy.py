@@ -402,7 +402,7 @@ class _Connection:
             self._server.close(reset=False)
             self._server = None
         if self._server is None:
-            peer = socket.create_connection(self._proxy.upstream, timeout=10)
+            peer = socket.create_connection(self._proxy.upstream, timeout=60)
             self._server = _Stream(peer, self._proxy.closing)
         return self._server
 

@@ -88,9 +88,9 @@ def test_the_topic_keeps_a_jobs_last_event(delivery: Delivery) -> None:
 
     admin = AdminClient({"bootstrap.servers": delivery.settings.bootstrap_servers})
     resource = ConfigResource(ConfigResource.Type.TOPIC, JOBS_TOPIC)
-    config = admin.describe_configs([resource], request_timeout=10)[resource].result()
+    config = admin.describe_configs([resource], request_timeout=60)[resource].result()
     assert config["cleanup.policy"].value == "compact,delete"
-    assert len(admin.list_topics(JOBS_TOPIC, timeout=10).topics[JOBS_TOPIC].partitions) == 1
+    assert len(admin.list_topics(JOBS_TOPIC, timeout=60).topics[JOBS_TOPIC].partitions) == 1
 
 
 def test_a_failed_job_and_its_replay_are_two_ends(delivery: Delivery) -> None:

@@ -51,7 +51,7 @@ def test_the_documented_acls_are_enough(secured: Secured, *, exactly_once: bool)
     user, topic = f"documented-{exactly_once}", secured.topic(f"documented-{exactly_once}")
     secured.user(user)
     for created in secured.admin.create_acls(list(documented(user, topic))).values():
-        created.result(timeout=30)
+        created.result(timeout=60)
     broker = KafkaBroker(secured.settings(user), timeouts=replace(QUICK, topic_seconds=20))
 
     secured.broker("app").ensure_progress_topic()

@@ -263,7 +263,7 @@ def test_closing_ends_connections_that_wait() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host, port = silent.getsockname()
         proxy = FaultProxy(f"http://{host}:{port}")
-        with socket.create_connection(urlsplit_endpoint(proxy), timeout=10) as client:
+        with socket.create_connection(urlsplit_endpoint(proxy), timeout=60) as client:
             client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             silent.accept()[0].close()
 

@@ -43,7 +43,7 @@ def values_in(bootstrap_servers: str, topic: str, count: int) -> list[bytes | No
     consumer = Consumer({**settings, "auto.offset.reset": "earliest"})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        return [message.value() for message in consumer.consume(count, timeout=30)]
+        return [message.value() for message in consumer.consume(count, timeout=60)]
     finally:
         consumer.close()
 

@@ -116,10 +116,10 @@ def test_a_deleted_group_is_a_loud_failure_that_only_a_person_can_accept(
 def _delete_groups(delivery: Delivery) -> None:
     ours = f"{delivery.settings.app_id}.{delivery.runtime.ledger.id}."
     admin = AdminClient({"bootstrap.servers": delivery.settings.bootstrap_servers})
-    listed = admin.list_consumer_groups(request_timeout=30).result()
+    listed = admin.list_consumer_groups(request_timeout=60).result()
     groups = [group.group_id for group in listed.valid if group.group_id.startswith(ours)]
     assert groups
-    for deleted in admin.delete_consumer_groups(groups, request_timeout=30).values():
+    for deleted in admin.delete_consumer_groups(groups, request_timeout=60).values():
         deleted.result()
 
 
@@ -140,7 +140,7 @@ def elsewhere(delivery: Delivery, second_broker: Stack) -> Delivery:
     brokers = second_broker.endpoint("kafka")
     topic = NewTopic(delivery.topic, num_partitions=4, replication_factor=1)
     admin = AdminClient({"bootstrap.servers": brokers})
-    admin.create_topics([topic])[delivery.topic].result(timeout=30)
+    admin.create_topics([topic])[delivery.topic].result(timeout=60)
     changes = {"bootstrap_servers": brokers, "ledger_table": delivery.settings.ledger_table}
     other = Elsewhere(delivery.stack, delivery.s3, delivery.bucket, delivery.name, changes)
     other.runtime.broker.ensure_progress_topic()

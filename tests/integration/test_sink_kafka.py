@@ -90,8 +90,8 @@ class KafkaCluster:
         config = {"max.message.bytes": str(max_message_bytes)} if max_message_bytes else {}
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
         for created in self.admin.create_topics([topic]).values():
-            created.result(timeout=30)
-        while self.admin.list_topics(name, timeout=30).topics[name].error is not None:
+            created.result(timeout=60)
+        while self.admin.list_topics(name, timeout=60).topics[name].error is not None:
             time.sleep(0.05)  # created, but not yet visible to every broker thread
         return name
 
@@ -107,13 +107,13 @@ class KafkaCluster:
 
     def forget_group(self, identity: str) -> None:
         for deleted in self.admin.delete_consumer_groups([identity]).values():
-            deleted.result(timeout=30)
+            deleted.result(timeout=60)
 
     def end_offset(self, topic: str) -> int:
         """Count what partition 0's log holds, committed or not."""
         settings = {"group.id": self.prefix, "isolation.level": "read_uncommitted"}
         consumer = Consumer({**self.kafka, **settings})
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)
         consumer.close()
         return end
 
@@ -197,7 +197,7 @@ def takes_topics(cluster: KafkaCluster) -> bool:
     return True
 
 
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+def until(condition: Callable[[], bool], seconds: float = 240) -> None:
     end = running_seconds() + seconds
     while not condition():
         assert running_seconds() < end, "condition not met in time"
@@ -208,7 +208,7 @@ def until(condition: Callable[[], bool], seconds: float = 60) -> None:
 
 
 def test_the_clusters_id_is_the_brokers(cluster: KafkaCluster) -> None:
-    reported = cluster.admin.describe_cluster().result(timeout=30).cluster_id
+    reported = cluster.admin.describe_cluster().result(timeout=60).cluster_id
 
     assert cluster.broker.cluster == reported
 
@@ -217,7 +217,7 @@ def test_the_progress_topic_may_be_ensured_by_many_at_once(cluster: KafkaCluster
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: cluster.broker.ensure_progress_topic(), range(8)))
 
-    found = cluster.admin.list_topics(PROGRESS_TOPIC, timeout=10).topics[PROGRESS_TOPIC]
+    found = cluster.admin.list_topics(PROGRESS_TOPIC, timeout=60).topics[PROGRESS_TOPIC]
     assert len(found.partitions) == 1
 
 

@@ -38,11 +38,11 @@ def progress_topic(secured: Secured) -> str:
 
 @pytest.fixture
 def no_progress_topic(secured: Secured) -> None:
-    if PROGRESS_TOPIC in secured.admin.list_topics(timeout=10).topics:
+    if PROGRESS_TOPIC in secured.admin.list_topics(timeout=60).topics:
         for deleted in secured.admin.delete_topics([PROGRESS_TOPIC]).values():
-            deleted.result(timeout=30)
-    end = running_seconds() + 30
-    while PROGRESS_TOPIC in secured.admin.list_topics(timeout=10).topics:
+            deleted.result(timeout=60)
+    end = running_seconds() + 60
+    while PROGRESS_TOPIC in secured.admin.list_topics(timeout=60).topics:
         assert running_seconds() < end
         time.sleep(0.1)
 

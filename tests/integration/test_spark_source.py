@@ -238,4 +238,4 @@ def max_message_bytes(delivery: Delivery, size: int) -> None:
     entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
     topic = ConfigResource(ResourceType.TOPIC, delivery.topic, incremental_configs=[entry])
     for future in admin.incremental_alter_configs([topic]).values():
-        future.result(timeout=30)
+        future.result(timeout=60)

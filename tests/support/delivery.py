@@ -136,7 +136,7 @@ class Delivery:
         name = f"{label}-{self.name}"
         admin = self._admin()
         created = admin.create_topics([NewTopic(name, partitions, 1)])[name]
-        created.result(timeout=30)
+        created.result(timeout=60)
         return name
 
     def make_queues(self, sqs: "SQSClient") -> None:
@@ -305,14 +305,14 @@ def is_stable(admin: AdminClient, topic: str) -> bool:
     Not yet where a transaction is open, nor where the broker has still to mark one that was
     committed: it answers before it has written the marks, and does so later on a busy machine.
     """
-    partitions = admin.list_topics(topic, timeout=30).topics[topic].partitions
+    partitions = admin.list_topics(topic, timeout=60).topics[topic].partitions
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     wanted = {TopicPartition(topic, number): latest for number in partitions}
     try:
         ends = [
             {place: future.result().offset for place, future in asked.items()}
             for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
-            for asked in [admin.list_offsets(wanted, isolation_level=level, request_timeout=30)]
+            for asked in [admin.list_offsets(wanted, isolation_level=level, request_timeout=60)]
         ]
     except KafkaException:  # a broker that was paused may know an older leader epoch
         return False

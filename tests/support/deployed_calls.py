@@ -249,7 +249,7 @@ class Scene:
 
     def make_topic(self, name: str) -> None:
         admin = AdminClient({"bootstrap.servers": self.runtime.settings.bootstrap_servers})
-        admin.create_topics([NewTopic(name, 2, 1)])[name].result(timeout=30)
+        admin.create_topics([NewTopic(name, 2, 1)])[name].result(timeout=60)
 
     # -- arranging ------------------------------------------------------------------------------
 

@@ -107,7 +107,7 @@ class Secured:
 
     def topic(self, name: str) -> str:
         for created in self.admin.create_topics([NewTopic(name, 1, 1)]).values():
-            created.result(timeout=30)
+            created.result(timeout=60)
         return name
 
     def user(self, name: str, password: str = PASSWORD) -> str:
@@ -115,7 +115,7 @@ class Secured:
         secret = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         wanted = UserScramCredentialUpsertion(name, secret, password.encode())
         for altered in self.admin.alter_user_scram_credentials([wanted]).values():
-            altered.result(timeout=30)
+            altered.result(timeout=60)
         return name
 
     def allow(self, user: str, kind: ResourceType, prefix: str) -> None:
@@ -129,7 +129,7 @@ class Secured:
             AclPermissionType.ALLOW,
         )
         for created in self.admin.create_acls([rule]).values():
-            created.result(timeout=30)
+            created.result(timeout=60)
 
 
 @dataclass
