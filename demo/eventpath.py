@@ -95,7 +95,7 @@ class EventPath:
         urls = (self.deployment.outputs[name] for name in ("ArrivalsQueueUrl", "ExtentsQueueUrl"))
         return sum(map(self._depth, urls))
 
-    def at_rest(self) -> bool:
+    def is_drained(self) -> bool:
         """Return whether all queues are empty."""
         return self.waiting() == 0
 

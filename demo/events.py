@@ -59,7 +59,7 @@ def _story(
     path.await_jobs([*lines.uploads, *tables.uploads], ["DONE"])
     path.await_jobs([orphan, broken], ["FAILED"])
     # An extent becomes FAILED shortly before its message reaches the dead letter queue.
-    await_that("all queues are empty", path.at_rest)
+    await_that("all queues are empty", path.is_drained)
     poisoned = path.in_dead_letter_queues()
     failed = Counter(job["state"] for job in path.jobs().values())["FAILED"]
     for message in path.replay("--dry-run"):
@@ -106,7 +106,7 @@ def _mend_object(path: EventPath, feed: Feed, broken: Upload, numbers: Numbers) 
     path.replay()
     path.await_jobs([broken], ["SUPERSEDED"])
     console.print(f"job {broken.job} is SUPERSEDED")
-    await_that("all queues are empty", path.at_rest)
+    await_that("all queues are empty", path.is_drained)
 
 
 def _show(outcome: Outcome) -> None:

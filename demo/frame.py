@@ -56,7 +56,7 @@ class Outcome:
 class Demo:
     """A demo of the event path. `target` is make's; `about` is for its help.
 
-    `tell(run, objects)` does it all under a name of this run, with `objects` times the scale, but
+    `run_story(run, objects)` runs the demo under a unique name, with `objects` times the scale, but
     `least` of them. `dead_letters` names the count that is 0 when all is well.
     """
 
@@ -64,7 +64,7 @@ class Demo:
     about: str
     objects: int
     least: int
-    tell: Callable[[str, int], Outcome]
+    run_story: Callable[[str, int], Outcome]
     show: Callable[[Outcome], None]
     dead_letters: str
 
@@ -73,7 +73,7 @@ class Demo:
         scale = self._arguments().scale
         started = time.monotonic()
         run = time.strftime("%Y%m%d-%H%M%S")
-        outcome = self.tell(run, max(self.least, round(self.objects * scale)))
+        outcome = self.run_story(run, max(self.least, round(self.objects * scale)))
         for name in COUNTED:
             outcome.summary[name] = sum(getattr(one, name) for one in outcome.found)
         file = ROOT / "var" / "demo" / f"{self.target.removeprefix('demo-')}.json"

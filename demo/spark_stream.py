@@ -81,7 +81,7 @@ def _tell(run: str, objects: int) -> Outcome:
         _upload(feeds, objects)
         console.rule("a Spark cluster of two machines, and the query")
         with SparkCluster(work / "cluster") as cluster, _query(path, cluster, work) as query:
-            summary = _Story(path, cluster, query, feeds).tell(objects)
+            summary = _Story(path, cluster, query, feeds).run_story(objects)
         console.rule("reading the topics back with read_committed")
         found = [compare(path.rig.kafka, one.name, one.expected, []) for one in feeds]
     return Outcome(summary, found)
@@ -137,7 +137,7 @@ class _Story:
         os.environ.update(path.rig.environment)  # no other source of credentials
         self._ledger = Runtime.from_environment().ledger
 
-    def tell(self, objects: int) -> dict[str, Any]:
+    def run_story(self, objects: int) -> dict[str, Any]:
         """Lose a machine midway, get it back; return what can be counted on the way."""
         self._await("the query has started, and delivered a first object", 1)
         began = time.monotonic()

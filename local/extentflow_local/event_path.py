@@ -145,13 +145,13 @@ class LocalEventPath:
         self._declare_sources()
         with (
             EventSource(self.deployment, place, observe=observe) as source,
-            heard_of(self.emr, source),
+            forward_run_events(self.emr, source),
             self._notifying(buckets, unheard) if uploads else nullcontext(),
         ):
             yield source
 
     def _elsewhere(self) -> dict[str, str | None]:
-        whole = elsewhere(self.emr)
+        whole = emr_environment(self.emr)
         if "aws" not in self.stack.endpoints():
             return whole
         ours = {name: value for name, value in whole.items() if name != _BUS}
@@ -194,7 +194,7 @@ class LocalEventPath:
             notifier.join()
 
 
-def elsewhere(emr: EmrServerless | None = None) -> dict[str, str | None]:
+def emr_environment(emr: EmrServerless | None = None) -> dict[str, str | None]:
     """Return ELSEWHERE; with an emulator of EMR Serverless, also its settings and any threshold."""
     if emr is None:
         return {**ELSEWHERE}
@@ -202,6 +202,8 @@ def elsewhere(emr: EmrServerless | None = None) -> dict[str, str | None]:
     return {**kept, **emr.environment}
 
 
-def heard_of(emr: EmrServerless | None, source: EventSource) -> AbstractContextManager[None]:
+def forward_run_events(
+    emr: EmrServerless | None, source: EventSource
+) -> AbstractContextManager[None]:
     """Send the functions events of ended runs while the context is active."""
-    return nullcontext() if emr is None else emr.telling(source.hear)
+    return nullcontext() if emr is None else emr.forwarding(source.receive_event)

@@ -121,7 +121,7 @@ def test_a_worker_killed_within_an_extent_loses_and_duplicates_nothing(
     feed = held_feed(path, s3_proxy)
     with last_window_held(s3_proxy):
         feed.upload("lines.txt", BODY)
-        patiently("a worker is in the midst of an extent", feed.midst)
+        patiently("a worker is in the middle of an extent", feed.is_mid_extent)
 
         pid = path.signal("worker", signal.SIGKILL)
         ended(path, pid, Verdict.DIED)
@@ -172,7 +172,7 @@ def test_a_worker_frozen_past_its_lease_is_fenced_and_adds_nothing(
     ledger_answers = threading.Event()
     with last_window_held(s3_proxy) as released:
         upload = feed.upload("lines.txt", BODY)
-        patiently("a worker is in the midst of an extent", feed.midst)
+        patiently("a worker is in the middle of an extent", feed.is_mid_extent)
         pid, since = path.signal("worker", signal.SIGSTOP), len(path.seen.deliveries)
         try:
             released.set()
@@ -205,7 +205,7 @@ def test_a_doubled_extent_message_waits_for_the_first_and_adds_nothing(
     feed = held_feed(path, s3_proxy)
     with last_window_held(s3_proxy):
         upload = feed.upload("lines.txt", BODY)
-        patiently("a worker is in the midst of an extent", feed.midst)
+        patiently("a worker is in the middle of an extent", feed.is_mid_extent)
         job = feed.await_state(upload, JobState.RUNNING)
         (extent,) = feed.delivery.runtime.planner().extents(job)
         before = len(path.seen.deliveries)
@@ -353,7 +353,7 @@ def test_an_object_replaced_in_the_midst_of_its_delivery_is_never_spliced(
     feed = held_feed(path, s3_proxy)
     with last_window_held(s3_proxy):
         old = feed.upload("lines.txt", BODY)
-        patiently("a worker is in the midst of an extent", feed.midst)
+        patiently("a worker is in the middle of an extent", feed.is_mid_extent)
         new = feed.upload("lines.txt", joined(FEW))
         feed.await_state(new, JobState.DONE)
 

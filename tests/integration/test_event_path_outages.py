@@ -75,7 +75,7 @@ def opened(quick_ground: Ground, ledger_way: FaultProxy) -> Iterator[EventPath]:
 
 @pytest.fixture
 def path(opened: EventPath) -> EventPath:
-    opened.forget()
+    opened.purge()
     return opened
 
 
@@ -162,7 +162,7 @@ def test_a_worker_frozen_past_the_brokers_idle_limit_delivers_at_once(
         with quick_ground.open(environment=around, most_hidden_seconds=60) as path:
             feed = path.feed()
             feed.await_state(feed.upload("warm.txt", joined(warm)), JobState.DONE)
-            eventually("nothing is in work", path.at_rest)
+            eventually("nothing is in work", path.is_drained)
             (frozen,) = path.source.freeze("worker")
             eventually("the broker hung up", lambda: not connected(frozen, kafka))
 
@@ -308,7 +308,7 @@ def test_a_stopped_connector_cancels_its_jobs_and_leaves_arrivals_alone(path: Ev
     command(feed, "stop", feed.delivery.connector_name)
     stopped = feed.ending(lines)
     ignored = feed.upload("later.txt", joined(later))
-    eventually("the arrival is over", path.at_rest)
+    eventually("the arrival is over", path.is_drained)
     unplanned, dead = feed.job(ignored), path.dead()
     command(feed, "resume", feed.delivery.connector_name)
     feed.announce(ignored)
@@ -335,7 +335,7 @@ def test_many_small_objects_arrive_exactly_once(path: EventPath) -> None:
     uploads = [feed.put(f"{number}.txt", joined(body)) for number, body in enumerate(bodies)]
     for first in range(0, len(uploads), 10):
         feed.announce(*uploads[first : first + 10])
-    eventually("all were planned and delivered", path.at_rest)
+    eventually("all were planned and delivered", path.is_drained)
 
     assert feed.ending(lines) == Ending(len(lines), jobs={"DONE": SMALL_OBJECTS})
 
@@ -421,7 +421,7 @@ def await_dead(feed: Feed, *uploads: Upload) -> int:
     """Wait until jobs are FAILED and their messages are dead letters; count those."""
     for upload in uploads:
         feed.await_state(upload, JobState.FAILED)
-    eventually("the queues are at rest", feed.path.at_rest)
+    eventually("the queues are empty", feed.path.is_drained)
     return feed.path.dead()
 
 

@@ -70,7 +70,7 @@ def play(scene: Scene) -> None:
         scene.pause_before_delivery(waiting)
         scene.come_often(source, waiting)
         assert [scene.post(source, one) for one in posted] == [200, 200]
-        scene.tell(*notified, replayed, *lost, broken, *gone)
+        scene.notify(*notified, replayed, *lost, broken, *gone)
         scene.await_state(DONE, [*notified, *posted])
         scene.await_state(FAILED, [replayed, *lost, broken])
         eventually("the paused connector's message waits", lambda: hidden(scene))

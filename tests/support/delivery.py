@@ -41,7 +41,7 @@ LEASE_SECONDS = 3.0
 
 @dataclass
 class Seen:
-    """A watch that remembers receipts and calls `react` for each."""
+    """A listener that collects receipts and calls `react` for each."""
 
     react: Callable[[Receipt], None] = lambda _receipt: None
     receipts: list[Receipt] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Seen:
 
 @dataclass
 class Counted:
-    """An engine that remembers the tasks it was given."""
+    """An engine that records its tasks."""
 
     engine: Engine
     tasks: list[Task] = field(default_factory=list)
@@ -101,7 +101,7 @@ class Delivery:
 
     @cached_property
     def settings(self) -> WorkerSettings:
-        """Quick leases and small transactions, unless `changes` say otherwise."""
+        """Short leases and small transactions, overridden by `changes`."""
         usual: dict[str, Any] = {
             "bootstrap_servers": self.stack.endpoint("kafka"),
             "ledger_table": f"delivery-{self.name}",
@@ -140,7 +140,7 @@ class Delivery:
         return name
 
     def make_queues(self, sqs: "SQSClient") -> None:
-        """Make queues of its own, before its settings are first looked at."""
+        """Create its own queues; call it before `settings` is read."""
         for setting in QUEUES:
             name = f"{self.name}-{setting.replace('_', '-')}"
             self.changes[setting] = sqs.create_queue(QueueName=name)["QueueUrl"]
@@ -233,7 +233,7 @@ class Delivery:
         return dict(json.loads(output))
 
     def kill_started(self) -> None:
-        """End the processes that a failed test left, with their workers."""
+        """Kill the processes that a failed test left running, with their workers."""
         for process in self.started:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -314,7 +314,7 @@ def is_stable(admin: AdminClient, topic: str) -> bool:
             for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
             for asked in [admin.list_offsets(wanted, isolation_level=level, request_timeout=60)]
         ]
-    except KafkaException:  # a broker that was paused may know an older leader epoch
+    except KafkaException:  # a broker that was paused may have an older leader epoch
         return False
     return ends[0] == ends[1]
 

@@ -283,7 +283,7 @@ class Scene:
         etag, version_id = answer["ETag"].strip('"'), answer.get("VersionId")
         return ObjectVersion(bucket, key, version_id, etag, len(body))
 
-    def tell(self, *versions: ObjectVersion) -> None:
+    def notify(self, *versions: ObjectVersion) -> None:
         """Announce objects on the arrivals queue."""
         arrivals = [
             Arrival(one.bucket, one.key, Dialect.COMMAND, version_id=one.version_id)

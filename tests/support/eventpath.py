@@ -30,7 +30,7 @@ from extentflow.model import Job, JobState, ObjectVersion, job_id
 from extentflow.queue import Depth
 from extentflow.queue.sqs import SqsQueue
 from extentflow_local.emr.service import EmrServerless
-from extentflow_local.event_path import elsewhere, heard_of
+from extentflow_local.event_path import emr_environment, forward_run_events
 from extentflow_local.event_source.deployment import Deployment, Queue
 from extentflow_local.event_source.names import NOWHERE, Surroundings
 from extentflow_local.event_source.place import Place
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 PROCESSES = 2
-# What functions and the command line have of the template is for days, tests have seconds.
+# The template's times suit days of operation; these suit tests of seconds.
 SHORT = {
     "exactly.once.slots": "16",
     "lease.seconds": f"{LEASE_SECONDS:g}",
@@ -53,7 +53,7 @@ SHORT = {
     "retry.timeout.seconds": "30",
 }
 HIDDEN_SECONDS = 4
-# The reconciler runs when a test calls it: what it finds by itself depends on how long others take.
+# The reconciler runs only when a test invokes it: a schedule would make results depend on timing.
 UNCALLED_SECONDS = 7 * 86_400.0
 HIDING = "AmazonSQS.ChangeMessageVisibility"
 
@@ -62,7 +62,7 @@ Change = Callable[[Deployment], Deployment]
 
 @dataclass(frozen=True)
 class Ending:
-    """What is left when nothing is in work any more; by default of one object, all as it should."""
+    """The final state once no work is left; the defaults are those of one object without errors."""
 
     records: int
     missing: int = 0
@@ -75,7 +75,7 @@ class Ending:
 
 @dataclass(frozen=True)
 class Ground:
-    """What event paths stand on: the session's servers, the template, a folder for logs."""
+    """What event paths share: the session's servers, the template, a folder for logs."""
 
     stack: Stack
     queues: Stack
@@ -93,11 +93,11 @@ class Ground:
         most_hidden_seconds: int = HIDDEN_SECONDS,
         layers: Sequence[Path] = (),
     ) -> Iterator["EventPath"]:
-        """Run the functions of the deployment that `change` makes of the template's.
+        """Run the functions of the deployment that `change` derives from the template.
 
-        `settings` are worker settings over SHORT. Large jobs go to `emr`. No worker hides a message
-        for more than `most_hidden_seconds`, whatever it asks for; the queues hide as long when they
-        deliver one. `layers` are folders of packages that the functions have beside the library.
+        `settings` override SHORT. Large jobs go to `emr`. A received message is invisible for at
+        most `most_hidden_seconds`, even if a worker requests more. `layers` are folders of packages
+        that the functions have in addition to the library.
         """
         name = f"path-{uuid4().hex[:8]}"
         sqs = boto3.client("sqs", endpoint_url=self.queues.endpoint("sqs"))
@@ -107,7 +107,7 @@ class Ground:
             deployment = self._deployment(
                 name,
                 {
-                    **elsewhere(emr),
+                    **emr_environment(emr),
                     **{variable(key): value for key, value in ours.items()},
                     "AWS_ENDPOINT_URL_SQS": proxy.endpoint,
                     **(environment or {}),
@@ -124,10 +124,10 @@ class Ground:
             path.delivery("ground").runtime  # noqa: B018 - makes the table
             proxy.inject(
                 Answer(200, content_type="application/x-amz-json-1.0"),
-                when=Impatience(sqs, most_hidden_seconds),
+                when=ShortVisibility(sqs, most_hidden_seconds),
                 times=None,
             )
-            with source, heard_of(emr, source):
+            with source, forward_run_events(emr, source):
                 yield path
         s3.close()
         sqs.close()
@@ -161,8 +161,8 @@ class Ground:
 
 
 @dataclass(frozen=True)
-class Impatience:
-    """A rule of the queues' proxy: what a worker hides for long is hidden for a short time only."""
+class ShortVisibility:
+    """A rule of the queues' proxy: limits the visibility timeout that a worker requests."""
 
     sqs: "SQSClient"
     most_seconds: int
@@ -176,13 +176,13 @@ class Impatience:
         try:
             self.sqs.change_message_visibility(**{**asked, "VisibilityTimeout": self.most_seconds})
         except ClientError:
-            return False  # the server says the same to the worker
+            return False  # the server rejects the worker's request in the same way
         return True
 
 
 @dataclass(frozen=True)
 class EventPath:
-    """A running event path. `proxy` stands between its functions and the queues."""
+    """A running event path. `proxy` is between its functions and the queues."""
 
     name: str
     ground: Ground
@@ -202,19 +202,19 @@ class EventPath:
 
     @property
     def settings(self) -> WorkerSettings:
-        """What the functions read from their environment."""
+        """The worker settings in the environment of the functions."""
         given = self.deployment.functions["worker"].environment
         ours = {name: value for name, value in given.items() if name.startswith("EXTENTFLOW_")}
         return load(ours, read_text=lambda _path: None)
 
     def delivery(self, name: str, bucket: str | None = None) -> Delivery:
-        """Return errands in the path's ledger under a name of their own."""
+        """Return a delivery with a unique name in the path's ledger."""
         settings = self.settings
         same = {one.name: getattr(settings, one.name) for one in fields(settings)}
         return Delivery(self.ground.stack, self.s3, bucket or self.bucket, name, same)
 
     def feed(self, bucket: str | None = None, **config: str) -> "Feed":
-        """Declare a connector with a topic of its own; dots in its keys are written as `_`."""
+        """Store a connector with its own topic; write the dots of its keys as `_`."""
         delivery = self.delivery(f"feed-{uuid4().hex[:8]}", bucket)
         delivery.connector({key.replace("_", "."): value for key, value in config.items()})
         return Feed(self, delivery)
@@ -223,8 +223,8 @@ class EventPath:
         """Count a queue's messages."""
         return SqsQueue(queue.url, self.sqs).depth()
 
-    def at_rest(self) -> bool:
-        """Whether nothing waits to be planned or delivered, or is being dealt with."""
+    def is_drained(self) -> bool:
+        """Whether no arrival and no extent is queued or in work."""
         queues = map(self.deployment.queue_of, ("planner", "worker"))
         return all(self.depth(queue) == Depth(0) for queue in queues)
 
@@ -233,8 +233,8 @@ class EventPath:
         queues = map(self.deployment.dead_letter_queue_of, ("planner", "worker"))
         return sum(self.depth(queue).waiting for queue in queues)
 
-    def forget(self) -> None:
-        """Empty all queues: what one test leaves is nothing to the next."""
+    def purge(self) -> None:
+        """Empty all queues, so that no message of one test reaches the next."""
         for function in ("planner", "worker"):
             for queue in (
                 self.deployment.queue_of(function),
@@ -243,7 +243,7 @@ class EventPath:
                 self.sqs.purge_queue(QueueUrl=queue.url)
 
     def signal(self, function: str, number: signal.Signals) -> int:
-        """Send a signal to the process of a function that is at work; return its id."""
+        """Send a signal to a running process of a function; return the process id."""
         pid = self.source.pids(function)[0]
         os.kill(pid, number)
         return pid
@@ -260,7 +260,7 @@ class EventPath:
 
 @dataclass
 class Feed:
-    """One connector's objects on an event path, and what became of them."""
+    """One connector's objects on an event path, and their jobs."""
 
     path: EventPath
     delivery: Delivery
@@ -272,7 +272,7 @@ class Feed:
         return found
 
     def put(self, label: str, body: bytes) -> Upload:
-        """Put an object; return which job its notification makes."""
+        """Put an object; return it with the id of its job."""
         key = f"{self.delivery.prefix}{label}"
         answer = self.path.s3.put_object(Bucket=self.delivery.bucket, Key=key, Body=body)
         version = ObjectVersion(
@@ -307,15 +307,15 @@ class Feed:
         found: Job = eventually(what, arrived)
         return found
 
-    def midst(self) -> bool:
-        """Whether a part of an extent is committed, and more is sent in an open transaction."""
+    def is_mid_extent(self) -> bool:
+        """Whether an extent is partly committed and has an open transaction with more records."""
         under_way = any(item.claim is not None and item.position > 0 for item in self.items())
         return under_way and not self.delivery._is_stable(self.delivery.topic)
 
     def ending(self, lines: Collection[bytes]) -> Ending:
-        """Wait until nothing is in work; hold what arrived against `lines`, none of them twice."""
+        """Wait until no work is left; compare the delivered records with `lines`."""
         # A consumer deletes a message only after it has sent the messages that follow from it.
-        eventually("the queues are at rest", self.path.at_rest)
+        eventually("the queues are empty", self.path.is_drained)
         found = Counter(self.delivery.values())
         expected = set(lines)
         return Ending(
@@ -338,11 +338,11 @@ class Feed:
         return [item for job in self.jobs() for item in ledger.extents.list(job.id)]
 
     def receipts(self) -> list[dict[str, Any]]:
-        """Return what workers logged of the connector's extents, in order."""
+        """Return the receipts of the connector's extents in the worker's log, in order."""
         ours = {job.id for job in self.jobs()}
         return [line for line in self.path.log("worker") if line.get("job") in ours]
 
 
 def announcement(upload: Upload) -> str:
-    """Return what S3 sends for a new object."""
+    """Return the notification that S3 sends for a new object."""
     return notification(upload.version)

@@ -126,7 +126,7 @@ class _Actor:
 
 
 class EndlessError(AssertionError):
-    """The workers go on and on without finishing."""
+    """The workers never finish."""
 
 
 class Stage(Ticker):
@@ -166,13 +166,13 @@ class Stage(Ticker):
             self._bury()
 
     def _take_turn(self, actor: _Actor) -> _Actor | None:
-        """Let an actor go on until it gives up its turn or is over; return who is next."""
+        """Run an actor until it yields or ends; return the next actor."""
         self._next = None
         actor.greenlet.switch()
         return self._after(actor) if actor.over else self._next
 
     def at(self, operation: str) -> None:
-        """Stand before an operation of the worker at hand; calls from elsewhere pass."""
+        """Intercept an operation of the current worker; other callers pass."""
         actor = self._by_greenlet.get(getcurrent())
         if actor is None or self._offstage:
             return

@@ -91,7 +91,7 @@ def _skip_once(worker: Scripted, extent: Extent) -> Receipt:
 
 
 def slow_to_stop(settings: Settings, owner: str) -> Scripted:
-    """Says that it is at work; asked to stop, it ends its extent only when it is let go on."""
+    """Signals that it started; after a stop request, ends its extent only when it is released."""
     return Scripted(settings, owner, _end_late)
 
 

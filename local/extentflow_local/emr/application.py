@@ -147,7 +147,7 @@ class Application:
     # -- listeners ------------------------------------------------------------------------
 
     @contextmanager
-    def telling(self, listener: Listener) -> Iterator[None]:
+    def forwarding(self, listener: Listener) -> Iterator[None]:
         """Call a listener for every state change, on the run's thread."""
         self._listeners.append(listener)
         try:

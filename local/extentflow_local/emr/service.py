@@ -80,12 +80,12 @@ class EmrServerless:
             self._code.upload(self._bucket)
         self._front.start()
 
-    def telling(self, listener: Listener) -> AbstractContextManager[None]:
+    def forwarding(self, listener: Listener) -> AbstractContextManager[None]:
         """Call a listener with EventBridge's event of every state change, in order.
 
         The call is on the run's thread, which waits for it.
         """
-        return self._application.telling(listener)
+        return self._application.forwarding(listener)
 
     def stop(self) -> None:
         """Stop serving, and end all runs."""

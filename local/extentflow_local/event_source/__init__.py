@@ -6,7 +6,7 @@ Emulates Lambda, its event source mappings, API Gateway, and schedules and rules
     mapping    queue -> function: batches, deletion       sqs_events
     front      HTTP -> function                            http_events, routes
     schedule   time -> function
-    patterns   event of AWS -> function, by `EventSource.hear`
+    patterns   event of AWS -> function, by `EventSource.receive_event`
     pool       a function's environments                   execution, runtime_api, serving
     source     all of it, from start to stop
 

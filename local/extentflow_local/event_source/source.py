@@ -144,7 +144,7 @@ class EventSource:
         """Call a scheduled function now with its event, and wait for its result."""
         return self._tickers[function].trigger()
 
-    def hear(self, event: Mapping[str, Any]) -> None:
+    def receive_event(self, event: Mapping[str, Any]) -> None:
         """Call the functions whose rules match an AWS event, once each, and wait for them.
 
         Thread-safe.

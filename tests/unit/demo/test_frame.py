@@ -97,11 +97,11 @@ def test_a_demo_is_well_when_every_record_arrived_once(
     (tmp_path / "var" / "demo").mkdir(parents=True)
     asked: list[int] = []
 
-    def tell(_run: str, objects: int) -> Outcome:
+    def run_story(_run: str, objects: int) -> Outcome:
         asked.append(objects)
         return Outcome({"dead": dead}, [Found("t", 9, 9 - missing, 0, missing, 0)] * 2)
 
-    demo = Demo("demo-x", "x", 20, 4, tell, lambda _told: None, dead_letters="dead")
+    demo = Demo("demo-x", "x", 20, 4, run_story, lambda _told: None, dead_letters="dead")
 
     assert demo.main() == code
     assert asked == [4]

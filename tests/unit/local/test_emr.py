@@ -23,7 +23,7 @@ from extentflow_local.emr import events
 from extentflow_local.emr.description import answer_shape, problems
 from extentflow_local.emr.double import IdleRuns
 from extentflow_local.emr.service import ENDPOINT, JOB_ROLE, EmrServerless
-from extentflow_local.event_path import ELSEWHERE, elsewhere
+from extentflow_local.event_path import ELSEWHERE, emr_environment
 
 RUN = Run(
     subject="0123abcd",
@@ -115,7 +115,7 @@ def scene(minute_seconds: float = 60.0) -> Iterator[Scene]:
             endpoint_url=server.url,
             config=Config(retries={"total_max_attempts": 1}),
         )
-        with closing(made), server.telling(heard):
+        with closing(made), server.forwarding(heard):
             yield Scene(server, runs, heard, made)
 
 
@@ -389,12 +389,12 @@ def test_functions_find_it_by_their_environment(here: Scene, product: EmrJobRuns
 
 
 def test_an_event_path_has_the_stand_ins_settings_and_any_threshold(here: Scene) -> None:
-    around = elsewhere(here.server)
+    around = emr_environment(here.server)
 
     assert around.items() >= here.server.environment.items()
     assert "EXTENTFLOW_SPARK_THRESHOLD_BYTES" not in around
     assert around["EXTENTFLOW_SPARK_ARCHIVE"] is None
-    assert elsewhere() == ELSEWHERE
+    assert emr_environment() == ELSEWHERE
 
 
 def test_an_application_that_is_unknown_is_a_matter_of_settings(

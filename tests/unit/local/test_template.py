@@ -95,7 +95,7 @@ def test_what_makes_functions_run() -> None:
 
 
 def heard(template: Template, target: object) -> None:
-    """Let the toys hear of an application's runs."""
+    """Send the toys the events of an application's runs."""
     template["Resources"]["Application"] = {"Type": "AWS::EMRServerless::Application"}
     template["Resources"]["RunEnded"] = {
         "Type": "AWS::Events::Rule",
