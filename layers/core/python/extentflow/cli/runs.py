@@ -11,7 +11,6 @@ from extentflow.cli import output
 from extentflow.cli.jobs import extents, redrive
 from extentflow.cli.output import AsJson, Cores, EngineName, Master
 from extentflow.cli.progress import RunProgress, signals_stop
-from extentflow.engines import RunListener
 from extentflow.errors import Misconfigured
 from extentflow.jobs.run import JobReport, RunReport
 from extentflow.model import JobState
@@ -218,7 +217,7 @@ def _runs() -> Runs:
     return Runs(Runtime.from_environment(), control)
 
 
-def _progress() -> AbstractContextManager[RunListener]:
+def _progress() -> AbstractContextManager[RunProgress]:
     return RunProgress(output.err)
 
 
