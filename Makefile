@@ -4,7 +4,7 @@ SCALE ?= 1
 PAIRS ?= 6
 SUITE ?= all
 STAGE ?= dev
-# Processes that share the tests of a suite; each starts servers of its own, and many tests wait.
+# Processes that share the tests of a suite. More than cores: each starts its own servers, and many tests wait.
 PROCESSES ?= 3
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -12,9 +12,9 @@ DEPS := build/layers/deps.json
 ARCHIVE := build/spark/aarch64/archive.json
 LIBRARY := $(shell find layers/core/python/extentflow jobs -type f -not -path '*/__pycache__/*')
 CDK := node_modules/.bin/cdk
-# Each suite leaves its outcomes in build/test/.
+# Each suite writes its results to build/test/.
 PYTEST = $(BIN)/pytest -q --numprocesses $(PROCESSES) --junitxml=build/test/$@.xml --dist
-# What `make test` leaves to `make test-all`: the markers that pyproject.toml deselects.
+# Markers that `make test` deselects (pyproject.toml) and `make test-all` runs.
 LEFT_OUT := $(shell sed -nE 's/^ +"-m=not \((.*)\)",.*/\1/p' pyproject.toml)
 SHELL := /bin/bash
 
@@ -40,7 +40,7 @@ demo: setup ## Start the stack, stream TPC-H data through Spark into Kafka, veri
 demo-events: setup ## Uploads through the event path: deliver, fail, fix, replay, verify every record (SCALE=1)
 	@$(BIN)/python -m demo.events --scale $(SCALE)
 
-demo-spark-stream: setup ## Uploads through a standing query on a Spark cluster that loses a machine (SCALE=1)
+demo-spark-stream: setup ## Uploads through a streaming query on a Spark cluster that loses a machine (SCALE=1)
 	@$(BIN)/python -m demo.spark_stream --scale $(SCALE)
 
 test: setup ## Lint, types, import contracts, unit, laws, infra, integration; ten minutes on two cores
@@ -84,13 +84,13 @@ deploy: setup $(DEPS) $(ARCHIVE) $(CDK) ## Deploy a stage of infra/stages.py wit
 $(CDK): package-lock.json | $(STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --silent && touch $@
 
-bench: setup ## What it delivers, and against what, in half an hour (SCALE=1 PAIRS=6); SUITE=name for one case
+bench: setup ## Throughput and memory against baselines, in half an hour (SCALE=1 PAIRS=6); SUITE=name for one case
 	@$(BIN)/python -m bench --suite $(SUITE) --scale $(SCALE) --pairs $(PAIRS)
 
 bench-smoke: setup ## A few ratios at a small scale against the recorded ones, in three minutes
 	@$(BIN)/python -m bench.smoke
 
-bench-record: setup ## Keep what `bench` and `bench-smoke` found, and write docs/performance.md (SUITE=name)
+bench-record: setup ## Record the results of `bench` and `bench-smoke`, and write docs/performance.md (SUITE=name)
 	@$(BIN)/python -m bench.report --record --suite $(SUITE)
 
 docs: setup ## Write the generated references

@@ -1,4 +1,4 @@
-"""`spark.readStream.format("extentflow")`: a standing query delivers what arrives, exactly once."""
+"""`spark.readStream.format("extentflow")`: a streaming query delivers new objects, exactly once."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""The data source and the standing query on a standalone cluster, the library in a zip."""
+"""The data source and the streaming query on a standalone cluster, the library in a zip."""
 
 import os
 import signal

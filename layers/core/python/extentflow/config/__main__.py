@@ -79,7 +79,7 @@ _CLIENT = """\
 The variable of a key in this family is made in the same way: `kafka.sasl.username` is
 `EXTENTFLOW_KAFKA_SASL_USERNAME`.
 
-## How brokers know who we are
+## Authentication with brokers
 
 | brokers ask for | below `kafka.` |
 |---|---|

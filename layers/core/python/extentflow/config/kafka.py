@@ -84,7 +84,7 @@ REFUSED_PROPERTIES: Mapping[str, str] = {
     "enable.gapless.guarantee": _EXACTLY_ONCE,
     "queuing.strategy": _EXACTLY_ONCE,
     "delivery.report.only.error": _EXACTLY_ONCE,
-    "transactional.id": "every worker's slot has its own; set app.id to tell installations apart",
+    "transactional.id": "every worker's slot has its own; set app.id to separate installations",
     "metadata.recovery.strategy": (
         "fixed to none, a thawed worker would stall otherwise; remove the key"
     ),

@@ -157,7 +157,7 @@ class WorkerSettings:
     )
     event_bus: str | None = key(
         TEXT,
-        "The EventBridge bus that hears of every job's end; without it only Kafka does.",
+        "The EventBridge bus for job events; without it they go to Kafka only.",
         shown="none",
     )
     spark_application_id: str | None = key(
