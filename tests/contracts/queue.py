@@ -166,7 +166,7 @@ class QueueContract(Collecting):
 
         assert list(queue.receive(hide_seconds=HIDE_SECONDS)) == []
 
-    def test_a_message_comes_back_when_its_time_is_up_and_counts(
+    def test_a_message_is_redelivered_and_counted_after_its_timeout(
         self, place: PlaceUnderTest, queue: Queue
     ) -> None:
         queue.send(["a"])
@@ -186,7 +186,7 @@ class QueueContract(Collecting):
 
         assert list(queue.receive()) == []
 
-    def test_a_deleted_message_does_not_come_back(
+    def test_a_deleted_message_is_not_redelivered(
         self, place: PlaceUnderTest, queue: Queue
     ) -> None:
         queue.send(["a"])

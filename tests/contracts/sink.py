@@ -174,7 +174,7 @@ class SinkContract:
         assert refused == []
         assert values_of(cluster.read_committed(topic)) == values
 
-    def test_aborted_records_stay_invisible_and_work_goes_on(
+    def test_aborted_records_stay_invisible_and_delivery_continues(
         self, cluster: ClusterUnderTest
     ) -> None:
         identity, topic = cluster.identity(), cluster.topic()
@@ -342,7 +342,7 @@ class SinkContract:
         assert [record.key for record in delivered] == [b"zero", b"one", None]
 
     @pytest.mark.parametrize("column", ["keys", "headers"])
-    def test_columns_of_different_length_are_refused_as_a_whole(
+    def test_columns_of_different_length_are_rejected_as_a_whole(
         self, cluster: ClusterUnderTest, column: str
     ) -> None:
         topic = cluster.topic()
@@ -424,7 +424,7 @@ class SinkContract:
         ):
             sink.send(lines("no.such.topic", b"a"))
 
-    def test_trap_t29_the_topics_limit_refuses_one_record_alone(
+    def test_trap_t29_the_topics_limit_rejects_one_record_alone(
         self, cluster: ClusterUnderTest
     ) -> None:
         topic = cluster.topic(max_message_bytes=20_000)

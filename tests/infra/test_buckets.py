@@ -105,7 +105,7 @@ def test_a_new_bucket_notifies_the_queue_after_its_policy_exists(bench: Bench) -
     assert sender["Condition"]["StringEquals"]["aws:SourceAccount"] == {"Ref": "AWS::AccountId"}
 
 
-def test_buckets_that_exist_are_reported_beside_what_they_tell_already(
+def test_existing_buckets_keep_their_own_notifications(
     templates: Templates,
 ) -> None:
     template = templates("existing")

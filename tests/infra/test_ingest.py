@@ -48,7 +48,7 @@ def test_messages_are_kept_for_four_days_and_dead_ones_for_fourteen(
     )
 
 
-def test_every_queue_is_encrypted_and_refuses_plain_text(plain: Template) -> None:
+def test_every_queue_is_encrypted_and_rejects_plain_text(plain: Template) -> None:
     queues = of_type(plain, QUEUE)
 
     policies = of_type(plain, "AWS::SQS::QueuePolicy").values()
@@ -106,7 +106,7 @@ def test_a_worker_has_one_vcpu_and_ends_before_its_message_is_redelivered(
 
 
 @pytest.mark.parametrize("service", ["planner", "worker"])
-def test_a_function_ends_before_its_messages_come_back(plain: Template, service: str) -> None:
+def test_a_function_ends_before_its_messages_are_redelivered(plain: Template, service: str) -> None:
     queues = of_type(plain, QUEUE).values()
 
     hidden = [queue["VisibilityTimeout"] for queue in queues if "RedrivePolicy" in queue]

@@ -105,7 +105,7 @@ def test_ctrl_c_while_spark_starts_leaves_no_jvm_behind(
 
 
 @pytest.mark.outage
-def test_a_signal_stops_a_run_whose_broker_is_away(
+def test_a_signal_stops_a_run_whose_broker_is_unavailable(
     deliver: Deliver, stack: Stack, s3_proxy: FaultProxy
 ) -> None:
     delivery = deliver(lease_seconds=3.0)

@@ -222,7 +222,7 @@ def test_a_missing_part_of_a_connector_is_one_line_and_starts_nothing(
     assert line.jobs == []
 
 
-def test_compacted_topics_are_refused_before_a_record_without_a_key_is(
+def test_compacted_topics_are_rejected_before_a_record_without_a_key_is(
     line: CommandLine, make_topic: MakeTopic
 ) -> None:
     policy = {"cleanup.policy": "compact,delete"}
@@ -293,7 +293,7 @@ def test_an_unknown_connector_or_job_is_named(line: CommandLine, words: list[str
     assert "absent" in error
 
 
-def test_a_malformed_connector_is_refused_with_all_its_problems(
+def test_a_malformed_connector_is_rejected_with_all_its_problems(
     line: CommandLine,
 ) -> None:
     file = line.written(
@@ -643,7 +643,7 @@ def test_a_connectors_replay_goes_without_what_concerns_one_job(
     assert "--connector goes with" in said.err
 
 
-def test_a_replay_whose_progress_is_unknown_is_refused_in_one_line(alone: CommandLine) -> None:
+def test_a_replay_whose_progress_is_unknown_is_rejected_in_one_line(alone: CommandLine) -> None:
     line = alone
     line.delivery.put("x.txt", joined(LINES))
     line.put()

@@ -83,7 +83,7 @@ def path(opened: EventPath) -> EventPath:
 
 
 @pytest.mark.outage
-def test_a_broker_away_for_many_receives_costs_no_attempt(path: EventPath) -> None:
+def test_a_broker_unavailable_for_many_receives_costs_no_attempt(path: EventPath) -> None:
     warm, lines = wide_lines("warm-", 10), wide_lines("broker-", 10)
     feed = path.feed(extent_bytes=EXTENT)
     feed.await_state(feed.upload("warm.txt", joined(warm)), JobState.DONE)
@@ -102,7 +102,7 @@ def test_a_broker_away_for_many_receives_costs_no_attempt(path: EventPath) -> No
 
 
 @pytest.mark.outage
-def test_a_ledger_away_for_many_receives_costs_no_attempt(
+def test_a_ledger_unavailable_for_many_receives_costs_no_attempt(
     path: EventPath, ledger_way: FaultProxy
 ) -> None:
     lines, later = wide_lines("ledger-", 1_200), wide_lines("later-", 10)
@@ -128,7 +128,7 @@ def test_a_ledger_away_for_many_receives_costs_no_attempt(
 
 
 @pytest.mark.outage
-def test_a_store_away_for_many_receives_costs_no_attempt(
+def test_a_store_unavailable_for_many_receives_costs_no_attempt(
     path: EventPath, s3_proxy: FaultProxy
 ) -> None:
     lines, later = wide_lines("store-", 300), wide_lines("later-", 10)
@@ -274,7 +274,7 @@ def test_a_corrected_object_is_a_new_job_and_supersedes_the_old_one(
 # -- what people want of a connector ------------------------------------------------------------
 
 
-def test_a_paused_connector_waits_without_attempts_and_goes_on(path: EventPath) -> None:
+def test_a_paused_connector_waits_without_attempts_and_continues(path: EventPath) -> None:
     lines, later = wide_lines("paused-", 2_000), wide_lines("later-", 10)
     feed = path.feed(extent_bytes=EXTENT)
     runtime = feed.delivery.runtime

@@ -122,7 +122,7 @@ def test_messages_that_were_dealt_with_are_deleted(
     assert left(sqs, queue) == 0
 
 
-def test_only_messages_reported_as_failed_come_back_after_their_time(
+def test_only_failed_messages_are_redelivered_after_their_timeout(
     run: Run, deployment: Deployment, sqs: "SQSClient", seen: Seen
 ) -> None:
     queue = deployment.queue_of("toy")
@@ -277,7 +277,7 @@ def test_a_message_received_too_often_goes_to_the_dead_letter_queue(
     assert left(sqs, deployment.queue_of("toy")) == 0
 
 
-def test_polling_goes_on_when_the_server_was_away(
+def test_polling_continues_after_an_outage_of_the_server(
     run: Run, deployment: Deployment, sqs: "SQSClient", queues: Stack, seen: Seen
 ) -> None:
     run(deployment)
@@ -419,7 +419,7 @@ def test_what_has_no_status_is_json_and_a_failure_is_500(run: Run, web: Deployme
     assert (failed.status, json.loads(message)) == (500, {"message": "Internal Server Error"})
 
 
-def test_chunked_bodies_are_read_and_large_ones_refused(run: Run, web: Deployment) -> None:
+def test_chunked_bodies_are_read_and_large_ones_rejected(run: Run, web: Deployment) -> None:
     source = run(web)
     place = urlsplit(source.url)
     connection = http.client.HTTPConnection(str(place.hostname), place.port, timeout=60)
@@ -460,7 +460,7 @@ def test_stopping_lets_what_runs_end_and_leaves_no_process(
     assert left(sqs, deployment.queue_of("toy")) == 0
 
 
-def test_stopping_at_once_ends_what_runs_and_its_message_comes_back(
+def test_stopping_at_once_ends_invocations_and_redelivers_their_messages(
     deployment: Deployment, place: Place, sqs: "SQSClient", seen: Seen, tmp_path: Path
 ) -> None:
     (tmp_path / "inside").mkdir()
@@ -508,7 +508,7 @@ def test_missing_code_is_named_before_anything_starts(
     ]
 
 
-def test_a_taken_http_port_is_told(run: Run, deployment: Deployment, place: Place) -> None:
+def test_a_used_http_port_is_reported(run: Run, deployment: Deployment, place: Place) -> None:
     port = urlsplit(run(deployment).url).port
     second = EventSource(
         deployment,

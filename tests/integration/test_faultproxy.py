@@ -204,7 +204,7 @@ def test_dynamodb_conditions_are_answered_through_the_proxy(
         table_through.put_item(TableName=table_name, Item=item, ConditionExpression=condition)
 
 
-def test_a_held_request_waits_until_told(
+def test_a_held_request_waits_until_released(
     s3_proxy: FaultProxy, through: "S3Client", bucket: str, key: str
 ) -> None:
     released = threading.Event()

@@ -301,7 +301,7 @@ def test_an_ordered_job_is_delivered_in_file_order_into_one_partition(delivery: 
     assert len({record.partition for record in delivery.read()}) == 1
 
 
-def test_a_worker_that_is_told_to_run_a_done_extent_again_adds_nothing(delivery: Delivery) -> None:
+def test_running_a_done_extent_again_adds_nothing(delivery: Delivery) -> None:
     extents = planned(delivery, **{"extent.bytes": "32KiB"})
     with worker(delivery) as made:
         outcomes = [made.run(extent).outcome for extent in (*extents, *extents)]

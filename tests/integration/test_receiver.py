@@ -242,7 +242,7 @@ def test_a_signature_covers_the_decoded_bytes_however_they_are_handed_over(
 
 
 @pytest.mark.parametrize("place", [0, 20, -1])
-def test_one_byte_changed_after_signing_is_refused_and_nothing_queued(
+def test_one_byte_changed_after_signing_is_rejected_and_nothing_queued(
     door: Door, place: int
 ) -> None:
     client = grid(door)
@@ -260,7 +260,7 @@ def test_one_byte_changed_after_signing_is_refused_and_nothing_queued(
     assert door.queued() == []
 
 
-def test_who_does_not_sign_is_refused(door: Door) -> None:
+def test_an_unsigned_request_is_rejected(door: Door) -> None:
     assert refusal(grid(door, signs=False), notification("a")) == 403
     assert door.queued() == []
 
@@ -269,7 +269,7 @@ def test_who_does_not_sign_is_refused(door: Door) -> None:
     ("key_id", "secret"),
     [("AKIAOTHER", KEY.secret_access_key), (KEY.access_key_id, "another secret")],
 )
-def test_another_key_is_refused(door: Door, key_id: str, secret: str) -> None:
+def test_another_key_is_rejected(door: Door, key_id: str, secret: str) -> None:
     assert refusal(grid(door, key_id, secret), notification("a")) == 403
     assert door.queued() == []
 
@@ -309,7 +309,7 @@ def test_a_webhook_with_the_secret_path_is_queued_with_its_endpoint(door: Door) 
 
 
 @pytest.mark.parametrize("path", ["/", f"/hooks/{SEGMENT}x", f"/hooks?{SEGMENT}"])
-def test_a_webhook_without_the_secret_path_is_refused(door: Door, path: str) -> None:
+def test_a_webhook_without_the_secret_path_is_rejected(door: Door, path: str) -> None:
     status, _ = door.post(notification("a").encode(), path, Content_Type=JSON)
 
     assert status == 403
@@ -325,7 +325,7 @@ def test_a_webhook_without_the_secret_path_is_refused(door: Door, path: str) -> 
         (b"Action=Unknown&Message=1", FORM),
     ],
 )
-def test_what_nobody_understands_is_kept_and_never_refused(
+def test_an_unparseable_notification_is_kept_and_never_rejected(
     door: Door, body: bytes, content_type: str
 ) -> None:
     status, _ = door.post(body, Content_Type=content_type)
@@ -400,7 +400,7 @@ def test_no_answer_is_given_before_the_queue_has_the_document(door: Door) -> Non
     assert door.announced() == [("a", ELSEWHERE_GRID)]
 
 
-def test_a_queue_that_refuses_makes_the_sender_try_again(door: Door) -> None:
+def test_a_queue_that_rejects_makes_the_sender_try_again(door: Door) -> None:
     refused = Answer(503, content_type="application/x-amz-json-1.0")
     door.proxy.inject(refused, when=is_sending, times=None)
     answered = refusal(grid(door), notification("a"))
@@ -413,7 +413,7 @@ def test_a_queue_that_refuses_makes_the_sender_try_again(door: Door) -> None:
     assert door.announced() == [("a", GRID)]
 
 
-def test_a_queue_that_is_away_makes_the_sender_try_again(door: Door, queues: Stack) -> None:
+def test_a_queue_that_is_unavailable_makes_the_sender_try_again(door: Door, queues: Stack) -> None:
     queues.kill("sqs")
     answered, _ = door.post(notification("a").encode(), Content_Type=JSON)
     queues.up()

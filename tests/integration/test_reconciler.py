@@ -104,7 +104,7 @@ def state_of(delivery: Delivery, job: Job) -> JobState:
     return found.state
 
 
-def test_objects_that_nobody_told_of_are_delivered_once(
+def test_objects_without_a_notification_are_delivered_once(
     stack: Stack,
     queues: Stack,
     s3: "S3Client",

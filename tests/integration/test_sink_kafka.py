@@ -240,7 +240,7 @@ def test_all_missing_topics_are_named_at_once(cluster: KafkaCluster) -> None:
     ]
 
 
-def test_a_broker_that_is_away_is_reported_in_time() -> None:
+def test_a_broker_that_is_unavailable_is_reported_in_time() -> None:
     away = KafkaBroker(
         {"bootstrap.servers": "127.0.0.1:1"},
         timeouts=replace(QUICK, fence_seconds=2, request_seconds=2),
@@ -317,7 +317,7 @@ def test_a_pending_transaction_is_waited_for_and_never_taken_for_nothing(
     patient.close()
 
 
-def test_an_offset_that_somebody_else_wrote_is_loud(cluster: KafkaCluster) -> None:
+def test_an_offset_of_another_writer_is_an_error(cluster: KafkaCluster) -> None:
     identity = cluster.identity()
     stranger = Producer({**cluster.kafka, "transactional.id": identity})
     stranger.init_transactions(30)
@@ -512,7 +512,7 @@ def test_records_up_to_the_topics_limit_are_committed(
 
 
 @pytest.mark.parametrize("client", [EXACTLY_ONCE, AT_LEAST_ONCE], ids=["exactly", "at-least"])
-def test_a_record_that_the_broker_refuses_is_never_taken_for_delivered(
+def test_a_record_that_the_broker_rejects_is_never_taken_for_delivered(
     cluster: KafkaCluster, client: ProducerSettings
 ) -> None:
     topic = cluster.topic(max_message_bytes=2_000)
@@ -527,7 +527,7 @@ def test_a_record_that_the_broker_refuses_is_never_taken_for_delivered(
     assert cluster.read_committed(topic) == []
 
 
-def test_at_least_once_goes_on_in_order_after_an_abort(cluster: KafkaCluster) -> None:
+def test_at_least_once_continues_in_order_after_an_abort(cluster: KafkaCluster) -> None:
     topic = cluster.topic()
     client = ProducerSettings({"linger.ms": "5000"}, exactly_once=False)
     sink = cluster.broker.fence(cluster.identity(), client).open()

@@ -66,7 +66,7 @@ def test_everything_works_through_scram_over_tls(secured: Secured) -> None:
     assert values_of(batch) == [b"a"]
 
 
-def test_a_wrong_password_is_told_at_once(secured: Secured) -> None:
+def test_a_wrong_password_is_reported_at_once(secured: Secured) -> None:
     broker = secured.broker("app", password="wrong")
     began = running_seconds()
 
@@ -78,7 +78,7 @@ def test_a_wrong_password_is_told_at_once(secured: Secured) -> None:
     assert running_seconds() - began < 30  # of 60 that fencing may take
 
 
-def test_a_certificate_that_nobody_vouches_for_is_told_in_time(secured: Secured) -> None:
+def test_an_untrusted_certificate_is_reported_in_time(secured: Secured) -> None:
     settings = {**secured.settings("app"), "ssl.ca.location": "probe"}
     broker = KafkaBroker(settings, timeouts=replace(QUICK, fence_seconds=3))
 
@@ -197,7 +197,7 @@ def test_a_client_that_was_idle_beyond_its_tokens_end_commits(secured: Secured) 
 
 
 @pytest.mark.usefixtures("progress_topic")
-def test_a_token_that_brokers_refuse_is_told_at_once(secured: Secured) -> None:
+def test_a_token_that_brokers_reject_is_reported_at_once(secured: Secured) -> None:
     class Expired(Unsigned):
         def __call__(self, region: str | None) -> tuple[str, float]:
             return super().__call__(region)[0], time.time() + 600

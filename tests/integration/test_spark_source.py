@@ -199,7 +199,7 @@ def test_where_there_is_nothing_there_are_no_rows(
     assert [job.state for job in delivery.jobs()] == ["DONE"]
 
 
-def test_a_user_schema_is_refused_before_anything_is_delivered(
+def test_a_user_schema_is_rejected_before_anything_is_delivered(
     spark: SparkSession, delivery: Delivery
 ) -> None:
     read = spark.read.format("extentflow").option("connector", delivery.connector_name)

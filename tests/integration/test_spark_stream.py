@@ -139,7 +139,7 @@ def receipts(spark: SparkSession, folder: Path) -> list[Any]:
     return spark.read.parquet((folder / "receipts").as_uri()).collect()
 
 
-def test_a_query_drains_the_queue_and_tells_of_every_extent(
+def test_a_query_drains_the_queue_and_reports_every_extent(
     spark: SparkSession, queued: Delivery, tmp_path: Path
 ) -> None:
     queued.arrive("lines.txt", joined(LINES))
@@ -276,7 +276,7 @@ def test_killed_python_workers_lose_and_double_nothing(
     assert queued.leftovers() == []
 
 
-def test_without_a_queue_connectors_are_looked_after(
+def test_without_a_queue_connectors_are_listed(
     spark: SparkSession, delivery: Delivery, tmp_path: Path
 ) -> None:
     delivery.connector({"extent.bytes": "64KiB"})
@@ -474,7 +474,7 @@ def states(delivery: Delivery) -> list[str]:
     return sorted(job.state.value for job in delivery.jobs())
 
 
-def test_once_refuses_a_paused_connector(delivery: Delivery) -> None:
+def test_once_rejects_a_paused_connector(delivery: Delivery) -> None:
     delivery.connector({})
     name = delivery.connector_name
     assert delivery.runtime.ledger.connectors.set_state(name, ConnectorState.PAUSED)

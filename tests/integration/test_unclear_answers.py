@@ -238,7 +238,7 @@ def test_an_unavailable_ledger_fails_the_run_and_the_next_one_resumes(
     check_exactly_once(delivery, report)
 
 
-def test_a_ledger_that_comes_back_in_time_costs_nothing(
+def test_a_ledger_that_recovers_in_time_costs_nothing(
     delivery: Delivery, dynamodb_proxy: FaultProxy
 ) -> None:
     delivery.put("lines.txt", joined(LINES))
@@ -285,7 +285,7 @@ def test_an_unavailable_store_fails_the_run_and_a_replay_adds_no_duplicate(
     assert sorted(delivery.values()) == sorted(lines)
 
 
-def test_a_store_that_comes_back_in_time_costs_nothing(
+def test_a_store_that_recovers_in_time_costs_nothing(
     delivery: Delivery, s3_proxy: FaultProxy
 ) -> None:
     delivery.put("lines.txt", joined(LINES))

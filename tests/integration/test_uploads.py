@@ -75,7 +75,7 @@ def listen(stack: Stack, tmp_path: Path) -> Iterator[Listen]:
         yield start
 
 
-def test_new_objects_are_told_and_nothing_else_is(
+def test_only_new_objects_are_notified(
     s3: "S3Client", bucket: str, prefix: str, listen: Listen
 ) -> None:
     s3.put_object(Bucket=bucket, Key=f"{prefix}before", Body=b"0")
@@ -109,7 +109,7 @@ def test_new_objects_are_told_and_nothing_else_is(
     assert {one.bucket for one in found} == {bucket}
 
 
-def test_each_version_is_told_with_its_id(
+def test_each_version_is_notified_with_its_id(
     s3: "S3Client", versioned_bucket: str, prefix: str, listen: Listen
 ) -> None:
     listener = listen(versioned_bucket)
@@ -126,7 +126,7 @@ def test_each_version_is_told_with_its_id(
     assert [(one.key, one.version_id) for one in found] == [(key, each) for each in ids]
 
 
-def test_other_buckets_are_not_told(
+def test_other_buckets_are_not_notified(
     s3: "S3Client", bucket: str, versioned_bucket: str, prefix: str, listen: Listen
 ) -> None:
     listener = listen(bucket)
@@ -137,7 +137,7 @@ def test_other_buckets_are_not_told(
     assert listener.await_key(f"{prefix}last") == []
 
 
-def test_what_the_queue_does_not_take_is_told_later_and_once(
+def test_a_notification_that_the_queue_rejects_is_sent_once_later(
     s3: "S3Client", bucket: str, prefix: str, listen: Listen
 ) -> None:
     listener = listen(bucket)
@@ -153,7 +153,7 @@ def test_what_the_queue_does_not_take_is_told_later_and_once(
     assert [one.key for one in found] == [f"{prefix}{number}" for number in range(3)]
 
 
-def test_uploads_are_told_once_over_an_end_of_the_server_and_of_the_reader(
+def test_uploads_are_notified_once_after_server_and_reader_restart(
     tmp_path: Path, listen: Listen
 ) -> None:
     with Stack(tmp_path, services=[SeaweedS3()], free_ports=True) as stack:

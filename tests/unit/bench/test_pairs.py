@@ -33,7 +33,7 @@ def test_a_ratio_is_the_median_of_the_ratios_of_each_lap() -> None:
     assert runs.ratio("ours", "theirs") == 2.0
 
 
-def test_cpu_time_is_told_per_million_rows() -> None:
+def test_cpu_time_is_reported_per_million_rows() -> None:
     one, two = run(1, 3.0, rows=2_000_000), run(1, 3.0, rows=1_000_000)
     runs = Runs({"one": [one], "two": [two]})
 
@@ -47,7 +47,7 @@ def test_the_peak_is_the_largest_of_all_laps_of_those_asked_for() -> None:
     assert runs.peak_rss_bytes(["ours"]) == 300
 
 
-def test_competitors_with_different_numbers_of_laps_are_refused() -> None:
+def test_competitors_with_different_numbers_of_runs_are_rejected() -> None:
     runs = Runs({"ours": [run(1)], "theirs": [run(1), run(1)]})
 
     with pytest.raises(ValueError, match="argument"):

@@ -51,7 +51,7 @@ def plan(store: SyntheticStore, fmt: Format, ledger: MemoryLedger, queue: Queue)
 
 
 @pytest.mark.parametrize("size", [TB, 50 * TB])
-def test_a_plan_of_text_takes_one_request_and_goes_on_page_by_page(size: int) -> None:
+def test_a_plan_of_text_takes_one_request_and_continues_page_by_page(size: int) -> None:
     store = SyntheticStore("bucket", {"key": Lines(size)})
     ledger = MemoryLedger()
     queue = Watching(ledger)

@@ -44,7 +44,7 @@ def breaking(_given: Terms) -> Result:
     raise RuntimeError("broker away")
 
 
-def test_a_broken_case_is_told_and_hides_no_other(
+def test_a_broken_case_is_reported_and_hides_no_other(
     tmp_path: Path, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cases = [case("bad", breaking, monkeypatch), case("good", working, monkeypatch)]

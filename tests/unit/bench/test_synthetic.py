@@ -105,7 +105,7 @@ def test_the_last_line_of_a_large_object_is_its_last() -> None:
 
 
 @pytest.mark.parametrize(("size", "line_bytes"), [(99, 100), (100, DIGITS + 1), (10**18, 100)])
-def test_lines_that_could_not_be_numbered_are_refused(size: int, line_bytes: int) -> None:
+def test_lines_that_could_not_be_numbered_are_rejected(size: int, line_bytes: int) -> None:
     with pytest.raises(ValueError, match="lines"):
         Lines(size, line_bytes)
 
@@ -182,7 +182,7 @@ def test_rows_at_the_end_of_a_terabyte_of_parquet_can_be_read() -> None:
     assert last[-1].as_py() == content.rows - 1
 
 
-def test_an_object_that_offsets_do_not_reach_is_refused() -> None:
+def test_an_object_beyond_the_offset_range_is_rejected() -> None:
     with pytest.raises(ValueError, match="offsets"):
         ParquetRows.of_size(200 * TB)
 
@@ -228,7 +228,7 @@ def test_what_is_not_there_is_gone() -> None:
         store.head("bucket", "a", "v1")
 
 
-def test_a_pin_of_other_content_is_refused() -> None:
+def test_a_pin_of_other_content_is_rejected() -> None:
     old = store_of(a=Lines(1_000)).head("bucket", "a")
     store = store_of(a=Lines(1_001))
 
@@ -237,7 +237,7 @@ def test_a_pin_of_other_content_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 5), (5, 5), (0, TB + 1), (0, MAX_READ_BYTES + 1)])
-def test_a_range_that_nobody_may_ask_for_is_refused(start: int, end: int) -> None:
+def test_an_invalid_range_is_rejected(start: int, end: int) -> None:
     store = store_of(a=Lines(TB))
 
     with pytest.raises(ValueError, match=r"s3://bucket/a\["):

@@ -21,7 +21,7 @@ def test_a_footer_of_pyarrow_is_written_as_it_was_read() -> None:
     assert bytes(writer.data) == footer
 
 
-def test_fields_far_apart_and_integers_below_zero_come_back() -> None:
+def test_distant_fields_and_negative_integers_are_decoded() -> None:
     fields = {1: (Kind.I64, -3), 17: (Kind.I32, 0), 300: (Kind.TRUE, True)}
     writer = Writer()
 

@@ -471,7 +471,7 @@ def test_connects_converter_classes_are_mapped(written: str, converter: str) -> 
     assert (config.value_converter, config.key_converter) == (converter, converter)
 
 
-def test_a_converter_that_is_not_built_is_refused() -> None:
+def test_a_converter_that_is_not_built_is_rejected() -> None:
     (problem,) = problems({**ORDERS, "value.converter": "io.confluent.connect.avro.AvroConverter"})
 
     assert problem.endswith("write bytes, json or string")
@@ -534,7 +534,7 @@ def test_a_value_that_cannot_be_is_named_with_its_remedy(name: str, text: str, r
 @pytest.mark.parametrize(
     "text", ["hunter2", "$(env:hunter2)", "${env:hunter2}x", "${vault:hunter2:x}"]
 )
-def test_a_literal_secret_is_refused_and_never_shown(name: str, text: str) -> None:
+def test_a_literal_secret_is_rejected_and_never_shown(name: str, text: str) -> None:
     (problem,) = problems(
         {**ORDERS, "aws.access.key.id": "AKIA", name: text}
         if "access" in name
@@ -594,7 +594,7 @@ def test_keys_that_contradict_each_other_are_reported(config: dict[str, str], pr
 
 @pytest.mark.parametrize("converter", CONVERTERS)
 @pytest.mark.parametrize("name", ["csv", "jsonl", "parquet", "text"])
-def test_every_pair_of_format_and_converter_works_or_is_refused(name: str, converter: str) -> None:
+def test_every_pair_of_format_and_converter_works_or_is_rejected(name: str, converter: str) -> None:
     pair = {**ORDERS, "input.format": name, "value.converter": converter}
 
     if converter in FORMATS.get(name).converters:
@@ -663,7 +663,9 @@ def test_records_have_no_key_by_default() -> None:
         (".csv", "csv", "none"),
     ],
 )
-def test_the_extension_tells_format_and_compression(key: str, name: str, compression: str) -> None:
+def test_the_extension_determines_format_and_compression(
+    key: str, name: str, compression: str
+) -> None:
     config = parse(ORDERS)
 
     assert config.format_for(key) == name
@@ -673,7 +675,7 @@ def test_the_extension_tells_format_and_compression(key: str, name: str, compres
 @pytest.mark.parametrize(
     "key", ["orders", "orders.dat", "a.csv/orders", "orders.gz", "x.csv.bz2", "in/"]
 )
-def test_an_extension_that_tells_nothing_names_the_object_and_the_remedy(key: str) -> None:
+def test_an_unknown_extension_names_the_object_and_the_remedy(key: str) -> None:
     with pytest.raises(UnsupportedFormat) as caught:
         parse(ORDERS).format_for(key)
 
@@ -692,7 +694,7 @@ def test_a_configured_format_reads_the_compression_of_the_extension() -> None:
     assert connector(input__format="text").compression_for("orders.gz") == "gzip"
 
 
-def test_a_compression_around_parquet_is_refused() -> None:
+def test_a_compression_around_parquet_is_rejected() -> None:
     with pytest.raises(UnsupportedFormat, match=r"a\.parquet\.gz: gzip around parquet is not read"):
         parse(ORDERS).compression_for("a.parquet.gz")
 
@@ -788,7 +790,7 @@ def test_a_topic_that_kafka_would_not_take_names_the_object(
 
 
 @given(st.text(min_size=1))
-def test_a_topic_made_from_any_key_is_legal_or_refused(key: str) -> None:
+def test_a_topic_made_from_any_key_is_legal_or_rejected(key: str) -> None:
     try:
         topic = connector(topic="t-{key}").topic_for(version(key))
     except Misconfigured:

@@ -79,7 +79,7 @@ def test_properties_follow_javas_syntax(line: str, name: str, value: str) -> Non
     assert parse_text(f"# comment \\\n! other\n\n{line}\n", "a.properties") == {name: value}
 
 
-def test_properties_refuse_a_truncated_unicode_escape() -> None:
+def test_properties_reject_a_truncated_unicode_escape() -> None:
     assert problems(r"a=C:\users", "a.properties") == (
         r"a.properties:1: \u without four hex digits; write a backslash as \\",
     )
@@ -124,13 +124,13 @@ def test_connects_envelope_is_unwrapped(text: str, path: str) -> None:
     assert parse_text(text, path) == {"name": "orders", "topic": "t", "tasks.max": "3"}
 
 
-def test_an_envelope_with_two_different_names_is_refused() -> None:
+def test_an_envelope_with_two_different_names_is_rejected() -> None:
     found = problems('{"name": "a", "config": {"name": "b"}}', "a.json")
 
     assert found == ("a.json: name: appears twice; keep one",)
 
 
-def test_an_envelope_with_further_keys_is_refused() -> None:
+def test_an_envelope_with_further_keys_is_rejected() -> None:
     found = problems('{"name": "a", "config": {}, "initial_state": "PAUSED"}', "a.json")
 
     assert found == ("a.json: beside `config` only `name` may stand; remove initial_state",)
@@ -148,7 +148,7 @@ def test_an_envelope_with_further_keys_is_refused() -> None:
         ('{"a": 1, "a": 1}', "a.json", "a.json: a: appears twice"),
     ],
 )
-def test_a_key_that_appears_twice_is_refused(text: str, path: str, line: str) -> None:
+def test_a_key_that_appears_twice_is_rejected(text: str, path: str, line: str) -> None:
     assert problems(text, path) == (f"{line}; keep one",)
 
 
@@ -178,7 +178,7 @@ def test_everything_that_is_no_text_is_reported_at_once() -> None:
         ("a=1", "a.ini", "a.ini: unknown kind of file"),
     ],
 )
-def test_another_syntax_than_the_suffix_says_is_refused(
+def test_a_syntax_that_differs_from_the_suffix_is_rejected(
     text: str, path: str, beginning: str
 ) -> None:
     (problem,) = problems(text, path)
@@ -259,7 +259,7 @@ def test_a_reference_is_recognised(text: str, reference: Reference | None) -> No
         "${}",
     ],
 )
-def test_what_only_resembles_a_reference_is_refused(text: str) -> None:
+def test_what_only_resembles_a_reference_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="env:NAME"):
         Reference.parse(text)
 
@@ -295,7 +295,7 @@ def test_what_is_looked_up_together_is_of_one_version_of_the_secret() -> None:
     assert resolved == {"user": "u1", "password": "p1"}
 
 
-def test_secrets_that_are_away_may_be_there_later() -> None:
+def test_unavailable_secrets_are_retryable() -> None:
     def read_secret(_: str) -> str:
         raise CredentialsUnavailable("secret s: throttled")
 
@@ -389,7 +389,7 @@ def test_sizes_have_units(text: str, size: int) -> None:
 @pytest.mark.parametrize(
     "text", ["0", "0MiB", "-1", "64M", "1.5GiB", "", "MiB", "1e6", "٣", "iB", "5iB"]
 )
-def test_sizes_without_a_clear_meaning_are_refused(text: str) -> None:
+def test_sizes_without_a_clear_meaning_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="64MiB"):
         SIZE.read(text)
 
@@ -434,14 +434,14 @@ def test_a_word_for_none_survives_writing_and_reading(value: int | None) -> None
 
 
 @pytest.mark.parametrize("name", sorted(kafka.PRODUCER_PROPERTIES | kafka.CLIENT_PROPERTIES))
-def test_the_installed_client_knows_every_accepted_property(name: str) -> None:
+def test_the_installed_client_supports_every_accepted_property(name: str) -> None:
     with pytest.raises(KafkaException) as caught:
         Producer({name: "none", "no.such.property": "1"})
 
     assert f'No such configuration property: "{name}"' not in str(caught.value)
 
 
-def test_no_property_is_both_accepted_and_refused() -> None:
+def test_no_property_is_both_accepted_and_rejected() -> None:
     assert not kafka.PRODUCER_PROPERTIES & set(kafka.REFUSED_PRODUCER_PROPERTIES)
     assert not kafka.CLIENT_PROPERTIES & set(kafka.REFUSED_CLIENT_PROPERTIES)
     assert not any(name.endswith("timeout.ms") for name in kafka.PRODUCER_PROPERTIES)
@@ -449,7 +449,7 @@ def test_no_property_is_both_accepted_and_refused() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(kafka.PRODUCER_PROPERTIES))
-def test_the_sink_refuses_no_property_that_connectors_may_set(name: str) -> None:
+def test_the_sink_rejects_no_property_that_connectors_may_set(name: str) -> None:
     assert refusals({name: "1"}) == []
 
 

@@ -308,7 +308,7 @@ def test_settings_of_spark_belong_together() -> None:
     assert problem.endswith("set all four or none")
 
 
-def test_an_archive_that_spark_would_not_unpack_is_refused() -> None:
+def test_an_archive_that_spark_would_not_unpack_is_rejected() -> None:
     (problem, *_) = problems({**BROKERS, "EXTENTFLOW_SPARK_ARCHIVE": "s3://code/spark.gz"})
 
     assert "EXTENTFLOW_SPARK_ARCHIVE='s3://code/spark.gz': write s3://bucket/key.tgz" in problem

@@ -209,7 +209,7 @@ UNSUPPORTED = {
 
 @pytest.mark.parametrize("kind", UNSUPPORTED)
 @pytest.mark.parametrize("depth", ["column", "list", "map", "dictionary", "struct"])
-def test_types_without_exact_json_are_refused_before_any_batch(kind: str, depth: str) -> None:
+def test_types_without_exact_json_are_rejected_before_any_batch(kind: str, depth: str) -> None:
     inner = UNSUPPORTED[kind]
     column, path = {
         "column": (inner, "'c'"),
@@ -245,12 +245,12 @@ def test_repeated_names_are_rejected() -> None:
         json_converter(members)
 
 
-def test_a_column_that_is_not_there_is_refused_with_those_that_are() -> None:
+def test_a_missing_column_is_rejected_with_the_existing_ones() -> None:
     with pytest.raises(UnsupportedType, match=r"no column 'id'; name one of 'key', 'value'"):
         json_converter(pa.schema({"key": pa.int8(), "value": pa.int8()}), ["id"])
 
 
-def test_a_batch_of_another_schema_is_refused() -> None:
+def test_a_batch_of_another_schema_is_rejected() -> None:
     convert = json_converter(pa.schema({"a": pa.int64()}))
 
     with pytest.raises(UnsupportedType, match=r"'a' changed from type int64 to string"):

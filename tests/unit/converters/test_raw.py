@@ -114,7 +114,7 @@ def test_the_column_is_chosen_by_name() -> None:
 
 
 @pytest.mark.parametrize("make", [bytes_converter, string_converter])
-def test_more_than_one_column_is_refused_with_the_way_out(make: object) -> None:
+def test_more_than_one_column_is_rejected_with_a_remedy(make: object) -> None:
     assert callable(make)
     schema = pa.schema({"a": pa.string(), "b": pa.string()})
 
@@ -124,7 +124,7 @@ def test_more_than_one_column_is_refused_with_the_way_out(make: object) -> None:
         make(schema, [])
 
 
-def test_types_without_text_are_refused_with_the_way_out() -> None:
+def test_types_without_text_are_rejected_with_a_remedy() -> None:
     nested = pa.schema({"c": pa.list_(pa.int8())})
     binary = pa.schema({"c": pa.binary()})
     number = pa.schema({"c": pa.int8()})

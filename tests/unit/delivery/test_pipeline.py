@@ -83,7 +83,7 @@ def prepared(fmt: Scripted, value: object = passing, **more: object) -> list[Con
     return list(pipeline.convert(EXTENT, 0))
 
 
-def test_records_carry_topic_values_places_and_where_to_go_on() -> None:
+def test_records_carry_topic_values_locations_and_position() -> None:
     fmt = Scripted([chunk(b"a", b"b"), chunk(b"c", start=20)])
 
     first, second = prepared(fmt)

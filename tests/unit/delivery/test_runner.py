@@ -302,7 +302,7 @@ def test_trap_t08_a_read_fault_is_never_the_end_of_data() -> None:
     assert world.ledger.extents.get(extent.job, 0).state is ExtentState.FAILED
 
 
-def test_a_store_that_comes_back_within_the_retry_time_costs_nothing() -> None:
+def test_a_store_that_recovers_within_the_retry_time_costs_nothing() -> None:
     memory = MemoryStore()
     world = World(store=memory)
     (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
@@ -499,7 +499,7 @@ def test_a_defect_fails_its_extent_and_keeps_what_was_committed() -> None:
     assert world.ledger.extents.get(extent.job, 0).position == 2
 
 
-def test_a_broker_that_stays_away_is_raised_not_swallowed() -> None:
+def test_an_unavailable_broker_is_raised() -> None:
     world = World(limits=TransactionLimits(retry_seconds=5))
     (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
     for _ in range(10_000):
@@ -525,7 +525,7 @@ class Refusing(MemoryLedger):
 
 @pytest.mark.parametrize("call", ["advance", "complete"])
 @pytest.mark.parametrize("transaction_bytes", [6, 1_000])
-def test_a_refusal_after_a_commit_never_hands_back_what_kafka_has(
+def test_a_rejection_after_a_commit_never_hands_back_what_kafka_has(
     call: str, transaction_bytes: int
 ) -> None:
     world = World(limits=TransactionLimits(transaction_bytes=transaction_bytes))

@@ -176,7 +176,7 @@ def test_the_same_client_settings_keep_producer_and_epoch() -> None:
 
 
 @pytest.mark.parametrize(("wall_seconds", "epoch"), [(299.0, 1), (301.0, 2), (-1.0, 2)])
-def test_a_producer_idle_by_the_wall_clock_is_thrown_away(wall_seconds: float, epoch: int) -> None:
+def test_a_producer_idle_by_the_wall_clock_is_discarded(wall_seconds: float, epoch: int) -> None:
     scene = Scene()
     first, second = scene.extents(scene.job(b"abcdefgh"))
     frozen = Clock(monotonic=lambda: 0.0, wall=scene.ticker.read, sleep=scene.ticker.sleep)
@@ -204,7 +204,7 @@ def test_two_ledgers_on_one_broker_never_meet() -> None:
     assert scene.group(0) == SlotProgress(1, claim.extent.job, 0, 2, 2)
 
 
-def test_slots_refuse_to_work_in_a_forked_process() -> None:
+def test_slots_reject_to_work_in_a_forked_process() -> None:
     scene = Scene()
     extent, slots = scene.extent(), scene.of("me", ONE)
 
@@ -279,7 +279,7 @@ def test_an_extent_of_a_closed_job_is_not_claimed() -> None:
     assert answer.job.reason == "called off"
 
 
-def test_a_job_that_nobody_registered_is_a_conflict() -> None:
+def test_an_unregistered_job_is_a_conflict() -> None:
     scene = Scene()
     stranger = replace(scene.extent(), job="no-such-job")
 
@@ -288,7 +288,7 @@ def test_a_job_that_nobody_registered_is_a_conflict() -> None:
 
 
 @pytest.mark.parametrize("held", [False, True])
-def test_a_job_of_another_cluster_is_a_conflict_whoever_holds_its_extent(*, held: bool) -> None:
+def test_a_job_of_another_cluster_is_a_conflict_for_any_claim(*, held: bool) -> None:
     scene = Scene()
     extent = scene.extent()
     if held:
@@ -300,7 +300,7 @@ def test_a_job_of_another_cluster_is_a_conflict_whoever_holds_its_extent(*, held
         elsewhere.of("here", ONE).claim(extent, CLIENT)
 
 
-def test_an_extent_of_another_object_than_its_jobs_is_refused() -> None:
+def test_an_extent_of_another_object_than_its_jobs_is_rejected() -> None:
     scene = Scene()
     extent = scene.extent()
     other = replace(extent, version=scene.put(b"ABCDEFGH", "other"))
@@ -411,7 +411,7 @@ def test_a_zombie_commits_nothing() -> None:
     assert scene.delivered() == [b"0", b"1", b"2", b"3"]
 
 
-def test_every_commit_tells_the_ledger_and_renews_the_lease() -> None:
+def test_every_commit_updates_the_ledger_and_renews_the_lease() -> None:
     scene = Scene()
     extent = scene.extent()
     slots = scene.of("me", ONE)
@@ -574,7 +574,7 @@ def test_a_renewer_that_finds_the_slot_taken_stops_the_next_commit() -> None:
     assert scene.group(0) == SlotProgress(epoch=1)
 
 
-def test_a_keeper_survives_a_ledger_that_is_away() -> None:
+def test_a_renewer_survives_an_unavailable_ledger() -> None:
     scene = Scene()
     slots = scene.of("me", ONE)
     claim = scene.claim(slots, scene.extent())
@@ -644,7 +644,7 @@ def test_evicting_settles_and_frees_the_slots_of_a_run_at_once() -> None:
     assert sorted(slot.owner for slot in scene.ledger.slots.list("memory")) == ["", "", "run-2/c"]
 
 
-def test_an_evicted_worker_that_lives_is_fenced_and_may_come_back() -> None:
+def test_an_evicted_live_worker_is_fenced_and_can_lease_again() -> None:
     scene = Scene()
     extent = scene.extent()
     worker = scene.of("run/worker")
@@ -710,7 +710,7 @@ def test_a_worker_does_not_evict_itself() -> None:
     assert scene.slot(0).epoch == 1
 
 
-def test_a_slot_taken_by_somebody_else_meanwhile_is_left_to_them() -> None:
+def test_a_slot_that_another_worker_leased_meanwhile_is_skipped() -> None:
     scene = Scene()
     extent = scene.extent()
     scene.claim(scene.of("run/dead", ONE), extent)
@@ -782,7 +782,7 @@ def test_sweeping_leaves_slots_alone_that_work_on_nothing() -> None:
     assert scene.slot(0).epoch == 1
 
 
-def test_sweeping_goes_on_behind_a_slot_that_somebody_else_took_meanwhile() -> None:
+def test_sweeping_continues_after_a_slot_that_another_worker_leased() -> None:
     scene, two = Scene(), replace(ONE, count=2)
     first, second = scene.extents(scene.job(b"abcdefgh"))
     for owner, extent in (("dead", first), ("as dead", second)):
@@ -819,7 +819,7 @@ def test_a_sweep_that_was_cut_short_is_finished_by_the_next_one() -> None:
     assert scene.ledger.extents.get(extent.job, 0).claim is None
 
 
-def test_a_swept_worker_that_lives_is_fenced_and_may_come_back() -> None:
+def test_a_swept_live_worker_is_fenced_and_can_lease_again() -> None:
     scene = Scene()
     extent = scene.extent()
     worker = scene.of("frozen")
@@ -835,7 +835,7 @@ def test_a_swept_worker_that_lives_is_fenced_and_may_come_back() -> None:
     assert scene.claim(worker, extent).item.position == 0
 
 
-def test_a_ledger_of_another_app_id_is_refused_before_a_slot_is_taken() -> None:
+def test_a_ledger_of_another_app_id_is_rejected_before_a_slot_is_taken() -> None:
     """Its slots have other transactional ids, so no producer would be fenced."""
     scene = Scene()
     extent = scene.extent()

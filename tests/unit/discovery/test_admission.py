@@ -498,7 +498,7 @@ def test_what_was_kept_is_all_that_a_replay_takes() -> None:
 
 
 @pytest.mark.parametrize("key", ["_SUCCESS", ".part.crc", "_temporary/0/part", "folder/"])
-def test_what_is_no_data_by_its_name_makes_no_job_and_alarms_nobody(key: str) -> None:
+def test_a_name_of_no_data_makes_no_job_and_no_alarm(key: str) -> None:
     desk = Desk()
 
     (received,) = desk.take(desk.put(b"", key))
@@ -699,7 +699,7 @@ def test_the_version_that_was_announced_is_the_one_that_is_pinned() -> None:
     assert {job.state for job in desk.jobs()} == {JobState.DONE}
 
 
-def test_an_object_that_comes_back_is_delivered_to_its_end() -> None:
+def test_an_object_that_reappears_is_delivered_completely() -> None:
     desk = Desk()
     worker = desk.queued.worker()
     desk.take(desk.put(b"abcdefghijkl"))
@@ -719,7 +719,7 @@ def test_an_object_that_comes_back_is_delivered_to_its_end() -> None:
     assert desk.queued.dead.messages == []
 
 
-def test_an_object_that_comes_back_after_it_was_delivered_adds_nothing() -> None:
+def test_a_delivered_object_that_reappears_adds_nothing() -> None:
     desk = Desk()
     worker = desk.queued.worker()
     for body in (b"abcd", b"ABCD", b"abcd"):
@@ -901,7 +901,7 @@ def test_a_planning_failure_can_be_replayed() -> None:
     assert ordinals(desk.queued.queue.sent) == [0]
 
 
-def test_a_planner_without_time_lets_the_message_come_again_and_goes_on() -> None:
+def test_a_planner_without_time_resumes_with_the_redelivered_message() -> None:
     desk = Desk(connectors_=[(replace(SMALL, extent_bytes=1), 1)], late=lambda: True)
     body = desk.put(b"x" * (3 * PAGE_EXTENTS))
 
@@ -936,7 +936,7 @@ class Slow(Desk):
         return [json.loads(message.body)["key"] for message in self.arrivals.messages]
 
 
-def test_what_there_is_no_time_for_goes_on_each_by_itself() -> None:
+def test_unprocessed_objects_continue_as_separate_messages() -> None:
     desk = Slow()
     for key in ("good", "behind", "last"):
         desk.put(b"abcd", key)
@@ -974,7 +974,7 @@ def test_without_time_from_the_start_nothing_is_lost_and_something_is_done() -> 
     assert len(desk.arrivals.messages) == 3
 
 
-def test_a_message_that_is_split_is_over_with_everything_that_it_says() -> None:
+def test_a_split_message_is_deleted_with_all_its_objects_sent() -> None:
     waiting = replace(ORDERS, prefix="paused")
     desk = Slow(connectors_=[(SMALL, 1), (waiting, 1)], states={"orders": ConnectorState.PAUSED})
     for key in ("paused", "unseen"):
@@ -989,7 +989,7 @@ def test_a_message_that_is_split_is_over_with_everything_that_it_says() -> None:
     assert kept.reason.startswith("notification not understood")
 
 
-def test_what_goes_on_is_sent_before_anything_is_kept() -> None:
+def test_continuations_are_sent_before_dead_letters() -> None:
     desk = Slow()
     known = json.loads(announced("away1", "away2", "unseen"))["Records"]
     body = json.dumps({"Records": [*known, {"eventSource": "unheard"}]})
@@ -1001,7 +1001,7 @@ def test_what_goes_on_is_sent_before_anything_is_kept() -> None:
     assert desk.kept.messages == []
 
 
-def test_connectors_whose_stores_are_away_starve_none_behind_them() -> None:
+def test_unavailable_stores_do_not_starve_other_connectors() -> None:
     away = [(replace(SMALL, name=f"away{number}"), 1) for number in range(3)]
     desk = Slow(connectors_=[*away, (ORDERS, 1)])
     body = desk.put(b"abcd")
@@ -1075,7 +1075,7 @@ def test_an_arrival_that_nothing_helps_is_kept_with_the_reason() -> None:
     assert json.loads(kept.body)["key"] == "key"
 
 
-def test_an_arrival_comes_again_as_long_as_that_may_help_anybody() -> None:
+def test_an_arrival_is_retried_while_any_connector_can_succeed() -> None:
     nothing_helps = Conflict("the job delivers to another Kafka cluster")
     desk = Desk(
         connectors_=[(ORDERS, 1), (SMALL, 1)],
@@ -1131,7 +1131,7 @@ def test_a_planner_that_dies_anywhere_is_made_good_by_the_same_message(at: int) 
     assert desk.kept.messages == []
 
 
-def test_while_the_queue_for_people_is_away_the_message_comes_again() -> None:
+def test_a_message_is_retried_while_the_dlq_is_unavailable() -> None:
     desk = Desk(connectors_=[])
     desk.kept.failures = 1
     body = desk.put(b"abcd")
@@ -1219,7 +1219,7 @@ WANTED = Backfill("b1", "small", ("s3://bucket/in/",))
 ASKED = json.dumps(WANTED.to_message())
 
 
-def test_a_backfill_goes_to_whoever_runs_it_and_makes_no_job_here() -> None:
+def test_a_backfill_is_routed_and_makes_no_job_here() -> None:
     desk = Desk()
 
     assert desk.take(ASKED) == []
@@ -1238,7 +1238,7 @@ def test_a_backfill_that_cannot_be_started_now_comes_again(error: Exception) -> 
     assert (desk.backfilled, desk.kept.messages) == ([], [])
 
 
-def test_a_backfill_that_nobody_can_run_is_kept_with_the_reason() -> None:
+def test_a_backfill_without_an_engine_is_kept_with_the_reason() -> None:
     desk = Desk(errors={"b1": NotOffered("there is no Spark")})
 
     desk.take(ASKED)
@@ -1247,7 +1247,7 @@ def test_a_backfill_that_nobody_can_run_is_kept_with_the_reason() -> None:
     assert (json.loads(kept.body), kept.reason) == (WANTED.to_message(), "there is no Spark")
 
 
-def test_a_backfill_waits_for_a_paused_connector_and_goes_on_as_a_copy() -> None:
+def test_a_backfill_waits_for_a_paused_connector_and_continues_as_a_copy() -> None:
     desk = Desk(states={"small": ConnectorState.PAUSED})
 
     with pytest.raises(ArrivalPending, match="connector small is PAUSED"):
@@ -1312,7 +1312,7 @@ def test_what_is_no_backfill_is_kept_as_it_came(changes: dict[str, object]) -> N
     assert desk.backfilled == []
 
 
-def test_nobody_who_posts_notifications_starts_a_backfill() -> None:
+def test_a_posted_notification_never_starts_a_backfill() -> None:
     desk = Desk()
 
     desk.take(wrapped(ASKED.encode(), None))

@@ -30,7 +30,7 @@ def test_an_empty_object_is_announced_by_its_planner_once() -> None:
     assert job.announced
 
 
-def test_a_job_that_goes_on_to_workers_is_not_announced() -> None:
+def test_a_job_that_is_sent_to_workers_is_not_published() -> None:
     desk, announcer = Desk(), MemoryJobEvents()
 
     replace(desk.reception(), announce=told_by(desk, announcer).publish).take(desk.put(b"abc"))

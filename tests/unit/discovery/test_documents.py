@@ -21,7 +21,7 @@ def test_any_bytes_are_the_same_after_the_queue(document: bytes, endpoint: str |
 
 
 @pytest.mark.parametrize("character", ["\x00", "\x1f", "\ud800", "\ufffe", "\uffff"])
-def test_characters_that_sqs_refuses_are_known(character: str) -> None:
+def test_characters_that_sqs_rejects_are_recognised(character: str) -> None:
     assert not documents.sendable(f"a{character}")
 
 

@@ -155,7 +155,7 @@ def test_a_deleted_connector_is_not_listed(house: Reconciled) -> None:
 # -- over many runs -------------------------------------------------------------------------------
 
 
-def test_a_listing_goes_on_in_the_next_run_where_time_ran_out(house: Reconciled) -> None:
+def test_a_listing_continues_in_the_next_run_where_time_ran_out(house: Reconciled) -> None:
     for number in range(12):
         house.put(f"{number:02}")
     reports: list[Report] = []
@@ -296,7 +296,7 @@ def test_a_bucket_that_cannot_be_listed_holds_up_no_other_connector(house: Recon
     assert report.listings_finished == ("c",)
 
 
-def test_a_store_that_was_away_is_listed_on_from_where_it_was(house: Reconciled) -> None:
+def test_a_listing_continues_after_an_outage_of_the_store(house: Reconciled) -> None:
     for number in range(9):
         house.put(f"{number}")
     house.run(late=lambda: len(house.arrived) >= 4)

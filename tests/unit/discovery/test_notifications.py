@@ -221,7 +221,7 @@ def test_the_receivers_endpoint_counts_whatever_the_document_claims() -> None:
     assert (known.endpoint, unknown.endpoint) == (GRID, None)
 
 
-def test_what_is_kept_still_tells_its_endpoint() -> None:
+def test_a_kept_notification_contains_its_endpoint() -> None:
     entries = documents.dump({"Records": [record("k", eventVersion="9")]})
 
     (unread,) = parse_notification(in_queue(documents.wrapped(entries, GRID))).unreadable

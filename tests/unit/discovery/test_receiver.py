@@ -96,7 +96,7 @@ def test_a_publish_with_attributes_is_a_publish() -> None:
     assert keys(there.queued) == ["a"]
 
 
-def test_a_client_with_another_secret_is_told_so() -> None:
+def test_a_client_with_another_secret_gets_an_error() -> None:
     there = Post(SIGNED)
     other = SharedKey(KEY.access_key_id, "another")
 
@@ -207,7 +207,7 @@ def test_a_large_document_goes_in_several_messages() -> None:
         json.dumps({"Records": [record("a"), record("x" * 3_000)]}).encode(),
     ],
 )
-def test_what_fits_no_message_is_refused_as_a_whole(body: bytes) -> None:
+def test_what_fits_no_message_is_rejected_as_a_whole(body: bytes) -> None:
     there = Post(ANYONE, message_bytes=2_000)
 
     assert there.answer(post(body)).status == 413
@@ -227,7 +227,7 @@ def test_what_fits_no_message_is_refused_as_a_whole(body: bytes) -> None:
         signed(PUBLISH),
     ],
 )
-def test_a_wrong_secret_in_the_path_is_refused(request_: HttpRequest) -> None:
+def test_a_wrong_secret_in_the_path_is_rejected(request_: HttpRequest) -> None:
     there = Post(SECRET)
 
     assert there.answer(request_).status == 403
@@ -243,7 +243,7 @@ def test_the_secret_may_be_any_segment_of_the_path(path: str) -> None:
 
 
 @given(st.integers(0, len(PUBLISH) - 1), st.integers(1, 255))
-def test_one_changed_byte_is_refused_and_nothing_queued(place: int, change: int) -> None:
+def test_one_changed_byte_is_rejected_and_nothing_queued(place: int, change: int) -> None:
     changed = bytearray(PUBLISH)
     changed[place] ^= change
     there = Post(SIGNED)
@@ -254,7 +254,7 @@ def test_one_changed_byte_is_refused_and_nothing_queued(place: int, change: int)
     assert there.queued == []
 
 
-def test_an_unsigned_request_is_refused_where_a_key_is_shared() -> None:
+def test_an_unsigned_request_is_rejected_where_a_key_is_shared() -> None:
     there = Post(SIGNED)
 
     answers = [there.answer(post(body, f"/{SEGMENT}/")) for body in (WEBHOOK, PUBLISH)]
@@ -264,7 +264,7 @@ def test_an_unsigned_request_is_refused_where_a_key_is_shared() -> None:
 
 
 @pytest.mark.parametrize("now", [0.0, 4e9])
-def test_a_signature_of_another_time_is_refused(now: float) -> None:
+def test_a_signature_of_another_time_is_rejected(now: float) -> None:
     there = Post(SIGNED, now=now)
 
     answer = there.answer(signed(PUBLISH))
@@ -273,7 +273,7 @@ def test_a_signature_of_another_time_is_refused(now: float) -> None:
     assert "compare the clocks" in answer.body
 
 
-def test_a_signature_of_another_scope_is_refused() -> None:
+def test_a_signature_of_another_scope_is_rejected() -> None:
     there = Post(SIGNED)
 
     assert there.answer(signed(PUBLISH, service="execute-api")).status == 403
@@ -321,7 +321,7 @@ def test_a_receiver_without_sources_does_not_start() -> None:
 
 @pytest.mark.parametrize("where", [f"/{SEGMENT}/", f"/other/{SEGMENT}"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_logs_do_not_tell_the_secret(
+def test_logs_do_not_contain_the_secret(
     where: str, method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
@@ -333,7 +333,7 @@ def test_logs_do_not_tell_the_secret(
     assert SEGMENT not in caplog.text + repr(SECRET)
 
 
-def test_refusals_of_hostile_headers_are_xml() -> None:
+def test_rejections_of_hostile_headers_are_xml() -> None:
     scope = "\x00<&>/20261120/r/sns/aws4_request"
     header = f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=x"
 

@@ -48,7 +48,7 @@ def test_a_dead_worker_without_a_commit_leaves_its_extent_pending(house: Reconci
     assert (item.claim, item.position, item.state) == (None, 0, ExtentState.PENDING)
 
 
-def test_a_dead_worker_with_commits_behind_it_leaves_what_kafka_knows(house: Reconciled) -> None:
+def test_a_dead_workers_extent_continues_at_the_position_in_kafka(house: Reconciled) -> None:
     job = house.sent("key", BODY)
     slots, held = claim(house, job)
     house.ledger.refuse("advance")
@@ -108,7 +108,7 @@ def test_a_frozen_worker_commits_nothing_after_its_slot_is_recovered(
 # -- announcements --------------------------------------------------------------------------------
 
 
-def test_ends_that_nobody_was_told_of_are_announced_once(house: Reconciled) -> None:
+def test_unpublished_ends_are_published_once(house: Reconciled) -> None:
     told_late = [house.sent(f"{number:03}", b"abcd") for number in range(ANNOUNCED_AT_ONCE + 5)]
     house.work()
     closed_now = house.sent("closed", b"abcd")
@@ -122,7 +122,7 @@ def test_ends_that_nobody_was_told_of_are_announced_once(house: Reconciled) -> N
     assert (first.ends_announced, second.ends_announced) == (ANNOUNCED_AT_ONCE + 6, 0)
 
 
-def test_an_announcer_that_is_away_costs_one_step_and_is_told_later(house: Reconciled) -> None:
+def test_an_unavailable_publisher_costs_one_step_and_is_retried(house: Reconciled) -> None:
     house.sent("key", b"abcd")
     house.work()
     house.put("lost")
@@ -137,7 +137,7 @@ def test_an_announcer_that_is_away_costs_one_step_and_is_told_later(house: Recon
 # -- a step that fails ----------------------------------------------------------------------------
 
 
-def test_a_broker_that_is_away_holds_up_nothing_that_does_not_need_it(house: Reconciled) -> None:
+def test_an_unavailable_broker_delays_only_steps_that_need_it(house: Reconciled) -> None:
     open_job, done = house.registered("open"), house.sent("done", b"abcd")
     dead = house.sent("dead", b"abcd")
     slots, held = claim(house, done)
@@ -160,7 +160,7 @@ def test_a_broker_that_is_away_holds_up_nothing_that_does_not_need_it(house: Rec
     assert [house.state_of(job) for job in (open_job, done)] == [JobState.RUNNING, JobState.DONE]
 
 
-def test_a_ledger_that_is_away_is_told_and_not_raised(house: Reconciled) -> None:
+def test_an_unavailable_ledger_is_reported_and_not_raised(house: Reconciled) -> None:
     for name in ("slots", "connectors", "connector_names"):
         house.ledger.refuse(name)
 
@@ -233,9 +233,7 @@ def killed_within(house: Reconciled, random: Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_every_record_arrives_once_whatever_is_lost_and_whoever_is_killed(
-    house: Reconciled, seed: int
-) -> None:
+def test_every_record_arrives_once_despite_losses_and_kills(house: Reconciled, seed: int) -> None:
     """Events and messages get lost, planners, workers and reconcilers die, over and over."""
     random = Random(seed)
     bodies: dict[str, bytes] = {}

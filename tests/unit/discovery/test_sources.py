@@ -47,7 +47,7 @@ def test_an_open_source_lets_everybody_in_and_stands_alone() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "7", "secret"])
-def test_anything_but_a_list_is_refused(text: str) -> None:
+def test_anything_but_a_list_is_rejected(text: str) -> None:
     with pytest.raises(Misconfigured, match="write a JSON list"):
         declared(text)
 

@@ -91,7 +91,7 @@ def test_a_job_that_was_just_registered_is_left_to_its_planner(house: Reconciled
     assert house.state_of(job) is JobState.PLANNING
 
 
-def test_a_plan_that_takes_several_runs_goes_on_with_each(house: Reconciled) -> None:
+def test_a_plan_that_takes_several_runs_continues_with_each(house: Reconciled) -> None:
     job = house.registered("key", b"x" * 4 * PAGE_EXTENTS * 3)
     resumed = []
 
@@ -184,7 +184,7 @@ def test_a_job_is_not_planned_while_its_connector_does_not_run(
     assert house.state_of(job) is JobState.RUNNING
 
 
-def test_jobs_of_a_deleted_connector_are_looked_after(house: Reconciled) -> None:
+def test_jobs_of_a_deleted_connector_are_resumed(house: Reconciled) -> None:
     job = house.registered("key")
     house.ledger.connectors.delete("c")
     pass_time(house)
@@ -307,7 +307,7 @@ def test_a_job_that_moved_again_is_watched_as_if_it_had_never_stood_still(
     assert report.messages_resent == 2
 
 
-def test_a_job_that_stands_still_is_told_in_every_run_until_it_moves(house: Reconciled) -> None:
+def test_a_stalled_job_is_reported_in_every_run_until_it_moves(house: Reconciled) -> None:
     job = house.sent("key", BODY)
     house.lose_messages()
     house.run_for(STALL_SECONDS + 2 * EVERY_SECONDS)
@@ -343,7 +343,7 @@ def test_a_run_that_has_a_job_for_more_than_a_day_is_not_waited_for(hold: RunOwn
     assert report.jobs_stalled > 0
 
 
-def test_where_nobody_says_whether_a_run_has_a_job_patience_is_greater() -> None:
+def test_without_a_known_owner_the_stall_threshold_is_higher() -> None:
     house = Reconciled(hold=lambda _job: RunOwnership.UNKNOWN)
     house.sent("key", BODY)
     house.lose_messages()
@@ -467,7 +467,7 @@ def test_doubled_messages_do_no_harm(house: Reconciled) -> None:
     assert house.queued.reasons() == []
 
 
-def test_a_queue_that_does_not_tell_its_depth_is_taken_for_a_full_one(house: Reconciled) -> None:
+def test_a_queue_of_unknown_depth_counts_as_full(house: Reconciled) -> None:
     house.sent("key", BODY)
     house.lose_messages()
 
@@ -483,7 +483,7 @@ def test_a_queue_that_does_not_tell_its_depth_is_taken_for_a_full_one(house: Rec
 
 
 @pytest.mark.parametrize("state", [ConnectorState.PAUSED, ConnectorState.STOPPED])
-def test_a_connectors_rest_is_no_standing_still(house: Reconciled, state: ConnectorState) -> None:
+def test_a_pause_does_not_count_as_a_stall(house: Reconciled, state: ConnectorState) -> None:
     house.sent("key", BODY)
     house.lose_messages()
     house.run_for(HOUR / 4)
@@ -498,7 +498,7 @@ def test_a_connectors_rest_is_no_standing_still(house: Reconciled, state: Connec
     assert (at_first.messages_resent, then.messages_resent) == (0, 3)
 
 
-def test_a_run_that_dies_while_it_sends_does_not_begin_anew_with_the_next(
+def test_the_next_run_does_not_repeat_what_a_dead_one_sent(
     house: Reconciled,
 ) -> None:
     house.sent("key", BODY)

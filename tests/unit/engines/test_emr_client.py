@@ -122,7 +122,7 @@ def test_a_setting_that_is_too_long_is_named_without_its_value() -> None:
     assert "xx" not in str(raised.value)
 
 
-def test_a_reference_to_a_variable_is_refused_and_one_to_a_secret_is_not() -> None:
+def test_a_reference_to_a_variable_is_rejected_and_one_to_a_secret_is_not() -> None:
     environment = {
         "EXTENTFLOW_KAFKA_SASL_PASSWORD": "${env:PASSWORD}",
         "EXTENTFLOW_KAFKA_SASL_USERNAME": "${secretsmanager:kafka:user}",

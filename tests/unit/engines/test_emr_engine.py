@@ -209,7 +209,7 @@ def test_what_a_job_delivered_right_before_it_closed_is_counted() -> None:
     assert {receipt.outcome for receipt in desk.watch.receipts} == {Outcome.DONE}
 
 
-def test_a_refused_cancel_is_reported_and_the_receipts_remain() -> None:
+def test_a_rejected_cancel_is_reported_and_the_receipts_remain() -> None:
     class Guarded(Elsewhere):
         def cancel(self, run_id: str) -> None:
             raise Misconfigured(f"no permission to cancel {run_id}")

@@ -104,12 +104,12 @@ def test_without_header_names_come_from_the_schema() -> None:
     assert result.rows == [{"id": 1, "name": "a"}]
 
 
-def test_a_header_that_contradicts_the_schema_is_refused() -> None:
+def test_a_header_that_contradicts_the_schema_is_rejected() -> None:
     with pytest.raises(UnsupportedFormat, match=r"'id', 'nam'.*'id', 'name'"):
         read(b"id,nam\n1,a\n", csv_schema={"id": "int64", "name": "string"})
 
 
-def test_a_header_that_names_a_column_twice_is_refused() -> None:
+def test_a_header_that_names_a_column_twice_is_rejected() -> None:
     with pytest.raises(UnsupportedFormat, match="'a' more than once"):
         read(b"a,b,a\n1,2,3\n")
 

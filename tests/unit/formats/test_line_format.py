@@ -200,7 +200,7 @@ def test_a_compressed_object_is_one_extent(codec: str) -> None:
 
 
 @codecs
-def test_an_object_that_is_not_compressed_is_refused(codec: str) -> None:
+def test_an_object_that_is_not_compressed_is_rejected(codec: str) -> None:
     with pytest.raises(UnsupportedFormat, match=r"set file\.compression\.type=none"):
         values(b"plain text\n", codec)
 

@@ -77,7 +77,7 @@ SETTINGS = {
     [open_text, open_jsonl, partial(open_jsonl, own=JsonlOptions(validate=False)), open_csv],
 )
 @pytest.mark.parametrize("validate", [True, False])
-def test_another_kind_of_object_is_refused_before_its_first_record(
+def test_another_kind_of_object_is_rejected_before_its_first_record(
     name: str,
     opened: Callable[[FormatOptions], LineFormat],
     validate: bool,  # noqa: FBT001 - a parameter of the test
@@ -136,13 +136,13 @@ def test_zstd_may_begin_with_a_skippable_frame() -> None:
     assert (found.kind, found.name) == (Kind.COMPRESSION, "zstd")
 
 
-def test_the_expected_format_is_not_refused() -> None:
+def test_the_expected_format_is_not_rejected() -> None:
     body = OBJECTS["parquet"]
 
     require_signature(VERSION, body[:264], body[-4:], expected="parquet")
 
 
-def test_a_columnar_format_refuses_others_by_the_same_function() -> None:
+def test_a_columnar_format_rejects_others_by_the_same_function() -> None:
     with pytest.raises(
         UnsupportedFormat, match=r"begins as gzip .* input\.format=parquet"
     ) as caught:

@@ -167,7 +167,7 @@ def test_resuming_behind_a_row_group_does_not_fetch_it() -> None:
 
 
 @pytest.mark.parametrize("position", [-1, 4])
-def test_a_position_outside_the_extent_is_refused(position: int) -> None:
+def test_a_position_outside_the_extent_is_rejected(position: int) -> None:
     source = MemorySource(written(ONE_COLUMN))
 
     with pytest.raises(Conflict, match=r"s3://memory/object\[0-\d+\) has 3 rows"):

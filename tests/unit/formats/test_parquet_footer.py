@@ -120,7 +120,7 @@ def test_row_groups_behind_the_footer_are_corrupt() -> None:
     assert isinstance(refusal(with_footer(BODY, footer_of(other))), CorruptObject)
 
 
-def test_a_summary_of_other_files_is_refused() -> None:
+def test_a_summary_of_other_files_is_rejected() -> None:
     metadata = pq.read_metadata(pa.BufferReader(BODY))
     metadata.set_file_path("part-0.parquet")
 
@@ -154,7 +154,7 @@ class TestEncryption:
     }
 
     @pytest.mark.parametrize("kind", sorted(KINDS))
-    def test_an_encrypted_file_is_refused_with_a_remedy(self, kind: str) -> None:
+    def test_an_encrypted_file_is_rejected_with_a_remedy(self, kind: str) -> None:
         factory = pe.CryptoFactory(_Keys)
         keys = factory.file_encryption_properties(
             pe.KmsConnectionConfig(), pe.EncryptionConfiguration(**self.KINDS[kind])

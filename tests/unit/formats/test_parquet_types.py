@@ -233,19 +233,19 @@ def _unparseable_rows(body: bytes) -> str:
     return str(caught.value)
 
 
-def test_trap_t26_two_columns_of_one_name_are_refused() -> None:
+def test_trap_t26_two_columns_of_one_name_are_rejected() -> None:
     table = pa.table([pa.array([1]), pa.array([2])], names=["same", "same"])
 
     assert "two columns 'same'; rename one of them" in _unparseable_rows(written(table))
 
 
-def test_trap_t26_two_members_of_one_name_are_refused() -> None:
+def test_trap_t26_two_members_of_one_name_are_rejected() -> None:
     struct = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["m", "m"])
 
     assert "two columns 'x.m'" in _unparseable_rows(written(pa.table({"x": struct})))
 
 
-def test_trap_t26_an_interval_is_refused(tmp_path: Path) -> None:
+def test_trap_t26_an_interval_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "interval.parquet"
     duckdb.sql(f"copy (select interval '3 months 2 days' as i) to '{path}' (format parquet)")
 
@@ -256,7 +256,7 @@ def test_trap_t26_an_interval_is_refused(tmp_path: Path) -> None:
 NO_COLUMNS = bytes.fromhex("1502191c4806736368656d611500001606191c190c160016060000")
 
 
-def test_rows_without_columns_are_refused() -> None:
+def test_rows_without_columns_are_rejected() -> None:
     body = b"PAR1" + NO_COLUMNS + len(NO_COLUMNS).to_bytes(4, "little") + b"PAR1"
 
     assert pq.read_metadata(pa.BufferReader(body)).num_rows == 3

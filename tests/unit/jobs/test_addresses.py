@@ -73,13 +73,13 @@ def test_an_address_names_a_key_of_the_scope(address: str, prefix: str, key: str
         "s3a://other/a",
     ],
 )
-def test_an_address_elsewhere_is_refused_with_the_place_to_look(address: str) -> None:
+def test_an_address_elsewhere_is_rejected_with_the_place_to_look(address: str) -> None:
     with pytest.raises(Misconfigured, match=r"bucket bucket.* orders .*s3://bucket/in/"):
         KeyScope("orders", "bucket", "in/").key(address)
 
 
 @pytest.mark.parametrize("address", ["s3://bucket/out/a", "s3://bucket/inside", "s3://bucket/i"])
-def test_an_address_beside_the_prefix_is_refused(address: str) -> None:
+def test_an_address_beside_the_prefix_is_rejected(address: str) -> None:
     with pytest.raises(Misconfigured, match="is not below s3://bucket/in/, which is what"):
         KeyScope("orders", "bucket", "in/").key(address)
 
@@ -217,14 +217,14 @@ def test_a_missing_bucket_is_named(pattern: str) -> None:
         list(select(store("a"), scope, pattern))
 
 
-def test_an_address_that_is_no_utf_8_is_refused_readably() -> None:
+def test_an_address_that_is_no_utf_8_is_rejected_readably() -> None:
     with pytest.raises(Misconfigured, match=r"is not UTF-8") as caught:
         KeyScope("orders", "bucket").key("s3://bucket/\udcff")
 
     assert str(caught.value).isascii()
 
 
-def test_a_refused_listing_is_not_an_empty_one() -> None:
+def test_a_rejected_listing_is_not_an_empty_one() -> None:
     filled = FaultyStore(store("in/a.txt"), Fault("denied", operation="list"))
 
     with pytest.raises(AccessDenied):

@@ -147,7 +147,7 @@ def huge(world: World, size: int, extent_bytes: int) -> JobRequest:
     return world.request(ObjectVersion("bucket", "huge.csv", None, "etag", size), extent_bytes)
 
 
-def test_too_many_extents_are_refused_before_anything_is_stored() -> None:
+def test_too_many_extents_are_rejected_before_anything_is_stored() -> None:
     world = World(format=Uncounted())
     request = huge(world, 1 * TIB, 1_000)
 
@@ -175,7 +175,7 @@ def test_a_million_extents_are_not_too_many(size: int, *, fits: bool) -> None:
             world.planner.register(request)
 
 
-def test_the_size_that_a_refusal_names_will_do() -> None:
+def test_the_size_that_a_rejection_names_will_do() -> None:
     world = World(format=Uncounted())
 
     job = world.planner.register(huge(world, 1 * TIB, 1_099_512))
@@ -270,7 +270,7 @@ def test_again_resumes_an_interrupted_second_delivery() -> None:
     assert again.id == interrupted.id
 
 
-def test_a_job_of_another_kafka_cluster_is_refused_although_it_is_done() -> None:
+def test_a_job_of_another_kafka_cluster_is_rejected_although_it_is_done() -> None:
     world = World()
     job = world.job(b"abc")
     run_extent(world.extents(job)[0], world.worker())
@@ -281,7 +281,7 @@ def test_a_job_of_another_kafka_cluster_is_refused_although_it_is_done() -> None
         world.planner.register(elsewhere)
 
 
-def test_an_object_that_comes_back_reopens_its_superseded_job() -> None:
+def test_an_object_that_reappears_reopens_its_superseded_job() -> None:
     world = World()
     job = world.job(b"abcdefgh")
     first, second = world.extents(job)
@@ -432,7 +432,7 @@ def test_a_replay_of_an_extent_that_did_not_fail_is_rejected(
     assert world.ledger.jobs.get(job.id) == failed
 
 
-def test_unknown_progress_refuses_the_whole_replay_and_changes_nothing() -> None:
+def test_unknown_progress_rejects_the_whole_replay_and_changes_nothing() -> None:
     world = World()
     failed = failed_with_unknown_progress(world)
     before = list(world.ledger.extents.list(failed.id))

@@ -90,7 +90,7 @@ def test_objects_of_unknown_format_are_named_before_anything_starts() -> None:
     assert found[1].startswith("s3://b/c: ")
 
 
-def test_an_object_of_unknown_format_is_in_nobodys_way() -> None:
+def test_an_object_of_unknown_format_blocks_no_other() -> None:
     preflight.check(config(), Cluster(), objects("a.csv", "b.unknown", "c"))
 
 
@@ -114,7 +114,7 @@ def test_many_objects_of_one_kind_do_not_fill_the_screen() -> None:
     assert found[-1] == "and 980 more objects like these"
 
 
-def test_a_broker_that_is_away_is_not_taken_for_a_mistake() -> None:
+def test_a_broker_that_is_unavailable_is_not_taken_for_a_mistake() -> None:
     with pytest.raises(SinkUnavailable):
         preflight.check(config(), Cluster(away=True), objects("a.csv"))
 
@@ -122,7 +122,7 @@ def test_a_broker_that_is_away_is_not_taken_for_a_mistake() -> None:
 # -- topics that would refuse records -------------------------------------------------------------
 
 
-def test_a_compacted_topic_is_refused_where_records_have_no_key() -> None:
+def test_a_compacted_topic_is_rejected_where_records_have_no_key() -> None:
     (found,) = problems(Cluster(compacted=frozenset({"records"})), config(), objects("a.csv"))
 
     assert found.startswith("topic records is compacted")

@@ -187,7 +187,7 @@ def test_entries_that_fail_every_try_raise_bus_unavailable() -> None:
     assert bus.published == [names(0)] * TRIES
 
 
-def test_an_entry_that_is_refused_for_good_is_misconfigured() -> None:
+def test_an_entry_that_is_rejected_for_good_is_misconfigured() -> None:
     bus = Bus()
     bus.answers({"ErrorCode": "MalformedDetail", "ErrorMessage": "no JSON"})
 

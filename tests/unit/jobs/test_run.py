@@ -313,7 +313,7 @@ def test_a_replay_resumes_where_the_extent_stopped_once_fixed() -> None:
     assert world.delivered() == expected(b"ab!d")
 
 
-def test_a_refused_replay_starts_nothing() -> None:
+def test_a_rejected_replay_starts_nothing() -> None:
     world = World()
     job = tried(world, b"ab!d")
     engine = CallingThreadEngine()
@@ -392,7 +392,7 @@ def test_an_exact_id_wins_over_longer_ones() -> None:
     assert known_job(world.ledger, "xx") == first
 
 
-def test_an_ambiguous_beginning_is_refused_with_the_number_of_jobs() -> None:
+def test_an_ambiguous_beginning_is_rejected_with_the_number_of_jobs() -> None:
     world = World()
     stored(world, "xx00", "xx11")
 
@@ -454,7 +454,7 @@ def test_a_run_that_breaks_and_cannot_ask_how_its_jobs_stand_still_reports() -> 
 UNFIT = "the extension tells no format"
 
 
-def test_an_object_that_nobody_reads_is_a_failed_job_among_the_others() -> None:
+def test_an_undecodable_object_is_a_failed_job_among_others() -> None:
     world = World()
     run = driver(world, CallingThreadEngine(until_final(world.worker())))
     odd = world.request(world.put(b"?", "odd.xyz"), unfit=UNFIT)
@@ -468,7 +468,7 @@ def test_an_object_that_nobody_reads_is_a_failed_job_among_the_others() -> None:
     assert (report.ok, report.records_this_run) == (False, 4)
 
 
-def test_an_object_that_nobody_reads_is_the_same_failed_job_run_after_run() -> None:
+def test_an_undecodable_object_is_the_same_failed_job_in_every_run() -> None:
     world = World()
     odd = world.request(world.put(b"?", "odd.xyz"), unfit=UNFIT)
 
@@ -478,7 +478,7 @@ def test_an_object_that_nobody_reads_is_the_same_failed_job_run_after_run() -> N
     assert list(world.ledger.jobs.list()) == [first]
 
 
-def test_a_second_delivery_of_an_object_that_nobody_reads_any_more_fails() -> None:
+def test_a_second_delivery_of_a_now_undecodable_object_fails() -> None:
     world = World()
     run = driver(world, CallingThreadEngine(until_final(world.worker())))
     version = world.put(b"abcd")
@@ -503,7 +503,7 @@ def test_a_second_delivery_of_too_many_extents_fails() -> None:
     assert "a job has at most 1,000,000" in refused.reason
 
 
-def test_a_refusal_is_the_clusters_own() -> None:
+def test_a_rejection_is_the_clusters_own() -> None:
     world = World()
     version = world.put(b"abcd")
     world.planner.register(world.request(version))
@@ -547,7 +547,7 @@ def test_an_open_job_whose_revision_cannot_be_used_here_holds_up_no_other() -> N
     assert replace(run, undeliverable_reason=lambda _job: "").ingest(iter(latest)).ok
 
 
-def test_a_superseded_object_that_nobody_reads_any_more_fails() -> None:
+def test_a_superseded_object_that_is_now_undecodable_fails() -> None:
     world = World()
     version = world.put(b"abcd")
     first = world.planner.register(world.request(version))
@@ -558,7 +558,7 @@ def test_a_superseded_object_that_nobody_reads_any_more_fails() -> None:
     assert (refused.id, refused.state, refused.reason) == (first.id, JobState.FAILED, UNFIT)
 
 
-def test_what_is_mended_from_outside_fails_no_object() -> None:
+def test_a_problem_outside_the_object_fails_no_object() -> None:
     def unreadable(_job: Job) -> tuple[Format, RangeSource]:
         raise Misconfigured("secret s: AccessDenied")
 
@@ -573,7 +573,7 @@ def test_what_is_mended_from_outside_fails_no_object() -> None:
 # -- announcing -----------------------------------------------------------------------------------
 
 
-def test_a_run_announces_its_jobs_when_it_is_over() -> None:
+def test_a_run_publishes_its_jobs_when_it_ends() -> None:
     world = World()
     given: list[Job] = []
     run = replace(

@@ -327,7 +327,7 @@ def test_a_replay_of_unknown_progress_goes_back_to_the_dead_letter_queue() -> No
     assert queued.world.ledger.jobs.progress(job.id).failed == 1
 
 
-def test_a_replay_of_a_cancelled_job_is_refused() -> None:
+def test_a_replay_of_a_cancelled_job_is_rejected() -> None:
     queued = Queued()
     job = queued.job(b"!bcdefgh")
     worker = queued.worker()
@@ -363,7 +363,7 @@ def test_at_the_deadline_a_copy_of_the_message_continues_the_extent() -> None:
     assert queued.now(job).state is JobState.DONE
 
 
-def test_a_copy_that_could_not_be_sent_lets_the_message_itself_come_back() -> None:
+def test_a_failed_copy_returns_the_message_itself() -> None:
     queued = Queued()
     job = queued.job(b"abcdefgh", extent_bytes=8)
     message = queued.take()
@@ -617,7 +617,7 @@ AWAY = [
 
 @pytest.mark.parametrize("away", AWAY)
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
-def test_what_is_away_for_more_receives_than_attempts_fails_nothing(
+def test_an_outage_of_more_receives_than_attempts_fails_nothing(
     away: Callable[[World], Callable[[], None]],
     warm: bool,  # noqa: FBT001
 ) -> None:
@@ -644,7 +644,7 @@ def test_what_is_away_for_more_receives_than_attempts_fails_nothing(
 
 
 @pytest.mark.parametrize("away", AWAY)
-def test_what_is_away_delays_messages_longer_every_time(
+def test_an_outage_delays_messages_with_backoff(
     away: Callable[[World], Callable[[], None]],
 ) -> None:
     queued = Queued()
@@ -663,7 +663,7 @@ def test_what_is_away_delays_messages_longer_every_time(
     assert 150 <= delays[-1] <= 300
 
 
-def test_delays_differ_so_that_messages_do_not_come_back_together() -> None:
+def test_delays_have_jitter() -> None:
     queued = Queued()
     queued.job(b"abcd")
     message = queued.take()
@@ -675,7 +675,7 @@ def test_delays_differ_so_that_messages_do_not_come_back_together() -> None:
     assert len(delays) == 10
 
 
-def test_a_table_that_denies_access_lets_messages_come_back() -> None:
+def test_a_table_that_denies_access_returns_messages() -> None:
     queued = Queued()
     queued.job(b"abcd")
     message = queued.take()
@@ -857,7 +857,7 @@ def test_an_extent_of_an_unknown_job_says_so_in_the_dead_letter_queue() -> None:
     assert f"the ledger has no job {'0' * 20}" in why
 
 
-def test_an_extent_with_another_range_than_the_ledgers_is_refused() -> None:
+def test_an_extent_with_another_range_than_the_ledgers_is_rejected() -> None:
     queued = Queued()
     job = queued.job(b"abcdefgh", extent_bytes=8)
     (extent,) = queued.world.extents(job)

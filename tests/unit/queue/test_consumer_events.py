@@ -120,7 +120,7 @@ def test_an_end_that_others_brought_about_is_announced_by_the_next_message() -> 
     assert scene.ends == [(job.id, JobState.SUPERSEDED, 0)]
 
 
-def test_an_announcer_that_is_away_leaves_the_end_to_whoever_sweeps(
+def test_an_unavailable_publisher_leaves_the_event_to_the_reconciler(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     scene = ObservedQueues()

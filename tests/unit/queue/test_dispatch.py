@@ -178,7 +178,7 @@ def test_planners_killed_again_and_again_send_at_most_one_page_more_each(
 
 
 @pytest.mark.parametrize("error", [QueueUnavailable("away"), LedgerUnavailable("away")])
-def test_a_queue_or_table_that_is_away_leaves_the_job_to_be_planned_on(error: Retryable) -> None:
+def test_an_unavailable_queue_or_table_leaves_the_plan_to_be_resumed(error: Retryable) -> None:
     queued = Queued()
     job = registered(queued, TWO_PAGES)
     Killer(3, "before", error).watch(queued)
@@ -469,7 +469,7 @@ def test_a_doubled_message_of_an_early_extent_starts_no_second_row() -> None:
     assert waiting(queued) == [2]
 
 
-def test_a_row_goes_on_behind_what_another_engine_has_done() -> None:
+def test_an_ordered_job_continues_after_the_extents_of_another_engine() -> None:
     queued = Queued()
     job = ordered(queued)
     message = queued.take()
@@ -486,7 +486,7 @@ def test_a_row_goes_on_behind_what_another_engine_has_done() -> None:
     assert queued.world.delivered() == expected(b"abcdefghijkl")
 
 
-def test_a_row_stops_at_a_failed_extent_and_its_replay_goes_on() -> None:
+def test_an_ordered_job_stops_at_a_failed_extent_and_a_replay_resumes() -> None:
     queued = Queued()
     job = ordered(queued, b"abcd!fghijkl")
     worker = queued.worker()
@@ -501,7 +501,7 @@ def test_a_row_stops_at_a_failed_extent_and_its_replay_goes_on() -> None:
     assert queued.queue.messages == []
 
 
-def test_a_doubled_message_replays_nobody_behind_it() -> None:
+def test_a_duplicate_message_replays_no_later_extent() -> None:
     queued = Queued()
     job = ordered(queued, b"abcd!fghijkl")
     worker = queued.worker()

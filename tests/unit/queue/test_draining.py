@@ -23,7 +23,7 @@ def taken(found: QueueDrain, *, most: int = 100, seconds: float = 60.0) -> list[
     return [answer for _, answer in found.answers(most=most, seconds=seconds)]
 
 
-def test_it_takes_what_there_is_and_every_message_that_is_over_is_deleted() -> None:
+def test_draining_processes_every_message_and_deletes_final_ones() -> None:
     queued = Queued()
     job = queued.job(b"abcdefghij")
 
@@ -55,7 +55,7 @@ def test_nothing_is_begun_after_its_time() -> None:
     assert queued.queue.depth().waiting == 2
 
 
-def test_nothing_is_begun_after_somebody_asked_to_stop() -> None:
+def test_nothing_starts_after_a_stop_request() -> None:
     queued = Queued()
     queued.job(b"abcdefghij")
     asked: list[bool] = []
@@ -68,7 +68,7 @@ def test_nothing_is_begun_after_somebody_asked_to_stop() -> None:
     assert queued.queue.depth().waiting == 2
 
 
-def test_what_comes_back_is_hidden_for_as_long_as_the_answer_says() -> None:
+def test_a_retried_message_is_hidden_for_the_requested_time() -> None:
     queued = Queued()
     queued.job(b"abcd")
     queued.world.store = queued.world.store
@@ -82,7 +82,7 @@ def test_what_comes_back_is_hidden_for_as_long_as_the_answer_says() -> None:
     assert [one.id for one in queued.queue.messages] == [message.id]
 
 
-def test_a_queue_that_is_away_has_no_further_message() -> None:
+def test_a_queue_that_is_unavailable_has_no_further_message() -> None:
     queued = Queued()
     queued.job(b"abcdefghij")
     queued.queue.failures = 1

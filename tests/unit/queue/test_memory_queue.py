@@ -28,7 +28,7 @@ class TestMemoryQueue(QueueContract, HandleContract):
         return MemoryPlace()
 
 
-def test_a_queue_that_is_away_takes_nothing() -> None:
+def test_a_queue_that_is_unavailable_takes_nothing() -> None:
     queue = MemoryPlace().queue()
     queue.failures = 2
 
@@ -73,7 +73,7 @@ def test_a_test_may_use_the_queue_while_it_steps_in() -> None:
     assert seen == [0, 1]
 
 
-def test_a_test_knows_when_the_next_message_can_be_received() -> None:
+def test_the_time_of_the_next_visible_message_is_available() -> None:
     place = MemoryPlace()
     queue = place.queue()
     assert queue.next_at is None

@@ -47,7 +47,7 @@ def test_a_dry_run_moves_nothing_and_hides_nothing() -> None:
     assert (bodies(queue), bodies(dead), dead.depth().waiting) == ([], ["a", "b"], 2)
 
 
-def test_an_interruption_loses_nothing_and_the_next_call_goes_on() -> None:
+def test_an_interruption_loses_nothing_and_the_next_call_continues() -> None:
     dead, queue = filled("a", "b", "c"), filled()
     asked: list[str] = []
 

@@ -135,7 +135,7 @@ def test_what_a_dead_run_left_undone_goes_to_the_queue() -> None:
     assert route.ended("0" * 16, RunState.FAILED) == 0
 
 
-def test_a_run_of_somebody_else_is_left_alone() -> None:
+def test_a_run_of_another_program_is_ignored() -> None:
     queued = Queued()
 
     assert routing(queued, MemoryJobRuns()).ended("unknown", RunState.FAILED) == 0
@@ -171,7 +171,7 @@ def test_a_large_job_that_is_reopened_gets_another_run() -> None:
 # -- which run has a job --------------------------------------------------------------------------
 
 
-def test_a_run_has_its_job_until_it_ends_and_its_end_is_told() -> None:
+def test_a_run_owns_its_job_until_its_end_is_reported() -> None:
     queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     job = route.start(registered(queued))
@@ -186,7 +186,7 @@ def test_a_run_has_its_job_until_it_ends_and_its_end_is_told() -> None:
     assert held == [RunOwnership.OWN, RunOwnership.GONE, RunOwnership.NONE]
 
 
-def test_while_nobody_says_where_a_run_stands_its_job_is_nobodys_either() -> None:
+def test_the_owner_is_unknown_while_a_runs_state_is_unknown() -> None:
     queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     job = route.start(registered(queued))
@@ -209,7 +209,7 @@ def test_a_look_at_many_jobs_asks_about_their_run_once() -> None:
     assert runs.looks == 1
 
 
-def test_an_end_that_is_told_late_does_not_take_a_later_runs_job_away() -> None:
+def test_a_late_end_event_does_not_release_a_later_runs_job() -> None:
     queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     job = route.start(registered(queued))
@@ -261,7 +261,7 @@ def test_only_the_jobs_below_a_backfills_addresses_wait_for_its_run() -> None:
     assert route.hold(within) is RunOwnership.NONE
 
 
-def test_the_end_of_a_backfills_run_that_nobody_told_is_found_out() -> None:
+def test_an_unreported_end_of_a_backfills_run_is_detected() -> None:
     queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     route.backfill(WANTED)
@@ -330,7 +330,7 @@ def test_a_backfill_without_open_jobs_of_its_own_gets_no_other_run() -> None:
 
 
 @pytest.mark.parametrize("state", [ConnectorState.PAUSED, ConnectorState.STOPPED])
-def test_a_backfill_whose_connector_rests_gets_no_other_run(state: ConnectorState) -> None:
+def test_a_backfill_of_a_paused_connector_gets_no_other_run(state: ConnectorState) -> None:
     queued, runs = Queued(), MemoryJobRuns()
     queued.world.ledger.connectors.put("c", {})
     route = routing(queued, runs)
@@ -361,7 +361,7 @@ def test_what_a_shells_run_left_is_the_shells(state: RunState) -> None:
     assert route.hold(job) is RunOwnership.NONE
 
 
-def test_a_run_that_is_started_and_cannot_be_noted_goes_on() -> None:
+def test_a_started_run_whose_note_fails_continues() -> None:
     queued, runs = Queued(), MemoryJobRuns()
     route = routing(queued, runs)
     queued.world.ledger.refuse("remember", times=100)
@@ -383,7 +383,7 @@ def test_a_backfill_that_is_over_or_was_cancelled_gets_no_other_run(state: RunSt
     assert len(runs.started) == 1
 
 
-def test_without_spark_a_backfill_is_refused_with_the_way_out() -> None:
+def test_without_spark_a_backfill_is_rejected_with_a_remedy() -> None:
     with pytest.raises(
         NotOffered, match=r"backfill b1 of connector c wants Spark.*--engine lambda"
     ):

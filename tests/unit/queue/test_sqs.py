@@ -240,7 +240,7 @@ def test_later_batches_go_out_after_an_earlier_one_was_accepted_at_last() -> Non
     assert script.batches == [[str(n) for n in range(10)], ["9"], ["10", "11"]]
 
 
-def test_a_message_that_is_refused_for_good_is_not_sent_again() -> None:
+def test_a_message_that_is_rejected_for_good_is_not_sent_again() -> None:
     script = Script([failed(0, code="InvalidMessageContents", fault=True)])
 
     with pytest.raises(Misconfigured, match="InvalidMessageContents: says the server"):
@@ -322,7 +322,7 @@ def test_every_error_is_translated_and_names_the_queue(
     "code",
     ["ReceiptHandleIsInvalid", "MessageNotInflight", "AWS.SimpleQueueService.MessageNotInflight"],
 )
-def test_a_delivery_that_is_over_is_told_and_no_error(
+def test_an_expired_delivery_is_reported_and_no_error(
     name: str, code: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     script = Script([error(code)])
@@ -332,7 +332,7 @@ def test_a_delivery_that_is_over_is_told_and_no_error(
     assert "message id was too late" in caplog.text
 
 
-def test_an_endpoint_where_nobody_answers_is_an_unavailable_queue(
+def test_an_endpoint_without_response_is_an_unavailable_queue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", "http://127.0.0.1:1")

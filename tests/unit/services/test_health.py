@@ -212,7 +212,7 @@ def test_a_topic_that_depends_on_the_object_is_left_to_the_run() -> None:
         ),
     ],
 )
-def test_a_topic_that_would_refuse_or_lose_records_is_reported(
+def test_a_topic_that_would_reject_or_lose_records_is_reported(
     changes: dict[str, object], verdict: str, says: str
 ) -> None:
     (found,) = of_topics(**changes)

@@ -57,7 +57,7 @@ def test_every_backfill_has_an_id_of_its_own() -> None:
     assert first.addresses == ("s3://shop/in/",)
 
 
-def test_too_many_addresses_for_one_run_are_refused_with_a_remedy() -> None:
+def test_too_many_addresses_for_one_run_are_rejected_with_a_remedy() -> None:
     with pytest.raises(Misconfigured, match=f"{MOST_ADDRESSES + 1} addresses.*a prefix or a glob"):
         jobs._backfill(ORDERS, ["s3://shop/in/"] * (MOST_ADDRESSES + 1))
 
@@ -83,7 +83,7 @@ def test_an_object_is_named_by_bucket_and_key(address: str) -> None:
 @pytest.mark.parametrize(
     "address", ["shop/in/a.csv", "file://shop/a", "s3://shop", "s3://shop/in/"]
 )
-def test_an_address_without_bucket_or_key_is_refused(address: str) -> None:
+def test_an_address_without_bucket_or_key_is_rejected(address: str) -> None:
     with pytest.raises(Misconfigured, match="is no object's address; write s3://bucket/key"):
         jobs._bucket_and_key(address)
 
@@ -98,6 +98,6 @@ def test_an_address_without_bucket_or_key_is_refused(address: str) -> None:
         ({"engine": "spark", "addresses": ["s3://shop/a"]}, "goes with --connector"),
     ],
 )
-def test_an_unknown_engine_is_refused(words: dict[str, object], problem: str) -> None:
+def test_an_unknown_engine_is_rejected(words: dict[str, object], problem: str) -> None:
     with pytest.raises(Misconfigured, match=problem):
         Jobs(runtime(None)).submit(**words)  # type: ignore[arg-type]

@@ -49,7 +49,7 @@ def test_a_request_rejected_with_a_cached_secret_is_retried_with_a_new_one() -> 
     assert True in look_up.asked
 
 
-def test_what_is_refused_with_the_secret_of_now_is_refused() -> None:
+def test_a_rejection_with_the_current_secret_is_final() -> None:
     look_up = Rotated(REFUSED, REFUSED)
     broker = KafkaBroker(NOWHERE, timeouts=BRIEF, look_up=look_up)
 

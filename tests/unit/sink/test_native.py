@@ -115,7 +115,7 @@ def sent(library: Any, *values: bytes) -> tuple[list[Any], Polled]:  # noqa: ANN
     return enqueue_arrays(library, producer, records, lambda: None), producer
 
 
-def test_what_a_full_queue_refused_is_offered_again_in_order() -> None:
+def test_what_a_full_queue_rejected_is_offered_again_in_order() -> None:
     library = Scripted(rooms=[2, 0, 1, 9])
 
     refused, producer = sent(library, b"a", b"b", b"c", b"d")
@@ -147,7 +147,7 @@ def test_without_turns_records_go_where_they_say(partition: int, asked: tuple[in
     assert library.asked == [asked]
 
 
-def test_too_large_records_are_told_by_their_own_index_and_size() -> None:
+def test_too_large_records_are_reported_by_their_own_index_and_size() -> None:
     library = Scripted(rooms=[2, 9])
 
     refused, _ = sent(library, b"!", b"a", b"b", b"!!", b"c", b"!!!")
@@ -160,7 +160,7 @@ def test_too_large_records_are_told_by_their_own_index_and_size() -> None:
     ]
 
 
-def test_any_other_refusal_ends_the_call() -> None:
+def test_any_other_rejection_ends_the_call() -> None:
     library = Scripted(rooms=[1], error=-172)
 
     with pytest.raises(KafkaException):

@@ -52,7 +52,7 @@ def test_a_broker_that_does_not_answer_is_no_missing_topic() -> None:
 
 
 @pytest.mark.parametrize("code", ["TOPIC_AUTHORIZATION_FAILED", "TOPIC_EXCEPTION"])
-def test_what_a_person_must_mend_is_not_asked_for_again(code: str) -> None:
+def test_a_permanent_error_is_not_retried(code: str) -> None:
     producer = ScriptedProducer()
     producer.topic_errors = [code]
 
@@ -124,7 +124,7 @@ def test_partitions_that_were_added_are_found_by_a_producer_that_lives_on() -> N
     assert {known.balancer("orders").choose(1) for _ in range(4)} == {0, 1}
 
 
-def test_turns_go_on_where_nothing_was_added() -> None:
+def test_balancing_continues_where_no_record_was_added() -> None:
     now = [0.0]
     known = KnownTopics(ScriptedProducer().client(), timeouts(), now=lambda: now[0])
     known.check(records())

@@ -37,7 +37,7 @@ FORK = """
 """
 
 
-def test_a_fork_is_refused_and_ends_without_hanging() -> None:
+def test_a_fork_is_rejected_and_ends_without_hanging() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
     ended = subprocess.run(
@@ -52,7 +52,7 @@ def test_a_fork_is_refused_and_ends_without_hanging() -> None:
     assert (ended.returncode, ended.stderr) == (7, "")
 
 
-def test_the_first_failure_is_told_to_every_later_caller() -> None:
+def test_the_first_failure_is_reported_to_every_later_caller() -> None:
     client = ScriptedProducer().client()
     with pytest.raises(Fenced), client.calling():
         raise FENCED
@@ -114,7 +114,7 @@ def test_purged_records_without_a_transaction_are_lost_records(code: str) -> Non
         client.check_deliveries()
 
 
-def test_closing_does_not_wait_for_a_broker_that_is_away() -> None:
+def test_closing_does_not_wait_for_a_broker_that_is_unavailable() -> None:
     client = ProducerHandle(NOWHERE, "slot test")
     with client.calling() as producer:
         for _ in range(10_000):
@@ -126,7 +126,7 @@ def test_closing_does_not_wait_for_a_broker_that_is_away() -> None:
     assert running_seconds() - began < 5
 
 
-def test_settings_that_librdkafka_refuses_are_a_mistake() -> None:
+def test_settings_that_librdkafka_rejects_are_a_mistake() -> None:
     with pytest.raises(Misconfigured, match=r"slot test.*no\.such\.setting"):
         ProducerHandle({**NOWHERE, "no.such.setting": "1"}, "slot test")
 

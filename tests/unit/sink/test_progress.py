@@ -18,7 +18,7 @@ def test_the_metadata_is_a_real_consumers(group: str) -> None:
     assert _encode_metadata(group) == real  # so that no throw-away consumer is made per slot
 
 
-def test_the_offset_is_the_position_and_says_the_rest_beside_it() -> None:
+def test_the_offset_is_the_position_and_metadata_has_the_rest() -> None:
     progress = SlotProgress(epoch=7, job="j", extent=2, position=99, records=5, bad=1, done=True)
 
     offset = offset_of(progress)
@@ -36,7 +36,7 @@ def test_the_offset_is_the_position_and_says_the_rest_beside_it() -> None:
         (5, '{"epoch":1,"unheard_of":2}'),
     ],
 )
-def test_an_offset_that_somebody_else_wrote_is_refused(offset: int, metadata: str) -> None:
+def test_an_offset_of_another_writer_is_rejected(offset: int, metadata: str) -> None:
     found = TopicPartition(PROGRESS_TOPIC, 0, offset, metadata=metadata)
 
     with pytest.raises(ProgressUnknown, match=r"slot-1.*another client committed"):

@@ -61,7 +61,9 @@ def test_transactions_need_identity_acknowledgements_and_bounds() -> None:
     ],
     ids=str,
 )
-def test_whoever_says_where_records_without_keys_go_is_obeyed(producer: dict[str, str]) -> None:
+def test_a_configured_partitioner_for_records_without_keys_is_kept(
+    producer: dict[str, str],
+) -> None:
     assert not spreads(transactional(producer))
 
 
@@ -70,7 +72,7 @@ def test_records_without_keys_go_anywhere_otherwise(partitioner: str | None) -> 
     assert spreads(transactional({"partitioner": partitioner} if partitioner else None))
 
 
-def test_librdkafka_accepts_what_it_is_told() -> None:
+def test_librdkafka_accepts_the_settings() -> None:
     for timeout_ms in (1_000, 30_000, 900_000):
         Producer({**transactional(timeout_ms=timeout_ms), "log_level": 0})
         plain = idempotent_settings(KAFKA, ProducerSettings(), delivery_timeout_ms=timeout_ms)
@@ -135,12 +137,12 @@ def test_a_connectors_tuning_stays_with_its_producer() -> None:
         "delivery.report.only.error",
     ],
 )
-def test_what_would_break_delivery_is_refused_by_name(key: str) -> None:
+def test_what_would_break_delivery_is_rejected_by_name(key: str) -> None:
     with pytest.raises(Misconfigured, match=rf"producer\.{key}: "):
         transactional({key: "1"})
 
 
-def test_all_refusals_are_reported_at_once() -> None:
+def test_all_rejections_are_reported_at_once() -> None:
     with pytest.raises(Misconfigured) as caught:
         transactional({"acks": "1", "linger.ms": "5", "transactional.id": "mine"})
 

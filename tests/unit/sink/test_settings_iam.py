@@ -32,7 +32,7 @@ class Signing:
 
 
 @pytest.mark.parametrize("key", ["sasl.mechanism", "sasl.mechanisms"])
-def test_librdkafka_is_told_of_a_token_for_the_brokers_region(key: str) -> None:
+def test_librdkafka_gets_a_token_for_the_brokers_region(key: str) -> None:
     sign = Signing()
     asked = {"bootstrap.servers": MSK, "security.protocol": "sasl_ssl", key: "AWS_MSK_IAM"}
 
@@ -72,7 +72,7 @@ def test_tokens_do_not_travel_in_the_open() -> None:
         with_tokens({"bootstrap.servers": MSK, "sasl.mechanism": "AWS_MSK_IAM"}, Signing())
 
 
-def test_why_there_is_no_token_is_told_before_any_client_is_made() -> None:
+def test_a_missing_token_is_reported_before_a_client_is_created() -> None:
     sign = Signing()
     sign.trouble = Misconfigured("no AWS credentials")
 
@@ -80,7 +80,7 @@ def test_why_there_is_no_token_is_told_before_any_client_is_made() -> None:
         with_tokens(IAM, sign)
 
 
-def test_a_token_that_cannot_be_renewed_is_told_to_whoever_reads_logs(
+def test_a_token_that_cannot_be_renewed_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     sign = Signing()
@@ -110,7 +110,7 @@ def test_nothing_to_sign_with_is_a_mistake() -> None:
         ("", None),
     ],
 )
-def test_msks_names_tell_the_region(servers: str, region: str | None) -> None:
+def test_msk_names_contain_the_region(servers: str, region: str | None) -> None:
     assert region_of(servers) == region
 
 

@@ -54,7 +54,7 @@ def test_an_error_of_the_producer_ends_it() -> None:
         sink.send(RECORDS)
 
 
-def test_an_abort_forgets_what_failed_and_goes_on_with_a_new_producer() -> None:
+def test_after_an_abort_delivery_continues_with_a_new_producer() -> None:
     """A queue that is purged takes later records along, for a while after purge() returned."""
     first, second = ScriptedProducer(), ScriptedProducer()
     sink = opened(first, second)

@@ -44,7 +44,7 @@ def test_waiting_for_room_ends_when_a_delivery_failed() -> None:
     assert producer.sent == []
 
 
-def test_too_large_records_are_refused_and_the_rest_goes_on() -> None:
+def test_too_large_records_are_rejected_and_the_rest_continues() -> None:
     too_large = error("MSG_SIZE_TOO_LARGE")
     producer = ScriptedProducer(produce=[None, too_large, None, too_large])
     records = Records("orders", pa.array([b"a", b"bb", None, b"dddd", b"e"]), pa.array([b"k"] * 5))

@@ -38,14 +38,14 @@ def test_a_question_is_asked_until_it_is_answered() -> None:
     assert (answer, question.asked) == ("answer", 3)
 
 
-def test_a_late_answer_tells_the_first_reason_not_the_last_timeout() -> None:
+def test_a_late_response_reports_the_first_reason_not_the_timeout() -> None:
     question = Question(error("COORDINATOR_LOAD_IN_PROGRESS"), *[error("_TIMED_OUT")] * 1000)
 
     with pytest.raises(SinkUnavailable, match="COORDINATOR_LOAD_IN_PROGRESS"):
         questions().send(question, serve=served)
 
 
-def test_what_was_heard_beside_the_answer_is_told() -> None:
+def test_errors_beside_the_response_are_reported() -> None:
     asking = questions()
     asking.report(error("_RESOLVE").args[0])
 
@@ -62,7 +62,7 @@ def test_a_missing_permission_ends_the_asking() -> None:
     assert question.asked == 1
 
 
-def test_refused_credentials_heard_while_serving_end_the_asking() -> None:
+def test_rejected_credentials_end_the_request() -> None:
     asking = questions()
     question = Question(*[error("_TIMED_OUT")] * 10)
 
@@ -72,7 +72,7 @@ def test_refused_credentials_heard_while_serving_end_the_asking() -> None:
     assert question.asked == 1
 
 
-def test_a_long_silence_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_long_silence_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(SinkUnavailable):
         questions().send(Question(*[error("_TIMED_OUT")] * 1000), serve=served)
 

@@ -113,7 +113,7 @@ def test_a_failed_delivery_is_named_by_the_commit() -> None:
         slot.commit(SlotProgress(epoch=1))
 
 
-def test_a_missing_permission_is_for_a_person_to_mend() -> None:
+def test_a_missing_permission_is_a_permanent_error() -> None:
     refused = error("GROUP_AUTHORIZATION_FAILED", abort=True)
     producer = ScriptedProducer(send_offsets_to_transaction=[refused])
 
@@ -169,7 +169,7 @@ def test_fencing_gives_up_in_time_and_says_what_was_heard() -> None:
         initialise(client, timeouts(3))
 
 
-def test_refused_credentials_end_the_fencing_at_once() -> None:
+def test_rejected_credentials_end_the_fencing_at_once() -> None:
     producer = ScriptedProducer(init_transactions=[TIMED_OUT] * 100)
     client = producer.client()
     producer.settings["error_cb"](error("_AUTHENTICATION").args[0])
@@ -192,7 +192,7 @@ def test_a_transaction_that_a_signal_tore_is_never_committed() -> None:
     assert "commit_transaction" not in producer.calls
 
 
-def test_an_abort_mends_a_torn_transaction() -> None:
+def test_an_abort_recovers_a_torn_transaction() -> None:
     producer = ScriptedProducer()
     slot = transactions(producer)
     with pytest.raises(KeyboardInterrupt), slot.begun():

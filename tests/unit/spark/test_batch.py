@@ -93,7 +93,7 @@ def test_every_query_sees_what_holds_when_it_is_planned(runtime: MemoryRuntime) 
     assert not {*first.jobs} & {*second.jobs}
 
 
-def test_a_paused_connector_is_refused_until_it_is_resumed(runtime: MemoryRuntime) -> None:
+def test_a_paused_connector_is_rejected_until_it_is_resumed(runtime: MemoryRuntime) -> None:
     runtime.put_connector()
     runtime.put()
     runtime.memory.connectors.set_state("c", ConnectorState.PAUSED)

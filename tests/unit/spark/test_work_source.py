@@ -151,7 +151,7 @@ def test_each_poll_that_finds_work_is_a_new_offset_at_most_one_per_second(
     assert second["look"] > first["look"] > NOTHING["look"]
 
 
-def test_offsets_go_on_above_those_of_the_process_before(
+def test_offsets_continue_above_those_of_the_process_before(
     runtime: MemoryRuntime, messages: MemoryQueue
 ) -> None:
     looks = draining(runtime, messages)
@@ -366,7 +366,7 @@ def test_a_run_that_was_stopped_before_does_not_begin(
         draining(runtime, messages).latest()
 
 
-def test_the_table_of_another_app_is_refused_by_the_first_poll(runtime: MemoryRuntime) -> None:
+def test_the_table_of_another_app_is_rejected_by_the_first_poll(runtime: MemoryRuntime) -> None:
     runtime.memory.bind("other")
 
     with pytest.raises(Misconfigured, match=r"belongs to app\.id=other"):

@@ -397,7 +397,7 @@ def test_a_page_pins_as_head_does(store: LocalStore, version: ObjectVersion) -> 
 
 
 @pytest.mark.parametrize("page_keys", [1, 2, 3])
-def test_any_token_goes_on_behind_its_page(folder: Path, page_keys: int) -> None:
+def test_any_token_continues_behind_its_page(folder: Path, page_keys: int) -> None:
     tree(folder)
     store = LocalStore(StoreOptions(), page_keys=page_keys)
     pages = list(store.pages(str(folder)))
@@ -406,7 +406,7 @@ def test_any_token_goes_on_behind_its_page(folder: Path, page_keys: int) -> None
         assert list(store.pages(str(folder), token=page.token)) == pages[number + 1 :]
 
 
-def test_a_token_goes_on_where_its_file_and_directory_are_gone(folder: Path) -> None:
+def test_a_token_continues_where_its_file_and_directory_are_gone(folder: Path) -> None:
     tree(folder)
     store = LocalStore(StoreOptions(), page_keys=4)
     token = next(store.pages(str(folder))).token

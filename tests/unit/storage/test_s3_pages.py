@@ -62,7 +62,7 @@ def test_trap_t16_a_page_can_start_within_the_versions_of_a_key(
     assert len(versioned.seen) == 1 + len(pages)
 
 
-def test_any_token_goes_on_behind_its_page_in_another_process(
+def test_any_token_continues_behind_its_page_in_another_process(
     open_store: OpenStore, versioned: Loopback
 ) -> None:
     assert versioned.versioning

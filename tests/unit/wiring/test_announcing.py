@@ -31,13 +31,13 @@ def runtime(settings: WorkerSettings = SETTINGS, ledger: Ledger | None = None) -
     return made
 
 
-def test_the_cluster_hears_of_every_end() -> None:
+def test_every_end_is_published_to_the_cluster() -> None:
     (only,) = open_job_events(runtime()).publishers
 
     assert isinstance(only, KafkaJobEvents)
 
 
-def test_a_bus_hears_as_well_where_there_is_one() -> None:
+def test_every_end_is_published_to_a_configured_bus() -> None:
     publishers = open_job_events(runtime(replace(SETTINGS, event_bus="jobs"))).publishers
 
     assert [type(one) for one in publishers] == [KafkaJobEvents, EventBridgeJobEvents]
@@ -67,11 +67,11 @@ def test_a_connector_that_is_gone_has_no_topic() -> None:
         open_job_events(runtime()).topic(JOB)
 
 
-def test_a_sweep_without_anything_to_tell_needs_no_broker() -> None:
+def test_a_sweep_without_events_needs_no_broker() -> None:
     assert publish_pending(runtime(), 10) == 0
 
 
-def test_a_sweep_whose_broker_is_away_says_so_and_marks_nothing() -> None:
+def test_a_sweep_with_an_unavailable_broker_reports_it_and_marks_nothing() -> None:
     ledger = MemoryLedger()
     ledger.connectors.put("c", {"name": "c", "topic": "t", "aws.s3.bucket.name": "shop"})
     ledger.jobs.end(ledger.jobs.register(JOB).id, JobState.CANCELLED, "stopped")

@@ -83,11 +83,11 @@ def test_a_queue_that_is_not_set_says_which_variable_to_set() -> None:
         queue(replace(SETTINGS, extents_queue_url=None), "extents_queue_url")
 
 
-def test_what_nobody_understands_is_kept_in_the_arrivals_dead_letter_queue() -> None:
+def test_an_unparseable_notification_is_dead_lettered() -> None:
     assert url_of(open_arrival_handler(runtime()).kept) == f"{QUEUES}/arrivals-dead"
 
 
-def test_a_paused_connectors_arrivals_go_on_in_the_arrivals_queue() -> None:
+def test_a_paused_connectors_arrivals_continue_in_the_arrivals_queue() -> None:
     assert url_of(open_arrival_handler(runtime()).arrivals) == f"{QUEUES}/arrivals"
 
 
@@ -250,7 +250,7 @@ def test_what_no_job_can_deliver_is_said_where_jobs_are_made(
     assert bool(request.unfit) == bool(why)
 
 
-def test_whoever_plans_makes_sure_of_the_topic_of_progress_once(tmp_path: Path) -> None:
+def test_a_planner_ensures_the_progress_topic_once(tmp_path: Path) -> None:
     made = runtime()
     put(made, "a", tmp_path)
     (tmp_path / "x.csv").write_bytes(b"id\n1\n")

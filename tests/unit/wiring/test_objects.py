@@ -35,7 +35,7 @@ def memory() -> MemoryStore:
 
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("rotated", [True, False], ids=["rotated", "as before"])
-def test_a_refusal_passes_only_where_the_secrets_are_others_now(
+def test_a_rejection_is_retried_only_with_changed_secrets(
     memory: MemoryStore,
     name: str,
     rotated: bool,  # noqa: FBT001
@@ -48,9 +48,7 @@ def test_a_refusal_passes_only_where_the_secrets_are_others_now(
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_what_is_not_refused_is_answered_and_no_secret_asked_for(
-    memory: MemoryStore, name: str
-) -> None:
+def test_an_accepted_request_reads_no_secret(memory: MemoryStore, name: str) -> None:
     version = memory.put("bucket", "key", b"abc")
 
     def never() -> bool:

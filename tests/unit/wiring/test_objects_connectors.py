@@ -33,7 +33,7 @@ def test_a_good_connector_is_returned() -> None:
         ("security__protocol", "TLS"),
     ],
 )
-def test_a_value_that_the_client_would_refuse_is_named(key: str, value: str) -> None:
+def test_a_value_that_the_client_would_reject_is_named(key: str, value: str) -> None:
     (problem,) = problems(**{key: value})
 
     assert problem.startswith(f"producer.{key.replace('__', '.')}: ")
@@ -53,7 +53,7 @@ def test_values_that_an_idempotent_producer_cannot_keep_are_named(
     assert problem == problem.strip()
 
 
-def test_a_refused_key_is_named_once_with_its_reason() -> None:
+def test_a_rejected_key_is_named_once_with_its_reason() -> None:
     (problem,) = problems(acks="1")
 
     assert problem.startswith("producer.acks: ")

@@ -51,7 +51,7 @@ def test_what_only_workers_with_such_variables_have_is_named() -> None:
 # -- object stores --------------------------------------------------------------------------------
 
 
-def test_a_store_is_told_where_it_is_and_how_patient_to_be() -> None:
+def test_a_store_gets_its_endpoint_and_timeouts() -> None:
     chosen = options.store_options(
         config(
             aws__s3__endpoint="https://s3.example.net:9000",
@@ -110,7 +110,7 @@ def test_brokers_are_given_the_seconds_that_healthy_ones_need(retry: int, tried:
 # -- formats --------------------------------------------------------------------------------------
 
 
-def test_a_format_is_told_everything_that_concerns_it() -> None:
+def test_a_format_gets_all_its_options() -> None:
     chosen = config(
         csv__separator__char=";",
         csv__quote__char="'",
