@@ -34,9 +34,9 @@ from extentflow.errors import Fenced, Misconfigured, ProgressUnknown, SinkUnavai
 from extentflow.sink import PROGRESS_TOPIC, ProducerSettings, SlotProgress
 from extentflow.sink.broker import KafkaBroker
 from extentflow.sink.native import Library, trusted_library
-from extentflow.sink.progress import group_metadata
 from extentflow.sink.reader import ConsumedRecord, read_committed
 from extentflow.sink.settings import Timeouts
+from extentflow.sink.transaction import group_metadata
 from extentflow_local.stack import Stack
 
 MARKED_SECONDS = 3.0

@@ -13,9 +13,8 @@ from tests.unit.sink.scripted import (
 from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
 from extentflow.sink import PROGRESS_TOPIC, SlotProgress
 from extentflow.sink.partitions import KnownTopics
-from extentflow.sink.progress import group_metadata
 from extentflow.sink.sinks import TransactionalSink
-from extentflow.sink.transaction import Transactions, initialise
+from extentflow.sink.transaction import Transactions, group_metadata, initialise
 
 
 def transactions(producer: ScriptedProducer, seconds: float = 10) -> Transactions:

@@ -10,7 +10,6 @@ from extentflow.sink import JOBS_TOPIC, ProducerSettings, Sink, SlotProgress
 from extentflow.sink.native import Library, trusted_library
 from extentflow.sink.partitions import KnownTopics
 from extentflow.sink.producer import ProducerHandle
-from extentflow.sink.progress import read_progress
 from extentflow.sink.settings import (
     Sign,
     Timeouts,
@@ -31,7 +30,7 @@ from extentflow.sink.topics import (
     ensure_progress_topic,
     topic_facts,
 )
-from extentflow.sink.transaction import Transactions, initialise
+from extentflow.sink.transaction import Transactions, initialise, read_progress
 
 Answer = TypeVar("Answer")
 

@@ -13,9 +13,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.sink import Records
-from extentflow.sink.producer import ProducerHandle
+from extentflow.sink.producer import ProducerHandle, error_of, needs_operator, translate
 from extentflow.sink.settings import Timeouts
-from extentflow.sink.translate import error_of, needs_operator, translate
 
 # librdkafka's own interval: partitions that are added later are found by a producer that lives on.
 REFRESH_SECONDS = 300.0

@@ -8,10 +8,9 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from extentflow.errors import SinkUnavailable
 from extentflow.sink import Headers
-from extentflow.sink.producer import LOG
+from extentflow.sink.producer import LOG, translate
 from extentflow.sink.settings import Sign, Timeouts, client_settings, with_tokens
 from extentflow.sink.topics import Admin, topic_facts
-from extentflow.sink.translate import translate
 
 BATCH_RECORDS = 10_000
 POLL_SECONDS = 0.1  # also the time that a batch waits for more records

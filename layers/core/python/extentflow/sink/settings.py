@@ -16,7 +16,7 @@ from extentflow.config.kafka import REFUSED_PRODUCER_PROPERTIES
 from extentflow.errors import ExtentflowError, Misconfigured
 from extentflow.retry import RetryPolicy
 from extentflow.sink import ProducerSettings
-from extentflow.sink.translate import error_of
+from extentflow.sink.producer import error_of
 
 log = logging.getLogger(__name__)
 

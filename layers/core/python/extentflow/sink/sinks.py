@@ -12,10 +12,9 @@ from extentflow.errors import SinkUnavailable
 from extentflow.sink import Records, RejectedRecord, SlotProgress
 from extentflow.sink.native import Library, enqueue_arrays
 from extentflow.sink.partitions import KnownTopics, PartitionBalancer
-from extentflow.sink.producer import ProducerHandle
+from extentflow.sink.producer import ProducerHandle, error_of
 from extentflow.sink.settings import Timeouts
 from extentflow.sink.transaction import Transactions
-from extentflow.sink.translate import error_of
 
 
 @dataclass(slots=True)

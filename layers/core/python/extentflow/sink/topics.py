@@ -12,9 +12,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.sink import JOBS_TOPIC, PROGRESS_TOPIC
-from extentflow.sink.producer import LOG
+from extentflow.sink.producer import LOG, error_of, needs_operator, translate
 from extentflow.sink.settings import Timeouts
-from extentflow.sink.translate import error_of, needs_operator, translate
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from extentflow.errors import ProgressUnknown
 from extentflow.sink import PROGRESS_TOPIC, SlotProgress
-from extentflow.sink.progress import _encode_metadata, _parse, group_metadata, offset_of
+from extentflow.sink.transaction import _encode_metadata, _parse, group_metadata, offset_of
 
 
 @pytest.mark.parametrize("group", ["app.0123456789ab.slot-0", "\u00e9" * 20, "x" * 200])
