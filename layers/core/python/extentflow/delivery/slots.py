@@ -40,6 +40,7 @@ from extentflow.sink import Broker, Fence, ProducerSettings, Sink, SlotProgress
 
 log = logging.getLogger(__name__)
 
+# Reads of one small item each, before a query that reads all slots.
 RANDOM_TRIES = 4
 MAX_GRACE_SECONDS = 15.0
 CLAIM_ROUNDS = 100
@@ -243,6 +244,7 @@ class Slots:
             own.lease,
             extent,
             item,
+            # Recognises our own write after a lost answer.
             nonce=f"{self._random.getrandbits(64):016x}",
             message=message,
             lease_seconds=self._policy.lease_seconds,
@@ -292,8 +294,10 @@ class Slots:
     def complete(self, claim: Claim, *, position: int, records: int, bad: int) -> None:
         """Commit the last chunk (possibly empty) as done, then complete the extent. As `commit`."""
         own = self._require_own(claim)
+        # Kafka comes first: if the ledger misses the commit, the group offset still proves it.
         own.in_doubt = True
         own.sink.commit(self._progress(claim, position, records, bad, done=True))
+        # Confirmed before any transaction for another extent, which would overwrite the only proof.
         self._ledger.extents.complete(claim, position=position, records=records, bad=bad)
         self._clear_claim(own)
 
@@ -329,6 +333,7 @@ class Slots:
         except Fenced:
             own.lost.set()
         except LedgerUnavailable as exc:
+            # The next renewal tries again; every write is conditional on the claim.
             log.warning("the lease of slot %d was not renewed: %s", own.lease.number, exc)
 
     def _require_own(self, claim: Claim) -> _OwnedSlot:
@@ -372,6 +377,8 @@ class Slots:
         own = self._own
         self.drop()
         self._last_number = None
+        # A claim is released only by its owner or by the worker that fenced the owner: a claimed
+        # slot stays leased until a settlement.
         if own is None or own.claim is not None:
             return
         try:
@@ -430,6 +437,7 @@ class Slots:
                     return own
             if self._clock.monotonic() >= deadline:
                 return None
+            # Jittered, so that waiting workers do not query the slots at the same moment.
             self._clock.sleep(self._jitter(1.0))
 
     def _candidates(self) -> Iterator[SlotItem]:
@@ -543,6 +551,8 @@ class Slots:
     ) -> Settlement | None:
         """Return the outcome of the previous owner's claim; None if it had none."""
         claim = item.claim
+        # Any lower epoch counts, not only the previous one: a worker may die between lease and
+        # settlement.
         if claim is None or claim.slot != lease.number or claim.epoch >= lease.epoch:
             return None
         unchanged = Settlement(item.position, item.records, item.bad)
@@ -564,6 +574,7 @@ class Slots:
         return slot.owner in ("", self.owner) or self._is_expired(slot)
 
     def _is_expired(self, slot: SlotItem) -> bool:
+        # The ledger server's time, so that a worker's fast clock fences no live worker.
         return self._ledger.now() > slot.until + self._policy.grace_seconds
 
     def _jitter(self, seconds: float) -> float:

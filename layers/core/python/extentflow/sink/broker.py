@@ -34,6 +34,8 @@ from extentflow.sink.transaction import Transactions, initialise, read_progress
 
 Answer = TypeVar("Answer")
 
+# How long a dead worker's open transaction holds back read_committed consumers (the last
+# stable offset). Brokers allow at most 15 minutes by default.
 TRANSACTION_TIMEOUT_MS = 30_000
 # Job events are few and each is flushed, so lingering would only delay them.
 JOB_EVENTS = ProducerSettings(producer={"linger.ms": "0"}, exactly_once=False)
@@ -135,6 +137,7 @@ class KafkaBroker:
             kafka, client, identity, transaction_timeout_ms=timeout_ms
         )
         owner = self._client(settings, subject)
+        # Also for at least once: the epoch of the transactional id fences the previous owner.
         initialise(owner, self._timeouts)
         plain = None
         if not client.exactly_once:
@@ -196,6 +199,7 @@ class KafkaBroker:
             return act(*cached)
         except Misconfigured:
             fresh = [self._look_up(settings, refresh=True) for settings in written]
+            # The same secrets would be rejected again.
             if fresh == cached:
                 raise
         return act(*fresh)

@@ -116,6 +116,7 @@ class ProducerHandle:
     def _require_open(self) -> Producer:
         if self._producer is None or self._ended is not None:
             ended = self._ended or SinkUnavailable(self.subject)
+            # A new exception: the stored one would collect a traceback with every raise.
             raise type(ended)(str(ended))
         return self._producer
 

@@ -28,6 +28,7 @@ DEFAULTS = {
     "queue.buffering.max.messages": "500000",
     "queue.buffering.max.kbytes": "65536",
     "compression.type": "lz4",
+    # The partition that Java's default partitioner chooses for a key.
     "partitioner": "murmur2_random",
 }
 
@@ -97,6 +98,8 @@ def idempotent_settings(
         **client.producer,
         **_message_limit(client),
         **_batch_limit(client),
+        # Idempotence requires acks=all; librdkafka then keeps at most 5 requests in flight, which
+        # preserves the order when one is retried.
         "acks": "all",
         "enable.idempotence": "true",
         "message.timeout.ms": str(delivery_timeout_ms),

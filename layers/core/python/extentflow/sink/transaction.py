@@ -44,6 +44,7 @@ def initialise(client: ProducerHandle, timeouts: Timeouts) -> None:
             except KafkaException as exc:
                 if not resumable(error_of(exc)):
                     raise
+                # Serves the error callback: rejected credentials are reported only there.
                 producer.poll(0)
                 client.check_credentials()
             else:
@@ -91,8 +92,11 @@ class Transactions:
         """Commit the sent records together with `progress`. Raises as `Sink.commit`."""
         offsets = [offset_of(progress)]
         with self.begun() as producer:
+            # Offsets go into every transaction, also one without records: an empty commit succeeds
+            # even on a fenced producer.
             self._committing = True
             self._resume(lambda seconds: self._send_offsets(producer, offsets, seconds))
+            # After a timeout the outcome is unknown: repeat the commit, never abort.
             self._resume(producer.commit_transaction)
         self._open = self._committing = False
 
@@ -199,6 +203,7 @@ def _layout_matches() -> bool:
 
 
 def _encode_metadata(group: str) -> bytes:
+    # Generation -1 and an empty member: no consumer ever joins this group.
     generation, member = struct.pack("=i", -1), b""
     return b"CGMDv2:" + generation + group.encode() + b"\0" + member + b"\0\x01"
 
@@ -254,9 +259,8 @@ def _offset(consumer: Consumer, seconds: float) -> TopicPartition | None:
         if error_of(exc).name() == "GROUP_ID_NOT_FOUND":
             return None
         raise
-    if (
-        found.error is not None
-    ):  # before the offset: a pending commit reads as -1001 plus this error
+    # Before the offset: a pending commit reads as -1001 plus UNSTABLE_OFFSET_COMMIT.
+    if found.error is not None:
         raise KafkaException(found.error)
     return found if found.offset >= 0 else None
 
