@@ -9,7 +9,8 @@ from tests.unit.sink.scripted import ScriptedProducer, error
 
 from extentflow.errors import SinkUnavailable
 from extentflow.sink import Records, RejectedRecord
-from extentflow.sink.sinks import SLICE_ROWS, enqueue
+from extentflow.sink.native import SLICE_ROWS
+from extentflow.sink.sinks import enqueue
 
 
 def nothing_failed() -> None:

@@ -18,8 +18,8 @@ _HIGH_WATER = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 def peak_rss_bytes(status: Path = Path("/proc/self/status")) -> int:
     """Return this process's largest resident set so far.
 
-    `getrusage` is the second choice: on Linux it also counts what a process was before it became
-    another program, that is, the one it was started from.
+    `getrusage` is the second choice: on Linux it includes the memory of the program that this
+    process executed before.
     """
     try:
         found = _HIGH_WATER.search(status.read_text())
@@ -32,18 +32,15 @@ def peak_rss_bytes(status: Path = Path("/proc/self/status")) -> int:
 
 
 def tune_allocator() -> bool:
-    """Let this process's C allocator use freed memory again, from one pool; return if it took it.
+    """Make glibc reuse freed memory from one pool; return whether the C library accepted it.
 
-    It then suits columns of a few MiB that come and go with every batch: what is smaller than
-    LARGEST_POOLED_BYTES comes from the pool instead of fresh pages, which the kernel would have to
-    clear one by one, and the pool gives back what is free at its end beyond MOST_KEPT_BYTES; what
-    something small behind it holds back, it keeps for the next batches.
-
-    By itself glibc gives threads pools of their own, eight per core, and none takes what another
-    one keeps free: what one thread allocates and another frees, as records on their way to a
-    broker, piles up over a long run. To be called before there are many threads: pools that exist
-    already stay. Other C libraries have no such call, and no such pools.
+    Call it before threads start: existing pools stay. Other C libraries have neither this call nor
+    such pools.
     """
+    # By default glibc creates up to eight pools per core and reuses memory only within a pool.
+    # Records are allocated by one thread and freed by another, so memory would grow in a long run.
+    # Blocks below LARGEST_POOLED_BYTES (the columns of a batch) come from the pool instead of fresh
+    # pages, which the kernel clears; free memory at its end beyond MOST_KEPT_BYTES is returned.
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

@@ -63,6 +63,7 @@ class Pipeline:
 
     def _convert(self, chunk: Chunk, value: Converter, key: Converter | None) -> ConvertedChunk:
         """Convert a chunk; move the rows that a converter rejects to its bad records."""
+        # Again after a rejection: the good rows need keys and values of the same length.
         while True:
             rejected: dict[int, str] = {}
             values = _convert_rows(value, chunk.batch, rejected)

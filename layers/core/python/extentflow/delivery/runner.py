@@ -148,6 +148,7 @@ class _Call:
             try:
                 return self.close_job(self._try(message, out_of_time=out_of_time))
             except Retryable as exc:
+                # The outcome of a commit may be unknown: a new epoch and its settlement resolve it.
                 if not isinstance(exc, _SOURCE_OUTAGES):
                     context.slots.drop()
                     if out_of_time or context.stopping():
@@ -175,6 +176,7 @@ class _Call:
     def _pause(self, failures: int) -> None:
         """Sleep with full jitter, in slices short enough to react to `stopping`."""
         bound = min(MAX_BACK_OFF_SECONDS, BACK_OFF_SECONDS * 2**failures)
+        # Full jitter: workers that lost the same broker do not reconnect at the same moment.
         left = self.context.random.random() * bound
         while left > 0 and not self.context.stopping():
             self.context.clock.sleep(min(left, 0.5))
@@ -264,6 +266,7 @@ class _ClaimedExtent:
                 self._slots.commit(self._claim, **self._committed.fields())
             return self._deliver()
         except _SOURCE_OUTAGES as exc:
+            # Records of the open transaction lie after the position that is handed back.
             self._slots.sink.abort()
             if out_of_time and limits.gives_up:
                 return self.fail(f"{reason(exc)}; replay the job when the store is available")
@@ -324,6 +327,7 @@ class _ClaimedExtent:
 
     def _send(self, chunk: ConvertedChunk, dead_letters: DeadLetters) -> None:
         """Send records and dead letters of a chunk in the open transaction."""
+        # The timer starts with the first record, like the broker's transaction timeout.
         if self._sent_bytes is None:
             self._sent_bytes, self._opened_at = 0, self._context.clock.monotonic()
         rejected = self._slots.sink.send(chunk.records)
@@ -369,6 +373,7 @@ class _ClaimedExtent:
 
     def _stop(self) -> Receipt:
         self._commit()
+        # Without progress the claim counts as an attempt: no extent circulates for ever.
         self._hand_back(keep_attempt=self._call.commits == 0)
         return self._call.receipt(
             Outcome.HANDED_BACK,

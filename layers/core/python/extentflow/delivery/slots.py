@@ -244,7 +244,7 @@ class Slots:
             own.lease,
             extent,
             item,
-            # Recognises our own write after a lost answer.
+            # Identifies our own write after a lost response.
             nonce=f"{self._random.getrandbits(64):016x}",
             message=message,
             lease_seconds=self._policy.lease_seconds,

@@ -54,6 +54,7 @@ MESSAGE = np.dtype(
         ("private", "u8"),
     ]
 )
+# rdkafka.h: RD_KAFKA_MSG_F_COPY and _F_PARTITION; below, error codes of single messages.
 COPY, EACH_ITS_PARTITION = 0x2, 0x8
 ANY_PARTITION = -1
 QUEUE_FULL = -184
@@ -124,8 +125,8 @@ def enqueue_arrays(
             while len(rest):
                 # Once the queue is full, librdkafka rejects all later messages of the call, so
                 # offering the rest again keeps the order.
-                taken, too_large = _offer(library, topic, partition, rest)
-                rejected += [_too_large(first, index, rest[index]) for index in too_large]
+                taken, oversized = _offer(library, topic, partition, rest)
+                rejected += [too_large(first + index, _size(rest[index])) for index in oversized]
                 rest, first = rest[taken:], first + taken
                 producer.poll(FULL_QUEUE_POLL_SECONDS if len(rest) else 0)
                 check()
@@ -159,9 +160,13 @@ def _offer(library: Library, topic: int, partition: int, messages: Array) -> tup
     return end, faults
 
 
-def _too_large(first: int, index: int, message: Array) -> RejectedRecord:
-    size = int(message["payload_bytes"]) + int(message["key_bytes"])
-    return RejectedRecord(first + index, f"a record of {size} bytes is too large for the topic")
+def too_large(index: int, record_bytes: int) -> RejectedRecord:
+    """Return the rejection of a record whose key and value exceed the topic's limit."""
+    return RejectedRecord(index, f"a record of {record_bytes} bytes is too large for the topic")
+
+
+def _size(message: Array) -> int:
+    return int(message["payload_bytes"]) + int(message["key_bytes"])
 
 
 def _messages(records: Records, start: int) -> Array:

@@ -68,8 +68,10 @@ def _settings(kafka: Mapping[str, str]) -> dict[str, str]:
     return {
         **client_settings(kafka, {}),
         "group.id": f"extentflow.reader.{uuid.uuid4().hex}",
+        # librdkafka's default, stated because the verification depends on it.
         "isolation.level": "read_committed",
         "enable.auto.commit": "false",
+        # The end of a partition is an event: transactions leave gaps, so offsets count no records.
         "enable.partition.eof": "true",
         "auto.offset.reset": "earliest",
         "check.crcs": "true",

@@ -10,7 +10,13 @@ from confluent_kafka import KafkaException, Producer
 
 from extentflow.errors import SinkUnavailable
 from extentflow.sink import Records, RejectedRecord, SlotProgress
-from extentflow.sink.native import Library, enqueue_arrays
+from extentflow.sink.native import (
+    FULL_QUEUE_POLL_SECONDS,
+    SLICE_ROWS,
+    Library,
+    enqueue_arrays,
+    too_large,
+)
 from extentflow.sink.partitions import KnownTopics, PartitionBalancer
 from extentflow.sink.producer import ProducerHandle, error_of
 from extentflow.sink.settings import Timeouts
@@ -162,9 +168,6 @@ def _ignore() -> None:
 
 # -- one produce() per record ----------------------------------------------------------------------
 
-SLICE_ROWS = 8_192
-FULL_QUEUE_POLL_SECONDS = 0.1
-
 # Positional arguments of produce(): topic, value, key, partition; with headers also two unused
 # callbacks and the timestamp. Keyword arguments cost a third of the call.
 Row = tuple[Any, ...]
@@ -195,7 +198,8 @@ def enqueue(
                 except KafkaException as exc:
                     if error_of(exc).name() != "MSG_SIZE_TOO_LARGE":
                         raise
-                    rejected.append(_too_large(index, row))
+                    size = sum(len(part or b"") for part in row[1:3])
+                    rejected.append(too_large(index, size))
                 break
         producer.poll(0)
         check()
@@ -219,8 +223,3 @@ def _rows(records: Records, start: int) -> Iterator[Row]:
         return zip(*row, strict=False)
     headers = map(list, records.headers[start : start + SLICE_ROWS])
     return zip(*row, repeat(None), repeat(None), repeat(0), headers, strict=False)
-
-
-def _too_large(index: int, row: Row) -> RejectedRecord:
-    size = sum(len(part or b"") for part in row[1:3])
-    return RejectedRecord(index, f"a record of {size} bytes is too large for the topic")

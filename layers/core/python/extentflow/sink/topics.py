@@ -243,6 +243,7 @@ def _create(admin: Admin, name: str, config: Mapping[str, str], seconds: float) 
     try:
         future.result()
     except KafkaException as exc:
+        # Another worker may have created it since the check.
         if error_of(exc).name() != "TOPIC_ALREADY_EXISTS":
             raise
 

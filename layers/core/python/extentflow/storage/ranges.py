@@ -71,6 +71,7 @@ class RangeReader:
         self._counters.count_request()
         body = self._store.read(self._version, start, end)
         self._counters.count_body(len(body))
+        # Again here, because any ObjectStore may stand behind the port.
         check_length(self._version, start, end, body=body, source="the store")
         return body
 
@@ -135,6 +136,7 @@ class _Window:
     def __init__(self, fetch: Callable[[], bytes], where: str) -> None:
         self._fetch = fetch
         self._outcome: Future[bytes] = Future()
+        # Daemon: a stalled request must not keep the process alive.
         self._thread = threading.Thread(target=self._run, name=f"read-ahead {where}", daemon=True)
         self._thread.start()
 
@@ -148,6 +150,7 @@ class _Window:
         self._thread.join(seconds)
 
     def _run(self) -> None:
+        # Every exception reaches the consumer: a fault must not look like the end of data.
         with ExceptionRelay(self._outcome):
             self._outcome.set_result(self._fetch())
 
@@ -206,6 +209,7 @@ def check_response(
     """
     where = range_uri(version, start, end)
     whole = response.status == HTTPStatus.OK
+    # Before the body: buffering a whole object could exhaust the memory (trap T25).
     if whole and (start, end) != (0, version.size):
         raise Permanent(
             f"{where}: {endpoint} ignored the Range header and answered 200 with the whole object; "

@@ -97,6 +97,7 @@ class S3Error:
     @property
     def transient(self) -> bool:
         """Whether the same request can succeed later."""
+        # 501 is permanent although it is a 5xx: the server lacks the operation.
         if self.status == HTTPStatus.NOT_IMPLEMENTED:
             return False
         return (
@@ -156,6 +157,7 @@ def _gone(error: S3Error) -> ExtentflowError | None:
 def _changed(error: S3Error) -> ExtentflowError | None:
     if error.status == HTTPStatus.PRECONDITION_FAILED:
         return ranges.object_changed(error.where, "If-Match failed")
+    # Requests stay within the pinned size, so 416 means that the object became shorter.
     if error.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         return ranges.object_changed(error.where, "it is shorter than its pin")
     return None

@@ -174,12 +174,14 @@ class S3Store:
                 client.head_bucket(Bucket=bucket)
         except ObjectGone:
             return False
+        # Unclear whether the bucket exists: report the missing key.
         except (AccessDenied, Retryable):
             return True
         return True
 
     def _read(self, version: ObjectVersion, start: int, end: int) -> bytes:
         with self._request(ranges.range_uri(version, start, end)) as client:
+            # If-Match fails with 412 for a replaced object, so two versions are never spliced.
             response = client.get_object(
                 **_pinned(version), Range=f"bytes={start}-{end - 1}", IfMatch=f'"{version.etag}"'
             )
@@ -195,6 +197,7 @@ class S3Store:
                 # One byte more than requested detects a longer body without holding it in memory.
                 body = stream.read(end - start + 1)
         self._counters.count_body(len(body))
+        # A cut connection or a proxy can end a body early without an error (trap T24).
         ranges.check_length(version, start, end, body=body, source=self.endpoint)
         return body
 
