@@ -17,6 +17,7 @@ from typing import Protocol, Self
 
 import pyarrow as pa
 
+# Brokers reject 4,096 characters with OFFSET_METADATA_TOO_LARGE.
 METADATA_LIMIT_CHARACTERS = 4_095
 PROGRESS_TOPIC = "extentflow.progress"
 JOBS_TOPIC = "extentflow.jobs"
@@ -72,7 +73,10 @@ class SlotProgress:
             {**dict(zip(names, fields, strict=True)), "done": self.done}, separators=(",", ":")
         )
         if len(text) > METADATA_LIMIT_CHARACTERS:
-            raise ValueError(f"progress metadata has {len(text)} characters, Kafka takes 4,095")
+            raise ValueError(
+                f"progress metadata has {len(text)} characters, at most "
+                f"{METADATA_LIMIT_CHARACTERS} are allowed"
+            )
         return text
 
     @classmethod

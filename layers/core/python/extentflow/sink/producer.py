@@ -104,6 +104,7 @@ class ProducerHandle:
     ) -> Producer:
         callbacks = {
             "on_delivery": self._report_delivery,
+            # No callback per delivered record: a commit or flush waits for all of them.
             "delivery.report.only.error": True,
             "error_cb": self._report_trouble,
             "logger": LOG,
