@@ -202,9 +202,12 @@ def test_an_interrupted_replay_delivers_the_pinned_version_once(
     left = path.dead()
     again = replayed(feed)
 
-    assert (len(looked["moved"]), looked["left"]) == (dead, 0)
+    # Of a planner that was seen as too slow an extent has two messages; one of them stays.
+    assert len(looked["moved"]) + looked["left"] == dead
     assert (process.returncode, 0 < left < dead) == (130, True)
-    assert len(again["moved"]) == left
+    assert len(again["moved"]) + again["left"] == left
+    while again["left"]:
+        again = replayed(feed)
     assert feed.ending(lines) == Ending(len(lines))
     assert feed.await_state(upload, JobState.DONE).version == upload.version
 
@@ -232,6 +235,8 @@ def test_a_replay_takes_the_dead_letters_of_a_job_or_of_a_time(path: EventPath) 
     assert {one["job"] for one in of_time["moved"]} == {other.job}
     # A second message of the same extent stays, its body is that of a moved one.
     assert len(of_time["moved"]) + of_time["left"] == of_job["left"]
+    while of_time["left"]:
+        of_time = replayed(feed)
     assert feed.ending([*lines, *others]) == Ending(20, jobs={"DONE": 2})
 
 
