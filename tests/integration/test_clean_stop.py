@@ -47,7 +47,7 @@ def terminate_group(process: subprocess.Popen[str]) -> None:
     ("engine", "send"),
     [
         ("inline", terminate),
-        ("inline", interrupt_group),
+        pytest.param("inline", interrupt_group, marks=pytest.mark.variant),
         pytest.param("spark", terminate, marks=pytest.mark.spark),
         pytest.param("spark", interrupt_group, marks=[pytest.mark.spark, pytest.mark.variant]),
         pytest.param("spark", terminate_group, marks=[pytest.mark.spark, pytest.mark.variant]),

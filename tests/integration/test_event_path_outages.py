@@ -254,6 +254,7 @@ def test_the_queues_own_redrive_replays_as_the_command_does(path: EventPath) -> 
     assert feed.ending(lines) == Ending(len(lines))
 
 
+@pytest.mark.variant
 def test_a_corrected_object_is_a_new_job_and_supersedes_the_old_one(
     path: EventPath,
 ) -> None:

@@ -409,6 +409,7 @@ def test_a_commit_survives_a_paused_broker_or_its_outcome_is_left_to_kafka(
     assert values_of(cluster.read_committed(topic)) == delivered
 
 
+@pytest.mark.outage
 @pytest.mark.parametrize("client", [EXACTLY_ONCE, AT_LEAST_ONCE], ids=["exactly", "at-least"])
 def test_a_commit_gives_up_in_time_and_closing_does_not_wait(
     cluster: KafkaCluster, stack: Stack, client: ProducerSettings
@@ -428,6 +429,7 @@ def test_a_commit_gives_up_in_time_and_closing_does_not_wait(
     assert closed - gave_up < 5
 
 
+@pytest.mark.outage
 def test_a_full_queue_does_not_wait_for_a_broker_for_ever(
     cluster: KafkaCluster, stack: Stack
 ) -> None:

@@ -295,7 +295,8 @@ def test_without_a_queue_connectors_are_listed(
     assert sum(row.records for row in rows) == len(LINES) + len(OTHERS)
 
 
-def test_without_a_queue_a_stopped_query_is_gone_on_with_by_the_next(
+@pytest.mark.variant
+def test_without_a_queue_the_next_query_continues_a_stopped_one(
     spark: SparkSession, delivery: Delivery, tmp_path: Path, s3_proxy: FaultProxy
 ) -> None:
     delivery.connector({"extent.bytes": "64KiB", "aws.s3.endpoint": s3_proxy.endpoint})
