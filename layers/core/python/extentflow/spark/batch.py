@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from extentflow.config.connector import ConnectorConfig
 from extentflow.engines import Task, WorkerSpec, pack
 from extentflow.engines.spark import deal, reduce_task_overhead, spark_task
 from extentflow.errors import Misconfigured, Permanent, ProgressUnknown, StoreUnavailable, reason
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Rows are part of the partition, which Spark pickles into the task.
 KNOWN_ROWS = 4_096
 SHOWN = 3
 # The same for all queries, so that the next one finds workers, slots and clients warm.
@@ -76,9 +76,10 @@ class BatchReader(DataSourceReader):
         self._spec = WorkerSpec(open_batch_worker, options.settings.to_map(), RUN)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the partitions in the order given above. Raises as `plan`."""
+        """Return the partitions in the module's order. Raises as `plan`."""
         reduce_task_overhead()
         found = plan(self._options, Runtime(self._options.settings))
+        # At most a partition per slot, because a task without a slot only waits.
         share = max(1, min(found.most, len(found.tasks)))
         pending = [Pending(tasks) for tasks in deal(found.tasks, share)]
         pages = range(0, len(found.rows), KNOWN_ROWS)
@@ -101,22 +102,18 @@ class BatchReader(DataSourceReader):
             with spark_task(self._spec) as worker:
                 unfit = worker.finish(partition.jobs)
             if unfit and not self._options.permissive:
-                raise Permanent(_failure_message(unfit))
+                reasons = list(dict.fromkeys(receipts.describe_undelivered(row) for row in unfit))
+                more = f"; and {len(reasons) - SHOWN} more" if len(reasons) > SHOWN else ""
+                raise Permanent(
+                    f"not everything is delivered: {'; '.join(reasons[:SHOWN])}{more}; everything "
+                    "else is. Fix the cause and `load` again, or read with mode=PERMISSIVE"
+                )
         else:
             raise TypeError(f"Spark did not plan this partition: {partition!r}")
 
     def _shown(self, rows: Iterator[Row]) -> Iterator[Row]:
         """Yield rows; with FAILFAST only DONE ones: the last partition reports the others."""
         return (row for row in rows if self._options.permissive or receipts.is_done(row))
-
-
-def _failure_message(unfit: Sequence[Row]) -> str:
-    reasons = list(dict.fromkeys(receipts.describe_undelivered(row) for row in unfit))
-    more = f"; and {len(reasons) - SHOWN} more" if len(reasons) > SHOWN else ""
-    return (
-        f"not everything is delivered: {'; '.join(reasons[:SHOWN])}{more}; everything else is. "
-        "Fix the cause and `load` again, or read with mode=PERMISSIVE"
-    )
 
 
 # -- planning --------------------------------------------------------------------------------------
@@ -132,15 +129,6 @@ class Plan:
     jobs: Sequence[str]
 
 
-@dataclass(slots=True)
-class _Found:
-    """The extents and rows of the jobs; each job is read once, because workers change it."""
-
-    pending: list[Extent] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
-    ordered: dict[str, bool] = field(default_factory=dict)
-
-
 def plan(options: ReadOptions, runtime: Runtime) -> Plan:
     """Register and cut jobs for the objects that the options select; delivers nothing.
 
@@ -149,44 +137,39 @@ def plan(options: ReadOptions, runtime: Runtime) -> Plan:
         StoreUnavailable, SinkUnavailable, LedgerUnavailable: listing or registering failed.
     """
     config, revision = runtime.connectors.latest(options.connector)
-    found = _Found()
+    preflight.require_running(runtime.ledger, config.name)
+    runtime.require_app()
+    store, scope = runtime.objects.store(config, revision), KeyScope.of(config)
+    versions = list(select_all(store, scope, options.addresses))
+    preflight.check(config, runtime.broker, versions)
     wanted = ConnectorStateCache(runtime.ledger, runtime.clock.monotonic)
-    for job in _jobs(runtime, options, config, revision):
+    planner = runtime.planner()
+    pending: list[Extent] = []
+    rows: list[Row] = []
+    ordered: dict[str, bool] = {}
+    for version in versions:
+        job = planner.admit(runtime.request(config, revision, version, options.parallelism))
+        ordered[job.id] = job.ordered
+        # The job pins an older revision, whose secrets may no longer resolve.
         begins = job.state.open or (options.replay and job.state is JobState.FAILED)
         if begins and job.revision != revision and (why := runtime.undeliverable_reason(job)):
-            found.ordered[job.id] = job.ordered
-            found.rows.append(receipts.whole(job, why))
+            rows.append(receipts.whole(job, why))
         else:
-            _add(runtime, *_plan_or_replay(runtime, job, replay=options.replay), found)
+            extents, final = _plan_or_replay(runtime, job, replay=options.replay)
+            pending += extents
+            rows += final
+        # `stop` cancels open jobs once; those that were registered after it are cancelled here.
         if why := wanted.skip_reason(config.name):
-            for begun in found.ordered:
+            for begun in ordered:
                 closed(begun, runtime.ledger, wanted)
             raise Misconfigured(why)
     slots = options.settings.exactly_once_slots
-    return Plan(
-        tasks=pack(found.pending, found.ordered.__getitem__, options.parallelism),
-        most=min(config.max_tasks or slots, slots),
-        rows=found.rows,
-        jobs=list(found.ordered),
-    )
+    tasks = pack(pending, ordered.__getitem__, options.parallelism)
+    return Plan(tasks, min(config.max_tasks or slots, slots), rows, list(ordered))
 
 
-def _jobs(
-    runtime: Runtime, options: ReadOptions, config: ConnectorConfig, revision: int
-) -> Iterator[Job]:
-    """Yield a job per object, registered now or earlier."""
-    preflight.require_running(runtime.ledger, config.name)
-    runtime.require_app()
-    scope = KeyScope.of(config)
-    versions = list(select_all(runtime.objects.store(config, revision), scope, options.addresses))
-    preflight.check(config, runtime.broker, versions)
-    planner = runtime.planner()
-    for version in versions:
-        yield planner.admit(runtime.request(config, revision, version, options.parallelism))
-
-
-def _plan_or_replay(runtime: Runtime, job: Job, *, replay: bool) -> tuple[Job, list[ExtentItem]]:
-    """Plan a job, close it if all its extents are final, and return it with its final extents.
+def _plan_or_replay(runtime: Runtime, job: Job, *, replay: bool) -> tuple[list[Extent], list[Row]]:
+    """Plan a job, close it if all its extents are final; return pending extents and final rows.
 
     With `replay`, FAILED extents are pending again.
     """
@@ -196,13 +179,20 @@ def _plan_or_replay(runtime: Runtime, job: Job, *, replay: bool) -> tuple[Job, l
         final = _final(runtime, job)
         failed = any(item.state is ExtentState.FAILED for item in final)
         if replay and (job.state is JobState.FAILED or (job.state.open and failed)):
-            final = None
+            final = None  # read again below: a replay makes FAILED extents pending
             job = _planned(runtime, runtime.planner().replay(job))
     except StoreUnavailable as exc:
         log.warning("%s is not planned yet: %s", job.version.uri, exc)
     except ProgressUnknown as exc:
         log.warning("%s is not replayed: %s", job.version.uri, exc)
-    return job, _final(runtime, job) if final is None else final
+    if final is None:
+        final = _final(runtime, job)
+    job, pending, why = _pending(runtime, job, {item.ordinal for item in final})
+    rows = [receipts.known(job.id, job.version.uri, item) for item in final]
+    # An empty object's job is DONE with neither extents nor a row; any other job has a row.
+    if not pending and not final and job.state is not JobState.DONE:
+        rows.append(receipts.whole(job, why))
+    return pending, rows
 
 
 def _planned(runtime: Runtime, job: Job) -> Job:
@@ -214,23 +204,13 @@ def _final(runtime: Runtime, job: Job) -> list[ExtentItem]:
     return [item for item in runtime.ledger.extents.list(job.id) if item.state.final]
 
 
-def _add(runtime: Runtime, job: Job, final: Sequence[ExtentItem], found: _Found) -> None:
-    """Add a job's pending extents and the rows of the others."""
-    job, pending, why = _pending(runtime, job, {item.ordinal for item in final})
-    found.ordered[job.id] = job.ordered
-    found.pending += pending
-    found.rows += [receipts.known(job.id, job.version.uri, item) for item in final]
-    complete = job.state is JobState.DONE  # an empty object has neither extents nor a row
-    if not pending and not final and not complete:
-        found.rows.append(receipts.whole(job, why))
-
-
 def _pending(runtime: Runtime, job: Job, final: Collection[int]) -> tuple[Job, list[Extent], str]:
     """Return a job with the extents that are not final, or why they are unknown.
 
     A job that cannot be cut has ended.
     """
     if job.state is not JobState.RUNNING:
+        # Planning leaves a job PLANNING only when its store is unavailable.
         return job, [], "its store was unavailable" if job.state is JobState.PLANNING else ""
     extents: list[Extent] = []
     try:

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
+from operator import attrgetter
 from zlib import crc32
 
 from extentflow.errors import ExtentflowError
@@ -77,40 +78,24 @@ class ListingProgress:
         """Whether the run no longer waits for it: complete, or failed `FAILURES` times."""
         return self.complete or self.failed >= FAILURES
 
-    @property
-    def came(self) -> tuple[object, ...]:
-        """The values that change while the listing makes progress."""
-        return self.whole, self.failed, self.found, self.at
+    def listed(self, found: int, refused: Sequence[str], *, at: str | None) -> ListingProgress:
+        """Return the progress after a scan listed up to position `at`; None: to the last key.
 
-    def begun(self) -> ListingProgress:
-        """Return the progress at the start of a scan."""
-        return replace(self, goes=self.goes + 1)
-
-    def going_on(self, at: str, found: int, refused: Iterable[str]) -> ListingProgress:
-        """Return the progress after the time limit.
-
-        `refused` are the reasons why objects were not registered. A listing continues behind them;
-        it failed if it registered no object and refused one.
+        `found` counts registered jobs, `refused` are the reasons why objects were not registered.
         """
-        whys = list(refused)
-        now = self._further(at, found, whys)
-        return now.failure(now.unlisted) if whys and not found else now
-
-    def _further(self, at: str, found: int, whys: Sequence[str]) -> ListingProgress:
-        return replace(
+        now = replace(
             self,
             at=f"{crc32(at.encode()):08x}" if at else "",  # tokens may be long
             found=self.found + found,
-            refused=self.refused or bool(whys),
-            unlisted=_brief(whys) or self.unlisted,
+            refused=self.refused or bool(refused),
+            unlisted=_brief(refused) or self.unlisted,
         )
-
-    def ended(self, found: int, refused: Iterable[str]) -> ListingProgress:
-        """Return the progress after the last key."""
-        now = self._further("", found, list(refused))
-        if now.refused:
+        if at is None and now.refused:
             return replace(now.failure(now.unlisted), refused=False)
-        return replace(now, whole=now.whole + 1, failed=0, unlisted="")
+        if at is None:
+            return replace(now, whole=now.whole + 1, failed=0, unlisted="")
+        # The listing continues behind refused objects, and failed only if it registered none.
+        return now.failure(now.unlisted) if refused and not found else now
 
     def failure(self, why: str) -> ListingProgress:
         """Return the progress after the listing failed."""
@@ -134,13 +119,7 @@ def recall(ledger: Ledger, run: str) -> dict[str, ListingProgress]:
     return dict(ROUNDS.read(ledger.notes, run) or {})
 
 
-def remember(ledger: Ledger, run: str, rounds: Mapping[str, ListingProgress]) -> None:
-    """Save the progress for the run's other processes. Raises LedgerUnavailable."""
-    ROUNDS.write(ledger.notes, run, rounds)
-
-
 def _brief(whys: Iterable[str]) -> str:
-    """Return the first reason, at most `MOST_CHARACTERS` of it, or ""."""
     return next(iter(whys), "")[:MOST_CHARACTERS]
 
 
@@ -179,6 +158,7 @@ class DrainTracker:
             log.warning("cannot read the remaining work: %s", exc)
             self._read_error = str(exc)
             moved = False
+        # While connectors are listed, progress may finish no extent.
         self._idle = 0 if moved and (ended or unsettled) else self._idle + 1
         return self._idle < MAX_IDLE_QUERIES and (self._unsettled != set() or bool(self._tracked))
 
@@ -220,7 +200,7 @@ class DrainTracker:
         """Track the open jobs of settled connectors; return whether listing progresses."""
         self._polls += 1
         listed = self._list_open_jobs()
-        self._seen |= listed
+        self._seen |= listed  # a list of the ledger may miss a job that an earlier one had
         if self._listing is None:
             if self._polls >= QUEUE_POLLS:
                 self._tracked, self._unsettled = self._still_open(self._seen, listed), set()
@@ -234,8 +214,10 @@ class DrainTracker:
             seen = {name: job for name, job in self._seen.items() if job.connector in settled}
             self._tracked = self._still_open({**self._tracked, **seen}, listed)
             self._unsettled -= settled
+        # `goes`, `refused` and the reasons change without progress.
+        came = attrgetter("whole", "failed", "found", "at")
         return bool(settled) or any(
-            self._progress(name).came != before.get(name, ListingProgress()).came
+            came(self._progress(name)) != came(before.get(name, ListingProgress()))
             for name in self._unsettled
         )
 
@@ -245,10 +227,10 @@ class DrainTracker:
     # -- delivering -----------------------------------------------------------------------------
 
     def _check_progress(self) -> bool:
-        """Return whether a tracked job or one of its extents became final."""
         still = self._still_open(self._tracked, self._list_open_jobs())
         fewer, self._tracked = len(still) < len(self._tracked), still
         if fewer:
+            # The next count is of other jobs: it cannot be compared with the last one.
             self._final_extents = None
             return True
         progress = [self._ledger.jobs.progress(job) for job in still]
@@ -278,8 +260,8 @@ class DrainTracker:
     # -- the report -----------------------------------------------------------------------------
 
     def _refresh(self) -> None:
-        """Read the final state."""
         self._tracked = self._still_open(self._tracked, self._list_open_jobs())
+        # Jobs that ended between two checks were never tracked.
         for name in self._connector_names():
             for state in UNDELIVERED:
                 self._add_undelivered(self._ledger.jobs.list(name, state))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -165,56 +165,34 @@ def _read(
     environ: Mapping[str, str],
     labels: Mapping[str, str] | None = None,
 ) -> tuple[Reading, tuple[str, ...], WorkerSettings]:
-    """Return our options, the addresses, and the settings of workers.
-
-    Spark writes names in any case. What is none of ours is a worker setting.
-    """
-    given = {name.lower(): text for name, text in options.items()}
-    names = table.names()
+    """Return our options, the addresses that `load` was given, and the settings of workers."""
+    given = {name.lower(): text for name, text in options.items()}  # names come in any case
+    names, worker = table.names(), worker_settings.TABLE
     ours = {name: text for name, text in given.items() if name in names}
-    rest = {name: text for name, text in given.items() if name not in (*names, *PATHS)}
     usual = {name: f"option {name}" for name in names}
     reading = table.read(ours, labels={**usual, **(labels or {})})
-    strangers = [name for name in rest if not _is_setting(name)]
-    problems = [
-        *reading.problems,
-        *(f"option {name}: no such option; {_nearest(name, names)}" for name in strangers),
-    ]
+    problems = list(reading.problems)
+    variables = dict(environ)
+    for name in (name for name in given if name not in (*names, *PATHS)):
+        # A family's own reader says which names below its prefix it takes.
+        if name in worker.names() or any(name.startswith(one.prefix) for one in worker.families):
+            variables[worker_settings.variable(name)] = given[name]
+            continue
+        near = nearest(name, names, "") or nearest(
+            name, worker.names(), "docs/spark.md lists the options"
+        )
+        problems.append(f"option {name}: no such option; {near}")
     addresses: tuple[str, ...] = ()
     settings = None
     try:
-        addresses = _addresses(given)
+        one, several = (given.get(name) for name in PATHS)
+        addresses = (*((one,) if one else ()), *(json.loads(several) if several else ()))
     except ValueError:
         problems.append(f"option paths={given['paths']}: give addresses to `load`")
     try:
-        known = {name: text for name, text in rest.items() if name not in strangers}
-        settings = _settings(known, environ)
+        settings = worker_settings.load(variables, read_text=read_if_present)
     except Misconfigured as exc:
         problems += exc.problems
     if problems or settings is None:
         raise Misconfigured(problems)
     return reading, addresses, settings
-
-
-def _is_setting(name: str) -> bool:
-    """Whether a worker setting has that name, or may have it: families say what they take."""
-    table = worker_settings.TABLE
-    return name in table.names() or any(name.startswith(one.prefix) for one in table.families)
-
-
-def _nearest(name: str, ours: Sequence[str]) -> str:
-    """Return the option or setting that is meant, our own first."""
-    near = nearest(name, ours, "")
-    return near or nearest(name, worker_settings.TABLE.names(), "docs/spark.md lists the options")
-
-
-def _addresses(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what `load` was given: one path, or a list of them as JSON. Raises ValueError."""
-    one, several = (options.get(name) for name in PATHS)
-    listed = json.loads(several) if several else ()
-    return (*((one,) if one else ()), *listed)
-
-
-def _settings(options: Mapping[str, str], environ: Mapping[str, str]) -> WorkerSettings:
-    given = {worker_settings.variable(key): text for key, text in options.items()}
-    return worker_settings.load({**environ, **given}, read_text=read_if_present)

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -150,10 +149,12 @@ class Service:
             return []
         finally:
             self._ask_workers_to_stop()  # after a failure, too: workers may run on for seconds
-            self._free_slots()
+            try:
+                self._runtime.evict(f"{self._terms.run}/")
+            except ExtentflowError as exc:  # must not hide why the query ended
+                log.warning("slots stay leased until their leases end: %s", exc)
 
     def _deliver_pending(self, report: Callable[[Triggered], None]) -> list[str]:
-        """Start queries until the jobs of the start are final, or make no progress."""
         options = StreamOptions.read({**self._terms.options, "run": self._terms.run})
         listing = options.run if options.listing else None
         backlog = DrainTracker(self._runtime.brief_ledger, options.connector, listing=listing)
@@ -165,13 +166,6 @@ class Service:
                 return backlog.undone()
             self._stopping.wait(0 if ended else WATCH_SECONDS)
         return []
-
-    def _free_slots(self) -> None:
-        """Free the slots of the workers; a failure must not hide why the query ended."""
-        try:
-            self._runtime.evict(f"{self._terms.run}/")
-        except ExtentflowError as exc:
-            log.warning("slots stay leased until their leases end: %s", exc)
 
     def _ask_workers_to_stop(self) -> bool:
         """Request the stop once, without retry; return whether the request was written."""
@@ -185,36 +179,35 @@ class Service:
         return self._stop_requested
 
     def _start(self) -> StreamingQuery:
+        terms = self._terms
+
+        def append(receipts: DataFrame, _batch: int) -> None:
+            writer = receipts.write.format(terms.sink).mode("append")
+            writer.options(**terms.sink_options).save()
+
         try:
-            return self._started()
+            source = self._spark.readStream.format("extentflow")
+            receipts = source.options(**terms.options, run=terms.run).load()
+            writer = _observed(receipts).writeStream.queryName(terms.run)
+            writer = writer.option("checkpointLocation", terms.checkpoint)
+            if terms.sink == NOWHERE:
+                writer = writer.format(NOWHERE)
+            else:
+                # Spark's file sink skips the batches of a new checkpoint, and delivers nothing.
+                writer = writer.foreachBatch(append)
+            if terms.every_seconds is None:
+                return writer.trigger(availableNow=True).start()
+            interval = f"{round(terms.every_seconds * 1000)} milliseconds"
+            return writer.trigger(processingTime=interval).start()
         except (PySparkException, Py4JError) as exc:
             raise QueryFailed(_cause(str(exc))) from exc
-
-    def _started(self) -> StreamingQuery:
-        terms = self._terms
-        receipts = self._spark.readStream.format("extentflow").options(
-            **terms.options, run=terms.run
-        )
-        writer = (
-            _observed(receipts.load())
-            .writeStream.queryName(terms.run)
-            .option("checkpointLocation", terms.checkpoint)
-        )
-        if terms.sink == NOWHERE:
-            writer = writer.format(NOWHERE)
-        else:
-            # Spark's file sink skips the batches of a new checkpoint, and delivers nothing.
-            writer = writer.foreachBatch(partial(_append, terms.sink, dict(terms.sink_options)))
-        if terms.every_seconds is None:
-            return writer.trigger(availableNow=True).start()
-        interval = f"{round(terms.every_seconds * 1000)} milliseconds"
-        return writer.trigger(processingTime=interval).start()
 
     def _follow(self, query: StreamingQuery, report: Callable[[Triggered], None]) -> int:
         """Report a query's triggers until it ends; return how many extents became final."""
         ended, last, over = 0, -1, False
         try:
             while not over:
+                # Read before the triggers, which then include the last one of an ended query.
                 over = self._stopping.wait(WATCH_SECONDS) or not query.isActive
                 if self._stopping.is_set():
                     self._end(query)
@@ -240,13 +233,7 @@ class Service:
             query.stop()
 
 
-def _append(sink: str, options: Mapping[str, str], receipts: DataFrame, _batch: int) -> None:
-    """Write one trigger's receipts, as any batch is written."""
-    receipts.write.format(sink).mode("append").options(**options).save()
-
-
 def _observed(receipts: DataFrame) -> DataFrame:
-    """Return receipts that Spark sums up for every trigger."""
     done, failed = (sql.col("state") == state for state in ("DONE", "FAILED"))
     return receipts.observe(
         OBSERVED,
@@ -265,7 +252,7 @@ def _triggers(query: StreamingQuery, last: int) -> Iterator[Triggered]:
     """Yield the triggers after batch `last` that did something."""
     newest = query.lastProgress
     if newest is None or newest.batchId <= last:
-        return  # all of them cost a second
+        return  # reading all of `recentProgress` costs a second
     for progress in query.recentProgress:
         sums = progress.observedMetrics.get(OBSERVED)
         if progress.batchId <= last or sums is None:

@@ -1,20 +1,4 @@
-"""Receipts as rows: the state of each extent.
-
-job        string   the job's id; `extentflow status` shows it
-object     string   s3://bucket/key
-extent     int      its ordinal, null where a job has one row, because it has no extents
-start      bigint   first byte of its range
-end        bigint   the byte behind it
-position   bigint   how far it is, as its format counts
-records    bigint   records in the topic, of all runs
-bad        bigint   bad records
-bytes      bigint   fetched from the store by the run that ended it, 0 where it was final before
-seconds    double   the same run's time
-state      string   DONE, FAILED; PENDING where the connector was paused or stopped meanwhile;
-of a job also SUPERSEDED, CANCELLED, or, where its store was unavailable when the
-query was planned, PLANNING and RUNNING
-reason     string   why it is not DONE
-"""
+"""Receipts as rows: the state of each extent."""
 
 from typing import NamedTuple
 
@@ -33,20 +17,25 @@ from extentflow.model import Extent, ExtentState, Job, Receipt
 
 
 class Row(NamedTuple):
-    """One receipt; Spark matches its members to COLUMNS by place."""
+    """One receipt; Spark matches its members to COLUMNS by place.
 
-    job: str
-    object: str
-    extent: int | None
-    start: int | None
-    end: int | None
-    position: int
-    records: int
+    `state` is DONE or FAILED; PENDING where the connector was paused or stopped meanwhile; of a job
+    also SUPERSEDED or CANCELLED, or PLANNING and RUNNING where its store was unavailable when the
+    query was planned.
+    """
+
+    job: str  # its id, as `extentflow status` shows it
+    object: str  # s3://bucket/key
+    extent: int | None  # its ordinal; None where a job without extents has one row
+    start: int | None  # first byte of its range
+    end: int | None  # the byte behind it
+    position: int  # how far it is, as its format counts
+    records: int  # in the topic, of all runs
     bad: int
-    bytes: int
-    seconds: float
+    bytes: int  # fetched from the store by the run that ended it; 0 where it was final before
+    seconds: float  # of the same run
     state: str
-    reason: str | None
+    reason: str | None  # why it is not DONE
 
 
 _TEXT, _WHOLE = StringType(), LongType()
@@ -55,16 +44,7 @@ _TYPES: tuple[DataType, ...] = (
     *(_WHOLE, _WHOLE, _WHOLE, _WHOLE, _WHOLE, _WHOLE, DoubleType()),
     *(_TEXT, _TEXT),
 )
-COLUMNS = StructType(
-    [StructField(name, kind) for name, kind in zip(Row._fields, _TYPES, strict=True)]
-)
-
-
-def is_ours(schema: StructType) -> bool:
-    """Return whether a schema has our columns, in our order; rows are matched by place."""
-    return [(field.name, field.dataType) for field in schema] == [
-        (field.name, field.dataType) for field in COLUMNS
-    ]
+COLUMNS = StructType([StructField(*column) for column in zip(Row._fields, _TYPES, strict=True)])
 
 
 def is_done(row: Row) -> bool:

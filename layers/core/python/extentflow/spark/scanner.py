@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from itertools import islice
 
@@ -23,7 +23,7 @@ from extentflow.discovery.report import Report, attempt_step
 from extentflow.jobs.run import cutting
 from extentflow.ledger import ConnectorState
 from extentflow.model import Extent, Job, JobState
-from extentflow.spark.drain import ListingProgress, recall, remember
+from extentflow.spark.drain import ROUNDS, ListingProgress, recall
 from extentflow.spark.options import StreamOptions
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import RuntimeContext, open_job_admission, publish_pending
@@ -31,7 +31,7 @@ from extentflow.wiring.functions import RuntimeContext, open_job_admission, publ
 log = logging.getLogger(__name__)
 
 LISTING_SECONDS = 30.0
-# The share of connectors that a `--once` run may wait for, if there are others.
+# Of these, for connectors that a `--once` run may wait for, if there are others.
 FIRST_SECONDS = 20.0
 ENDS_AT_ONCE = 100
 
@@ -47,7 +47,7 @@ class PendingWork:
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """What a round over a job's pending extents has not handed out yet."""
+    """The extents of a job that this round of scans has not returned yet."""
 
     job: str
     reopened: int
@@ -55,7 +55,7 @@ class _Left:
 
 
 class JobScanner:
-    """WorkSource for work, over and over: of one connector, or of all that are RUNNING.
+    """Scans one connector again and again, or all that are RUNNING.
 
     A scan returns a limited number of extents. Listing takes `LISTING_SECONDS` per scan, continues
     where the last one stopped, and starts again an interval after all is listed.
@@ -84,16 +84,18 @@ class JobScanner:
         return self._late
 
     def look(self) -> list[PendingWork]:
-        """Return what there is to do.
-
-        A failing connector or job is logged and delays no other.
+        """Return pending work; a failing connector or job is logged and delays no other.
 
         Raises:
-            LedgerUnavailable: nothing can be found out.
+            LedgerUnavailable: the connectors or their progress cannot be read.
             Misconfigured: there is no such connector.
         """
         attempt_step("settling slots and publishing ends", self._tidy_up)
-        names = self._names()
+        if self._connector is None:
+            names = list(self._runtime.ledger.connectors.names())
+        else:
+            self._runtime.connectors.latest(self._connector)  # raises if there is none
+            names = [self._connector]
         self._runtime.random.shuffle(names)  # the first may fill the limit
         before = recall(self._runtime.ledger, self._run) if self._rounds is None else self._rounds
         new = ListingProgress(goes=min((one.goes for one in before.values()), default=0))
@@ -108,22 +110,14 @@ class JobScanner:
         attempt_step("noting listing progress", self._note)
         return found
 
-    def _names(self) -> list[str]:
-        if self._connector is None:
-            return list(self._runtime.ledger.connectors.names())
-        self._runtime.connectors.latest(self._connector)
-        return [self._connector]
-
     def _tidy_up(self) -> Report:
-        """Settle the slots of dead workers, and publish the ends that a driver missed."""
         for slot in self._slots.recover_expired():
             log.info("slot %d was left by %s, and is free again", slot.number, slot.owner)
         return Report(ends_announced=publish_pending(self._runtime, ENDS_AT_ONCE))
 
     def _note(self) -> Report:
-        """Note changed listing progress."""
         if self._rounds is not None and self._rounds != self._noted:
-            remember(self._runtime.ledger, self._run, self._rounds)
+            ROUNDS.write(self._runtime.ledger.notes, self._run, self._rounds)
             self._noted = dict(self._rounds)
         return Report()
 
@@ -144,6 +138,7 @@ class JobScanner:
 
         first = [name for name, one in rounds.items() if not one.settled]
         others = [name for name, one in rounds.items() if one.settled]
+        # Connectors that a `--once` run waits for come first, but leave time for the others.
         seconds = FIRST_SECONDS if others else LISTING_SECONDS
         in_time = self._list_some(first, rounds, partial(late, seconds))
         in_time &= self._list_some(others, rounds, partial(late, LISTING_SECONDS))
@@ -154,34 +149,34 @@ class JobScanner:
     def _list_some(
         self, names: Sequence[str], rounds: dict[str, ListingProgress], late: Callable[[], bool]
     ) -> bool:
-        """List connectors, who had the fewest goes first; return whether there was time for all."""
+        """Return whether there was time for all."""
+        # Fewest scans first: a slow listing then delays each connector equally often.
         for name in sorted(names, key=lambda one: rounds[one].goes):
             if late():
                 return False
-            rounds[name] = rounds[name].begun()
+            rounds[name] = replace(rounds[name], goes=rounds[name].goes + 1)
+            whys: list[str] = []
             step = partial(self._list, name, rounds, late)
-            what = f"listing for connector {name}"
-            attempt_step(what, step, on_failure=partial(_fail, rounds, name))
+            attempt_step(f"listing for connector {name}", step, on_failure=whys.append)
+            if whys:
+                rounds[name] = rounds[name].failure(whys[0])
         return not (names and late())
 
     def _list(
         self, name: str, rounds: dict[str, ListingProgress], late: Callable[[], bool]
     ) -> Report:
-        """Make jobs of a connector's objects that have none."""
         ledger, report, refused = self._runtime.ledger, Report(), list[str]()
         stored = ledger.connectors.get(name)
         if stored is None or ledger.connectors.state(name) is not ConnectorState.RUNNING:
-            rounds[name] = rounds[name].ended(0, ())  # it has no objects to take on
+            rounds[name] = rounds[name].listed(0, (), at=None)  # it has no objects to take on
             return report
         receive = self._admission(name).receive
         discovery = ListingScan(ledger, receive, late, self._runtime.clock.wall(), refused.append)
         for step in discovery.look(self._surroundings.territory(name, stored.revision)):
             report += step
-        if report.listings_finished:
-            rounds[name] = rounds[name].ended(report.jobs_new, refused)
-        elif not self._stopping():
-            at = resume_token(ledger, name)
-            rounds[name] = rounds[name].going_on(at, report.jobs_new, refused)
+        if report.listings_finished or not self._stopping():
+            at = None if report.listings_finished else resume_token(ledger, name)
+            rounds[name] = rounds[name].listed(report.jobs_new, refused, at=at)
         return report
 
     # -- open jobs ------------------------------------------------------------------------------
@@ -189,7 +184,7 @@ class JobScanner:
     def _collect(
         self, name: str, found: list[PendingWork], on_failure: Callable[[str], object]
     ) -> Report:
-        """Add what a connector's open jobs have left; those of a stopped one end.
+        """Add the pending extents of a connector's jobs, the oldest first; cancel a stopped one's.
 
         `on_failure` is called with the reason why a job fails.
         """
@@ -198,7 +193,9 @@ class JobScanner:
         room = self._most - sum(len(one.extents) for one in found)
         extents: list[Extent] = []
         ordered: dict[str, bool] = {}
-        for job in self._open(name):
+        states = (JobState.PLANNING, JobState.RUNNING)
+        jobs = [job for one in states for job in ledger.jobs.list(name, one)]
+        for job in sorted(jobs, key=lambda one: one.created):
             if self._stopping():
                 break
             if state is ConnectorState.STOPPED:
@@ -215,41 +212,25 @@ class JobScanner:
             found.append(PendingWork(extents, ordered, most_tasks))
         return Report()
 
-    def _open(self, name: str) -> list[Job]:
-        """Return a connector's open jobs, the oldest first."""
-        states = (JobState.PLANNING, JobState.RUNNING)
-        jobs = [job for state in states for job in self._runtime.ledger.jobs.list(name, state)]
-        return sorted(jobs, key=lambda one: one.created)
-
     def _add(self, listed: Job, wanted: int, extents: list[Extent]) -> Report:
-        """Plan a job and close it as far as it goes; add what is left, `wanted` at most."""
-        runtime = self._runtime
-        job = runtime.ledger.jobs.get(listed.id) or listed
-        with cutting(runtime.ledger, job):
+        """Plan a job and close it if it is complete; add pending extents, at most `wanted`."""
+        planner, ledger = self._runtime.planner(), self._runtime.ledger
+        job = ledger.jobs.get(listed.id) or listed  # lists are eventually consistent
+        with cutting(ledger, job):
             if wanted:
-                job = runtime.planner().plan(job)
-            job = runtime.ledger.jobs.close(job.id) if job.state is JobState.RUNNING else job
-            if wanted and job.state is JobState.RUNNING:
-                extents += self._next(job, wanted)
+                job = planner.plan(job)
+            job = ledger.jobs.close(job.id) if job.state is JobState.RUNNING else job
+            if not wanted or job.state is not JobState.RUNNING:
+                return Report()
+            # A large job's items are read once per round, not once per scan. The next round finds
+            # extents of this one that did not become final; an ordered job has a round per scan.
+            left = self._left.pop(job.connector, None)
+            same = left is not None and (left.job, left.reopened) == (job.id, job.reopened)
+            found = list(islice(left.extents, wanted)) if left is not None and same else []
+            if left is None or not found:
+                left = _Left(job.id, job.reopened, planner.pending(job))
+                found = list(islice(left.extents, wanted))
+            if len(found) == wanted and not job.ordered:
+                self._left[job.connector] = left
+            extents += found
         return Report()
-
-    def _next(self, job: Job, wanted: int) -> list[Extent]:
-        """Return pending extents, at most `wanted`, on from those of the last look.
-
-        A large job's items are read once per round, not once per look. What was handed out and came
-        to no end is found by the next round: when this one is over, and at once where extents keep
-        their order.
-        """
-        left = self._left.pop(job.connector, None)
-        same = left is not None and (left.job, left.reopened) == (job.id, job.reopened)
-        found = list(islice(left.extents, wanted)) if left is not None and same else []
-        if left is None or not found:
-            left = _Left(job.id, job.reopened, self._runtime.planner().pending(job))
-            found = list(islice(left.extents, wanted))
-        if len(found) == wanted and not job.ordered:
-            self._left[job.connector] = left
-        return found
-
-
-def _fail(rounds: dict[str, ListingProgress], name: str, why: str) -> None:
-    rounds[name] = rounds[name].failure(why)

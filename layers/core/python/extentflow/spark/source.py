@@ -11,7 +11,7 @@ from extentflow.engines.spark import reduce_task_overhead
 from extentflow.errors import Misconfigured
 from extentflow.spark.batch import BatchReader
 from extentflow.spark.options import ReadOptions, StreamOptions
-from extentflow.spark.receipts import COLUMNS, is_ours
+from extentflow.spark.receipts import COLUMNS
 from extentflow.spark.streaming import StreamReader
 
 
@@ -58,5 +58,7 @@ class ExtentflowSource(DataSource):
 
 
 def _require_ours(schema: StructType) -> None:
-    if not is_ours(schema):
+    # Spark matches rows by place, and a user's schema may differ in what it declares nullable.
+    columns = [(field.name, field.dataType) for field in COLUMNS]
+    if [(field.name, field.dataType) for field in schema] != columns:
         raise Misconfigured("receipts have columns of their own: leave out .schema(...)")

@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from extentflow.engines import Task, WorkerSpec, pack
-from extentflow.engines.spark import spark_task
+from extentflow.engines.spark import deal, spark_task
 from extentflow.errors import ExtentflowError, Misconfigured, Retryable
-from extentflow.queue import Depth, Queue
+from extentflow.queue import Queue
 from extentflow.spark.options import StreamOptions
 from extentflow.spark.receipts import Row
 from extentflow.spark.scanner import JobScanner, PendingWork
@@ -76,7 +76,11 @@ class WorkSource:
             ExtentflowError: the first poll fails; later failures are logged and polled again.
             Misconfigured: a run of that name was stopped before.
         """
-        self._require_fresh()
+        # A stopped run's name would end its workers at once.
+        if not self._looked and self.stop():
+            raise Misconfigured(
+                f"run {self.options.run} was stopped before; give each start its own name, or none"
+            )
         now = self.runtime.clock.monotonic()
         if now < self._next or self.stop():
             return self._last
@@ -88,6 +92,7 @@ class WorkSource:
             log.warning("cannot read the pending work; the next poll retries: %s", exc)
             facts = None
         self._looked = True
+        # From the end of the poll: a listing takes many seconds.
         self._next = self.runtime.clock.monotonic() + LOOK_SECONDS
         if facts is not None:
             # Above the offsets of earlier processes, which a checkpoint may contain.
@@ -99,12 +104,6 @@ class WorkSource:
         """Continue after the offset of a checkpoint."""
         if offset.get("look", 0) > self._last["look"]:
             self._last = offset
-
-    def _require_fresh(self) -> None:
-        if not self._looked and self.stop():
-            raise Misconfigured(
-                f"run {self.options.run} was stopped before; give each start its own name, or none"
-            )
 
     def look(self) -> Offset | None:
         """Return counts of the pending work, or None if there is none."""
@@ -144,29 +143,25 @@ class QueueSource(WorkSource):
         """See `WorkSource.look`."""
         depth = self._queue.depth()
         self._waiting = depth.waiting
-        return _counts(depth) if depth.waiting else None
+        return asdict(depth) if depth.waiting else None
 
     def partitions(self) -> Sequence[InputPartition]:
         """See `WorkSource.partitions`."""
         waiting, self._waiting = self._waiting, None
         if waiting is None:
-            waiting = self._look_again()
+            try:
+                waiting = self._queue.depth().waiting
+            except Retryable as exc:
+                log.warning("cannot read the depth of the extents queue: %s", exc)
+                waiting = 0
         options = self.options
         most = min(options.parallelism, options.most_extents, self.free_slots())
         # A queue's depth is approximate, so one task polls in any case.
         tasks = min(most, max(1, waiting))
         # Few tasks end early, so that the next trigger can start more of them.
         seconds = options.most_seconds if tasks == most else min(FEW_SECONDS, options.most_seconds)
-        return [
-            QueuePartition(share, seconds) for share in _equal_shares(options.most_extents, tasks)
-        ]
-
-    def _look_again(self) -> int:
-        try:
-            return self._queue.depth().waiting
-        except Retryable as exc:
-            log.warning("cannot read the depth of the extents queue: %s", exc)
-            return 0
+        share, rest = divmod(options.most_extents, tasks)
+        return [QueuePartition(share + (number < rest), seconds) for number in range(tasks)]
 
 
 class ListingSource(WorkSource):
@@ -191,23 +186,22 @@ class ListingSource(WorkSource):
 
     def partitions(self) -> Sequence[InputPartition]:
         """See `WorkSource.partitions`."""
-        found, self._found = self._look_again() if self._found is None else self._found, None
+        found, self._found = self._found, None
+        if found is None:
+            try:
+                found = self._scanner.look()
+            except ExtentflowError as exc:
+                log.warning("cannot read the pending work; the next poll retries: %s", exc)
+                return []
         free = min(self.options.parallelism, self.free_slots())
-        return [share for one in found for share in self._shares(one, free)]
-
-    def _look_again(self) -> list[PendingWork]:
-        try:
-            return self._scanner.look()
-        except ExtentflowError as exc:
-            log.warning("cannot read the pending work; the next poll retries: %s", exc)
-            return []
-
-    def _shares(self, found: PendingWork, free: int) -> Iterator[ListedPartition]:
-        """Yield a connector's tasks in as many partitions as may run in parallel."""
-        most = min(free, found.most_tasks or free)
-        tasks = pack(found.extents, found.ordered.__getitem__, most)
-        for first in range(min(most, len(tasks))):
-            yield ListedPartition(tuple(tasks[first::most]), self.options.most_seconds)
+        shares: list[ListedPartition] = []
+        for one in found:
+            most = min(free, one.most_tasks or free)
+            tasks = deal(pack(one.extents, one.ordered.__getitem__, most), most)
+            shares += [
+                ListedPartition(share, self.options.most_seconds) for share in tasks if share
+            ]
+        return shares
 
 
 def open_work_source(options: StreamOptions) -> WorkSource:
@@ -222,16 +216,6 @@ def open_work_source(options: StreamOptions) -> WorkSource:
     if options.listing:
         return ListingSource(options, runtime)
     return QueueSource(options, runtime, queue(settings, "extents_queue_url"))
-
-
-def _counts(depth: Depth) -> Offset:
-    return {"waiting": depth.waiting, "hidden": depth.hidden, "delayed": depth.delayed}
-
-
-def _equal_shares(most: int, tasks: int) -> list[int]:
-    """Return shares of `most` that differ by one at most."""
-    share, rest = divmod(most, tasks)
-    return [share + (number < rest) for number in range(tasks)]
 
 
 class StreamReader(DataSourceStreamReader):

@@ -13,7 +13,6 @@ from dataclasses import replace
 from math import inf
 
 from extentflow.background import LeaseRenewer
-from extentflow.config.worker import WorkerSettings
 from extentflow.engines import run_in_turn, run_or_fail
 from extentflow.errors import (
     Conflict,
@@ -34,7 +33,7 @@ from extentflow.queue.consumer import QueueDrain, read_extent
 from extentflow.spark import receipts
 from extentflow.spark.receipts import Row
 from extentflow.wiring import Runtime
-from extentflow.wiring.extents import ExtentWorker, delivery_context, prepare_process
+from extentflow.wiring.extents import ExtentWorker, delivery_context, worker_runtime
 from extentflow.wiring.functions import open_job_events, open_queue_worker
 
 # Powertools drops records of loggers whose name contains a function's service name, "worker".
@@ -129,7 +128,7 @@ class BatchWorker:
         return [row for job, why in ended for row in self._undelivered(job, why)]
 
     def _finish(self, job_id: str) -> tuple[Job, str]:
-        """Return the job after running its rest, and why it is not final, if it is not."""
+        """Return a job after its remaining extents ran, and why it is not final, "" if it is."""
         ledger, planner = self._runtime.ledger, self._runtime.planner()
         job = ledger.jobs.get(job_id)
         if job is None:
@@ -210,10 +209,11 @@ class ListedWorker:
         self._ledger = runtime.ledger
         self._monotonic = runtime.clock.monotonic
         self._slots = runtime.slots(owner)
+        # Two renewals in a row may fail before the lease expires.
         self._renew_seconds = runtime.settings.lease_seconds / 3
         self._stop = _stop_request(runtime, owner)
         context = delivery_context(runtime, self._slots)
-        limits = replace(context.limits, gives_up=False)
+        limits = replace(context.limits, gives_up=False)  # a later trigger retries
         self._context = replace(context, limits=limits, stopping=self._stop)
 
     def deliver(self, extents: Iterable[Extent], *, seconds: float) -> Iterator[Row]:
@@ -254,17 +254,14 @@ def _rows(ledger: Ledger, extent: Extent, receipt: Receipt) -> Iterator[Row]:
 
 def open_batch_worker(settings: dict[str, str], owner: str) -> BatchWorker:
     """Return the worker of a batch query in this process."""
-    prepare_process()
-    return BatchWorker(Runtime(WorkerSettings.from_map(settings)), owner)
+    return BatchWorker(worker_runtime(settings), owner)
 
 
 def open_queue_query_worker(settings: dict[str, str], owner: str) -> QueueWorker:
     """Return the worker of a query over the queue in this process."""
-    prepare_process()
-    return QueueWorker(Runtime(WorkerSettings.from_map(settings)), owner)
+    return QueueWorker(worker_runtime(settings), owner)
 
 
 def open_listed_worker(settings: dict[str, str], owner: str) -> ListedWorker:
     """Return the worker of a query over listings in this process."""
-    prepare_process()
-    return ListedWorker(Runtime(WorkerSettings.from_map(settings)), owner)
+    return ListedWorker(worker_runtime(settings), owner)

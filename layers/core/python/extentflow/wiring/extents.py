@@ -162,10 +162,15 @@ def prepare_process() -> None:
         pa.set_memory_pool(pa.system_memory_pool())
 
 
+def worker_runtime(settings: dict[str, str]) -> Runtime:
+    """Prepare this worker process and return its clients."""
+    prepare_process()
+    return Runtime(WorkerSettings.from_map(settings))
+
+
 def open_worker(settings: dict[str, str], owner: str) -> ExtentWorker:
     """Return this process's worker; engines call it in worker processes (`engines.WorkerSpec`)."""
-    prepare_process()
-    return ExtentWorker(Runtime(WorkerSettings.from_map(settings)), owner)
+    return ExtentWorker(worker_runtime(settings), owner)
 
 
 log = logging.getLogger(__name__)
