@@ -20,13 +20,7 @@ from typing import Generic, Protocol, TypeVar
 
 from extentflow import plugins
 from extentflow.delivery.runner import DeliveryContext, fail_extent, run_extent
-from extentflow.errors import (
-    Defect,
-    LedgerUnavailable,
-    Misconfigured,
-    contain_defects,
-    reason,
-)
+from extentflow.errors import Defect, LedgerUnavailable, Misconfigured, contain_defects, reason
 from extentflow.model import Extent, Outcome, Receipt
 from extentflow.plugins import Registry
 
@@ -58,7 +52,6 @@ class CachedWorker(Protocol):
 
     def close(self) -> None:
         """Release the slot and the clients."""
-        ...
 
 
 R_co = TypeVar("R_co", bound=CachedWorker, covariant=True)
@@ -82,11 +75,9 @@ class Worker(CachedWorker, Protocol):
 
     def run(self, extent: Extent) -> Receipt:
         """Run one extent until it is final; see `run_until_final`."""
-        ...
 
     def stop(self) -> None:
         """Make the extent in progress commit and hand back at its next chunk."""
-        ...
 
 
 class RunListener(Protocol):
@@ -94,11 +85,9 @@ class RunListener(Protocol):
 
     def on_extent(self, extent: Extent) -> None:
         """Called before an extent is sent to a worker."""
-        ...
 
     def on_receipt(self, receipt: Receipt) -> None:
         """Called for each receipt, possibly more than once."""
-        ...
 
 
 class Engine(Protocol):
@@ -107,7 +96,6 @@ class Engine(Protocol):
     @property
     def cores(self) -> int:
         """Number of tasks that run in parallel."""
-        ...
 
     def run(self, tasks: Sequence[Task], listener: RunListener) -> None:
         """Run all tasks and pass each receipt to `listener`.
@@ -115,15 +103,12 @@ class Engine(Protocol):
         Returns when every extent is final or skipped, or after `stop`. Raises the error of a worker
         that cannot continue, with its class.
         """
-        ...
 
     def stop(self) -> None:
         """End the run within seconds; may be called from a signal handler."""
-        ...
 
     def close(self) -> None:
         """Release slots, processes and sessions of the engine."""
-        ...
 
 
 class EngineFactory(Protocol):
@@ -138,7 +123,6 @@ class EngineFactory(Protocol):
         all workers of the run; the engine calls it before it runs the worker's extents again, and
         in `close`.
         """
-        ...
 
 
 # `spark` and `emr` also need a master or a submitted run: `wiring.open_engine` opens them.
@@ -150,9 +134,8 @@ def run_until_final(
 ) -> Receipt:
     """Run an extent until it is DONE or FAILED or its job is closed; wait while it is busy.
 
-    BUSY is never a result unless the worker stops: Spark would take a speculative copy's answer for
-    the task's. `skip_reason(connector)` returns why no extent of a connector may start, or ""; the
-    extent is then skipped once no worker holds it. A defect fails this extent only.
+    `skip_reason(connector)` returns why no extent of a connector may start, or ""; the extent is
+    then skipped once no worker holds it. A defect fails this extent only.
 
     Raises:
         ExtentflowError: the worker cannot continue.
@@ -173,6 +156,8 @@ def run_until_final(
             _wait(work, MAX_POLL_SECONDS)
             continue
         receipt = _run_or_fail_defect(extent, work)
+        # BUSY is a result only of a worker that stops: Spark would take a speculative copy's answer
+        # for the task's.
         if receipt.outcome is not Outcome.BUSY or work.stopping():
             return receipt
         log.info("%s is busy: %s", extent.uri, receipt.reason)
@@ -206,7 +191,6 @@ def run_in_turn(extents: Iterable[Extent], run: Callable[[Extent], Receipt]) -> 
 
 
 def _run_or_fail_defect(extent: Extent, work: DeliveryContext, *, message: str = "") -> Receipt:
-    """Run an extent; an error outside the error tree is a defect and fails this extent only."""
     try:
         with contain_defects(extent.uri):
             return run_extent(extent, work, message=message)
@@ -215,16 +199,16 @@ def _run_or_fail_defect(extent: Extent, work: DeliveryContext, *, message: str =
 
 
 def _is_held(extent: Extent, work: DeliveryContext) -> bool:
-    """Whether a worker holds the extent; a skipped copy would end that worker's task."""
     try:
         return work.slots.is_held(extent)
     except LedgerUnavailable as exc:
+        # Spark would take the skipped copy's answer and end the task of a worker that holds it.
         log.warning("%s: cannot read whether a worker holds it: %s", extent.uri, exc)
         return True
 
 
 def _wait(work: DeliveryContext, seconds: float) -> None:
-    """Wait at most `MAX_POLL_SECONDS`, because a holder may finish early; return on a stop."""
+    # A holder may finish long before the time that the receipt names.
     left = min(seconds, MAX_POLL_SECONDS)
     while left > 0 and not work.stopping():
         work.clock.sleep(min(left, STOP_CHECK_SECONDS))
@@ -232,12 +216,10 @@ def _wait(work: DeliveryContext, seconds: float) -> None:
 
 
 def pack(extents: Iterable[Extent], ordered: Callable[[str], bool], cores: int) -> list[Task]:
-    """Return tasks, the largest first: one per extent, one per ordered job, small extents together.
-
-    Small extents share a task only while every core still gets several tasks.
-    """
+    """Return tasks, largest first: one per extent, one per ordered job, small extents together."""
     extents = list(extents)
     total = sum(extent.end - extent.start for extent in extents)
+    # Small extents share a task only while every core still gets four of them.
     small = min(SMALL_TASK_BYTES, total // max(1, cores * 4))
     tasks: list[Task] = []
     sequences: dict[str, list[Extent]] = {}

@@ -16,8 +16,8 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from multiprocessing.connection import Connection, wait
@@ -57,17 +57,12 @@ class InlineEngine:
         self, spec: WorkerSpec[Worker], *, cores: int, evict: Callable[[str], int]
     ) -> None:
         self._spec = spec
-        self._cores = max(1, cores)
+        self.cores = max(1, cores)
         self._evict = evict
         self._members: list[_Member] = []
         self._stopping = False
         self._start_deaths = 0
         self._listener: RunListener | None = None
-
-    @property
-    def cores(self) -> int:
-        """How many worker processes there are at most."""
-        return self._cores
 
     @property
     def worker_pids(self) -> list[int]:
@@ -79,8 +74,14 @@ class InlineEngine:
         queue = deque(tasks)
         self._listener = listener
         while not self._stopping and (queue or any(m.todo for m in self._members)):
-            self._start_workers(len(queue) + sum(1 for m in self._members if m.todo))
-            self._send_tasks(queue)
+            wanted = min(self.cores, len(queue) + sum(1 for m in self._members if m.todo))
+            while len(self._members) < wanted:
+                self._members.append(self._start_worker())
+            for member in self._members:
+                if member.ready and not member.todo and queue:
+                    task = queue.popleft()
+                    member.todo.extend(task.extents)
+                    _send(member.pipe, task)
             self._receive(queue, listener)
 
     def stop(self) -> None:
@@ -96,7 +97,12 @@ class InlineEngine:
             _signal(member.process, signal.SIGTERM)
         deadline = time.monotonic() + STOP_SECONDS
         for member in self._members:
-            self._drain(member, deadline)
+            # Until its pipe closes, a stopping worker sends the receipts of what it handed back.
+            with suppress(EOFError, OSError):
+                while member.pipe.poll(max(0.0, deadline - time.monotonic())):
+                    answer = member.pipe.recv()
+                    if isinstance(answer, Receipt) and self._listener is not None:
+                        self._listener.on_receipt(answer)
             member.process.join(max(0.0, deadline - time.monotonic()))
             if member.process.is_alive():
                 member.process.kill()
@@ -105,35 +111,20 @@ class InlineEngine:
         self._members.clear()
         self._evict(self._spec.run)
 
-    def _drain(self, member: _Member, deadline: float) -> None:
-        """Take the receipts of a stopping worker until its pipe closes."""
-        with suppress(EOFError, OSError):
-            while member.pipe.poll(max(0.0, deadline - time.monotonic())):
-                answer = member.pipe.recv()
-                if isinstance(answer, Receipt) and self._listener is not None:
-                    self._listener.on_receipt(answer)
-
-    def _start_workers(self, wanted: int) -> None:
-        while len(self._members) < min(self._cores, wanted):
-            self._members.append(self._start_worker())
-
     def _start_worker(self) -> _Member:
         ours, theirs = multiprocessing.get_context("spawn").Pipe()
         owner = f"{self._spec.run}/{uuid4().hex}"
         process = multiprocessing.get_context("spawn").Process(
             target=_main, args=(self._spec, owner, theirs), name="extentflow-worker"
         )
-        with _interrupt_blocked():
+        # The child inherits the mask, so that Ctrl-C cannot reach it before `_main` ignores it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
             process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         return _Member(process, ours, owner)
-
-    def _send_tasks(self, queue: deque[Task]) -> None:
-        for member in self._members:
-            if member.ready and not member.todo and queue:
-                task = queue.popleft()
-                member.todo.extend(task.extents)
-                _send(member.pipe, task)
 
     def _receive(self, queue: deque[Task], listener: RunListener) -> None:
         by_pipe = {member.pipe: member for member in self._members}
@@ -144,21 +135,18 @@ class InlineEngine:
             except (EOFError, ConnectionResetError):
                 self._replace(member, queue)
                 continue
-            self._take(member, answer, listener)
-
-    def _take(self, member: _Member, answer: object, listener: RunListener) -> None:
-        if isinstance(answer, ExtentflowError):
-            raise answer
-        if isinstance(answer, Receipt):
-            if answer.outcome not in (Outcome.HANDED_BACK, Outcome.BUSY):
-                member.todo.popleft()
-            listener.on_receipt(answer)
-        else:
-            member.ready = True
-            self._start_deaths = 0
+            if isinstance(answer, ExtentflowError):
+                raise answer
+            if isinstance(answer, Receipt):
+                # Neither outcome is final: the extent is queued again when the worker ends.
+                if answer.outcome not in (Outcome.HANDED_BACK, Outcome.BUSY):
+                    member.todo.popleft()
+                listener.on_receipt(answer)
+            else:  # "ready"
+                member.ready = True
+                self._start_deaths = 0
 
     def _replace(self, member: _Member, queue: deque[Task]) -> None:
-        """Settle a dead worker's slot and queue its unfinished extents again."""
         member.process.join()
         self._members.remove(member)
         if not member.ready:
@@ -170,7 +158,7 @@ class InlineEngine:
                     "Fix the cause, then run again to resume"
                 )
         log.warning("worker %s ended with %s", member.process.pid, member.process.exitcode)
-        self._evict(member.owner)
+        self._evict(member.owner)  # first: a task that is queued again claims its extents
         if member.todo:
             queue.appendleft(Task(tuple(member.todo)))
 
@@ -219,22 +207,11 @@ def _follow_driver(worker: Worker) -> None:
         os._exit(1)
 
 
-@contextmanager
-def _interrupt_blocked() -> Iterator[None]:
-    """Start a child that Ctrl-C cannot reach before `_main` ignores it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _send(pipe: Connection, value: object) -> None:
-    """Send to a peer that may have ended, which the next `recv` detects."""
     try:
         pipe.send(value)
     except (BrokenPipeError, OSError):
-        log.debug("the peer has ended")
+        log.debug("the peer has ended")  # the next `recv` reports it
 
 
 def _signal(process: BaseProcess, number: signal.Signals) -> None:

@@ -24,7 +24,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.resources import as_file, files
@@ -62,7 +62,6 @@ QUERY_LOGGERS = [
     f"org.apache.spark.sql.execution.{name}" for name in ("streaming", "datasources", "python")
 ]
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-
 
 W = TypeVar("W", bound=CachedWorker)
 
@@ -137,7 +136,6 @@ def reduce_task_overhead() -> None:
 def _run_partition(
     spec: WorkerSpec[Worker], receipts: object, shares: Iterator[tuple[Task, ...]]
 ) -> None:
-    """Run every extent of every task in a Python worker of an executor, one after the other."""
     with spark_task(spec) as worker:
         for task in (task for share in shares for task in share):
             for receipt in run_in_turn(task.extents, worker.run):
@@ -157,8 +155,14 @@ def local_context(cores: int, extra: dict[str, str] | None = None) -> SparkConte
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_SUBMIT_OPTS": f"-Dlog4j2.configurationFile={log4j.as_uri()}",
         }
-        with _environment(ours):
+        # Set while the JVM starts; child processes that start later do without.
+        missing = {name: text for name, text in ours.items() if name not in os.environ}
+        os.environ.update(missing)
+        try:
             return context(f"local[{cores},{TASK_FAILURES}]", settings)
+        finally:
+            for name in missing:
+                os.environ.pop(name, None)
 
 
 def silence_query_logs(sc: SparkContext) -> None:
@@ -169,18 +173,6 @@ def silence_query_logs(sc: SparkContext) -> None:
     log4j = sc._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001
     for name in QUERY_LOGGERS:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables that are not set yet while the JVM starts; later child processes lack them."""
-    missing = {name: text for name, text in variables.items() if name not in os.environ}
-    os.environ.update(missing)
-    try:
-        yield
-    finally:
-        for name in missing:
-            os.environ.pop(name, None)
 
 
 def context(master: str | None, settings: dict[str, str]) -> SparkContext:
@@ -197,8 +189,10 @@ def context(master: str | None, settings: dict[str, str]) -> SparkContext:
             return SparkContext.getOrCreate(conf)
     except (Py4JError, PySparkException, OSError) as exc:
         where = master or "the master given to spark-submit"
+        _, _, java = str(exc).partition("\n: ")  # py4j puts Java's message before its stack trace
+        cause = (java or str(exc)).strip().partition("\n")[0] or type(exc).__name__
         raise Misconfigured(
-            f"Spark does not start on {where}: {_java_cause(exc)}; check the address, and that its "
+            f"Spark does not start on {where}: {cause}; check the address, and that its "
             "master runs and can be reached from here"
         ) from exc
 
@@ -301,28 +295,26 @@ class SparkEngine:
         self._complete = False
         try:
             self._sc.setJobGroup(self._spec.run, "extentflow")
-            shares = deal(tasks, self._partitions(len(tasks)))
+            # A partition per task lets no core idle while another has tasks queued, and needs a
+            # slot per core: executors of a cluster register late, come and go, so that only a local
+            # master's `defaultParallelism` says how many cores there will be.
+            local, cores = self._is_local(), int(self._sc.defaultParallelism)
+            most = len(tasks) if local and cores <= self._max_tasks else self._max_tasks
+            shares = deal(tasks, min(len(tasks), most))
             rdd = self._sc.parallelize(shares, len(shares))
             rdd.foreachPartition(partial(_run_partition, self._spec, receipts))
             self._complete = True
         except (Py4JError, OSError) as exc:
             if not self._stopping.is_set():
-                raise _run_error(exc) from exc
+                cause = last_cause(str(exc)) or repr(exc)
+                lost = SparkRunFailed(f"Spark gave up a task: {cause}")
+                raise (typed_error(str(exc)) or lost) from exc
         finally:
             over.set()
             reporter.join()
 
-    def _partitions(self, tasks: int) -> int:
-        """Return the number of partitions for so many tasks.
-
-        One per task, so that no core idles while another has tasks queued, if the cores are fixed
-        (a local master) and at most `max_tasks`. Executors of a cluster register late, come and go,
-        so `defaultParallelism` says nothing about later cores: there, at most `max_tasks`.
-        """
-        fixed = str(self._sc.master).startswith("local")
-        if fixed and int(self._sc.defaultParallelism) <= self._max_tasks:
-            return tasks
-        return min(tasks, self._max_tasks)
+    def _is_local(self) -> bool:
+        return str(self._sc.master).startswith("local")
 
     def stop(self) -> None:
         """See `Engine.stop`: cancels the tasks; `close` fences and settles their slots."""
@@ -331,18 +323,21 @@ class SparkEngine:
 
     def close(self) -> None:
         """Take over the slots of this run's workers, so that no claim waits for a lease to end."""
-        if self._complete:
-            self._evict(self._spec.run)
-            return
-        alone = self._owned and str(self._sc.master).startswith("local")
-        if self._owned:
+        alone = self._owned and self._is_local()  # read before the context ends
+        if self._owned and not self._complete:
             self._end_context()
         self._evict(self._spec.run)
-        if not alone:
-            self._evict_until_quiet()
+        if self._complete or alone:
+            return
+        # A fenced worker leases another slot while it runs: fence until no slot is leased again.
+        until = time.monotonic() + LINGER_SECONDS
+        while time.monotonic() < until:
+            time.sleep(SWEEP_SECONDS)
+            if not self._evict(self._spec.run):
+                return
 
     def _cancel(self) -> None:
-        """Cancel repeatedly, because the job may be about to start."""
+        # Repeatedly, because the job may be about to start.
         with suppress(Py4JError, OSError):  # the same signal has ended the JVM
             while not self._idle.is_set():
                 self._sc.cancelJobGroup(self._spec.run)
@@ -359,14 +354,6 @@ class SparkEngine:
             if jvm is not None:
                 with suppress(subprocess.TimeoutExpired):
                     jvm.wait(LINGER_SECONDS)
-
-    def _evict_until_quiet(self) -> None:
-        """Fence until no slot is leased again: a fenced worker leases another one while it runs."""
-        until = time.monotonic() + LINGER_SECONDS
-        while time.monotonic() < until:
-            time.sleep(SWEEP_SECONDS)
-            if not self._evict(self._spec.run):
-                return
 
 
 def _report(receipts: object, over: threading.Event, listener: RunListener) -> None:
@@ -409,15 +396,3 @@ def last_cause(text: str) -> str:
     python = [line for line in python if not line.lstrip().startswith(ERROR_NOTE)]
     spark = [line.rpartition(ABORTED)[2] for line in text.splitlines() if ABORTED in line]
     return next(iter([*python[-1:], *spark]), "")
-
-
-def _run_error(exc: Exception) -> ExtentflowError:
-    text = str(exc)
-    cause = last_cause(text) or repr(exc)
-    return typed_error(text) or SparkRunFailed(f"Spark gave up a task: {cause}")
-
-
-def _java_cause(exc: Exception) -> str:
-    """Return the message of a Java exception without its stack trace."""
-    _, _, java = str(exc).partition("\n: ")
-    return (java or str(exc)).strip().partition("\n")[0] or type(exc).__name__

@@ -62,12 +62,9 @@ class JobRuns(Protocol):
             RunsUnavailable: no usable answer; the run may have started, so call again.
             Misconfigured: no such application, no permission, or settings that it refuses.
         """
-        ...
 
     def describe(self, run_id: str) -> RunStatus:
         """Return the state of a run. Raises as `start`; Misconfigured if there is none."""
-        ...
 
     def cancel(self, run_id: str) -> None:
         """Request the end of a run; no effect after its end. Raises as `describe`."""
-        ...

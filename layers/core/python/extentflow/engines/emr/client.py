@@ -8,8 +8,8 @@ GetJobRun     state, and what the service says about it
 CancelJobRun
 """
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
@@ -83,15 +83,12 @@ class Client(Protocol):
 
     def start_job_run(self, **request: Any) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
         """See StartJobRun in the API reference of EMR Serverless."""
-        ...
 
     def get_job_run(self, **request: Any) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
         """See GetJobRun."""
-        ...
 
     def cancel_job_run(self, **request: Any) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
         """See CancelJobRun."""
-        ...
 
 
 class EmrJobRuns:
@@ -103,45 +100,36 @@ class EmrJobRuns:
 
     def start(self, run: Run) -> str:
         """See `JobRuns.start`."""
-        with self._translated():
-            answer = self._connected().start_job_run(**request(self.application, run))
+        with self._connected() as client:
+            answer = client.start_job_run(**request(self.application, run))
         return str(answer["jobRunId"])
 
     def describe(self, run_id: str) -> RunStatus:
         """See `JobRuns.describe`."""
-        with self._translated():
-            answer = self._connected().get_job_run(**self._about(run_id))
-        found = answer["jobRun"]
+        with self._connected() as client:
+            found = client.get_job_run(applicationId=self.application.id, jobRunId=run_id)["jobRun"]
         state = STATES.get(found["state"], RunState.WAITING)
         return RunStatus(state, str(found.get("stateDetails", "")))
 
     def cancel(self, run_id: str) -> None:
         """See `JobRuns.cancel`."""
-        with self._translated():
+        with self._connected() as client:
             try:
-                self._connected().cancel_job_run(**self._about(run_id))
+                client.cancel_job_run(applicationId=self.application.id, jobRunId=run_id)
             except ClientError as exc:
-                # The service refuses to cancel a run that has ended.
+                # The service refuses to cancel a run that has ended, with the code of bad input.
                 if exc.response["Error"].get("Code") != "ValidationException":
                     raise
                 if not self.describe(run_id).state.ended:
                     raise
 
-    def _about(self, run_id: str) -> dict[str, str]:
-        return {"applicationId": self.application.id, "jobRunId": run_id}
-
-    def _connected(self) -> Client:
-        if self._client is None:
-            self._client = connect(self.application.region)
-        return self._client
-
-    def _translated(self) -> AbstractContextManager[None]:
-        return translate_errors(
-            f"EMR Serverless application {self.application.id}",
-            RunsUnavailable,
-            transient=PASSING_CODES,
-            remedies=REMEDIES,
-        )
+    @contextmanager
+    def _connected(self) -> Iterator[Client]:
+        what = f"EMR Serverless application {self.application.id}"
+        with translate_errors(what, RunsUnavailable, transient=PASSING_CODES, remedies=REMEDIES):
+            if self._client is None:
+                self._client = connect(self.application.region)
+            yield self._client
 
 
 def connect(region: str | None) -> Client:

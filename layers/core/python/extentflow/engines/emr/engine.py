@@ -44,17 +44,12 @@ class SubmittedRunEngine:
         self._start = start
         self._ledger = ledger
         self._clock = clock
-        self._cores = cores
+        self.cores = cores
         self._say = say
         self._id: str | None = None
         self._state = RunState.WAITING
         self._took = 0.0
         self._stopping = False
-
-    @property
-    def cores(self) -> int:
-        """See `Engine.cores`."""
-        return self._cores
 
     def run(self, tasks: Sequence[Task], listener: RunListener) -> None:
         """See `Engine.run`.
@@ -68,13 +63,18 @@ class SubmittedRunEngine:
         before = self._items(left.values())
         self._see(left, before, listener)
         while left and not self._stopping:
-            self._begin()
-            ended = self._poll()  # before the ledger is read, which then has all that the run did
+            if self._id is None:
+                self._id = self._start()
+                self._say(f"run {self._id} is started; it may take minutes to begin")
+            # Before the ledger is read, which then has all that an ended run did.
+            ended = self._poll(self._id)
             self._see(left, before, listener)
             if left and ended is not None:
                 raise RunFailed(ended)
-            if left:
-                self._wait()
+            rest = max(POLL_SECONDS, POLL_SHARE * self._took) if left else 0.0
+            while rest > 0 and not self._stopping:
+                self._clock.sleep(min(rest, STOP_SLICE_SECONDS))
+                rest -= STOP_SLICE_SECONDS
 
     def stop(self) -> None:
         """See `Engine.stop`."""
@@ -91,33 +91,25 @@ class SubmittedRunEngine:
         else:
             self._say(f"run {self._id} is cancelled; its extents are free when its leases end")
 
-    def _begin(self) -> None:
-        if self._id is None:
-            self._id = self._start()
-            self._say(f"run {self._id} is started; it may take minutes to begin")
-
-    def _poll(self) -> str | None:
+    def _poll(self, run_id: str) -> str | None:
         """Return how the run ended; None while it continues or its state is unknown."""
-        if self._id is None:
-            return None
         try:
-            status = self._runs.describe(self._id)
+            status = self._runs.describe(run_id)
         except Retryable as exc:
-            log.info("run %s: %s", self._id, exc)
+            log.info("run %s: %s", run_id, exc)
             return None
         if status.state is not self._state:
             self._state = status.state
-            self._say(f"run {self._id} is {status.state}")
+            self._say(f"run {run_id} is {status.state}")
         if not status.state.ended:
             return None
         why = f": {status.details}" if status.details else ""
         return (
-            f"run {self._id} ended as {status.state} and has left extents{why}; its log says more, "
+            f"run {run_id} ended as {status.state} and has left extents{why}; its log says more, "
             "the same command resumes them"
         )
 
     def _items(self, extents: Iterable[Extent]) -> dict[tuple[str, int], ExtentItem]:
-        """Return the ledger's items of the jobs of extents."""
         found: dict[tuple[str, int], ExtentItem] = {}
         begun = self._clock.monotonic()
         for job_id in {one.job for one in extents}:
@@ -135,7 +127,9 @@ class SubmittedRunEngine:
     ) -> None:
         """Report extents that became final, or whose job did, and remove them from `left`."""
         # Read before the items, which then include everything that the job did before its end.
-        over = {job for job in {one.job for one in left.values()} if not self._open(job)}
+        ids = {extent.job for extent in left.values()}
+        jobs = {job_id: self._ledger.jobs.get(job_id) for job_id in ids}
+        over = {job_id for job_id, job in jobs.items() if job is None or not job.state.open}
         now = self._items(left.values())
         for place, extent in list(left.items()):
             item = now.get(place) or ExtentItem(extent.job, extent.ordinal)
@@ -143,16 +137,6 @@ class SubmittedRunEngine:
                 then = before.get(place) or ExtentItem(extent.job, extent.ordinal)
                 listener.on_receipt(_receipt(extent, item, then))
                 del left[place]
-
-    def _open(self, job_id: str) -> bool:
-        job = self._ledger.jobs.get(job_id)
-        return job is not None and job.state.open
-
-    def _wait(self) -> None:
-        rest = max(POLL_SECONDS, POLL_SHARE * self._took)
-        while rest > 0 and not self._stopping:
-            self._clock.sleep(min(rest, STOP_SLICE_SECONDS))
-            rest -= STOP_SLICE_SECONDS
 
 
 def _receipt(extent: Extent, item: ExtentItem, before: ExtentItem) -> Receipt:

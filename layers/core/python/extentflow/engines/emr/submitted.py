@@ -76,8 +76,12 @@ class SubmittedRun:
         """Whether this run may own a job, judging by its addresses."""
         if self.job:
             return job.id == self.job
-        address = f"{job.version.bucket}/{job.version.key}"
-        return not self.addresses or any(address.startswith(_literal(a)) for a in self.addresses)
+        # An address matches by its literal prefix, `bucket/key` up to the first wildcard.
+        prefixes = [
+            re.split(r"[*?\[]", address.partition("://")[2], maxsplit=1)[0]
+            for address in self.addresses
+        ]
+        return not prefixes or f"{job.version.bucket}/{job.version.key}".startswith(tuple(prefixes))
 
 
 def _run_to_facts(run: SubmittedRun) -> dict[str, str]:
@@ -134,8 +138,10 @@ class SubmittedRuns:
 
         Raises as `JobRuns.start`; then the run may have started.
         """
-        run = self._run(subject or job.id, job.reopened, ("--job", job.id, "--json"))
-        return self._begin(run, job.connector, job.id, (), then)
+        subject = subject or job.id
+        # Without `id`, the note's key, and `begun`, which `_begin` sets after the start.
+        run = SubmittedRun("", subject, job.reopened, job.connector, job.id, (), then, 0.0)
+        return self._begin(run, "--job", job.id, "--json")
 
     def begin_shared(
         self,
@@ -147,8 +153,8 @@ class SubmittedRuns:
         then: OnCompletion = OnCompletion.RUN,
     ) -> str:
         """Start a run for all of a connector's objects at addresses; raises as `begin_job`."""
-        run = self._run(subject, number, ("--connector", connector, "--json", *addresses))
-        return self._begin(run, connector, "", tuple(addresses), then)
+        run = SubmittedRun("", subject, number, connector, "", tuple(addresses), then, 0.0)
+        return self._begin(run, "--connector", connector, "--json", *addresses)
 
     def find(self, run_id: str) -> SubmittedRun | None:
         """Return a noted run, or None."""
@@ -160,6 +166,7 @@ class SubmittedRuns:
         try:
             own = run_of(self.ledger, job.id)
             if own is not None:
+                # GONE, not NONE: the event of its end, which starts what follows, may be lost.
                 return self._held(own, RunOwnership.OWN, RunOwnership.GONE)
             found = RunOwnership.NONE
             for run_id in self._shared(job.connector):
@@ -184,36 +191,24 @@ class SubmittedRuns:
         left = [one for one in self._shared(started.connector) if one != started.id]
         self._share(started.connector, left)
 
-    def _run(self, subject: str, number: int, arguments: Sequence[str]) -> Run:
-        return Run(
-            subject=subject,
-            number=number,
-            arguments=tuple(arguments),
+    def _begin(self, run: SubmittedRun, *arguments: str) -> str:
+        """Start a run and note it under the id that the service gives; return that."""
+        started = Run(
+            subject=run.subject,
+            number=run.number,
+            arguments=arguments,
             timeout_minutes=self.timeout_minutes,
         )
-
-    def _begin(
-        self, run: Run, connector: str, job: str, addresses: tuple[str, ...], then: OnCompletion
-    ) -> str:
-        run_id = self.runs.start(run)
+        run_id = self.runs.start(started)
         try:
-            started = SubmittedRun(
-                id=run_id,
-                subject=run.subject,
-                number=run.number,
-                connector=connector,
-                job=job,
-                addresses=addresses,
-                then=then,
-                begun=self.ledger.now(),
-            )
-            RUNS.write(self.ledger.notes, run_id, started)
-            if job:
-                RUN_OF.write(self.ledger.notes, job, run_id)
+            RUNS.write(self.ledger.notes, run_id, replace(run, begun=self.ledger.now()))
+            if run.job:
+                RUN_OF.write(self.ledger.notes, run.job, run_id)
             else:
-                others = [one for one in self._shared(connector) if one != run_id]
-                self._share(connector, [run_id, *others][:MOST_SHARED])
+                others = [one for one in self._shared(run.connector) if one != run_id]
+                self._share(run.connector, [run_id, *others][:MOST_SHARED])
         except ExtentflowError as exc:
+            # It delivers all the same: a lost note only lets functions work beside the run.
             log.warning("run %s is started but could not be noted: %s", run_id, exc)
         return run_id
 
@@ -224,7 +219,7 @@ class SubmittedRuns:
         return over if state.ended else alive
 
     def _state(self, run_id: str) -> RunState | None:
-        """Return the state of a run, cached for a minute; None if unknown."""
+        """Return the state of a run; None if unknown."""
         now = self.monotonic()
         asked, state = self._looked.get(run_id, (float("-inf"), None))
         if now - asked < CACHE_SECONDS:
@@ -248,8 +243,3 @@ class SubmittedRuns:
 def run_of(ledger: Ledger, job_id: str) -> str | None:
     """Return the id of the job's own run; None without one, or after its end was processed."""
     return RUN_OF.read(ledger.notes, job_id)
-
-
-def _literal(address: str) -> str:
-    """Return the literal prefix of an address: `bucket/key` up to the first wildcard."""
-    return re.split(r"[*?\[]", address.partition("://")[2], maxsplit=1)[0]
