@@ -17,11 +17,11 @@ from typer.exceptions import TyperException
 
 from extentflow import __version__
 from extentflow.cli import connectors, health, jobs, output, runs, streamed
+from extentflow.cli.output import INCOMPLETE, NOTHING_STARTED, STOPPED
 from extentflow.errors import ExtentflowError, Misconfigured, Permanent, Retryable
 
-NOTHING_STARTED = 2
-INCOMPLETE = 1
-STOPPED = 130
+__all__ = ["INCOMPLETE", "NOTHING_STARTED", "STOPPED", "app", "main", "run_command_line"]
+
 DEBUG = "--debug"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
@@ -82,37 +82,27 @@ def run_command_line(application: typer.Typer, arguments: Sequence[str] | None =
     try:
         code = application([word for word in given if word != DEBUG], standalone_mode=False)
     except TyperException as exc:
-        code = _misspelled(exc)
+        message = exc.format_message().rstrip(".")
+        if message:  # a request for help has none
+            context = getattr(exc, "ctx", None)
+            command = "extentflow" if context is None else context.command_path
+            output.complain(f"{message}; `{command} --help` shows the usage")
+        code = NOTHING_STARTED
     except (typer.Abort, KeyboardInterrupt):
         code = STOPPED
-    except ExtentflowError as exc:
-        _trace(debug=debug)
-        code = _reported(exc)
     except Exception as exc:  # noqa: BLE001 - the outermost frame: one line, not a trace
-        _trace(debug=debug)
-        output.complain(f"unexpected {type(exc).__name__}: {exc}; {DEBUG} shows where")
-        code = INCOMPLETE
+        if debug:
+            traceback.print_exc()
+        code = _reported(exc)
     return code if isinstance(code, int) else 0
 
 
-def _misspelled(exc: TyperException) -> int:
-    """Report an unknown command or option; a request for help has no message."""
-    message = exc.format_message().rstrip(".")
-    context = getattr(exc, "ctx", None)
-    if message:
-        command = "extentflow" if context is None else context.command_path
-        output.complain(f"{message}; `{command} --help` shows the usage")
-    return NOTHING_STARTED
-
-
-def _reported(exc: ExtentflowError) -> int:
+def _reported(exc: Exception) -> int:
+    if not isinstance(exc, ExtentflowError):
+        output.complain(f"unexpected {type(exc).__name__}: {exc}; {DEBUG} shows where")
+        return INCOMPLETE
     for problem in exc.problems if isinstance(exc, Misconfigured) else [str(exc)]:
         output.complain(problem)
     if isinstance(exc, Retryable) and any(host in str(exc) for host in LOOPBACK):
         output.note("that server is on this machine; `extentflow up` starts the local stack")
     return NOTHING_STARTED if isinstance(exc, (Misconfigured, Permanent)) else INCOMPLETE
-
-
-def _trace(*, debug: bool) -> None:
-    if debug:
-        traceback.print_exc()

@@ -8,20 +8,11 @@ from typing import Annotated
 import typer
 
 from extentflow.cli import output
-from extentflow.cli.output import AsJson
+from extentflow.cli.output import NOTHING_STARTED, AsJson
 from extentflow.config.files import load
 from extentflow.errors import Misconfigured
-from extentflow.services.connectors import (
-    COUNTED_JOBS,
-    ConnectorChange,
-    Connectors,
-)
-from extentflow.services.connectors import (
-    validate as check,
-)
-from extentflow.wiring import Runtime
-
-NOTHING_STARTED = 2
+from extentflow.services.connectors import COUNTED_JOBS, ConnectorChange, Connectors
+from extentflow.wiring import Runtime, check_connector
 
 app = typer.Typer(help="Declare which objects go to which topic, and how.", no_args_is_help=True)
 
@@ -45,7 +36,7 @@ def add_to(application: typer.Typer) -> None:
 def validate(file: File, *, as_json: AsJson = False) -> None:
     """Check a connector's file without storing it; all problems are shown at once."""
     try:
-        config = check(load(file))
+        config = check_connector(load(file))
     except Misconfigured as exc:
         if not as_json:
             raise
@@ -62,7 +53,7 @@ def validate(file: File, *, as_json: AsJson = False) -> None:
 def put(file: File, *, as_json: AsJson = False) -> None:
     """Store a connector; jobs already planned keep their revision."""
     config = load(file)
-    check(config)  # before the ledger is reached
+    check_connector(config)  # before the ledger is reached
     stored = _connectors().put(config)
     output.show(
         {"name": stored.name, "revision": stored.revision},

@@ -7,11 +7,9 @@ from typing import Annotated
 import typer
 
 from extentflow.cli import output
-from extentflow.cli.output import AsJson
+from extentflow.cli.output import INCOMPLETE, AsJson
 from extentflow.services.health import Finding, examine, initialise
 from extentflow.wiring import Runtime
-
-INCOMPLETE = 1
 
 Connector = Annotated[
     str | None, typer.Option("--connector", "-c", help="Check this one's objects and topics.")

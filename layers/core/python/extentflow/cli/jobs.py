@@ -1,6 +1,5 @@
 """`extentflow status`, `submit` and `replay --dlq`: jobs, and work for the deployed functions."""
 
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +8,7 @@ import typer
 from rich.text import Text
 
 from extentflow.cli import output
-from extentflow.cli.output import AsJson
+from extentflow.cli.output import INCOMPLETE, AsJson
 from extentflow.config.connector import AUTO
 from extentflow.errors import Misconfigured
 from extentflow.jobs.run import JobReport
@@ -90,7 +89,7 @@ def status(
     for name, error in queues.unavailable.items():
         output.complain(f"{name}: {error}")
     if queues.unavailable:
-        raise typer.Exit(1)
+        raise typer.Exit(INCOMPLETE)
 
 
 def submit(
@@ -159,6 +158,7 @@ def _show_jobs(jobs: list[ListedJob]) -> None:
     if not jobs:
         output.note("there are no such jobs; `extentflow run` starts them")
         return
+    columns = COLUMNS if output.out.width >= WIDE else NARROW_COLUMNS
     rows = [
         {
             "job": one.job.id,
@@ -172,7 +172,7 @@ def _show_jobs(jobs: list[ListedJob]) -> None:
         }
         for one in jobs
     ]
-    output.print_records(COLUMNS if output.out.width >= WIDE else NARROW_COLUMNS, rows)
+    output.print_table(columns, ([row[column] for column in columns] for row in rows))
     for one in islice((one for one in jobs if one.cause), SHOWN_ERRORS):
         output.note(f"{one.job.id}: {one.cause}")
 
@@ -213,23 +213,18 @@ def extent_map(items: dict[int, ExtentItem], count: int) -> Text:
     """Return one cell per extent, or per range of extents where there are many."""
     text = Text()
     step = max(1, -(-count // MAP_CELLS))
-    cells = list(_cells(items, count, step))
+    cells = []
+    for first in range(0, count, step):
+        found = [items.get(ordinal) for ordinal in range(first, min(count, first + step))]
+        states = {
+            "PENDING" if item is None else "working" if item.claim is not None else item.state.value
+            for item in found
+        }
+        # The worst one, because a cell of a large job stands for thousands of extents.
+        cells.append(next(s for s in ("FAILED", "working", "PENDING", "DONE") if s in states))
     for cell in cells:
         text.append(*MAP[cell])
     legend = ", ".join(f"{MAP[name][0]} {name.lower()}" for name in MAP if name in cells)
     text.append(f"   {legend}" if cells else "")
     text.append(f"; one cell is {step} extents" if step > 1 else "")
     return text
-
-
-def _cells(items: dict[int, ExtentItem], count: int, step: int) -> Iterator[str]:
-    """Yield the worst state of each range of extents: failed, working, pending, done."""
-
-    def state_of(item: ExtentItem | None) -> str:
-        if item is None:
-            return "PENDING"
-        return "working" if item.claim is not None else item.state.value
-
-    for first in range(0, count, step):
-        states = {state_of(items.get(i)) for i in range(first, min(count, first + step))}
-        yield next(s for s in ("FAILED", "working", "PENDING", "DONE") if s in states)

@@ -8,7 +8,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Annotated, Any, TextIO
 
@@ -37,6 +37,11 @@ Master = Annotated[
     str | None,
     typer.Option("--master", help="Spark master, for example spark://host:7077 (default: local)."),
 ]
+
+# Exit codes.
+INCOMPLETE = 1
+NOTHING_STARTED = 2
+STOPPED = 130
 
 STATE_STYLES = {
     "DONE": "green",
@@ -108,11 +113,6 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     out.print(table)
 
 
-def print_records(columns: Sequence[str], records: Iterable[Mapping[str, object]]) -> None:
-    """Write the named members of records as a table."""
-    print_table(columns, ([record[column] for column in columns] for record in records))
-
-
 def complain(message: str) -> None:
     """Write an error to standard error, one line per problem."""
     err.print(f"[red]error:[/red] {escape(' '.join(message.splitlines()))}", highlight=False)
@@ -130,13 +130,17 @@ def counted(number: int, what: str) -> str:
 
 def show_logs(*, debug: bool, stream: TextIO | None = None) -> None:
     """Show warnings of extentflow and errors of libraries, with `debug` more; on standard error."""
+    verbose = logging.Formatter("%(levelname)s %(name)s: %(message)s")
+    least = logging.INFO if debug else logging.ERROR
+
+    def is_shown(record: logging.LogRecord) -> bool:
+        if not debug and any(_is_below(record, name) for name in CLIENT_LOGS):
+            return False
+        return _is_below(record, OURS) or record.levelno >= least
+
     handler = logging.StreamHandler(stream)
-    if debug:
-        handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-        handler.addFilter(_shown_in_debug)
-    else:
-        handler.setFormatter(_Line())
-        handler.addFilter(_shown)
+    handler.setFormatter(verbose if debug else _Line())
+    handler.addFilter(is_shown)
     logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, handlers=[handler])
 
 
@@ -149,16 +153,6 @@ class _Line(logging.Formatter):
 
 def _is_below(record: logging.LogRecord, name: str) -> bool:
     return f"{record.name}.".startswith(f"{name}.")
-
-
-def _shown(record: logging.LogRecord) -> bool:
-    if any(_is_below(record, name) for name in CLIENT_LOGS):
-        return False
-    return _is_below(record, OURS) or record.levelno >= logging.ERROR
-
-
-def _shown_in_debug(record: logging.LogRecord) -> bool:
-    return _is_below(record, OURS) or record.levelno >= logging.INFO
 
 
 def duration(seconds: float) -> str:

@@ -64,6 +64,7 @@ class RunProgress:
         if extent in self._seen:
             return
         self._records += receipt.records
+        # Another receipt follows, of this run or of the next one.
         if receipt.outcome in (Outcome.HANDED_BACK, Outcome.SKIPPED):
             return
         self._seen.add(extent)
@@ -72,22 +73,19 @@ class RunProgress:
         self._show()
 
     def _show(self) -> None:
-        total = sum(self._lengths.values())
-        facts = self._facts()
-        self._bar.update(self._task, completed=self._bytes, total=total or None, facts=facts)
         now = time.monotonic()
+        seconds = max(1e-6, now - self._started)
+        failed = f", {self._failed} failed" if self._failed else ""
+        facts = (
+            f"{len(self._seen)}/{len(self._lengths)} extents{failed}, {self._records:,} records, "
+            f"{size(self._bytes)} at {size(self._bytes / seconds)}/s"
+        )
+        total = sum(self._lengths.values())
+        self._bar.update(self._task, completed=self._bytes, total=total or None, facts=facts)
         last = len(self._seen) == len(self._lengths)
         if not self._console.is_terminal and (last or now - self._last_line >= LINE_SECONDS):
             self._last_line = now
             self._console.print(f"{duration(now - self._started)}: {facts}", highlight=False)
-
-    def _facts(self) -> str:
-        seconds = max(1e-6, time.monotonic() - self._started)
-        failed = f", {self._failed} failed" if self._failed else ""
-        return (
-            f"{len(self._seen)}/{len(self._lengths)} extents{failed}, {self._records:,} records, "
-            f"{size(self._bytes)} at {size(self._bytes / seconds)}/s"
-        )
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """`extentflow plan`, `run` and `replay`, and `run` for a driver that spark-submit started."""
 
 import sys
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Annotated
 
@@ -9,7 +8,7 @@ import typer
 
 from extentflow.cli import output
 from extentflow.cli.jobs import extents, redrive
-from extentflow.cli.output import AsJson, Cores, EngineName, Master
+from extentflow.cli.output import INCOMPLETE, STOPPED, AsJson, Cores, EngineName, Master
 from extentflow.cli.progress import RunProgress, signals_stop
 from extentflow.errors import Misconfigured
 from extentflow.jobs.run import JobReport, RunReport
@@ -18,8 +17,6 @@ from extentflow.services.runs import EMR, EngineChoice, RunControl, Runs
 from extentflow.wiring import Runtime
 from extentflow.wiring.extents import SUBMITTED
 
-INCOMPLETE = 1
-STOPPED = 130
 SHOWN_ERRORS = 8
 
 Addresses = Annotated[
@@ -193,14 +190,7 @@ def ingest(
         return
     if connector is None:
         raise Misconfigured("give --connector, or --job")
-    run(
-        addresses,
-        connector=connector,
-        engine="spark",
-        master=SUBMITTED,
-        again=again,
-        as_json=as_json,
-    )
+    run(addresses, connector=connector, master=SUBMITTED, again=again, as_json=as_json)
 
 
 def main() -> None:
@@ -213,12 +203,8 @@ def main() -> None:
 
 
 def _runs() -> Runs:
-    control = RunControl(watch=_progress, stop_on=signals_stop, notify=output.note)
+    control = RunControl(lambda: RunProgress(output.err), signals_stop, output.note)
     return Runs(Runtime.from_environment(), control)
-
-
-def _progress() -> AbstractContextManager[RunProgress]:
-    return RunProgress(output.err)
 
 
 def show(report: RunReport, *, as_json: bool) -> None:
@@ -252,7 +238,6 @@ def show(report: RunReport, *, as_json: bool) -> None:
 
 
 def _remedy(job: JobReport) -> str:
-    """Return why a job is not DONE, and what to do."""
     cause = job.reason.removeprefix(f"{job.uri}: ")
     why = f"{job.uri}: job {job.job} is {job.state}{f': {cause}' if cause else ''}"
     if job.state == JobState.SUPERSEDED:
@@ -269,8 +254,4 @@ def _remedy(job: JobReport) -> str:
             f"stopped, first run `extentflow resume {job.connector}`"
         )
     done = f"; {job.done} of {job.extents} extents are done" if job.extents else ""
-    return (
-        f"{why}{done}; then run the same command again to resume"
-        if cause
-        else (f"{why}{done}; run the same command again to resume")
-    )
+    return f"{why}{done}; {'then ' if cause else ''}run the same command again to resume"

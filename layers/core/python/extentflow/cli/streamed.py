@@ -16,7 +16,7 @@ from uuid import uuid4
 import typer
 
 from extentflow.cli import output
-from extentflow.cli.output import AsJson, Cores, Master
+from extentflow.cli.output import INCOMPLETE, STOPPED, AsJson, Cores, Master
 from extentflow.cli.progress import signals_stop
 from extentflow.errors import Misconfigured
 from extentflow.jobs.preflight import require_running, skip_reason
@@ -115,8 +115,6 @@ def stream(
 
     Exit code 0 when it was stopped; with --once when all waiting work is DONE.
     """
-    from extentflow.cli import INCOMPLETE, STOPPED  # noqa: PLC0415 - this module is imported by it
-
     try:
         from extentflow.spark.options import StreamOptions  # noqa: PLC0415 - needs pyspark
         from extentflow.spark.query import Service, Terms, session  # noqa: PLC0415
@@ -137,9 +135,12 @@ def stream(
     sink_options = _sink_options(receipts, receipts_option or [])
     asked = StreamOptions.read({**options, "run": run}, labels=WRITTEN)
     runtime = Runtime(asked.settings)
-    _require_known(runtime, connector)  # before Spark takes its time to start
-    if once and connector is not None:
-        require_running(runtime.ledger, connector)
+    # Spark takes its time to start: a table or connector that is missing is reported before.
+    runtime.require_app()
+    if connector is not None:
+        runtime.connectors.latest(connector)
+        if once:
+            require_running(runtime.ledger, connector)
     with session(master, cores) as spark, _folder(checkpoint) as folder:
         options.setdefault("parallelism", str(spark.sparkContext.defaultParallelism))
         terms = Terms(
@@ -176,7 +177,6 @@ class _Totals:
 
 
 def _begin(options: StreamOptions, *, once: bool) -> str:
-    """Return a line about the work and the end of this run."""
     until = "until the work that waits now is done" if once else "until Ctrl-C or SIGTERM"
     if not options.listing:
         return f"draining {options.settings.extents_queue_url}, {until}"
@@ -185,7 +185,7 @@ def _begin(options: StreamOptions, *, once: bool) -> str:
 
 
 def _report_paused(runtime: Runtime) -> None:
-    """Report paused and stopped connectors, whose objects were not listed."""
+    # Their objects were not listed, so nothing else would mention them.
     for name in runtime.ledger.connectors.names():
         if reason := skip_reason(runtime.ledger, name):
             output.note(reason)
@@ -198,13 +198,6 @@ def _folder(checkpoint: str | None) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory(prefix="extentflow-checkpoint-") as folder:
         yield Path(folder).as_uri()
-
-
-def _require_known(runtime: Runtime, connector: str | None) -> None:
-    """Raise if the table or the connector does not exist."""
-    runtime.require_app()
-    if connector is not None:
-        runtime.connectors.latest(connector)
 
 
 def _sink_options(receipts: str, words: list[str]) -> dict[str, str]:
@@ -221,10 +214,10 @@ def _sink_options(receipts: str, words: list[str]) -> dict[str, str]:
 def _report(totals: _Totals, triggered: Triggered, *, as_json: bool) -> None:
     totals.extents += triggered.extents
     totals.failed += triggered.failed
-    (_print_json if as_json else _print)(triggered)
-
-
-def _print(triggered: Triggered) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(triggered.to_json()) + "\n")
+        sys.stdout.flush()  # a program that reads a pipe waits for this line
+        return
     failed = f", {triggered.failed} failed" if triggered.failed else ""
     left = f", {triggered.left} left: CANCELLED or SUPERSEDED" if triggered.left else ""
     if triggered.reason:
@@ -235,11 +228,6 @@ def _print(triggered: Triggered) -> None:
         f"{triggered.waiting:,} were waiting, {triggered.hidden:,} in work",
         highlight=False,
     )
-
-
-def _print_json(triggered: Triggered) -> None:
-    sys.stdout.write(json.dumps(triggered.to_json()) + "\n")
-    sys.stdout.flush()
 
 
 def add_to(app: typer.Typer) -> None:

@@ -1,8 +1,9 @@
 """Connectors: validate, put, list, show, delete, pause, resume and stop."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
+from operator import attrgetter
 
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.parsing import parse
@@ -11,6 +12,7 @@ from extentflow.ledger import ConnectorState, ConnectorVersion, Ledger
 from extentflow.model import JobState
 from extentflow.wiring import check_connector
 
+# Bounds the requests that `resume` makes for a number in a note.
 COUNTED_JOBS = 1_000
 
 
@@ -30,8 +32,13 @@ class Connector:
 
     @property
     def source(self) -> str:
-        """The address that the connector reads; revisions that no longer parse have one, too."""
-        return _source(self.config)
+        """The address that the connector reads."""
+        # From the raw keys, because a revision that another version stored may no longer parse.
+        bucket = self.config.get("aws.s3.bucket.name") or self.config.get("s3.bucket.name")
+        if bucket is None:
+            return f"file://{self.config.get('directory', '')}"
+        prefix = self.config.get("aws.s3.prefix") or self.config.get("directory") or ""
+        return f"s3://{bucket}/{prefix}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,7 @@ class Connectors:
         Raises:
             Misconfigured: all problems of the configuration at once; nothing is stored.
         """
-        checked = validate(config)
+        checked = check_connector(config)
         stored = self._ledger.connectors.put(checked.name, config)
         others = _overlapping(checked, self._ledger.connectors.list())
         return StoredConnector(
@@ -113,12 +120,11 @@ class Connectors:
         """
         change = self._set_state(name, ConnectorState.RUNNING)
         cancelled = islice(self._ledger.jobs.list(name, JobState.CANCELLED), COUNTED_JOBS)
-        return ConnectorChange(
-            name, change.state, change.deleted, cancelled_before=sum(1 for _ in cancelled)
-        )
+        return replace(change, cancelled_before=sum(1 for _ in cancelled))
 
     def stop(self, name: str) -> ConnectorChange:
         """Cancel a connector's open jobs; committed records stay. Raises as `resume`."""
+        # First: a job that is registered after the jobs are listed is cancelled by its own driver.
         change = self._set_state(name, ConnectorState.STOPPED)
         reason = f"connector {name} was stopped"
         ended = [
@@ -126,29 +132,20 @@ class Connectors:
             for state in (JobState.PLANNING, JobState.RUNNING)
             for job in list(self._ledger.jobs.list(name, state))
         ]
+        # A job that became final meanwhile stays as it is.
         cancelled = tuple(job.id for job in ended if job.state is JobState.CANCELLED)
-        return ConnectorChange(name, change.state, change.deleted, cancelled)
+        return replace(change, cancelled=cancelled)
 
     def _set_state(self, name: str, state: ConnectorState) -> ConnectorChange:
         if not self._ledger.connectors.set_state(name, state):
-            near = nearest(
-                name, self._ledger.connectors.names(), "see `extentflow connectors list`"
-            )
+            names = self._ledger.connectors.names()
+            near = nearest(name, names, "see `extentflow connectors list`")
             raise Misconfigured(f"there is no connector {name}; {near}")
         return ConnectorChange(name, state, deleted=self._ledger.connectors.get(name) is None)
 
     def _described(self, version: ConnectorVersion) -> Connector:
         state = self._ledger.connectors.state(version.name)
         return Connector(version.name, version.revision, state, version.config)
-
-
-def validate(config: Mapping[str, str]) -> ConnectorConfig:
-    """Check a connector without storing it; the Kafka client checks producer settings, too.
-
-    Raises:
-        Misconfigured: all problems at once.
-    """
-    return check_connector(config)
 
 
 def _overlapping(
@@ -163,23 +160,11 @@ def _overlapping(
         except Misconfigured:  # stored by another version; commands that use it report the problem
             continue
         nested = other.prefix.startswith(config.prefix) or config.prefix.startswith(other.prefix)
-        same = (other.topic, other.bucket, other.endpoint) == (
-            config.topic,
-            config.bucket,
-            config.endpoint,
-        )
-        if same and nested:
+        target = attrgetter("topic", "bucket", "endpoint")
+        if nested and target(other) == target(config):
             yield version
 
 
 def _unknown(name: str, revision: int | None) -> Misconfigured:
     which = f"revision {revision} of connector {name}" if revision else f"connector {name}"
     return Misconfigured(f"there is no {which}; see `extentflow connectors list`")
-
-
-def _source(config: Mapping[str, str]) -> str:
-    bucket = config.get("aws.s3.bucket.name") or config.get("s3.bucket.name")
-    if bucket is None:
-        return f"file://{config.get('directory', '')}"
-    prefix = config.get("aws.s3.prefix") or config.get("directory") or ""
-    return f"s3://{bucket}/{prefix}"

@@ -8,12 +8,7 @@ from uuid import uuid4
 
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.worker import ARRAYS
-from extentflow.errors import (
-    CredentialsUnavailable,
-    ExtentflowError,
-    Misconfigured,
-    Retryable,
-)
+from extentflow.errors import CredentialsUnavailable, ExtentflowError, Misconfigured, Retryable
 from extentflow.jobs.preflight import Topic, dead_letters_refused, records_refused
 from extentflow.ledger import ConnectorState
 from extentflow.queue import Queue
@@ -70,8 +65,15 @@ def examine(runtime: Runtime, connector: str | None = None) -> Iterator[Finding]
     """Yield a finding per check: table, clock, broker, slots, queues; `connector` adds its own."""
     table = _table(runtime)
     yield table
+    # A check is left out where its cause is reported already.
     if table.verdict != "problem":
-        yield _clock(runtime)
+        skew = time.time() - runtime.ledger.now()
+        fact = f"{skew:+.0f} s against the ledger's server"
+        remedy = "request signatures need a correct clock: synchronise this machine (NTP)"
+        if abs(skew) <= CLOCK_SKEW_SECONDS:
+            yield Finding("clock", "ok", fact)
+        else:
+            yield Finding("clock", "warning", fact, remedy)
     broker = credentials(runtime)
     yield broker
     if broker.verdict == "ok":
@@ -85,7 +87,8 @@ def examine(runtime: Runtime, connector: str | None = None) -> Iterator[Finding]
     if broker.verdict == "ok" and table.verdict != "problem":
         yield slots(runtime)
         yield retention(runtime)
-    yield from _queues(runtime)
+    for name, queue in queues(runtime.settings):
+        yield _check(name, partial(_waiting, queue))
     if connector is not None and table.verdict != "problem":
         yield from _connector(runtime, connector, broker=broker.verdict == "ok")
 
@@ -126,22 +129,8 @@ def _table(runtime: Runtime) -> Finding:
     return Finding("ledger table", "ok", fact)
 
 
-def _queues(runtime: Runtime) -> Iterator[Finding]:
-    for name, queue in queues(runtime.settings):
-        yield _check(name, partial(_waiting, queue))
-
-
 def _waiting(queue: Queue) -> str:
     return f"{queue.depth().waiting} messages waiting"
-
-
-def _clock(runtime: Runtime) -> Finding:
-    skew = time.time() - runtime.ledger.now()
-    fact = f"{skew:+.0f} s against the ledger's server"
-    if abs(skew) <= CLOCK_SKEW_SECONDS:
-        return Finding("clock", "ok", fact)
-    remedy = "request signatures need a correct clock: synchronise this machine (NTP)"
-    return Finding("clock", "warning", fact, remedy)
 
 
 def credentials(runtime: Runtime) -> Finding:
@@ -155,8 +144,8 @@ def _progress_topic(runtime: Runtime) -> str:
 
 
 def _transaction(runtime: Runtime) -> str:
-    """Commit one empty transaction under a throw-away identity."""
     started = time.monotonic()
+    # An identity of its own fences no worker.
     identity = f"{runtime.settings.app_id}.doctor-{uuid4().hex[:8]}"
     fence = runtime.broker.fence(identity, ProducerSettings())
     try:
@@ -192,6 +181,7 @@ def retention(runtime: Runtime) -> Finding:
     fact = f"Kafka keeps a slot's progress for {minutes / MINUTES_OF_A_DAY:g} days"
     now = runtime.ledger.now()
     every = runtime.ledger.slots.list(runtime.broker.cluster)
+    # A dead worker's lease ended soon after its last commit, from which Kafka counts.
     age = now - min((slot.until for slot in every if slot.working is not None), default=now)
     if age < minutes * 60 / 2:
         return Finding(check, "ok", fact)
@@ -215,9 +205,8 @@ def _connector(runtime: Runtime, name: str, *, broker: bool) -> Iterator[Finding
     else:
         yield Finding("connector", "warning", f"{fact}, {state}", f"`extentflow resume {name}`")
     yield _check("objects", lambda: _first_object(runtime, config, revision))
-    if not broker:
-        return
-    yield from topics(runtime, config)
+    if broker:
+        yield from topics(runtime, config)
 
 
 def _first_object(runtime: Runtime, config: ConnectorConfig, revision: int) -> str:

@@ -155,7 +155,7 @@ class Jobs:
             return self._announce([_body(*one) for one in named])
         config, revision = self.runtime.connectors.latest(connector)
         if engine == SPARK:
-            require_reachable(config, addresses)
+            require_reachable(config, addresses)  # before objects are listed
         arrivals = self._arrivals()
         runs = Runs(self.runtime, control or RunControl())
         versions = list(runs.select(config, revision, addresses))
@@ -191,7 +191,14 @@ class Jobs:
         `since` is an age such as 2h or 3d: only messages dead-lettered since then.
         """
         job = known_job(self.runtime.ledger, job_id).id if job_id else None
-        oldest = time.time() - _age_seconds(since) if since else 0.0
+        oldest = 0.0
+        if since:
+            age = re.fullmatch(r"(\d+)([smhd])", since)
+            if age is None:
+                raise Misconfigured(
+                    f"--since {since}: write a number and s, m, h or d, for example 2h"
+                )
+            oldest = time.time() - int(age[1]) * SECONDS[age[2]]
 
         def wanted(message: Message) -> bool:
             return message.sent >= oldest and job in (None, job_of(message))
@@ -270,10 +277,3 @@ def _bucket_and_key(address: str) -> tuple[str, str]:
             "submit all below a prefix"
         )
     return bucket, key
-
-
-def _age_seconds(text: str) -> float:
-    match = re.fullmatch(r"(\d+)([smhd])", text)
-    if match is None:
-        raise Misconfigured(f"--since {text}: write a number and s, m, h or d, for example 2h")
-    return int(match[1]) * SECONDS[match[2]]

@@ -52,11 +52,6 @@ class _Unwatched:
         """Ignore a receipt."""
 
 
-@contextmanager
-def _never_stopped(_stop: Callable[[], None]) -> Iterator[Callable[[], bool]]:
-    yield lambda: False
-
-
 @dataclass(frozen=True, slots=True)
 class RunControl:
     """How the caller of a run observes and stops it.
@@ -68,7 +63,7 @@ class RunControl:
 
     watch: Callable[[], AbstractContextManager[RunListener]] = lambda: nullcontext(_Unwatched())
     stop_on: Callable[[Callable[[], None]], AbstractContextManager[Callable[[], bool]]] = (
-        _never_stopped
+        lambda _stop: nullcontext(lambda: False)
     )
     notify: Callable[[str], object] = log.info
 
@@ -214,12 +209,11 @@ class Runs:
                 "delivers its object a second time"
             )
             done = replace(report(self.runtime.ledger, job), delivered_before=True)
-            result = RunReport(engine.name, jobs=(done,))
-        else:
-            with self._driving(engine, self._open_for(job, engine)) as driver:
-                result = driver.replay(job, ordinal=extent, accept_duplicates=accept_duplicates)
-            if latest := self.runtime.ledger.connectors.get(job.connector):
-                self._note_older(result, latest.revision)
+            return RunReport(engine.name, jobs=(done,))
+        with self._driving(engine, self._open_for(job, engine)) as driver:
+            result = driver.replay(job, ordinal=extent, accept_duplicates=accept_duplicates)
+        if latest := self.runtime.ledger.connectors.get(job.connector):
+            self._note_older(result, latest.revision)
         return result
 
     def replay_all(
@@ -289,7 +283,9 @@ class Runs:
         """Return the jobs of `replay_all`, without those whose object a later job delivers."""
         ledger, planner = self.runtime.ledger, self.runtime.planner()
         listed = [job.id for state in REPLAYABLE for job in ledger.jobs.list(connector, state)]
-        current = (ledger.jobs.get(job_id) for job_id in dict.fromkeys(listed))  # the index lags
+        current = (
+            ledger.jobs.get(job_id) for job_id in dict.fromkeys(listed)
+        )  # the index lags behind the items
         jobs = [
             job
             for job in current
@@ -306,13 +302,11 @@ class Runs:
         return found
 
     def _deliverable(self, jobs: Sequence[Job]) -> tuple[list[Job], list[str]]:
-        """Return the jobs that can be delivered here, and why the others cannot.
-
-        The jobs may pin different revisions and clusters.
-        """
+        """Return the jobs that can be delivered here, and why the others cannot."""
         runtime = self.runtime
         found: list[Job] = []
         refused: list[str] = []
+        # One check per revision, because each requests its topics and secrets.
         for revision in dict.fromkeys(job.revision for job in jobs):
             alike = [job for job in jobs if job.revision == revision]
             try:
@@ -333,7 +327,7 @@ class Runs:
         return found, refused
 
     def _open_for(self, job: Job, engine: EngineChoice) -> Engine:
-        """Open an engine for one job, after every check that the job can run here."""
+        """Open an engine for one job after all checks, because an engine may take long to start."""
         runtime = self.runtime
         preflight.require_running(runtime.ledger, job.connector)
         runtime.require_app()
@@ -379,7 +373,6 @@ class Runs:
             )
 
     def _note_older(self, result: RunReport, revision: int) -> None:
-        """Report which jobs pin another revision of their connector than its latest."""
         for job in result.jobs:
             if job.revision != revision:
                 self.control.notify(
@@ -412,7 +405,7 @@ def require_reachable(config: ConnectorConfig, addresses: Sequence[str]) -> None
 
 
 def _subject() -> str:
-    """Return a unique name for a remote run that a person started."""
+    # Unique: a run's token depends on it, and the service starts one run per token.
     return f"shell-{uuid4().hex}"
 
 
