@@ -70,7 +70,7 @@ class JobScanner:
         self._most = options.most_extents
         self._rest_seconds = options.listing_seconds
         self._stopping = stopping
-        self._surroundings = RuntimeContext(runtime)
+        self._context = RuntimeContext(runtime)
         self._admission = cache(partial(open_job_admission, runtime))
         self._left: dict[str, _Left] = {}  # by connector
         self._rounds: dict[str, ListingProgress] | None = None
@@ -172,7 +172,7 @@ class JobScanner:
             return report
         receive = self._admission(name).receive
         discovery = ListingScan(ledger, receive, late, self._runtime.clock.wall(), refused.append)
-        for step in discovery.look(self._surroundings.territory(name, stored.revision)):
+        for step in discovery.look(self._context.territory(name, stored.revision)):
             report += step
         if report.listings_finished or not self._stopping():
             at = None if report.listings_finished else resume_token(ledger, name)

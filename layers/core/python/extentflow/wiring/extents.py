@@ -31,6 +31,18 @@ from extentflow.storage.ranges import RangeReader
 from extentflow.wiring import options
 from extentflow.wiring.runtime import Runtime
 
+log = logging.getLogger(__name__)
+
+# Opened here and not by the registry; an entry point with one of these names is never used.
+RESERVED = ("spark", "emr")
+SUBMITTED = "submitted"
+# A run needs none of these, and its role may not use the queues. `retry.` is for functions: their
+# messages are redelivered, while a run has to wait longer for an unavailable service.
+NOT_FOR_RUNS = ("spark.", "arrivals.", "extents.", "receiver.", "retry.")
+
+StartRun = Callable[[SubmittedRuns], str]
+"""Starts a remote run for the jobs of a driver; returns the run's id."""
+
 
 class ExtentSetup:
     """Builds the pipeline, dead letters and producer settings of one extent after another."""
@@ -47,6 +59,7 @@ class ExtentSetup:
         keyed = config.message_key.source != "none"
         partition = -1
         if config.ordered and not keyed:  # one partition keeps the object's order
+            # CRC-32 has one value in every process and release; `hash` has not.
             partition = zlib.crc32(extent.version.key.encode()) % self._topic(topic).partitions
         return Pipeline(
             source=RangeReader(self._objects.store(config, revision), extent.version),
@@ -69,16 +82,14 @@ class ExtentSetup:
         )
 
     def client(self, extent: Extent) -> ProducerSettings:
-        """Return the producer settings of this extent's connector, with its topics' limits.
-
-        The topic's limit decides which records are too large, never the dead letter queue's.
-        """
+        """Return the producer settings of this extent's connector, with its topics' limits."""
         config, _ = self._config(extent)
         topic = config.topic_for(extent.version)
         limit = self._topic(topic).max_message_bytes
         return ProducerSettings(
             producer=config.producer,
             exactly_once=config.exactly_once,
+            # A record is too large by its topic's limit, never by that of the dead letter queue.
             max_message_bytes=limit,
             max_batch_bytes=min(limit, self._dead_letter_limit(config) or limit),
             topic=topic,
@@ -128,6 +139,7 @@ class ExtentWorker:
     def __init__(self, runtime: Runtime, owner: str, *, setup: ExtentSetup | None = None) -> None:
         self._stopping = False
         self._slots = runtime.slots(owner)
+        # Two renewals in a row may fail before the lease expires.
         self._renew_seconds = runtime.settings.lease_seconds / 3
         context = delivery_context(runtime, self._slots, setup=setup)
         self._work = replace(context, stopping=self.stopping)
@@ -173,16 +185,6 @@ def open_worker(settings: dict[str, str], owner: str) -> ExtentWorker:
     return ExtentWorker(worker_runtime(settings), owner)
 
 
-log = logging.getLogger(__name__)
-
-# Opened here and not by the registry; an entry point with one of these names is never used.
-RESERVED = ("spark", "emr")
-SUBMITTED = "submitted"
-
-StartRun = Callable[[SubmittedRuns], str]
-"""Starts a remote run for the jobs of a driver; returns the run's id."""
-
-
 def open_engine(
     runtime: Runtime,
     name: str = "spark",
@@ -209,14 +211,10 @@ def open_engine(
         raise Misconfigured(f"--master goes with --engine spark, not with {name}")
     if name == "emr":
         return _remote(runtime, start_run, cores, say)
-    spec = WorkerSpec(
-        open=open_worker,
-        settings=runtime.settings.to_map(),
-        run=f"run-{uuid4().hex[:12]}",
-    )
-    most = min(
-        max_tasks or runtime.settings.exactly_once_slots, runtime.settings.exactly_once_slots
-    )
+    run = f"run-{uuid4().hex[:12]}"
+    spec = WorkerSpec(open=open_worker, settings=runtime.settings.to_map(), run=run)
+    slots = runtime.settings.exactly_once_slots
+    most = min(max_tasks or slots, slots)  # a worker without a slot only waits
     count = min(cores or os.cpu_count() or 1, most)
     if name == "spark":
         return _spark(runtime, spec, count, master, most)
@@ -228,7 +226,15 @@ def _remote(
 ) -> SubmittedRunEngine:
     if start_run is None:
         raise Misconfigured("--engine emr is for `run` and `replay`")
-    started = require_started(runtime)
+    application = _application(runtime)
+    if application is None:
+        raise Misconfigured(
+            "--engine emr needs an EMR Serverless application; give, as the stack's outputs say,"
+            " EXTENTFLOW_SPARK_APPLICATION_ID, EXTENTFLOW_SPARK_JOB_ROLE_ARN,"
+            " EXTENTFLOW_SPARK_ENTRY_POINT and EXTENTFLOW_SPARK_ARCHIVE"
+        )
+    properties(application)  # raises now where a run cannot have these settings
+    started = _started(runtime, application)
     return SubmittedRunEngine(
         started.runs,
         partial(start_run, started),
@@ -237,18 +243,6 @@ def _remote(
         cores=cores or 1,
         say=say,
     )
-
-
-def _require_java() -> None:
-    """Raise where Spark would only say that its gateway ended."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=f"{home}/bin" if home else None)
-    if java is None:
-        where = f"JAVA_HOME={home} holds none" if home else "there is none on the path"
-        raise Misconfigured(
-            f"--engine spark needs Java 17 or 21, and {where}; install it, set JAVA_HOME, or use "
-            "--engine inline"
-        )
 
 
 def _spark(
@@ -260,8 +254,14 @@ def _spark(
         raise Misconfigured(
             f"--engine spark needs {exc.name}; install extentflow[spark], or use --engine inline"
         ) from exc
-    if master != SUBMITTED:
-        _require_java()
+    home = os.environ.get("JAVA_HOME")
+    if master != SUBMITTED and shutil.which("java", path=f"{home}/bin" if home else None) is None:
+        # Spark would only say that its gateway ended.
+        where = f"JAVA_HOME={home} holds none" if home else "there is none on the path"
+        raise Misconfigured(
+            f"--engine spark needs Java 17 or 21, and {where}; install it, set JAVA_HOME, or use "
+            "--engine inline"
+        )
     owned = not spark.is_running()
     if master is None:
         sc = spark.local_context(cores)
@@ -270,13 +270,13 @@ def _spark(
     return spark.SparkEngine(spec, sc, max_tasks=most, evict=runtime.evict, owned=owned)
 
 
-# A run needs none of these, and its role may not use the queues. `retry.` is for functions: their
-# messages are redelivered, while a run has to wait longer for an unavailable service.
-NOT_FOR_RUNS = ("spark.", "arrivals.", "extents.", "receiver.", "retry.")
+def open_started(runtime: Runtime) -> SubmittedRuns | None:
+    """Return the submitted runs of the ledger; None where no application is configured."""
+    application = _application(runtime)
+    return None if application is None else _started(runtime, application)
 
 
-def open_runs(runtime: Runtime) -> EmrJobRuns | None:
-    """Return the client of EMR Serverless; None where the settings name no application."""
+def _application(runtime: Runtime) -> Application | None:
     settings = runtime.settings
     if settings.spark_application_id is None:
         return None
@@ -285,7 +285,7 @@ def open_runs(runtime: Runtime) -> EmrJobRuns | None:
         for name, text in settings.to_map().items()
         if not name.startswith(NOT_FOR_RUNS)
     }
-    application = Application(
+    return Application(
         id=settings.spark_application_id,
         job_role_arn=settings.spark_job_role_arn or "",  # the rules of settings ask for all four
         entry_point=settings.spark_entry_point or "",
@@ -293,31 +293,8 @@ def open_runs(runtime: Runtime) -> EmrJobRuns | None:
         region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
         environment=given,
     )
-    return EmrJobRuns(application)
 
 
-def open_started(runtime: Runtime) -> SubmittedRuns | None:
-    """Return the submitted runs of the ledger; None where no application is configured."""
-    runs = open_runs(runtime)
-    return None if runs is None else _started(runtime, runs)
-
-
-def require_started(runtime: Runtime) -> SubmittedRuns:
-    """Return the submitted runs of the ledger.
-
-    Raises:
-        Misconfigured: no application is configured, or its runs cannot have these settings.
-    """
-    runs = open_runs(runtime)
-    if runs is None:
-        raise Misconfigured(
-            "--engine emr needs an EMR Serverless application; give, as the stack's outputs say,"
-            " EXTENTFLOW_SPARK_APPLICATION_ID, EXTENTFLOW_SPARK_JOB_ROLE_ARN,"
-            " EXTENTFLOW_SPARK_ENTRY_POINT and EXTENTFLOW_SPARK_ARCHIVE"
-        )
-    properties(runs.application)
-    return _started(runtime, runs)
-
-
-def _started(runtime: Runtime, runs: EmrJobRuns) -> SubmittedRuns:
+def _started(runtime: Runtime, application: Application) -> SubmittedRuns:
+    runs = EmrJobRuns(application)
     return SubmittedRuns(runs, runtime.ledger, runtime.settings.spark_timeout_minutes)

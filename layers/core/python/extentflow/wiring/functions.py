@@ -33,22 +33,20 @@ from extentflow.wiring.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
+# How many leases a message stays hidden after its last renewal: until others may claim its extent.
+# `LeaseRenewer` renews lease and message every third of a lease, commits the lease alone in
+# between: a dead worker's lease and its grace, a quarter at most, are over after 19/12 of a lease.
+# A message that is received earlier finds its extent busy and comes back: the ledger decides.
 HIDDEN_LEASES = 2
-"""How many leases a message stays hidden after its last renewal: until others may claim its extent.
-
-Keepers renew lease and message every third of a lease, commits the lease alone in between. So the
-lease of the dead and its grace, a quarter at most, are over after 19/12 of a lease. A message that
-is seen earlier finds its extent busy and comes back: the ledger decides, whatever is hidden.
-"""
 QUEUES = ("arrivals_queue_url", "arrivals_dlq_url", "extents_queue_url", "extents_dlq_url")
 # Stores that may list files which are still being written.
 SETTLING = frozenset({"localfile", "ontaps3"})
-# How people may have written a bucket's key in a connector that cannot be parsed.
+# Both spellings of a bucket's key, of which an unparsed connector may have either.
 _BUCKETS = ("aws.s3.bucket.name", "s3.bucket.name")
 
 
 class Deadline:
-    """When the invocation at hand ends, on this process's clock."""
+    """When the current invocation ends, on this process's clock."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -89,31 +87,31 @@ def dispatch(runtime: Runtime) -> ExtentDispatcher:
 
 
 def open_job_router(runtime: Runtime) -> JobRouter:
-    """Return what sends new jobs to functions or to Spark, and hears of runs that ended."""
+    """Return what sends new jobs to functions or to Spark, and processes the ends of runs."""
+    threshold = runtime.settings.spark_threshold_bytes
+
+    def engine_of(job: Job) -> str:
+        config = runtime.connectors.revision(job.connector, job.revision)
+        absent = absent_elsewhere(config)
+        if absent is None or config.engine == LAMBDA:
+            return config.engine
+        if config.engine == SPARK or job.version.size > threshold:
+            log.warning("job %s goes to the queue instead of Spark: %s", job.id, absent)
+        return LAMBDA  # functions have the variables that a run lacks
+
     return JobRouter(
         dispatch(runtime),
         open_started(runtime),
-        runtime.settings.spark_threshold_bytes,
-        partial(_engine_of, runtime),
+        threshold,
+        engine_of,
         lambda connector: absent_elsewhere(runtime.connectors.latest(connector)[0]),
     )
-
-
-def _engine_of(runtime: Runtime, job: Job) -> str:
-    """Return what a job's connector wants; functions, where a run would miss something."""
-    config = runtime.connectors.revision(job.connector, job.revision)
-    absent = absent_elsewhere(config)
-    if absent is None or config.engine == LAMBDA:
-        return config.engine
-    if config.engine == SPARK or job.version.size > runtime.settings.spark_threshold_bytes:
-        log.warning("job %s goes to the queue instead of Spark: %s", job.id, absent)
-    return LAMBDA
 
 
 def open_arrival_handler(
     runtime: Runtime, *, late: Callable[[], bool] = lambda: False, kept: Queue | None = None
 ) -> ArrivalHandler:
-    """Return the planner function's reception; `late` is asked between pages and arrivals."""
+    """Return the planner function's handler; it calls `late` between pages and arrivals."""
     routing = open_job_router(runtime)
     return ArrivalHandler(
         surroundings=RuntimeContext(runtime),
@@ -148,7 +146,7 @@ def open_queue_worker(
 ) -> QueueWorker:
     """Return a worker for messages: it hands back when fewer than `margin_seconds` are left.
 
-    `job_events` are closed by the caller; None opens some for the life of the process.
+    The caller closes `job_events`; None opens some for the life of the process.
     """
     announce = (job_events or open_job_events(runtime)).publish_ended
     slots = runtime.slots(owner)
@@ -172,7 +170,7 @@ def open_queue_worker(
 
 
 def open_reconciler(runtime: Runtime, *, late: Callable[[], bool] = lambda: False) -> Reconciler:
-    """Return the reconciler function's reconciliation; `late` is asked before every step."""
+    """Return the reconciler function's reconciler; it calls `late` before every step."""
     routing = open_job_router(runtime)
     return Reconciler(
         surroundings=RuntimeContext(runtime),
@@ -188,9 +186,9 @@ def open_reconciler(runtime: Runtime, *, late: Callable[[], bool] = lambda: Fals
 
 
 class RuntimeContext:
-    """`reception.Surroundings` and `reconciliation.Surroundings` over a runtime.
+    """`AdmissionContext` and `ReconcilerContext` over a runtime.
 
-    `only` names the one connector that anything is received for; None: all of them.
+    `only` names the one connector whose objects are received; None: all of them.
     """
 
     def __init__(self, runtime: Runtime, only: str | None = None) -> None:
@@ -199,7 +197,7 @@ class RuntimeContext:
         self._prepared = False
 
     def connectors(self) -> Iterator[tuple[ConnectorConfig, int] | UnparsedConnector]:
-        """See `Surroundings`."""
+        """See `AdmissionContext`."""
         for stored in self._runtime.ledger.connectors.list():
             if self._only not in (None, stored.name):
                 continue
@@ -211,11 +209,11 @@ class RuntimeContext:
                 yield config, stored.revision
 
     def state(self, config: ConnectorConfig) -> ConnectorState:
-        """See `Surroundings`."""
+        """See `AdmissionContext`."""
         return self._runtime.ledger.connectors.state(config.name)
 
     def head(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> ObjectVersion:
-        """See `Surroundings`."""
+        """See `AdmissionContext`."""
         return self._runtime.objects.store(config, revision).head(
             arrival.bucket, arrival.key, arrival.version_id
         )
@@ -224,24 +222,24 @@ class RuntimeContext:
         self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
     ) -> JobRequest:
         """Return the job request; creates the progress topic first, once per process."""
-        if not self._prepared:
+        if not self._prepared:  # before any job exists whose worker writes to the topic
             self._runtime.broker.ensure_progress_topic()
             self._prepared = True
         return self._runtime.request(config, revision, version, cores)
 
     def territory(self, connector: str, revision: int) -> ListedPrefix:
-        """See `reconciliation.Surroundings`."""
+        """See `ReconcilerContext`."""
         config = self._runtime.connectors.revision(connector, revision)
         store = self._runtime.objects.store(config, revision)
         return ListedPrefix(config, store, settles=config.endpoint_type in SETTLING)
 
     def cluster(self) -> str:
-        """See `Surroundings`."""
+        """See `ReconcilerContext`."""
         return self._runtime.broker.cluster
 
 
 def _unparsed(stored: ConnectorVersion, error: Misconfigured) -> UnparsedConnector:
-    """Say where a connector reads without parsing it, as far as it says so."""
+    # From the raw keys: arrivals that a connector with a mistake may read wait until it is fixed.
     config = stored.config
     local = config.get("endpoint.type", "").strip().lower() == LOCAL_FILE
     names = ("directory",) if local else _BUCKETS
@@ -252,7 +250,7 @@ def _unparsed(stored: ConnectorVersion, error: Misconfigured) -> UnparsedConnect
 
 Ended = TypeVar("Ended")
 
-# What announcing takes at most, broker and bus both being away.
+# What publishing takes at most when broker and bus are both unavailable.
 PUBLISHING_SECONDS = 40.0
 
 
@@ -261,7 +259,7 @@ class Late(Retryable):
 
 
 def open_job_events(runtime: Runtime) -> JobEvents:
-    """Return what announces ends of jobs; nothing is connected before the first of them."""
+    """Return what publishes ends of jobs; nothing is connected before the first of them."""
     publishers: list[JobEventPublisher] = [KafkaJobEvents(runtime.open_event_sink, runtime.clock)]
     if (bus := runtime.settings.event_bus) is not None:
         publishers.append(EventBridgeJobEvents(bus, clock=runtime.clock, random=runtime.random))
@@ -282,12 +280,10 @@ def publish_pending(runtime: Runtime, limit: int) -> int:
 def unless_late(
     late: Callable[[], bool], announce: Callable[[Ended], object]
 ) -> Callable[[Ended], None]:
-    """Return `announce`, refused when it is `late`: the next sweep publishes the end then.
-
-    Publishing late would leave no time to delete the message, and SQS would redeliver it.
-    """
+    """Return `announce`, refused when it is `late`: the next sweep publishes the end then."""
 
     def publish(ended: Ended) -> None:
+        # Publishing would leave no time to delete the message, and SQS would redeliver it.
         if late():
             raise Late("too little time is left")
         announce(ended)

@@ -8,17 +8,10 @@ from extentflow.config.connector import ConnectorConfig
 from extentflow.config.parsing import parse
 from extentflow.errors import AccessDenied, Misconfigured, StoreUnavailable, nearest
 from extentflow.formats import Format, open_format
-from extentflow.ledger import ConnectorVersion, Ledger
+from extentflow.ledger import Ledger
 from extentflow.model import Extent, Job, ObjectVersion
 from extentflow.sink.settings import problems
-from extentflow.storage import (
-    Listed,
-    ObjectStore,
-    Page,
-    RangeSource,
-    StoreOptions,
-    open_store,
-)
+from extentflow.storage import Listed, ObjectStore, Page, RangeSource, StoreOptions, open_store
 from extentflow.storage.ranges import RangeReader
 from extentflow.wiring import options
 
@@ -26,6 +19,9 @@ CACHED_JOBS = 1_024
 PRODUCER = "producer."
 REFERENCE = "${"
 PLACEHOLDER = "x"
+# Settings that name a file, and secrets of such files: only workers have them.
+WORKERS_FILES = frozenset({".file", ".location", ".pem"})
+WORKERS_SECRETS = frozenset({"ssl.key.password", "ssl.keystore.password", "sasl.kerberos.keytab"})
 
 
 class ConnectorCatalogue:
@@ -64,7 +60,11 @@ class ConnectorCatalogue:
                     f"the ledger has no revision {revision} of connector {name}, which a job "
                     "pins; restore the table, or run the object's address with --again"
                 )
-            self._configs[name, revision] = parse_stored(stored)
+            try:
+                self._configs[name, revision] = parse(stored.config)
+            except Misconfigured as exc:
+                which = f"connector {name}, revision {revision}, cannot be read"
+                raise Misconfigured([f"{which}: {problem}" for problem in exc.problems]) from exc
         return self._configs[name, revision]
 
     def revision_of(self, extent: Extent) -> int:
@@ -93,16 +93,6 @@ class ConnectorCatalogue:
             return config.topic_for(job.version)
         except Misconfigured:
             return config.topic
-
-
-def parse_stored(stored: ConnectorVersion) -> ConnectorConfig:
-    """Parse a stored connector; every problem names the connector and its revision."""
-    config: Mapping[str, str] = stored.config
-    try:
-        return parse(config)
-    except Misconfigured as exc:
-        which = f"connector {stored.name}, revision {stored.revision}, cannot be read"
-        raise Misconfigured([f"{which}: {problem}" for problem in exc.problems]) from exc
 
 
 class ObjectAccess:
@@ -242,17 +232,13 @@ def _producer_problems(config: Mapping[str, str]) -> list[str]:
         if name.startswith(PRODUCER)
     }
     return problems(
-        {}, {name: value for name, value in given.items() if not _only_in_workers(name)}
+        {},
+        {
+            name: value
+            for name, value in given.items()
+            if name not in WORKERS_SECRETS and PurePath(name).suffix not in WORKERS_FILES
+        },
     )
-
-
-def _only_in_workers(name: str) -> bool:
-    """Return whether a setting names a file or a secret that only workers have."""
-    return PurePath(name).suffix in {".file", ".location", ".pem"} or name in {
-        "ssl.key.password",
-        "ssl.keystore.password",
-        "sasl.kerberos.keytab",
-    }
 
 
 def _covered(line: str, others: tuple[str, ...]) -> bool:

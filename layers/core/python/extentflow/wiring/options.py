@@ -25,6 +25,16 @@ RAW_COLUMN = "value"
 LEAST_SINK_SECONDS = 10.0
 LEAST_REQUEST_SECONDS = 4.0
 BRIEF_SECONDS = 1.5
+# For calls that hold up the end of a command: it ends within the 5 s that a stop may take.
+BRIEF_TIMEOUTS = Timeouts(
+    request_seconds=BRIEF_SECONDS,
+    fence_seconds=BRIEF_SECONDS,
+    read_seconds=BRIEF_SECONDS,
+    commit_seconds=BRIEF_SECONDS,
+    abort_seconds=BRIEF_SECONDS,
+)
+# Short, because a sweep publishes later what is not published in time.
+JOB_EVENT_TIMEOUTS = Timeouts(request_seconds=4.0, commit_seconds=8.0)
 
 
 class SecretResolver:
@@ -48,10 +58,7 @@ class SecretResolver:
 
 
 def absent_elsewhere(config: ConnectorConfig) -> str | None:
-    """Return which settings a run on EMR Serverless lacks, with the remedy; None: it has all.
-
-    A run does not have the environment variables of this machine.
-    """
+    """Return which variables a run on EMR Serverless lacks, with the remedy; None: it has all."""
     producer = {f"producer.{name}": text for name, text in config.producer.items()}
     found = environments({**_credentials(config), **producer})
     if not found:
@@ -63,7 +70,6 @@ def absent_elsewhere(config: ConnectorConfig) -> str | None:
 
 
 def _credentials(config: ConnectorConfig) -> dict[str, str]:
-    """Return the store's credentials by the connector's keys; secrets are references."""
     written = {
         "aws.access.key.id": config.access_key_id,
         "aws.secret.access.key": config.secret_access_key,
@@ -76,10 +82,7 @@ def _credentials(config: ConnectorConfig) -> dict[str, str]:
 def store_options(
     config: ConnectorConfig, look_up: SecretResolver, *, retry_seconds: float, refresh: bool = False
 ) -> StoreOptions:
-    """Return the options of the connector's object store, with its current secrets.
-
-    `refresh` bypasses the cache of secrets.
-    """
+    """Return the options of a store, with its current secrets; `refresh` bypasses their cache."""
     found = look_up(_credentials(config), refresh=refresh)
     return StoreOptions(
         endpoint=config.endpoint,
@@ -94,13 +97,16 @@ def store_options(
     )
 
 
-def ledger_options(settings: WorkerSettings) -> LedgerOptions:
-    """Return how the ledger of these settings is reached."""
+def ledger_options(settings: WorkerSettings, *, brief: bool = False) -> LedgerOptions:
+    """Return how the ledger is reached; `brief` for calls that hold up the end of a command."""
     usual = LedgerOptions(
         settings.ledger_table, endpoint=settings.ledger_endpoint, region=settings.ledger_region
     )
-    retry_seconds = min(usual.retry_seconds, settings.retry_timeout_seconds)
-    return replace(usual, retry_seconds=retry_seconds)
+    if brief:
+        return replace(
+            usual, retry_seconds=BRIEF_SECONDS, connect_seconds=1.0, read_seconds=BRIEF_SECONDS
+        )
+    return replace(usual, retry_seconds=min(usual.retry_seconds, settings.retry_timeout_seconds))
 
 
 def sink_timeouts(retry_seconds: float) -> Timeouts:
@@ -113,32 +119,6 @@ def sink_timeouts(retry_seconds: float) -> Timeouts:
         read_seconds=min(usual.read_seconds, most),
         commit_seconds=min(usual.commit_seconds, most),
     )
-
-
-def brief_ledger_options(settings: WorkerSettings) -> LedgerOptions:
-    """Return the same with short timeouts, for calls at the end of a command."""
-    return replace(
-        ledger_options(settings),
-        retry_seconds=BRIEF_SECONDS,
-        connect_seconds=1.0,
-        read_seconds=BRIEF_SECONDS,
-    )
-
-
-def brief_sink_timeouts() -> Timeouts:
-    """Return the timeouts of broker calls at the end of a command."""
-    return Timeouts(
-        request_seconds=BRIEF_SECONDS,
-        fence_seconds=BRIEF_SECONDS,
-        read_seconds=BRIEF_SECONDS,
-        commit_seconds=BRIEF_SECONDS,
-        abort_seconds=BRIEF_SECONDS,
-    )
-
-
-def job_event_timeouts() -> Timeouts:
-    """Return the timeouts for publishing a job event; a sweep publishes it later."""
-    return Timeouts(request_seconds=4.0, commit_seconds=8.0)
 
 
 def format_options(config: ConnectorConfig, name: str, compression: str) -> FormatOptions:

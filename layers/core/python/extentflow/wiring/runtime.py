@@ -22,7 +22,7 @@ from extentflow.model import Job, ObjectVersion
 from extentflow.retry import Clock
 from extentflow.sink import Sink
 from extentflow.sink.broker import KafkaBroker
-from extentflow.sink.native import Library, trusted_library
+from extentflow.sink.native import trusted_library
 from extentflow.sink.settings import Timeouts
 from extentflow.sink.topics import TopicFacts
 from extentflow.wiring import options
@@ -59,7 +59,7 @@ class Runtime:
     @cached_property
     def brief_ledger(self) -> Ledger:
         """The ledger with short timeouts, for calls that hold up the end of a command."""
-        return open_ledger(options.brief_ledger_options(self.settings))
+        return open_ledger(options.ledger_options(self.settings, brief=True))
 
     @cached_property
     def broker(self) -> KafkaBroker:
@@ -90,7 +90,7 @@ class Runtime:
 
     def open_event_sink(self) -> Sink:
         """Return a sink for job events, without a slot and with short timeouts."""
-        return self._open_broker(options.job_event_timeouts()).open_job_events()
+        return self._open_broker(options.JOB_EVENT_TIMEOUTS).open_job_events()
 
     def request(
         self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
@@ -144,7 +144,7 @@ class Runtime:
     @cached_property
     def _evictor(self) -> Slots:
         owner = f"driver-{os.getpid()}-{self.random.getrandbits(32):08x}"
-        broker = self._open_broker(options.brief_sink_timeouts())
+        broker = self._open_broker(options.BRIEF_TIMEOUTS)
         return self._open_slots(self.brief_ledger, broker, owner)
 
     def _open_slots(self, ledger: Ledger, broker: KafkaBroker, owner: str) -> Slots:
@@ -171,8 +171,5 @@ class Runtime:
             timeouts=timeouts,
             look_up=self.secrets,
             sign=self._sign,
-            find_library=self._library,
+            find_library=lambda: trusted_library() if settings.sink_enqueue == ARRAYS else None,
         )
-
-    def _library(self) -> Library | None:
-        return trusted_library() if self.settings.sink_enqueue == ARRAYS else None
