@@ -1,10 +1,12 @@
 """`run_extent`, over doubles: what each fault means for the extent, and that nothing doubles."""
 
-from collections.abc import Callable, Iterator
+import errno
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 
+import pyarrow as pa
 import pytest
 from tests.support.memory_delivery import DEAD, TOPIC, Bytewise, World, expected
 
@@ -21,15 +23,19 @@ from extentflow.errors import (
     AccessDenied,
     CorruptRecord,
     ExtentflowError,
+    Fenced,
     LedgerUnavailable,
     Misconfigured,
+    ProcessExhausted,
     SinkUnavailable,
     StoreUnavailable,
 )
 from extentflow.formats import Chunk
 from extentflow.ledger import Claim
 from extentflow.model import Extent, ExtentState, JobState, Outcome
+from extentflow.sink import ProducerSettings, Records, RejectedRecord, SlotProgress
 from extentflow.storage import RangeSource
+from extentflow.testing.broker import MemoryBroker, MemoryFence, MemorySink
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
 
@@ -158,33 +164,160 @@ def test_a_single_attempt_is_not_used_up_by_an_outage() -> None:
     assert receipt.outcome is Outcome.DONE
 
 
-class Dawdling(Bytewise):
-    """Takes longer over a chunk than the broker lets a transaction take."""
+@pytest.mark.parametrize("error", [SinkUnavailable("not delivered"), Fenced("timed out")])
+def test_outages_between_claim_and_commit_use_no_attempts(
+    monkeypatch: pytest.MonkeyPatch, error: ExtentflowError
+) -> None:
+    world = World(limits=TransactionLimits(attempts=2, retry_seconds=20, gives_up=False))
+    (extent,) = world.extents(world.job(b"abcdef", extent_bytes=100))
+    unavailable: list[bool] = []
+    fence, commit = MemoryBroker.fence, MemorySink.commit
 
-    def __init__(self, time_out: Callable[[], None]) -> None:
+    def failing_fence(self: MemoryBroker, identity: str, client: ProducerSettings) -> MemoryFence:
+        if unavailable:
+            raise SinkUnavailable("no coordinator")
+        return fence(self, identity, client)
+
+    def failing_commit(_self: MemorySink, _progress: SlotProgress) -> None:
+        unavailable.append(True)
+        raise error
+
+    monkeypatch.setattr(MemoryBroker, "fence", failing_fence)
+    monkeypatch.setattr(MemorySink, "commit", failing_commit)
+
+    for _ in range(6):
+        unavailable.clear()
+        with pytest.raises((SinkUnavailable, Fenced)):
+            run_extent(extent, world.worker())
+        assert world.ledger.extents.get(extent.job, 0).attempts == 0
+        world.ticker.sleep(300)
+    unavailable.clear()
+    monkeypatch.setattr(MemorySink, "commit", commit)
+    receipt = run_extent(extent, world.worker())
+
+    assert receipt.outcome is Outcome.DONE
+    assert world.delivered() == expected(b"abcdef")
+
+
+def test_an_outage_returns_no_attempt_of_another_owner() -> None:
+    world = World(limits=TransactionLimits(attempts=3, transaction_bytes=100))
+    (extent,) = world.extents(world.job(b"abcdef", extent_bytes=100))
+    slow = world.worker()
+    claim = slow.slots.claim(extent, slow.client(extent))
+    assert isinstance(claim, Claim)
+    world.ticker.sleep(600)
+    other = world.worker()
+    taken = other.slots.claim(extent, other.client(extent))
+
+    slow.slots.return_attempt(claim)
+
+    assert isinstance(taken, Claim)
+    assert world.ledger.extents.get(extent.job, 0) == taken.item
+
+
+def test_a_missing_permission_uses_no_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer whose send was refused has ended, so that its abort raises, too."""
+    denied, ended = [True], set[int]()
+    send, abort = MemorySink.send, MemorySink.abort
+
+    def refused(self: MemorySink, records: Records) -> Sequence[RejectedRecord]:
+        if denied:
+            ended.add(id(self))
+            raise Misconfigured("topic: allow Write")
+        return send(self, records)
+
+    def ended_abort(self: MemorySink) -> None:
+        if id(self) in ended:
+            raise Misconfigured("topic: allow Write")
+        abort(self)
+
+    monkeypatch.setattr(MemorySink, "send", refused)
+    monkeypatch.setattr(MemorySink, "abort", ended_abort)
+    world = World(limits=TransactionLimits(attempts=2))
+    (extent,) = world.extents(world.job(b"abcdef", extent_bytes=100))
+    worker = world.worker()
+
+    for _ in range(5):
+        with pytest.raises(Misconfigured, match="allow Write"):
+            run_extent(extent, worker)
+        item = world.ledger.extents.get(extent.job, 0)
+        assert (item.attempts, item.claim) == (0, None)
+    denied.clear()
+    receipt = run_extent(extent, worker)
+
+    assert receipt.outcome is Outcome.DONE
+
+
+class FailingOnce(Bytewise):
+    """Raises an error outside the error tree at the first `times` decodings."""
+
+    def __init__(self, error: Exception, times: int = 1) -> None:
         super().__init__()
-        self._time_out = time_out
+        self._error, self.left = error, times
 
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
-        for chunk in super().decode(source, extent, position):
-            yield chunk
-            self._time_out()
+        if self.left:
+            self.left -= 1
+            raise self._error
+        return super().decode(source, extent, position)
 
 
-def test_an_extent_that_is_always_fenced_fails_after_its_attempts() -> None:
-    world = World(limits=TransactionLimits(attempts=3, transaction_bytes=100))
+EXHAUSTION = [
+    MemoryError("out of memory"),
+    pa.ArrowMemoryError("malloc of size 4194304 failed"),
+    OSError(errno.EMFILE, "Too many open files"),
+    RuntimeError("can't start new thread"),
+]
 
-    def time_out() -> None:
-        for number in range(4):
-            world.broker.time_out_transaction(f"app.ledger.slot-{number}")
 
-    world.format = Dawdling(time_out)
-    (extent,) = world.extents(world.job(b"abcd"))
+@pytest.mark.parametrize("error", EXHAUSTION, ids=lambda error: type(error).__name__)
+def test_a_process_without_resources_is_retried(error: Exception) -> None:
+    world = World(format=FailingOnce(error), limits=TransactionLimits(attempts=3))
+    (extent,) = world.extents(world.job(b"abcd", extent_bytes=100))
+
+    receipt = run_extent(extent, world.worker())
+
+    assert receipt.outcome is Outcome.DONE
+    assert world.delivered() == expected(b"abcd")
+
+
+def test_a_process_that_stays_without_resources_uses_up_the_attempts() -> None:
+    world = World(
+        format=FailingOnce(MemoryError("out of memory"), times=100),
+        limits=TransactionLimits(attempts=3),
+    )
+    (extent,) = world.extents(world.job(b"abcd", extent_bytes=100))
 
     receipt = run_extent(extent, world.worker())
 
     assert receipt.outcome is Outcome.FAILED
     assert "gave up after 3 attempts" in receipt.reason
+    assert "MemoryError: out of memory" in receipt.reason
+
+
+def test_a_process_without_resources_leaves_the_message_to_another() -> None:
+    world = World(
+        format=FailingOnce(MemoryError("out of memory")),
+        limits=TransactionLimits(attempts=3, gives_up=False),
+    )
+    (extent,) = world.extents(world.job(b"abcd", extent_bytes=100))
+
+    with pytest.raises(ProcessExhausted):
+        run_extent(extent, world.worker())
+
+    item = world.ledger.extents.get(extent.job, 0)
+    assert (item.state, item.claim, item.attempts) == (ExtentState.PENDING, None, 1)
+    assert run_extent(extent, world.worker()).outcome is Outcome.DONE
+
+
+def test_an_error_outside_the_tree_fails_its_extent_where_it_was_committed() -> None:
+    world = World(format=FailingOnce(ValueError("a defect")))
+    (extent,) = world.extents(world.job(b"abcd", extent_bytes=100))
+
+    receipt = run_extent(extent, world.worker())
+
+    assert receipt.outcome is Outcome.FAILED
+    assert "unexpected ValueError: a defect" in receipt.reason
 
 
 class Standing(Bytewise):

@@ -14,6 +14,7 @@ Each adapter translates the errors of botocore, librdkafka or Arrow in one place
     │   ├── RunFailed             a remote Spark run ended before it delivered everything
     │   ├── CredentialsUnavailable  secrets or the role's own credentials: unreachable or throttled
     │   ├── Fenced                another worker owns the slot now; acquire again
+    │   ├── ProcessExhausted      this process lacks memory, files or threads; another may not
     │   └── Defect                an exception outside this tree, logged with its traceback
     ├── Permanent                 retrying changes nothing; a person has to act
     │   ├── ObjectGone            the pinned version no longer exists
@@ -31,12 +32,15 @@ Each adapter translates the errors of botocore, librdkafka or Arrow in one place
         └── TooManyExtents        `extent.bytes` is too small for the object
 """
 
+import errno
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 
 log = logging.getLogger(__name__)
+
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EAGAIN})
 
 
 class ExtentflowError(Exception):
@@ -81,6 +85,10 @@ class CredentialsUnavailable(Retryable):
 
 class Fenced(Retryable):
     """Another worker owns the slot now; Kafka aborts what this worker has not committed."""
+
+
+class ProcessExhausted(Retryable):
+    """This process lacks memory, open files, threads or disk space."""
 
 
 class Defect(Retryable):
@@ -163,6 +171,10 @@ def contain_defects(what: str) -> Iterator[None]:
 
     For loops that must survive a defect that one object or message reveals: this is their only
     broad `except`. `what` names the object in messages.
+
+    Raises:
+        ProcessExhausted: the exception says that the process lacks resources, not that the code
+            or the input is wrong.
     """
     try:
         yield
@@ -170,7 +182,17 @@ def contain_defects(what: str) -> Iterator[None]:
         raise
     except Exception as exc:
         log.exception("%s: unexpected error", what)
-        raise Defect(f"{what}: unexpected {type(exc).__name__}: {exc}") from exc
+        text = f"{type(exc).__name__}: {exc}"
+        if _is_exhaustion(exc):
+            raise ProcessExhausted(f"{what}: the process lacks resources: {text}") from exc
+        raise Defect(f"{what}: unexpected {text}") from exc
+
+
+def _is_exhaustion(exc: Exception) -> bool:
+    if isinstance(exc, OSError):
+        return exc.errno in _EXHAUSTED
+    # CPython's text; no class or code tells this RuntimeError from others.
+    return isinstance(exc, MemoryError) or "can't start new thread" in str(exc)
 
 
 def reason(error: ExtentflowError) -> str:

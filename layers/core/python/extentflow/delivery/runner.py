@@ -3,8 +3,9 @@
     error                          effect on the extent
     StoreUnavailable,              abort, hand back, retry; after `retry_seconds` FAILED, or raised
     CredentialsUnavailable         if the caller runs the extent again (`gives_up` False)
-    Fenced, SinkUnavailable,       drop the producer, claim again (Kafka states the position);
-    LedgerUnavailable              after `retry_seconds` raised: the lease expires for others
+    Fenced, SinkUnavailable,       return the attempt, drop the producer, claim again (Kafka states
+    LedgerUnavailable              the position); after `retry_seconds` raised: the lease expires
+    ProcessExhausted               abort, hand back, retry; each time counts as an attempt
     ObjectChanged                  FAILED, and the job SUPERSEDED
     other Permanent, CorruptRecord FAILED at the last committed position
     Misconfigured                  handed back and raised: it affects other extents, too
@@ -15,9 +16,10 @@ A claim without progress counts as an attempt; outages of broker, ledger or stor
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Generator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from extentflow.delivery.deadletters import DeadLetters, describe
@@ -27,13 +29,18 @@ from extentflow.delivery.slots import Busy, Closed, Final, Slots
 from extentflow.errors import (
     CorruptRecord,
     CredentialsUnavailable,
+    Defect,
+    ExtentflowError,
+    Fenced,
     LedgerUnavailable,
     Misconfigured,
     ObjectChanged,
     Permanent,
+    ProcessExhausted,
     Retryable,
     SinkUnavailable,
     StoreUnavailable,
+    contain_defects,
     reason,
 )
 from extentflow.formats import BadRecord
@@ -47,6 +54,9 @@ log = logging.getLogger(__name__)
 BACK_OFF_SECONDS = 0.2
 MAX_BACK_OFF_SECONDS = 5.0
 TRANSACTION_GROWTH = 64
+# From 64 MiB to 1 MiB in three failed commits, each of which takes half a minute.
+FAILED_DIVISOR = 4
+LEAST_BYTES = 64 << 10
 
 Chunks = Generator[ConvertedChunk, None, None]
 # None: no chunk is ready yet.
@@ -54,8 +64,6 @@ PrefetchedChunks = Generator[ConvertedChunk | None, None, None]
 
 # Handed back instead of dropping the slot: the object's side failed, the slot is sound.
 _SOURCE_OUTAGES = (StoreUnavailable, CredentialsUnavailable)
-# Outages that prevent the settlement of a claim, so that the next claim would count as an attempt.
-_CLAIM_OUTAGES = (SinkUnavailable, LedgerUnavailable, CredentialsUnavailable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +71,9 @@ class TransactionLimits:
     """Bounds of one `run_extent` call: bytes of keys and values, seconds of wall time.
 
     The first transaction after a claim has `first_bytes`, so that consumers see records early; each
-    following one is TRANSACTION_GROWTH times larger, up to `transaction_bytes`. `gives_up`: an
-    unavailable store fails the extent, because no engine runs it again.
+    following one is TRANSACTION_GROWTH times larger, up to `transaction_bytes` and to what brokers
+    take in `transaction_seconds` (`TransactionSize`). `gives_up`: an unavailable store fails the
+    extent, because no engine runs it again.
     """
 
     transaction_bytes: int = 64 << 20
@@ -73,6 +82,35 @@ class TransactionLimits:
     attempts: int = 5
     retry_seconds: float = 120.0
     gives_up: bool = True
+
+
+class TransactionSize:
+    """The bytes that brokers take within one transaction's time; one per worker process.
+
+    The client queues up to `queue.buffering.max.kbytes` at once, so sending alone does not show
+    that brokers are slow. A transaction larger than they take in time would be aborted whole, and
+    sent again.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = math.inf
+
+    def limit(self, wanted_bytes: int) -> float:
+        """Return the limit for a transaction that may have `wanted_bytes`."""
+        return min(wanted_bytes, self._bytes)
+
+    def committed(self, sent_bytes: int, seconds: float, target_seconds: float) -> None:
+        """Adapt to a transaction that took `seconds` from its first record to its confirmation."""
+        in_time = max(LEAST_BYTES, sent_bytes * target_seconds / max(seconds, 0.001))
+        if seconds > target_seconds or self._bytes == math.inf:
+            self._bytes = in_time
+        else:
+            # A small transaction says little: its time is that of the round trips.
+            self._bytes = max(self._bytes, min(in_time, self._bytes * TRANSACTION_GROWTH))
+
+    def failed(self, sent_bytes: int) -> None:
+        """Never send as much again: brokers did not take it before the commit's timeout."""
+        self._bytes = max(LEAST_BYTES, min(self._bytes, sent_bytes) / FAILED_DIVISOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +134,7 @@ class DeliveryContext:
     prefetch: Callable[[Chunks], PrefetchedChunks] = lambda chunks: chunks
     stopping: Callable[[], bool] = lambda: False
     fetched_bytes: Callable[[], int] = lambda: 0
+    size: TransactionSize = field(default_factory=TransactionSize)
 
 
 def run_extent(extent: Extent, context: DeliveryContext, *, message: str = "") -> Receipt:
@@ -108,6 +147,7 @@ def run_extent(extent: Extent, context: DeliveryContext, *, message: str = "") -
             progress; the extent stays claimed until its lease expires and can be run again.
         StoreUnavailable, CredentialsUnavailable: likewise where `limits.gives_up` is False; the
             extent is handed back.
+        ProcessExhausted: where `limits.gives_up` is False; the extent is handed back at once.
         Misconfigured, Conflict: the extent can be claimed as before.
     """
     return _Call(extent, context).run(message)
@@ -135,7 +175,7 @@ class _Call:
         self.context = context
         self.records = self.bad = self.commits = 0
         self.last_error = ""
-        self.after_outage = False  # the last try ended in an outage of broker, ledger or secrets
+        self.attempt_owed = False  # the last try used up an attempt that was not returned
         self._started = context.clock.monotonic()
         self._fetched_before = context.fetched_bytes()
 
@@ -148,16 +188,22 @@ class _Call:
             try:
                 return self.close_job(self._try(message, out_of_time=out_of_time))
             except Retryable as exc:
-                # The outcome of a commit may be unknown: a new epoch and its settlement resolve it.
-                if not isinstance(exc, _SOURCE_OUTAGES):
+                handed_back = isinstance(exc, (*_SOURCE_OUTAGES, ProcessExhausted))
+                if not handed_back:
+                    # The outcome of a commit may be unknown: a new epoch's settlement resolves it.
                     context.slots.drop()
-                    if out_of_time or context.stopping():
+                    if context.stopping():
                         raise
                 elif context.stopping():
                     return self.receipt(Outcome.HANDED_BACK, reason=str(exc))
+                if isinstance(exc, ProcessExhausted):
+                    # Attempts bound its retries here; another process may have the resources.
+                    if not context.limits.gives_up:
+                        raise
                 elif out_of_time:
                     raise
-                self.after_outage = isinstance(exc, _CLAIM_OUTAGES)
+                # A claim without an answer may have been written.
+                self.attempt_owed |= isinstance(exc, LedgerUnavailable)
                 self.last_error = str(exc)
                 log.warning("%s: %s; retrying", self.extent.uri, exc)
             if self.commits > commits:  # progress restarts the clock and the back-off
@@ -249,43 +295,61 @@ class _ClaimedExtent:
         self._sent = replace(self._committed)
         self._sent_bytes: int | None = None
         self._opened_at = 0.0
+        self._producer_ended = False
 
     def run(self, *, out_of_time: bool) -> Receipt:
         """Deliver the extent, or apply the table of errors at the top of this module."""
         call, item, limits = self._call, self._claim.item, self._context.limits
-        if item.attempts > limits.attempts and not call.after_outage:
-            error = (
-                f"{call.extent.uri}: gave up after {item.attempts - 1} attempts without progress"
-            )
-            if call.last_error:
-                error += f"; the last one: {call.last_error}"
-            return self.fail(error)
+        if item.attempts > limits.attempts and not call.attempt_owed:
+            tried = f"{item.attempts - 1} attempts without progress"
+            last = f"; the last one: {call.last_error}" if call.last_error else ""
+            return self.fail(f"{call.extent.uri}: gave up after {tried}{last}")
         try:
-            if call.after_outage and item.attempts > 1:
+            if call.attempt_owed and item.attempts > 1:
                 # A commit without records resets the attempts that outages used up.
                 self._slots.commit(self._claim, **self._committed.fields())
-            return self._deliver()
+                call.attempt_owed = False
+            with contain_defects(call.extent.uri):
+                return self._deliver()
+        except (SinkUnavailable, LedgerUnavailable, Fenced) as exc:
+            self._return_attempt(exc)
+            raise
         except _SOURCE_OUTAGES as exc:
-            # Records of the open transaction lie after the position that is handed back.
-            self._slots.sink.abort()
             if out_of_time and limits.gives_up:
+                self._abort()
                 return self.fail(f"{reason(exc)}; replay the job when the store is available")
             self._hand_back(keep_attempt=False)
             raise
-        except Misconfigured:
-            self._slots.sink.abort()
-            self._hand_back(keep_attempt=False)
+        except (Misconfigured, ProcessExhausted) as exc:
+            self._hand_back(keep_attempt=isinstance(exc, ProcessExhausted))
             raise
-        except (Permanent, CorruptRecord) as exc:
-            self._slots.sink.abort()
+        except (Permanent, CorruptRecord, Defect) as exc:
+            self._abort()
             if isinstance(exc, ObjectChanged):
+                kept = "records of the old version that were committed stay in the topic"
                 # Before the extent is final: no engine runs a final extent again.
                 self._context.ledger.jobs.end(
-                    call.extent.job,
-                    JobState.SUPERSEDED,
-                    f"{exc}; records of the old version that were committed stay in the topic",
+                    call.extent.job, JobState.SUPERSEDED, f"{exc}; {kept}"
                 )
             return self.fail(reason(exc))
+        finally:
+            if self._producer_ended:
+                self._slots.drop()
+
+    def _return_attempt(self, error: Retryable) -> None:
+        """Return the attempt that an outage used up; another owner of the claim is not affected.
+
+        Also after Fenced: a producer whose transaction the broker timed out is fenced by nobody.
+        """
+        if self._sent_bytes is not None and isinstance(error, SinkUnavailable | Fenced):
+            self._context.size.failed(self._sent_bytes)
+        if isinstance(error, LedgerUnavailable):
+            return  # the same call makes up for it after the next claim
+        try:
+            self._slots.return_attempt(self._claim)
+        except LedgerUnavailable as exc:
+            self._call.attempt_owed = True
+            log.warning("%s: an outage used up an attempt: %s", self._call.extent.uri, exc)
 
     def fail(self, error: str) -> Receipt:
         """Fail the extent at its last committed position."""
@@ -296,7 +360,7 @@ class _ClaimedExtent:
         extent, context = self._call.extent, self._context
         dead_letters = context.dead_letters(extent)
         largest = context.limits.transaction_bytes
-        limit_bytes = min(context.limits.first_bytes, largest)
+        wanted_bytes = min(context.limits.first_bytes, largest)
         pipeline = context.open(extent)
         chunks = context.prefetch(pipeline.convert(extent, self._committed.position))
         with closing(chunks):
@@ -307,16 +371,16 @@ class _ClaimedExtent:
                         unit = dead_letters.location_unit
                         raise CorruptRecord(describe(extent, chunk.bad[0], unit))
                     self._send(chunk, dead_letters)
-                if self._is_due(limit_bytes):
+                if self._is_due(context.size.limit(wanted_bytes)):
                     self._commit()
-                    limit_bytes = min(limit_bytes * TRANSACTION_GROWTH, largest)
+                    wanted_bytes = min(wanted_bytes * TRANSACTION_GROWTH, largest)
                 if context.stopping():
                     return self._stop()
         self._slots.complete(self._claim, **self._sent.fields())
         self._count_commit()
         return self._call.receipt(Outcome.DONE, position=self._sent.position)
 
-    def _is_due(self, limit_bytes: int) -> bool:
+    def _is_due(self, limit_bytes: float) -> bool:
         """Whether the open transaction is large enough, or has been open for long enough."""
         if self._sent_bytes is None:
             return False
@@ -370,6 +434,11 @@ class _ClaimedExtent:
         self._call.bad += self._sent.bad - self._committed.bad
         self._call.commits += 1
         self._committed = replace(self._sent)
+        if self._sent_bytes:
+            seconds = self._context.clock.monotonic() - self._opened_at
+            self._context.size.committed(
+                self._sent_bytes, seconds, self._context.limits.transaction_seconds
+            )
 
     def _stop(self) -> Receipt:
         self._commit()
@@ -381,7 +450,20 @@ class _ClaimedExtent:
             position=self._committed.position,
         )
 
+    def _abort(self) -> None:
+        """Discard the open transaction before the extent is handed back or fails.
+
+        A producer that has ended raises here, too. It never commits what it sent, so the claim can
+        be cleared all the same.
+        """
+        try:
+            self._slots.sink.abort()
+        except ExtentflowError as exc:
+            self._producer_ended = True
+            log.info("%s: the producer is dropped: %s", self._call.extent.uri, exc)
+
     def _hand_back(self, *, keep_attempt: bool) -> None:
+        self._abort()  # records of an open transaction lie after the position that is handed back
         self._slots.hand_back(self._claim, **self._committed.fields(), keep_attempt=keep_attempt)
 
 

@@ -317,6 +317,14 @@ class Slots:
         )
         self._clear_claim(own)
 
+    def return_attempt(self, claim: Claim) -> None:
+        """Give the claim's attempt back before the producer is dropped: an outage used it up.
+
+        Conditional on the claim alone, so it also holds while the outcome of a commit is unknown.
+        Raises LedgerUnavailable.
+        """
+        self._ledger.extents.return_attempt(claim)
+
     def renew(self) -> None:
         """Extend the lease while the claimed extent makes progress; runs on the renewal thread.
 

@@ -260,6 +260,13 @@ class ExtentStore(Protocol):
             Conflict: the claim is ours, but the ledger's position lies further on.
         """
 
+    def return_attempt(self, claim: Claim) -> None:
+        """Give the claim's attempt back: it ended in an outage. The claim itself stays.
+
+        No effect unless the extent still has this claim and as many attempts as when claimed, so
+        that repeating the call is harmless.
+        """
+
     def complete(self, claim: Claim, *, position: int, records: int, bad: int) -> None:
         """Make the extent DONE, add to its job's counters, clear slot.working: one transaction.
 

@@ -258,6 +258,16 @@ class DynamoExtents:
         # After the extent: a slot that was taken must not hide that the chunk is committed.
         self._slots.renew(claim.lease, lease_seconds=lease_seconds)
 
+    def return_attempt(self, claim: Claim) -> None:
+        attempts = claim.item.attempts
+        write = Write(
+            extent_key(claim.extent.job, claim.extent.ordinal),
+            _has_claim(claim.mark) & Attr("attempts").eq(attempts),
+            {"attempts": attempts - 1},
+        )
+        with suppress(Refused):  # settled by another worker, or returned by an earlier request
+            self._items.update(f"returning an attempt of {claim.extent.uri}", write)
+
     def complete(self, claim: Claim, *, position: int, records: int, bad: int) -> None:
         after = rules.completed(claim, position=position, records=records, bad=bad)
         self._finish("completing", claim, after)

@@ -4,6 +4,7 @@ Transitions of an extent:
 
     claim        PENDING            -> PENDING, claimed, attempts + 1
     advance      PENDING, claimed   -> PENDING, claimed, attempts 0
+    return       PENDING, claimed   -> PENDING, claimed, attempts - 1
     hand back    PENDING, claimed   -> PENDING
     complete     PENDING, claimed   -> DONE
     fail         PENDING, claimed   -> FAILED

@@ -358,6 +358,14 @@ class _Extents:
             )
         self._slots.renew(claim.lease, lease_seconds=lease_seconds)
 
+    def return_attempt(self, claim: Claim) -> None:
+        with self._table.call("return_attempt"):
+            item = self._table.extent(claim.extent.job, claim.extent.ordinal)
+            if (item.claim, item.attempts) == (claim.mark, claim.item.attempts):
+                self._table.extents[item.job, item.ordinal] = replace(
+                    item, attempts=item.attempts - 1
+                )
+
     def complete(self, claim: Claim, *, position: int, records: int, bad: int) -> None:
         after = rules.completed(claim, position=position, records=records, bad=bad)
         self._finish("complete", claim, after)
