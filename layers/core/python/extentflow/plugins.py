@@ -1,12 +1,12 @@
 """Adapters by name: those that extentflow ships, and those that installed packages add.
 
     [project.entry-points."extentflow.formats"]      in the plug-in's pyproject.toml
-    acme = "acme.extents:FORMAT"
+    acme = "extentflow_acme:FORMAT"
 
 Each process has its own registries (driver, inline worker, Spark executor, function); a registry
 reads the installed packages' entry points when it is first asked for a name, and imports an adapter
-when that adapter is first used. Hence an installed package is available wherever it is installed,
-without any configuration.
+when that adapter is first used. Hence a package needs no configuration, but must be installed
+in the environment of every process that uses it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -63,9 +63,9 @@ class Format(Protocol):
 
     @property
     def extent_bytes(self) -> int | None:
-        """The usual extent size where the object's own units bound the number of extents.
+        """The usual size of an extent, for formats with large units (Parquet: row groups).
 
-        None: the object can be cut at any byte, and its size decides.
+        None: the object can be cut at any byte, and the planner derives the size from the object's.
         """
         ...
 

@@ -274,7 +274,7 @@ class _FirstError:
 class RowGroupFile:
     """The object as a file for Arrow, limited to one row group at a time.
 
-    Not thread-safe. `check()` raises an exception of a read again, unchanged.
+    Not thread-safe. `check()` re-raises the exception of a failed read unchanged.
     """
 
     closed = False

@@ -142,9 +142,9 @@ class Jobs:
         engine: str = AUTO,
         control: RunControl | None = None,
     ) -> Submission:
-        """Announce objects to the planner function, or give all of a connector's to one Spark run.
+        """Announce objects to the planner function, or have one Spark run deliver them all.
 
-        Without `connector` every address is an object's own.
+        Without `connector`, every address must name a single object.
 
         Raises:
             Misconfigured: no queue is configured, or an address is wrong; nothing was sent.

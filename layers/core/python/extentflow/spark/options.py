@@ -28,7 +28,7 @@ _PARALLELISM = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What one read was asked for; `settings` are those of every worker."""
+    """The options of one read; `settings` are the settings of every worker."""
 
     connector: str = key(
         TEXT,

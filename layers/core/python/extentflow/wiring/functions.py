@@ -126,7 +126,7 @@ def open_arrival_handler(
 
 
 def open_job_admission(runtime: Runtime, connector: str) -> JobAdmission:
-    """Return what admits one connector's objects without sending extents: jobs are only planned.
+    """Return the admission of one connector's objects that plans jobs but sends no extents.
 
     Objects of other connectors are ignored.
     """
