@@ -118,7 +118,7 @@ def test_an_empty_list_of_records_is_a_test() -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ("", "neither JSON nor a Publish form"),
+        ("", "neither JSON nor an SNS Publish request"),
         ("hello", "neither JSON"),
         ('{"Records":[', "neither JSON"),
         ('"text"', "no object"),
@@ -153,10 +153,10 @@ def test_an_empty_list_of_records_is_a_test() -> None:
         (form(' \r\n{"Records":[').decode(), "neither JSON"),
         (form('\ufeff{"Records":[]}').decode(), "neither JSON"),
         (form("[").decode(), "neither JSON"),
-        ("Action=Publish&Message=a&Message=b", "neither JSON nor a Publish form"),
-        ("Action=Publish&Message=%7B%FF", "neither JSON nor a Publish form"),
-        ("Action=Subscribe&Message=a", "neither JSON nor a Publish form"),
-        ("Action=Publish" + "&a=b" * 200 + "&Message=a", "neither JSON nor a Publish form"),
+        ("Action=Publish&Message=a&Message=b", "neither JSON nor an SNS Publish request"),
+        ("Action=Publish&Message=%7B%FF", "neither JSON nor an SNS Publish request"),
+        ("Action=Subscribe&Message=a", "neither JSON nor an SNS Publish request"),
+        ("Action=Publish" + "&a=b" * 200 + "&Message=a", "neither JSON nor an SNS Publish request"),
         ('{"Records":["\\ud800"]}', "neither JSON"),
         ("\ud800", "neither JSON"),
         ('{"Records":[' + "[" * 500 + "]" * 500 + "]}", "cannot be written again"),

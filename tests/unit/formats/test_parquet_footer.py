@@ -102,7 +102,7 @@ def test_a_footer_that_miscounts_its_rows_is_corrupt() -> None:
 
     error = refusal(with_footer(BODY, footer.replace(rows, more, 1)))
 
-    assert "counts 301 rows, its row groups 300" in str(error)
+    assert "states 301 rows, but its row groups contain 300" in str(error)
 
 
 def test_row_groups_that_overlap_are_corrupt() -> None:

@@ -86,7 +86,9 @@ def test_objects_of_unknown_format_are_named_before_anything_starts() -> None:
     found = problems(Cluster(), config(), objects("b.unknown", "c"))
 
     assert len(found) == 2
-    assert found[0].startswith("s3://b/b.unknown: the extension tells no format; set input.format")
+    assert found[0].startswith(
+        "s3://b/b.unknown: the extension is of no known format; set input.format"
+    )
     assert found[1].startswith("s3://b/c: ")
 
 

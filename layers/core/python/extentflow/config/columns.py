@@ -76,13 +76,13 @@ def _zone(name: str | None) -> str | None:
         return ZoneInfo(name).key
     except (ZoneInfoNotFoundError, ValueError):
         raise ValueError(
-            f"no time zone {name!r} here; write UTC, +02:00 or Europe/Berlin"
+            f"time zone {name!r} is unknown on this machine; write UTC, +02:00 or Europe/Berlin"
         ) from None
 
 
 def _read_schema(text: str) -> Schema:
     columns: list[tuple[str, str]] = []
-    for match in _items(_COLUMN, text, "write name:type,name:type with names that hold , or : in"):
+    for match in _items(_COLUMN, text, "write name:type,name:type, names with , or : in"):
         written = re.sub(r"\s+", "", match["type"])
         arrow_type(written)
         columns.append((_name(match), written))
@@ -100,7 +100,7 @@ def _read_key(text: str) -> MessageKey:
         return MessageKey(word.lower())
     if not colon or word.strip().lower() != "column":
         raise ValueError("write none, object, or column:name[,name]")
-    matches = _items(_LISTED, rest, "write column:name,name with names that hold , or : in")
+    matches = _items(_LISTED, rest, "write column:name,name, names with , or : in")
     columns = [_name(match) for match in matches]
     _refuse_twice(columns)
     return MessageKey("column", tuple(columns))

@@ -217,8 +217,8 @@ class ConnectorConfig:
     )
     value_converter: str | None = key(
         _CONVERTER,
-        "`string`, `bytes` or `json`, or Connect's class names for them; the formats"
-        " below say which they allow.",
+        "`string`, `bytes` or `json`, or Connect's class names for them, or a plug-in's;"
+        " the formats below list those that they allow.",
         shown="by format",
         section="Records",
     )
@@ -328,8 +328,8 @@ class ConnectorConfig:
         name = self.format or _format_by_extension(extension(key))
         if name is None:
             raise UnsupportedFormat(
-                f"{self._uri(key)}: the extension tells no format; set input.format in connector"
-                f" {self.name}, narrow its prefix, or run a glob (s3://BUCKET/PREFIX*.csv)"
+                f"{self._uri(key)}: the extension is of no known format; set input.format in"
+                f" connector {self.name}, narrow its prefix, or run a glob (s3://BUCKET/PREFIX*.csv)"
             )
         problem = unfit(name, value_converter=self.value_converter, message_key=self.message_key)
         if problem:
@@ -454,7 +454,7 @@ def key_converters(message_key: MessageKey) -> tuple[str, ...]:
 
 
 def hidden(key: str, prefix: str) -> bool:
-    """Whether a name in `key` that begins behind `prefix` says that it is no data.
+    """Whether a name in `key` after `prefix` marks the object as hidden.
 
     A partition's folder (`_year=2026/`) is data.
     """

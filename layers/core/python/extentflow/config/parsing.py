@@ -15,12 +15,12 @@ from extentflow.errors import Misconfigured
 
 _NEED_ENDPOINT = frozenset({"ontaps3", "storagegrids3"})
 _FOREIGN = {
-    "connector.class": "Connect's plug-in class means nothing here; remove the key",
-    "topics": "a sink's key; a connector here writes one topic: write topic",
-    "key.converter.schemas.enable": "JSON never carries a schema envelope here; remove the key",
-    "value.converter.schemas.enable": "JSON never carries a schema envelope here; remove the key",
+    "connector.class": "names a class of Kafka Connect, which extentflow does not use; remove it",
+    "topics": "a key of Connect's sinks; a connector writes to one topic: write topic",
+    "key.converter.schemas.enable": "JSON is written without a schema envelope; remove the key",
+    "value.converter.schemas.enable": "JSON is written without a schema envelope; remove the key",
     "errors.deadletterqueue.topic.replication.factor": (
-        "topics are not created here; create the topic and remove the key"
+        "connectors create no topics; create the topic and remove the key"
     ),
 }
 

@@ -70,7 +70,7 @@ def _url(text: str) -> str:
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError(remedy)
     if parts.username or parts.password:
-        raise ValueError("an address carries no credentials; they have keys of their own")
+        raise ValueError("an address must not contain credentials; write them to their own keys")
     try:
         parts.port  # noqa: B018 - reading it checks it
     except ValueError:
@@ -85,7 +85,7 @@ def _ledger_url(text: str) -> str:
     if not _SCHEME.fullmatch(scheme):
         raise ValueError("write http(s)://host:port, or the URL of an installed ledger")
     if "@" in urlsplit(text.strip()).netloc:
-        raise ValueError("an address carries no credentials; they have keys of their own")
+        raise ValueError("an address must not contain credentials; write them to their own keys")
     return text.strip()
 
 

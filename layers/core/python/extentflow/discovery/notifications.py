@@ -117,7 +117,8 @@ def _of_text(text: str, wrappings: int) -> ParsedNotification:
     except ValueError as exc:
         published = requests.publication(text.encode("utf-8", "surrogatepass"))
         if published is None:
-            raise UnparseableNotification(f"neither JSON nor a Publish form ({exc})", text) from exc
+            reason = f"neither JSON nor an SNS Publish request ({exc})"
+            raise UnparseableNotification(reason, text) from exc
         return _of_publication(published, wrappings)
     if not isinstance(document, dict):
         raise UnparseableNotification("JSON, but no object", text)

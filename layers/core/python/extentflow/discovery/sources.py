@@ -62,7 +62,7 @@ def verify(request: HttpRequest, payload: bytes, key: SharedKey, *, now: float) 
     skew = abs(now - claim.signed_at())
     if skew > MAX_SKEW_SECONDS:
         raise AccessDenied(
-            f"signed {skew:.0f} s away from this clock, {MAX_SKEW_SECONDS} s are allowed; "
+            f"signed {skew:.0f} s away from this clock, at most {MAX_SKEW_SECONDS} s are allowed; "
             "compare the clocks (NTP)"
         )
     expected = _signature(claim, _canonical(request, payload, claim.signed_headers), key)
@@ -94,7 +94,7 @@ class _Claim:
     def read(cls, request: HttpRequest) -> _Claim:
         algorithm, _, rest = (request.header("authorization") or "").strip().partition(" ")
         if algorithm != ALGORITHM:
-            raise AccessDenied(f"not signed: no Authorization header that begins {ALGORITHM}")
+            raise AccessDenied(f"not signed: no Authorization header that begins with {ALGORITHM}")
         parts = dict(part.strip().partition("=")[::2] for part in rest.split(","))
         names = tuple(parts.get("SignedHeaders", "").split(";"))
         match parts.get("Credential", "").rsplit("/", 4):
@@ -261,7 +261,7 @@ def declared(text: str) -> tuple[Source, ...]:
     except ValueError as exc:
         raise Misconfigured("sources: write a JSON list of objects") from exc
     if not isinstance(entries, list) or not entries:
-        raise Misconfigured("sources: write a JSON list of one object or more")
+        raise Misconfigured("sources: write a JSON list of at least one object")
     problems: list[str] = []
     found = [_declared(entry, f"sources[{n}]", problems) for n, entry in enumerate(entries)]
     if len(found) > 1 and any(source and source.proof == NoProof() for source in found):

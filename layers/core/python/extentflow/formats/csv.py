@@ -261,7 +261,7 @@ class CsvOptions:
     )
     schema: Schema = key(
         SCHEMA,
-        "`name:type,…` in file order; names that hold `,` or `:` in double quotes."
+        "`name:type,…` in file order; names that contain `,` or `:` in double quotes."
         " Types: string, bool, int8 to int64, uint8 to uint64, float32, float64, date,"
         " decimal(precision,scale), timestamp(s, ms, us or ns[,zone]).",
         default=(),

@@ -327,7 +327,8 @@ def _groups(
         yield RowGroup(ordinal, start, end, row, group.num_rows, row_bytes)
         row, reached = row + group.num_rows, end
     if row != metadata.num_rows:
-        raise _corrupt(version, f"counts {metadata.num_rows} rows, its row groups {row}")
+        stated = f"states {metadata.num_rows} rows, but its row groups contain {row}"
+        raise _corrupt(version, stated)
 
 
 def _require_sound_chunks(version: ObjectVersion, reader: pq.ParquetFile, ordinal: int) -> None:

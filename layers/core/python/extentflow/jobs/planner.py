@@ -308,7 +308,9 @@ class Planner:
             found = self.ledger.jobs.get(job_id(request.connector, request.version, generation))
             if found is None or (generation > 0 and found.state.open):
                 return generation
-        raise Conflict(f"{request.version.uri} has {MAX_GENERATIONS} generations already")
+        raise Conflict(
+            f"{request.version.uri} already has {MAX_GENERATIONS} generations, the maximum"
+        )
 
 
 def _never_begun(job: Job) -> bool:
