@@ -82,7 +82,7 @@ def _zone(name: str | None) -> str | None:
 
 def _read_schema(text: str) -> Schema:
     columns: list[tuple[str, str]] = []
-    for match in _items(_COLUMN, text, "write name:type,name:type, names with , or : in"):
+    for match in _items(_COLUMN, text, "write name:type,name:type; put names with , or : in"):
         written = re.sub(r"\s+", "", match["type"])
         arrow_type(written)
         columns.append((_name(match), written))
@@ -100,7 +100,7 @@ def _read_key(text: str) -> MessageKey:
         return MessageKey(word.lower())
     if not colon or word.strip().lower() != "column":
         raise ValueError("write none, object, or column:name[,name]")
-    matches = _items(_LISTED, rest, "write column:name,name, names with , or : in")
+    matches = _items(_LISTED, rest, "write column:name,name; put names with , or : in")
     columns = [_name(match) for match in matches]
     _refuse_twice(columns)
     return MessageKey("column", tuple(columns))

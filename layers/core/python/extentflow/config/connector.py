@@ -68,7 +68,8 @@ def _topic_name(text: str) -> str:
 
 
 _BUCKET_NAME = matching(
-    r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}", "write the bare name, without s3://, slashes or spaces"
+    r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}",
+    "write the bare name, without s3://, slashes or spaces, 2 to 255 characters",
 )
 _NAME = matching(
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}",
