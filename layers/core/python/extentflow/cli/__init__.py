@@ -75,6 +75,7 @@ def run_command_line(application: typer.Typer, arguments: Sequence[str] | None =
 
     `arguments` default to those of the process; --debug is allowed anywhere among them.
     """
+    # Removed before parsing, because an option of typer's callback must precede the command.
     given = sys.argv[1:] if arguments is None else arguments
     debug = DEBUG in given
     output.show_logs(debug=debug)

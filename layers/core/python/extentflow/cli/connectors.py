@@ -119,7 +119,7 @@ def stop(connector: Name, *, as_json: AsJson = False) -> None:
     change = _connectors().stop(connector)
     cancelled = {"cancelled": change.cancelled}
     _show_change(change, cancelled, as_json=as_json)
-    if not as_json:
+    if not as_json:  # the JSON document names them
         output.say(f"{output.counted(len(change.cancelled), 'open job')} cancelled")
 
 

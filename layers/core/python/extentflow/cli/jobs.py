@@ -86,6 +86,7 @@ def status(
         _show_jobs(found)
         if connector is not None and (skipped := jobs.skipped(connector)):
             output.note(skipped)
+    # Last, so that one unavailable queue hides neither jobs nor the other queues.
     for name, error in queues.unavailable.items():
         output.complain(f"{name}: {error}")
     if queues.unavailable:

@@ -73,6 +73,7 @@ err = Console(stderr=True, soft_wrap=True)
 def show_everything() -> None:
     """Escape characters that the terminal's encoding lacks, instead of failing on a key."""
     for stream in (sys.stdout, sys.stderr):
+        # A test or a caller may have replaced a stream by one that cannot be reconfigured.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 

@@ -101,7 +101,7 @@ def signals_stop(stop: Callable[[], None]) -> Iterator[Callable[[], bool]]:
     def on_signal(_number: int, _frame: object) -> None:
         nonlocal stopped
         stopped = True
-        for number in before:
+        for number in before:  # so that a second signal ends the process
             signal.signal(number, signal.SIG_DFL)
         output.err.print(STOPPING)
         stop()

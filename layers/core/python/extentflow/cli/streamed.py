@@ -156,6 +156,7 @@ def stream(
         output.note(_begin(asked, once=once))
         with signals_stop(service.stop) as stopped:
             undone = service.run(partial(_report, totals, as_json=as_json))
+    # A stopped run leaves work on purpose: its exit code reports that.
     if once and stopped():
         raise typer.Exit(STOPPED)
     for line in undone:

@@ -89,11 +89,7 @@ class Connectors:
         return [self._described(version) for version in self._ledger.connectors.list()]
 
     def get(self, name: str, revision: int | None = None) -> Connector:
-        """Return a connector's latest revision, or the given one.
-
-        Raises:
-            Misconfigured: there is none.
-        """
+        """Return a connector's latest revision, or the given one, else raise Misconfigured."""
         found = self._ledger.connectors.get(name, revision)
         if found is None:
             raise _unknown(name, revision)

@@ -105,11 +105,7 @@ class Jobs:
         ]
 
     def get(self, job_id: str) -> JobDetail:
-        """Return one job, by its id or an unambiguous beginning of one.
-
-        Raises:
-            Misconfigured: no such job, or several.
-        """
+        """Return one job, by its id or its beginning; Misconfigured if none or several match."""
         ledger = self.runtime.ledger
         job = known_job(ledger, job_id)
         return JobDetail(
@@ -156,7 +152,7 @@ class Jobs:
         config, revision = self.runtime.connectors.latest(connector)
         if engine == SPARK:
             require_reachable(config, addresses)  # before objects are listed
-        arrivals = self._arrivals()
+        arrivals = self._arrivals()  # before a long listing finds that there is no queue
         runs = Runs(self.runtime, control or RunControl())
         versions = list(runs.select(config, revision, addresses))
         skipped = self.skipped(connector)
@@ -209,6 +205,7 @@ class Jobs:
             for dead, back in ([EXTENTS] if job else [EXTENTS, ARRIVALS])
         ]
         moved = tuple(message for one in found for message in one.moved)
+        # In a dry run, each queue's `left` includes what would be resent.
         left = sum(one.left for one in found) - (len(moved) if dry_run else 0)
         return Redrive(moved, left, dry_run)
 

@@ -165,19 +165,21 @@ class Runs:
         if not versions:
             self.control.notify(f"there is nothing to deliver below {_source(config)}")
             return RunReport(engine.name)
-        opened = self._open(
+        driving = self._driving(
             engine,
             config.max_tasks,
+            # A person started it, and decides what follows its end.
             lambda started: started.begin_shared(
                 _subject(), connector, list(addresses), then=OnCompletion.PERSON
             ),
         )
-        requests: Iterator[JobRequest] = (
-            runtime.request(config, revision, version, opened.cores) for version in versions
-        )
-        if again and engine.name == EMR:
-            requests = self._finished_first(requests)
-        with self._driving(engine, opened) as driver:
+        with driving as driver:
+            cores = driver.engine.cores
+            requests: Iterator[JobRequest] = (
+                runtime.request(config, revision, version, cores) for version in versions
+            )
+            if again and engine.name == EMR:
+                requests = self._finished_first(requests)
             result = driver.ingest(requests, again=again)
         self._note_older(result, revision)
         if before := sum(job.delivered_before for job in result.jobs):
@@ -210,7 +212,7 @@ class Runs:
             )
             done = replace(report(self.runtime.ledger, job), delivered_before=True)
             return RunReport(engine.name, jobs=(done,))
-        with self._driving(engine, self._open_for(job, engine)) as driver:
+        with self._driving_job(job, engine) as driver:
             result = driver.replay(job, ordinal=extent, accept_duplicates=accept_duplicates)
         if latest := self.runtime.ledger.connectors.get(job.connector):
             self._note_older(result, latest.revision)
@@ -239,9 +241,10 @@ class Runs:
         if not jobs:
             self.control.notify(f"connector {connector} has no job to replay")
             return RunReport(engine.name)
+        # Jobs of several revisions share one engine, which keeps to the least `tasks.max`.
         bounds = [runtime.connectors.revision(connector, job.revision).max_tasks for job in jobs]
-        opened = self._open(engine, min((most for most in bounds if most), default=None), None)
-        with self._driving(engine, opened) as driver:
+        least = min((most for most in bounds if most), default=None)
+        with self._driving(engine, least, None) as driver:
             result = driver.replay_all(jobs, refused=refused, accept_duplicates=accept_duplicates)
         self._note_older(result, latest)
         return result
@@ -250,7 +253,7 @@ class Runs:
         """Deliver what a job has left, failed extents excluded; a final job is only reported."""
         engine = engine or EngineChoice()
         job = known_job(self.runtime.ledger, job_id)
-        with self._driving(engine, self._open_for(job, engine)) as driver:
+        with self._driving_job(job, engine) as driver:
             return driver.resume(job)
 
     def select(
@@ -268,10 +271,10 @@ class Runs:
             )
 
     def _finished_first(self, requests: Iterator[JobRequest]) -> Iterator[JobRequest]:
-        """Refuse open first deliveries: a remote run would resume them, not start over."""
         planner = self.runtime.planner()
         for request in requests:
             known = planner.newest(request)
+            # A remote run would resume an open first delivery, not start over.
             if known is not None and known.state.open and not known.generation:
                 raise Misconfigured(
                     f"{request.version.uri}: job {known.id} is {known.state}; finish it without "
@@ -326,7 +329,7 @@ class Runs:
                     found.append(job)
         return found, refused
 
-    def _open_for(self, job: Job, engine: EngineChoice) -> Engine:
+    def _driving_job(self, job: Job, engine: EngineChoice) -> AbstractContextManager[JobRunner]:
         """Open an engine for one job after all checks, because an engine may take long to start."""
         runtime = self.runtime
         preflight.require_running(runtime.ledger, job.connector)
@@ -336,15 +339,20 @@ class Runs:
             require_reachable(config, ())
         preflight.check(config, runtime.broker, [job.version])
         check_cluster(job, runtime.broker.cluster)
-        return self._open(
+        return self._driving(
             engine,
             config.max_tasks,
             lambda started: started.begin_job(job, subject=_subject(), then=OnCompletion.PERSON),
         )
 
-    def _open(self, engine: EngineChoice, max_tasks: int | None, start: Start | None) -> Engine:
-        return self.open_engine(
-            self.runtime,
+    @contextmanager
+    def _driving(
+        self, engine: EngineChoice, max_tasks: int | None, start: Start | None
+    ) -> Iterator[JobRunner]:
+        """Open an engine; yield a driver of it that reports to the caller and stops for it."""
+        runtime = self.runtime
+        opened = self.open_engine(
+            runtime,
             engine.name,
             cores=engine.cores,
             master=engine.master,
@@ -352,10 +360,6 @@ class Runs:
             start_run=start,
             say=self.control.notify,
         )
-
-    @contextmanager
-    def _driving(self, engine: EngineChoice, opened: Engine) -> Iterator[JobRunner]:
-        runtime = self.runtime
         with (
             closing(open_job_events(runtime)) as events,
             self.control.stop_on(opened.stop) as stopped,

@@ -112,8 +112,9 @@ class BatchReader(DataSourceReader):
             raise TypeError(f"Spark did not plan this partition: {partition!r}")
 
     def _shown(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Yield rows; with FAILFAST only DONE ones: the last partition reports the others."""
-        return (row for row in rows if self._options.permissive or receipts.is_done(row))
+        # With FAILFAST only DONE ones: the last partition reports the others.
+        done = ExtentState.DONE.value
+        return (row for row in rows if self._options.permissive or row.state == done)
 
 
 # -- planning --------------------------------------------------------------------------------------

@@ -60,11 +60,7 @@ class ReadOptions:
 
     @classmethod
     def read(cls, options: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> Self:
-        """Return what options and environment say.
-
-        Raises:
-            Misconfigured: every problem at once.
-        """
+        """Read options and environment. Raises Misconfigured with every problem at once."""
         reading, addresses, settings = _read(BATCH, options, environ)
         return BATCH.make(cls, reading, addresses=addresses, settings=settings)
 

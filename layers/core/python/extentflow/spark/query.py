@@ -51,10 +51,10 @@ class QueryFailed(Retryable):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a query is started with. `every_seconds` None: only the work that waits at its start.
+    """The settings of a query; `every_seconds` None: only the work that waits at its start.
 
-    `run` is another one for every start. `options` are the data source's; `sink` and `sink_options`
-    say where receipts go, in append mode. `checkpoint` holds no progress, but Spark wants one.
+    `run` differs for every start. `options` are the data source's; receipts are appended to `sink`.
+    `checkpoint` holds no progress, but Spark needs one.
     """
 
     run: str
@@ -67,11 +67,10 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Triggered:
-    """What one trigger came to, in extents, records, bytes and seconds; and what was waiting.
+    """The result of one trigger, in extents, records, bytes and seconds; and what was waiting.
 
-    `extents` came to their end: `failed` of them, and `left`, whose jobs are CANCELLED or
-    SUPERSEDED, without being delivered. `listing`: not all objects were listed before it. `reason`
-    says of one that failed why.
+    `extents` became final: `failed` of them FAILED, and of `left` the job is CANCELLED or
+    SUPERSEDED. `listing`: not all objects were listed before. `reason` is that of one failure.
     """
 
     batch: int
@@ -95,11 +94,7 @@ class Triggered:
 
 @contextmanager
 def session(master: str | None, cores: int | None) -> Iterator[SparkSession]:
-    """Yield a session: spark-submit's, one on `master`, or one with `cores` on this machine.
-
-    Raises:
-        Misconfigured: Spark does not start there.
-    """
+    """Yield spark-submit's session, one on `master`, or a local one. Raises as `engine.context`."""
     if master is None and SUBMITTED not in os.environ:
         context = engine.local_context(cores or os.cpu_count() or 1)
     else:

@@ -13,7 +13,7 @@ from pyspark.sql.types import (
 )
 
 from extentflow.ledger import ExtentItem
-from extentflow.model import Extent, ExtentState, Job, Receipt
+from extentflow.model import Extent, Job, Receipt
 
 
 class Row(NamedTuple):
@@ -45,11 +45,6 @@ _TYPES: tuple[DataType, ...] = (
     *(_TEXT, _TEXT),
 )
 COLUMNS = StructType([StructField(*column) for column in zip(Row._fields, _TYPES, strict=True)])
-
-
-def is_done(row: Row) -> bool:
-    """Return whether a row's extent is DONE."""
-    return row.state == ExtentState.DONE.value
 
 
 def describe_undelivered(row: Row) -> str:

@@ -39,20 +39,12 @@ class ExtentflowSource(DataSource):
         return COLUMNS
 
     def reader(self, schema: StructType) -> BatchReader:
-        """Return the reader of a batch query.
-
-        Raises:
-            Misconfigured: the options are wrong, or the schema is not that of receipts.
-        """
+        """Return the reader of a batch query. Raises Misconfigured for wrong options."""
         _require_ours(schema)
         return BatchReader(ReadOptions.read(self.options))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's
-        """Return the reader of a streaming query.
-
-        Raises:
-            Misconfigured: the options are wrong, or the schema is not that of receipts.
-        """
+        """Return the reader of a streaming query. Raises Misconfigured for wrong options."""
         _require_ours(schema)
         return StreamReader(StreamOptions.read({"run": self._run, **self.options}))
 

@@ -205,11 +205,7 @@ class ListingSource(WorkSource):
 
 
 def open_work_source(options: StreamOptions) -> WorkSource:
-    """Return a query's work source.
-
-    Raises:
-        Misconfigured: the settings of the queue or of AWS are wrong.
-    """
+    """Return a query's work source. Raises Misconfigured for wrong settings of queue or AWS."""
     settings = options.settings
     retry_seconds = min(settings.retry_timeout_seconds, RETRY_SECONDS)
     runtime = Runtime(replace(settings, retry_timeout_seconds=retry_seconds))

@@ -62,11 +62,7 @@ class Deadline:
 
 
 def queue(settings: WorkerSettings, field: str) -> SqsQueue:
-    """Return the queue whose URL is the setting `field`.
-
-    Raises:
-        Misconfigured: it is not set.
-    """
+    """Return the queue whose URL is the setting `field`. Raises Misconfigured if it is not set."""
     url = getattr(settings, field)
     if url is None:
         name = field.replace("_", ".")

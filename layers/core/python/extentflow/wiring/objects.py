@@ -68,11 +68,7 @@ class ConnectorCatalogue:
         return self._configs[name, revision]
 
     def revision_of(self, extent: Extent) -> int:
-        """Return the connector revision that the extent's job pins.
-
-        Raises:
-            Misconfigured: the ledger has no such job.
-        """
+        """Return the revision that the extent's job pins. Raises Misconfigured without a job."""
         if extent.job not in self._revisions:
             job = self._ledger.jobs.get(extent.job)
             if job is None:

@@ -44,11 +44,7 @@ class SecretResolver:
         self._secrets = secrets
 
     def __call__(self, written: Mapping[str, str], *, refresh: bool = False) -> dict[str, str]:
-        """Return settings with what they refer to; `refresh` bypasses the cache.
-
-        Raises:
-            CredentialsUnavailable, Misconfigured: as `keys.resolve`.
-        """
+        """Return settings with what they refer to, as `resolve`; `refresh` bypasses the cache."""
         return resolve(
             written,
             environ=os.environ,
