@@ -47,6 +47,47 @@ class ClaimContract:
 
         assert scene.try_claim(scene.lease(), scene.extent(scene.planning())) is not None
 
+    def test_a_claim_without_progress_in_kafka_says_so(self, world: LedgerUnderTest) -> None:
+        scene = Scene(world.ledger)
+        extent = scene.extent(scene.job())
+
+        claim = world.ledger.extents.claim(
+            scene.lease(),
+            extent,
+            scene.item(extent),
+            nonce="n1",
+            at_least_once=True,
+            lease_seconds=LEASE_SECONDS,
+        )
+
+        assert claim is not None
+        assert claim.mark.at_least_once
+        assert world.elsewhere().extents.get(extent.job, 0).claim == claim.mark
+        scene.complete(claim)
+
+    def test_an_attempt_is_returned_once_and_the_claim_stays(self, world: LedgerUnderTest) -> None:
+        scene = Scene(world.ledger)
+        extent = scene.extent(scene.job())
+        claim = scene.claim(scene.lease(), extent)
+
+        for _ in range(2):
+            world.ledger.extents.return_attempt(claim)
+
+        assert scene.item(extent) == replace(claim.item, attempts=0)
+        scene.complete(claim)
+        assert scene.item(extent).state is ExtentState.DONE
+
+    def test_an_attempt_of_another_claim_is_not_returned(self, world: LedgerUnderTest) -> None:
+        scene = Scene(world.ledger)
+        extent, lease = scene.extent(scene.job()), scene.lease()
+        ended = scene.claim(lease, extent)
+        scene.hand_back(ended, 0)
+        later = scene.claim(lease, extent)
+
+        world.ledger.extents.return_attempt(ended)
+
+        assert scene.item(extent) == later.item
+
     def test_a_claimed_extent_is_refused(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         extent = scene.extent(scene.job())

@@ -286,6 +286,35 @@ class PlanContract:
         with pytest.raises(Conflict, match="no-such-job"):
             world.ledger.jobs.resume("no-such-job")
 
+    def test_a_job_is_done_only_when_its_extents_cover_the_plan(
+        self, world: LedgerUnderTest
+    ) -> None:
+        scene = Scene(world.ledger)
+        for covered, state in ((2 * EXTENT_BYTES, JobState.DONE), (1, JobState.FAILED)):
+            job = scene.planning()
+            world.ledger.jobs.plan(job.id, count=2, cursor=200, complete=True, covered=covered)
+            lease = scene.lease()
+            for ordinal in range(2):
+                scene.complete(scene.claim(lease, scene.extent(job, ordinal)))
+
+            closed = world.elsewhere().jobs.close(job.id)
+
+            assert closed.state is state
+            assert (f"cover {2 * EXTENT_BYTES} bytes instead of 1" in closed.reason) == (
+                state is JobState.FAILED
+            )
+
+    def test_the_first_partition_of_a_job_stays(self, world: LedgerUnderTest) -> None:
+        job = Scene(world.ledger).planning()
+        assert job.partition == -1
+
+        first = world.ledger.jobs.pin_partition(job.id, 5)
+        later = world.elsewhere().jobs.pin_partition(job.id, 7)
+
+        stored = world.elsewhere().jobs.get(job.id)
+        assert stored is not None
+        assert first == later == stored.partition == 5
+
 
 class EndContract:
     @pytest.mark.parametrize("state", [JobState.SUPERSEDED, JobState.CANCELLED, JobState.FAILED])

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 from tests.support.toy_functions import CORE, FUNCTIONS, Seen, order, toys
-from tests.support.waiting import AWAITED_SECONDS
+from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow.errors import Misconfigured
 from extentflow_local.errors import PortTaken
@@ -74,6 +74,13 @@ def run(place: Place, seen: Seen) -> Iterator[Run]:
 def send(sqs: "SQSClient", queue: Queue, *bodies: str) -> None:
     entries = [{"Id": str(number), "MessageBody": body} for number, body in enumerate(bodies)]
     assert not sqs.send_message_batch(QueueUrl=queue.url, Entries=entries).get("Failed")  # type: ignore[arg-type]
+
+
+def exists(sqs: "SQSClient", queue: Queue) -> bool:
+    try:
+        return left(sqs, queue) >= 0
+    except sqs.exceptions.QueueDoesNotExist:
+        return False
 
 
 def left(sqs: "SQSClient", queue: Queue) -> int:
@@ -286,6 +293,8 @@ def test_polling_continues_after_an_outage_of_the_server(
 
     queues.kill("sqs")
     queues.up()
+    # The server answers before it has restored its queues.
+    eventually("the queue is restored", lambda: exists(sqs, deployment.queue_of("toy")))
     send(sqs, deployment.queue_of("toy"), order())
 
     seen.over(2)

@@ -23,6 +23,7 @@ class FiveBytes:
     splittable: bool = True
     location_unit: Literal["offset", "row"] = "row"
     extent_bytes: int | None = 32 << 20
+    cut_version = 1
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield ranges of equal size, wherever they fall."""

@@ -1,6 +1,7 @@
 """Deliveries on real servers: put objects, make topic and connector, run, read, find leftovers."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -188,7 +189,7 @@ class Delivery:
         config, revision = self.runtime.connectors.latest(self.connector_name)
         versions = self._versions(list(keys))
         requests = (self.runtime.request(config, revision, each, cores) for each in versions)
-        return driver.ingest(requests, again=again)
+        return driver.ingest(requests, again=math.inf if again else None)
 
     def driver(self, engine: Engine, watch: RunListener | None = None) -> JobRunner:
         return JobRunner(

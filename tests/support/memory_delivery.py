@@ -53,6 +53,7 @@ class Bytewise:
     splittable = True
     location_unit: Literal["offset", "row"] = "offset"
     extent_bytes: int | None = None
+    cut_version = 1
 
     def __init__(self, chunk: int = 2) -> None:
         self._chunk = chunk

@@ -67,6 +67,10 @@ class Hooked:
     def extent_bytes(self) -> int | None:
         return self.inner.extent_bytes
 
+    @property
+    def cut_version(self) -> int:
+        return self.inner.cut_version
+
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         return self.inner.plan(source, target_bytes)
 

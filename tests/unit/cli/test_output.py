@@ -84,7 +84,13 @@ def test_programs_get_one_json_document(capsys: pytest.CaptureFixture[str]) -> N
     out = capsys.readouterr().out
     assert json.loads(out) == {
         "state": "DONE",
-        "plan": {"target_bytes": 1, "count": 2, "cursor": 3},
+        "plan": {
+            "target_bytes": 1,
+            "count": 2,
+            "cursor": 3,
+            "covered": -1,
+            "cut_version": 1,
+        },
         "key": "ümläut ☃",
     }
     assert out.isascii()

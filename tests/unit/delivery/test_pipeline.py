@@ -34,6 +34,7 @@ class Scripted:
     splittable: bool = True
     location_unit: Literal["offset", "row"] = "offset"
     extent_bytes: int | None = None
+    cut_version = 1
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         raise NotImplementedError

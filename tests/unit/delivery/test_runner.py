@@ -642,6 +642,39 @@ def test_an_unavailable_broker_is_raised() -> None:
         run_extent(extent, world.worker())
 
 
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_a_missing_group_is_unknown_progress_only_where_kafka_kept_it(
+    monkeypatch: pytest.MonkeyPatch,
+    exactly_once: bool,  # noqa: FBT001
+) -> None:
+    limits = TransactionLimits(transaction_bytes=2, first_bytes=2)
+    world = World(exactly_once=exactly_once, limits=limits)
+    (extent,) = world.extents(world.job(b"abcdef", extent_bytes=100))
+    dying = world.worker()
+    commit = Slots.commit
+
+    def commit_and_die(self: Slots, claim: Claim, *, position: int, records: int, bad: int) -> None:
+        commit(self, claim, position=position, records=records, bad=bad)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Slots, "commit", commit_and_die)
+    with pytest.raises(KeyboardInterrupt):
+        run_extent(extent, dying)
+    monkeypatch.setattr(Slots, "commit", commit)
+    claim = world.ledger.extents.get(extent.job, 0).claim
+    assert claim is not None
+    world.broker.forget_group(f"app.ledger.slot-{claim.slot}")
+    world.ticker.sleep(100)
+
+    receipt = run_extent(extent, world.worker())
+
+    if exactly_once:
+        assert "progress unknown" in receipt.reason
+    else:
+        assert receipt.outcome is Outcome.DONE
+        assert world.delivered() == expected(b"abcdef")
+
+
 class Refusing(MemoryLedger):
     """A ledger that refuses one call for good, as an expired token or a withdrawn right does."""
 

@@ -1,6 +1,9 @@
 """From an object to a job and its extents: sizes, generations, the life of a plan."""
 
+import itertools
+import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +23,7 @@ from extentflow.errors import (
 )
 from extentflow.formats import Format
 from extentflow.jobs.planner import JobRequest, target_bytes
+from extentflow.ledger import ExtentItem
 from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Outcome
 from extentflow.sink import ProducerSettings
 from extentflow.storage import RangeSource
@@ -32,6 +36,7 @@ class Rowwise(Bytewise):
 
     location_unit: Literal["offset", "row"] = "row"
     extent_bytes: int | None = 32 << 20
+    cut_version = 1
 
 
 @dataclass
@@ -140,6 +145,7 @@ class Rows(Uncounted):
 
     location_unit: Literal["offset", "row"] = "row"
     extent_bytes: int | None = 32 << 20
+    cut_version = 1
 
 
 def huge(world: World, size: int, extent_bytes: int) -> JobRequest:
@@ -225,7 +231,7 @@ def test_another_connector_or_version_or_generation_is_another_job() -> None:
     found = {
         world.planner.register(request).id,
         world.planner.register(other).id,
-        world.planner.register(request, again=True).id,
+        world.planner.register(request, again=math.inf).id,
         world.planner.register(world.request(world.put(b"new"))).id,
     }
 
@@ -239,7 +245,7 @@ def test_again_takes_the_next_generation_every_time() -> None:
 
     jobs = []
     for _ in range(3):
-        jobs.append(world.planner.register(request, again=True))
+        jobs.append(world.planner.register(request, again=math.inf))
         world.ledger.jobs.end(jobs[-1].id, JobState.CANCELLED, "enough")
 
     assert [job.generation for job in jobs] == [0, 1, 2]
@@ -251,7 +257,7 @@ def test_a_later_run_uses_the_newest_generation() -> None:
     request = world.request(world.put(b"abc"))
     failed = world.planner.register(request)
     world.ledger.jobs.end(failed.id, JobState.FAILED, "a connector's fault")
-    repaired = world.planner.register(request, again=True)
+    repaired = world.planner.register(request, again=math.inf)
     world.ledger.jobs.end(repaired.id, JobState.CANCELLED, "final")
 
     found = world.planner.register(request)
@@ -263,9 +269,9 @@ def test_again_resumes_an_interrupted_second_delivery() -> None:
     world = World()
     request = world.request(world.put(b"abc"))
     world.planner.register(request)
-    interrupted = world.planner.register(request, again=True)
+    interrupted = world.planner.register(request, again=math.inf)
 
-    again = world.planner.register(request, again=True)
+    again = world.planner.register(request, again=math.inf)
 
     assert again.id == interrupted.id
 
@@ -473,3 +479,123 @@ def test_a_replay_of_a_job_that_is_done_adds_nothing() -> None:
     replayed = world.planner.replay(done)
 
     assert replayed == done
+
+
+# -- second deliveries ----------------------------------------------------------------------------
+
+
+def test_a_second_delivery_cancels_the_open_first_one() -> None:
+    world = World()
+    request = world.request(world.put(b"abcdefgh"))
+    first = world.planner.plan(world.planner.register(request))
+
+    second = world.planner.register(request, again=math.inf)
+
+    cancelled = world.ledger.jobs.get(first.id)
+    assert cancelled is not None
+    assert cancelled.state is JobState.CANCELLED
+    assert world.planner.register(request).id == second.id
+
+
+def test_an_interrupted_second_delivery_does_not_repeat_finished_objects() -> None:
+    world = World()
+    done, left = (world.request(world.put(b"abcd", key)) for key in ("done", "left"))
+    for request in (done, left):
+        run_job(world, world.planner.register(request))
+    world.ticker.sleep(10)
+    began = world.ticker.now
+    second = world.planner.register(done, again=began)
+    run_job(world, second)
+
+    again = [world.planner.register(request, again=began) for request in (done, left)]
+
+    assert again[0].id == second.id
+    assert [job.generation for job in again] == [1, 1]
+    world.ticker.sleep(10)
+    assert world.planner.register(done, again=world.ticker.now).generation == 2
+
+
+def run_job(world: World, job: Job) -> None:
+    for extent in world.extents(world.planner.plan(job)):
+        assert run_extent(extent, world.worker()).outcome is Outcome.DONE
+
+
+# -- what DONE proves -----------------------------------------------------------------------------
+
+
+class CutsAtThreeQuarters(Bytewise):
+    """The next release of a format, which cuts smaller extents."""
+
+    def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
+        return super().plan(source, max(1, target_bytes * 3 // 4))
+
+
+def half_delivered(world: World) -> Job:
+    job = world.job(b"abcdefghijkl", extent_bytes=4)
+    for extent in world.extents(job)[:2]:
+        run_extent(extent, world.worker())
+    return job
+
+
+def test_extents_of_two_cuts_never_make_a_job_done() -> None:
+    world = World()
+    job = half_delivered(world)
+    world.format = CutsAtThreeQuarters()
+
+    for extent in world.planner.pending(job):
+        with suppress(Conflict):  # a number beyond the plan's
+            run_extent(extent, world.worker())
+
+    closed = world.ledger.jobs.close(job.id)
+    assert closed.state is JobState.FAILED
+    assert "cover 11 bytes instead of 12" in closed.reason
+
+
+def test_an_extent_beyond_the_plan_is_refused() -> None:
+    world = World()
+    job = half_delivered(world)
+
+    with pytest.raises(Conflict, match="has 3 extents, and none with number 3"):
+        run_extent(job.extent(3, 8, 12), world.worker())
+
+
+def test_another_version_of_the_cut_does_not_continue_a_job() -> None:
+    world = World()
+    job = half_delivered(world)
+    world.format = CutsAtThreeQuarters()
+    world.format.cut_version = 2
+
+    with pytest.raises(Misconfigured, match="cut by version 1 of format bytewise"):
+        list(world.planner.pending(job))
+
+
+def test_a_format_that_leaves_bytes_out_fails_the_job() -> None:
+    class LeavesOut(Bytewise):
+        def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
+            return itertools.islice(super().plan(source, target_bytes), 2)
+
+    world = World(format=LeavesOut())
+
+    job = world.job(b"abcdefghijkl", extent_bytes=4)
+
+    assert job.state is JobState.FAILED
+    assert "cuts 8 of 12 bytes into extents" in job.reason
+
+
+def test_pending_extents_are_read_as_they_are_needed() -> None:
+    """A set of the final ones would grow with the object."""
+    world = World()
+    job = half_delivered(world)
+    listed: list[int] = []
+    items = world.ledger.extents.list
+
+    def noted(job_id: str) -> Iterator[ExtentItem]:
+        for item in items(job_id):
+            listed.append(item.ordinal)
+            yield item
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.ledger.extents, "list", noted)
+        pending = world.planner.pending(job)
+        assert listed == []
+        assert [extent.ordinal for extent in pending] == [2]

@@ -1,6 +1,7 @@
 """A run from the driver's side: what it reports, how receipts are summed."""
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -20,7 +21,7 @@ from extentflow.errors import (
 from extentflow.formats import Format
 from extentflow.jobs.planner import MAX_EXTENTS, JobRequest
 from extentflow.jobs.preflight import CACHE_SECONDS
-from extentflow.jobs.run import JobRunner, ReceiptTotals, RunReport, known_job, report
+from extentflow.jobs.run import WAVE_EXTENTS, JobRunner, ReceiptTotals, RunReport, known_job, report
 from extentflow.ledger import ConnectorState
 from extentflow.model import Extent, Job, JobState, Outcome, Receipt
 from extentflow.storage import RangeSource
@@ -81,6 +82,28 @@ def test_extents_that_fail_alike_share_a_line() -> None:
         tally.on_receipt(receipt)
 
     assert tally.errors == ("s3://b/k[0-1): no such topic (and 2 more extents alike)",)
+
+
+def test_totals_take_constant_memory_however_many_extents_there_are() -> None:
+    totals = ReceiptTotals(Unwatched())
+    sizes = []
+    for ordinal in range(4 * WAVE_EXTENTS):
+        reason = f"extent {ordinal} failed"
+        totals.on_receipt(
+            Receipt("j", ordinal, f"s3://b/k[{ordinal}]", Outcome.FAILED, records=1, reason=reason)
+        )
+        if ordinal % WAVE_EXTENTS == WAVE_EXTENTS - 1:
+            sizes.append(len(totals._seen))
+
+    assert totals.records == 4 * WAVE_EXTENTS
+    assert sizes[-1] == sizes[1] == 2 * WAVE_EXTENTS
+    assert totals.errors == (f"extent 0 failed (and {4 * WAVE_EXTENTS - 1} more extents alike)",)
+
+
+class Unwatched:
+    def on_extent(self, extent: Extent) -> None: ...
+
+    def on_receipt(self, receipt: Receipt) -> None: ...
 
 
 def test_an_extent_handed_back_and_finished_later_counts_for_both() -> None:
@@ -484,7 +507,7 @@ def test_a_second_delivery_of_a_now_undecodable_object_fails() -> None:
     version = world.put(b"abcd")
     assert run.ingest(iter([world.request(version)])).ok
 
-    report = run.ingest(iter([world.request(version, unfit=UNFIT)]), again=True)
+    report = run.ingest(iter([world.request(version, unfit=UNFIT)]), again=math.inf)
 
     assert [(job.state, job.reason) for job in report.jobs] == [(JobState.FAILED, UNFIT)]
     assert not report.ok
@@ -497,7 +520,7 @@ def test_a_second_delivery_of_too_many_extents_fails() -> None:
     world.ledger.jobs.end(first.id, JobState.CANCELLED, "enough")
     huge = replace(version, size=MAX_EXTENTS + 1)
 
-    refused = world.planner.admit(world.request(huge, extent_bytes=1), again=True)
+    refused = world.planner.admit(world.request(huge, extent_bytes=1), again=math.inf)
 
     assert (refused.id == first.id, refused.state) == (False, JobState.FAILED)
     assert "a job has at most 1,000,000" in refused.reason

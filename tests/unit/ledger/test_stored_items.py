@@ -153,6 +153,8 @@ JOB_IMAGE: Image = {
     "reopened": {"N": "0"},
     "count": {"N": "0"},
     "cursor": {"N": "0"},
+    "covered": {"N": "-1"},
+    "cut_version": {"N": "1"},
     "ended": {"N": "0.0"},
     "listing": {"S": "PLANNING#orders"},
     "planned": {"BOOL": False},

@@ -38,6 +38,7 @@ class Looking(Bytewise):
 
     location_unit: Literal["offset", "row"] = "row"
     extent_bytes: int | None = 32 << 20
+    cut_version = 1
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         start, size = 0, source.version.size

@@ -1,7 +1,9 @@
 """`replay -c`: which jobs are replayed, left out or repeated."""
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 import pytest
@@ -15,7 +17,7 @@ from extentflow.jobs.preflight import CACHE_SECONDS
 from extentflow.jobs.run import RunReport
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
-from extentflow.services.runs import RunControl, Runs
+from extentflow.services.runs import EngineChoice, RunControl, Runs
 from extentflow.sink.topics import TopicFacts
 from extentflow.wiring.extents import delivery_context
 
@@ -40,6 +42,7 @@ class Line:
     runtime: MemoryRuntime
     patch: pytest.MonkeyPatch
     open_engine: Callable[..., Engine]
+    notes: list[str] = field(default_factory=list)
 
     def replay(self) -> Replayed:
         notes: list[str] = []
@@ -50,6 +53,24 @@ class Line:
             return Replayed(None, str(exc), refused=isinstance(exc, Misconfigured))
         reasons = (job.reason for job in report.jobs)
         return Replayed(report, "\n".join([*notes, *report.errors, *reasons]))
+
+    def run(self, *, again: bool = False, stop_after: int | None = None) -> RunReport:
+        """Deliver the connector's objects; stop once `stop_after` of them are registered."""
+        asked = count(1)
+
+        def stopped() -> bool:
+            return stop_after is not None and next(asked) > stop_after
+
+        control = RunControl(notify=self.notes.append, stop_on=lambda _stop: nullcontext(stopped))
+        choice = EngineChoice("inline")
+        return Runs(self.runtime, control, self.open_engine).run("c", engine=choice, again=again)
+
+    def generations(self) -> dict[str, list[int]]:
+        """The generations of every object that were delivered to their end."""
+        done: dict[str, list[int]] = {}
+        for job in self.runtime.memory.jobs.list(state=JobState.DONE):
+            done.setdefault(job.version.key, []).append(job.generation)
+        return {key: sorted(found) for key, found in sorted(done.items())}
 
     def cancelled(self, count: int) -> list[Job]:
         jobs = [self.runtime.job(f"c/{number}.txt") for number in range(count)]
@@ -200,7 +221,7 @@ def test_an_object_with_a_newer_job_is_not_delivered_twice(
     request = line.runtime.request(config, revision, job.version, 1)
 
     def opened(*_args: object, **_words: object) -> CallingThreadEngine:
-        planner.register(request, again=True)  # while the engine starts
+        planner.register(request, again=math.inf)  # while the engine starts
         return CallingThreadEngine(
             until_final(delivery_context(line.runtime, line.runtime.slots("here")))
         )
@@ -212,3 +233,22 @@ def test_an_object_with_a_newer_job_is_not_delivered_twice(
     assert not said.ok
     assert f"job {job.id} was started again meanwhile" in said.messages
     assert line.runtime.memory.jobs.get(job.id).state is JobState.CANCELLED  # type: ignore[union-attr]
+
+
+def test_an_interrupted_second_delivery_is_resumed_by_the_same_command(line: Line) -> None:
+    for key in ("c/a.txt", "c/b.txt"):
+        line.runtime.put(key)
+    assert line.run().ok
+    line.runtime.ticker.sleep(60)
+
+    interrupted = line.run(again=True, stop_after=1)
+    line.runtime.ticker.sleep(60)
+    resumed = line.run(again=True)
+
+    assert interrupted.left_out
+    assert resumed.ok
+    assert line.generations() == {"c/a.txt": [0, 1], "c/b.txt": [0, 1]}
+    assert any("resuming the second delivery" in note for note in line.notes)
+    line.runtime.ticker.sleep(60)
+    assert line.run(again=True).ok  # it was finished, so that this is a third one
+    assert line.generations() == {"c/a.txt": [0, 1, 2], "c/b.txt": [0, 1, 2]}

@@ -70,7 +70,7 @@ def test_partitions_that_exist_pass(partition: int) -> None:
 def test_a_partition_that_does_not_exist_ends_nothing() -> None:
     known = topics(ScriptedProducer())
 
-    with pytest.raises(Misconfigured, match="has 4 partitions, partition 4 is configured"):
+    with pytest.raises(Misconfigured, match=r"has 4 partitions, but .* partition 4"):
         known.check(records(partition=4))
 
     known.check(records())
@@ -143,3 +143,24 @@ def test_a_topic_whose_partitions_are_still_to_come_is_asked_for_again() -> None
         topics(producer).check(records())
 
     assert producer.calls.count("list_topics") > 1
+
+
+def test_a_late_refresh_keeps_what_is_known_and_the_producer() -> None:
+    producer = ScriptedProducer(list_topics=[None, *[error("_TIMED_OUT")] * 100])
+    now = [0.0]
+    client = producer.client()
+    known = KnownTopics(client, timeouts(), now=lambda: now[0])
+    known.check(records())
+    now[0] = REFRESH_SECONDS + 1
+
+    known.check(records())
+
+    with client.calling():  # raises where the producer has ended, with its open transaction
+        assert known.balancer("orders").choose(1) in range(4)
+
+
+def test_a_topic_that_was_never_described_is_not_guessed() -> None:
+    producer = ScriptedProducer(list_topics=[error("_TIMED_OUT")] * 100)
+
+    with pytest.raises(SinkUnavailable):
+        topics(producer).check(records())

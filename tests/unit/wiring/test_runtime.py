@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.memory_delivery import Ticker
 
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.parsing import parse
 from extentflow.config.worker import WorkerSettings
-from extentflow.errors import Misconfigured
+from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.model import Extent, Job, ObjectVersion
 from extentflow.sink.topics import TopicFacts
 from extentflow.testing.broker import MemoryBroker
@@ -19,6 +20,7 @@ from extentflow.testing.ledger import MemoryLedger
 from extentflow.wiring import Runtime, open_engine, open_worker
 from extentflow.wiring import runtime as runtime_module
 from extentflow.wiring.extents import ExtentSetup
+from extentflow.wiring.runtime import TOPIC_SECONDS
 
 LIMITS = {"small": 5_000, "large": 50_000}
 SETTINGS = WorkerSettings(bootstrap_servers="127.0.0.1:1", lease_seconds=3.0)
@@ -30,10 +32,11 @@ class Cluster(MemoryBroker):
     def __init__(self) -> None:
         super().__init__()
         self.questions = 0
+        self.partitions = 4
 
     def topics(self, names: Sequence[str]) -> list[TopicFacts]:
         self.questions += 1
-        return [TopicFacts(name, 4, LIMITS.get(name, 12_345)) for name in names]
+        return [TopicFacts(name, self.partitions, LIMITS.get(name, 12_345)) for name in names]
 
 
 class World:
@@ -179,6 +182,34 @@ def test_the_facts_of_a_topic_are_requested_once(world: World) -> None:
     assert world.broker.questions == 1
 
 
+def test_the_facts_of_a_topic_expire(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticker = Ticker()
+    monkeypatch.setattr(world.runtime, "clock", ticker.clock)
+    assert world.runtime.topic("records").partitions == 4
+    world.broker.partitions = 7
+    ticker.sleep(TOPIC_SECONDS)
+
+    assert world.runtime.topic("records").partitions == 7
+
+
+def test_known_facts_of_a_topic_outlast_an_outage(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticker = Ticker()
+    monkeypatch.setattr(world.runtime, "clock", ticker.clock)
+    known = world.runtime.topic("records")
+
+    def unavailable(_names: Sequence[str]) -> list[TopicFacts]:
+        raise SinkUnavailable("no answer")
+
+    monkeypatch.setattr(world.broker, "topics", unavailable)
+    ticker.sleep(TOPIC_SECONDS)
+
+    assert world.runtime.topic("records") == known
+    with pytest.raises(SinkUnavailable):
+        world.runtime.topic("another")
+
+
 def test_bytes_of_all_stores_are_counted(world: World) -> None:
     world.put()
     job = world.job()
@@ -208,6 +239,19 @@ def test_an_ordered_object_without_keys_goes_to_one_partition(world: World) -> N
 
     assert job.ordered
     assert pipeline.partition == zlib.crc32(b"a.csv") % 4
+
+
+def test_an_ordered_job_keeps_its_partition_when_partitions_are_added(world: World) -> None:
+    world.put(ordering="object")
+    job = world.job()
+    warm = world.setup.pipeline(world.extent(job)).partition
+    world.broker.partitions = 7
+    started_later = Runtime(SETTINGS)
+    started_later.__dict__.update(ledger=world.ledger, broker=world.broker)
+
+    fresh = ExtentSetup(started_later).pipeline(world.extent(job)).partition
+
+    assert warm == fresh == zlib.crc32(b"a.csv") % 4
 
 
 def test_an_ordered_object_with_keys_goes_where_its_keys_belong(world: World) -> None:

@@ -132,11 +132,15 @@ class Plan:
 
     `target_bytes` is what `extent.bytes` resolved to. `count` is the number of extents planned so
     far and `cursor` the first byte not planned yet; both are final when the job leaves PLANNING.
+    `covered` is then the sum of the extents' lengths in bytes, -1 before and for jobs of versions
+    that did not record it. `cut_version` is that of the format (`Format.cut_version`).
     """
 
     target_bytes: int
     count: int = 0
     cursor: int = 0
+    covered: int = -1
+    cut_version: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +148,8 @@ class Job:
     """One object version under one connector revision.
 
     `created` and `ended` (0.0 while it is open) are seconds since the epoch on the ledger's clock.
-    `announced`: this end was published; `state` and `reopened` identify an end.
+    `announced`: this end was published; `state` and `reopened` identify an end. `partition` is the
+    one that holds an ordered object without keys, -1 before the first claim and for other jobs.
     """
 
     id: str
@@ -162,6 +167,7 @@ class Job:
     created: float = 0.0
     ended: float = 0.0
     announced: bool = False
+    partition: int = -1
 
     def extent(self, ordinal: int, start: int, end: int) -> Extent:
         """Return the extent `[start, end)` of this job."""

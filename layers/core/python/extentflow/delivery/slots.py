@@ -34,7 +34,7 @@ from random import Random
 
 from extentflow.errors import Conflict, Fenced, LedgerUnavailable, Misconfigured, ProgressUnknown
 from extentflow.ledger import Claim, ExtentItem, Lease, Ledger, Settlement, SlotItem
-from extentflow.model import Extent, ExtentState, Job
+from extentflow.model import Extent, ExtentState, Job, JobState
 from extentflow.retry import Clock
 from extentflow.sink import Broker, Fence, ProducerSettings, Sink, SlotProgress
 
@@ -215,6 +215,11 @@ class Slots:
                 f"worker produces to {self._broker.cluster}; set bootstrap.servers to the job's "
                 "cluster"
             )
+        if extent.ordinal >= job.plan.count and job.state is not JobState.PLANNING:
+            raise Conflict(
+                f"{extent.uri}: job {job.id} has {job.plan.count} extents, and none with number "
+                f"{extent.ordinal}; delete the message"
+            )
         if extent != job.extent(extent.ordinal, extent.start, extent.end):
             raise Conflict(
                 f"{extent.uri}: job {job.id} of connector {job.connector} delivers "
@@ -247,6 +252,7 @@ class Slots:
             # Identifies our own write after a lost response.
             nonce=f"{self._random.getrandbits(64):016x}",
             message=message,
+            at_least_once=not own.client.exactly_once,
             lease_seconds=self._policy.lease_seconds,
         )
         own.in_doubt = False
@@ -564,6 +570,8 @@ class Slots:
         if claim is None or claim.slot != lease.number or claim.epoch >= lease.epoch:
             return None
         unchanged = Settlement(item.position, item.records, item.bad)
+        if claim.at_least_once:
+            return unchanged  # its commits are in the ledger only, so that Kafka can lose none
         if committed is None or committed.epoch != claim.epoch:
             # A missing group or another epoch proves nothing: retention, a deletion or a rebuilt
             # broker may have lost a commit. The extent fails; only a replay may accept duplicates.

@@ -69,6 +69,14 @@ class Format(Protocol):
         """
         ...
 
+    @property
+    def cut_version(self) -> int:
+        """The version of `plan`, 1 at first; raise it with every change that cuts differently.
+
+        A job keeps the version that began to cut its object, and no other continues it.
+        """
+        ...
+
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield ranges that partition `[0, size)`, in order; nothing for an empty object.
 

@@ -146,6 +146,7 @@ class LineFormat:
 
     location_unit: Literal["offset", "row"] = "offset"
     extent_bytes: int | None = None
+    cut_version: int = 1
 
     def __init__(self, name: str, options: FormatOptions, decoder: LineDecoder) -> None:
         _check(options)

@@ -234,6 +234,7 @@ class Parquet:
     splittable: bool = field(default=True, init=False)
     location_unit: Literal["offset", "row"] = field(default="row", init=False)
     extent_bytes: int | None = field(default=EXTENT_BYTES, init=False)
+    cut_version: int = field(default=1, init=False)
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield runs of consecutive row groups up to `target_bytes`: one request, rarely two.

@@ -6,6 +6,7 @@ after a crash, cuts the same version the same way.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -88,14 +89,16 @@ class Planner:
     open: Callable[[Job], tuple[Format, RangeSource]]
     clock: Clock
 
-    def register(self, request: JobRequest, *, again: bool = False) -> Job:
+    def register(self, request: JobRequest, *, again: float | None = None) -> Job:
         """Return the job of this object version under this connector, new or existing.
 
         Of several generations the newest counts. A SUPERSEDED job (object A, then B, then A again)
-        is resumed, because its version is the current one again. `again` registers the next
-        generation: a full second delivery; one that was interrupted is resumed. One that
-        failed before anything of it was planned is followed by the next under another revision of
-        the connector.
+        is resumed, because its version is the current one again. One that failed before anything of
+        it was planned is followed by the next under another revision of the connector.
+
+        `again` registers the next generation, a full second delivery, and cancels open ones before
+        it. It is the time when that delivery began: a generation since then belongs to it and is
+        returned, so that an interrupted `--again` continues.
 
         Raises:
             Conflict: the job exists and belongs to another Kafka cluster.
@@ -104,7 +107,7 @@ class Planner:
         """
         return self._registered(request, lambda number: self._fit(request, number), again=again)
 
-    def admit(self, request: JobRequest, *, again: bool = False) -> Job:
+    def admit(self, request: JobRequest, *, again: float | None = None) -> Job:
         """Register as `register`; an object that cannot be cut gets a FAILED job with the reason.
 
         So the other objects of a run proceed, and `status` and `replay` find this one.
@@ -159,9 +162,10 @@ class Planner:
         try:
             if problem := self._too_many(job):  # a refused job that is replayed
                 return self.ledger.jobs.end(job.id, JobState.FAILED, problem)
-            count = 0
+            count = covered = 0
             for page in _pages(self.extents(job)):
                 count = page[-1].ordinal + 1
+                covered += sum(extent.end - extent.start for extent in page)
                 if send is None or count <= job.plan.count:
                     continue
                 send([extent for extent in page if extent.ordinal >= job.plan.count])
@@ -170,24 +174,49 @@ class Planner:
                 self.ledger.jobs.plan(job.id, count=count, cursor=page[-1].end, complete=False)
                 if late():
                     return self.ledger.jobs.get(job.id) or job
+            if covered != job.version.size:
+                raise Conflict(
+                    f"{job.version.uri}: format {job.format} cuts {covered} of {job.version.size} "
+                    "bytes into extents; report this as a defect of the format"
+                )
         except ObjectChanged as exc:
             return self.ledger.jobs.end(job.id, JobState.SUPERSEDED, reason(exc))
         except (Permanent, CorruptRecord) as exc:
             return self.ledger.jobs.end(job.id, JobState.FAILED, reason(exc))
-        self.ledger.jobs.plan(job.id, count=count, cursor=job.version.size, complete=True)
+        self.ledger.jobs.plan(
+            job.id, count=count, cursor=job.version.size, complete=True, covered=covered
+        )
         return self.ledger.jobs.close(job.id)
 
     def extents(self, job: Job) -> Iterator[Extent]:
-        """Yield all extents of a job, in order, from its stored parameters."""
+        """Yield all extents of a job, in order, from its stored parameters.
+
+        Raises:
+            Misconfigured: another version of the format began to cut the object.
+        """
         fmt, source = self.open(job)
+        if job.plan.count and job.plan.cut_version != fmt.cut_version:
+            raise Misconfigured(
+                f"{job.version.uri}: job {job.id} was cut by version {job.plan.cut_version} of "
+                f"format {job.format}, and this process has version {fmt.cut_version}; finish the "
+                "job with the release that began it, or deliver the object from its start with "
+                "`extentflow run --again`"
+            )
         ranges = fmt.plan(source, job.plan.target_bytes)
         for ordinal, (start, end) in enumerate(ranges):
             yield job.extent(ordinal, start, end)
 
     def pending(self, job: Job) -> Iterator[Extent]:
-        """Yield the extents of a job that are not final yet."""
-        final = {item.ordinal for item in self.ledger.extents.list(job.id) if item.state.final}
-        return (extent for extent in self.extents(job) if extent.ordinal not in final)
+        """Yield the extents of a job that are not final yet, in constant memory."""
+        items = self.ledger.extents.list(job.id)
+        final = (item.ordinal for item in items if item.state.final)
+        next_final = next(final, math.inf)
+        for extent in self.extents(job):
+            # Both are in the order of ordinals.
+            while next_final < extent.ordinal:
+                next_final = next(final, math.inf)
+            if extent.ordinal != next_final:
+                yield extent
 
     def replay(
         self, job: Job, *, ordinal: int | None = None, accept_duplicates: bool = False
@@ -214,7 +243,7 @@ class Planner:
             self.ledger.extents.reopen(job.id, item.ordinal, accept_duplicates=accept_duplicates)
         return self.ledger.jobs.get(job.id) or job
 
-    def _refuse(self, request: JobRequest, why: str, *, again: bool) -> Job:
+    def _refuse(self, request: JobRequest, why: str, *, again: float | None) -> Job:
         """Register a FAILED job with the reason.
 
         A job that is under way, or that another revision of the connector began, is returned as it
@@ -229,19 +258,22 @@ class Planner:
             return found
         return self.ledger.jobs.end(found.id, JobState.FAILED, why)
 
-    def _registered(self, request: JobRequest, make: Callable[[int], Job], *, again: bool) -> Job:
+    def _registered(
+        self, request: JobRequest, make: Callable[[int], Job], *, again: float | None
+    ) -> Job:
         """Register the job that `make` returns for a generation; return the object's newest.
 
         See `register`: SUPERSEDED jobs are resumed; a job that never began is followed.
         """
-        found = self.ledger.jobs.register(make(self._generation(request) if again else 0))
-        if not again:
+        generation = 0 if again is None else self._generation(request, again)
+        found = self.ledger.jobs.register(make(generation))
+        if again is None:
             found = self._newest(request, found)
         check_cluster(found, request.cluster)
         if found.state is JobState.SUPERSEDED:
             return self.replay(found)
-        if not again and _never_begun(found) and found.revision != request.revision:
-            return self._registered(request, make, again=True)
+        if again is None and _never_begun(found) and found.revision != request.revision:
+            return self._registered(request, make, again=math.inf)
         return found
 
     def _fit(self, request: JobRequest, generation: int) -> Job:
@@ -259,7 +291,7 @@ class Planner:
         target = target_bytes(
             fmt, request.version.size, extent_bytes=request.extent_bytes, cores=request.cores
         )
-        return job.with_plan(Plan(target_bytes=target))
+        return job.with_plan(Plan(target_bytes=target, cut_version=fmt.cut_version))
 
     def _draft(self, request: JobRequest, generation: int) -> Job:
         return Job(
@@ -302,12 +334,23 @@ class Planner:
             found = later
         return found
 
-    def _generation(self, request: JobRequest) -> int:
-        """Return the next generation; the newest while it is still open."""
+    def _generation(self, request: JobRequest, since: float) -> int:
+        """Return the generation of a delivery that began at `since`; older open ones are cancelled.
+
+        The newest of a second delivery is continued while it is open, or where `since` says that it
+        belongs to this one. Cancelled before the next is registered: an object has at most one open
+        generation.
+        """
+        open_jobs: list[Job] = []
         for generation in range(MAX_GENERATIONS):
             found = self.ledger.jobs.get(job_id(request.connector, request.version, generation))
-            if found is None or (generation > 0 and found.state.open):
+            if found is None or (generation > 0 and (found.state.open or found.created >= since)):
+                why = "`run --again` delivers the object from its start"
+                for job in open_jobs:
+                    self.ledger.jobs.end(job.id, JobState.CANCELLED, why)
                 return generation
+            if found.state.open:
+                open_jobs.append(found)
         raise Conflict(
             f"{request.version.uri} already has {MAX_GENERATIONS} generations, the maximum"
         )

@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 # Ranges, offsets, slots: what differs between extents that fail for one cause.
 NUMBER = re.compile(r"\d+")
+WAVE_EXTENTS = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,19 +103,25 @@ class RunReport:
 
 @dataclass(slots=True)
 class ReceiptTotals:
-    """Sums receipts and passes them on to `watch`; a repeated receipt counts once."""
+    """Sums receipts and passes them on to `watch`; a repeated receipt counts once.
+
+    Receipts repeat while their wave runs, so that the last two waves are enough to find them.
+    """
 
     watch: RunListener
     records: int = 0
     bytes_read: int = 0
     peak_rss_bytes: int = 0
-    _failed: dict[str, list[str]] = field(default_factory=dict)
-    _seen: set[Receipt] = field(default_factory=set)
+    _failed: dict[str, tuple[str, int]] = field(default_factory=dict)
+    _seen: dict[Receipt, None] = field(default_factory=dict)
 
     @property
     def errors(self) -> tuple[str, ...]:
         """What failed, a line per cause: extents that failed alike are counted, not repeated."""
-        return tuple(_counted(*alike) for alike in self._failed.values())
+        return tuple(
+            f"{first} (and {others} more extents alike)" if others else first
+            for first, others in self._failed.values()
+        )
 
     def on_extent(self, extent: Extent) -> None:
         """See `RunListener`."""
@@ -124,17 +131,17 @@ class ReceiptTotals:
         """See `RunListener`."""
         if receipt in self._seen:
             return
-        self._seen.add(receipt)
+        self._seen[receipt] = None
+        if len(self._seen) > 2 * WAVE_EXTENTS:
+            del self._seen[next(iter(self._seen))]
         self.records += receipt.records
         self.bytes_read += receipt.bytes_read
         self.peak_rss_bytes = max(self.peak_rss_bytes, receipt.peak_rss_bytes)
         if receipt.outcome is Outcome.FAILED:
-            self._failed.setdefault(NUMBER.sub("#", receipt.reason), []).append(receipt.reason)
+            cause = NUMBER.sub("#", receipt.reason)
+            first, others = self._failed.get(cause, (receipt.reason, -1))
+            self._failed[cause] = (first, others + 1)
         self.watch.on_receipt(receipt)
-
-
-def _counted(first: str, *others: str) -> str:
-    return f"{first} (and {len(others)} more extents alike)" if others else first
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +161,13 @@ class JobRunner:
     publish: Callable[[Sequence[Job]], object] = lambda _jobs: None
     undeliverable_reason: Callable[[Job], str] = lambda _job: ""
 
-    def ingest(self, requests: Iterator[JobRequest], *, again: bool = False) -> RunReport:
+    def ingest(self, requests: Iterator[JobRequest], *, again: float | None = None) -> RunReport:
         """Register a job per request and run them all; jobs that are final are only reported.
 
         An object that cannot be cut is a FAILED job of the report; one whose open job pins a
         revision that cannot be used here is an error, and the others run. Once the connector is
-        paused or stopped, or the run is stopped, nothing more is registered.
+        paused or stopped, or the run is stopped, nothing more is registered. `again`: see
+        `Planner.register`.
         """
         jobs: list[Job] = []
         left: list[str] = []
@@ -336,9 +344,6 @@ def known_job(ledger: Ledger, job_id: str) -> Job:
         what = f"{len(found)} jobs begin with" if found else "there is no job"
         raise Misconfigured(f"{what} {job_id}; see `extentflow status`")
     return found[0]
-
-
-WAVE_EXTENTS = 4_096
 
 
 def drive(

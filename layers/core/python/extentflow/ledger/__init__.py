@@ -22,12 +22,16 @@ from extentflow.plugins import Registry
 
 @dataclass(frozen=True, slots=True)
 class ClaimMark:
-    """The holder of an extent: slot and epoch, a nonce per claim, the message that led to it."""
+    """The holder of an extent: slot and epoch, a nonce per claim, the message that led to it.
+
+    `at_least_once`: the holder stores no progress in Kafka; the ledger's position is the only one.
+    """
 
     slot: int
     epoch: int
     nonce: str
     message: str = ""
+    at_least_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +180,19 @@ class JobStore(Protocol):
     def list(self, connector: str | None = None, state: JobState | None = None) -> Iterator[Job]:
         """Yield jobs, newest first within a connector and state; may lag behind writes."""
 
-    def plan(self, job_id: str, *, count: int, cursor: int, complete: bool) -> Job:
-        """Move a PLANNING job's cursor forwards; `complete` makes it RUNNING. Idempotent."""
+    def plan(
+        self, job_id: str, *, count: int, cursor: int, complete: bool, covered: int = -1
+    ) -> Job:
+        """Move a PLANNING job's cursor forwards; `complete` makes it RUNNING. Idempotent.
+
+        `covered`: see `Plan`; `close` compares it with what was delivered.
+        """
+
+    def pin_partition(self, job_id: str, partition: int) -> int:
+        """Store the partition of an ordered job unless it has one; return the stored one.
+
+        Order would be lost if workers computed it from counts of partitions at different times.
+        """
 
     def end(self, job_id: str, state: JobState, reason: str) -> Job:
         """Bring an open job (PLANNING or RUNNING) to SUPERSEDED, CANCELLED or FAILED at once.
@@ -229,6 +244,7 @@ class ExtentStore(Protocol):
         *,
         nonce: str,
         message: str = "",
+        at_least_once: bool = False,
         lease_seconds: float,
     ) -> Claim | None:
         """Claim an extent in one transaction; None when refused (the caller re-reads).
@@ -253,7 +269,7 @@ class ExtentStore(Protocol):
         """Record a committed chunk (totals of the extent), attempts back to 0; renew the lease.
 
         Conditional on the claim's mark and on position never going backwards. Two writes: the
-        extent, then the lease.
+        extent, then the lease, which may stay as it is when the ledger is unavailable by then.
 
         Raises:
             Fenced: the claim is no longer ours, or (the chunk is recorded) the slot was taken.

@@ -10,12 +10,14 @@ its own took effect:
     settle                      the slot has its epoch and works on nothing
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from boto3.dynamodb.conditions import Attr, ConditionBase
 
+from extentflow.errors import LedgerUnavailable
 from extentflow.ledger import (
     Claim,
     ClaimMark,
@@ -47,6 +49,8 @@ from extentflow.ledger.dynamodb_jobs import (
     job_partition,
 )
 from extentflow.model import Extent, ExtentState, JobState
+
+log = logging.getLogger(__name__)
 
 EXTENT_PLACE, SLOT_PLACE = 0, 1
 EXTENT = "EXTENT#"
@@ -214,15 +218,16 @@ class DynamoExtents:
         *,
         nonce: str,
         message: str = "",
+        at_least_once: bool = False,
         lease_seconds: float,
     ) -> Claim | None:
         rules.check_range(extent, seen)
-        mark = ClaimMark(lease.number, lease.epoch, nonce, message)
+        mark = ClaimMark(lease.number, lease.epoch, nonce, message, at_least_once)
         after = rules.claimed(seen, extent, mark)
         slot_works_on_nothing = Attr("working").not_exists()
         working: Attributes = {"job": extent.job, "ordinal": extent.ordinal, "nonce": nonce}
         until = self._items.now() + lease_seconds
-        content = {**lay_out(after, {**RANGE_FIELDS, **STATE_FIELDS}), "claim": asdict(mark)}
+        content = {**lay_out(after, {**RANGE_FIELDS, **STATE_FIELDS}), "claim": _mark_to_item(mark)}
         writes = (
             Write(extent_key(extent.job, extent.ordinal), _is_free(extent, seen), content),
             Write(
@@ -256,7 +261,11 @@ class DynamoExtents:
             item = self._refused_item(refused, claim.extent.job, claim.extent.ordinal)
             raise rules.lost(item, claim, position) from None
         # After the extent: a slot that was taken must not hide that the chunk is committed.
-        self._slots.renew(claim.lease, lease_seconds=lease_seconds)
+        try:
+            self._slots.renew(claim.lease, lease_seconds=lease_seconds)
+        except LedgerUnavailable as exc:
+            # The chunk is recorded; the renewal thread extends the lease.
+            log.warning("%s: the lease was not renewed: %s", claim.extent.uri, exc)
 
     def return_attempt(self, claim: Claim) -> None:
         attempts = claim.item.attempts
@@ -334,7 +343,7 @@ def _extent_from_item(item: Stored) -> ExtentItem:
     return ExtentItem(
         job=job_of(item),
         ordinal=int(item["sk"].removeprefix(EXTENT)),
-        claim=ClaimMark(**read_fields(item["claim"], MARK_FIELDS)) if "claim" in item else None,
+        claim=_mark_from_item(item["claim"]) if "claim" in item else None,
         **read_fields(item, {**RANGE_FIELDS, **STATE_FIELDS}),
     )
 
@@ -374,7 +383,18 @@ def _end_of_claim(
 
 def _has_claim(mark: ClaimMark) -> ConditionBase:
     # The whole mark, nonce included: a slot may claim an extent twice under one epoch.
-    return Attr("claim").eq(asdict(mark))
+    return Attr("claim").eq(_mark_to_item(mark))
+
+
+def _mark_to_item(mark: ClaimMark) -> Attributes:
+    # Claims of exactly-once delivery stay as earlier versions wrote them, which conditions compare.
+    more: Attributes = {"at_least_once": True} if mark.at_least_once else {}
+    return {**lay_out(mark, MARK_FIELDS), **more}
+
+
+def _mark_from_item(item: Stored) -> ClaimMark:
+    at_least_once = bool(item.get("at_least_once", False))
+    return ClaimMark(**read_fields(item, MARK_FIELDS), at_least_once=at_least_once)
 
 
 def _is_not_behind(position: int) -> ConditionBase:

@@ -41,7 +41,13 @@ JOB_FIELDS: Fields = {
     "created": float,
 }
 STATE_FIELDS: Fields = {"state": JobState, "reason": str, "reopened": int, "ended": float}
-PLAN_FIELDS: Fields = {"target_bytes": int, "count": int, "cursor": int}
+PLAN_FIELDS: Fields = {
+    "target_bytes": int,
+    "count": int,
+    "cursor": int,
+    "covered": int,
+    "cut_version": int,
+}
 VERSION_FIELDS: Fields = {"bucket": str, "key": str, "etag": str, "size": int}
 COUNTER_FIELDS: Fields = {"done": int, "failed": int, "records": int, "bad": int, "bytes": int}
 
@@ -200,14 +206,22 @@ class DynamoJobs:
         for each, name in pairs:
             yield from map(job_from_item, self._listed(name, each))
 
-    def plan(self, job_id: str, *, count: int, cursor: int, complete: bool) -> Job:
+    def plan(
+        self, job_id: str, *, count: int, cursor: int, complete: bool, covered: int = -1
+    ) -> Job:
         job = self.stored(job_id)[0]
-        after = rules.planned(job, count=count, cursor=cursor, complete=complete)
+        after = rules.planned(job, count=count, cursor=cursor, complete=complete, covered=covered)
         is_planning = Attr("state").eq(JobState.PLANNING)
         moves_forwards = Attr("cursor").lte(cursor) & Attr("count").lte(count)
         content = {**_state_to_item(after), "planned": complete}
         write = Write(job_key(job_id), is_planning & moves_forwards, content)
         return self._change(f"planning job {job_id}", job_id, write)
+
+    def pin_partition(self, job_id: str, partition: int) -> int:
+        is_unpinned = Attr("pk").exists() & Attr("partition").not_exists()
+        write = Write(job_key(job_id), is_unpinned, {"partition": partition})
+        job = self._change(f"pinning the partition of job {job_id}", job_id, write)
+        return job.partition
 
     def end(self, job_id: str, state: JobState, reason: str) -> Job:
         rules.check_ending(state)
@@ -334,7 +348,11 @@ def _unpublished_listing(connector: str) -> str:
 
 def _job_to_item(job: Job) -> Attributes:
     version = {name: value for name, value in asdict(job.version).items() if value is not None}
-    content: Attributes = {"target_bytes": job.plan.target_bytes, "version": version}
+    content: Attributes = {
+        "target_bytes": job.plan.target_bytes,
+        "cut_version": job.plan.cut_version,
+        "version": version,
+    }
     return {**lay_out(job, JOB_FIELDS), **content, **_state_to_item(job)}
 
 
@@ -344,6 +362,7 @@ def _state_to_item(job: Job) -> Attributes:
         **lay_out(job, STATE_FIELDS),
         "count": job.plan.count,
         "cursor": job.plan.cursor,
+        "covered": job.plan.covered,
         "listing": by_state if job.state.open or job.announced else unpublished,
     }
 
@@ -356,10 +375,11 @@ def job_from_item(item: Stored) -> Job:
         version=ObjectVersion(
             version_id=version.get("version_id"), **read_fields(version, VERSION_FIELDS)
         ),
-        plan=Plan(**read_fields(item, PLAN_FIELDS)),
+        # Jobs of earlier versions have neither `covered` nor `cut_version`, nor, below, `ended`.
+        plan=Plan(**read_fields({"covered": -1, "cut_version": 1, **item}, PLAN_FIELDS)),
         announced=not state.open and item["listing"] == _listing(item["connector"], state),
+        partition=int(item.get("partition", -1)),
         **read_fields(item, JOB_FIELDS),
-        # Jobs of the first versions have no `ended`.
         **read_fields({"ended": 0, **item}, STATE_FIELDS),
     )
 

@@ -5,6 +5,7 @@ listing#CONNECTOR     where the listing of a bucket continues             discov
 seen#JOB              what an earlier listing saw of an object            discovery.listing
 round#CONNECTOR#STATE how many open jobs a scan checked                   discovery.stalled_jobs
 watch#JOB             when a job made progress last                       discovery.stalled_jobs
+again#DELIVERY        when an unfinished second delivery began        services.runs
 run#RUN               what a submitted run delivers                       engines.emr.submitted
 run-of#JOB            the job's own run                                   engines.emr.submitted
 runs-of#CONNECTOR     the runs that deliver several jobs                  engines.emr.submitted

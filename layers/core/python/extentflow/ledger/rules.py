@@ -123,6 +123,12 @@ def verdict(job: Job, progress: JobProgress) -> tuple[JobState, str] | None:
         return None
     count = job.plan.count
     if progress.done == count:
+        # DONE is a promise about bytes: extents of two different cuts may add up to the count.
+        if job.plan.covered >= 0 and progress.bytes != job.plan.covered:
+            return JobState.FAILED, (
+                f"its {count} extents cover {progress.bytes} bytes instead of {job.plan.covered}:"
+                " they are not of one plan; deliver the object again with `extentflow run --again`"
+            )
         return JobState.DONE, ""
     # An ordered job cannot continue behind a failed extent.
     if progress.done + progress.failed == count or (job.ordered and progress.failed):
@@ -130,9 +136,9 @@ def verdict(job: Job, progress: JobProgress) -> tuple[JobState, str] | None:
     return None
 
 
-def planned(job: Job, *, count: int, cursor: int, complete: bool) -> Job:
+def planned(job: Job, *, count: int, cursor: int, complete: bool, covered: int) -> Job:
     """Return a PLANNING job with a longer plan; RUNNING when the plan is complete."""
-    after = job.with_plan(replace(job.plan, count=count, cursor=cursor))
+    after = job.with_plan(replace(job.plan, count=count, cursor=cursor, covered=covered))
     return after.in_state(JobState.RUNNING) if complete else after
 
 

@@ -1,10 +1,12 @@
 """Deliveries that this process drives: plan, run, replay and resume."""
 
+import hashlib
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from uuid import uuid4
 
 from extentflow.config.connector import LOCAL_FILE, ConnectorConfig
@@ -15,6 +17,7 @@ from extentflow.jobs import preflight
 from extentflow.jobs.addresses import KeyScope, select_all
 from extentflow.jobs.planner import JobRequest, check_cluster
 from extentflow.jobs.run import JobRunner, RunReport, known_job, report
+from extentflow.ledger.notes import NoteKind
 from extentflow.model import Extent, Job, JobState, ObjectVersion, Receipt
 from extentflow.queue.backfill import MOST_ADDRESSES
 from extentflow.wiring import Runtime, open_engine
@@ -29,7 +32,21 @@ LOCAL_ENGINES = "`extentflow run` with --engine spark or inline, on this machine
 # Open jobs count only where a replay reopened them and did not finish.
 REPLAYABLE = (JobState.FAILED, JobState.CANCELLED, JobState.PLANNING, JobState.RUNNING)
 
+# An interrupted second delivery continues within this time; later, `--again` is a new one.
+AGAIN_SECONDS = 30 * 86_400.0
+AGAIN: NoteKind[float] = NoteKind(
+    "again#",
+    lambda since: {"since": repr(since)},
+    lambda facts: float(facts["since"]),
+    keep_seconds=AGAIN_SECONDS,
+)
+
 Start = Callable[[SubmittedRuns], str]
+
+
+def _delivery_name(connector: str, addresses: Sequence[str]) -> str:
+    text = "\n".join((connector, *sorted(addresses)))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +190,7 @@ class Runs:
                 _subject(), connector, list(addresses), then=OnCompletion.PERSON
             ),
         )
+        since = self._second_delivery(connector, addresses) if again else None
         with driving as driver:
             cores = driver.engine.cores
             requests: Iterator[JobRequest] = (
@@ -180,7 +198,9 @@ class Runs:
             )
             if again and engine.name == EMR:
                 requests = self._finished_first(requests)
-            result = driver.ingest(requests, again=again)
+            result = driver.ingest(requests, again=since)
+        if again and not (result.stopped or result.left_out or result.broken):
+            AGAIN.clear(runtime.ledger.notes, _delivery_name(connector, addresses))
         self._note_older(result, revision)
         if before := sum(job.delivered_before for job in result.jobs):
             self.control.notify(
@@ -269,6 +289,24 @@ class Runs:
                 f"{len(hidden)} objects are left out because a name begins with _ or . (for example"
                 f" {scope.uri(min(hidden))}); give an object's own address to deliver it"
             )
+
+    def _second_delivery(self, connector: str, addresses: Sequence[str]) -> float:
+        """Return when the second delivery of these addresses began: now, unless one is unfinished.
+
+        Without it the same command again would deliver the objects a third time that the
+        interrupted one finished.
+        """
+        notes, name = self.runtime.ledger.notes, _delivery_name(connector, addresses)
+        since = AGAIN.read(notes, name)
+        if since is None:
+            since = self.runtime.clock.wall()
+            AGAIN.write(notes, name, since)
+        else:
+            began = datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds")
+            self.control.notify(
+                f"resuming the second delivery that was interrupted; it began at {began}"
+            )
+        return since
 
     def _finished_first(self, requests: Iterator[JobRequest]) -> Iterator[JobRequest]:
         planner = self.runtime.planner()

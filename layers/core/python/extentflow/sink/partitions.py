@@ -4,10 +4,11 @@ Without the check a mistyped topic would fail only at the delivery timeout of it
 librdkafka maps keys to partitions; this module chooses only for records without keys.
 """
 
+import logging
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -15,6 +16,8 @@ from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.sink import Records
 from extentflow.sink.producer import ProducerHandle, error_of, needs_operator, translate
 from extentflow.sink.settings import Timeouts
+
+log = logging.getLogger(__name__)
 
 # librdkafka's own interval: partitions that are added later are found by a producer that lives on.
 REFRESH_SECONDS = 300.0
@@ -62,7 +65,7 @@ class KnownTopics:
         """Raise if the topic or the partition of the records does not exist.
 
         Raises:
-            SinkUnavailable: no such topic, or no answer.
+            SinkUnavailable: no such topic, or no answer, unless the topic was described before.
             Misconfigured: no such partition, or no permission.
         """
         known = self._known.get(records.topic)
@@ -70,8 +73,9 @@ class KnownTopics:
             known = self._known[records.topic] = self._describe(records.topic, known)
         if records.partition >= known.partitions:
             raise Misconfigured(
-                f"topic {records.topic} has {known.partitions} partitions, partition "
-                f"{records.partition} is configured; correct the connector's partition"
+                f"topic {records.topic} has {known.partitions} partitions, but the job delivers in "
+                f"order to partition {records.partition}; add partitions, or deliver the object "
+                "with `extentflow run --again`"
             )
 
     def balancer(self, topic: str) -> PartitionBalancer:
@@ -80,7 +84,14 @@ class KnownTopics:
 
     def _describe(self, topic: str, before: _Known | None) -> _Known:
         with self._client.calling() as producer:
-            leaders = self._leaders(producer, topic)
+            try:
+                leaders = self._leaders(producer, topic)
+            except SinkUnavailable as exc:
+                if before is None:
+                    raise
+                # Raised here it would end the producer, and with it an open transaction.
+                log.warning("topic %s: what is known of it stays in use: %s", topic, exc)
+                return replace(before, read_at=self._now())
         # A partition without a leader would block the whole transaction until it fails.
         available = [number for number, leader in leaders.items() if leader >= 0] or list(leaders)
         balancer = (

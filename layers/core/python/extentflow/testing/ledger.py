@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -187,15 +187,26 @@ class _Jobs:
             ]
         return iter(sorted(found, key=lambda job: (job.connector, job.state, -job.created)))
 
-    def plan(self, job_id: str, *, count: int, cursor: int, complete: bool) -> Job:
+    def plan(
+        self, job_id: str, *, count: int, cursor: int, complete: bool, covered: int = -1
+    ) -> Job:
         with self._table.call("plan"):
             job = self._table.known_job(job_id)
             forwards = cursor >= job.plan.cursor and count >= job.plan.count
             if job.state is JobState.PLANNING and forwards:
-                job = rules.planned(job, count=count, cursor=cursor, complete=complete)
+                job = rules.planned(
+                    job, count=count, cursor=cursor, complete=complete, covered=covered
+                )
                 if complete:
                     self._table.planned.add(job_id)
             return self._table.keep(job)
+
+    def pin_partition(self, job_id: str, partition: int) -> int:
+        with self._table.call("pin_partition"):
+            job = self._table.known_job(job_id)
+            if job.partition < 0:
+                job = self._table.keep(replace(job, partition=partition))
+            return job.partition
 
     def end(self, job_id: str, state: JobState, reason: str) -> Job:
         rules.check_ending(state)
@@ -321,9 +332,10 @@ class _Extents:
         *,
         nonce: str,
         message: str = "",
+        at_least_once: bool = False,
         lease_seconds: float,
     ) -> Claim | None:
-        mark = ClaimMark(lease.number, lease.epoch, nonce, message)
+        mark = ClaimMark(lease.number, lease.epoch, nonce, message, at_least_once)
         with self._table.call("claim"):
             item, slot = self._table.extent(extent.job, extent.ordinal), self._table.slot(lease)
             rules.check_range(extent, item)
@@ -356,7 +368,8 @@ class _Extents:
             self._table.extents[item.job, item.ordinal] = replace(
                 item, position=position, records=records, bad=bad, attempts=0
             )
-        self._slots.renew(claim.lease, lease_seconds=lease_seconds)
+        with suppress(LedgerUnavailable):  # the chunk is recorded; as on the table
+            self._slots.renew(claim.lease, lease_seconds=lease_seconds)
 
     def return_attempt(self, claim: Claim) -> None:
         with self._table.call("return_attempt"):

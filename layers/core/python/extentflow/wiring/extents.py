@@ -51,6 +51,7 @@ class ExtentSetup:
         self._connectors = runtime.connectors
         self._objects = runtime.objects
         self._topic = runtime.topic
+        self._ledger = runtime.ledger
 
     def pipeline(self, extent: Extent) -> Pipeline:
         """Return how this extent becomes records."""
@@ -59,8 +60,7 @@ class ExtentSetup:
         keyed = config.message_key.source != "none"
         partition = -1
         if config.ordered and not keyed:  # one partition keeps the object's order
-            # CRC-32 has one value in every process and release; `hash` has not.
-            partition = zlib.crc32(extent.version.key.encode()) % self._topic(topic).partitions
+            partition = self._pinned_partition(extent, topic)
         return Pipeline(
             source=RangeReader(self._objects.store(config, revision), extent.version),
             format=self._objects.format(config, revision, extent.version),
@@ -94,6 +94,15 @@ class ExtentSetup:
             max_batch_bytes=min(limit, self._dead_letter_limit(config) or limit),
             topic=topic,
         )
+
+    def _pinned_partition(self, extent: Extent, topic: str) -> int:
+        """Return the partition that the job's first worker chose; others may have been added."""
+        job = self._ledger.jobs.get(extent.job)
+        if job is not None and job.partition >= 0:
+            return job.partition
+        # CRC-32 has one value in every process and release; `hash` has not.
+        chosen = zlib.crc32(extent.version.key.encode()) % self._topic(topic).partitions
+        return self._ledger.jobs.pin_partition(extent.job, chosen)
 
     def _config(self, extent: Extent) -> tuple[ConnectorConfig, int]:
         revision = self._connectors.revision_of(extent)

@@ -15,7 +15,7 @@ from extentflow.config.connector import ConnectorConfig
 from extentflow.config.files import read_if_present
 from extentflow.config.worker import ARRAYS, WorkerSettings
 from extentflow.delivery.slots import SlotPolicy, Slots, require_app
-from extentflow.errors import Misconfigured, Retryable
+from extentflow.errors import Misconfigured, Retryable, SinkUnavailable
 from extentflow.jobs.planner import JobRequest, Planner
 from extentflow.ledger import Ledger, open_ledger
 from extentflow.model import Job, ObjectVersion
@@ -23,12 +23,16 @@ from extentflow.retry import Clock
 from extentflow.sink import Sink
 from extentflow.sink.broker import KafkaBroker
 from extentflow.sink.native import trusted_library
+from extentflow.sink.partitions import REFRESH_SECONDS
 from extentflow.sink.settings import Timeouts
 from extentflow.sink.topics import TopicFacts
 from extentflow.wiring import options
 from extentflow.wiring.objects import ConnectorCatalogue, ObjectAccess
 
 log = logging.getLogger(__name__)
+
+# As long as producers wait before they ask for a topic's partitions again.
+TOPIC_SECONDS = REFRESH_SECONDS
 
 
 class Runtime:
@@ -43,7 +47,7 @@ class Runtime:
         self.random = Random()  # noqa: S311 - jitter and names, no secrets
         self.secrets = options.SecretResolver(SecretsManager(self.clock))
         self._sign = TokenSigner()
-        self._topics: dict[str, TopicFacts] = {}
+        self._topics: dict[str, tuple[TopicFacts, float]] = {}
         self._deliverable: set[tuple[str, int]] = set()
 
     @classmethod
@@ -83,10 +87,23 @@ class Runtime:
         return Planner(self.ledger, self.objects.source, self.clock)
 
     def topic(self, name: str) -> TopicFacts:
-        """Return a topic's facts, requested from the broker once per process."""
-        if name not in self._topics:
-            (self._topics[name],) = self.broker.topics([name])
-        return self._topics[name]
+        """Return a topic's facts; after TOPIC_SECONDS they are requested from the broker again.
+
+        An unavailable broker leaves the known facts in use.
+        """
+        known = self._topics.get(name)
+        now = self.clock.monotonic()
+        if known is not None and now - known[1] < TOPIC_SECONDS:
+            return known[0]
+        try:
+            (facts,) = self.broker.topics([name])
+        except SinkUnavailable as exc:
+            if known is None:
+                raise
+            log.warning("topic %s: what is known of it stays in use: %s", name, exc)
+            facts = known[0]
+        self._topics[name] = (facts, now)
+        return facts
 
     def open_event_sink(self) -> Sink:
         """Return a sink for job events, without a slot and with short timeouts."""
