@@ -190,6 +190,7 @@ def ingest(
         return
     if connector is None:
         raise Misconfigured("give --connector, or --job")
+    # spark-submit chose the master and the executors.
     run(addresses, connector=connector, master=SUBMITTED, again=again, as_json=as_json)
 
 

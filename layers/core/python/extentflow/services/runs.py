@@ -139,7 +139,7 @@ class Runs:
             except (Misconfigured, Permanent, CorruptRecord) as exc:
                 problems.append(str(exc))
                 continue
-            known = planner.newest(request)
+            known = planner.newest(request)  # the job of the dry run is not registered
             plans.append(
                 ObjectPlan(
                     version=version,
@@ -172,6 +172,7 @@ class Runs:
         """
         engine = engine or EngineChoice()
         runtime = self.runtime
+        # Cheap checks first: all of them before an engine starts, which may take minutes.
         config, revision = runtime.connectors.latest(connector)
         preflight.require_running(runtime.ledger, connector)
         if engine.name == EMR:

@@ -76,12 +76,8 @@ class JobScanner:
         self._rounds: dict[str, ListingProgress] | None = None
         self._noted: dict[str, ListingProgress] = {}
         self._list_at = float("-inf")
-        self._late = False
-
-    @property
-    def listing(self) -> bool:
-        """Whether the last scan did not list all objects; the next one continues."""
-        return self._late
+        # Whether the last scan did not list all objects; the next one continues.
+        self.listing = False
 
     def look(self) -> list[PendingWork]:
         """Return pending work; a failing connector or job is logged and delays no other.
@@ -142,7 +138,7 @@ class JobScanner:
         seconds = FIRST_SECONDS if others else LISTING_SECONDS
         in_time = self._list_some(first, rounds, partial(late, seconds))
         in_time &= self._list_some(others, rounds, partial(late, LISTING_SECONDS))
-        self._late = not in_time
+        self.listing = not in_time
         if in_time:
             self._list_at = monotonic() + self._rest_seconds
 

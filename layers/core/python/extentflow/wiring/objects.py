@@ -119,6 +119,7 @@ class ObjectAccess:
             CredentialsUnavailable, Misconfigured: a secret cannot be resolved.
         """
         current = self._store_options(config)
+        # Rotated secrets make another key, and so another client.
         key = (config.name, revision, current)
         if key not in self._stores:
             store = self._open_store(config.endpoint_type, current)

@@ -22,6 +22,7 @@ from extentflow.sink.settings import Timeouts
 from extentflow.storage import StoreOptions
 
 RAW_COLUMN = "value"
+# What calls of a healthy broker may take, whatever time is allowed for retries.
 LEAST_SINK_SECONDS = 10.0
 LEAST_REQUEST_SECONDS = 4.0
 BRIEF_SECONDS = 1.5

@@ -129,6 +129,7 @@ class Runtime:
         except Misconfigured as exc:
             problems = "; ".join(exc.problems)
             return f"revision {job.revision} of connector {job.connector}: {problems}"
+        # Only success is kept: a secret that is missing now may be stored meanwhile.
         self._deliverable.add((job.connector, job.revision))
         return ""
 
@@ -161,6 +162,7 @@ class Runtime:
     @cached_property
     def _evictor(self) -> Slots:
         owner = f"driver-{os.getpid()}-{self.random.getrandbits(32):08x}"
+        # Short timeouts, because an eviction holds up the end of a command.
         broker = self._open_broker(options.BRIEF_TIMEOUTS)
         return self._open_slots(self.brief_ledger, broker, owner)
 
