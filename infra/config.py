@@ -169,7 +169,8 @@ class Stage:
     `settings` are worker settings by key (docs/configuration.md). `most_workers` and
     `most_planners` limit the concurrency of the functions; `spark_cores` is the number of slots
     for Spark, wherever it runs. `table` names an existing ledger, for example a restored one.
-    `event_bus` is a name or an ARN. `connectors` is a folder of the project. `secret_key_arns` are
+    `event_bus` is a name or an ARN. Alarms notify `alarm_topic_arn`, or a topic of the stack, with
+    `alarm_email` as subscriber. `connectors` is a folder of the project. `secret_key_arns` are
     the customer managed KMS keys of the secrets that settings, connectors and receiver refer to.
     """
 
@@ -188,8 +189,14 @@ class Stage:
     table: str | None = None
     event_bus: str = "default"
     alarm_topic_arn: str | None = None
+    alarm_email: str | None = None
     connectors: str = "connectors"
     secret_key_arns: tuple[str, ...] = ()
+
+    @property
+    def metrics_namespace(self) -> str:
+        """The namespace of the stage's metrics: stages of one account must not hide each other."""
+        return f"extentflow/{self.name}"
 
     def worker_settings(self) -> WorkerSettings:
         """Return the library's view of this stage.
@@ -212,6 +219,8 @@ class Stage:
         yield from _server_problems(self.cluster, in_vpc=self.network is not None)
         yield from _network_problems(self.network)
         yield from self._arn_problems()
+        if self.alarm_email is not None and self.alarm_topic_arn is not None:
+            yield "alarm_email: subscribe the address to the topic of alarm_topic_arn instead"
         yield from self._setting_problems()
         if self.spark is not None:
             yield from self.spark.problems(in_vpc=self.network is not None, slots=self.spark_cores)

@@ -20,7 +20,6 @@ from infra.network import Network
 ENTRY = "handler.py"
 HANDLER = "handler.handler"
 LOGS_KEPT = logs.RetentionDays.ONE_MONTH
-METRICS_NAMESPACE = "extentflow"
 # Default. A waiting function costs money, a waiting message does not: an unavailable service fails
 # the message, which returns to the queue. Begun within the margin that the worker keeps
 # (25 s), one such wait ends before the function's time does.
@@ -33,6 +32,7 @@ class Common:
 
     layers: Sequence[lambda_.ILayerVersion]
     environment: Mapping[str, str]
+    metrics_namespace: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,9 @@ class Size:
 class EventFunction(Construct):
     """One function with a role of its own.
 
-    `code` is a folder with `handler.py`. With `network` it runs in the VPC's subnets.
+    `code` is a folder with `handler.py`. With `network` it runs in the VPC's subnets. `recurs`: it
+    sends messages to a queue that leads back to it, so that Lambda's detection of recursive loops,
+    which drops the messages of a chain after about 16 invocations, is off.
 
     Raises:
         Misconfigured: the code is missing.
@@ -63,6 +65,7 @@ class EventFunction(Construct):
         common: Common,
         grants: Iterable[Grant],
         network: Network | None = None,
+        recurs: bool = False,
     ) -> None:
         super().__init__(scope, construct_id)
         if not (code / ENTRY).is_file():
@@ -94,13 +97,14 @@ class EventFunction(Construct):
             timeout=Duration.seconds(size.timeout_seconds),
             role=self.role,
             log_group=log,
+            recursive_loop=lambda_.RecursiveLoop.ALLOW if recurs else None,
             # With plain text logs Lambda sets no level, and the library's INFO lines would be lost.
             logging_format=lambda_.LoggingFormat.JSON,
             application_log_level_v2=lambda_.ApplicationLogLevel.INFO,
             environment={
                 **common.environment,
                 "POWERTOOLS_SERVICE_NAME": name,
-                "POWERTOOLS_METRICS_NAMESPACE": METRICS_NAMESPACE,
+                "POWERTOOLS_METRICS_NAMESPACE": common.metrics_namespace,
             },
             vpc=network.vpc if network else None,
             security_groups=[network.security_group] if network else None,

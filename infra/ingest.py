@@ -8,6 +8,7 @@ every 5 minutes ──> reconciler ────────────┼──
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from aws_cdk import Duration
@@ -20,7 +21,7 @@ from constructs import Construct
 from extentflow.config.worker import variable
 from infra import broker, buckets, queues, rights, secrets
 from infra.context import StackContext
-from infra.functions import Common, EventFunction, Size
+from infra.functions import EventFunction, Size
 from infra.grants import Grant
 from infra.receiver import Endpoint
 from infra.spark import SparkApplication
@@ -135,6 +136,8 @@ class Ingest(Construct):
                 *(self._spark.start() if self._spark else ()),
             ),
             self._spark.settings() if self._spark else {},
+            # Arrivals for a paused connector are sent again until it is resumed.
+            recurs=True,
         )
 
     def _worker(self) -> EventFunction:
@@ -162,6 +165,8 @@ class Ingest(Construct):
                 *rights.publish_events(context),
                 *rights.read_secrets(self, context, producer=True),
             ),
+            # Each extent of an ordered job sends the next; handed-back and paused ones send a copy.
+            recurs=True,
         )
 
     def _reconciler(self) -> EventFunction:
@@ -196,20 +201,24 @@ class Ingest(Construct):
         size: Size,
         grants: Iterable[Grant],
         settings: Mapping[str, str] = MappingProxyType({}),
+        *,
+        recurs: bool = False,
     ) -> EventFunction:
         """Return a function in the brokers' VPC; only it gets `settings`."""
         context = self._context
         own = {variable(key): value for key, value in settings.items()}
         environment = {**context.common.environment, **own}
+        common = replace(context.common, environment=environment)
         return EventFunction(
             self,
             name.title(),
             code=context.project.functions / name,
             description=description,
             size=size,
-            common=Common(layers=context.common.layers, environment=environment),
+            common=common,
             grants=(*grants, *rights.authenticate(context)),
             network=context.network,
+            recurs=recurs,
         )
 
 

@@ -1,39 +1,50 @@
 """Alarms, with their thresholds and metrics; docs/operations.md says what to do about each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from infra.functions import METRICS_NAMESPACE
+from infra.config import Stage
+from infra.findings import explain
+from infra.functions import EventFunction
+from infra.ingest import Ingest
 from infra.queues import WorkQueue
 
 FAILED_JOBS = "FailedJobs"
 STALLED_JOBS = "StalledJobs"
-RUN_ENDED = "ReconciliationProblems"  # written by every completed invocation, usually as 0
+MESSAGES_RETURNED = "MessagesReturned"
+PROBLEMS = "ReconciliationProblems"  # written by every completed invocation, usually as 0
 
 WAITED_MINUTES = 15
 PERIOD = Duration.minutes(5)
 SILENCE = Duration.hours(1)
+# One message returns so often within five minutes where a permission or a network path is missing;
+# a broker's restart returns each message once or twice.
+RETURNS = 3
 
 
 class Alarms(Construct):
-    """One alarm per kind of failure, with a topic as action where the stage names one."""
+    """One alarm per kind of failure; all notify the stage's topic, or one that is created here."""
 
     def __init__(
         self,
         scope: Construct,
         construct_id: str,
         *,
+        stage: Stage,
         queues: Sequence[tuple[str, WorkQueue]],
-        topic_arn: str | None,
+        ingest: Ingest,
     ) -> None:
         super().__init__(scope, construct_id)
-        self._topic = sns.Topic.from_topic_arn(self, "Topic", topic_arn) if topic_arn else None
+        self._namespace = stage.metrics_namespace
+        self._topic = self._notified(stage)
         for name, queue in queues:
             self._waiting(name, queue.queue)
             self._dead(name, queue.dead)
@@ -41,7 +52,44 @@ class Alarms(Construct):
             FAILED_JOBS, ("planner", "worker", "reconciler"), "a job ended FAILED; see its reason"
         )
         self._counted(STALLED_JOBS, ("reconciler",), "a job makes no progress")
-        self._silent("reconciler", RUN_ENDED)
+        self._counted(
+            MESSAGES_RETURNED,
+            ("planner", "worker"),
+            "messages return to their queues because of errors, such as a missing permission",
+            threshold=RETURNS,
+        )
+        self._counted(
+            PROBLEMS, ("reconciler",), "the reconciler could not check everything", periods=2
+        )
+        self._silent("reconciler", PROBLEMS)
+        functions = [ingest.planner, ingest.worker, ingest.reconciler]
+        self._invocations("Errors", functions, "a function raised, timed out or ran out of memory")
+        self._invocations("Throttles", functions, "the account's Lambda concurrency is used up")
+        self._invocations(
+            "RecursiveInvocationsDropped", functions, "Lambda dropped messages as a recursive loop"
+        )
+        if ingest.endpoint is not None:
+            self._alarm(
+                "ReceiverFails",
+                ingest.endpoint.server_errors(PERIOD),
+                "notifications are answered 5xx; their senders repeat them",
+                threshold=0,
+            )
+
+    def _notified(self, stage: Stage) -> sns.ITopic:
+        if stage.alarm_topic_arn is not None:
+            return sns.Topic.from_topic_arn(self, "Topic", stage.alarm_topic_arn)
+        topic = sns.Topic(self, "Topic", display_name=f"extentflow {stage.name}", enforce_ssl=True)
+        # A topic with a policy of its own no longer admits the account's alarms by itself.
+        topic.grant_publish(iam.ServicePrincipal("cloudwatch.amazonaws.com"))
+        explain(
+            topic,
+            "AwsSolutions-SNS2",
+            "alarms contain no records, and CloudWatch cannot use the key that AWS manages",
+        )
+        if stage.alarm_email is not None:
+            topic.add_subscription(subscriptions.EmailSubscription(stage.alarm_email))
+        return topic
 
     def _waiting(self, name: str, queue: sqs.IQueue) -> None:
         self._alarm(
@@ -59,18 +107,32 @@ class Alarms(Construct):
             threshold=0,
         )
 
-    def _counted(self, metric: str, services: Sequence[str], meaning: str) -> None:
+    def _counted(
+        self,
+        metric: str,
+        services: Sequence[str],
+        meaning: str,
+        *,
+        threshold: float = 0,
+        periods: int = 1,
+    ) -> None:
         """Alarm on a metric that several functions write, each under its own name."""
-        written = {service: _written(service, metric, PERIOD, "Sum") for service in services}
-        total = " + ".join(f"FILL({service}, 0)" for service in services)
-        watched = cloudwatch.MathExpression(
-            expression=total, using_metrics=dict(written), period=PERIOD, label=metric
-        )
-        self._alarm(metric, watched, meaning, threshold=0)
+        written = {service: self._written(service, metric, PERIOD, "Sum") for service in services}
+        self._alarm(metric, _sum(metric, written), meaning, threshold=threshold, periods=periods)
+
+    def _invocations(self, metric: str, functions: Sequence[EventFunction], meaning: str) -> None:
+        """Alarm on a metric that Lambda writes for each function."""
+        written = {
+            function.node.id.lower(): function.function.metric(
+                metric, period=PERIOD, statistic="Sum"
+            )
+            for function in functions
+        }
+        self._alarm(metric, _sum(metric, written), meaning, threshold=0)
 
     def _silent(self, service: str, metric: str) -> None:
         """Alarm on missing data: the function must write the metric regularly."""
-        written = _written(service, metric, SILENCE, "SampleCount")
+        written = self._written(service, metric, SILENCE, "SampleCount")
         meaning = f"no invocation of the {service} completed within an hour"
         self._alarm(f"{service.capitalize()}Silent", written, meaning, threshold=1, least=True)
 
@@ -82,6 +144,7 @@ class Alarms(Construct):
         *,
         threshold: float,
         least: bool = False,
+        periods: int = 1,
     ) -> None:
         """Create an alarm: above `threshold`, or, where that is the `least`, below it."""
         operator, missing = cloudwatch.ComparisonOperator, cloudwatch.TreatMissingData
@@ -91,23 +154,32 @@ class Alarms(Construct):
             alarm_description=f"extentflow: {meaning}",
             metric=metric,
             threshold=threshold,
-            evaluation_periods=1,
+            evaluation_periods=periods,
             comparison_operator=(
                 operator.LESS_THAN_THRESHOLD if least else operator.GREATER_THAN_THRESHOLD
             ),
             treat_missing_data=missing.BREACHING if least else missing.NOT_BREACHING,
         )
-        if self._topic is not None:
-            alarm.add_alarm_action(actions.SnsAction(self._topic))
-            alarm.add_ok_action(actions.SnsAction(self._topic))
+        alarm.add_alarm_action(actions.SnsAction(self._topic))
+        alarm.add_ok_action(actions.SnsAction(self._topic))
+
+    def _written(
+        self, service: str, metric: str, period: Duration, statistic: str
+    ) -> cloudwatch.Metric:
+        """Return a metric of one function, under its service name."""
+        return cloudwatch.Metric(
+            namespace=self._namespace,
+            metric_name=metric,
+            dimensions_map={"service": service},
+            period=period,
+            statistic=statistic,
+        )
 
 
-def _written(service: str, metric: str, period: Duration, statistic: str) -> cloudwatch.Metric:
-    """Return a metric of one function, under its service name."""
-    return cloudwatch.Metric(
-        namespace=METRICS_NAMESPACE,
-        metric_name=metric,
-        dimensions_map={"service": service},
-        period=period,
-        statistic=statistic,
+def _sum(label: str, metrics: Mapping[str, cloudwatch.IMetric]) -> cloudwatch.MathExpression:
+    return cloudwatch.MathExpression(
+        expression=" + ".join(f"FILL({name}, 0)" for name in metrics),
+        using_metrics=dict(metrics),
+        period=PERIOD,
+        label=label,
     )

@@ -2,8 +2,9 @@
 
 import json
 
-from aws_cdk import RemovalPolicy
+from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_apigatewayv2 as http
+from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from aws_cdk.aws_apigatewayv2_integrations import HttpLambdaIntegration
@@ -65,6 +66,11 @@ class Endpoint(Construct):
             " not know, or has only a secret path",
         )
         self.url = api.api_endpoint
+        self._api = api
+
+    def server_errors(self, period: Duration) -> cloudwatch.Metric:
+        """Return the number of responses with a 5xx status."""
+        return self._api.metric_server_error(period=period, statistic="Sum")
 
     def _log_access(self, stage: http.HttpStage) -> None:
         log = logs.LogGroup(

@@ -11,7 +11,7 @@ automatically.
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
-from aws_cdk import RemovalPolicy, Stack
+from aws_cdk import ArnFormat, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_emrserverless as emr
 from aws_cdk import aws_events as events
@@ -24,7 +24,7 @@ from layers.recipes import spark_archive
 from infra import broker, buckets, rights
 from infra.config_spark import Spark
 from infra.context import StackContext
-from infra.functions import LOGS_KEPT, METRICS_NAMESPACE
+from infra.functions import LOGS_KEPT
 from infra.grants import Grant, role
 from infra.missing import refuse_deployment
 from infra.network import HTTPS_PORT, Network
@@ -178,7 +178,7 @@ class SparkApplication(Construct):
                 cloud_watch_logging_configuration=app.CloudWatchLoggingConfigurationProperty(
                     enabled=True,
                     log_group_name=self._log.log_group_name,
-                    log_stream_name_prefix=METRICS_NAMESPACE,
+                    log_stream_name_prefix="extentflow",
                     log_type_map=[
                         app.LogTypeMapKeyValuePairProperty(key=process, value=list(LOGGED))
                         for process in ("SPARK_DRIVER", "SPARK_EXECUTOR")
@@ -242,7 +242,14 @@ class SparkApplication(Construct):
             "FindLog",
             "EMR checks that the log group exists before it writes",
             ("logs:DescribeLogGroups",),
-            (Stack.of(self).format_arn(service="logs", resource="log-group", resource_name="*"),),
+            (
+                Stack.of(self).format_arn(
+                    service="logs",
+                    resource="log-group",
+                    resource_name="*",
+                    arn_format=ArnFormat.COLON_RESOURCE_NAME,
+                ),
+            ),
             wildcard="DescribeLogGroups can only list all groups",
             connects=frozenset({"logs"}),
         )

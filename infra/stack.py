@@ -50,7 +50,7 @@ class ExtentflowStack(cdk.Stack):
         if context.network is not None:
             context.network.require_paths()
         queues = (("Arrivals", self._arrivals), ("Extents", self._extents))
-        Alarms(self, "Alarms", queues=queues, topic_arn=stage.alarm_topic_arn)
+        Alarms(self, "Alarms", stage=stage, queues=queues, ingest=self._ingest)
         self._tell()
 
     def _context(self, project: Project, connectors: Sequence[Declared]) -> StackContext:
@@ -58,7 +58,11 @@ class ExtentflowStack(cdk.Stack):
         return StackContext(
             stage=self._stage,
             project=project,
-            common=Common(layers=layers, environment=self._environment()),
+            common=Common(
+                layers=layers,
+                environment=self._environment(),
+                metrics_namespace=self._stage.metrics_namespace,
+            ),
             connectors=connectors,
             arrivals=self._arrivals,
             extents=self._extents,

@@ -18,7 +18,12 @@ from aws_lambda_powertools.utilities.batch.types import PartialItemFailureRespon
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from extentflow.discovery.admission import AdmissionResult, ArrivalHandler, ArrivalPending
+from extentflow.discovery.admission import (
+    AdmissionResult,
+    ArrivalHandler,
+    ArrivalPaused,
+    ArrivalPending,
+)
 from extentflow.errors import ExtentflowError
 from extentflow.model import JobState
 from extentflow.wiring import Runtime
@@ -78,7 +83,8 @@ def take(record: SQSRecord) -> list[AdmissionResult]:
     try:
         return arrival_handler().take(record.body, received=count)
     except Exception as exc:
-        metrics.add_metric("MessagesReturned", MetricUnit.Count, 1)
+        returned = not isinstance(exc, ArrivalPaused)  # what a person wanted rings no alarm
+        metrics.add_metric("MessagesReturned", MetricUnit.Count, returned)
         expected = isinstance(exc, ExtentflowError)
         logger.warning(
             "message %s is delivered again: %r", record.message_id, exc, exc_info=not expected

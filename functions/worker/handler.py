@@ -80,6 +80,7 @@ def process(record: SQSRecord) -> None:
         metrics.add_metric("MessagesReturned", MetricUnit.Count, 1)
         logger.exception("message %s is delivered again: unexpected error", message.id)
         raise
+    metrics.add_metric("MessagesReturned", MetricUnit.Count, found.error)
     if found.receipt is not None:
         log_receipt(found.receipt)
     failed = found.ended is not None and found.ended.state is JobState.FAILED

@@ -22,6 +22,7 @@ ACCEPTED = {
     "AwsSolutions-IAM5": {"plain", "vpc", "spark", "existing"},
     "AwsSolutions-L1": {"plain", "vpc", "spark", "existing"},
     "AwsSolutions-S1": {"plain", "vpc", "spark", "existing"},
+    "AwsSolutions-SNS2": {"plain", "vpc", "spark"},
 }
 # A dependency that CDK writes although a reference implies it.
 REDUNDANT_DEPENDENCY = "W3005"

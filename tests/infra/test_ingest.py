@@ -137,7 +137,7 @@ def test_the_library_accepts_every_functions_environment(
 
     assert settings.extents_queue_url == "https://EXTENTFLOW_EXTENTS_QUEUE_URL"
     assert settings.event_bus == "default"
-    assert found["POWERTOOLS_METRICS_NAMESPACE"] == "extentflow"
+    assert found["POWERTOOLS_METRICS_NAMESPACE"] == f"extentflow/{stage}"
 
 
 def test_settings_of_a_stage_reach_the_functions(bench: Bench) -> None:
@@ -228,3 +228,13 @@ def _deployed(name: str, value: object) -> str:
 
 def _no_file(_path: str) -> None:
     """Find no file of settings."""
+
+
+@pytest.mark.parametrize(
+    ("service", "loop"), [("planner", "Allow"), ("worker", "Allow"), ("reconciler", None)]
+)
+def test_functions_that_send_to_their_own_queue_may_recurse(
+    templates: Templates, service: str, loop: str | None
+) -> None:
+    """Lambda would drop a chain of messages after about 16 invocations."""
+    assert function(templates("plain"), service).get("RecursiveLoop") == loop

@@ -32,7 +32,12 @@ def test_the_first_dead_message_is_reported(templates: Templates, kind: str) -> 
 
 @pytest.mark.parametrize(
     ("metric", "services"),
-    [("FailedJobs", {"planner", "worker", "reconciler"}), ("StalledJobs", {"reconciler"})],
+    [
+        ("FailedJobs", {"planner", "worker", "reconciler"}),
+        ("StalledJobs", {"reconciler"}),
+        ("MessagesReturned", {"planner", "worker"}),
+        ("ReconciliationProblems", {"reconciler"}),
+    ],
 )
 def test_failed_and_stalled_jobs_are_counted_over_all_functions_that_tell(
     templates: Templates, metric: str, services: set[str]
@@ -42,16 +47,16 @@ def test_failed_and_stalled_jobs_are_counted_over_all_functions_that_tell(
     counted = [one["MetricStat"] for one in alarm["Metrics"] if "MetricStat" in one]
     (total,) = (one["Expression"] for one in alarm["Metrics"] if "Expression" in one)
 
-    assert {one["Metric"]["Namespace"] for one in counted} == {"extentflow"}
+    assert {one["Metric"]["Namespace"] for one in counted} == {"extentflow/plain"}
     assert {one["Metric"]["MetricName"] for one in counted} == {metric}
     named = {one["Metric"]["Dimensions"][0]["Value"] for one in counted}
     assert named == services
     assert all(f"FILL({service}, 0)" in total for service in services)
-    assert alarm["Threshold"] == 0
+    assert alarm["Threshold"] == (3 if metric == "MessagesReturned" else 0)
     for service in services:
         found = environment(function(templates("plain"), service))
         assert found["POWERTOOLS_SERVICE_NAME"] == service
-        assert found["POWERTOOLS_METRICS_NAMESPACE"] == "extentflow"
+        assert found["POWERTOOLS_METRICS_NAMESPACE"] == "extentflow/plain"
 
 
 def test_a_reconciler_that_does_not_run_or_raises_is_reported(templates: Templates) -> None:
@@ -69,7 +74,7 @@ def test_other_alarms_fire_above_their_threshold_and_not_without_data(
 ) -> None:
     found = [one for one in alarms(templates) if one["TreatMissingData"] != "breaching"]
 
-    assert len(found) == 6
+    assert len(found) == 12
     assert {one["ComparisonOperator"] for one in found} == {"GreaterThanThreshold"}
     assert {one["TreatMissingData"] for one in found} == {"notBreaching"}
 
@@ -80,8 +85,37 @@ def test_alarms_are_reported_to_the_stages_topic(templates: Templates) -> None:
         assert alarm["OKActions"] == [ALARMS_ARN]
 
 
-def test_without_a_topic_alarms_have_no_action(templates: Templates) -> None:
-    assert not [one for one in alarms(templates) if "AlarmActions" in one]
+def test_without_a_topic_the_stack_creates_one_for_every_alarm(templates: Templates) -> None:
+    (topic,) = of_type(templates("plain"), "AWS::SNS::Topic")
+
+    for alarm in alarms(templates):
+        assert alarm["AlarmActions"] == [{"Ref": topic}]
+    (policy,) = of_type(templates("plain"), "AWS::SNS::TopicPolicy").values()
+    publishers = [
+        statement["Principal"]
+        for statement in policy["PolicyDocument"]["Statement"]
+        if statement["Effect"] == "Allow"
+    ]
+    assert publishers == [{"Service": "cloudwatch.amazonaws.com"}]
+
+
+@pytest.mark.parametrize("metric", ["Errors", "Throttles", "RecursiveInvocationsDropped"])
+def test_failed_and_dropped_invocations_are_reported(templates: Templates, metric: str) -> None:
+    (alarm,) = (one for one in alarms(templates) if f"'{metric}'" in str(one.get("Metrics")))
+
+    counted = [one["MetricStat"]["Metric"] for one in alarm["Metrics"] if "MetricStat" in one]
+
+    assert {one["Namespace"] for one in counted} == {"AWS/Lambda"}
+    assert len({str(one["Dimensions"]) for one in counted}) == 3
+    assert alarm["Threshold"] == 0
+
+
+def test_a_receiver_that_fails_is_reported(templates: Templates) -> None:
+    found = [one for one in alarms(templates) if one.get("MetricName") == "5xx"]
+
+    assert [one["Namespace"] for one in found] == ["AWS/ApiGateway"]
+    without = alarms(templates, "existing")
+    assert not [one for one in without if one.get("MetricName") == "5xx"]
 
 
 def _about(templates: Templates, variable: str) -> list[dict[str, Any]]:

@@ -565,3 +565,17 @@ def test_topics_and_slots_of_runs_are_the_clusters(templates: Templates) -> None
 
     assert found["WriteRecords"] == [f"{below[0]}:topic/{below[2]}/orders"]
     assert found["OwnSlots"][0] == f"{below[0]}:transactional-id/{below[2]}/extentflow.*"
+
+
+def test_the_role_may_look_for_its_log_group(templates: Templates) -> None:
+    """`log-group/*` matches no log group: their ARNs have a colon there."""
+    found = [
+        statement["Resource"]
+        for policy in of_type(templates("spark"), "AWS::IAM::Role").values()
+        for each in policy.get("Policies", [])
+        for statement in each["PolicyDocument"]["Statement"]
+        if "logs:DescribeLogGroups" in statement["Action"]
+    ]
+
+    assert found
+    assert all(str(resource).count(":log-group:*") == 1 for resource in found)

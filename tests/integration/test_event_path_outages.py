@@ -28,6 +28,7 @@ from extentflow.ledger import ConnectorState, ExtentItem
 from extentflow.model import ExtentState, JobState
 from extentflow.wiring import Runtime
 from extentflow_local.event_source.delivery import Delivery
+from extentflow_local.event_source.lineage import MOST_VISITS
 from extentflow_local.services.kafka import Kafka
 from extentflow_local.services.sqs import ElasticMq
 from extentflow_local.stack import Stack
@@ -275,6 +276,24 @@ def test_a_corrected_object_is_a_new_job_and_supersedes_the_old_one(
     assert replace(ending, records=0, doubled=0) == Ending(0, jobs={"DONE": 1, "SUPERSEDED": 1})
     # What was readable of the broken object may have been delivered, once.
     assert ending.records - ending.doubled == len(lines)
+
+
+# -- long chains of messages ----------------------------------------------------------------------
+
+
+def test_an_ordered_object_has_more_extents_than_lambdas_limit_of_recursion(
+    path: EventPath,
+) -> None:
+    """Each extent's invocation sends the next extent to the queue that led to it."""
+    extents = MOST_VISITS + 4
+    lines = wide_lines("ordered-", extents * 64)
+    feed = path.feed(extent_bytes=EXTENT, ordering="object")
+
+    upload = feed.upload("ordered.txt", joined(lines))
+    feed.await_state(upload, JobState.DONE)
+
+    assert len(items(feed.delivery.runtime, upload.job)) >= extents
+    assert feed.ending(lines) == Ending(records=len(lines))
 
 
 # -- what people want of a connector ------------------------------------------------------------

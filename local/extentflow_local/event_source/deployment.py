@@ -32,7 +32,10 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """A Lambda function; its code is the folder `name`, its `environment` is resolved."""
+    """A Lambda function; its code is the folder `name`, its `environment` is resolved.
+
+    `may_recurse`: Lambda lets it be called by what it sent, however often (RecursiveLoop: Allow).
+    """
 
     name: str
     arn: str
@@ -42,6 +45,7 @@ class Function:
     memory_mib: int
     environment: Mapping[str, str] = field(default_factory=dict)
     reserved: int | None = None
+    may_recurse: bool = False
 
     @property
     def deployed_name(self) -> str:

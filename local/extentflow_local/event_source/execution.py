@@ -19,6 +19,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from extentflow.retry import Clock
+from extentflow_local.event_source.lineage import entered
 from extentflow_local.event_source.runtime_api import (
     Ended,
     InitFailed,
@@ -100,12 +101,17 @@ class ExecutionEnvironment:
         """Whether its process is alive."""
         return self._process.poll() is None
 
-    def invoke(self, event: bytes) -> Outcome:
-        """Call the handler with an event, JSON; a timeout kills the process."""
+    def invoke(self, event: bytes, trace: str = "") -> Outcome:
+        """Call the handler with an event, JSON; a timeout kills the process.
+
+        `trace` is the invocation's trace header, "" for one that nothing led to.
+        """
         self.thaw()
         limit = self._launch.timeout_seconds
         request_id = str(uuid4())
-        self._api.offer(Invocation(request_id, event, self._launch.function_arn, limit))
+        arn = self._launch.function_arn
+        trace = trace or entered((), arn)[0]
+        self._api.offer(Invocation(request_id, event, arn, limit, trace))
         said = self._listen(max(_LEAST_INIT_SECONDS, limit))
         started = self._clock.monotonic()
         picked = isinstance(said, Picked)

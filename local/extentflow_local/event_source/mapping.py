@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import BotoCoreError, ClientError
 
 from extentflow_local.event_source.delivery import Delivery, Observe
-from extentflow_local.event_source.deployment import SourceMapping
+from extentflow_local.event_source.deployment import Function, SourceMapping
 from extentflow_local.event_source.execution import Outcome
+from extentflow_local.event_source.lineage import MOST_VISITS, entered
 from extentflow_local.event_source.sqs_events import event_of, failed_of
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class Poller:
         *,
         client: "SQSClient",
         queue_url: str,
-        invoke: Callable[[bytes], Outcome],
+        invoke: Callable[[bytes, str], Outcome],
+        function: Function,
         concurrency: int,
         observe: Observe,
     ) -> None:
@@ -46,6 +48,7 @@ class Poller:
         self._client = client
         self._queue_url = queue_url
         self._invoke = invoke
+        self._function = function
         self._observe = observe
         self._stopping = threading.Event()
         self._threads = [
@@ -90,7 +93,13 @@ class Poller:
         return answer.get("Messages", [])
 
     def _deliver(self, messages: "list[MessageTypeDef]") -> None:
-        outcome = self._invoke(event_of(messages, queue_arn=self._mapping.queue_arn))
+        headers = [message.get("Attributes", {}).get("AWSTraceHeader", "") for message in messages]
+        trace, visits = entered(headers, self._function.arn)
+        if visits > MOST_VISITS and not self._function.may_recurse:
+            # Lambda drops the invocation; the messages return until they are dead-lettered.
+            log.error("%s: recursive loop detected after %d visits", self._function.name, visits)
+            return
+        outcome = self._invoke(event_of(messages, queue_arn=self._mapping.queue_arn), trace)
         received = [message["MessageId"] for message in messages]
         failed = self._failed(outcome, received)
         self._delete([message for message in messages if message["MessageId"] not in failed])

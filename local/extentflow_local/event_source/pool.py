@@ -22,7 +22,7 @@ class Environment(Protocol):
         """Whether its process is alive."""
         ...
 
-    def invoke(self, event: bytes) -> Outcome:
+    def invoke(self, event: bytes, trace: str = "") -> Outcome:
         """Call the function; one at a time."""
         ...
 
@@ -50,14 +50,14 @@ class Pool:
         self._busy: list[Environment] = []
         self._closed = False
 
-    def invoke(self, event: bytes) -> Outcome:
+    def invoke(self, event: bytes, trace: str = "") -> Outcome:
         """Call the function in the most recently used free environment, or in a new one."""
         environment = self._take()
         if environment is None:
             return _STOPPED
         good = False
         try:
-            outcome = environment.invoke(event)
+            outcome = environment.invoke(event, trace)
             good = outcome.reusable
         finally:
             self._give_back(environment, good=good)

@@ -34,6 +34,7 @@ class Invocation:
     event: bytes
     function_arn: str
     timeout_seconds: float
+    trace: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ class RuntimeApi:
             "Lambda-Runtime-Aws-Request-Id": invocation.request_id,
             "Lambda-Runtime-Deadline-Ms": str(round(deadline * 1000)),
             "Lambda-Runtime-Invoked-Function-Arn": invocation.function_arn,
+            "Lambda-Runtime-Trace-Id": invocation.trace,
         }
 
     def post(self, path: str, body: bytes) -> HTTPStatus:

@@ -172,6 +172,7 @@ class EventSource:
             client=self._client,
             queue_url=self.deployment.queue(mapping.queue_arn).url,
             invoke=self._pools[mapping.function].invoke,
+            function=self.deployment.functions[mapping.function],
             concurrency=self._place.most(self.deployment, mapping.function),
             observe=self._observe,
         )

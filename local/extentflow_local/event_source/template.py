@@ -130,6 +130,7 @@ def _function(resource: Resource, around: Surroundings) -> Function | None:
         memory_mib=resource.whole("MemorySize", 128),
         environment=_environment(resource, {**variables, **around.environment}),
         reserved=resource.whole("ReservedConcurrentExecutions", 0) or None,
+        may_recurse=resource.given.get("RecursiveLoop") == "Allow",
     )
 
 

@@ -24,7 +24,7 @@ class Stand:
     def alive(self) -> bool:
         return not self.ended
 
-    def invoke(self, event: bytes) -> Outcome:
+    def invoke(self, event: bytes, trace: str = "") -> Outcome:  # noqa: ARG002 - as Pool calls it
         if event == b"wait":
             self.entered.set()
             assert self.go.wait(PATIENCE_SECONDS)

@@ -18,7 +18,7 @@ from extentflow_local.event_source.runtime_api import (
 )
 
 NEXT = "/2018-06-01/runtime/invocation/next"
-ASKED = Invocation("request-1", b'{"a": 1}', "arn:aws:lambda:::function:f", 2.5)
+ASKED = Invocation("request-1", b'{"a": 1}', "arn:aws:lambda:::function:f", 2.5, "Root=1")
 NOW = 1_795_169_700.25
 
 

@@ -118,6 +118,10 @@ class ArrivalPending(Retryable):
     """A message was not processed completely; it must be received again, and continues."""
 
 
+class ArrivalPaused(ArrivalPending):
+    """A message is left only because its connectors are paused."""
+
+
 def _never() -> bool:
     return False
 
@@ -256,7 +260,8 @@ class ArrivalHandler(JobAdmission):
             self._deal_backfill(wanted, dealt)
         rest = self._deal_in_time(parsed.arrivals, dealt, turn=received - 1)
         if not rest and (dealt.problems or (dealt.paused and received < PAUSED_RECEIVES)):
-            raise ArrivalPending("; ".join(dealt.problems + dealt.paused))
+            left = ArrivalPending if dealt.problems else ArrivalPaused
+            raise left("; ".join(dealt.problems + dealt.paused))
         # First, because only this may be repeated: dead letters are sent when the message is done.
         if again := [*dealt.again, *(_body(arrival) for arrival in rest)]:
             self.arrivals.send(again)

@@ -57,12 +57,14 @@ JOB_ID = re.compile(f"[0-9a-f]{{{JOB_ID_DIGITS}}}")
 class MessageDisposition:
     """The result of a message: delete it, or show it after `again_seconds`; and the receipt.
 
-    `ended` is its job if that ended and its event is not yet published.
+    `ended` is its job if that ended and its event is not yet published. `error`: it returns because
+    of an error, not because its extent is busy or its connector paused.
     """
 
     again_seconds: float | None = None
     receipt: Receipt | None = None
     ended: Job | None = None
+    error: bool = False
 
     @property
     def over(self) -> bool:
@@ -100,8 +102,8 @@ class QueueWorker:
         try:
             return self._handle(message)
         except ExtentflowError as exc:
-            log.warning("message %s comes back: %s", message.id, exc)
-            return MessageDisposition(self._delay(message))
+            log.warning("message %s returns to the queue: %s", message.id, exc)
+            return MessageDisposition(self._delay(message), error=True)
 
     def _handle(self, message: Message) -> MessageDisposition:
         extent = read_extent(message.body)
