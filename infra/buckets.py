@@ -73,7 +73,8 @@ class Buckets(Construct):
             lifecycle_rules=[
                 s3.LifecycleRule(abort_incomplete_multipart_upload_after=Duration.days(7))
             ],
-            removal_policy=RemovalPolicy.RETAIN,
+            # Not on a first deployment that fails: its names must be free for the next.
+            removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE,
         )
         explain(
             made,

@@ -38,8 +38,9 @@ class Ledger(Construct):
                 point_in_time_recovery_enabled=True
             ),
             time_to_live_attribute=EXPIRY_ATTRIBUTE,
-            deletion_protection=True,
-            removal_policy=RemovalPolicy.RETAIN,
+            # Without deletion protection, with which a failed first deployment could not be rolled
+            # back and repeated. A deleted table leaves a backup, because of the recovery above.
+            removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE,
         )
         table.add_global_secondary_index(
             index_name=JOBS_INDEX, partition_key=listing, sort_key=created

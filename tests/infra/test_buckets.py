@@ -72,7 +72,7 @@ def test_a_new_bucket_is_private_encrypted_versioned_and_kept(templates: Templat
     templates("plain").has_resource(
         BUCKET,
         {
-            "DeletionPolicy": "Retain",
+            "DeletionPolicy": "RetainExceptOnCreate",
             "Properties": {
                 "VersioningConfiguration": {"Status": "Enabled"},
                 "BucketEncryption": Match.any_value(),

@@ -56,11 +56,10 @@ def test_the_table_can_be_brought_back_and_is_kept(templates: Templates) -> None
     templates("plain").has_resource(
         TABLE,
         {
-            "DeletionPolicy": "Retain",
+            "DeletionPolicy": "RetainExceptOnCreate",
             "UpdateReplacePolicy": "Retain",
             "Properties": {
                 "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": True},
-                "DeletionProtectionEnabled": True,
             },
         },
     )

@@ -1,14 +1,16 @@
 """From a connector's settings to the options of the rooms."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from extentflow.aws.secrets import SecretsManager
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.parsing import parse
 from extentflow.config.worker import WorkerSettings
+from extentflow.converters import CONVERTERS
 from extentflow.errors import Misconfigured
 from extentflow.formats.csv import CsvOptions
 from extentflow.model import ObjectVersion
@@ -187,3 +189,39 @@ def test_a_key_of_several_columns_is_one_json_object_in_the_order_named() -> Non
     convert = options.key(config(message__key="column:name,id"), VERSION)(batch.schema)
 
     assert convert(batch).to_pylist() == [b'{"name":"a","id":1}']
+
+
+# -- converters of packages -----------------------------------------------------------------------
+
+
+def _shout(
+    _schema: pa.Schema, _columns: Sequence[str] | None = None
+) -> Callable[[pa.RecordBatch], pa.BinaryArray]:
+    return lambda batch: pc.utf8_upper(batch.column(0).cast(pa.string())).cast(pa.binary())
+
+
+@pytest.mark.parametrize("name", ["csv", "text", "jsonl", "parquet"])
+def test_a_packages_converter_makes_values_of_every_format(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setitem(CONVERTERS._loaded, "shout", _shout)
+    chosen = config(input__format=name, value__converter="shout")
+
+    batch = table(value=pa.array([b"one", b"two"], pa.binary()))
+    made = options.value(chosen, name)(batch.schema)(batch)
+
+    assert made.to_pylist() == [b"ONE", b"TWO"]
+
+
+def test_a_packages_converter_makes_keys_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CONVERTERS._loaded, "shout", _shout)
+    chosen = config(input__format="csv", message__key="column:id", key__converter="shout")
+
+    batch = table(id=pa.array(["a"]))
+
+    assert options.key(chosen, VERSION)(batch.schema)(batch).to_pylist() == [b"A"]
+
+
+def test_a_built_in_converter_that_does_not_fit_is_still_refused() -> None:
+    with pytest.raises(Misconfigured, match=r"value\.converter=json cannot make values of text"):
+        config(input__format="text", value__converter="json")

@@ -433,7 +433,8 @@ def unfit(format_name: str, *, value_converter: str | None, message_key: Message
     """Return why values or keys cannot be made from that format, with the remedy; else None."""
     spec = FORMATS.get(format_name)
     fitting = spec.converters
-    if value_converter is not None and fitting and value_converter not in fitting:
+    # A package's converter states itself, by UnsupportedType, what columns it takes.
+    if value_converter and fitting and value_converter not in fitting and _is_ours(value_converter):
         return (
             f"value.converter={value_converter} cannot make values of {format_name}; write one of"
             f" {', '.join(fitting)}, or remove it"
@@ -441,6 +442,10 @@ def unfit(format_name: str, *, value_converter: str | None, message_key: Message
     if message_key.columns and not spec.has_columns:
         return f"message.key names columns, and {format_name} has none; write none or object"
     return None
+
+
+def _is_ours(converter: str) -> bool:
+    return CONVERTERS.is_built_in(converter)
 
 
 def key_converters(message_key: MessageKey) -> tuple[str, ...]:

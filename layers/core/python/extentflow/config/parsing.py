@@ -9,7 +9,7 @@ from typing import Any
 
 from extentflow.config import topics
 from extentflow.config.connector import LOCAL_FILE, ConnectorConfig, key_converters, unfit
-from extentflow.config.specs import FORMATS, FormatCheck, FormatSpec
+from extentflow.config.specs import CONVERTERS, FORMATS, FormatCheck, FormatSpec
 from extentflow.config.table import Only, Rule, Table, broken, declared
 from extentflow.errors import Misconfigured
 
@@ -144,6 +144,8 @@ def _fit(config: ConnectorConfig) -> str | None:
 def _key_converter(config: ConnectorConfig) -> str | None:
     fitting = key_converters(config.message_key)
     if config.key_converter is None or config.key_converter in fitting:
+        return None
+    if config.message_key.columns and not CONVERTERS.is_built_in(config.key_converter):
         return None
     return (
         f"key.converter={config.key_converter!r}: cannot make this message.key; write one of"

@@ -339,7 +339,7 @@ class _ClaimedExtent:
     def _return_attempt(self, error: Retryable) -> None:
         """Return the attempt that an outage used up; another owner of the claim is not affected.
 
-        Also after Fenced: a producer whose transaction the broker timed out is fenced by nobody.
+        Also after Fenced, which librdkafka reports for a transaction that timed out, too.
         """
         if self._sent_bytes is not None and isinstance(error, SinkUnavailable | Fenced):
             self._context.size.failed(self._sent_bytes)

@@ -12,7 +12,7 @@ from extentflow.aws.secrets import SecretsManager
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.secrets import environments, resolve
 from extentflow.config.worker import WorkerSettings
-from extentflow.converters import Converter, open_converter
+from extentflow.converters import CONVERTERS, Converter, open_converter
 from extentflow.errors import Misconfigured, UnsupportedFormat, reason
 from extentflow.formats import FORMATS, FormatOptions
 from extentflow.jobs.planner import UNKNOWN_FORMAT, JobRequest
@@ -128,9 +128,9 @@ def format_options(config: ConnectorConfig, name: str, compression: str) -> Form
 
 
 def value(config: ConnectorConfig, name: str) -> Callable[[pa.Schema], Converter]:
-    """Return how values are made; lines pass through as they are."""
+    """Return how values are made; lines pass through unless a package's converter changes them."""
     converter = config.value_converter_for(name)
-    if FORMATS.get(name).raw:
+    if FORMATS.get(name).raw and CONVERTERS.is_built_in(converter):
         return lambda schema: open_converter("bytes", schema, [RAW_COLUMN])
     return lambda schema: open_converter(converter, schema)
 
