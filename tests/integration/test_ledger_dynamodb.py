@@ -3,6 +3,8 @@
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,13 +15,16 @@ from tests.contracts.ledger import LEASE_SECONDS, Scene, fresh, unregistered
 from tests.contracts.ledger_contract import LedgerContract
 from tests.contracts.ledger_faults import LostResponseContract, at_once, together
 
+from extentflow.delivery.slots import SlotPolicy, Slots
 from extentflow.errors import LedgerUnavailable, Misconfigured
-from extentflow.ledger import ExtentItem, JobProgress, LedgerOptions, Settlement
+from extentflow.ledger import Claim, ExtentItem, JobProgress, LedgerOptions, Settlement
 from extentflow.ledger.dynamodb import KEY_SCHEMA, DynamoLedger
 from extentflow.ledger.dynamodb_calls import Write, connect, lay_out
 from extentflow.ledger.dynamodb_extents import RANGE_FIELDS, STATE_FIELDS, extent_key
-from extentflow.model import JobState
-from extentflow.retry import RetryPolicy
+from extentflow.model import ExtentState, JobState
+from extentflow.retry import Clock, RetryPolicy
+from extentflow.sink import ProducerSettings
+from extentflow.testing.broker import MemoryBroker
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -507,3 +512,66 @@ class TestTable:
 
         with pytest.raises(LedgerUnavailable, match=r"http://127\.0\.0\.1:9"):
             ledger.now()
+
+
+# -- restored tables ------------------------------------------------------------------------------
+
+
+def copied(world: DynamoWorld) -> DynamoLedger:
+    """Copy all items to a new table, as a restored backup has them."""
+    options = LedgerOptions(f"restored-{uuid.uuid4().hex[:12]}", world.endpoint)
+    ledger = DynamoLedger(options)
+    ledger.admin._create_table()
+    ledger.admin._await_active()
+    client = connect(options)
+    for page in client.get_paginator("scan").paginate(TableName=world.table):
+        for item in page["Items"]:
+            client.put_item(TableName=options.table, Item=item)
+    return ledger
+
+
+def test_a_restored_table_is_refused_until_it_is_adopted(stack: "Stack", table: str) -> None:
+    world = DynamoWorld(stack.endpoint("dynamodb"), table)
+    before = world.ledger.id
+    Scene(world.ledger).job()
+    restored = copied(world)
+
+    with pytest.raises(Misconfigured, match=f"a copy of table {table}.*extentflow init"):
+        _ = restored.id
+    warnings = restored.admin.create()
+
+    assert restored.id not in ("", before)
+    assert world.elsewhere().id == before
+    assert any("jobs are open" in warning for warning in warnings)
+    assert restored.admin.create() == ()
+
+
+def test_what_was_in_work_when_the_backup_was_made_becomes_unknown(
+    stack: "Stack", table: str
+) -> None:
+    world = DynamoWorld(stack.endpoint("dynamodb"), table)
+    scene = Scene(world.ledger)
+    job = scene.job()
+    extent = scene.extent(job)
+    broker = MemoryBroker({"records": 1}, cluster=job.cluster)
+    slots = partial(
+        Slots,
+        broker=broker,
+        policy=SlotPolicy(count=1, lease_seconds=LEASE_SECONDS),
+        app_id="app",
+        clock=Clock(),
+        random=Random(),
+    )
+    bound = world.ledger.bind("app")
+    worker = slots(ledger=world.ledger, owner="before", app_id=bound)
+    claim = worker.claim(extent, ProducerSettings())
+    assert isinstance(claim, Claim)
+    restored = copied(world)
+    # After the backup: the extent is done, and its slot works on others under the same epoch.
+    worker.complete(claim, position=extent.end, records=5, bad=0)
+    restored.admin.create()
+
+    slots(ledger=restored, owner="after", app_id=bound).evict("before")
+
+    item = restored.extents.get(extent.job, extent.ordinal)
+    assert (item.state, item.progress_unknown) == (ExtentState.FAILED, True)

@@ -241,6 +241,7 @@ LEDGER_IMAGE: Image = {
     "pk": {"S": "META"},
     "sk": {"S": "LEDGER"},
     "id": {"S": "c0ffee"},
+    "table": {"S": "ledger"},
     "app_id": {"S": "shop"},
 }
 CONNECTOR_IMAGE: Image = {
@@ -434,6 +435,15 @@ class TestReads:
         table.put(LEDGER_IMAGE)
 
         assert (ledger.id, ledger.bind("other")) == ("c0ffee", "shop")
+
+    def test_identity_of_an_earlier_version(
+        self, ledger: DynamoLedger, table: RecordingTable
+    ) -> None:
+        before = {key: value for key, value in LEDGER_IMAGE.items() if key != "table"}
+        table.put(before)
+
+        assert ledger.id == "c0ffee"
+        assert table.image("META", "LEDGER") == LEDGER_IMAGE
 
     def test_connector(self, ledger: DynamoLedger, table: RecordingTable) -> None:
         table.put({**CONNECTOR_IMAGE, "state": {"S": "STOPPED"}})

@@ -25,12 +25,12 @@ def add_to(app: typer.Typer) -> None:
 def init(*, as_json: AsJson = False) -> None:
     """Create the ledger table and the progress topic where they are missing."""
     found = initialise(Runtime.from_environment())
-    output.show(
-        asdict(found),
+    facts = (
         f"ledger table {found.table} {'created' if found.created else 'exists'} (id "
-        f"{found.ledger}); progress topic exists on Kafka cluster {found.cluster}",
-        as_json=as_json,
+        f"{found.ledger}); progress topic exists on Kafka cluster {found.cluster}"
     )
+    warnings = (f"warning: {warning}" for warning in found.warnings)
+    output.show(asdict(found), "\n".join((facts, *warnings)), as_json=as_json)
 
 
 def doctor(*, connector: Connector = None, as_json: AsJson = False) -> None:

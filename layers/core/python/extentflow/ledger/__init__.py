@@ -384,8 +384,11 @@ class LedgerAdmin(Protocol):
     def exists(self) -> bool:
         """Return whether the ledger was created, complete or not."""
 
-    def create(self) -> None:
+    def create(self) -> tuple[str, ...]:
         """Create what is missing and wait until it can be used; idempotent.
+
+        A copy of another ledger, such as a restored backup, becomes a ledger of its own. Returns
+        what its operator must know then, in sentences; otherwise nothing.
 
         Raises:
             Misconfigured: a permission is missing, or the name belongs to something else.

@@ -27,6 +27,7 @@ from extentflow.ledger.dynamodb_calls import (
     EXPIRY_ATTRIBUTE,
     JOBS_INDEX,
     LEDGER_KEY,
+    Attributes,
     Connect,
     DynamoCalls,
     DynamoItems,
@@ -37,6 +38,7 @@ from extentflow.ledger.dynamodb_calls import (
 )
 from extentflow.ledger.dynamodb_extents import DynamoExtents, DynamoSlots
 from extentflow.ledger.dynamodb_jobs import DynamoConnectors, DynamoJobs, DynamoNotes
+from extentflow.model import JobState
 from extentflow.retry import RetryPolicy
 
 if TYPE_CHECKING:
@@ -118,7 +120,7 @@ class DynamoAdmin:
         """Return whether the table exists, in whatever state."""
         return _unless(frozenset({"ResourceNotFoundException"}), self._describe) is not None
 
-    def create(self) -> None:
+    def create(self) -> tuple[str, ...]:
         """Create what is missing: the table with its index, its safeguards, its identity."""
         # Several processes may create it at once, and all wait for the same table.
         if not self.exists():
@@ -146,18 +148,63 @@ class DynamoAdmin:
                 },
             ),
         )
+        adopted = self._adopt()
         self.identity()
+        return adopted
 
     def identity(self) -> str:
-        """Return the table's identity; the first caller writes it."""
+        """Return the table's identity; the first caller writes it.
+
+        Raises:
+            Misconfigured: the table is a copy of another one, such as a restored backup. What was
+                delivered after the copy is unknown in it, so nothing is delivered before `create`.
+        """
         item = self._items.get(LEDGER_KEY) or {}
         if "id" not in item:
             # Not "the item is new": `bind` may have written it.
             is_missing = Attr("id").not_exists()
-            write = Write(LEDGER_KEY, is_missing, {"id": secrets.token_hex(IDENTITY_BYTES)})
+            content: Attributes = {"id": _new_identity(), "table": self._name}
+            write = Write(LEDGER_KEY, is_missing, content)
             item = self._items.store("writing the ledger's identity", write)
+        # A ledger of an earlier version has no `table`; it gets the name at its first use.
+        if "table" not in item:
+            write = Write(LEDGER_KEY, Attr("table").not_exists(), {"table": self._name})
+            item = self._items.store("writing the ledger's table", write)
+        if item["table"] != self._name:
+            raise Misconfigured(
+                f"{self._calls}: a copy of table {item['table']}, for example restored from a"
+                " backup; what was delivered after the copy is unknown in it and would be"
+                ' delivered again; read docs/operations.md, "Restore the table", then run'
+                " `extentflow init` to use it"
+            )
         identity: str = item["id"]
         return identity
+
+    def _adopt(self) -> tuple[str, ...]:
+        """Give a copied table an identity of its own; return what its operator must know.
+
+        Under the old identity, a slot's group states progress of the original table's claims, and
+        settlements would conclude from it that nothing was committed.
+        """
+        item = self._items.get(LEDGER_KEY) or {}
+        if "id" not in item or item.get("table", self._name) == self._name:
+            return ()
+        is_as_read = Attr("id").eq(item["id"]) & Attr("table").eq(item["table"])
+        content: Attributes = {
+            "id": _new_identity(),
+            "table": self._name,
+            "copied_from": item["id"],
+        }
+        self._items.store("adopting a copied table", Write(LEDGER_KEY, is_as_read, content))
+        jobs = DynamoJobs(self._items)
+        count = sum(1 for state in JobState if state.open for _ in jobs.list(state=state))
+        replay = "`extentflow replay JOB --accept-duplicates`"
+        return (
+            f"{self._name} is a copy of table {item['table']} and has a new ledger id",
+            f"extents in work at that time become FAILED, progress unknown; {replay} continues them",
+            f"{count} jobs are open: what was delivered of them after the copy is delivered again",
+            "objects that were delivered after the copy are unknown, and are delivered again",
+        )
 
     def describe(self) -> LedgerDescription:
         """Return the table's state and every difference from the expected shape."""
@@ -249,6 +296,10 @@ class DynamoAdmin:
         )
         status = answer["TimeToLiveDescription"].get("TimeToLiveStatus")
         return status in ("ENABLED", "ENABLING")
+
+
+def _new_identity() -> str:
+    return secrets.token_hex(IDENTITY_BYTES)
 
 
 def _unless(codes: frozenset[str], call: Callable[[], Answer]) -> Answer | None:

@@ -35,12 +35,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Initialised:
-    """The ledger table and Kafka cluster that are ready; `created`: the table is new."""
+    """The ledger table and Kafka cluster that are ready; `created`: the table is new.
+
+    `warnings`: the table is a copy of another one; what that means for deliveries.
+    """
 
     table: str
     created: bool
     ledger: str
     cluster: str
+    warnings: tuple[str, ...] = ()
 
 
 def initialise(runtime: Runtime) -> Initialised:
@@ -50,7 +54,7 @@ def initialise(runtime: Runtime) -> Initialised:
         Misconfigured, Retryable: a service refuses or is unavailable.
     """
     existed = runtime.ledger.admin.exists()
-    runtime.ledger.admin.create()
+    warnings = runtime.ledger.admin.create()
     runtime.require_app()
     runtime.broker.ensure_progress_topic()
     return Initialised(
@@ -58,6 +62,7 @@ def initialise(runtime: Runtime) -> Initialised:
         created=not existed,
         ledger=runtime.ledger.id,
         cluster=runtime.broker.cluster,
+        warnings=warnings,
     )
 
 

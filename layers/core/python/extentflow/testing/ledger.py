@@ -449,8 +449,8 @@ class _Admin:
     def exists(self) -> bool:
         return True
 
-    def create(self) -> None:
-        """Do nothing."""
+    def create(self) -> tuple[str, ...]:
+        return ()
 
     def describe(self) -> LedgerDescription:
         return LedgerDescription("ACTIVE", (), recovery=None, expiry=True)
