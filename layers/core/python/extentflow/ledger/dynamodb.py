@@ -201,7 +201,7 @@ class DynamoAdmin:
         replay = "`extentflow replay JOB --accept-duplicates`"
         return (
             f"{self._name} is a copy of table {item['table']} and has a new ledger id",
-            f"extents in work at that time become FAILED, progress unknown; {replay} continues them",
+            f"extents in work then become FAILED, progress unknown; {replay} continues them",
             f"{count} jobs are open: what was delivered of them after the copy is delivered again",
             "objects that were delivered after the copy are unknown, and are delivered again",
         )
