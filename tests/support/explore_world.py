@@ -54,7 +54,18 @@ UNKNOWN, FORGET, RESTORE, EXPIRE = "unknown", "forget", "restore", "expire"
 OUTAGE, STOP, BEAT = "outage", "stop", "beat"
 
 _WRITES = frozenset(
-    ("lease", "settle", "claim", "advance", "renew", "complete", "fail", "hand_back", "release")
+    (
+        "lease",
+        "settle",
+        "claim",
+        "advance",
+        "renew",
+        "return_attempt",
+        "complete",
+        "fail",
+        "hand_back",
+        "release",
+    )
 )
 _READS = frozenset(("slot", "extent"))
 _COMMITS = frozenset(("kafka.commit", "kafka.mark"))

@@ -43,7 +43,18 @@ RATIONS = {
 }
 
 _WRITES = frozenset(
-    ("lease", "settle", "claim", "advance", "renew", "complete", "fail", "hand_back", "release")
+    (
+        "lease",
+        "settle",
+        "claim",
+        "advance",
+        "renew",
+        "return_attempt",
+        "complete",
+        "fail",
+        "hand_back",
+        "release",
+    )
 )
 _LEDGER = _WRITES | {"slot", "slots", "extent", "job", "close", "connector_state", "reopen"}
 _KAFKA = frozenset(("kafka.fence", "kafka.mark", "kafka.commit"))

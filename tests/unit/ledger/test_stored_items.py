@@ -436,6 +436,14 @@ class TestReads:
 
         assert (ledger.id, ledger.bind("other")) == ("c0ffee", "shop")
 
+    def test_identity_of_a_table_that_is_named_by_its_arn(self, table: RecordingTable) -> None:
+        table.put(LEDGER_IMAGE)
+        arn = "arn:aws:dynamodb:eu-central-1:111122223333:table/ledger"
+
+        ledger = DynamoLedger(LedgerOptions(arn), connect=cast("Any", lambda _: table))
+
+        assert ledger.id == "c0ffee"
+
     def test_identity_of_an_earlier_version(
         self, ledger: DynamoLedger, table: RecordingTable
     ) -> None:

@@ -215,7 +215,8 @@ class Slots:
                 f"worker produces to {self._broker.cluster}; set bootstrap.servers to the job's "
                 "cluster"
             )
-        if extent.ordinal >= job.plan.count and job.state is not JobState.PLANNING:
+        # The plan of a RUNNING job is complete; a planner sends extents before it counts them.
+        if extent.ordinal >= job.plan.count and job.state is JobState.RUNNING:
             raise Conflict(
                 f"{extent.uri}: job {job.id} has {job.plan.count} extents, and none with number "
                 f"{extent.ordinal}; delete the message"

@@ -115,6 +115,8 @@ class DynamoAdmin:
         self._items = table
         self._calls = table.calls
         self._name = table.table
+        # Settings may give an ARN; the identity holds the name.
+        self._own_name = table.table.rpartition("/")[2]
 
     def exists(self) -> bool:
         """Return whether the table exists, in whatever state."""
@@ -163,14 +165,14 @@ class DynamoAdmin:
         if "id" not in item:
             # Not "the item is new": `bind` may have written it.
             is_missing = Attr("id").not_exists()
-            content: Attributes = {"id": _new_identity(), "table": self._name}
+            content: Attributes = {"id": _new_identity(), "table": self._own_name}
             write = Write(LEDGER_KEY, is_missing, content)
             item = self._items.store("writing the ledger's identity", write)
         # A ledger of an earlier version has no `table`; it gets the name at its first use.
         if "table" not in item:
-            write = Write(LEDGER_KEY, Attr("table").not_exists(), {"table": self._name})
+            write = Write(LEDGER_KEY, Attr("table").not_exists(), {"table": self._own_name})
             item = self._items.store("writing the ledger's table", write)
-        if item["table"] != self._name:
+        if item["table"] != self._own_name:
             raise Misconfigured(
                 f"{self._calls}: a copy of table {item['table']}, for example restored from a"
                 " backup; what was delivered after the copy is unknown in it and would be"
@@ -187,12 +189,12 @@ class DynamoAdmin:
         settlements would conclude from it that nothing was committed.
         """
         item = self._items.get(LEDGER_KEY) or {}
-        if "id" not in item or item.get("table", self._name) == self._name:
+        if "id" not in item or item.get("table", self._own_name) == self._own_name:
             return ()
         is_as_read = Attr("id").eq(item["id"]) & Attr("table").eq(item["table"])
         content: Attributes = {
             "id": _new_identity(),
-            "table": self._name,
+            "table": self._own_name,
             "copied_from": item["id"],
         }
         self._items.store("adopting a copied table", Write(LEDGER_KEY, is_as_read, content))
@@ -200,7 +202,7 @@ class DynamoAdmin:
         count = sum(1 for state in JobState if state.open for _ in jobs.list(state=state))
         replay = "`extentflow replay JOB --accept-duplicates`"
         return (
-            f"{self._name} is a copy of table {item['table']} and has a new ledger id",
+            f"{self._own_name} is a copy of table {item['table']} and has a new ledger id",
             f"extents in work then become FAILED, progress unknown; {replay} continues them",
             f"{count} jobs are open: what was delivered of them after the copy is delivered again",
             "objects that were delivered after the copy are unknown, and are delivered again",
