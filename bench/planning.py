@@ -90,9 +90,9 @@ class Dropped:
         self.body_bytes = 0
         self.largest_page = 0
 
-    def send(self, bodies: Sequence[str], *, reason: str = "") -> None:
+    def send(self, bodies: Sequence[str], *, reason: str = "", group: str = "") -> None:
         """See `Queue.send`."""
-        _ = reason
+        _ = reason, group
         self.messages += len(bodies)
         self.body_bytes += sum(map(len, bodies))
         self.largest_page = max(self.largest_page, len(bodies))

@@ -2,6 +2,8 @@
 
 arrivals ──planner──> extents ──worker──> Kafka
 └─> arrivals-dlq      └─> extents-dlq         messages expire after 14 days
+
+All are standard queues: in a FIFO queue the groups of messages would block, in these they share.
 """
 
 from aws_cdk import Duration

@@ -158,6 +158,24 @@ class QueueContract(Collecting):
         assert message.body == body
         assert set(message.reason) <= {"y"}
 
+    # -- groups ---------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("group", ["", "orders", "a.b_c-" + "x" * 94])
+    def test_a_group_travels_with_the_message(
+        self, place: PlaceUnderTest, queue: Queue, group: str
+    ) -> None:
+        queue.send(["a"], group=group)
+
+        assert self.take(place, queue).group == group
+
+    def test_equal_messages_of_a_group_are_all_delivered_though_none_is_deleted(
+        self, place: PlaceUnderTest, queue: Queue
+    ) -> None:
+        """A group neither blocks nor deduplicates, as it does in a FIFO queue."""
+        queue.send(["a"] * 12, group="orders")
+
+        assert len(self.collect(place, queue, 12)) == 12
+
     # -- deliveries -----------------------------------------------------------------------------
 
     def test_a_received_message_is_hidden(self, place: PlaceUnderTest, queue: Queue) -> None:

@@ -48,6 +48,15 @@ def test_messages_are_kept_for_four_days_and_dead_ones_for_fourteen(
     )
 
 
+def test_every_queue_is_a_standard_one_whose_message_groups_share_the_workers(
+    plain: Template,
+) -> None:
+    """Only in standard queues a group of many messages leaves room for others."""
+    queues = of_type(plain, QUEUE).values()
+
+    assert not any("FifoQueue" in queue for queue in queues)
+
+
 def test_every_queue_is_encrypted_and_rejects_plain_text(plain: Template) -> None:
     queues = of_type(plain, QUEUE)
 

@@ -33,8 +33,8 @@ class Watching(Dropped):
         self.ranges: list[tuple[int, int]] = []
         self._ledger = ledger
 
-    def send(self, bodies: Sequence[str], *, reason: str = "") -> None:
-        super().send(bodies, reason=reason)
+    def send(self, bodies: Sequence[str], *, reason: str = "", group: str = "") -> None:
+        super().send(bodies, reason=reason, group=group)
         extents = [Extent.from_message(json.loads(body)) for body in bodies]
         job = self._ledger.jobs.get(extents[0].job)
         assert job is not None

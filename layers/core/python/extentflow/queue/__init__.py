@@ -15,7 +15,8 @@ class Message:
     """One delivery of a message.
 
     `handle` identifies this delivery; `received` counts deliveries including this one; `reason` is
-    why it is in a dead letter queue; `sent` is in seconds since 1970.
+    why it is in a dead letter queue; `sent` is in seconds since 1970; `group` is the group with
+    which it was sent.
     """
 
     id: str
@@ -24,6 +25,7 @@ class Message:
     received: int = 1
     reason: str = ""
     sent: float = 0.0
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,12 @@ BATCH_MESSAGES = 10
 class Queue(Protocol):
     """One queue. Every method may raise QueueUnavailable, or Misconfigured if it does not exist."""
 
-    def send(self, bodies: Sequence[str], *, reason: str = "") -> None:
-        """Return when every message is accepted; a repeated call may send some of them twice."""
+    def send(self, bodies: Sequence[str], *, reason: str = "", group: str = "") -> None:
+        """Return when every message is accepted; a repeated call may send some of them twice.
+
+        Messages of one `group` (a connector's name) do not delay those of other groups: a queue
+        prefers groups of which few messages are hidden. "" is no group.
+        """
         ...
 
     def receive(

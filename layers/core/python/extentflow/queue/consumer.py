@@ -109,6 +109,8 @@ class QueueWorker:
         extent = read_extent(message.body)
         if extent is None:
             return self._bury(message, "not an extent of schema version 1; it was not read")
+        # Not what was received: versions without groups sent messages too.
+        message = replace(message, group=extent.connector)
         try:
             answer = self._before(extent, message)
             if answer is not None:
@@ -131,7 +133,7 @@ class QueueWorker:
         """Keep a paused connector's message: neither receive count nor retention may end it."""
         if message.received < PAUSED_RECEIVES:
             return MessageDisposition(self._delay(message))
-        self.queue.send([message.body])
+        self.queue.send([message.body], group=message.group)
         return MessageDisposition()
 
     def _stopped(self, extent: Extent, message: Message, *, failed: bool) -> MessageDisposition:
@@ -171,7 +173,7 @@ class QueueWorker:
                 max(receipt.retry_after_seconds, self._delay(message)), receipt
             )
         if receipt.outcome is Outcome.HANDED_BACK:
-            self.queue.send([message.body])
+            self.queue.send([message.body], group=message.group)
         job = self.ledger.jobs.get(extent.job)
         if receipt.outcome is Outcome.DONE and job is not None:
             job = self.dispatch.follow(job, extent)
@@ -197,7 +199,7 @@ class QueueWorker:
     def _bury(self, message: Message, why: str) -> MessageDisposition:
         """Move a message to the dead letter queue: send first, so that it is never lost."""
         log.warning("message %s goes to the dead letter queue: %s", message.id, why)
-        self.dead.send([message.body], reason=why)
+        self.dead.send([message.body], reason=why, group=message.group)
         return MessageDisposition()
 
     def _delay(self, message: Message) -> float:

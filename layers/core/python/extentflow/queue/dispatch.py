@@ -44,7 +44,7 @@ class ExtentDispatcher:
         sent_before = job.plan.count
 
         def send(page: Sequence[Extent]) -> None:
-            self._send(extent for extent in page if not job.ordered or extent.ordinal == 0)
+            self._send(job, (one for one in page if not job.ordered or one.ordinal == 0))
 
         planning = job.state is JobState.PLANNING
         job = self.planner.plan(job, send=send, late=late)
@@ -72,7 +72,7 @@ class ExtentDispatcher:
             for page in _pages(islice(wanted, 1) if job.ordered else wanted):
                 if sent and late():
                     raise Unfinished(f"job {job.id}: time ran out after {sent} messages")
-                sent += self._send(page)
+                sent += self._send(job, page)
         return sent
 
     def follow(self, job: Job, extent: Extent) -> Job:
@@ -85,7 +85,7 @@ class ExtentDispatcher:
             return job
         with cutting(self.planner.ledger, job):
             following = self._following(job, extent)
-            self._send([] if following is None else [following])
+            self._send(job, [] if following is None else [following])
         return self.planner.ledger.jobs.get(job.id) or job
 
     def _following(self, job: Job, extent: Extent) -> Extent | None:
@@ -97,10 +97,11 @@ class ExtentDispatcher:
             return None if item.state is ExtentState.FAILED or in_work else later
         return None
 
-    def _send(self, extents: Iterable[Extent]) -> int:
+    def _send(self, job: Job, extents: Iterable[Extent]) -> int:
+        """Send extents as messages of their connector's group, and return how many."""
         bodies = [body_of(extent) for extent in extents]
         if bodies:
-            self.queue.send(bodies)
+            self.queue.send(bodies, group=job.connector)
         return len(bodies)
 
 

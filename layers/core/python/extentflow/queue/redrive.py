@@ -43,7 +43,7 @@ def redrive(
             if message.body in moved or not wanted(message):
                 continue
             if not dry_run:
-                queue.send([message.body])
+                queue.send([message.body], group=message.group)
                 dead.delete(message)
                 del left[message.id]
             moved[message.body] = message

@@ -70,9 +70,12 @@ class SqsQueue:
         self._client = connect(url) if client is None else client
         self._sender = BatchSender(SEND_TRIES, clock, random)
 
-    def send(self, bodies: Sequence[str], *, reason: str = "") -> None:
-        """Send in batches; entries that SQS reports as failed are sent again, as `Queue.send`."""
-        entries = [_entry(body, reason) for body in bodies]
+    def send(self, bodies: Sequence[str], *, reason: str = "", group: str = "") -> None:
+        """Send in batches; entries that SQS reports as failed are sent again, as `Queue.send`.
+
+        A group makes a standard queue a fair queue: it does not order messages.
+        """
+        entries = [_entry(body, reason, group) for body in bodies]
         for batch in split_into_batches(entries, _size):
             if left := self._sender.send(batch, self._send):
                 raise QueueUnavailable(f"{self.url}: {len(left)} messages were not accepted")
@@ -91,7 +94,11 @@ class SqsQueue:
                 MaxNumberOfMessages=most,
                 WaitTimeSeconds=min(LONGEST_POLL_SECONDS, math.ceil(wait_seconds)),
                 VisibilityTimeout=_whole(hide_seconds, LONGEST_HIDE_SECONDS),
-                MessageSystemAttributeNames=["ApproximateReceiveCount", "SentTimestamp"],
+                MessageSystemAttributeNames=[
+                    "ApproximateReceiveCount",
+                    "MessageGroupId",
+                    "SentTimestamp",
+                ],
                 MessageAttributeNames=[REASON],
             )
         return [
@@ -102,6 +109,7 @@ class SqsQueue:
                 received=int(found.get("Attributes", {}).get("ApproximateReceiveCount", "1")),
                 reason=_reason(found),
                 sent=int(found.get("Attributes", {}).get("SentTimestamp", "0")) / 1000,
+                group=found.get("Attributes", {}).get("MessageGroupId", ""),
             )
             for found in answer.get("Messages", [])
         ]
@@ -183,9 +191,11 @@ def _reason(found: "MessageTypeDef") -> str:
     return attributes[REASON].get("StringValue", "") if REASON in attributes else ""
 
 
-def _entry(body: str, reason: str) -> "SendMessageBatchRequestEntryTypeDef":
+def _entry(body: str, reason: str, group: str) -> "SendMessageBatchRequestEntryTypeDef":
     """Return one entry; its reason is cut to what fits beside the body."""
     entry: SendMessageBatchRequestEntryTypeDef = {"Id": "", "MessageBody": body}
+    if group:
+        entry["MessageGroupId"] = group
     room = BATCH_BYTES - _bytes(body) - len(REASON) - len(REASON_TYPE)
     kept = _REFUSED_CHARACTERS.sub(_escaped, reason).encode()[: max(0, min(REASON_BYTES, room))]
     if text := kept.decode(errors="ignore"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,7 +31,10 @@ def _ignore(_name: str) -> None: ...
 
 
 class MemoryQueue:
-    """A `Queue`; the next `failures` calls fail. `sent` has every body that was accepted."""
+    """A `Queue`; the next `failures` calls fail. `sent` has every body that was accepted.
+
+    Within a group messages are received in the order of sending.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.failures = 0
@@ -42,11 +46,13 @@ class MemoryQueue:
         self._numbers = itertools.count(1)
         self._kept: dict[str, _Kept] = {}
 
-    def send(self, bodies: Sequence[str], *, reason: str = "") -> None:
+    def send(self, bodies: Sequence[str], *, reason: str = "", group: str = "") -> None:
         with self._call("send"):
             for body in bodies:
                 number = f"m{next(self._numbers)}"
-                message = Message(number, body, received=0, reason=reason, sent=self._clock())
+                message = Message(
+                    number, body, received=0, reason=reason, sent=self._clock(), group=group
+                )
                 self._kept[number] = _Kept(message, self._clock())
                 self.sent.append(body)
 
@@ -60,13 +66,13 @@ class MemoryQueue:
         _ = wait_seconds
         with self._call("receive"):
             now = self._clock()
-            found = [kept for kept in self._kept.values() if kept.visible_at <= now]
-            for kept in found[:most]:
+            found = list(itertools.islice(self._fair(now), most))
+            for kept in found:
                 received = kept.message.received + 1
                 handle = f"{kept.message.id}/{received}"
                 kept.message = replace(kept.message, received=received, handle=handle)
                 kept.visible_at = now + hide_seconds
-            return [kept.message for kept in found[:most]]
+            return [kept.message for kept in found]
 
     def delete(self, message: Message) -> None:
         with self._call("delete"):
@@ -99,6 +105,22 @@ class MemoryQueue:
         """When the next message can be received; None where there is none."""
         with self._lock:
             return min((kept.visible_at for kept in self._kept.values()), default=None)
+
+    def _fair(self, now: float) -> Iterator[_Kept]:
+        """Yield visible messages, first those of the group with the fewest hidden ones."""
+        hidden = Counter(
+            kept.message.group for kept in self._kept.values() if kept.visible_at > now
+        )
+        waiting: dict[str, deque[_Kept]] = {}
+        for kept in self._kept.values():
+            if kept.visible_at <= now:
+                waiting.setdefault(kept.message.group, deque()).append(kept)
+        while waiting:
+            group = min(waiting, key=hidden.__getitem__)
+            yield waiting[group].popleft()
+            hidden[group] += 1
+            if not waiting[group]:
+                del waiting[group]
 
     @contextmanager
     def _call(self, name: str) -> Iterator[None]:
