@@ -7,22 +7,25 @@ direct       own property, queue policy    added by CDK's handler, queue policy
 
 from collections.abc import Sequence
 
-from aws_cdk import Duration, RemovalPolicy, Stack
+import jsii
+from aws_cdk import ArnFormat, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
-from aws_cdk import aws_s3_notifications as notifications
+from aws_cdk import aws_sqs as sqs
 from aws_cdk.region_info import RegionInfo
 from constructs import Construct
 
 from infra import config
 from infra.config import Announced
 from infra.findings import explain
-from infra.grants import Grant, policy
+from infra.grants import Grant, role
 from infra.queues import WorkQueue
 
 CREATED = "s3:ObjectCreated:*"
+# CloudFormation shortens long names of stacks in those of the functions that it names.
+STACK_NAME_KEPT = 24
 
 
 class Buckets(Construct):
@@ -124,18 +127,19 @@ class Buckets(Construct):
 
     def _switch_on(self, buckets: Sequence[config.Bucket]) -> None:
         """Add notifications to existing buckets, beside those that they have."""
-        role = self._switch_role(buckets)
+        switch_role = self._switch_role(buckets)
         for bucket in buckets:
             existing = s3.Bucket.from_bucket_attributes(
                 self,
                 bucket.name,
                 bucket_name=bucket.name,
-                notifications_handler_role=role.without_policy_updates(),
+                notifications_handler_role=switch_role.without_policy_updates(),
             )
             if bucket.announced is Announced.EVENTBRIDGE:
                 existing.enable_event_bridge_notification()
             else:
-                queue = notifications.SqsDestination(self._arrivals.queue)
+                allowed = self._announcing(bucket.name)
+                queue = _QueueDestination(self._arrivals.queue, allowed)
                 existing.add_event_notification(s3.EventType.OBJECT_CREATED, queue)
 
     def _switch_role(self, buckets: Sequence[config.Bucket]) -> iam.Role:
@@ -146,12 +150,45 @@ class Buckets(Construct):
             ("s3:GetBucketNotification", "s3:PutBucketNotification"),
             tuple(arn_of(self, bucket.name) for bucket in buckets),
         )
-        return iam.Role(
+        stack = Stack.of(self)
+        logs = stack.format_arn(
+            service="logs",
+            resource="log-group",
+            resource_name=f"/aws/lambda/{stack.stack_name[:STACK_NAME_KEPT]}*",
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+        )
+        log = Grant(
+            "WriteLog",
+            "what the handler prints, for example which bucket refused it",
+            ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents"),
+            (logs,),
+            wildcard="CloudFormation names the handler, and Lambda its log group after it",
+        )
+        return role(
             self,
-            "SwitchRole",
             description="Adds notifications to existing buckets",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            inline_policies={"Function": policy([grant])},
+            grants=(grant, log),
+            policy_name="Function",
+        )
+
+
+@jsii.implements(s3.IBucketNotificationDestination)
+class _QueueDestination:
+    """The queue as a target of notifications; CDK's own would admit buckets of any account."""
+
+    def __init__(self, queue: sqs.IQueue, allowed: iam.PolicyStatement) -> None:
+        self._queue = queue
+        self._allowed = allowed
+
+    def bind(self, scope: Construct, bucket: s3.IBucket) -> s3.BucketNotificationDestinationConfig:
+        """Allow the bucket to send. S3 sends a test message, so the policy must exist before."""
+        _ = scope, bucket
+        allowed = self._queue.add_to_resource_policy(self._allowed)
+        return s3.BucketNotificationDestinationConfig(
+            arn=self._queue.queue_arn,
+            type=s3.BucketNotificationDestinationType.QUEUE,
+            dependencies=[allowed.policy_dependable] if allowed.policy_dependable else None,
         )
 
 

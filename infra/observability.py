@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from aws_cdk import Duration
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_iam as iam
@@ -81,7 +81,9 @@ class Alarms(Construct):
             return sns.Topic.from_topic_arn(self, "Topic", stage.alarm_topic_arn)
         topic = sns.Topic(self, "Topic", display_name=f"extentflow {stage.name}", enforce_ssl=True)
         # A topic with a policy of its own no longer admits the account's alarms by itself.
-        topic.grant_publish(iam.ServicePrincipal("cloudwatch.amazonaws.com"))
+        account = {"StringEquals": {"aws:SourceAccount": Stack.of(self).account}}
+        alarms = iam.ServicePrincipal("cloudwatch.amazonaws.com", conditions=account)
+        topic.grant_publish(alarms)
         explain(
             topic,
             "AwsSolutions-SNS2",

@@ -125,7 +125,8 @@ def test_only_buckets_that_exist_may_be_changed(templates: Templates) -> None:
         if role["Description"] == "Adds notifications to existing buckets"
     )
 
-    (statement,) = role["Policies"][0]["PolicyDocument"]["Statement"]
+    statement, log = role["Policies"][0]["PolicyDocument"]["Statement"]
+    assert log["Sid"] == "WriteLog"
 
     assert statement["Action"] == ["s3:GetBucketNotification", "s3:PutBucketNotification"]
     assert statement["Resource"] == ["arn:aws:s3:::landing", "arn:aws:s3:::direct"]
