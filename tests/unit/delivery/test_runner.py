@@ -11,6 +11,7 @@ import pytest
 from tests.support.memory_delivery import DEAD, TOPIC, Bytewise, World, expected
 
 from extentflow.background import prefetch
+from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.runner import (
     Chunks,
     PrefetchedChunks,
@@ -308,6 +309,208 @@ def test_a_process_without_resources_leaves_the_message_to_another() -> None:
     item = world.ledger.extents.get(extent.job, 0)
     assert (item.state, item.claim, item.attempts) == (ExtentState.PENDING, None, 1)
     assert run_extent(extent, world.worker()).outcome is Outcome.DONE
+
+
+def exhaust(world: World, call: str, times: int = 1, *, answered: bool = False) -> None:
+    """Let the next calls of a ledger operation raise MemoryError, before or after the effect."""
+    left = [MemoryError("out of memory")] * times
+
+    def hook(name: str) -> None:
+        if name == call and left:
+            raise left.pop()
+
+    if answered:
+        world.ledger.on_answer = hook
+    else:
+        world.ledger.on_call = hook
+
+
+@pytest.mark.parametrize("gives_up", [True, False])
+@pytest.mark.parametrize("answered", [True, False])
+@pytest.mark.parametrize("call", ["advance", "complete"])
+def test_a_process_that_runs_out_of_memory_in_a_commit_hands_the_extent_back(
+    call: str,
+    answered: bool,  # noqa: FBT001
+    gives_up: bool,  # noqa: FBT001
+) -> None:
+    world = World(limits=TransactionLimits(transaction_bytes=6, gives_up=gives_up))
+    (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
+    exhaust(world, call, answered=answered)
+
+    with suppress(ProcessExhausted):
+        run_extent(extent, world.worker())
+
+    item = world.ledger.extents.get(extent.job, 0)
+    assert item.claim is None
+    assert run_extent(extent, world.worker()).outcome is Outcome.DONE
+    assert world.delivered() == expected(b"abcdefgh")
+    assert world.ledger.jobs.progress(extent.job).records == 8
+
+
+@pytest.mark.parametrize("call", ["settle", "slot", "release", "lease"])
+def test_a_hand_back_in_doubt_is_repeated_without_memory(call: str) -> None:
+    """The commit fails, and so does the first try of the settlement that hands back."""
+    world = World(limits=TransactionLimits(transaction_bytes=6, gives_up=False))
+    (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
+    failing = ["advance", call]
+
+    def hook(name: str) -> None:
+        if failing and name == failing[0]:
+            raise MemoryError(failing.pop(0))
+
+    world.ledger.on_call = hook
+
+    with pytest.raises(ProcessExhausted, match="advance"):
+        run_extent(extent, world.worker())
+
+    assert failing == []
+    assert world.ledger.extents.get(extent.job, 0).claim is None
+    assert world.ledger.extents.get(extent.job, 0).position == 2
+    assert run_extent(extent, world.worker()).outcome is Outcome.DONE
+    assert world.delivered() == expected(b"abcdefgh")
+
+
+@pytest.mark.parametrize("error", [MemoryError("none left"), OSError(errno.EMFILE, "too many")])
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_hand_back_without_resources_is_repeated(
+    error: Exception,
+    answered: bool,  # noqa: FBT001
+) -> None:
+    world = World(format=FailingOnce(error), limits=TransactionLimits(gives_up=False))
+    (extent,) = world.extents(world.job(b"abcd", extent_bytes=100))
+    exhaust(world, "hand_back", answered=answered)
+
+    with pytest.raises(ProcessExhausted, match=str(error)[-8:]):
+        run_extent(extent, world.worker())
+
+    item = world.ledger.extents.get(extent.job, 0)
+    assert (item.state, item.claim, item.attempts) == (ExtentState.PENDING, None, 1)
+
+
+def test_an_error_survives_a_hand_back_that_fails_twice() -> None:
+    world = World(format=FailingOnce(MemoryError("decoding")), limits=TransactionLimits(attempts=9))
+    first, second = world.extents(world.job(b"abcdefgh"))
+    world.limits = replace(world.limits, gives_up=False)
+    worker = world.worker()
+    exhaust(world, "hand_back", times=2)
+
+    with pytest.raises(ProcessExhausted, match="decoding"):
+        run_extent(first, worker)
+    receipt = run_extent(second, worker)
+
+    assert receipt.outcome is Outcome.DONE
+    assert world.ledger.extents.get(first.job, 0).claim is None
+
+
+def test_an_attempt_is_returned_by_a_process_without_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(limits=TransactionLimits(attempts=2, retry_seconds=0))
+    (extent,) = world.extents(world.job(b"abcd", extent_bytes=100))
+
+    def failing_send(_self: MemorySink, _records: Records) -> Sequence[RejectedRecord]:
+        raise SinkUnavailable("no leader")
+
+    monkeypatch.setattr(MemorySink, "send", failing_send)
+    exhaust(world, "return_attempt")
+
+    with pytest.raises(SinkUnavailable, match="no leader"):
+        run_extent(extent, world.worker())
+
+    assert world.ledger.extents.get(extent.job, 0).attempts == 0
+
+
+def test_a_failure_is_recorded_by_a_process_without_memory() -> None:
+    world = World()
+    (extent,) = world.extents(world.job(b"ab!d"))
+    exhaust(world, "fail")
+
+    receipt = run_extent(extent, world.worker())
+
+    assert receipt.outcome is Outcome.FAILED
+    assert world.ledger.extents.get(extent.job, 0).claim is None
+
+
+def test_an_attempt_that_is_owed_is_made_up_for_by_the_next_call() -> None:
+    world = World(limits=TransactionLimits(attempts=2, retry_seconds=0))
+    (extent,) = world.extents(world.job(b"abcd", extent_bytes=100))
+    worker = world.worker()
+    unavailable = [True]
+
+    def open_pipeline(extent: Extent) -> Pipeline:
+        if unavailable:
+            raise LedgerUnavailable("no connector")
+        return worker.open(extent)
+
+    failing = replace(worker, open=open_pipeline)
+
+    for _ in range(5):
+        with pytest.raises(LedgerUnavailable, match="no connector"):
+            run_extent(extent, failing)
+    unavailable.clear()
+    receipt = run_extent(extent, failing)
+
+    assert receipt.outcome is Outcome.DONE
+    assert world.delivered() == expected(b"abcd")
+    assert not failing.owed
+
+
+def test_an_owed_attempt_is_returned_at_the_end_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(limits=TransactionLimits(attempts=2, retry_seconds=1))
+    (extent,) = world.extents(world.job(b"abcd", extent_bytes=100))
+    fence = MemoryBroker.fence
+    fenced: list[str] = []
+
+    def fence_once(self: MemoryBroker, identity: str, client: ProducerSettings) -> MemoryFence:
+        if fenced:
+            raise SinkUnavailable("no coordinator")
+        fenced.append(identity)
+        return fence(self, identity, client)
+
+    def failing_send(_self: MemorySink, _records: Records) -> Sequence[RejectedRecord]:
+        raise SinkUnavailable("no leader")
+
+    monkeypatch.setattr(MemoryBroker, "fence", fence_once)
+    monkeypatch.setattr(MemorySink, "send", failing_send)
+    world.ledger.refuse("return_attempt")
+
+    with pytest.raises(SinkUnavailable, match="no coordinator"):
+        run_extent(extent, world.worker())
+
+    assert world.ledger.extents.get(extent.job, 0).attempts == 0
+
+
+def test_a_reset_of_attempts_survives_a_hand_back() -> None:
+    world = World()
+    (extent,) = world.extents(world.job(b"abcd", extent_bytes=100))
+    slots = world.slots()
+    client = world.worker().client(extent)
+    for _ in range(3):
+        claim = slots.claim(extent, client)
+        assert isinstance(claim, Claim)
+        slots.hand_back(claim, position=0, records=0, bad=0, keep_attempt=True)
+    claim = slots.claim(extent, client)
+    assert isinstance(claim, Claim)
+
+    claim = slots.reset_attempts(claim)
+    slots.hand_back(claim, position=0, records=0, bad=0, keep_attempt=True)
+
+    assert world.ledger.extents.get(extent.job, 0).attempts == 1
+
+
+def test_an_extent_is_never_handed_back_behind_what_was_committed() -> None:
+    """An error between a commit and its caller's totals must not repeat records."""
+    world = World()
+    (extent,) = world.extents(world.job(b"abcd", extent_bytes=100))
+    slots = world.slots()
+    claim = slots.claim(extent, world.worker().client(extent))
+    assert isinstance(claim, Claim)
+    slots.commit(claim, position=2, records=2, bad=0)
+
+    slots.hand_back(claim, position=0, records=0, bad=0, keep_attempt=True)
+
+    item = world.ledger.extents.get(extent.job, 0)
+    assert (item.claim, item.position, item.records) == (None, 2, 2)
 
 
 def test_an_error_outside_the_tree_fails_its_extent_where_it_was_committed() -> None:

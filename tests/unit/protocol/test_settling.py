@@ -168,6 +168,28 @@ def test_a_missing_group_makes_progress_unknown() -> None:
     assert scene.ledger.jobs.progress(extent.job) == JobProgress(failed=1)
 
 
+@pytest.mark.parametrize(
+    ("guarantee", "state"),
+    [("at_least_once", ExtentState.PENDING), ("exactly_once", ExtentState.FAILED)],
+)
+def test_a_mark_of_an_earlier_version_has_the_guarantee_of_its_connector(
+    guarantee: str, state: ExtentState
+) -> None:
+    """Workers of earlier versions claim for at-least-once delivery without saying so."""
+    scene = Scene()
+    scene.ledger.connectors.put("c", {"delivery.guarantee": guarantee})
+    extent = scene.extent()
+    dead = scene.of("dead", ONE)
+    scene.claim(dead, extent)
+    scene.forget_group(0)
+    scene.outlast_the_lease()
+
+    scene.of("me", ONE).evict("dead")
+
+    item = scene.ledger.extents.get(extent.job, 0)
+    assert (item.state, item.claim) == (state, None)
+
+
 @pytest.mark.parametrize("epoch", [1, 3])
 def test_a_proof_of_another_epoch_makes_progress_unknown(epoch: int) -> None:
     scene = Scene()

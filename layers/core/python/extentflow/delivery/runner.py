@@ -5,7 +5,8 @@
     CredentialsUnavailable         if the caller runs the extent again (`gives_up` False)
     Fenced, SinkUnavailable,       return the attempt, drop the producer, claim again (Kafka states
     LedgerUnavailable              the position); after `retry_seconds` raised: the lease expires
-    ProcessExhausted               abort, hand back, retry; each time counts as an attempt
+    ProcessExhausted               abort, hand back (twice, if that fails for the same reason),
+                                   retry; each time counts as an attempt
     ObjectChanged                  FAILED, and the job SUPERSEDED
     other Permanent, CorruptRecord FAILED at the last committed position
     Misconfigured                  handed back and raised: it affects other extents, too
@@ -17,9 +18,11 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 
 from extentflow.delivery.deadletters import DeadLetters, describe
@@ -57,6 +60,9 @@ TRANSACTION_GROWTH = 64
 # From 64 MiB to 1 MiB in three failed commits, each of which takes half a minute.
 FAILED_DIVISOR = 4
 LEAST_BYTES = 64 << 10
+# Extents that a process claimed and could not return during outages. A forgotten one keeps its
+# used attempt.
+MOST_OWED = 1_000
 
 Chunks = Generator[ConvertedChunk, None, None]
 # None: no chunk is ready yet.
@@ -64,6 +70,7 @@ PrefetchedChunks = Generator[ConvertedChunk | None, None, None]
 
 # Handed back instead of dropping the slot: the object's side failed, the slot is sound.
 _SOURCE_OUTAGES = (StoreUnavailable, CredentialsUnavailable)
+_HANDED_BACK = (*_SOURCE_OUTAGES, ProcessExhausted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +128,7 @@ class DeliveryContext:
     produce chunks ahead on a thread; it yields None while none is ready, so that a slow store
     delays neither a commit nor a stop. `stopping` is called between chunks: True commits and hands
     the extent back (a deadline, a signal). `fetched_bytes` counts what the process has read.
+    `owed` are the extents of which an outage used up an attempt that is not returned yet.
     """
 
     open: Callable[[Extent], Pipeline]
@@ -135,6 +143,7 @@ class DeliveryContext:
     stopping: Callable[[], bool] = lambda: False
     fetched_bytes: Callable[[], int] = lambda: 0
     size: TransactionSize = field(default_factory=TransactionSize)
+    owed: deque[tuple[str, int]] = field(default_factory=lambda: deque(maxlen=MOST_OWED))
 
 
 def run_extent(extent: Extent, context: DeliveryContext, *, message: str = "") -> Receipt:
@@ -175,35 +184,57 @@ class _Call:
         self.context = context
         self.records = self.bad = self.commits = 0
         self.last_error = ""
-        self.attempt_owed = False  # the last try used up an attempt that was not returned
+        self.claim: Claim | None = None  # of the last try
+        self._key = (extent.job, extent.ordinal)
+        # Attempts of earlier tries, also of earlier calls, were used up by outages.
+        self.attempt_owed = self._key in context.owed
         self._started = context.clock.monotonic()
         self._fetched_before = context.fetched_bytes()
 
     def run(self, message: str) -> Receipt:
         """Try until the extent has an outcome or an outage lasts for `retry_seconds`."""
+        try:
+            receipt = self._run(message)
+        except Retryable as exc:
+            self._record_debt(exc)
+            raise
+        if receipt.outcome not in (Outcome.BUSY, Outcome.HANDED_BACK):
+            self.attempt_owed = False
+        self._record_debt(None)
+        return receipt
+
+    def _record_debt(self, error: Retryable | None) -> None:
+        """Return an attempt that is still owed; the next call of this process makes up for it."""
+        owed = self.context.owed
+        if self._key in owed:
+            owed.remove(self._key)
+        if not self.attempt_owed:
+            return
+        # A settlement may have cleared the claim and kept the attempt: the debt stays.
+        owed.append(self._key)
+        # A ledger that has failed for `retry_seconds` would fail again.
+        unavailable = isinstance(error, LedgerUnavailable) or self.context.stopping()
+        if self.claim is None or unavailable:
+            return
+        try:
+            with contain_defects(self.extent.uri):
+                self.context.slots.return_attempt(self.claim)
+        except (LedgerUnavailable, ProcessExhausted) as exc:
+            log.warning("%s: an outage used up an attempt: %s", self.extent.uri, exc)
+
+    def _run(self, message: str) -> Receipt:
         context, retry_seconds = self.context, self.context.limits.retry_seconds
         deadline, failures, commits = self._started + retry_seconds, 0, 0
         while True:
             out_of_time = context.clock.monotonic() >= deadline
             try:
                 return self.close_job(self._try(message, out_of_time=out_of_time))
+            except Defect:
+                raise  # the caller fails the extent
             except Retryable as exc:
-                handed_back = isinstance(exc, (*_SOURCE_OUTAGES, ProcessExhausted))
-                if not handed_back:
-                    # The outcome of a commit may be unknown: a new epoch's settlement resolves it.
-                    context.slots.drop()
-                    if context.stopping():
-                        raise
-                elif context.stopping():
+                self._require_retry(exc, out_of_time=out_of_time)
+                if isinstance(exc, _HANDED_BACK) and context.stopping():
                     return self.receipt(Outcome.HANDED_BACK, reason=str(exc))
-                if isinstance(exc, ProcessExhausted):
-                    # Attempts bound its retries here; another process may have the resources.
-                    if not context.limits.gives_up:
-                        raise
-                elif out_of_time:
-                    raise
-                # A claim without an answer may have been written.
-                self.attempt_owed |= isinstance(exc, LedgerUnavailable)
                 self.last_error = str(exc)
                 log.warning("%s: %s; retrying", self.extent.uri, exc)
             if self.commits > commits:  # progress restarts the clock and the back-off
@@ -212,9 +243,28 @@ class _Call:
             failures += 1
             self._pause(failures)
 
+    def _require_retry(self, exc: Retryable, *, out_of_time: bool) -> None:
+        """Raise the error of a try unless another one may follow in this call."""
+        # A claim without an answer may have been written.
+        self.attempt_owed |= isinstance(exc, LedgerUnavailable)
+        stopping = self.context.stopping()
+        if not isinstance(exc, _HANDED_BACK):
+            # The outcome of a commit may be unknown: a new epoch's settlement resolves it.
+            self.context.slots.drop()
+            if stopping:
+                raise exc
+        elif stopping:
+            return
+        # Attempts bound the retries of an exhausted process; another may have the resources.
+        if isinstance(exc, ProcessExhausted):
+            out_of_time = not self.context.limits.gives_up
+        if out_of_time:
+            raise exc
+
     def _try(self, message: str, *, out_of_time: bool) -> Receipt:
         context = self.context
         answer = context.slots.claim(self.extent, context.client(self.extent), message=message)
+        self.claim = answer if isinstance(answer, Claim) else None
         if isinstance(answer, Claim):
             return _ClaimedExtent(answer, self).run(out_of_time=out_of_time)
         return self.unclaimed(answer)
@@ -296,18 +346,32 @@ class _ClaimedExtent:
         self._sent_bytes: int | None = None
         self._opened_at = 0.0
         self._producer_ended = False
+        self._handed_back = False
 
     def run(self, *, out_of_time: bool) -> Receipt:
         """Deliver the extent, or apply the table of errors at the top of this module."""
+        try:
+            with contain_defects(self._call.extent.uri):
+                return self._run(out_of_time=out_of_time)
+        except ProcessExhausted:
+            # Also where the error came while another one was handled.
+            if not self._handed_back:
+                self._hand_back(keep_attempt=True)
+            raise
+        finally:
+            if self._producer_ended:
+                self._slots.drop()
+
+    def _run(self, *, out_of_time: bool) -> Receipt:
         call, item, limits = self._call, self._claim.item, self._context.limits
         if item.attempts > limits.attempts and not call.attempt_owed:
             tried = f"{item.attempts - 1} attempts without progress"
             last = f"; the last one: {call.last_error}" if call.last_error else ""
             return self.fail(f"{call.extent.uri}: gave up after {tried}{last}")
         try:
-            if call.attempt_owed and item.attempts > 1:
-                # A commit without records resets the attempts that outages used up.
-                self._slots.commit(self._claim, **self._committed.fields())
+            if call.attempt_owed:
+                if item.attempts > 1:
+                    self._claim = call.claim = self._slots.reset_attempts(self._claim)
                 call.attempt_owed = False
             with contain_defects(call.extent.uri):
                 return self._deliver()
@@ -320,8 +384,8 @@ class _ClaimedExtent:
                 return self.fail(f"{reason(exc)}; replay the job when the store is available")
             self._hand_back(keep_attempt=False)
             raise
-        except (Misconfigured, ProcessExhausted) as exc:
-            self._hand_back(keep_attempt=isinstance(exc, ProcessExhausted))
+        except Misconfigured:
+            self._hand_back(keep_attempt=False)
             raise
         except (Permanent, CorruptRecord, Defect) as exc:
             self._abort()
@@ -332,9 +396,6 @@ class _ClaimedExtent:
                     call.extent.job, JobState.SUPERSEDED, f"{exc}; {kept}"
                 )
             return self.fail(reason(exc))
-        finally:
-            if self._producer_ended:
-                self._slots.drop()
 
     def _return_attempt(self, error: Retryable) -> None:
         """Return the attempt that an outage used up; another owner of the claim is not affected.
@@ -346,8 +407,8 @@ class _ClaimedExtent:
         if isinstance(error, LedgerUnavailable):
             return  # the same call makes up for it after the next claim
         try:
-            self._slots.return_attempt(self._claim)
-        except LedgerUnavailable as exc:
+            self._repeat_once(lambda: self._slots.return_attempt(self._claim))
+        except (LedgerUnavailable, ProcessExhausted) as exc:
             self._call.attempt_owed = True
             log.warning("%s: an outage used up an attempt: %s", self._call.extent.uri, exc)
 
@@ -464,7 +525,29 @@ class _ClaimedExtent:
 
     def _hand_back(self, *, keep_attempt: bool) -> None:
         self._abort()  # records of an open transaction lie after the position that is handed back
-        self._slots.hand_back(self._claim, **self._committed.fields(), keep_attempt=keep_attempt)
+        write = partial(
+            self._slots.hand_back,
+            self._claim,
+            **self._committed.fields(),
+            keep_attempt=keep_attempt,
+        )
+        try:
+            self._repeat_once(write)
+        except ProcessExhausted as exc:
+            # The error that led here says more. The slot is settled before its next use.
+            log.warning("%s stays claimed until it is settled: %s", self._call.extent.uri, exc)
+        self._handed_back = True
+
+    def _repeat_once(self, write: Callable[[], None]) -> None:
+        """Write to the ledger, twice if the process lacks resources the first time."""
+        uri = self._call.extent.uri
+        try:
+            with contain_defects(uri):
+                write()
+        except ProcessExhausted:
+            # The failed try has freed its own memory and files by now.
+            with contain_defects(uri):
+                write()
 
 
 def _bad_record(chunk: ConvertedChunk, rejected: RejectedRecord) -> BadRecord:

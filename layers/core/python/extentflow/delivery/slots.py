@@ -29,7 +29,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from extentflow.errors import Conflict, Fenced, LedgerUnavailable, Misconfigured, ProgressUnknown
@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 RANDOM_TRIES = 4
 MAX_GRACE_SECONDS = 15.0
 CLAIM_ROUNDS = 100
+# As connectors write it; `at_least_once` is no default.
+GUARANTEE, AT_LEAST_ONCE = "delivery.guarantee", "at_least_once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +95,9 @@ class Busy:
 class _OwnedSlot:
     """The slot that this process leases, its producer and the claim in work.
 
-    `in_doubt`: a write to the ledger is not confirmed; only a settlement may write the extent.
-    `lost`: a renewal found that another worker has taken the slot.
+    `in_doubt`: a commit or a write is not confirmed; only a settlement may write the extent.
+    `position` is the last one that was, or may have been, committed. `lost`: a renewal found that
+    another worker has taken the slot.
     """
 
     lease: Lease
@@ -102,6 +105,7 @@ class _OwnedSlot:
     client: ProducerSettings
     used_at: float
     claim: Claim | None = None
+    position: int = 0
     moved_at: float = 0.0
     in_doubt: bool = False
     lost: threading.Event = field(default_factory=threading.Event)
@@ -150,6 +154,8 @@ class Slots:
         self._clock = clock
         self._random = random
         self._own: _OwnedSlot | None = None
+        # A claim of which `hand_back` could not finish the settlement; until the next claim.
+        self._unsettled: Claim | None = None
         self._last_number: int | None = None
         self._pid = os.getpid()
 
@@ -167,6 +173,7 @@ class Slots:
         """
         if os.getpid() != self._pid:
             raise RuntimeError("Slots belong to another process; create new ones after a fork")
+        self._unsettled = None
         for _ in range(CLAIM_ROUNDS):
             try:
                 answer = self._try_claim(extent, client, message)
@@ -258,7 +265,7 @@ class Slots:
         )
         own.in_doubt = False
         if claim is not None:
-            own.claim = claim
+            own.claim, own.position = claim, claim.item.position
             own.moved_at, own.used_at = self._clock.monotonic(), self._clock.wall()
         return claim
 
@@ -285,8 +292,9 @@ class Slots:
             Fenced, SinkUnavailable, LedgerUnavailable: call `drop`, then `claim` again; Kafka
                 states whether the chunk was committed.
         """
-        own = self._require_own(claim)
-        own.in_doubt = True  # until the ledger confirms what Kafka may already have committed
+        own = self._require_own(claim, position)
+        # Until the ledger confirms what Kafka may already have committed.
+        own.in_doubt, own.position = True, position
         own.sink.commit(self._progress(claim, position, records, bad, done=False))
         self._ledger.extents.advance(
             claim,
@@ -300,9 +308,9 @@ class Slots:
 
     def complete(self, claim: Claim, *, position: int, records: int, bad: int) -> None:
         """Commit the last chunk (possibly empty) as done, then complete the extent. As `commit`."""
-        own = self._require_own(claim)
+        own = self._require_own(claim, position)
         # Kafka comes first: if the ledger misses the commit, the group offset still proves it.
-        own.in_doubt = True
+        own.in_doubt, own.position = True, position
         own.sink.commit(self._progress(claim, position, records, bad, done=True))
         # Confirmed before any transaction for another extent, which would overwrite the only proof.
         self._ledger.extents.complete(claim, position=position, records=records, bad=bad)
@@ -310,19 +318,65 @@ class Slots:
 
     def fail(self, claim: Claim, *, position: int, records: int, bad: int, error: str) -> None:
         """Fail the extent at its last committed position; call `sink.abort()` first."""
-        own = self._require_own(claim)
+        own = self._require_own(claim, position)
         self._ledger.extents.fail(claim, position=position, records=records, bad=bad, error=error)
         self._clear_claim(own)
 
     def hand_back(
         self, claim: Claim, *, position: int, records: int, bad: int, keep_attempt: bool
     ) -> None:
-        """Clear the claim at the last committed position; the extent stays pending."""
-        own = self._require_own(claim)
+        """Clear the claim at the last committed position; the extent stays pending.
+
+        While the outcome of a commit is unknown, a settlement states the position: this takes the
+        slot again, and frees it. So does a second call, if the first one failed.
+
+        Raises:
+            Fenced: another worker owns the slot, or this one works on another claim.
+        """
+        own = self._own
+        in_doubt = (
+            own is not None and own.claim is claim and (own.in_doubt or position < own.position)
+        )
+        if in_doubt or self._unsettled is claim:
+            if not keep_attempt:
+                self.return_attempt(claim)
+            self._settle_claim(claim)
+            return
+        own = self._require_own(claim, position)
         self._ledger.extents.hand_back(
             claim, position=position, records=records, bad=bad, keep_attempt=keep_attempt
         )
         self._clear_claim(own)
+
+    def _settle_claim(self, claim: Claim) -> None:
+        """Drop the producer, then take, settle and free the slot that holds the claim."""
+        self._unsettled = claim
+        self.drop()
+        slot = self._ledger.slots.get(claim.lease.cluster, claim.lease.number)
+        ours = slot.owner == self.owner
+        if slot.working == (claim.extent.job, claim.extent.ordinal):
+            ours = ours and self._recover(slot)
+        # A slot of ours without the extent: an earlier call, or a lost answer, ended the claim.
+        if not ours:
+            raise Fenced(f"{claim.extent.uri}: this worker no longer owns the claim")
+        self._unsettled = None
+
+    def reset_attempts(self, claim: Claim) -> Claim:
+        """Set the attempts that outages used up to 0; return the claim as it is then.
+
+        Raises LedgerUnavailable, Fenced.
+        """
+        own, item = self._require_own(claim, claim.item.position), claim.item
+        self._ledger.extents.advance(
+            claim,
+            position=item.position,
+            records=item.records,
+            bad=item.bad,
+            lease_seconds=self._policy.lease_seconds,
+        )
+        # This claim counts again if it is handed back without progress.
+        own.claim = replace(claim, item=replace(item, attempts=1))
+        return own.claim
 
     def return_attempt(self, claim: Claim) -> None:
         """Give the claim's attempt back before the producer is dropped: an outage used it up.
@@ -351,7 +405,7 @@ class Slots:
             # The next renewal tries again; every write is conditional on the claim.
             log.warning("the lease of slot %d was not renewed: %s", own.lease.number, exc)
 
-    def _require_own(self, claim: Claim) -> _OwnedSlot:
+    def _require_own(self, claim: Claim, position: int) -> _OwnedSlot:
         own = self._own
         if own is None or own.claim is not claim or own.lost.is_set():
             raise Fenced(f"{claim.extent.uri}: this worker no longer owns the claim")
@@ -359,6 +413,11 @@ class Slots:
             raise Fenced(
                 f"{claim.extent.uri}: the ledger has not confirmed a commit; only a settlement may "
                 "write the extent now"
+            )
+        if position < own.position:
+            raise Fenced(
+                f"{claim.extent.uri}: position {position} lies behind {own.position}, which was "
+                "committed; only a settlement may write the extent now"
             )
         return own
 
@@ -553,12 +612,22 @@ class Slots:
         for _ in range(CLAIM_ROUNDS):
             item = self._ledger.extents.get(*working)
             settlement = self._settlement(lease, item, committed)
+            if settlement is not None and settlement.unknown and self._is_at_least_once(item.job):
+                settlement = replace(settlement, unknown=False)
             seen = item if settlement is not None else None
             if self._ledger.slots.settle(lease, seen, settlement):
                 return
         raise LedgerUnavailable(
             f"extent {working[1]} of job {working[0]} changed during {CLAIM_ROUNDS} settlements"
         )
+
+    def _is_at_least_once(self, job_id: str) -> bool:
+        """Whether the pinned revision says so; marks of workers before this version do not."""
+        job = self._ledger.jobs.get(job_id)
+        if job is None:
+            return False
+        version = self._ledger.connectors.get(job.connector, job.revision)
+        return version is not None and version.config.get(GUARANTEE) == AT_LEAST_ONCE
 
     @staticmethod
     def _settlement(
