@@ -115,7 +115,9 @@ def test_a_worker_has_one_vcpu_and_ends_before_its_message_is_redelivered(
 
 
 @pytest.mark.parametrize("service", ["planner", "worker"])
-def test_a_function_ends_before_its_messages_are_redelivered(plain: Template, service: str) -> None:
+def test_trap_t10_a_function_ends_before_its_messages_are_redelivered(
+    plain: Template, service: str
+) -> None:
     queues = of_type(plain, QUEUE).values()
 
     hidden = [queue["VisibilityTimeout"] for queue in queues if "RedrivePolicy" in queue]

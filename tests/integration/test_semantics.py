@@ -124,6 +124,7 @@ def test_trap_t11_a_deleted_object_fails_its_job_and_can_be_replayed(
 
 
 def test_trap_t31_a_delivered_object_is_not_delivered_again(delivery: Delivery) -> None:
+    """Trap: a finished object was delivered again later, without any crash."""
     delivery.put("x.txt", joined(LINES))
     delivery.connector({})
     assert run_here(delivery).ok
@@ -386,6 +387,7 @@ def test_trap_t29_a_topic_with_a_small_limit_accepts_small_batches(
 def test_trap_t28_a_record_too_large_for_the_topic(
     delivery: Delivery, make_topic: MakeTopic, tolerance: str
 ) -> None:
+    """Trap: one record above the limit of the topic stopped all others."""
     lines = [*LINES[:100], b"large " + b"x" * 50_000, *LINES[100:200]]
     body = joined(lines)
     delivery.put("x.txt", body)

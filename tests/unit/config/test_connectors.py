@@ -294,6 +294,7 @@ def test_one_mistake_is_not_reported_twice() -> None:
 def test_trap_t23_an_unknown_key_is_an_error_with_the_nearest_name(
     written: str, nearest: str
 ) -> None:
+    """Trap: a misspelt option was accepted and ignored."""
     (problem,) = problems({**ORDERS, written: "hunter2"})
 
     assert problem.startswith(f"{written}: no such ")

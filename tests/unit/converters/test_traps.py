@@ -117,6 +117,7 @@ def test_trap_t27_floats_are_as_short_as_their_width_allows(width: type) -> None
 
 
 def test_trap_t27_every_control_character_survives_a_strict_parser() -> None:
+    """Trap: the JSON output was not valid JSON."""
     texts = [chr(code) * 2 for code in range(0x80)]
 
     rows = written(pa.array(texts))

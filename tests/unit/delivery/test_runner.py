@@ -581,6 +581,7 @@ def test_bad_records_go_to_the_dead_letter_queue_with_their_place() -> None:
 
 
 def test_trap_t12_an_object_replaced_mid_read_supersedes_its_job() -> None:
+    """Trap: an overwrite between two reads spliced two versions into one."""
     world = World()
     job = world.job(b"aaaaaaaa")
     first, second = world.extents(job)
@@ -607,6 +608,7 @@ def test_trap_t12_a_versioned_object_is_delivered_as_pinned() -> None:
 
 
 def test_trap_t11_a_deleted_object_fails_visibly_and_can_be_replayed() -> None:
+    """Trap: a deleted object was dropped without a message, or retried for ever."""
     world = World()
     job = world.job(b"abcd")
     (extent,) = world.extents(job)
@@ -625,6 +627,7 @@ def test_trap_t11_a_deleted_object_fails_visibly_and_can_be_replayed() -> None:
 
 
 def test_trap_t08_a_read_fault_is_never_the_end_of_data() -> None:
+    """Trap: a failed read was taken for the end of the object, which was then done."""
     memory = MemoryStore()
     world = World(store=memory)
     job = world.job(b"abcdefgh", extent_bytes=100)

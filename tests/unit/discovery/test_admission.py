@@ -517,6 +517,7 @@ def test_an_object_with_bytes_is_data_although_its_key_ends_with_a_slash() -> No
 
 
 def test_trap_t19_an_empty_object_is_done_at_once() -> None:
+    """Trap: an empty object or prefix failed the start."""
     desk = Desk()
 
     ((job,),) = [one.jobs for one in desk.take(desk.put(b""))]

@@ -134,6 +134,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in EVENTS.glob("*.json")))
 def test_trap_t22_every_event_file_says_what_it_stands_for(name: str) -> None:
+    """Trap: notifications of an unexpected dialect or region were dropped without a message."""
     found = parse_notification(event(name))
 
     assert found == EXPECTED[name]

@@ -84,6 +84,7 @@ def test_an_arrival_of_a_listing_says_what_the_listing_said(house: Reconciled) -
 
 
 def test_trap_t16_what_has_a_job_costs_no_request_of_its_own(house: Reconciled) -> None:
+    """Trap: every listed key cost a HEAD request."""
     for number in range(7):
         house.put(f"{number}")
     house.run()
@@ -172,6 +173,7 @@ def test_a_listing_continues_in_the_next_run_where_time_ran_out(house: Reconcile
 def test_trap_t13_a_key_before_the_token_is_found_by_the_next_listing(
     house: Reconciled,
 ) -> None:
+    """Trap: keys that sort before a stored cursor were never found."""
     for number in range(5, 10):
         house.put(f"{number}")
     house.run(late=lambda: len(house.arrived) >= 4)
@@ -241,7 +243,7 @@ class ForgetfulStore(FaultyStore):
 # -- what goes wrong ------------------------------------------------------------------------------
 
 
-def test_trap_t9_an_object_that_makes_trouble_holds_up_no_other(house: Reconciled) -> None:
+def test_trap_t09_an_object_that_makes_trouble_holds_up_no_other(house: Reconciled) -> None:
     for number in range(7):
         house.put(f"{number}")
     house.broken["1"] = StoreUnavailable("away")

@@ -59,6 +59,7 @@ def keys(result: ParsedNotification) -> list[str]:
 
 @pytest.mark.parametrize("key", AWKWARD)
 def test_trap_t20_awkward_keys_are_exact_in_every_dialect(key: str) -> None:
+    """Trap: keys were decoded although their dialect does not encode them, or the reverse."""
     encoded = quote_plus(key, safe="/")
     dialects = (
         aws(encoded),

@@ -145,7 +145,7 @@ def test_an_object_that_cannot_be_planned_ends_its_own_job_only(house: Reconcile
 
 
 @pytest.mark.parametrize("error", [LedgerUnavailable("away"), ZeroDivisionError("a defect")])
-def test_trap_t9_a_job_that_makes_trouble_holds_up_no_other(
+def test_trap_t09_a_job_that_makes_trouble_holds_up_no_other(
     house: Reconciled, error: Exception
 ) -> None:
     jobs = [house.registered(f"{number}") for number in range(3)]

@@ -265,6 +265,7 @@ def test_messages_name_only_keys_that_exist() -> None:
 
 
 def test_trap_t06_no_cut_through_a_quoted_newline_finishes_all_extents() -> None:
+    """Trap: a cut inside a quoted field gave wrong rows, and no error."""
     body = b'a,b\n1,x\n2,"one\ntwo,2\nthree"\n3,y\n'
 
     for cut in range(1, len(body)):

@@ -55,6 +55,7 @@ def in_pieces(body: bytes, size: int) -> Iterator[bytes]:
 @codecs
 @pytest.mark.parametrize("window_bytes", [2, 100, MIB])
 def test_trap_t21_every_member_and_frame_is_read(codec: str, window_bytes: int) -> None:
+    """Trap: only the first gzip member or zstd frame was read."""
     pack = PACKERS[codec]
     packed = pack(BODY[:500]) + pack(b"") + pack(BODY[500:501]) + pack(BODY[501:])
 

@@ -51,6 +51,7 @@ class SparseSource:
 
 
 def test_trap_t01_a_last_line_without_newline_is_delivered_once() -> None:
+    """Trap: a last record without a newline was never delivered."""
     body = b"one\ntwo\nlast"
 
     for cut_at in range(1, len(body)):
@@ -58,6 +59,7 @@ def test_trap_t01_a_last_line_without_newline_is_delivered_once() -> None:
 
 
 def test_trap_t02_places_are_bytes_of_the_object_not_characters() -> None:
+    """Trap: offsets were counted in characters: wrong after the first one of several bytes."""
     body = BOM + "a😀\nbé\nc\n".encode()
 
     result = decoded(text(window_bytes=2), MemorySource(body), (0, len(body)))
@@ -74,7 +76,20 @@ def test_trap_t02_a_mark_is_skipped_at_the_object_s_start_only() -> None:
         assert values(text(), body, cut_at) == ["a", "\ufeffb"]
 
 
+@pytest.mark.parametrize("ends_with", [b"", b"\r\n"])
+def test_trap_t04_a_line_end_of_two_bytes_is_found_at_every_buffer_edge(ends_with: bytes) -> None:
+    """Trap: a delimiter of several bytes was missed where a buffer ended inside it."""
+    body = b"a\r\n\r\nb\rc\r\n" + BOM + b"d" + ends_with
+
+    for window_bytes in range(2, len(body) + 1):
+        for cut_at in range(1, len(body)):
+            lines = values(text(window_bytes=window_bytes), body, cut_at)
+
+            assert lines == ["a", "", "b\rc", "\ufeffd"]
+
+
 def test_trap_t05_ends_beyond_a_float_s_precision_are_exact() -> None:
+    """Trap: the end of a file was a rounded float."""
     start = 2**53 + 1
     source = SparseSource(b"\none\ntwo\nx", size=start + 9)
 
@@ -95,6 +110,7 @@ def test_trap_t19_an_empty_object_has_no_extents() -> None:
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
 def test_trap_t30_the_last_line_is_delivered_at_every_batch_size(end: bytes) -> None:
+    """Trap: the last line was lost when a batch ended exactly at the end of the object."""
     lines = [f"line {number}" for number in range(7)]
     body = "\n".join(lines).encode() + end
 

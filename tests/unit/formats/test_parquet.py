@@ -132,6 +132,7 @@ def test_empty_row_groups_are_passed_over() -> None:
 
 
 def test_trap_t07_a_row_group_belongs_to_the_extent_with_its_first_byte() -> None:
+    """Trap: two workers read the same row group."""
     body = plain(noise(2_000, 1), 1_000)
     second = pq.read_metadata(pa.BufferReader(body)).row_group(1).column(0).data_page_offset
     fmt = parquet()

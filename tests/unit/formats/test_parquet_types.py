@@ -116,6 +116,7 @@ def test_trap_t26_a_type_that_parquet_lacks_keeps_its_values(
 
 
 def test_trap_t26_another_writers_types_are_exact(tmp_path: Path) -> None:
+    """Trap: values of rare Parquet types were rounded, shifted or dropped."""
     path = tmp_path / "duck.parquet"
     duckdb.sql(
         f"""copy (select uuid '00000000-0000-0000-0000-00000000000{{n}}' as u,

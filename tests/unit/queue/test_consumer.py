@@ -77,9 +77,10 @@ def test_a_message_that_comes_twice_delivers_once() -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(order=st.permutations([0, 0, 0, 1, 1, 2, 2, 2]), workers=st.integers(1, 3))
-def test_copies_in_any_order_among_several_workers_deliver_once(
+def test_trap_t14_copies_in_any_order_among_several_workers_deliver_once(
     order: list[int], workers: int
 ) -> None:
+    """Trap: workers without a shared claim delivered everything once each."""
     queued = Queued()
     job = queued.job(b"abcdefghij")
     extents = queued.world.extents(job)
@@ -345,7 +346,8 @@ def test_a_replay_of_a_cancelled_job_is_rejected() -> None:
 # -- handed back ----------------------------------------------------------------------------------
 
 
-def test_at_the_deadline_a_copy_of_the_message_continues_the_extent() -> None:
+def test_trap_t10_at_the_deadline_a_copy_of_the_message_continues_the_extent() -> None:
+    """Trap: work beyond the visibility timeout began again, with the whole object."""
     queued = Queued()
     job = queued.job(b"abcdefgh", extent_bytes=8)
     message = queued.take()
@@ -949,6 +951,7 @@ def test_a_defect_of_a_format_fails_only_its_extent(caplog: pytest.LogCaptureFix
 
 
 def test_trap_t09_one_corrupt_object_stops_no_other() -> None:
+    """Trap: one corrupt object stopped all objects behind it."""
     queued = Queued()
     corrupt = queued.job(b"!!!!!!!!", "corrupt")
     sound = [queued.job(b"abcdefgh", f"sound-{number}") for number in range(3)]

@@ -150,6 +150,7 @@ def test_all_rejections_are_reported_at_once() -> None:
 
 
 def test_trap_t29_the_topics_limit_leaves_room_for_the_batch_header() -> None:
+    """Trap: batches above the limit of the topic failed transactions of good records."""
     assert transactional(limit=20_000)["message.max.bytes"] == "19939"
 
 

@@ -140,6 +140,7 @@ def test_trap_t12_a_response_without_etag_is_an_error(store: S3Store, server: Lo
 
 
 def test_trap_t15_reading_changes_nothing_at_the_source(store: S3Store, server: Loopback) -> None:
+    """Trap: objects were deleted after they were read, by default."""
     version = store.head("bucket", "key")
     reader = RangeReader(store, version, window_bytes=100)
 
@@ -152,6 +153,7 @@ def test_trap_t15_reading_changes_nothing_at_the_source(store: S3Store, server: 
 def test_trap_t17_more_than_64_mib_in_one_read_is_rejected(
     store: S3Store, server: Loopback
 ) -> None:
+    """Trap: a whole body was held in memory or on disk."""
     large = replace(VERSION, size=1 << 40)
 
     with pytest.raises(ValueError, match="more than 67108864 bytes; read it with"):
@@ -163,6 +165,7 @@ def test_trap_t17_more_than_64_mib_in_one_read_is_rejected(
 def test_trap_t18_a_position_is_reached_by_a_range_and_not_by_skipping(
     store: S3Store, server: Loopback
 ) -> None:
+    """Trap: a position was reached by reading and discarding all bytes before it."""
     store.read(VERSION, 900, 910)
 
     server.settle()
@@ -170,6 +173,7 @@ def test_trap_t18_a_position_is_reached_by_a_range_and_not_by_skipping(
 
 
 def test_trap_t24_a_cut_body_is_read_again(store: S3Store, server: Loopback) -> None:
+    """Trap: a short body was taken for a complete one."""
     cut = partial(BODY[100:200], 100, end=200)
     server.script.extend([replace(cut, cut=0), replace(cut, cut=1), replace(cut, cut=99)])
 
@@ -241,6 +245,7 @@ def test_trap_t24_an_object_overwritten_during_a_retry_is_not_taken(
 def test_trap_t25_a_server_that_ignores_range_is_named_and_not_read(
     store: S3Store, server: Loopback
 ) -> None:
+    """Trap: the whole object of a 200 response was taken for the range, or buffered."""
     large = bytes(32 << 20)
     server.hold("/bucket/key", large, "aaa")
     server.ignores_range = True
