@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extentflow.config.worker import TABLE, WorkerSettings, load, variable
-from extentflow.errors import Misconfigured
+from extentflow.errors import Misconfigured, quoted
 
 BROKERS = {"EXTENTFLOW_BOOTSTRAP_SERVERS": "127.0.0.1:19092"}
 
@@ -277,7 +277,7 @@ def test_all_problems_are_reported_at_once_under_the_names_that_were_used() -> N
 def test_a_value_that_cannot_be_is_named(name: str, text: str) -> None:
     (problem,) = problems({**BROKERS, variable(name): text})
 
-    assert problem.startswith(f"{variable(name)}={text!r}: ")
+    assert problem.startswith(f"{variable(name)}={quoted(text)}: ")
 
 
 def test_a_transaction_must_be_committed_before_brokers_abort_it() -> None:

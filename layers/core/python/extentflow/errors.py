@@ -34,6 +34,7 @@ Each adapter translates the errors of botocore, librdkafka or Arrow in one place
 
 import errno
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -204,6 +205,11 @@ def reason(error: ExtentflowError) -> str:
 # -- wording ---------------------------------------------------------------------------------------
 
 _SHOWN_CHARACTERS = 80
+# `scheme://user:password@`, or `user:password@` where the scheme is left out.
+_USER_INFORMATION = re.compile(
+    r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#]*@|(?<![^\s,])[^\s/:@,]+:[^\s/,]+@"
+)
+_HTTP_QUERY = re.compile(r"(https?://[^\s?#]*)([?#]).*", re.IGNORECASE | re.DOTALL)
 
 
 def nearest(
@@ -221,8 +227,17 @@ def either(words: Iterable[str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a value for a one-line message."""
-    return repr(_shortened(text))
+    """Return a value for a one-line message, without the credentials of a URL in it."""
+    return repr(_shortened(without_credentials(text)))
+
+
+def without_credentials(text: str) -> str:
+    """Return `text` without user information, and without query and fragment of an HTTP URL.
+
+    A presigned URL has its signature in the query.
+    """
+    without_user = _USER_INFORMATION.sub(lambda found: f"{found[1] or ''}(not shown)@", text)
+    return _HTTP_QUERY.sub(r"\1\2(not shown)", without_user)
 
 
 def plain(name: str) -> str:

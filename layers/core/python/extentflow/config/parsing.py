@@ -11,7 +11,7 @@ from extentflow.config import topics
 from extentflow.config.connector import LOCAL_FILE, ConnectorConfig, key_converters, unfit
 from extentflow.config.specs import CONVERTERS, FORMATS, FormatCheck, FormatSpec
 from extentflow.config.table import Only, Rule, Table, broken, declared
-from extentflow.errors import Misconfigured
+from extentflow.errors import Misconfigured, quoted
 
 _NEED_ENDPOINT = frozenset({"ontaps3", "storagegrids3"})
 _FOREIGN = {
@@ -130,7 +130,7 @@ def _topic(config: ConnectorConfig) -> str | None:
     if topics.depends_on_object(filled):
         return None
     problem = topics.illegal(filled)
-    return f"topic={config.topic!r}: makes {filled!r}: {problem}" if problem else None
+    return f"topic={quoted(config.topic)}: makes {quoted(filled)}: {problem}" if problem else None
 
 
 def _fit(config: ConnectorConfig) -> str | None:

@@ -25,7 +25,9 @@ _WHOLE = re.compile(r"[0-9]{1,18}")
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
+_USER_INFORMATION = re.compile(r"://[^\s/?#]*@")
 _PORTS = range(1, 65_536)
+_NO_CREDENTIALS = "an address must not contain credentials; write them to their own keys"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,10 @@ def _url(text: str) -> str:
     parts = urlsplit(text.strip())
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError(remedy)
-    if parts.username or parts.password:
-        raise ValueError("an address must not contain credentials; write them to their own keys")
+    if "@" in parts.netloc:
+        raise ValueError(_NO_CREDENTIALS)
+    if parts.query or parts.fragment:
+        raise ValueError(f"{remedy}, without a query: a signature in it would be stored")
     try:
         parts.port  # noqa: B018 - reading it checks it
     except ValueError:
@@ -85,7 +89,7 @@ def _ledger_url(text: str) -> str:
     if not _SCHEME.fullmatch(scheme):
         raise ValueError("write http(s)://host:port, or the URL of an installed ledger")
     if "@" in urlsplit(text.strip()).netloc:
-        raise ValueError("an address must not contain credentials; write them to their own keys")
+        raise ValueError(_NO_CREDENTIALS)
     return text.strip()
 
 
@@ -114,6 +118,8 @@ def _secret(text: str) -> str:
 def _referable(text: str) -> str:
     if "${" in text:
         Reference.parse(text)
+    if _USER_INFORMATION.search(text):
+        raise ValueError(_NO_CREDENTIALS)
     return _text(text)
 
 

@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from typing import Self
 
 from extentflow.config.connector import ConnectorConfig, hidden
-from extentflow.errors import Misconfigured, ObjectGone
+from extentflow.errors import Misconfigured, ObjectGone, without_credentials
 from extentflow.model import ObjectVersion
 from extentflow.storage import ObjectStore
 
@@ -56,8 +56,8 @@ class KeyScope:
                 return self._inside(address, address[len(root) + 1 :])
         known = address.startswith(_SCHEMES)
         raise Misconfigured(
-            f"{address} is not in bucket {self.bucket}, which is what connector {self.connector} "
-            f"reads; give an address below {self.uri(self.prefix)} or use another connector"
+            f"{without_credentials(address)} is not in bucket {self.bucket}, which is what"
+            f" connector {self.connector} reads; give an address below {self.uri(self.prefix)} or use another connector"
             + ("" if known else f"; addresses begin with {', '.join(_SCHEMES)}")
         )
 
