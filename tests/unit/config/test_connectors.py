@@ -16,7 +16,7 @@ from extentflow.config.parsing import connector_table, parse, to_map
 from extentflow.config.specs import FORMATS, FormatSpec
 from extentflow.config.table import key
 from extentflow.config.types import whole
-from extentflow.errors import Misconfigured, UnsupportedFormat
+from extentflow.errors import Misconfigured, UnsupportedFormat, quoted
 from extentflow.formats.csv import CsvOptions
 from extentflow.model import ObjectVersion
 

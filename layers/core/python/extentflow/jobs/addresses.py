@@ -57,7 +57,8 @@ class KeyScope:
         known = address.startswith(_SCHEMES)
         raise Misconfigured(
             f"{without_credentials(address)} is not in bucket {self.bucket}, which is what"
-            f" connector {self.connector} reads; give an address below {self.uri(self.prefix)} or use another connector"
+            f" connector {self.connector} reads; give an address below {self.uri(self.prefix)} or"
+            " use another connector"
             + ("" if known else f"; addresses begin with {', '.join(_SCHEMES)}")
         )
 
