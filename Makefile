@@ -19,7 +19,7 @@ LEFT_OUT := $(shell sed -nE 's/^ +"-m=not \((.*)\)",.*/\1/p' pyproject.toml)
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-events demo-spark-stream test test-all rest lint unit integration infra layers spark-archive synth deploy bench bench-smoke bench-record docs lock clean
+.PHONY: help setup demo demo-events demo-spark-stream test test-all rest lint unit integration infra layers spark-archive sbom synth deploy bench bench-smoke bench-record docs lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -74,6 +74,9 @@ spark-archive: $(ARCHIVE) ## Build the archive of Spark jobs for EMR Serverless 
 
 $(ARCHIVE): requirements/emr.txt layers/recipes/spark_archive.py layers/recipes/wheels.py $(LIBRARY) | $(STAMP)
 	@$(BIN)/python -m layers.recipes.spark_archive
+
+sbom: setup ## List what is deployed with licences, as CycloneDX in build/sbom
+	@$(BIN)/python -m layers.recipes.bill
 
 synth: setup ## Write the CloudFormation template to build/cdk.out (STAGE=dev)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" CDK_CONTEXT_JSON='{"stage":"$(STAGE)"}' $(BIN)/python app.py

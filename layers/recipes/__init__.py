@@ -1,1 +1,1 @@
-"""Recipes that build the Lambda layer of dependencies and the archive of Spark jobs."""
+"""Recipes of what is deployed: Lambda layer, archive of Spark jobs, bill of materials."""
