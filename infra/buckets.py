@@ -14,6 +14,7 @@ from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sqs as sqs
+from aws_cdk.interfaces.aws_s3 import IBucketRef
 from aws_cdk.region_info import RegionInfo
 from constructs import Construct
 
@@ -181,14 +182,15 @@ class _QueueDestination:
         self._queue = queue
         self._allowed = allowed
 
-    def bind(self, scope: Construct, bucket: s3.IBucket) -> s3.BucketNotificationDestinationConfig:
+    def bind(self, scope: Construct, bucket: IBucketRef) -> s3.BucketNotificationDestinationConfig:
         """Allow the bucket to send. S3 sends a test message, so the policy must exist before."""
         _ = scope, bucket
-        allowed = self._queue.add_to_resource_policy(self._allowed)
+        # None for a queue of another stack, whose policy CDK does not write.
+        policy = self._queue.add_to_resource_policy(self._allowed).policy_dependable
         return s3.BucketNotificationDestinationConfig(
             arn=self._queue.queue_arn,
             type=s3.BucketNotificationDestinationType.QUEUE,
-            dependencies=[allowed.policy_dependable] if allowed.policy_dependable else None,
+            dependencies=None if policy is None else [policy],
         )
 
 

@@ -269,6 +269,20 @@ class PlanContract:
         assert world.elsewhere().jobs.plan(job.id, count=3, cursor=200, complete=True) == ahead
         assert world.elsewhere().jobs.plan(job.id, count=2, cursor=300, complete=True) == ahead
 
+    def test_the_first_extents_pin_the_version_that_cut_them(self, world: LedgerUnderTest) -> None:
+        job = Scene(world.ledger).planning()
+
+        def plan(count: int, cut_version: int) -> tuple[int, int]:
+            stored = world.ledger.jobs.plan(
+                job.id, count=count, cursor=100 * count, complete=False, cut_version=cut_version
+            )
+            assert world.elsewhere().jobs.get(job.id) == stored
+            return stored.plan.count, stored.plan.cut_version
+
+        assert plan(1, 7) == (1, 7)
+        assert plan(2, 8) == (1, 7)
+        assert plan(3, 7) == (3, 7)
+
     def test_a_job_that_left_planning_keeps_its_plan(self, world: LedgerUnderTest) -> None:
         job = Scene(world.ledger).planning()
         world.ledger.jobs.plan(job.id, count=1, cursor=100, complete=False)

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -22,7 +22,7 @@ from extentflow.errors import (
     StoreUnavailable,
 )
 from extentflow.formats import Format
-from extentflow.jobs.planner import JobRequest, target_bytes
+from extentflow.jobs.planner import PAGE_EXTENTS, JobRequest, target_bytes
 from extentflow.ledger import ExtentItem
 from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Outcome
 from extentflow.sink import ProducerSettings
@@ -567,6 +567,35 @@ def test_another_version_of_the_cut_does_not_continue_a_job() -> None:
 
     with pytest.raises(Misconfigured, match="cut by version 1 of format bytewise"):
         list(world.planner.pending(job))
+
+
+def test_the_version_that_cuts_a_job_is_stored_with_it() -> None:
+    world = World()
+    job = world.planner.register(world.request(world.put(b"abcdefghijkl"), 4))
+    world.format = CutsAtThreeQuarters()
+    world.format.cut_version = 2
+
+    planned = world.planner.plan(job)
+
+    assert (planned.state, planned.plan.cut_version) == (JobState.RUNNING, 2)
+    assert len(list(world.planner.pending(planned))) == 4
+    world.format = Bytewise()
+    with pytest.raises(Misconfigured, match="cut by version 2 of format bytewise"):
+        list(world.planner.pending(planned))
+
+
+def test_planners_of_two_versions_never_mix_their_cuts() -> None:
+    world = World()
+    size = 4 * 2 * PAGE_EXTENTS
+    job = world.planner.register(world.request(world.put(b"x" * size), 4))
+    world.format = CutsAtThreeQuarters()
+    world.format.cut_version = 2
+
+    def older_planner(_page: Sequence[Extent]) -> None:
+        world.ledger.jobs.plan(job.id, count=1, cursor=4, complete=False, cut_version=1)
+
+    with pytest.raises(Misconfigured, match="cut by version 1 of format bytewise"):
+        world.planner.plan(job, send=older_planner)
 
 
 def test_a_format_that_leaves_bytes_out_fails_the_job() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -341,6 +342,28 @@ def test_a_replay_of_a_cancelled_job_is_rejected() -> None:
 
     assert queued.reasons() == [f"job {job.id} is CANCELLED or unknown; no replay"]
     assert queued.item(job).state is ExtentState.FAILED
+
+
+def test_a_dead_letter_of_an_object_that_was_delivered_again_is_not_replayed() -> None:
+    world = World(format=SwitchableFormat(), limits=TransactionLimits(transaction_bytes=6))
+    queued = Queued(world)
+    first = queued.job(b"!bcd")
+    worker = queued.worker()
+    queued.drain(worker)
+    assert queued.now(first).state is JobState.FAILED
+    assert isinstance(world.format, SwitchableFormat)
+    world.format.accepts_all = True
+    request = world.request(world.put(b"!bcd"), 4)
+    queued.dispatch.start(world.planner.register(request, again=math.inf))
+    queued.drain(worker)
+
+    queued.redrive()
+    queued.drain(worker)
+
+    assert world.delivered() == [b"0:?", b"1:b", b"2:c", b"3:d"]
+    (why,) = queued.reasons()
+    assert why.startswith("a later job delivers s3://bucket/key again")
+    assert queued.now(first).state is JobState.FAILED
 
 
 # -- handed back ----------------------------------------------------------------------------------
@@ -764,6 +787,19 @@ def test_a_replay_for_a_stopped_connector_stays_in_the_dead_letter_queue() -> No
 
     assert queued.reasons() == ["connector c was stopped; resume it before a replay"]
     assert queued.now(job).state is JobState.FAILED
+
+
+def test_a_message_that_names_another_stopped_connector_cancels_nothing() -> None:
+    queued = Queued()
+    job = queued.job(b"abcd")
+    (extent,) = queued.world.extents(job)
+    queued.world.ledger.connectors.put("other", {"name": "other"})
+    queued.world.ledger.connectors.set_state("other", ConnectorState.STOPPED)
+
+    why = dead_letter(queued, ask(extent, connector="other"))
+
+    assert why == (f"connector other was stopped, and job {job.id} belongs to connector c")
+    assert queued.now(job).state is JobState.RUNNING
 
 
 # -- bodies ---------------------------------------------------------------------------------------

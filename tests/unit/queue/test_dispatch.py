@@ -583,6 +583,41 @@ def test_a_row_that_cannot_be_cut_on_ends_its_job_instead_of_hanging(
     assert queued.world.delivered() == expected(b"abcdefghijkl")
 
 
+def test_an_ordered_job_that_ended_while_planning_continues_after_its_replay() -> None:
+    queued = Queued()
+    job = registered(queued, TWO_PAGES, ordered=True)
+    planning = queued.dispatch.start(job, late=lambda: True)
+    assert (planning.state, planning.plan.count) == (JobState.PLANNING, PAGE_EXTENTS)
+    worker = queued.worker()
+    for _ in range(PAGE_EXTENTS):
+        queued.deliver(worker)
+    assert ordinals(message.body for message in queued.queue.messages) == [PAGE_EXTENTS]
+    queued.world.ledger.jobs.end(job.id, JobState.FAILED, "enough")
+    queued.drain(worker)  # the message of the next extent finds its job ended
+
+    queued.dispatch.start(queued.world.planner.replay(queued.now(job)))
+    assert ordinals(message.body for message in queued.queue.messages) == [PAGE_EXTENTS]
+    queued.drain(worker)
+
+    assert queued.now(job).state is JobState.DONE
+    assert queued.world.delivered() == expected(TWO_PAGES)
+
+
+def test_a_planner_sends_nothing_more_of_a_job_that_ended_meanwhile() -> None:
+    queued = Queued()
+    job = registered(queued, TWO_PAGES)
+
+    def cancel(name: str) -> None:
+        if name == "send":
+            queued.world.ledger.jobs.end(job.id, JobState.CANCELLED, "enough")
+
+    queued.queue.on_answer = cancel
+    started = queued.dispatch.start(job)
+
+    assert started.state is JobState.CANCELLED
+    assert ordinals(queued.queue.sent) == list(range(PAGE_EXTENTS))
+
+
 def test_an_unavailable_store_before_the_next_extent_retries_the_message() -> None:
     fmt = Tripping(None)
     queued = Queued(queue_world(format=fmt))

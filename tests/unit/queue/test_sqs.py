@@ -117,7 +117,9 @@ class Script:
             answer = self.answers.pop(0) if self.answers else {}
             if isinstance(answer, Exception):
                 raise answer
-            return answer
+            failed = {found["Id"] for found in answer.get("Failed", [])}
+            stored = [entry for entry in request.get("Entries", []) if entry["Id"] not in failed]
+            return {"Successful": [{"Id": entry["Id"]} for entry in stored], **answer}
 
         return call
 
@@ -136,7 +138,7 @@ def failed(*numbers: int, code: str = "InternalError", fault: bool = False) -> d
         {"Id": str(number), "SenderFault": fault, "Code": code, "Message": "says the server"}
         for number in numbers
     ]
-    return {"Failed": found, "Successful": []}
+    return {"Failed": found}
 
 
 @pytest.mark.parametrize(
@@ -211,6 +213,14 @@ def test_an_entry_that_failed_is_sent_again_and_alone() -> None:
 
     assert script.batches == [["a", "b", "c", "d"], ["b", "d"], ["b"]]
     assert script.ticker.now > Ticker().now
+
+
+def test_an_entry_that_the_answer_leaves_out_is_sent_again() -> None:
+    script = Script([{"Successful": [{"Id": "0"}, {"Id": "2"}]}])
+
+    script.queue().send(["a", "b", "c"])
+
+    assert script.batches == [["a", "b", "c"], ["b"]]
 
 
 def test_the_reason_goes_along_when_an_entry_is_sent_again() -> None:

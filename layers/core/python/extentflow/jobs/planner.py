@@ -155,13 +155,18 @@ class Planner:
         returned, so that a planner that dies sends at most one page twice. `late` is called after
         every page: True leaves the job PLANNING, and the next call continues there.
 
-        A plan that fails for good ends the job FAILED with the reason; `replay` plans it again.
+        A job that ends meanwhile is returned as it is, and nothing more is sent. A plan that fails
+        for good ends the job FAILED with the reason; `replay` plans it again.
+
+        Raises:
+            Misconfigured: another version of the format began to cut the object.
         """
         if job.state is not JobState.PLANNING:
             return job
         try:
             if problem := self._too_many(job):  # a refused job that is replayed
                 return self.ledger.jobs.end(job.id, JobState.FAILED, problem)
+            cut_version = self.open(job)[0].cut_version
             count = covered = 0
             for page in _pages(self.extents(job)):
                 count = page[-1].ordinal + 1
@@ -171,9 +176,17 @@ class Planner:
                 send([extent for extent in page if extent.ordinal >= job.plan.count])
                 if len(page) < PAGE_EXTENTS:
                     break  # the last one: the plan is complete
-                self.ledger.jobs.plan(job.id, count=count, cursor=page[-1].end, complete=False)
-                if late():
-                    return self.ledger.jobs.get(job.id) or job
+                now = self.ledger.jobs.plan(
+                    job.id,
+                    count=count,
+                    cursor=page[-1].end,
+                    complete=False,
+                    cut_version=cut_version,
+                )
+                self._check_cut(now, cut_version)
+                # Ended meanwhile, or planned to the end by another planner: workers send the rest.
+                if now.state is not JobState.PLANNING or late():
+                    return now
             if covered != job.version.size:
                 raise Conflict(
                     f"{job.version.uri}: format {job.format} cuts {covered} of {job.version.size} "
@@ -183,9 +196,15 @@ class Planner:
             return self.ledger.jobs.end(job.id, JobState.SUPERSEDED, reason(exc))
         except (Permanent, CorruptRecord) as exc:
             return self.ledger.jobs.end(job.id, JobState.FAILED, reason(exc))
-        self.ledger.jobs.plan(
-            job.id, count=count, cursor=job.version.size, complete=True, covered=covered
+        now = self.ledger.jobs.plan(
+            job.id,
+            count=count,
+            cursor=job.version.size,
+            complete=True,
+            covered=covered,
+            cut_version=cut_version,
         )
+        self._check_cut(now, cut_version)
         return self.ledger.jobs.close(job.id)
 
     def extents(self, job: Job) -> Iterator[Extent]:
@@ -195,16 +214,20 @@ class Planner:
             Misconfigured: another version of the format began to cut the object.
         """
         fmt, source = self.open(job)
-        if job.plan.count and job.plan.cut_version != fmt.cut_version:
-            raise Misconfigured(
-                f"{job.version.uri}: job {job.id} was cut by version {job.plan.cut_version} of "
-                f"format {job.format}, and this process has version {fmt.cut_version}; finish the "
-                "job with the release that began it, or deliver the object from its start with "
-                "`extentflow run --again`"
-            )
+        self._check_cut(job, fmt.cut_version)
         ranges = fmt.plan(source, job.plan.target_bytes)
         for ordinal, (start, end) in enumerate(ranges):
             yield job.extent(ordinal, start, end)
+
+    def _check_cut(self, job: Job, cut_version: int) -> None:
+        """Raise Misconfigured if another version of the format began to cut the object."""
+        if job.plan.count and job.plan.cut_version != cut_version:
+            raise Misconfigured(
+                f"{job.version.uri}: job {job.id} was cut by version {job.plan.cut_version} of "
+                f"format {job.format}, and this process has version {cut_version}; finish the "
+                "job with the release that began it, or deliver the object from its start with "
+                "`extentflow run --again`"
+            )
 
     def pending(self, job: Job) -> Iterator[Extent]:
         """Yield the extents of a job that are not final yet, in constant memory."""

@@ -417,7 +417,7 @@ def _planned(job: Job, planner: Planner) -> Job:
     """Plan a job; one whose store is unavailable stays PLANNING, and the others run."""
     try:
         return planner.plan(job)
-    except StoreUnavailable as exc:
+    except (StoreUnavailable, Misconfigured) as exc:
         log.warning("%s is not planned yet: %s", job.version.uri, exc)
         return job
 
@@ -430,7 +430,7 @@ def _pending(job: Job, planner: Planner, ledger: Ledger, left: _Left) -> Iterato
                 if left.is_skipped(job):
                     return
                 yield extent
-    except StoreUnavailable as exc:
+    except (StoreUnavailable, Misconfigured) as exc:
         log.warning("%s stays RUNNING: %s", job.version.uri, exc)
 
 

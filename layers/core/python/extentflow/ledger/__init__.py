@@ -181,11 +181,19 @@ class JobStore(Protocol):
         """Yield jobs, newest first within a connector and state; may lag behind writes."""
 
     def plan(
-        self, job_id: str, *, count: int, cursor: int, complete: bool, covered: int = -1
+        self,
+        job_id: str,
+        *,
+        count: int,
+        cursor: int,
+        complete: bool,
+        covered: int = -1,
+        cut_version: int | None = None,
     ) -> Job:
         """Move a PLANNING job's cursor forwards; `complete` makes it RUNNING. Idempotent.
 
-        `covered`: see `Plan`; `close` compares it with what was delivered.
+        `covered`: see `Plan`; `close` compares it with what was delivered. `cut_version` is stored
+        with the first extents; a job with extents of another version is returned unchanged.
         """
 
     def pin_partition(self, job_id: str, partition: int) -> int:

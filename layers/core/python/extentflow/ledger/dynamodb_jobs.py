@@ -207,15 +207,38 @@ class DynamoJobs:
             yield from map(job_from_item, self._listed(name, each))
 
     def plan(
-        self, job_id: str, *, count: int, cursor: int, complete: bool, covered: int = -1
+        self,
+        job_id: str,
+        *,
+        count: int,
+        cursor: int,
+        complete: bool,
+        covered: int = -1,
+        cut_version: int | None = None,
     ) -> Job:
         job = self.stored(job_id)[0]
-        after = rules.planned(job, count=count, cursor=cursor, complete=complete, covered=covered)
-        is_planning = Attr("state").eq(JobState.PLANNING)
+        after = rules.planned(
+            job,
+            count=count,
+            cursor=cursor,
+            complete=complete,
+            covered=covered,
+            cut_version=cut_version,
+        )
+        if after is job:
+            return job
         moves_forwards = Attr("cursor").lte(cursor) & Attr("count").lte(count)
-        content = {**_state_to_item(after), "planned": complete}
-        write = Write(job_key(job_id), is_planning & moves_forwards, content)
-        return self._change(f"planning job {job_id}", job_id, write)
+        version = after.plan.cut_version
+        # Items of earlier versions have no `cut_version`; it was 1.
+        has_version: ConditionBase = Attr("cut_version").eq(version)
+        if version == 1:
+            has_version |= Attr("cut_version").not_exists()
+        same_cut = Attr("count").eq(0) | has_version
+        content = {**_state_to_item(after), "planned": complete, "cut_version": version}
+        condition = Attr("state").eq(JobState.PLANNING) & moves_forwards & same_cut
+        return self._change(
+            f"planning job {job_id}", job_id, Write(job_key(job_id), condition, content)
+        )
 
     def pin_partition(self, job_id: str, partition: int) -> int:
         is_unpinned = Attr("pk").exists() & Attr("partition").not_exists()

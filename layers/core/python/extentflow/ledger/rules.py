@@ -136,9 +136,21 @@ def verdict(job: Job, progress: JobProgress) -> tuple[JobState, str] | None:
     return None
 
 
-def planned(job: Job, *, count: int, cursor: int, complete: bool, covered: int) -> Job:
-    """Return a PLANNING job with a longer plan; RUNNING when the plan is complete."""
-    after = job.with_plan(replace(job.plan, count=count, cursor=cursor, covered=covered))
+def planned(
+    job: Job, *, count: int, cursor: int, complete: bool, covered: int, cut_version: int | None
+) -> Job:
+    """Return a PLANNING job with a longer plan; RUNNING when the plan is complete.
+
+    Any other job is returned as it is, and so is one that another version of its format cut.
+    """
+    plan = job.plan
+    version = plan.cut_version if cut_version is None else cut_version
+    same_cut = not plan.count or version == plan.cut_version
+    forwards = cursor >= plan.cursor and count >= plan.count
+    if job.state is not JobState.PLANNING or not forwards or not same_cut:
+        return job
+    plan = replace(plan, count=count, cursor=cursor, covered=covered, cut_version=version)
+    after = job.with_plan(plan)
     return after.in_state(JobState.RUNNING) if complete else after
 
 

@@ -138,6 +138,10 @@ class QueueWorker:
 
     def _stopped(self, extent: Extent, message: Message, *, failed: bool) -> MessageDisposition:
         why = f"connector {extent.connector} was stopped"
+        job = self.ledger.jobs.get(extent.job)
+        if job is None or job.connector != extent.connector:
+            owner = "is unknown" if job is None else f"belongs to connector {job.connector}"
+            return self._bury(message, f"{why}, and job {extent.job} {owner}")
         job = self.ledger.jobs.end(extent.job, JobState.CANCELLED, why)
         if failed:
             self._bury(message, f"{why}; resume it before a replay")
@@ -147,6 +151,12 @@ class QueueWorker:
         job = self.ledger.jobs.get(extent.job)
         if job is None or job.state is JobState.CANCELLED:
             return self._bury(message, f"job {extent.job} is CANCELLED or unknown; no replay")
+        if self.dispatch.planner.is_followed(job):
+            return self._bury(
+                message,
+                f"a later job delivers {job.version.uri} again, and a replay would double its"
+                f" records; `extentflow replay {job.id}` does it all the same",
+            )
         try:
             self.ledger.extents.reopen(job.id, extent.ordinal)
         except ProgressUnknown as exc:

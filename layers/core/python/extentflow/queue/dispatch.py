@@ -44,12 +44,17 @@ class ExtentDispatcher:
         sent_before = job.plan.count
 
         def send(page: Sequence[Extent]) -> None:
-            self._send(job, (one for one in page if not job.ordered or one.ordinal == 0))
+            if not job.ordered:
+                self._send(job, page)
+            elif not job.reopened:  # else: by `resend`, which knows the first unfinished one
+                self._send(job, [one for one in page if one.ordinal == 0])
 
         planning = job.state is JobState.PLANNING
         job = self.planner.plan(job, send=send, late=late)
         if job.state is JobState.RUNNING and job.reopened:
-            self.resend(job, below=sent_before if planning else job.plan.count, late=late)
+            # Of an ordered job, everything below `sent_before` may be DONE.
+            below = sent_before if planning and not job.ordered else job.plan.count
+            self.resend(job, below=below, late=late)
             return self.planner.ledger.jobs.get(job.id) or job
         return job
 

@@ -156,10 +156,11 @@ class SqsQueue:
             answer = self._client.send_message_batch(
                 QueueUrl=self.url, Entries=list(numbered.values())
             )
-        failed = answer.get("Failed", [])
-        for found in failed:
+        for found in answer.get("Failed", []):
             self._check(found)
-        return [numbered[found["Id"]] for found in failed]
+        # An entry that the answer leaves out may not be stored; sending twice is harmless.
+        accepted = {found["Id"] for found in answer.get("Successful", [])}
+        return [entry for number, entry in numbered.items() if number not in accepted]
 
     def _check(self, failed: "BatchResultErrorEntryTypeDef") -> None:
         """Raise where sending the entry again would change nothing."""

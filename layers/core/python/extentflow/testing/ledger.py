@@ -188,18 +188,28 @@ class _Jobs:
         return iter(sorted(found, key=lambda job: (job.connector, job.state, -job.created)))
 
     def plan(
-        self, job_id: str, *, count: int, cursor: int, complete: bool, covered: int = -1
+        self,
+        job_id: str,
+        *,
+        count: int,
+        cursor: int,
+        complete: bool,
+        covered: int = -1,
+        cut_version: int | None = None,
     ) -> Job:
         with self._table.call("plan"):
             job = self._table.known_job(job_id)
-            forwards = cursor >= job.plan.cursor and count >= job.plan.count
-            if job.state is JobState.PLANNING and forwards:
-                job = rules.planned(
-                    job, count=count, cursor=cursor, complete=complete, covered=covered
-                )
-                if complete:
-                    self._table.planned.add(job_id)
-            return self._table.keep(job)
+            after = rules.planned(
+                job,
+                count=count,
+                cursor=cursor,
+                complete=complete,
+                covered=covered,
+                cut_version=cut_version,
+            )
+            if after.state is JobState.RUNNING and job.state is JobState.PLANNING:
+                self._table.planned.add(job_id)
+            return self._table.keep(after)
 
     def pin_partition(self, job_id: str, partition: int) -> int:
         with self._table.call("pin_partition"):
