@@ -8,6 +8,7 @@ processes:N     N worker processes
 dropping:N      N worker processes that discard their records
 """
 
+import math
 import signal
 import sys
 import time
@@ -120,7 +121,7 @@ def _run(
     if announce is not None:
         run = replace(run, publish=announce)
     job_request = runtime.request(config, revision, version, engine.cores)
-    report = run.ingest(iter([job_request]), again=True)
+    report = run.ingest(iter([job_request]), again=math.inf)
     if not report.ok and not report.stopped:
         raise RuntimeError(f"the run failed: {report.errors or report.jobs}")
     return {

@@ -57,6 +57,33 @@ def test_an_error_is_one_line_on_standard_error(capsys: pytest.CaptureFixture[st
     assert err == f"error: s3://bucket/[key] with a newline and a long tail {'x' * 500}\n"
 
 
+FORGED = "data/\x1b[2J\x9b31m\r\u202ekey\x07"
+SHOWN = r"data/\x1b[2J\x9b31m\r\u202ekey\x07"
+
+
+def test_control_characters_of_a_key_never_reach_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    output.say(FORGED)
+    output.print_table(("object",), [(FORGED + "\nforged",)])
+    output.note(FORGED)
+    output.complain(FORGED.replace("\r", ""))
+
+    out, err = capsys.readouterr()
+    assert out.splitlines()[0] == SHOWN
+    assert SHOWN + r"\nforged" in out
+    assert err.splitlines() == [f"note: {SHOWN}", f"error: {SHOWN}".replace(r"\r", "")]
+
+
+def test_log_lines_show_control_characters_escaped() -> None:
+    stream = io.StringIO()
+    with fresh_logging():
+        output.show_logs(debug=False, stream=stream)
+        logging.getLogger("extentflow.x").warning("cannot read %s", FORGED)
+
+    assert stream.getvalue() == f"warning: cannot read {SHOWN}\n"
+
+
 def test_a_table_keeps_what_looks_like_markup(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_table(("object", "state"), [("s3://bucket/[red]key[/red]", JobState.DONE)])
 

@@ -1248,6 +1248,27 @@ def test_a_backfill_without_an_engine_is_kept_with_the_reason() -> None:
     assert (json.loads(kept.body), kept.reason) == (WANTED.to_message(), "there is no Spark")
 
 
+@pytest.mark.parametrize(
+    "wrapping",
+    [
+        {"Type": "Notification", "Message": ASKED},
+        {"Records": [{"eventSource": "aws:sqs", "body": ASKED}]},
+    ],
+    ids=["sns", "sqs"],
+)
+def test_a_backfill_that_was_refused_in_a_wrapping_starts_by_no_redrive(
+    wrapping: dict[str, object],
+) -> None:
+    desk = Desk()
+
+    desk.take(json.dumps(wrapping))
+    (first,) = desk.kept.messages
+    desk.take(first.body)
+
+    assert desk.backfilled == []
+    assert [kept.body for kept in desk.kept.messages] == [first.body, first.body]
+
+
 def test_a_backfill_waits_for_a_paused_connector_and_continues_as_a_copy() -> None:
     desk = Desk(states={"small": ConnectorState.PAUSED})
 

@@ -6,6 +6,7 @@ Results go to standard output, progress and messages to standard error.
 import io
 import json
 import logging
+import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -61,6 +62,9 @@ PIPE_COLUMNS = 4_000
 HELP_COLUMNS = 160
 WHOLE = frozenset({"job"})  # never wrapped, because people copy it
 
+# Control characters, and those that change the direction of text: keys of objects may hold them.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
 OURS = "extentflow"
 size = format_bytes
 # Clients log every retry, Spark's with traces; their outcome is in our own messages.
@@ -93,7 +97,7 @@ def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
 def say(*lines: str) -> None:
     """Write lines to standard output as they are, never wrapped."""
     for line in lines:
-        out.print(line, highlight=False, markup=False, soft_wrap=True)
+        out.print(printable(line, "\n\t"), highlight=False, markup=False, soft_wrap=True)
 
 
 def show(value: Any, *lines: str, as_json: bool) -> None:  # noqa: ANN401 - any JSON value
@@ -116,12 +120,20 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 def complain(message: str) -> None:
     """Write an error to standard error, one line per problem."""
-    err.print(f"[red]error:[/red] {escape(' '.join(message.splitlines()))}", highlight=False)
+    line = escape(printable(" ".join(message.splitlines())))
+    err.print(f"[red]error:[/red] {line}", highlight=False)
 
 
 def note(message: str) -> None:
     """Write a message that is no error to standard error."""
-    err.print(f"note: {message}", highlight=False, markup=False)
+    err.print(f"note: {printable(message)}", highlight=False, markup=False)
+
+
+def printable(text: str, kept: str = "") -> str:
+    """Escape control characters, which could forge lines or steer the terminal; not `kept` ones."""
+    return _UNPRINTABLE.sub(
+        lambda found: found[0] if found[0] in kept else ascii(found[0])[1:-1], text
+    )
 
 
 def counted(number: int, what: str) -> str:
@@ -131,7 +143,7 @@ def counted(number: int, what: str) -> str:
 
 def show_logs(*, debug: bool, stream: TextIO | None = None) -> None:
     """Show warnings of extentflow and errors of libraries, with `debug` more; on standard error."""
-    verbose = logging.Formatter("%(levelname)s %(name)s: %(message)s")
+    verbose = _Printable("%(levelname)s %(name)s: %(message)s")
     least = logging.INFO if debug else logging.ERROR
 
     def is_shown(record: logging.LogRecord) -> bool:
@@ -145,7 +157,12 @@ def show_logs(*, debug: bool, stream: TextIO | None = None) -> None:
     logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, handlers=[handler])
 
 
-class _Line(logging.Formatter):
+class _Printable(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record), "\n\t")
+
+
+class _Line(_Printable):
     """`warning: what happened`, as errors are written."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -178,6 +195,6 @@ def _plain(value: object) -> object:
 
 
 def _cell(value: object) -> str:
-    text = escape(str(value))
+    text = escape(printable(str(value)))
     style = STATE_STYLES.get(str(value))
     return f"[{style}]{text}[/{style}]" if style else text

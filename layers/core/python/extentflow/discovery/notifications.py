@@ -92,14 +92,24 @@ def parse_notification(body: str) -> ParsedNotification:
     event counts as a test message of its sender.
     """
     parsed = _parse(body, MAX_WRAPPINGS)
-    return replace(parsed, unreadable=tuple(_sendable(one) for one in parsed.unreadable))
+    return replace(parsed, unreadable=tuple(_sendable(one, body) for one in parsed.unreadable))
 
 
-def _sendable(unread: UnparseableNotification) -> UnparseableNotification:
-    # What stood escaped in a wrapping may be a character that no queue takes.
-    if documents.sendable(unread.document):
+def _sendable(unread: UnparseableNotification, body: str) -> UnparseableNotification:
+    # What stood escaped in a wrapping may be a character that no queue takes. A backfill that
+    # came in one must not be accepted when its dead letter is moved back.
+    unwrapped = unread.document != body and _is_backfill(unread.document)
+    if documents.sendable(unread.document) and not unwrapped:
         return unread
     return _rewrapped(unread, None)
+
+
+def _is_backfill(text: str) -> bool:
+    try:
+        document = documents.load(text)
+    except ValueError:
+        return False
+    return isinstance(document, dict) and document.get("source") == Backfill.MESSAGE_SOURCE
 
 
 def _parse(text: str, wrappings: int) -> ParsedNotification:
