@@ -6,6 +6,8 @@ deny     the ledger or Kafka refuses for good (a right was withdrawn, a token ha
 0 before the operation took effect, 1 after
 delay    the caller gives a ledger's write up; its request is still under way and
 arrive   takes effect now, if it still can
+late     a write of progress waits for its background thread, or is under way without an answer;
+it arrives as such a request
 unknown  a commit's answer does not come: 0 it did not happen, 1 it did, 2 it did and the
 producer was fenced since
 forget   Kafka loses the group of a slot
@@ -50,6 +52,7 @@ TRANSACTION_BYTES = 14  # two chunks of one record each
 HEALTHY_ROUNDS = 100
 
 LOSE, REFUSE, DENY, DELAY, ARRIVE = "lose", "refuse", "deny", "delay", "arrive"
+LATE = "late"
 UNKNOWN, FORGET, RESTORE, EXPIRE = "unknown", "forget", "restore", "expire"
 OUTAGE, STOP, BEAT = "outage", "stop", "beat"
 
@@ -88,6 +91,7 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     REFUSE: _WRITES | {"slot", "slots", "extent", "job", "close"},
     DENY: _WRITES | {"kafka.fence", "kafka.commit"},
     DELAY: _WRITES,
+    LATE: frozenset(("progress", "advance")),
     UNKNOWN: _COMMITS,
     OUTAGE: frozenset(("chunk",)),
 }
@@ -126,10 +130,10 @@ class SlowLedger(MemoryLedger):
             if hasattr(store, name):
                 setattr(store, name, partial(self._send, getattr(store, name)))
 
-    def arrive(self) -> None:
-        """Let the oldest request under way take effect, if it still can."""
+    def arrive(self, place: int = 0) -> None:
+        """Let a request under way, by default the oldest, take effect, if it still can."""
         with suppress(ExtentflowError):
-            self.under_way.pop(0)()
+            self.under_way.pop(place)()
 
     def _send(self, call: Callable[..., object], *args: object, **named: object) -> object:
         try:
@@ -261,7 +265,15 @@ class Trial:
         return [self._ledger.extents.get(self._job.id, extent.ordinal) for extent in self._extents]
 
     def _new_slots(self, owner: str) -> Slots:
-        return self._world.slots(owner, policy=self._policy)
+        return self._world.slots(owner, policy=self._policy, submit=self._submit)
+
+    def _submit(self, write: Callable[[], None]) -> None:
+        try:
+            self.stage.at("progress")
+        except HeldUpError:
+            self._ledger.under_way.append(write)
+        else:
+            write()
 
     # -- workers --------------------------------------------------------------------------------
 
@@ -340,7 +352,9 @@ class Trial:
             return [n for n in self._groups if self._broker.group(_identity(n))]
         if kind == RESTORE:
             return [n for n in self._groups if self._earlier(n)]
-        return (-1,) if kind != ARRIVE or self._ledger.under_way else ()
+        if kind == ARRIVE:
+            return range(len(self._ledger.under_way))
+        return (-1,)
 
     def happen(self, event: Event, actor: int, operation: str) -> None:
         happening: dict[str, Callable[[], object]] = {
@@ -352,7 +366,8 @@ class Trial:
             ),
             DENY: lambda: self._deny(operation, after=event.target > 0),
             DELAY: self._hold_up,
-            ARRIVE: self._ledger.arrive,
+            LATE: self._hold_up,
+            ARRIVE: lambda: self._ledger.arrive(event.target),
             FORGET: lambda: self._forget(event.target),
             RESTORE: lambda: self._restore(event.target),
             EXPIRE: lambda: self._broker.time_out_transaction(_identity(event.target)),

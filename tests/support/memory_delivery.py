@@ -134,7 +134,13 @@ class World:
     def extents(self, job: Job) -> list[Extent]:
         return list(self.planner.extents(job))
 
-    def slots(self, owner: str | None = None, *, policy: SlotPolicy | None = None) -> Slots:
+    def slots(
+        self,
+        owner: str | None = None,
+        *,
+        policy: SlotPolicy | None = None,
+        submit: Callable[[Callable[[], None]], None] = lambda call: call(),
+    ) -> Slots:
         self._workers += 1
         return Slots(
             ledger=self.ledger,
@@ -144,6 +150,7 @@ class World:
             owner=owner or f"worker-{self._workers}",
             clock=self.ticker.clock,
             random=Random(self._workers),
+            submit=submit,
         )
 
     def worker(

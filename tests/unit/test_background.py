@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from functools import partial
 from itertools import count, islice
 from typing import TypeVar
 
@@ -11,7 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extentflow.background import LeaseRenewer, call_with_timeout, prefetch
+from extentflow.background import (
+    START_SECONDS,
+    LatestCall,
+    LeaseRenewer,
+    call_with_timeout,
+    prefetch,
+)
 
 T = TypeVar("T")
 
@@ -47,6 +54,102 @@ def test_a_call_that_does_not_return_raises_timeout_error() -> None:
     with pytest.raises(TimeoutError):
         call_with_timeout(hang, 0.05)
     released.set()
+
+
+# -- the latest call -------------------------------------------------------------------------------
+
+
+class Slow:
+    """A call that begins, and waits until the test lets it end."""
+
+    def __init__(self) -> None:
+        self.begun, self.released = threading.Event(), threading.Event()
+        self.threads: list[threading.Thread] = []
+
+    def __call__(self) -> None:
+        self.threads.append(threading.current_thread())
+        self.begun.set()
+        assert self.released.wait(LONG_SECONDS)
+
+
+def test_a_slow_call_does_not_delay_its_caller_and_the_newest_one_follows() -> None:
+    calls, slow, last = LatestCall(), Slow(), threading.Event()
+    done: list[int] = []
+    calls.submit(slow)
+    assert slow.begun.wait(LONG_SECONDS)
+
+    for number in range(4):
+        calls.submit(partial(done.append, number))
+    calls.submit(last.set)
+    before = list(done)
+    slow.released.set()
+
+    assert last.wait(LONG_SECONDS)
+    assert before == done == []
+    assert slow.threads != [threading.current_thread()]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()])
+def test_a_call_without_a_thread_runs_in_the_foreground(error: Exception) -> None:
+    def start(_run: Callable[..., None], _arguments: tuple[object, ...]) -> int:
+        raise error
+
+    calls, threads = LatestCall(start), list[threading.Thread]()
+
+    for _ in range(2):
+        calls.submit(lambda: threads.append(threading.current_thread()))
+
+    assert threads == [threading.current_thread()] * 2
+
+
+class StartedByHand:
+    """Starts of threads, which the test runs itself, or never."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.started: list[Callable[[], None]] = []
+        self.calls = LatestCall(self.start, lambda: self.now)
+        self.done: list[str] = []
+
+    def start(self, run: Callable[..., None], arguments: tuple[object, ...]) -> int:
+        self.started.append(lambda: run(*arguments))
+        return 1
+
+    def submit(self, name: str) -> None:
+        self.calls.submit(lambda: self.done.append(name))
+
+
+def test_a_thread_that_ended_before_it_began_is_replaced() -> None:
+    threads = StartedByHand()
+    threads.submit("first")
+    threads.submit("second")
+    threads.now = START_SECONDS
+
+    threads.submit("third")
+    late, replacement = threads.started
+    late()
+    replacement()
+    late()
+
+    assert threads.done == ["third"]
+
+
+def test_after_an_error_on_the_thread_a_call_runs_in_the_foreground_and_raises() -> None:
+    threads = StartedByHand()
+
+    def fail() -> None:
+        raise MemoryError("out of memory")
+
+    threads.calls.submit(fail)
+    threads.started.pop()()
+
+    with pytest.raises(MemoryError, match="out of memory"):
+        threads.calls.submit(fail)
+    threads.submit("later")
+
+    assert len(threads.started) == 1
+    threads.started.pop()()
+    assert threads.done == ["later"]
 
 
 # -- lease renewal ---------------------------------------------------------------------------------

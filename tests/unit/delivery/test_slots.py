@@ -426,6 +426,137 @@ def test_every_commit_updates_the_ledger_and_renews_the_lease() -> None:
     assert scene.group(0) == SlotProgress(1, extent.job, 0, 3, 3)
 
 
+class Later:
+    """Writes of progress that a test lets happen, as a background thread may."""
+
+    def __init__(self) -> None:
+        self.writes: list[Callable[[], None]] = []
+
+    def arrive(self) -> None:
+        while self.writes:
+            self.writes.pop(0)()
+
+
+def test_a_commit_does_not_wait_for_the_ledger() -> None:
+    scene, later = Scene(), Later()
+    extent = scene.extent()
+    slots = scene.of("me", ONE, submit=later.writes.append)
+    claim = scene.claim(slots, extent)
+    calls: list[str] = []
+    scene.ledger.on_call = calls.append
+
+    scene.deliver(slots, claim, 3)
+    before = scene.ledger.extents.get(extent.job, 0).position
+    later.arrive()
+
+    assert calls == ["extent", "advance", "renew"]
+    assert (before, scene.ledger.extents.get(extent.job, 0).position) == (0, 3)
+
+
+@pytest.mark.parametrize("how", ["complete", "fail", "hand_back"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_progress_that_arrives_after_the_end_of_its_claim_changes_nothing(
+    how: str, times: int
+) -> None:
+    scene, later = Scene(), Later()
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    slots = scene.of("me", ONE, submit=later.writes.append)
+    claim = scene.claim(slots, first)
+    scene.deliver(slots, claim, 2)
+    for _ in range(times - 1):
+        slots.commit(claim, position=3, records=3, bad=0)
+    begun = scene.ledger.extents.advance
+    end: dict[str, Callable[..., None]] = {
+        "complete": slots.complete,
+        "fail": partial(slots.fail, error="why"),
+        "hand_back": partial(slots.hand_back, keep_attempt=True),
+    }
+
+    end[how](claim, position=4, records=4, bad=0)
+    ended = scene.ledger.extents.get(first.job, 0)
+    later.arrive()
+    with pytest.raises(Fenced):  # a request that was under way by then
+        begun(claim, position=3, records=3, bad=0, lease_seconds=LEASE_SECONDS)
+
+    assert scene.ledger.extents.get(first.job, 0) == ended
+    assert scene.claim(slots, second).mark.epoch == 1
+
+
+def test_progress_under_way_at_the_end_of_its_claim_does_not_cost_the_slot() -> None:
+    scene, later = Scene(), Later()
+    first, second = scene.extents(scene.job(b"abcdefgh"))
+    slots = scene.of("me", ONE, submit=later.writes.append)
+    claim = scene.claim(slots, first)
+    scene.deliver(slots, claim, 2)
+    ends = [lambda: slots.complete(claim, position=4, records=4, bad=0)]
+    scene.ledger.on_call = lambda name: ends.pop()() if name == "advance" and ends else None
+
+    later.arrive()
+
+    assert scene.ledger.extents.get(first.job, 0).state is ExtentState.DONE
+    assert scene.claim(slots, second).mark.epoch == 1
+
+
+def test_progress_that_finds_the_slot_taken_ends_the_work_on_it() -> None:
+    scene, later = Scene(), Later()
+    extent = scene.extent()
+    slots = scene.of("me", ONE, submit=later.writes.append)
+    claim = scene.claim(slots, extent)
+    scene.deliver(slots, claim, 2)
+    scene.outlast_the_lease()
+    assert scene.claim(scene.of("other", ONE), extent).item.position == 2
+
+    later.arrive()
+
+    with pytest.raises(Fenced, match="no longer owns"):
+        slots.commit(claim, position=3, records=3, bad=0)
+
+
+def test_older_progress_after_newer_is_ignored() -> None:
+    scene, later = Scene(), Later()
+    extent = scene.extent()
+    slots = scene.of("me", ONE, submit=later.writes.append)
+    claim = scene.claim(slots, extent)
+    scene.deliver(slots, claim, 1)
+    slots.commit(claim, position=2, records=2, bad=0)
+    later.writes.reverse()
+
+    later.arrive()
+    slots.commit(claim, position=3, records=3, bad=0)
+
+    assert scene.ledger.extents.get(extent.job, 0).position == 2
+
+
+def test_an_unavailable_ledger_stops_no_commits() -> None:
+    scene = Scene()
+    extent = scene.extent()
+    slots = scene.of("me", ONE)
+    claim = scene.claim(slots, extent)
+    scene.ledger.refuse("advance", times=2)
+
+    for position in (1, 2, 3):
+        scene.send(slots, b"%d" % position)
+        slots.commit(claim, position=position, records=position, bad=0)
+
+    assert scene.ledger.extents.get(extent.job, 0).position == 3
+
+
+def test_at_least_once_waits_for_the_ledger_which_has_the_only_position() -> None:
+    scene, later = Scene(), Later()
+    extent = scene.extent()
+    slots = scene.of("me", ONE, submit=later.writes.append)
+    claim = slots.claim(extent, ProducerSettings(exactly_once=False))
+    assert isinstance(claim, Claim)
+
+    scene.deliver(slots, claim, 2)
+    scene.ledger.refuse("advance")
+
+    assert later.writes == []
+    assert scene.ledger.extents.get(extent.job, 0).position == 2
+    with pytest.raises(LedgerUnavailable):
+        slots.commit(claim, position=3, records=3, bad=0)
+
+
 def test_a_transaction_without_records_carries_the_position_too() -> None:
     scene = Scene()
     extent = scene.extent()

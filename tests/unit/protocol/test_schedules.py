@@ -10,6 +10,7 @@ A failing test prints the schedule, and the answers that repeat it. What takes l
 """
 
 from collections.abc import Mapping
+from typing import Any, cast
 
 import pytest
 from tests.support.explore import CRASH, PAUSE, SWITCH
@@ -20,6 +21,7 @@ from tests.support.explore_world import (
     DENY,
     EXPIRE,
     FORGET,
+    LATE,
     LOSE,
     OUTAGE,
     REFUSE,
@@ -31,7 +33,9 @@ from tests.support.explore_world import (
     explore_some,
 )
 
+from extentflow.ledger import Claim, ExtentItem
 from extentflow.model import ExtentState
+from extentflow.testing.ledger import MemoryLedger
 
 EXHAUSTIVE = pytest.mark.exhaustive
 ENDS = {PAUSE: 1, CRASH: 1}
@@ -46,7 +50,8 @@ EVERYTHING = {
     REFUSE: 4,
     DENY: 2,
     DELAY: 3,
-    ARRIVE: 3,
+    LATE: 4,
+    ARRIVE: 4,
     UNKNOWN: 3,
     EXPIRE: 2,
     OUTAGE: 2,
@@ -125,6 +130,22 @@ FORGETTING = {**EVERYTHING, FORGET: 2, RESTORE: 1}
             marks=EXHAUSTIVE,
         ),
         pytest.param(
+            Scenario({LATE: 2, ARRIVE: 1, **ENDS}, most=2, body=b"abcde", extent_bytes=5),
+            300,
+            id="progress arrives late or never",
+        ),
+        pytest.param(
+            Scenario({LATE: 2, ARRIVE: 2, **ENDS}, most=4, body=b"abcde", extent_bytes=5),
+            15_000,
+            id="progress arrives late, in any order, or never",
+            marks=EXHAUSTIVE,
+        ),
+        pytest.param(
+            Scenario({LATE: 1, ARRIVE: 1, PAUSE: 1, STOP: 1}, most=2, body=ONE_EXTENT),
+            400,
+            id="progress arrives late while a worker stops",
+        ),
+        pytest.param(
             Scenario({SWITCH: 2, CRASH: 1}, most=3, body=ONE_EXTENT, workers=1, evicted=True),
             300,
             id="a driver takes the slots of its workers",
@@ -138,6 +159,16 @@ def test_every_record_arrives_once(scenario: Scenario, schedules: int) -> None:
     assert set(findings.outcomes) == {ExtentState.DONE}
     assert set(findings.events) == set(scenario.rations)
     assert findings.operations["settle"]
+
+
+def test_late_progress_without_conditions_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unconditional(store: Any, claim: Claim, _position: int) -> ExtentItem:  # noqa: ANN401
+        return cast("ExtentItem", store._table.extent(claim.extent.job, claim.extent.ordinal))
+
+    monkeypatch.setattr(MemoryLedger().extents.__class__, "_held", unconditional)
+
+    with pytest.raises(AssertionError):
+        explore_all(Scenario({LATE: 1}, most=1, body=b"abcde", extent_bytes=5))
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
-"""Background threads: prefetch items, renew a lease, bound a blocking call, relay exceptions."""
+"""Background threads: prefetch items, renew a lease, write progress, bound a blocking call."""
 
 from __future__ import annotations
 
+import _thread
+import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
@@ -10,8 +13,14 @@ from typing import Any, Generic, Self, TypeVar
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 IDLE_SECONDS = 0.25
 LINGER_SECONDS = 2.0
+# A thread that has not begun by then has ended before it ran any code.
+START_SECONDS = 10.0
+
+StartThread = Callable[[Callable[..., None], tuple[Any, ...]], object]
 
 
 class ExceptionRelay:
@@ -76,6 +85,67 @@ class LeaseRenewer:
     def _run(self) -> None:
         while not self._stopped.wait(self._interval_seconds):
             self._renew()
+
+
+class LatestCall:
+    """Runs calls on a daemon thread, one at a time; of those that wait, only the newest.
+
+    For writes of which each contains the ones before. `submit` never waits for the thread. Where no
+    thread can be started, or the last one ended with an error, the call runs in the foreground, so
+    that its errors reach the caller. The thread ends when no call waits.
+    """
+
+    def __init__(
+        self,
+        start: StartThread = _thread.start_new_thread,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        # Not `Thread.start`: it waits for ever for a thread that lacks the memory to begin.
+        self._start = start
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._waiting: Callable[[], None] | None = None
+        self._outcome: Future[None] = Future()
+        self._outcome.set_result(None)
+        self._begun = True
+        self._start_by = 0.0
+
+    def submit(self, call: Callable[[], None]) -> None:
+        """Run `call` soon, unless a newer one comes first; raises only what it raises here."""
+        outcome: Future[None] = Future()
+        with self._lock:
+            last = self._outcome
+            if not last.done() and (self._begun or self._monotonic() < self._start_by):
+                self._waiting = call
+                return
+            error = last.exception() if last.done() else None
+            self._outcome, self._waiting = outcome, call
+            self._begun, self._start_by = False, self._monotonic() + START_SECONDS
+        if error is None:
+            try:
+                self._start(self._run, (outcome,))
+            except (RuntimeError, MemoryError) as exc:
+                error = exc
+            else:
+                return
+        log.warning("a call runs in the foreground, because its thread failed: %r", error)
+        with self._lock:
+            self._waiting = None
+            outcome.set_result(None)  # the next call tries a thread again
+        call()
+
+    def _run(self, outcome: Future[None]) -> None:
+        with ExceptionRelay(outcome):
+            while True:
+                with self._lock:
+                    if self._outcome is not outcome:  # it began too late and was replaced
+                        return
+                    self._begun = True
+                    call, self._waiting = self._waiting, None
+                    if call is None:
+                        outcome.set_result(None)
+                        return
+                call()
 
 
 def prefetch(

@@ -20,6 +20,8 @@ One round of `claim` (each "next round" reads the ledger again):
 
 Kafka decides: the `SlotProgress` in the slot's group states what was committed under which epoch,
 and the ledger follows. Only the owner of a claim, or the worker that fenced the owner, releases it.
+So progress in the ledger is a hint, which may arrive late or never. Calls that end a claim do not
+wait for it: they clear the claim, on which every write of progress is conditional.
 """
 
 from __future__ import annotations
@@ -27,9 +29,10 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 
 from extentflow.errors import Conflict, Fenced, LedgerUnavailable, Misconfigured, ProgressUnknown
@@ -96,8 +99,9 @@ class _OwnedSlot:
     """The slot that this process leases, its producer and the claim in work.
 
     `in_doubt`: a commit or a write is not confirmed; only a settlement may write the extent.
-    `position` is the last one that was, or may have been, committed. `lost`: a renewal found that
-    another worker has taken the slot.
+    `position` is the last one that was, or may have been, committed. `reported`: the claim whose
+    progress may be written; None as soon as a call ends it. `lost`: a renewal or a write of
+    progress found that another worker has taken the slot.
     """
 
     lease: Lease
@@ -105,6 +109,7 @@ class _OwnedSlot:
     client: ProducerSettings
     used_at: float
     claim: Claim | None = None
+    reported: Claim | None = None
     position: int = 0
     moved_at: float = 0.0
     in_doubt: bool = False
@@ -127,11 +132,16 @@ def require_app(ledger: Ledger, app_id: str) -> None:
         )
 
 
+def _run_at_once(call: Callable[[], None]) -> None:
+    call()
+
+
 class Slots:
     """The ownership of one worker process on one Kafka cluster.
 
     Used by one thread (except `renew`) of the process that created it. `owner` is a new unique
-    name; a fork or a restored snapshot must not inherit it.
+    name; a fork or a restored snapshot must not inherit it. `submit` receives the writes of
+    progress: it may run each one at once, later on another thread, or never if a newer one follows.
     """
 
     def __init__(
@@ -144,6 +154,7 @@ class Slots:
         owner: str,
         clock: Clock,
         random: Random,
+        submit: Callable[[Callable[[], None]], None] = _run_at_once,
     ) -> None:
         self.owner = owner
         self._ledger = ledger
@@ -153,6 +164,7 @@ class Slots:
         self._bound = False
         self._clock = clock
         self._random = random
+        self._submit = submit
         self._own: _OwnedSlot | None = None
         # A claim of which `hand_back` could not finish the settlement; until the next claim.
         self._unsettled: Claim | None = None
@@ -265,7 +277,7 @@ class Slots:
         )
         own.in_doubt = False
         if claim is not None:
-            own.claim, own.position = claim, claim.item.position
+            own.claim, own.reported, own.position = claim, claim, claim.item.position
             own.moved_at, own.used_at = self._clock.monotonic(), self._clock.wall()
         return claim
 
@@ -286,31 +298,55 @@ class Slots:
         return self._own.sink
 
     def commit(self, claim: Claim, *, position: int, records: int, bad: int) -> None:
-        """Commit the sent records with the new totals of the extent, then update the ledger.
+        """Commit the sent records with the new totals of the extent, then submit them as progress.
 
         Raises:
-            Fenced, SinkUnavailable, LedgerUnavailable: call `drop`, then `claim` again; Kafka
-                states whether the chunk was committed.
+            Fenced, SinkUnavailable: call `drop`, then `claim` again; Kafka states whether the
+                chunk was committed.
+            LedgerUnavailable: likewise, only with at-least-once delivery. There the ledger has the
+                only position, so it is written before this returns.
         """
         own = self._require_own(claim, position)
-        # Until the ledger confirms what Kafka may already have committed.
+        # Until this returns: an error behind the commit must not lead to a hand-back before it.
         own.in_doubt, own.position = True, position
         own.sink.commit(self._progress(claim, position, records, bad, done=False))
-        self._ledger.extents.advance(
+        own.moved_at, own.used_at = self._clock.monotonic(), self._clock.wall()
+        write = partial(
+            self._ledger.extents.advance,
             claim,
             position=position,
             records=records,
             bad=bad,
             lease_seconds=self._policy.lease_seconds,
         )
+        if claim.mark.at_least_once:
+            write()
+        else:
+            self._submit(partial(self._report, own, claim, write))
         own.in_doubt = False
-        own.moved_at, own.used_at = self._clock.monotonic(), self._clock.wall()
+
+    @staticmethod
+    def _report(own: _OwnedSlot, claim: Claim, write: Callable[[], None]) -> None:
+        """Write progress, which may run late on another thread; the claim may have ended."""
+        if own.reported is not claim:
+            return
+        try:
+            write()
+        except Fenced:
+            # A call that has ended the claim meanwhile refuses this write, too.
+            if own.reported is claim:
+                own.lost.set()
+        except Conflict as exc:
+            log.debug("%s: newer progress came first: %s", claim.extent.uri, exc)
+        except LedgerUnavailable as exc:
+            # The next progress contains this one; otherwise a settlement reads it from Kafka.
+            log.warning("%s: its progress is not in the ledger: %s", claim.extent.uri, exc)
 
     def complete(self, claim: Claim, *, position: int, records: int, bad: int) -> None:
         """Commit the last chunk (possibly empty) as done, then complete the extent. As `commit`."""
         own = self._require_own(claim, position)
         # Kafka comes first: if the ledger misses the commit, the group offset still proves it.
-        own.in_doubt, own.position = True, position
+        own.in_doubt, own.position, own.reported = True, position, None
         own.sink.commit(self._progress(claim, position, records, bad, done=True))
         # Confirmed before any transaction for another extent, which would overwrite the only proof.
         self._ledger.extents.complete(claim, position=position, records=records, bad=bad)
@@ -319,6 +355,7 @@ class Slots:
     def fail(self, claim: Claim, *, position: int, records: int, bad: int, error: str) -> None:
         """Fail the extent at its last committed position; call `sink.abort()` first."""
         own = self._require_own(claim, position)
+        own.reported = None
         self._ledger.extents.fail(claim, position=position, records=records, bad=bad, error=error)
         self._clear_claim(own)
 
@@ -343,6 +380,7 @@ class Slots:
             self._settle_claim(claim)
             return
         own = self._require_own(claim, position)
+        own.reported = None
         self._ledger.extents.hand_back(
             claim, position=position, records=records, bad=bad, keep_attempt=keep_attempt
         )
@@ -375,7 +413,7 @@ class Slots:
             lease_seconds=self._policy.lease_seconds,
         )
         # This claim counts again if it is handed back without progress.
-        own.claim = replace(claim, item=replace(item, attempts=1))
+        own.claim = own.reported = replace(claim, item=replace(item, attempts=1))
         return own.claim
 
     def return_attempt(self, claim: Claim) -> None:
@@ -422,7 +460,8 @@ class Slots:
         return own
 
     def _clear_claim(self, own: _OwnedSlot) -> None:
-        own.claim, own.used_at, own.in_doubt = None, self._clock.wall(), False
+        own.claim, own.reported, own.in_doubt = None, None, False
+        own.used_at = self._clock.wall()
 
     @staticmethod
     def _progress(
@@ -444,6 +483,7 @@ class Slots:
         """Close the producer. Lease and claim stay ours until the slot is acquired again."""
         own, self._own = self._own, None
         if own is not None:
+            own.reported = None
             own.sink.close()
 
     def release(self) -> None:

@@ -276,6 +276,7 @@ class ExtentStore(Protocol):
     ) -> None:
         """Record a committed chunk (totals of the extent), attempts back to 0; renew the lease.
 
+        Called from a background thread, too, and then perhaps after the claim has ended.
         Conditional on the claim's mark and on position never going backwards. Two writes: the
         extent, then the lease, which may stay as it is when the ledger is unavailable by then.
 

@@ -10,6 +10,7 @@ from typing import Self
 
 from extentflow.aws.msk import TokenSigner
 from extentflow.aws.secrets import SecretsManager
+from extentflow.background import LatestCall
 from extentflow.config import worker as worker_settings
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.files import read_if_present
@@ -180,6 +181,7 @@ class Runtime:
             owner=owner,
             clock=self.clock,
             random=self.random,
+            submit=LatestCall().submit,
         )
 
     def _open_broker(self, timeouts: Timeouts) -> KafkaBroker:
