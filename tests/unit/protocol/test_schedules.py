@@ -136,7 +136,7 @@ FORGETTING = {**EVERYTHING, FORGET: 2, RESTORE: 1}
         ),
         pytest.param(
             Scenario({LATE: 2, ARRIVE: 2, **ENDS}, most=4, body=b"abcde", extent_bytes=5),
-            15_000,
+            12_000,
             id="progress arrives late, in any order, or never",
             marks=EXHAUSTIVE,
         ),
