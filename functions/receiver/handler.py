@@ -1,25 +1,26 @@
 """Receiver: the HTTP endpoint for notifications of StorageGRID and other stores.
 
 Responds after the notification is on the queue; `extentflow.discovery.receiver` has the rules.
+Imports neither `extentflow.wiring` nor Powertools' parameters: both would import Arrow, the Kafka
+client or S3's transfer library, which a cold start pays for and a notification does not need.
 """
 
-from functools import cache
+import os
+from functools import cache, lru_cache
 from typing import Any
 
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
-from aws_lambda_powertools.utilities.parameters import get_secret
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from extentflow.config.worker import WorkerSettings
+from extentflow.aws.secrets import SecretsManager
+from extentflow.config.files import read_if_present
+from extentflow.config.worker import WorkerSettings, load
 from extentflow.discovery.receiver import Receiver
 from extentflow.discovery.requests import HttpRequest
 from extentflow.discovery.sources import declared
 from extentflow.errors import Misconfigured
-from extentflow.wiring import Runtime
-from extentflow.wiring.functions import queue
-
-SECRET_SECONDS = 300
+from extentflow.queue.sqs import SqsQueue
 
 logger = Logger()
 metrics = Metrics()
@@ -28,7 +29,29 @@ metrics = Metrics()
 @cache
 def settings() -> WorkerSettings:
     """Return the environment's settings."""
-    return Runtime.from_environment().settings
+    return load(os.environ, read_text=read_if_present)
+
+
+@cache
+def secrets() -> SecretsManager:
+    """Open the reader of secrets of this execution environment; it caches them for minutes."""
+    return SecretsManager()
+
+
+@cache
+def arrivals() -> SqsQueue:
+    """Open the queue of this execution environment."""
+    url = settings().arrivals_queue_url
+    if url is None:
+        raise Misconfigured("arrivals.queue.url is not set; give the URL of the arrivals queue")
+    return SqsQueue(url)
+
+
+@lru_cache(maxsize=1)
+def receiver_of(sources: str) -> Receiver:
+    """Return the receiver for these sources, as the secret declares them."""
+    allowed = declared(sources, open_allowed=settings().receiver_open_allowed)
+    return Receiver(allowed, lambda body: arrivals().send([body]))
 
 
 def receiver() -> Receiver:
@@ -36,9 +59,7 @@ def receiver() -> Receiver:
     secret = settings().receiver_secret_id
     if secret is None:
         raise Misconfigured("receiver.secret.id is not set; name the secret with the sources")
-    sources = declared(str(get_secret(secret, max_age=SECRET_SECONDS)))
-    arrivals = queue(settings(), "arrivals_queue_url")
-    return Receiver(sources, lambda body: arrivals.send([body]))
+    return receiver_of(secrets().read(secret))
 
 
 @logger.inject_lambda_context

@@ -31,6 +31,7 @@ from extentflow_local.stack import Stack
 
 PREFIX = "EXTENTFLOW_"
 SECRET_ID = "EXTENTFLOW_RECEIVER_SECRET_ID"  # noqa: S105 - a variable's name
+_OPEN_ALLOWED = "EXTENTFLOW_RECEIVER_OPEN_ALLOWED"
 _BUS = "EXTENTFLOW_EVENT_BUS"
 SECRET_PATH = "extentflow-local"  # noqa: S105 - of a server on the loopback interface
 # Default sources of notifications, for the buckets of any endpoint.
@@ -88,7 +89,7 @@ class LocalEventPath:
     change: Callable[[Deployment], Deployment] = lambda deployment: deployment
 
     def __post_init__(self) -> None:
-        declared(self.sources)
+        declared(self.sources, open_allowed=True)
 
     @cached_property
     def deployment(self) -> Deployment:
@@ -155,7 +156,7 @@ class LocalEventPath:
         if "aws" not in self.stack.endpoints():
             return whole
         ours = {name: value for name, value in whole.items() if name != _BUS}
-        return {**ours, SECRET_ID: f"{self.prefix}extentflow/sources"}
+        return {**ours, _OPEN_ALLOWED: "true", SECRET_ID: f"{self.prefix}extentflow/sources"}
 
     def _declare_sources(self) -> None:
         """Store the sources in the secret that the receiver reads."""

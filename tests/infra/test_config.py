@@ -73,6 +73,12 @@ def test_a_setting_that_the_stack_sets_is_rejected(key: str) -> None:
     assert f"stage plain: settings: {key}: the stack sets it; remove it" in found
 
 
+def test_a_stage_cannot_open_its_receiver_to_everybody() -> None:
+    found = problems(replace(PLAIN, settings={"receiver.open.allowed": "true"}))
+
+    assert "stage plain: settings: receiver.open.allowed: the stack sets it; remove it" in found
+
+
 @pytest.mark.parametrize(
     ("cluster", "reported"),
     [

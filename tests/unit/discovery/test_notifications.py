@@ -148,7 +148,7 @@ def test_an_empty_list_of_records_is_a_test() -> None:
         ('{"source":"arrival","v":2,"bucket":"b","key":"k"}', "version 2"),
         ('{"source":"arrival","v":1,"bucket":"b"}', "without bucket or key"),
         ('{"source":"arrival","v":1,"bucket":"b","key":"k","dialect":"x"}', "Dialect"),
-        ('{"requestContext":{"http":{}},"rawPath":"/"}', "payload format 2.0"),
+        ('{"requestContext":{"http":{}},"rawPath":"/"}', "payload format 1.0 or 2.0"),
         ('{"requestContext":{"http":{"method":"POST"}},"rawPath":"/","body":7}', "payload format"),
         (form('{"Records":[').decode(), "neither JSON"),
         (form(' \r\n{"Records":[').decode(), "neither JSON"),

@@ -5,9 +5,10 @@ import json
 from typing import Any
 
 import pytest
-from tests.unit.discovery.posting import request_of
+from tests.unit.discovery.posting import KEY, form, notification, request_of, signed, signing_time
 
 from extentflow.discovery.requests import HttpRequest
+from extentflow.discovery.sources import verify
 
 
 def event(**changes: object) -> dict[str, Any]:
@@ -69,5 +70,38 @@ def test_base64_is_decoded_to_the_byte() -> None:
     ],
 )
 def test_other_events_are_an_error(other: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"payload format 2\.0"):
+    with pytest.raises(ValueError, match=r"payload format 1\.0 or 2\.0"):
         HttpRequest.of_event(other)
+
+
+def rest_event(request: HttpRequest, **changes: object) -> dict[str, Any]:
+    """The event of a REST API, which encodes every body as base64."""
+    return {
+        "httpMethod": request.method,
+        "path": "/",  # without the API's stage
+        "headers": dict(request.headers),
+        "multiValueQueryStringParameters": None,
+        "requestContext": {"path": request.path, "httpMethod": request.method},
+        "body": base64.b64encode(request.body).decode(),
+        "isBase64Encoded": True,
+        **changes,
+    }
+
+
+def test_a_request_through_a_rest_api_keeps_the_path_that_its_sender_signed() -> None:
+    sent = signed(form(notification("a")), "https://id.execute-api.example.com/live/")
+
+    request = HttpRequest.of_event(rest_event(sent))
+
+    assert request.path == "/live/"
+    verify(request, request.payload(), KEY, now=signing_time(sent))
+
+
+def test_a_query_through_a_rest_api_is_encoded_again() -> None:
+    sent = signed(b"", "https://id.execute-api.example.com/live/?a=b%20c&a=d")
+    queries = {"multiValueQueryStringParameters": {"a": ["b c", "d"]}}
+
+    request = HttpRequest.of_event(rest_event(sent, **queries))
+
+    assert request.query == "a=b%20c&a=d"
+    verify(request, b"", KEY, now=signing_time(sent))

@@ -36,14 +36,19 @@ def test_each_source_has_one_proof() -> None:
     )
 
 
-def test_the_only_source_may_be_open() -> None:
-    assert declared('[{"open":true}]') == (Source(None, NoProof()),)
+def test_where_it_is_allowed_the_only_source_may_be_open() -> None:
+    assert declared('[{"open":true}]', open_allowed=True) == (Source(None, NoProof()),)
 
 
 def test_an_open_source_lets_everybody_in_and_stands_alone() -> None:
-    found = problems([{"open": True}, {"secret_path": SEGMENT}])
+    with pytest.raises(Misconfigured, match="an open one lets everybody in; remove it, or all"):
+        declared(json.dumps([{"open": True}, {"secret_path": SEGMENT}]), open_allowed=True)
 
-    assert found == ("sources: an open one lets everybody in; remove it, or all others",)
+
+def test_a_public_endpoint_refuses_an_open_source() -> None:
+    (found,) = problems([{"open": True}])
+
+    assert found.startswith("sources: open: a public endpoint needs a proof; use access_key_id")
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "7", "secret"])

@@ -18,6 +18,7 @@ from extentflow.config.kafka import (
 )
 from extentflow.config.table import Rule, Table, broken, declared, family, key
 from extentflow.config.types import (
+    BOOLEAN,
     LEDGER_URL,
     SERVERS,
     SIZE,
@@ -154,6 +155,12 @@ class WorkerSettings:
         TEXT,
         "The Secrets Manager secret with which notifications over HTTP are verified.",
         shown="none",
+    )
+    receiver_open_allowed: bool = key(
+        BOOLEAN,
+        "Whether the receiver accepts a source without a proof, `open`. For the loopback"
+        " interface only: a stage cannot set it.",
+        default=False,
     )
     event_bus: str | None = key(
         TEXT,

@@ -2,7 +2,7 @@
 
     GET, HEAD, empty body                        200   a probe of the endpoint
     over 1 MiB                                   413
-    no declared source, or wrong proof           403
+    no declared source, or wrong proof           403   always the same body; the log has the reason
     Publish of plain text: StorageGRID's test    200   logged
     anything else                                200   after it is on the queue, never before
     the queue rejected it                        503   the sender retries
@@ -78,7 +78,8 @@ class Receiver:
         try:
             source = sources.admitted(self.sources, request, payload, now=now)
         except AccessDenied as exc:
-            return _refused(403, "AccessDenied", str(exc))
+            log.warning("refused with 403 AccessDenied: %s", exc)
+            return FORBIDDEN
         published = requests.publication(payload)
         if published is not None and published.probe:
             log.info("test message for %r: %.200r", published.topic, published.message)
@@ -111,6 +112,12 @@ def _accepted(payload: bytes, published: requests.Publication | None) -> HttpRes
     if published is None:
         return HttpResponse(200, "text/plain", "queued\n")
     return HttpResponse(200, requests.CONTENT_TYPE, requests.accepted(payload))
+
+
+# A reason would reveal which access keys exist, and this clock.
+FORBIDDEN = HttpResponse(
+    403, requests.CONTENT_TYPE, requests.refused("AccessDenied", "the proof is missing or wrong")
+)
 
 
 def _refused(status: int, code: str, why: str) -> HttpResponse:

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote, urlencode
 from xml.sax.saxutils import escape
 
 NAMESPACE = "http://sns.amazonaws.com/doc/2010-03-31/"
@@ -112,11 +112,12 @@ class HttpRequest:
 
     @classmethod
     def of_event(cls, event: Mapping[str, Any]) -> Self:
-        """Return the request in an event of API Gateway (payload format 2.0) or a function URL.
+        """Return the request in an event of API Gateway (format 1.0 or 2.0) or a function URL.
 
         Raises:
             ValueError: it is not such an event.
         """
+        event = _format_2_of(event)
         body, headers = event.get("body") or "", event.get("headers") or {}
         match event:
             case {"requestContext": {"http": {"method": str(method)}}, "rawPath": str(path)} if (
@@ -132,7 +133,23 @@ class HttpRequest:
                     query=str(event.get("rawQueryString") or ""),
                 )
             case _:
-                raise ValueError("not an HTTP event of payload format 2.0")
+                raise ValueError("not an HTTP event of payload format 1.0 or 2.0")
+
+
+def _format_2_of(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an event of format 1.0, of REST APIs, as one of format 2.0; any other unchanged."""
+    match event:
+        case {"httpMethod": str(method), "requestContext": {"path": str(path)}}:
+            queries = event.get("multiValueQueryStringParameters") or {}
+            return {
+                **event,
+                # The context's path begins with the API's stage, which senders sign.
+                "rawPath": path,
+                "requestContext": {"http": {"method": method}},
+                "rawQueryString": urlencode(queries, doseq=True, quote_via=quote),
+            }
+        case _:
+            return event
 
 
 @dataclass(frozen=True, slots=True)

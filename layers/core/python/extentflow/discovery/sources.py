@@ -214,7 +214,7 @@ class SecretPathProof:
 
 @dataclass(frozen=True, slots=True)
 class NoProof:
-    """No proof here: a component before the receiver authenticates, for example with mutual TLS."""
+    """No proof: for a receiver on the loopback interface only."""
 
     def check(self, request: HttpRequest, payload: bytes, *, now: float) -> None:
         """See `Proof`."""
@@ -247,11 +247,12 @@ def admitted(
     raise AccessDenied("; ".join(dict.fromkeys(missed)))
 
 
-def declared(text: str) -> tuple[Source, ...]:
+def declared(text: str, *, open_allowed: bool = False) -> tuple[Source, ...]:
     """Return the sources in a JSON list.
 
     Each is an object with `endpoint` (optional) and one of: `access_key_id` and
-    `secret_access_key`; `secret_path`; `"open": true`, which must be the only source.
+    `secret_access_key`; `secret_path`; `"open": true`, which must be the only source, and only
+    where `open_allowed`.
 
     Raises:
         Misconfigured: all problems at once; secrets are not shown.
@@ -264,7 +265,13 @@ def declared(text: str) -> tuple[Source, ...]:
         raise Misconfigured("sources: write a JSON list of at least one object")
     problems: list[str] = []
     found = [_declared(entry, f"sources[{n}]", problems) for n, entry in enumerate(entries)]
-    if len(found) > 1 and any(source and source.proof == NoProof() for source in found):
+    is_open = any(source and source.proof == NoProof() for source in found)
+    if is_open and not open_allowed:
+        problems.append(
+            "sources: open: a public endpoint needs a proof; use access_key_id with"
+            " secret_access_key, or secret_path"
+        )
+    elif is_open and len(found) > 1:
         problems.append("sources: an open one lets everybody in; remove it, or all others")
     if problems:
         raise Misconfigured(problems)
