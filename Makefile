@@ -4,6 +4,8 @@ SCALE ?= 1
 PAIRS ?= 6
 SUITE ?= all
 STAGE ?= dev
+STATES ?= 10000000
+SEED ?= 0
 # Processes that share the tests of a suite. More than cores: each starts its own servers, and many tests wait.
 PROCESSES ?= 3
 BIN := .venv/bin
@@ -19,7 +21,7 @@ LEFT_OUT := $(shell sed -nE 's/^ +"-m=not \((.*)\)",.*/\1/p' pyproject.toml)
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-events demo-spark-stream test test-all rest lint unit integration infra layers spark-archive sbom synth deploy bench bench-smoke bench-record docs lock clean
+.PHONY: help setup demo demo-events demo-spark-stream test test-all rest lint unit integration exhaustive infra layers spark-archive sbom synth deploy bench bench-smoke bench-record docs lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -61,6 +63,9 @@ integration: setup ## Tests on a real broker, S3 server and DynamoDB Local
 
 rest: setup $(DEPS) $(ARCHIVE) ## Only what `test` leaves out, about fifteen minutes
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) loadfile --no-loadscope-reorder -m "$(LEFT_OUT)" tests
+
+exhaustive: setup ## Explore STATES=10000000 states of the protocol with its implementation, SEED=0
+	@$(BIN)/python -m tests.support.exhaustive --states $(STATES) --seed $(SEED)
 
 infra: setup ## Tests of the deployed stack: assertions, cdk-nag, cfn-lint
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) loadfile tests/infra

@@ -69,6 +69,18 @@ BARS: Mapping[str, tuple[Bar, ...]] = {
             least=0.7,
         ),
     ),
+    "slow-ledger": (
+        Bar(
+            "ratios.late_by_200_ms_to_prompt",
+            "throughput with a ledger that responds after 200 ms",
+            least=0.95,
+        ),
+        Bar(
+            "ratios.late_by_1_s_to_prompt",
+            "throughput with a ledger that responds after 1 s",
+            least=0.85,
+        ),
+    ),
     "scaling": (
         Bar(
             "ratios.broker_cpu_two_to_one",

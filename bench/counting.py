@@ -1,8 +1,10 @@
-"""A proxy for DynamoDB that counts requests by operation."""
+"""A proxy for DynamoDB that counts requests by operation, and may delay the responses."""
 
 import json
 import threading
+import time
 from collections import Counter
+from contextlib import closing
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self
@@ -12,10 +14,13 @@ _HOPS = frozenset({"connection", "keep-alive", "transfer-encoding"})
 
 
 class Counting:
-    """Listens on a free loopback port inside its context; clients use `endpoint`."""
+    """Listens on a free loopback port inside its context; clients use `endpoint`.
 
-    def __init__(self, upstream: str) -> None:
-        self._server = _Server(upstream)
+    Every response is delayed by `delay_seconds`.
+    """
+
+    def __init__(self, upstream: str, *, delay_seconds: float = 0.0) -> None:
+        self._server = _Server(upstream, delay_seconds)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     def __enter__(self) -> Self:
@@ -41,8 +46,9 @@ class Counting:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, upstream: str) -> None:
+    def __init__(self, upstream: str, delay_seconds: float) -> None:
         super().__init__(("127.0.0.1", 0), _Passage)
+        self.delay_seconds = delay_seconds
         parts = urlsplit(upstream)
         self.upstream = (parts.hostname or "127.0.0.1", parts.port or 80)
         self.lock = threading.Lock()
@@ -59,26 +65,21 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Passage(BaseHTTPRequestHandler):
-    """A client's connection and the matching one to the server."""
+    """A client's connection; each request has its own one to the server, which closes idle ones."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: _Server
 
-    def setup(self) -> None:
-        super().setup()
-        self._upstream = HTTPConnection(*self.server.upstream)
-
-    def finish(self) -> None:
-        self._upstream.close()
-        super().finish()
-
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
         self.server.note(self.headers["x-amz-target"].rpartition(".")[2], body)
-        self._upstream.request("POST", self.path, body, dict(self.headers))
-        answer = self._upstream.getresponse()
-        body = answer.read()
+        upstream = HTTPConnection(*self.server.upstream)
+        with closing(upstream):
+            upstream.request("POST", self.path, body, dict(self.headers))
+            answer = upstream.getresponse()
+            body = answer.read()
+        time.sleep(self.server.delay_seconds)
         self.send_response_only(answer.status)
         for name, value in answer.getheaders():
             if name.lower() not in _HOPS:

@@ -115,6 +115,13 @@ CASES: Mapping[str, Case] = {
             "The two programs that `parquet-json` compares with, against each other.",
         ),
         Case(
+            "slow-ledger",
+            "bench.slow_ledger",
+            0,
+            "One process whose ledger delays every response by 200 ms or 1 s, against a prompt "
+            "ledger; only if named.",
+        ),
+        Case(
             "small-objects",
             "bench.small_objects",
             0.1,

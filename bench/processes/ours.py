@@ -34,14 +34,18 @@ OpenWorker = Callable[[dict[str, str], str], Worker]
 OPEN: dict[str, OpenWorker] = {"processes": open_worker, "dropping": open_dropping_worker}
 
 
-class _Unwatched:
-    """A listener that ignores all calls."""
+class _Timed:
+    """A listener that adds up the seconds of all extents."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
 
     def on_extent(self, extent: Extent) -> None:
         """See `RunListener`."""
 
     def on_receipt(self, receipt: Receipt) -> None:
         """See `RunListener`."""
+        self.seconds += receipt.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,8 @@ def _run(
         runtime.require_app()
         preflight.check(config, runtime.broker, [version])
     stopped = (lambda: engine.stopped) if isinstance(engine, Here) else (lambda: False)
-    run = JobRunner("bench", engine, runtime.planner(), runtime.ledger, _Unwatched(), stopped)
+    timed = _Timed()
+    run = JobRunner("bench", engine, runtime.planner(), runtime.ledger, timed, stopped)
     if announce is not None:
         run = replace(run, publish=announce)
     job_request = runtime.request(config, revision, version, engine.cores)
@@ -126,6 +131,7 @@ def _run(
         raise RuntimeError(f"the run failed: {report.errors or report.jobs}")
     return {
         "seconds": time.perf_counter() - started,
+        "extent_seconds": timed.seconds,
         "records": report.records_this_run,
         "bytes_read": report.bytes_read,
         "worker_peak_rss_bytes": report.worker_peak_rss_bytes,

@@ -198,15 +198,16 @@ class Findings:
 
 def explore_all(scenario: Scenario) -> Findings:
     """Run every schedule within the scenario's rations."""
-    return _explore(scenario, depth_first())
+    return explore_with(scenario, depth_first())
 
 
 def explore_some(scenario: Scenario, seeds: Iterable[int], probability: float) -> Findings:
     """Run one random schedule per seed."""
-    return _explore(scenario, (Dice(Random(seed), probability, seed) for seed in seeds))
+    return explore_with(scenario, (Dice(Random(seed), probability, seed) for seed in seeds))
 
 
-def _explore(scenario: Scenario, choosers: Iterable[Chooser]) -> Findings:
+def explore_with(scenario: Scenario, choosers: Iterable[Chooser]) -> Findings:
+    """Run one schedule per chooser; an error gets the schedule as a note."""
     findings = Findings()
     for chooser in choosers:
         trial = Trial(scenario, chooser)

@@ -16,7 +16,6 @@ import pytest
 from tests.support.explore import CRASH, PAUSE, SWITCH
 from tests.support.explore_world import (
     ARRIVE,
-    BEAT,
     DELAY,
     DENY,
     EXPIRE,
@@ -32,6 +31,7 @@ from tests.support.explore_world import (
     explore_all,
     explore_some,
 )
+from tests.support.scenarios import RANDOM_SCENARIOS
 
 from extentflow.ledger import Claim, ExtentItem
 from extentflow.model import ExtentState
@@ -42,23 +42,6 @@ ENDS = {PAUSE: 1, CRASH: 1}
 UNREST = {SWITCH: 1, **ENDS}
 ANSWERS = {LOSE: 1, REFUSE: 1, DENY: 1, UNKNOWN: 1, EXPIRE: 1, CRASH: 1}
 ONE_EXTENT = b"abc"
-EVERYTHING = {
-    SWITCH: 30,
-    PAUSE: 4,
-    CRASH: 2,
-    LOSE: 4,
-    REFUSE: 4,
-    DENY: 2,
-    DELAY: 3,
-    LATE: 4,
-    ARRIVE: 4,
-    UNKNOWN: 3,
-    EXPIRE: 2,
-    OUTAGE: 2,
-    STOP: 2,
-    BEAT: 5,
-}
-FORGETTING = {**EVERYTHING, FORGET: 2, RESTORE: 1}
 
 
 @pytest.mark.parametrize(
@@ -230,16 +213,8 @@ def test_at_least_once_loses_nothing(rations: Mapping[str, int], schedules: int)
 
 @pytest.mark.parametrize(
     "scenario",
-    [
-        pytest.param(Scenario(EVERYTHING, most=100), id="two workers, slots and extents"),
-        pytest.param(Scenario(EVERYTHING, most=100, workers=3, body=b"abcdefghi"), id="scarce"),
-        pytest.param(Scenario(EVERYTHING, most=100, workers=3, slots=1), id="one slot"),
-        pytest.param(Scenario(EVERYTHING, most=100, evicted=True), id="a driver evicts"),
-        pytest.param(Scenario(EVERYTHING, most=100, ordered=True, body=b"abcdefghi"), id="ordered"),
-        pytest.param(Scenario(EVERYTHING, most=100, body=b"ab!def"), id="a bad record"),
-        pytest.param(Scenario(EVERYTHING, most=100, exactly_once=False), id="at least once"),
-        pytest.param(Scenario(FORGETTING, most=100), id="a forgetful broker"),
-    ],
+    RANDOM_SCENARIOS.values(),
+    ids=RANDOM_SCENARIOS.keys(),
 )
 @pytest.mark.parametrize("probability", [0.05, 0.2])
 @pytest.mark.parametrize(

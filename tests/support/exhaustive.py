@@ -1,0 +1,87 @@
+"""`make exhaustive`: drives Slots and run_extent through random schedules until enough states.
+
+A state is a point at which an event may happen, reached by a sequence of answers that no earlier
+schedule of the same task gave. Any broken promise ends the exploration with the schedule.
+"""
+
+import argparse
+import logging
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from random import Random
+
+from tests.support.explore import Dice, Event
+from tests.support.explore_world import Findings, Scenario, explore_with
+from tests.support.scenarios import RANDOM_SCENARIOS
+
+PROBABILITIES = (0.02, 0.05, 0.1, 0.2, 0.4)
+SCHEDULES_PER_TASK = 250
+
+
+@dataclass(slots=True)
+class Counting(Dice):
+    """Dice that add every sequence of answers to `seen`."""
+
+    seen: set[int] = field(default_factory=set)
+    path: int = 0
+
+    def pick(self, events: Sequence[Event]) -> int:
+        answer = Dice.pick(self, events)
+        self.path = hash((self.path, answer))
+        self.seen.add(self.path)
+        return answer
+
+
+def explore(scenario: Scenario, first_seed: int) -> tuple[int, Findings]:
+    """Run one task's schedules; return how many states they reached, and what happened."""
+    logging.disable(logging.ERROR)  # thousands of injected outages
+    seen: set[int] = set()
+    dice = (
+        Counting(Random(seed), PROBABILITIES[seed % len(PROBABILITIES)], seed, seen)
+        for seed in range(first_seed, first_seed + SCHEDULES_PER_TASK)
+    )
+    findings = explore_with(scenario, dice)
+    return len(seen), findings
+
+
+def _tasks(seed: int) -> Iterator[tuple[Scenario, int]]:
+    while True:
+        for scenario in RANDOM_SCENARIOS.values():
+            yield scenario, seed
+        seed += SCHEDULES_PER_TASK
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--states", type=int, default=10_000_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    wanted = parser.parse_args()
+    started = time.monotonic()
+    states, schedules = 0, 0
+    events: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
+    tasks = _tasks(wanted.seed * 1_000_000_000)
+    with ProcessPoolExecutor(wanted.processes) as pool:
+        while states < wanted.states:
+            wave = [pool.submit(explore, *next(tasks)) for _ in range(4 * wanted.processes)]
+            for task in wave:
+                reached, findings = task.result()
+                states, schedules = states + reached, schedules + findings.schedules
+                events.update(findings.events)
+                outcomes.update(state.value for state in findings.outcomes.elements())
+            print(f"{states:>12,} states, {schedules:,} schedules", file=sys.stderr, flush=True)
+    seconds = time.monotonic() - started
+    print(f"{states:,} states in {schedules:,} schedules, {seconds:.0f} s; none breaks a promise")
+    print("events:  ", ", ".join(f"{kind} {count:,}" for kind, count in sorted(events.items())))
+    print("extents: ", ", ".join(f"{kind} {count:,}" for kind, count in sorted(outcomes.items())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
