@@ -13,6 +13,7 @@ from tests.unit.discovery.posting import SEGMENT, SIGNED, Post, post
 from extentflow.config import files
 from extentflow.config.kafka import SECRET_PROPERTIES
 from extentflow.config.parsing import connector_table, parse
+from extentflow.config.types import SECRET
 from extentflow.config.worker import TABLE, WorkerSettings
 from extentflow.config.worker import load as load_settings
 from extentflow.delivery.runner import run_extent
@@ -46,10 +47,10 @@ def read_connector(changes: Mapping[str, str]) -> object:
 
 READERS: dict[str, Read] = {"connector": read_connector, "worker": WorkerSettings.from_map}
 SECRET_KEYS = [
-    *[("connector", key.name) for key in connector_table() if key.secret],
+    *[("connector", key.name) for key in connector_table() if key.kind is SECRET],
     *[("connector", f"producer.{name}") for name in sorted(SECRET_PROPERTIES)],
     *[("worker", f"kafka.{name}") for name in sorted(SECRET_PROPERTIES)],
-    *[("worker", key.name) for key in TABLE if key.secret],
+    *[("worker", key.name) for key in TABLE if key.kind is SECRET],
 ]
 
 

@@ -32,8 +32,7 @@ Again = Annotated[
     ),
 ]
 JobId = Annotated[
-    str | None,
-    typer.Argument(help="A job's id, or the beginning of one; with --dlq optional."),
+    str | None, typer.Argument(help="A job's id, or the beginning of one; with --dlq optional.")
 ]
 OfConnector = Annotated[
     str | None,

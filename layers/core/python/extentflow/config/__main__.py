@@ -172,6 +172,8 @@ def _default(key: Key) -> str:
         return "required"
     if key.shown is not None:
         return key.shown
+    if key.default is None and key.kind.write is str:
+        return "none"
     text = key.kind.write(key.default)
     return f"`{text}`" if text else "empty"
 

@@ -5,17 +5,14 @@ load(path) -> flat map -> parse(map) -> ConnectorConfig -> to_map -> flat map
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from extentflow.config import topics
 from extentflow.config.columns import MESSAGE_KEY, MessageKey
-from extentflow.config.kafka import (
-    PRODUCER_PROPERTIES,
-    REFUSED_PRODUCER_PROPERTIES,
-    SECRET_PROPERTIES,
-)
+from extentflow.config.kafka import PRODUCER_PROPERTIES, REFUSED_PRODUCER_PROPERTIES
 from extentflow.config.specs import CONVERTERS, FORMATS, STORES
-from extentflow.config.table import Alias, Only, family, key
+from extentflow.config.table import Alias, Family, Only, family, key
 from extentflow.config.types import (
     BOOLEAN,
     EXACT,
@@ -71,12 +68,7 @@ _BUCKET_NAME = matching(
     r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}",
     "write the bare name, without s3://, slashes or spaces, 2 to 255 characters",
 )
-_NAME = matching(
-    r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}",
-    "write letters, digits, . _ - (100 at most), a letter or digit first",
-)
 _CONVERTER = choice(CONVERTERS.names, _CONNECT_CONVERTERS)
-_COMPRESSIONS = frozenset({"none", "gzip", "zstd"})
 
 _S3 = Only("endpoint.type", lambda value: value != LOCAL_FILE, "endpoint.type is an S3 service")
 _LOCAL = Only("endpoint.type", lambda value: value == LOCAL_FILE, "endpoint.type is localfile")
@@ -88,6 +80,9 @@ _LINES = Only(
     lambda value: value is None or FORMATS.get(value).compressible,
     "input.format does not compress inside",
 )
+_s3 = partial(key, name="aws.s3.", shown="SDK's own", only=(_S3,))
+_aws = partial(key, name="aws.", shown="SDK's chain", only=(_S3,))
+_sts = partial(key, name="aws.sts.", only=(_S3,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +95,10 @@ class ConnectorConfig:
     """
 
     name: str = key(
-        _NAME,
+        matching(
+            r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}",
+            "write letters, digits, . _ - (100 at most), a letter or digit first",
+        ),
         "the connector's unique name. Letters, digits, `.`, `_`, `-`.",
         required=True,
         section="From where to where",
@@ -117,10 +115,10 @@ class ConnectorConfig:
         "One of the formats below. By extension; before a compression's extension too (.csv.gz).",
         name="input.format",
         shown="from the extension",
-        aliases=(Alias("decoder.type", "NetApp"),),
+        aliases=(Alias("decoder.type"),),
     )
     compression: str | None = key(
-        choice(_COMPRESSIONS),
+        choice({"none", "gzip", "zstd"}),
         "`none`, `gzip` (.gz) or `zstd` (.zst), around the whole object. Such an object"
         " is one extent. Not for a format that compresses inside.",
         name="file.compression.type",
@@ -133,21 +131,19 @@ class ConnectorConfig:
         default="awss3",
         section="Object store",
     )
-    s3_bucket: str | None = key(
+    s3_bucket: str | None = _s3(
         Kind(_bucket),
         "The bucket; several are several connectors.",
         name="aws.s3.bucket.name",
         shown="required",
-        aliases=(Alias("s3.bucket.name", "NetApp"),),
-        only=(_S3,),
+        aliases=(Alias("s3.bucket.name"),),
     )
-    prefix: str = key(
+    prefix: str = _s3(
         EXACT,
         "Keys that begin with it belong to the connector, nested ones too. Exact text."
         " Left out are names that begin with `_` or `.` below it (`_SUCCESS`).",
         default="",
-        name="aws.s3.prefix",
-        only=(_S3,),
+        shown=None,
     )
     directory: str | None = key(
         Kind(_directory),
@@ -156,65 +152,32 @@ class ConnectorConfig:
         shown="required",
         only=(_LOCAL,),
     )
-    region: str | None = key(
-        TEXT,
-        "The region that requests are signed for.",
-        name="aws.s3.region",
-        shown="SDK's own",
-        aliases=(Alias("s3.region", "NetApp"),),
-        only=(_S3,),
+    region: str | None = _s3(
+        TEXT, "The region that requests are signed for.", aliases=(Alias("s3.region"),)
     )
-    endpoint: str | None = key(
+    endpoint: str | None = _s3(
         URL,
         "http(s)://host:port. Required for `ontaps3` and `storagegrids3`.",
-        name="aws.s3.endpoint",
-        shown="SDK's own",
-        aliases=(Alias("s3.url", "NetApp"),),
-        only=(_S3,),
+        aliases=(Alias("s3.url"),),
     )
-    path_style: bool | None = key(
+    path_style: bool | None = _s3(
         BOOLEAN,
         "Whether the bucket stands in the path rather than in the host name.",
         name="aws.s3.path.style.access.enabled",
         shown="true with an endpoint",
-        only=(_S3,),
     )
-    ca_bundle: str | None = key(
-        TEXT,
-        "A PEM file, on every worker, with the authorities to trust for the endpoint.",
-        name="aws.s3.ca.bundle",
-        shown="SDK's own",
-        only=(_S3,),
+    ca_bundle: str | None = _s3(
+        TEXT, "A PEM file, on every worker, with the authorities to trust for the endpoint."
     )
-    access_key_id: str | None = key(
-        REFERABLE,
-        "The access key's id, or a reference to it.",
-        name="aws.access.key.id",
-        shown="SDK's chain",
-        aliases=(Alias("access.key.id", "NetApp"),),
-        only=(_S3,),
+    access_key_id: str | None = _aws(
+        REFERABLE, "The access key's id, or a reference to it.", aliases=(Alias("access.key.id"),)
     )
-    secret_access_key: str | None = key(
-        SECRET,
-        "The secret, as a reference only.",
-        name="aws.secret.access.key",
-        shown="SDK's chain",
-        aliases=(Alias("access.key", "NetApp"),),
-        only=(_S3,),
+    secret_access_key: str | None = _aws(
+        SECRET, "The secret, as a reference only.", aliases=(Alias("access.key"),)
     )
-    role_arn: str | None = key(
-        REFERABLE,
-        "A role to assume with the credentials above.",
-        name="aws.sts.role.arn",
-        shown="none",
-        only=(_S3,),
-    )
-    role_external_id: str | None = key(
-        REFERABLE,
-        "The external id that the role asks for.",
-        name="aws.sts.role.external.id",
-        shown="none",
-        only=(_S3, _ROLE),
+    role_arn: str | None = _sts(REFERABLE, "A role to assume with the credentials above.")
+    role_external_id: str | None = _sts(
+        REFERABLE, "The external id that the role asks for.", only=(_S3, _ROLE)
     )
     value_converter: str | None = key(
         _CONVERTER,
@@ -289,14 +252,15 @@ class ConnectorConfig:
         " formats, row groups up to 32 MiB for Parquet, and at least one extent per"
         " core where the object allows it. Line formats: at most 1,000,000 extents.",
         shown="auto",
-        aliases=(Alias("extent.stride", "NetApp"),),
+        aliases=(Alias("extent.stride"),),
     )
     producer: Mapping[str, str] = family(
-        "producer.",
-        "Passed to this connector's Kafka producers, over the worker's `kafka.*`.",
-        names=PRODUCER_PROPERTIES,
-        refused=REFUSED_PRODUCER_PROPERTIES,
-        secrets=SECRET_PROPERTIES,
+        Family(
+            "producer.",
+            "Passed to this connector's Kafka producers, over the worker's `kafka.*`.",
+            PRODUCER_PROPERTIES,
+            REFUSED_PRODUCER_PROPERTIES,
+        )
     )
     format_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
@@ -326,7 +290,10 @@ class ConnectorConfig:
             UnsupportedFormat: the extension says nothing, or a format that other settings of the
                 connector exclude.
         """
-        name = self.format or _format_by_extension(extension(key))
+        found = extension(key)
+        # Built-in formats win, then the order of names decides.
+        by_extension = (name for name, spec in FORMATS.items() if found in spec.extensions)
+        name = self.format or next(by_extension, None)
         if name is None:
             raise UnsupportedFormat(
                 f"{self._uri(key)}: the extension is of no known format; set input.format in"
@@ -346,10 +313,7 @@ class ConnectorConfig:
             UnsupportedFormat: as `format_for`; or a compression around a format that compresses
                 inside.
         """
-        if self.compression is not None:
-            found = self.compression
-        else:
-            found = COMPRESSION_EXTENSIONS.get(_extensions(key)[-1], "none")
+        found = self.compression or COMPRESSION_EXTENSIONS.get(_extensions(key)[-1], "none")
         if found != "none" and not FORMATS.get(self.format_for(key)).compressible:
             raise UnsupportedFormat(
                 f"{self._uri(key)}: {found} around {self.format_for(key)} is not read; decompress"
@@ -359,9 +323,7 @@ class ConnectorConfig:
 
     def value_converter_for(self, format_name: str) -> str:
         """Return the converter of values of that format: the configured one, or its default."""
-        if self.value_converter is not None:
-            return self.value_converter
-        return (FORMATS.get(format_name).converters or ("json",))[0]
+        return self.value_converter or (FORMATS.get(format_name).converters or ("json",))[0]
 
     def options_of(self, format_name: str) -> Any:  # noqa: ANN401 - each format has a type of its own
         """Return the options of a format, an instance of its `FormatSpec.options`."""
@@ -396,9 +358,7 @@ class ConnectorConfig:
     def route(self, version: ObjectVersion) -> str:
         """Return the topic of an object whose name says that jobs can deliver it.
 
-        Raises:
-            UnsupportedFormat: as `format_for` and `compression_for`.
-            Misconfigured: as `topic_for`.
+        Raises as `format_for`, `compression_for` and `topic_for`.
         """
         self.format_for(version.key)
         self.compression_for(version.key)
@@ -410,11 +370,6 @@ class ConnectorConfig:
 
     def _uri(self, key: str) -> str:
         return f"{bucket_uri(self.bucket)}/{key}"
-
-
-def _format_by_extension(found: str) -> str | None:
-    """Return the format of an extension; built-in formats win, then the order of names decides."""
-    return next((name for name, spec in FORMATS.items() if found in spec.extensions), None)
 
 
 def extension(key: str) -> str:
@@ -434,7 +389,8 @@ def unfit(format_name: str, *, value_converter: str | None, message_key: Message
     spec = FORMATS.get(format_name)
     fitting = spec.converters
     # A package's converter states itself, by UnsupportedType, what columns it takes.
-    if value_converter and fitting and value_converter not in fitting and _is_ours(value_converter):
+    checked = value_converter is not None and CONVERTERS.is_built_in(value_converter)
+    if checked and fitting and value_converter not in fitting:
         return (
             f"value.converter={value_converter} cannot make values of {format_name}; write one of"
             f" {', '.join(fitting)}, or remove it"
@@ -442,10 +398,6 @@ def unfit(format_name: str, *, value_converter: str | None, message_key: Message
     if message_key.columns and not spec.has_columns:
         return f"message.key names columns, and {format_name} has none; write none or object"
     return None
-
-
-def _is_ours(converter: str) -> bool:
-    return CONVERTERS.is_built_in(converter)
 
 
 def key_converters(message_key: MessageKey) -> tuple[str, ...]:

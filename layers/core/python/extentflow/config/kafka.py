@@ -47,10 +47,8 @@ CLIENT_PROPERTIES: frozenset[str] = _words(
     """
 )
 
-_KINIT = "sasl.kerberos.kinit.cmd"
-
 # A connector's author need not be the worker's owner: command lines and time-outs are the owner's.
-_OWNERS = {_KINIT} | {name for name in CLIENT_PROPERTIES if name.endswith("timeout.ms")}
+_OWNERS = {name for name in CLIENT_PROPERTIES if name.endswith(("kinit.cmd", "timeout.ms"))}
 
 PRODUCER_PROPERTIES: frozenset[str] = (CLIENT_PROPERTIES - _OWNERS) | _words(
     """
@@ -69,70 +67,52 @@ SECRET_PROPERTIES: frozenset[str] = _words(
     """
 )
 
-_EXACTLY_ONCE = "fixed here, exactly once depends on it; remove the key"
-_WORKER = "a worker setting of its own: write {} in the worker's settings"
-_TIMEOUT = "follows the worker setting transaction.timeout.ms; set that and remove the key"
-_CONSUMER = "a consumer's property, and nothing here consumes records; remove the key"
-_CODE = "would load code into the worker; remove the key"
-_STATISTICS = "the client's statistics are not read; remove the key"
-_NO_JAVA_STORES = "the client reads no Java key stores; use ssl.ca.location or ssl.ca.pem"
-
-REFUSED_PROPERTIES: Mapping[str, str] = {
-    "acks": _EXACTLY_ONCE,
-    "request.required.acks": _EXACTLY_ONCE,
-    "enable.idempotence": _EXACTLY_ONCE,
-    "enable.gapless.guarantee": _EXACTLY_ONCE,
-    "queuing.strategy": _EXACTLY_ONCE,
-    "delivery.report.only.error": _EXACTLY_ONCE,
-    "transactional.id": "every worker's slot has its own; set app.id to separate installations",
-    "metadata.recovery.strategy": (
-        "fixed to none, a thawed worker would stall otherwise; remove the key"
+# Reasons with their remedies, and the properties that are refused for them.
+_REASONS = {
+    "fixed here, exactly once depends on it; remove the key": (
+        "acks request.required.acks enable.idempotence enable.gapless.guarantee queuing.strategy"
+        " delivery.report.only.error"
     ),
-    "metadata.recovery.rebootstrap.trigger.ms": (
-        "without effect, metadata.recovery.strategy is fixed to none; remove the key"
+    "every worker's slot has its own; set app.id to separate installations": "transactional.id",
+    "fixed to none, a thawed worker would stall otherwise; remove the key": (
+        "metadata.recovery.strategy"
     ),
-    "transaction.timeout.ms": _WORKER.format("transaction.timeout.ms"),
-    "bootstrap.servers": _WORKER.format("bootstrap.servers"),
-    "metadata.broker.list": _WORKER.format("bootstrap.servers"),
-    "message.timeout.ms": _TIMEOUT,
-    "request.timeout.ms": _TIMEOUT,
-    "max.block.ms": _TIMEOUT,
-    "delivery.timeout.ms": _TIMEOUT,
-    "plugin.library.paths": _CODE,
-    "ssl.engine.location": _CODE,
-    "ssl.engine.id": _CODE,
-    "interceptors": _CODE,
-    "interceptor.classes": _CODE,
-    "statistics.interval.ms": _STATISTICS,
-    "group.id": _CONSUMER,
-    "group.instance.id": _CONSUMER,
-    "isolation.level": _CONSUMER,
-    "auto.offset.reset": _CONSUMER,
-    "enable.auto.commit": _CONSUMER,
-    "key.serializer": "key.converter of the connector decides that; remove the key",
-    "value.serializer": "value.converter of the connector decides that; remove the key",
-    "buffer.memory": "the Java client's name; write producer.queue.buffering.max.kbytes",
-    "max.request.size": "the Java client's name; write producer.message.max.bytes",
-    "partitioner.class": "the Java client's name; write producer.partitioner",
-    "sasl.jaas.config": "the Java client's; write sasl.username and sasl.password",
-    "ssl.truststore.location": _NO_JAVA_STORES,
-    "ssl.truststore.password": _NO_JAVA_STORES,
-    "ssl.truststore.type": _NO_JAVA_STORES,
+    "without effect, metadata.recovery.strategy is fixed to none; remove the key": (
+        "metadata.recovery.rebootstrap.trigger.ms"
+    ),
+    "a worker setting of its own: write transaction.timeout.ms in the worker's settings": (
+        "transaction.timeout.ms"
+    ),
+    "a worker setting of its own: write bootstrap.servers in the worker's settings": (
+        "bootstrap.servers metadata.broker.list"
+    ),
+    "follows the worker setting transaction.timeout.ms; set that and remove the key": (
+        "message.timeout.ms request.timeout.ms max.block.ms delivery.timeout.ms"
+    ),
+    "would load code into the worker; remove the key": (
+        "plugin.library.paths ssl.engine.location ssl.engine.id interceptors interceptor.classes"
+    ),
+    "the client's statistics are not read; remove the key": "statistics.interval.ms",
+    "a consumer's property, and nothing here consumes records; remove the key": (
+        "group.id group.instance.id isolation.level auto.offset.reset enable.auto.commit"
+    ),
+    "key.converter of the connector decides that; remove the key": "key.serializer",
+    "value.converter of the connector decides that; remove the key": "value.serializer",
+    "the Java client's name; write producer.queue.buffering.max.kbytes": "buffer.memory",
+    "the Java client's name; write producer.message.max.bytes": "max.request.size",
+    "the Java client's name; write producer.partitioner": "partitioner.class",
+    "the Java client's; write sasl.username and sasl.password": "sasl.jaas.config",
+    "the client reads no Java key stores; use ssl.ca.location or ssl.ca.pem": (
+        "ssl.truststore.location ssl.truststore.password ssl.truststore.type"
+    ),
 }
-
-REFUSED_PRODUCER_PROPERTIES: Mapping[str, str] = {
-    **REFUSED_PROPERTIES,
-    **{
-        name: f"the worker's to say; write kafka.{name} in the worker's settings"
-        for name in sorted(_OWNERS)
-    },
+REFUSED_PROPERTIES = {name: reason for reason, names in _REASONS.items() for name in names.split()}
+REFUSED_PRODUCER_PROPERTIES: Mapping[str, str] = REFUSED_PROPERTIES | {
+    name: f"the worker's to say; write kafka.{name} in the worker's settings"
+    for name in sorted(_OWNERS)
 }
-
 # For all clients of a worker: what only producers understand belongs to connectors.
-REFUSED_CLIENT_PROPERTIES: Mapping[str, str] = {
-    **REFUSED_PROPERTIES,
-    **{
-        name: f"concerns producers only; write producer.{name} in the connector"
-        for name in sorted(PRODUCER_PROPERTIES - CLIENT_PROPERTIES)
-    },
+REFUSED_CLIENT_PROPERTIES: Mapping[str, str] = REFUSED_PROPERTIES | {
+    name: f"concerns producers only; write producer.{name} in the connector"
+    for name in sorted(PRODUCER_PROPERTIES - CLIENT_PROPERTIES)
 }

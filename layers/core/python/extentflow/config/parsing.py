@@ -10,10 +10,9 @@ from typing import Any
 from extentflow.config import topics
 from extentflow.config.connector import LOCAL_FILE, ConnectorConfig, key_converters, unfit
 from extentflow.config.specs import CONVERTERS, FORMATS, FormatCheck, FormatSpec
-from extentflow.config.table import Only, Rule, Table, broken, declared
+from extentflow.config.table import Only, Reading, Table, declared
 from extentflow.errors import Misconfigured, quoted
 
-_NEED_ENDPOINT = frozenset({"ontaps3", "storagegrids3"})
 _FOREIGN = {
     "connector.class": "names a class of Kafka Connect, which extentflow does not use; remove it",
     "topics": "a key of Connect's sinks; a connector writes to one topic: write topic",
@@ -34,11 +33,8 @@ def connector_table(config: Mapping[str, str] | None = None) -> Table:
     rows = list(declared(ConnectorConfig))
     section = "Formats"
     for name, spec in _formats_of(config or {}):
-        only = Only(
-            "input.format",
-            partial(_is_or_none, name),
-            f"input.format is {name} or left to the extension",
-        )
+        says = f"input.format is {name} or left to the extension"
+        only = Only("input.format", partial(_is_or_none, name), says)
         rows += declared(spec.options, part=f"{name}.", section=section, only=(only,))
         section = ""
     return Table(tuple(rows), _FOREIGN)
@@ -70,17 +66,12 @@ def parse(config: Mapping[str, str]) -> ConnectorConfig:
     options: dict[str, Any] = {
         name: table.make(spec.options, reading, part=f"{name}.") for name, spec in formats.items()
     }
-    draft = table.make(
-        ConnectorConfig,
-        reading,
-        format_options={
-            name: own for name, own in options.items() if own != formats[name].options()
-        },
-    )
-    found = [*reading.problems, *broken(RULES, draft, reading)]
+    changed = {name: own for name, own in options.items() if own != formats[name].options()}
+    draft = table.make(ConnectorConfig, reading, format_options=changed)
+    found = [*reading.problems, *_source_problems(draft, reading), *_problems(draft, reading)]
     for name, spec in formats.items():
-        check = FormatCheck(options[name], draft.message_key.columns, draft.format == name)
-        found += broken(spec.rules, check, reading)
+        columns, chosen = draft.message_key.columns, draft.format == name
+        found += spec.problems(FormatCheck(options[name], columns, chosen, reading.sound))
     if found:
         raise Misconfigured(found)
     return draft
@@ -92,94 +83,58 @@ def to_map(config: ConnectorConfig) -> dict[str, str]:
     return connector_table(options).write({"": config, **options})
 
 
-def _place(config: ConnectorConfig) -> str | None:
-    if config.bucket:
-        return None
-    if config.endpoint_type == LOCAL_FILE:
-        return "directory: missing; write the absolute path of the directory to read"
-    return "aws.s3.bucket.name: missing; write the name of the bucket to read"
+def _source_problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
+    sound, local = reading.sound, config.endpoint_type == LOCAL_FILE
+    if sound("endpoint.type", "aws.s3.bucket.name", "directory") and not config.bucket:
+        if local:
+            yield "directory: missing; write the absolute path of the directory to read"
+        else:
+            yield "aws.s3.bucket.name: missing; write the name of the bucket to read"
+    remote = config.endpoint_type in {"ontaps3", "storagegrids3"}
+    if sound("endpoint.type", "aws.s3.endpoint") and remote and not config.endpoint:
+        yield (
+            f"aws.s3.endpoint: missing; endpoint.type={config.endpoint_type} has no default, write"
+            " https://host:port"
+        )
+    plain = (config.endpoint or "").lower().startswith("http:")
+    if sound("aws.s3.endpoint", "aws.s3.ca.bundle") and config.ca_bundle is not None and plain:
+        yield (
+            f"aws.s3.ca.bundle={config.ca_bundle!r}: aws.s3.endpoint is not https; remove one or"
+            " change the other"
+        )
+    no_id, no_secret = config.access_key_id is None, config.secret_access_key is None
+    if sound("aws.access.key.id", "aws.secret.access.key") and no_id != no_secret:
+        missing = "aws.access.key.id" if no_id else "aws.secret.access.key"
+        yield f"{missing}: missing; an access key is its id and its secret: write both or neither"
 
 
-def _endpoint(config: ConnectorConfig) -> str | None:
-    if config.endpoint_type not in _NEED_ENDPOINT or config.endpoint:
-        return None
-    return (
-        f"aws.s3.endpoint: missing; endpoint.type={config.endpoint_type} has no default, write"
-        " https://host:port"
-    )
-
-
-def _authorities(config: ConnectorConfig) -> str | None:
-    if config.ca_bundle is None or not (config.endpoint or "").lower().startswith("http:"):
-        return None
-    return (
-        f"aws.s3.ca.bundle={config.ca_bundle!r}: aws.s3.endpoint is not https; remove one or change"
-        " the other"
-    )
-
-
-def _credentials(config: ConnectorConfig) -> str | None:
-    if (config.access_key_id is None) == (config.secret_access_key is None):
-        return None
-    missing = "aws.access.key.id" if config.access_key_id is None else "aws.secret.access.key"
-    return f"{missing}: missing; an access key is its id and its secret: write both or neither"
-
-
-def _topic(config: ConnectorConfig) -> str | None:
-    filled = topics.fill(config.topic, config.fixed_placeholders())
-    if topics.depends_on_object(filled):
-        return None
-    problem = topics.illegal(filled)
-    return f"topic={quoted(config.topic)}: makes {quoted(filled)}: {problem}" if problem else None
-
-
-def _fit(config: ConnectorConfig) -> str | None:
-    if config.format is None:
-        return None
-    return unfit(
-        config.format, value_converter=config.value_converter, message_key=config.message_key
-    )
-
-
-def _key_converter(config: ConnectorConfig) -> str | None:
-    fitting = key_converters(config.message_key)
-    if config.key_converter is None or config.key_converter in fitting:
-        return None
-    if config.message_key.columns and not CONVERTERS.is_built_in(config.key_converter):
-        return None
-    return (
-        f"key.converter={config.key_converter!r}: cannot make this message.key; write one of"
-        f" {', '.join(fitting)}, or remove it"
-    )
-
-
-def _dead_letters(config: ConnectorConfig) -> str | None:
-    if config.errors_tolerance != "all" or config.dead_letter_topic is not None:
-        return None
-    return (
-        "errors.deadletterqueue.topic.name: missing; errors.tolerance=all sends bad records"
-        " there: write a topic"
-    )
-
-
-def _dead_letters_apart(config: ConnectorConfig) -> str | None:
-    filled = topics.fill(config.topic, config.fixed_placeholders())
-    if config.dead_letter_topic == filled:
-        return (
-            f"errors.deadletterqueue.topic.name={filled!r}: is the topic of the good records; write"
+def _problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
+    sound, key, dead = reading.sound, config.message_key, config.dead_letter_topic
+    topic = topics.fill(config.topic, config.fixed_placeholders()) if sound("topic") else ""
+    fixed = sound("topic", "aws.s3.bucket.name", "directory", "aws.s3.prefix")
+    fixed = fixed and not topics.depends_on_object(topic)
+    if fixed and (problem := topics.illegal(topic)):
+        yield f"topic={quoted(config.topic)}: makes {quoted(topic)}: {problem}"
+    chosen = config.format if sound("input.format", "value.converter", "message.key") else None
+    converter = config.value_converter
+    if chosen and (problem := unfit(chosen, value_converter=converter, message_key=key)):
+        yield problem
+    fitting, named = key_converters(key), config.key_converter
+    # A package's converter states itself what columns it takes.
+    unchecked = named is None or (bool(key.columns) and not CONVERTERS.is_built_in(named))
+    if sound("message.key", "key.converter") and named not in fitting and not unchecked:
+        yield (
+            f"key.converter={named!r}: cannot make this message.key; write one of"
+            f" {', '.join(fitting)}, or remove it"
+        )
+    tolerant = config.errors_tolerance == "all"
+    if sound("errors.tolerance", "errors.deadletterqueue.topic.name") and tolerant and dead is None:
+        yield (
+            "errors.deadletterqueue.topic.name: missing; errors.tolerance=all sends bad records"
+            " there: write a topic"
+        )
+    if sound("topic", "errors.deadletterqueue.topic.name") and dead == topic:
+        yield (
+            f"errors.deadletterqueue.topic.name={topic!r}: is the topic of the good records; write"
             " another"
         )
-    return None
-
-
-RULES: tuple[Rule[ConnectorConfig], ...] = (
-    Rule(("endpoint.type", "aws.s3.bucket.name", "directory"), _place),
-    Rule(("endpoint.type", "aws.s3.endpoint"), _endpoint),
-    Rule(("aws.s3.endpoint", "aws.s3.ca.bundle"), _authorities),
-    Rule(("aws.access.key.id", "aws.secret.access.key"), _credentials),
-    Rule(("topic", "aws.s3.bucket.name", "directory", "aws.s3.prefix"), _topic),
-    Rule(("input.format", "value.converter", "message.key"), _fit),
-    Rule(("message.key", "key.converter"), _key_converter),
-    Rule(("errors.tolerance", "errors.deadletterqueue.topic.name"), _dead_letters),
-    Rule(("topic", "errors.deadletterqueue.topic.name"), _dead_letters_apart),
-)

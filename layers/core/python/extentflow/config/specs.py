@@ -4,12 +4,11 @@ The types of the adapters themselves belong to the packages above: `formats`, `c
 `storage`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from extentflow import plugins
-from extentflow.config.table import Rule
 from extentflow.plugins import Registry
 
 
@@ -23,11 +22,15 @@ NO_OPTIONS = NoOptions()
 
 @dataclass(frozen=True, slots=True)
 class FormatCheck:
-    """What a format's rules look at; `chosen` is False where the object's extension decides."""
+    """What a format checks between keys; `chosen` is False where the object's extension decides.
+
+    `sound` returns whether the values of all these keys could be read (`table.Reading.sound`).
+    """
 
     options: Any
     key_columns: tuple[str, ...]
     chosen: bool
+    sound: Callable[..., bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +54,7 @@ class FormatSpec:
     raw: bool = False
     has_columns: bool = True
     compressible: bool = True
-    rules: tuple[Rule[FormatCheck], ...] = ()
+    problems: Callable[[FormatCheck], Iterable[str]] = lambda _check: ()
 
 
 # By the values of `input.format`, `value.converter` and `key.converter`, and `endpoint.type`.

@@ -1,20 +1,17 @@
 """Declares keys on dataclass fields, reads flat maps by them, reports all problems at once."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-from extentflow.config.types import REFERABLE, SECRET, Kind
-from extentflow.errors import either, nearest, plain, quoted
-
-# A dot that ends a sentence, not one within a name.
-SENTENCE = re.compile(r"\.(?:\s|$)")
+from extentflow.config.kafka import SECRET_PROPERTIES
+from extentflow.config.types import REFERABLE, SECRET, Kind, choice
+from extentflow.errors import nearest, plain, quoted
 
 _DECLARATION = "extentflow.config.key"
 
 T = TypeVar("T")
-T_contra = TypeVar("T_contra", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +19,7 @@ class Alias:
     """Another system's name for a key; `values` maps its values where they differ."""
 
     name: str
-    origin: str
+    origin: str = "NetApp"
     values: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -54,25 +51,18 @@ class Key:
     default: Any = None
     required: bool = False
 
-    @property
-    def secret(self) -> bool:
-        """Whether messages must not show the value."""
-        return self.kind is SECRET
-
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Keys below one prefix that are passed on: the field becomes a map without the prefix.
+    """Kafka client properties below one prefix: the field becomes a map without the prefix.
 
-    `refused` holds names that exist but are not for users, each with the reason and the remedy;
-    `secrets` the names whose values must be references.
+    `refused` holds names that exist but are not for users, each with the reason and the remedy.
     """
 
     prefix: str
     doc: str
     names: Collection[str]
     refused: Mapping[str, str]
-    secrets: Collection[str]
     field: str = ""
 
 
@@ -96,16 +86,8 @@ def key(
     return field(default=MISSING if required else default, metadata={_DECLARATION: declaration})
 
 
-def family(
-    prefix: str,
-    doc: str,
-    *,
-    names: Collection[str],
-    refused: Mapping[str, str],
-    secrets: Collection[str],
-) -> Any:  # noqa: ANN401 - as `dataclasses.field`
+def family(declaration: Family) -> Any:  # noqa: ANN401 - as `dataclasses.field`
     """Declare a family of keys at the dataclass field that holds their values as a map."""
-    declaration = Family(prefix, doc, names, refused, secrets)
     return field(default_factory=dict, hash=False, metadata={_DECLARATION: declaration})
 
 
@@ -114,8 +96,9 @@ def declared(
 ) -> Iterator[Key | Family]:
     """Yield the keys and families that the fields of a dataclass declare, in their order.
 
-    A key is called like its field, with dots, unless it has a name. `part` begins every name and
-    tells the classes of one table apart; `only` holds for every key.
+    A key is called like its field, with dots, unless it has a name; a name that ends with a dot
+    precedes the field's. `part` begins every name and tells the classes of one table apart; `only`
+    holds for every key.
     """
     for one in fields(cls):
         match one.metadata.get(_DECLARATION):
@@ -123,9 +106,10 @@ def declared(
                 yield replace(found, field=one.name)
             case Key() as found:
                 required = one.default is MISSING
+                whole = found.name and not found.name.endswith(".")
                 yield replace(
                     found,
-                    name=part + (found.name or one.name.replace("_", ".")),
+                    name=part + found.name + ("" if whole else one.name.replace("_", ".")),
                     field=one.name,
                     part=part,
                     section=found.section or section,
@@ -142,7 +126,7 @@ class Reading:
 
     `values` are by canonical name or family's prefix. `spelled` maps canonical names to the names
     as the user wrote them; `failed` are canonical names whose value could not be used (theirs is
-    the default), so that rules between keys do not report the same mistake again.
+    the default).
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -150,13 +134,9 @@ class Reading:
     failed: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
 
-
-@dataclass(frozen=True, slots=True)
-class Rule(Generic[T_contra]):
-    """What must hold between `keys`; `check` returns a problem, in one line with its remedy."""
-
-    keys: tuple[str, ...]
-    check: Callable[[T_contra], str | None]
+    def sound(self, *names: str) -> bool:
+        """Whether no key failed: a rule between keys must not report the same mistake again."""
+        return self.failed.isdisjoint(names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +160,8 @@ class Table:
 
     def names(self) -> list[str]:
         """Return every name that may be written, families' included."""
-        names = [name for key in self for name in (key.name, *_aliases(key))]
-        return names + [f.prefix + name for f in self.families for name in sorted(f.names)]
+        members = (f.prefix + name for f in self.families for name in sorted(f.names))
+        return [*self._by_name(), *members]
 
     def read(
         self,
@@ -198,7 +178,8 @@ class Table:
         labels = labels or {}
         reading = Reading({key.name: key.default for key in self})
         reading.values.update((family.prefix, {}) for family in self.families)
-        known = self._by_name(rename or {})
+        known = self._by_name()
+        known.update((alias, known[name]) for alias, name in (rename or {}).items())
         for name, text in config.items():
             label = labels.get(name, plain(name))
             family = next((f for f in self.families if name.startswith(f.prefix)), None)
@@ -207,8 +188,15 @@ class Table:
             elif family is not None:
                 _take_member(reading, label, text, family, name)
             else:
-                reading.problems.append(f"{label}: {self._stranger(name)}")
-        self._check_presence(reading, labels)
+                near = f"no such key; {nearest(name, self.names())}"
+                reading.problems.append(f"{label}: {self.foreign.get(name, near)}")
+        for key in self:
+            if key.required and key.name not in reading.spelled:
+                reading.failed.add(key.name)
+                # The doc up to a dot that ends a sentence, not one within a name.
+                summary = re.split(r"\.(?:\s|$)", key.doc, maxsplit=1)[0]
+                label = labels.get(key.name, key.name)
+                reading.problems.append(f"{label}: missing; write {summary}")
         self._check_applicability(reading)
         return reading
 
@@ -237,65 +225,29 @@ class Table:
             written.update((family.prefix + name, text) for name, text in members.items())
         return written
 
-    def _by_name(self, rename: Mapping[str, str]) -> dict[str, tuple[Key, Alias | None]]:
+    def _by_name(self) -> dict[str, tuple[Key, Alias | None]]:
         known: dict[str, tuple[Key, Alias | None]] = {}
         for key in self:
             known[key.name] = (key, None)
             known.update((alias.name, (key, alias)) for alias in key.aliases)
-        known.update((alias, known[name]) for alias, name in rename.items())
         return known
-
-    def _stranger(self, name: str) -> str:
-        if name in self.foreign:
-            return self.foreign[name]
-        return f"no such key; {nearest(name, self.names())}"
-
-    def _check_presence(self, reading: Reading, labels: Mapping[str, str]) -> None:
-        for key in self:
-            if key.required and key.name not in reading.spelled:
-                reading.failed.add(key.name)
-                summary = SENTENCE.split(key.doc, maxsplit=1)[0]
-                reading.problems.append(
-                    f"{labels.get(key.name, key.name)}: missing; write {summary}"
-                )
 
     def _check_applicability(self, reading: Reading) -> None:
         by_name = {key.name: key for key in self}
         for key in self:
-            if key.name not in reading.spelled:
-                continue
-            for only in key.only:
-                complaint = _inapplicable(reading, key, only, by_name[only.key])
-                if complaint:
-                    reading.problems.append(complaint)
-                    reading.failed.add(key.name)
-                    reading.values[key.name] = key.default
-                    break
-
-
-def _inapplicable(reading: Reading, key: Key, only: Only, other: Key) -> str | None:
-    value = reading.values[other.name]
-    if other.name in reading.failed or only.accepts(value):
-        return None
-    held = "is not set" if value is None else f"is {other.kind.write(value)}"
-    label, other_label = reading.spelled[key.name], reading.spelled.get(other.name, other.name)
-    return f"{label}: applies only where {only.says}; {other_label} {held}: remove {label}"
-
-
-def broken(rules: Iterable[Rule[T]], value: T, reading: Reading) -> Iterator[str]:
-    """Yield the problems of `value`, read as `reading`.
-
-    A rule is skipped when a key that it looks at could not be read: that is reported already.
-    """
-    for rule in rules:
-        if reading.failed.isdisjoint(rule.keys):
-            problem = rule.check(value)
-            if problem:
-                yield problem
-
-
-def _aliases(key: Key) -> list[str]:
-    return [alias.name for alias in key.aliases]
+            for only in key.only if key.name in reading.spelled else ():
+                value = reading.values[only.key]
+                if only.key in reading.failed or only.accepts(value):
+                    continue
+                written = by_name[only.key].kind.write
+                held = "is not set" if value is None else f"is {written(value)}"
+                label, other = reading.spelled[key.name], reading.spelled.get(only.key, only.key)
+                reading.problems.append(
+                    f"{label}: applies only where {only.says}; {other} {held}: remove {label}"
+                )
+                reading.failed.add(key.name)
+                reading.values[key.name] = key.default
+                break
 
 
 def _take(reading: Reading, label: str, text: str, key: Key, alias: Alias | None) -> None:
@@ -304,38 +256,31 @@ def _take(reading: Reading, label: str, text: str, key: Key, alias: Alias | None
         reading.problems.append(f"{label}: says the same as {first}; keep one of the two")
         return
     reading.spelled[key.name] = label
+    values = alias.values if alias else {}
     try:
-        reading.values[key.name] = key.kind.read(_meant(text, alias))
+        meant = values[choice(values).read(text)] if values else text
+        reading.values[key.name] = key.kind.read(meant)
     except ValueError as exc:
         reading.failed.add(key.name)
-        reading.problems.append(_complaint(label, text, str(exc), secret=key.secret))
-
-
-def _meant(text: str, alias: Alias | None) -> str:
-    if alias is None or not alias.values:
-        return text
-    try:
-        return alias.values[text.strip().lower()]
-    except KeyError:
-        raise ValueError(f"write {either(sorted(alias.values))}") from None
+        reading.problems.append(_complaint(label, text, exc, secret=key.kind is SECRET))
 
 
 def _take_member(reading: Reading, label: str, text: str, family: Family, name: str) -> None:
     member = name.removeprefix(family.prefix)
     reading.spelled[name] = label
-    secret = member in family.secrets
+    secret = member in SECRET_PROPERTIES
     if member in family.refused:
         reading.problems.append(f"{label}: {family.refused[member]}")
     elif member not in family.names:
         near = nearest(name, (family.prefix + known for known in sorted(family.names)))
         reading.problems.append(f"{label}: no such property of the Kafka client; {near}")
     else:
-        kind = SECRET if secret else REFERABLE
         try:
+            kind = SECRET if secret else REFERABLE
             reading.values[family.prefix][member] = kind.read(text)
         except ValueError as exc:
-            reading.problems.append(_complaint(label, text, str(exc), secret=secret))
+            reading.problems.append(_complaint(label, text, exc, secret=secret))
 
 
-def _complaint(label: str, text: str, remedy: str, *, secret: bool) -> str:
+def _complaint(label: str, text: str, remedy: ValueError, *, secret: bool) -> str:
     return f"{label}={'(not shown)' if secret else quoted(text)}: {remedy}"

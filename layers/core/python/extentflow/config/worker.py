@@ -11,12 +11,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from extentflow.config.files import parse_text
-from extentflow.config.kafka import (
-    CLIENT_PROPERTIES,
-    REFUSED_CLIENT_PROPERTIES,
-    SECRET_PROPERTIES,
-)
-from extentflow.config.table import Rule, Table, broken, declared, family, key
+from extentflow.config.kafka import CLIENT_PROPERTIES, REFUSED_CLIENT_PROPERTIES
+from extentflow.config.table import Family, Reading, Table, declared, family, key
 from extentflow.config.types import (
     BOOLEAN,
     LEDGER_URL,
@@ -99,9 +95,7 @@ class WorkerSettings:
         default=60.0,
     )
     extent_stall_seconds: float = key(
-        seconds(1),
-        "After so long without progress a worker stops renewing its lease.",
-        default=300.0,
+        seconds(1), "How long a worker renews its lease without progress.", default=300.0
     )
     extent_attempts_max: int = key(
         whole(1, 1000), "Attempts without progress after which an extent is FAILED.", default=5
@@ -112,9 +106,7 @@ class WorkerSettings:
         default=120.0,
     )
     extent_ahead_bytes: int = key(
-        SIZE,
-        "Payload that a worker prepares while it sends and commits what came before.",
-        default=16 << 20,
+        SIZE, "Payload prepared while what came before is sent and committed.", default=16 << 20
     )
     sink_enqueue: str = key(
         choice({ARRAYS, ONE_BY_ONE}),
@@ -139,10 +131,7 @@ class WorkerSettings:
         default=30_000,
     )
     arrivals_queue_url: str | None = key(
-        URL,
-        "The SQS queue of notifications, which the planner reads.",
-        shown="none",
-        section="Queues and events",
+        URL, "The SQS queue of notifications, which the planner reads.", section="Queues and events"
     )
     arrivals_dlq_url: str | None = key(
         URL, "Dead-letter queue of notifications that cannot be parsed or planned.", shown="none"
@@ -150,11 +139,9 @@ class WorkerSettings:
     extents_queue_url: str | None = key(
         URL, "The SQS queue of extents, which workers read.", shown="none"
     )
-    extents_dlq_url: str | None = key(URL, "Where FAILED extents wait for a replay.", shown="none")
+    extents_dlq_url: str | None = key(URL, "Where FAILED extents wait for a replay.")
     receiver_secret_id: str | None = key(
-        TEXT,
-        "The Secrets Manager secret with which notifications over HTTP are verified.",
-        shown="none",
+        TEXT, "The Secrets Manager secret to verify notifications over HTTP with."
     )
     receiver_open_allowed: bool = key(
         BOOLEAN,
@@ -163,25 +150,20 @@ class WorkerSettings:
         default=False,
     )
     event_bus: str | None = key(
-        TEXT,
-        "The EventBridge bus for job events; without it they go to Kafka only.",
-        shown="none",
+        TEXT, "The EventBridge bus for job events; without it they go to Kafka only."
     )
     spark_application_id: str | None = key(
         matching(r"[0-9a-z]{1,64}", "write the id of an EMR Serverless application"),
         "The EMR Serverless application of Spark runs. With it go the next three.",
-        shown="none",
         section="Spark on EMR Serverless",
     )
     spark_job_role_arn: str | None = key(
         matching(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/\S+", "write the complete ARN of a role"),
         "The role that runs have.",
-        shown="none",
     )
     spark_entry_point: str | None = key(
         matching(r"s3://[^/\s]+/\S+\.py", "write s3://bucket/key.py"),
         "Where `jobs/spark_ingest.py` stands in S3.",
-        shown="none",
     )
     spark_archive: str | None = key(
         matching(
@@ -189,7 +171,6 @@ class WorkerSettings:
             "write s3://bucket/key.tgz; Spark unpacks what is called so",
         ),
         "Where the archive that `make spark-archive` builds stands in S3.",
-        shown="none",
     )
     spark_threshold_bytes: int = key(
         SIZE,
@@ -203,11 +184,12 @@ class WorkerSettings:
         default=SPARK_TIMEOUT_MINUTES,
     )
     kafka: Mapping[str, str] = family(
-        "kafka.",
-        "Passed to all Kafka clients of the worker; a connector's `producer.*` goes over it.",
-        names=CLIENT_PROPERTIES,
-        refused=REFUSED_CLIENT_PROPERTIES,
-        secrets=SECRET_PROPERTIES,
+        Family(
+            "kafka.",
+            "Passed to all Kafka clients of the worker; a connector's `producer.*` goes over it.",
+            CLIENT_PROPERTIES,
+            REFUSED_CLIENT_PROPERTIES,
+        )
     )
 
     def to_map(self) -> dict[str, str]:
@@ -225,7 +207,7 @@ class WorkerSettings:
         """
         reading = TABLE.read(config, labels=labels)
         draft = TABLE.make(cls, reading)
-        found = [*reading.problems, *broken(RULES, draft, reading)]
+        found = [*reading.problems, *_problems(draft, reading)]
         if found:
             raise Misconfigured(found)
         return draft
@@ -300,46 +282,30 @@ def _foreign(found: str) -> bool:
     return found in FOREIGN_VARIABLES or found.startswith(FOREIGN_PREFIXES)
 
 
-def _commit_before_timeout(settings: WorkerSettings) -> str | None:
-    if settings.transaction_max_seconds * 1000 < settings.transaction_timeout_ms:
-        return None
-    return (
-        f"transaction.max.seconds={settings.transaction_max_seconds:g}: must be shorter than"
-        f" transaction.timeout.ms={settings.transaction_timeout_ms}, after which brokers abort;"
-        " lower the former or raise the latter"
-    )
-
-
-def _move_before_stall(settings: WorkerSettings) -> str | None:
-    if settings.transaction_max_seconds < settings.extent_stall_seconds:
-        return None
-    return (
-        f"extent.stall.seconds={settings.extent_stall_seconds:g}: must be longer than"
-        f" transaction.max.seconds={settings.transaction_max_seconds:g}, or healthy extents lose"
-        " their lease; raise it"
-    )
-
-
-def _whole_application(settings: WorkerSettings) -> str | None:
-    said = {
+def _problems(settings: WorkerSettings, reading: Reading) -> Iterator[str]:
+    commit, timeout = settings.transaction_max_seconds, settings.transaction_timeout_ms
+    sound = reading.sound("transaction.max.seconds", "transaction.timeout.ms")
+    if sound and commit * 1000 >= timeout:
+        yield (
+            f"transaction.max.seconds={commit:g}: must be shorter than"
+            f" transaction.timeout.ms={timeout}, after which brokers abort; lower the former or"
+            " raise the latter"
+        )
+    stall = settings.extent_stall_seconds
+    if reading.sound("transaction.max.seconds", "extent.stall.seconds") and commit >= stall:
+        yield (
+            f"extent.stall.seconds={stall:g}: must be longer than"
+            f" transaction.max.seconds={commit:g}, or healthy extents lose their lease; raise it"
+        )
+    spark = {
         "spark.application.id": settings.spark_application_id,
         "spark.job.role.arn": settings.spark_job_role_arn,
         "spark.entry.point": settings.spark_entry_point,
         "spark.archive": settings.spark_archive,
     }
-    missing = [name for name, value in said.items() if value is None]
-    if len(missing) in {0, len(said)}:
-        return None
-    return f"{', '.join(missing)}: missing beside the others of Spark; set all four or none"
+    missing = [name for name, value in spark.items() if value is None]
+    if reading.sound(*spark) and 0 < len(missing) < len(spark):
+        yield f"{', '.join(missing)}: missing beside the others of Spark; set all four or none"
 
-
-RULES: tuple[Rule[WorkerSettings], ...] = (
-    Rule(("transaction.max.seconds", "transaction.timeout.ms"), _commit_before_timeout),
-    Rule(("transaction.max.seconds", "extent.stall.seconds"), _move_before_stall),
-    Rule(
-        ("spark.application.id", "spark.job.role.arn", "spark.entry.point", "spark.archive"),
-        _whole_application,
-    ),
-)
 
 TABLE = Table(tuple(declared(WorkerSettings)))

@@ -13,7 +13,7 @@ cannot detect it and decodes its lines as they are; the job fails because of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from extentflow.config.columns import SCHEMA, Schema, arrow_type
 from extentflow.config.specs import FormatCheck
-from extentflow.config.table import Rule, key
+from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN, CHARACTER, EXACT, or_word
 from extentflow.errors import CorruptObject, UnsupportedFormat
 from extentflow.formats import Chunk, FormatOptions, FormatSpec
@@ -283,24 +283,20 @@ def open_csv(options: FormatOptions, own: CsvOptions = CSV_DEFAULTS) -> LineForm
     return LineFormat("csv", options, _CsvDecoder(own))
 
 
-def _distinct_characters(check: FormatCheck) -> str | None:
-    used = [check.options.separator, check.options.quote]
-    used += [check.options.escape] if check.options.escape else []
-    if len(set(used)) == len(used):
-        return None
-    return (
-        "csv.separator.char, csv.quote.char and csv.escape.char: two are the same character; choose"
-        " different ones (a doubled quote needs no escape character)"
-    )
-
-
-def _known_key_columns(check: FormatCheck) -> str | None:
-    known = {name for name, _ in check.options.schema}
-    unknown = [name for name in check.key_columns if name not in known]
-    if not check.chosen or not known or not unknown:
-        return None
-    listed = ", ".join(map(repr, unknown))
-    return f"message.key: csv.schema has no column {listed}; write names from csv.schema"
+def _problems(check: FormatCheck) -> Iterator[str]:
+    own = check.options
+    used = [own.separator, own.quote, *([own.escape] if own.escape else [])]
+    sound = check.sound("csv.separator.char", "csv.quote.char", "csv.escape.char")
+    if sound and len(set(used)) < len(used):
+        yield (
+            "csv.separator.char, csv.quote.char and csv.escape.char: two are the same character;"
+            " choose different ones (a doubled quote needs no escape character)"
+        )
+    known = {name for name, _ in own.schema}
+    unknown = ", ".join(repr(name) for name in check.key_columns if name not in known)
+    sound = check.sound("input.format", "csv.schema", "message.key")
+    if sound and check.chosen and known and unknown:
+        yield f"message.key: csv.schema has no column {unknown}; write names from csv.schema"
 
 
 CSV = FormatSpec(
@@ -308,10 +304,7 @@ CSV = FormatSpec(
     options=CsvOptions,
     extensions=("csv",),
     converters=("json",),
-    rules=(
-        Rule(("csv.separator.char", "csv.quote.char", "csv.escape.char"), _distinct_characters),
-        Rule(("input.format", "csv.schema", "message.key"), _known_key_columns),
-    ),
+    problems=_problems,
 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ import orjson
 import pyarrow as pa
 
 from extentflow.config.specs import FormatCheck
-from extentflow.config.table import Rule, key
+from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN
 from extentflow.errors import Misconfigured
 from extentflow.formats import Chunk, FormatOptions, FormatSpec
@@ -68,13 +68,13 @@ def open_jsonl(options: FormatOptions, own: JsonlOptions = JSONL_DEFAULTS) -> Li
     return LineFormat("jsonl", options, _JsonLinesDecoder(options.columns, validate=own.validate))
 
 
-def _require_validation(check: FormatCheck) -> str | None:
-    if check.options.validate or not check.key_columns:
-        return None
-    return (
-        "jsonl.validate=false: lines pass through unread, and message.key needs their members;"
-        " remove one of the two"
-    )
+def _problems(check: FormatCheck) -> Iterator[str]:
+    unread = check.sound("jsonl.validate", "message.key") and not check.options.validate
+    if unread and check.key_columns:
+        yield (
+            "jsonl.validate=false: lines pass through unread, and message.key needs their members;"
+            " remove one of the two"
+        )
 
 
 JSONL = FormatSpec(
@@ -83,7 +83,7 @@ JSONL = FormatSpec(
     extensions=("jsonl", "ndjson"),
     converters=("json", "string", "bytes"),
     raw=True,
-    rules=(Rule(("jsonl.validate", "message.key"), _require_validation),),
+    problems=_problems,
 )
 
 

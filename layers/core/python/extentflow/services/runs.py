@@ -240,11 +240,7 @@ class Runs:
         return result
 
     def replay_all(
-        self,
-        connector: str,
-        *,
-        engine: EngineChoice | None = None,
-        accept_duplicates: bool = False,
+        self, connector: str, *, engine: EngineChoice | None = None, accept_duplicates: bool = False
     ) -> RunReport:
         """Replay all FAILED and CANCELLED jobs of a connector, and replays that were interrupted.
 
