@@ -86,4 +86,5 @@ class DroppingRuntime(Runtime):
 def open_dropping_worker(settings: dict[str, str], owner: str) -> ExtentWorker:
     """Open such a worker in this process (see `engines.WorkerSpec`)."""
     prepare_process()
-    return ExtentWorker(DroppingRuntime(WorkerSettings.from_map(settings)), owner)
+    runtime = DroppingRuntime(WorkerSettings.from_map(settings))
+    return ExtentWorker(runtime, runtime.slots(owner))

@@ -43,10 +43,11 @@ class Redelivered(Exception):  # noqa: N818 - an outcome
 def worker() -> QueueWorker:
     """Open the worker of this execution environment."""
     prepare_process()
+    runtime = Runtime.from_environment()
     return open_queue_worker(
-        Runtime.from_environment(),
+        runtime,
         # Made at first use: environments restored from one snapshot would share an earlier name.
-        f"lambda-{uuid4().hex}",
+        runtime.slots(f"lambda-{uuid4().hex}"),
         seconds_left=deadline.seconds_left,
         margin_seconds=MARGIN_SECONDS,
     )

@@ -67,9 +67,10 @@ def reconcile(delivery: Delivery) -> Report:
 
 def work(delivery: Delivery) -> None:
     """Be a worker until the queue is empty."""
+    runtime = Runtime(delivery.settings)
     worker = open_queue_worker(
-        Runtime(delivery.settings),
-        f"worker-{uuid4().hex}",
+        runtime,
+        runtime.slots(f"worker-{uuid4().hex}"),
         seconds_left=lambda: 900.0,
         margin_seconds=1.0,
     )

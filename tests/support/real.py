@@ -109,8 +109,8 @@ def _open_worker(settings: WorkerSettings, before: Before) -> ExtentWorker:
         runtime.connectors, runtime.secrets, retry_seconds=settings.retry_timeout_seconds
     )
     runtime.__dict__["objects"] = short
-    owner = f"{OWNER}/{uuid4().hex}"
-    return ExtentWorker(runtime, owner, setup=HookedSetup(runtime, before))
+    slots = runtime.slots(f"{OWNER}/{uuid4().hex}")
+    return ExtentWorker(runtime, slots, setup=HookedSetup(runtime, before))
 
 
 def _vanish(made: ExtentWorker) -> None:

@@ -10,7 +10,7 @@ from extentflow.model import Job, JobState
 from extentflow.spark.batch import Plan, _pending, plan
 from extentflow.spark.options import ReadOptions
 from extentflow.spark.receipts import describe_undelivered
-from extentflow.spark.tasks import BatchWorker
+from extentflow.spark.tasks import QueryWorker
 from extentflow.testing.stores import Fault, FaultyStore
 
 
@@ -139,7 +139,7 @@ def test_an_open_job_with_an_unusable_revision_is_a_row_with_the_reason(
     runtime.put("c/new.txt")
 
     found = query(runtime)
-    unfit = BatchWorker(runtime, "source/1").finish([old.id])
+    unfit = QueryWorker(runtime, "source/1").finish([old.id])
 
     why = "revision 1 of connector c: sasl.password=${env:ABSENT}: the environment variable is not"
     assert [extent.version.key for task in found.tasks for extent in task.extents] == ["c/new.txt"]

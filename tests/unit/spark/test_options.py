@@ -17,7 +17,7 @@ def test_one_connector_and_all_of_its_objects_unless_said_otherwise() -> None:
     found = read(connector="orders")
 
     assert (found.connector, found.addresses) == ("orders", ())
-    assert (found.permissive, found.replay) == (False, True)
+    assert (found.mode, found.replay) == ("FAILFAST", True)
     assert found.parallelism >= 1
     assert (found.settings.bootstrap_servers, found.settings.app_id) == ("env:9092", "shop")
 
@@ -51,7 +51,7 @@ def test_options_are_spelled_in_any_case_as_everywhere_in_spark() -> None:
         ENVIRON,
     )
 
-    assert (found.permissive, found.replay, found.parallelism) == (True, False, 7)
+    assert (found.mode, found.replay, found.parallelism) == ("PERMISSIVE", False, 7)
 
 
 def test_every_wrong_option_is_reported_at_once() -> None:

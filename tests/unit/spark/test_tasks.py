@@ -11,9 +11,7 @@ from extentflow.sink import JOBS_TOPIC
 from extentflow.spark.receipts import describe_undelivered
 from extentflow.spark.tasks import (
     STOP_POLL_SECONDS,
-    BatchWorker,
-    ListedWorker,
-    QueueWorker,
+    QueryWorker,
     StopRequest,
     request_stop,
 )
@@ -34,7 +32,7 @@ def test_a_pause_leaves_later_extents_pending_with_the_reason(
     runtime: MemoryRuntime,
 ) -> None:
     job = runtime.planner().plan(runtime.job(lines=3))
-    worker = BatchWorker(runtime, "source/1")
+    worker = QueryWorker(runtime, "source/1")
     rows = worker.deliver(list(runtime.planner().extents(job)))
     first = next(rows)
 
@@ -55,7 +53,7 @@ def test_a_pause_leaves_later_extents_pending_with_the_reason(
 def test_the_same_worker_continues_after_a_resume(runtime: MemoryRuntime) -> None:
     job = runtime.planner().plan(runtime.job(lines=2))
     runtime.memory.connectors.set_state("c", ConnectorState.PAUSED)
-    worker = BatchWorker(runtime, "source/1")
+    worker = QueryWorker(runtime, "source/1")
     assert [row.state for row in worker.finish([job.id])] == ["RUNNING"]
 
     runtime.memory.connectors.set_state("c", ConnectorState.RUNNING)
@@ -71,7 +69,7 @@ def test_a_job_registered_after_a_stop_is_cancelled_at_the_end(
     runtime.memory.connectors.set_state("c", ConnectorState.STOPPED)
     job = runtime.planner().plan(runtime.job(lines=2))
 
-    unfit = BatchWorker(runtime, "source/1").finish([job.id])
+    unfit = QueryWorker(runtime, "source/1").finish([job.id])
 
     assert [row.state for row in unfit] == ["CANCELLED"]
     assert "connector c is STOPPED" in describe_undelivered(unfit[0])
@@ -95,9 +93,9 @@ def with_queue() -> MemoryRuntime:
 def test_closing_a_queue_worker_closes_its_producer(
     with_queue: MemoryRuntime,
 ) -> None:
-    worker = QueueWorker(with_queue, "r/1")
+    worker = QueryWorker(with_queue, "r/1")
     job = with_queue.memory.jobs.end(with_queue.job().id, JobState.CANCELLED, "a person")
-    worker._worker.ended(job)
+    worker._drain.worker.ended(job)
     assert len(with_queue.events.read_committed(JOBS_TOPIC)) == 1
     assert "close" not in with_queue.event_calls
 
@@ -108,9 +106,9 @@ def test_closing_a_queue_worker_closes_its_producer(
 
 def test_a_listed_worker_returns_a_row_per_final_extent(with_queue: MemoryRuntime) -> None:
     job = with_queue.planner().plan(with_queue.job(lines=2))
-    worker = ListedWorker(with_queue, "r/1")
+    worker = QueryWorker(with_queue, "r/1")
 
-    rows = list(worker.deliver(with_queue.planner().extents(job), seconds=60))
+    rows = list(worker.run_once(with_queue.planner().extents(job), seconds=60))
 
     assert [(row.extent, row.records, row.state) for row in rows] == [
         (0, 1, "DONE"),
@@ -125,16 +123,16 @@ def test_a_listed_worker_starts_nothing_after_its_time_or_a_stop_request(
 ) -> None:
     job = with_queue.planner().plan(with_queue.job(lines=3))
     extents = list(with_queue.planner().extents(job))
-    worker = ListedWorker(with_queue, "r/1")
+    worker = QueryWorker(with_queue, "r/1")
 
-    rows = worker.deliver(extents, seconds=10)
+    rows = worker.run_once(extents, seconds=10)
     assert next(rows).extent == 0
     with_queue.ticker.sleep(10)
     assert list(rows) == []
 
     request_stop(with_queue.memory, "r")
     with_queue.ticker.sleep(STOP_POLL_SECONDS)
-    assert list(worker.deliver(extents[1:], seconds=10)) == []
+    assert list(worker.run_once(extents[1:], seconds=10)) == []
     assert with_queue.states() == {"c/a.txt": JobState.RUNNING}
 
 

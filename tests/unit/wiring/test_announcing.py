@@ -97,8 +97,9 @@ def test_announcing_is_begun_only_with_time_enough() -> None:
 def queue_worker(seconds_left: float) -> QueueWorker:
     """A worker whose connector is not stored, so that publishing an event fails."""
     settings = replace(SETTINGS, extents_queue_url=QUEUE, extents_dlq_url=QUEUE)
+    made = runtime(settings)
     return open_queue_worker(
-        runtime(settings), "w", seconds_left=lambda: seconds_left, margin_seconds=25.0
+        made, made.slots("w"), seconds_left=lambda: seconds_left, margin_seconds=25.0
     )
 
 

@@ -1,5 +1,6 @@
 """What functions get: queues by their settings, a worker with a deadline, the connectors."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from extentflow.errors import Misconfigured, NotOffered, ObjectGone
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, ObjectVersion, Plan
 from extentflow.queue.backfill import Backfill
+from extentflow.queue.consumer import QueueWorker
 from extentflow.queue.sqs import SqsQueue
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
@@ -62,6 +64,13 @@ def put(made: Runtime, name: str, directory: Path, **changes: str) -> int:
 def readable(made: Runtime) -> list[tuple[ConnectorConfig, int]]:
     found = RuntimeContext(made).connectors()
     return [one for one in found if not isinstance(one, UnparsedConnector)]
+
+
+def queue_worker(
+    settings: WorkerSettings, seconds_left: Callable[[], float] = lambda: 99.0
+) -> QueueWorker:
+    made = runtime(settings)
+    return open_queue_worker(made, made.slots("w"), seconds_left=seconds_left, margin_seconds=25)
 
 
 def url_of(found: object) -> str:
@@ -115,9 +124,7 @@ def test_a_deadline_counts_from_the_start_of_each_invocation() -> None:
 def test_a_worker_stops_when_less_than_its_margin_is_left() -> None:
     ticker = Ticker()
     deadline = Deadline(ticker.read)
-    worker = open_queue_worker(
-        runtime(), "w", seconds_left=deadline.seconds_left, margin_seconds=25
-    )
+    worker = queue_worker(SETTINGS, seconds_left=deadline.seconds_left)
     deadline.start(180)
 
     ticker.sleep(155)
@@ -128,7 +135,7 @@ def test_a_worker_stops_when_less_than_its_margin_is_left() -> None:
 
 
 def test_a_worker_never_gives_up_and_renews_with_the_lease() -> None:
-    worker = open_queue_worker(runtime(), "w", seconds_left=lambda: 99.0, margin_seconds=25)
+    worker = queue_worker(SETTINGS)
 
     assert not worker.work.limits.gives_up
     assert worker.renew_seconds == 10
@@ -143,7 +150,7 @@ def test_a_dead_workers_message_is_seen_when_its_slot_may_be_taken_over(
     lease_seconds: float,
 ) -> None:
     settings = replace(SETTINGS, lease_seconds=lease_seconds)
-    worker = open_queue_worker(runtime(settings), "w", seconds_left=lambda: 99.0, margin_seconds=25)
+    worker = queue_worker(settings)
     grace_seconds = SlotPolicy(lease_seconds=lease_seconds).grace_seconds
 
     # The last commit may have renewed the lease just before the message's turn.

@@ -70,7 +70,6 @@ class InlineEngine:
         return [member.process.pid or 0 for member in self._members]
 
     def run(self, tasks: Sequence[Task], listener: RunListener) -> None:
-        """See `Engine.run`."""
         queue = deque(tasks)
         self._listener = listener
         while not self._stopping and (queue or any(m.todo for m in self._members)):
@@ -85,7 +84,6 @@ class InlineEngine:
             self._receive(queue, listener)
 
     def stop(self) -> None:
-        """See `Engine.stop`."""
         self._stopping = True
         for member in self._members:
             _signal(member.process, signal.SIGTERM)

@@ -277,7 +277,6 @@ class SparkEngine:
         return max(1, min(int(self._sc.defaultParallelism), self._max_tasks))
 
     def run(self, tasks: Sequence[Task], listener: RunListener) -> None:
-        """See `Engine.run`."""
         if not tasks:
             return
         self._idle.clear()  # before `stopping` is read, so that `stop` never misses a job

@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -31,12 +30,10 @@ from extentflow.jobs.run import closed, cutting
 from extentflow.ledger import ExtentItem
 from extentflow.model import Extent, ExtentState, Job, JobState
 from extentflow.spark import receipts
+from extentflow.spark.options import FAIL_FAST, ReadOptions
 from extentflow.spark.receipts import Row
-from extentflow.spark.tasks import open_batch_worker
+from extentflow.spark.tasks import open_query_worker
 from extentflow.wiring import Runtime
-
-if TYPE_CHECKING:
-    from extentflow.spark.options import ReadOptions
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +70,7 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._spec = WorkerSpec(open_batch_worker, options.settings.to_map(), RUN)
+        self._spec = WorkerSpec(open_query_worker, options.settings.to_map(), RUN)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the partitions in the module's order. Raises as `plan`."""
@@ -89,19 +86,18 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Row]:
         """Deliver the extents of a partition and yield its rows.
 
-        Raises:
-            Permanent: in the last partition, with FAILFAST: an extent or job is not DONE.
+        Permanent: in the last partition, with FAILFAST, if an extent or job is not DONE.
         """
         if isinstance(partition, Pending):
             with spark_task(self._spec) as worker:
                 for task in partition.tasks:
-                    yield from self._shown(worker.deliver(task.extents))
+                    yield from filter(self._is_shown, worker.deliver(task.extents))
         elif isinstance(partition, Known):
-            yield from self._shown(iter(partition.rows))
+            yield from filter(self._is_shown, partition.rows)
         elif isinstance(partition, Last):
             with spark_task(self._spec) as worker:
                 unfit = worker.finish(partition.jobs)
-            if unfit and not self._options.permissive:
+            if unfit and self._options.mode == FAIL_FAST:
                 reasons = list(dict.fromkeys(receipts.describe_undelivered(row) for row in unfit))
                 more = f"; and {len(reasons) - SHOWN} more" if len(reasons) > SHOWN else ""
                 raise Permanent(
@@ -111,13 +107,9 @@ class BatchReader(DataSourceReader):
         else:
             raise TypeError(f"Spark did not plan this partition: {partition!r}")
 
-    def _shown(self, rows: Iterator[Row]) -> Iterator[Row]:
-        # With FAILFAST only DONE ones: the last partition reports the others.
-        done = ExtentState.DONE.value
-        return (row for row in rows if self._options.permissive or row.state == done)
-
-
-# -- planning --------------------------------------------------------------------------------------
+    def _is_shown(self, row: Row) -> bool:
+        # With FAILFAST only what is DONE: the last partition reports the others.
+        return self._options.mode != FAIL_FAST or row.state == ExtentState.DONE
 
 
 @dataclass(frozen=True, slots=True)

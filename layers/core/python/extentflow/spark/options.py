@@ -53,11 +53,6 @@ class ReadOptions:
     addresses: tuple[str, ...] = ()
     settings: WorkerSettings
 
-    @property
-    def permissive(self) -> bool:
-        """Whether what cannot be delivered is a row instead of an error."""
-        return self.mode == PERMISSIVE
-
     @classmethod
     def read(cls, options: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> Self:
         """Read options and environment. Raises Misconfigured with every problem at once."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -26,7 +27,7 @@ from extentflow.queue import Queue
 from extentflow.spark.options import StreamOptions
 from extentflow.spark.receipts import Row
 from extentflow.spark.scanner import JobScanner, PendingWork
-from extentflow.spark.tasks import StopRequest, open_listed_worker, open_queue_query_worker
+from extentflow.spark.tasks import QueryWorker, StopRequest, open_query_worker
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queue
 
@@ -49,6 +50,9 @@ class QueuePartition(InputPartition):
     most: int
     seconds: float
 
+    def deliver(self, worker: QueryWorker) -> Iterator[Row]:
+        return worker.drain(most=self.most, seconds=self.seconds)
+
 
 @dataclass
 class ListedPartition(InputPartition):
@@ -56,6 +60,10 @@ class ListedPartition(InputPartition):
 
     tasks: tuple[Task, ...]
     seconds: float
+
+    def deliver(self, worker: QueryWorker) -> Iterator[Row]:
+        extents = (one for task in self.tasks for one in task.extents)
+        return worker.run_once(extents, seconds=self.seconds)
 
 
 class WorkSource:
@@ -72,17 +80,15 @@ class WorkSource:
     def latest(self) -> Offset:
         """Return the offset after all work that the last successful poll found.
 
-        Raises:
-            ExtentflowError: the first poll fails; later failures are logged and polled again.
-            Misconfigured: a run of that name was stopped before.
+        The first poll raises its errors; later ones are logged and polled again. Misconfigured: a
+        run of that name was stopped before.
         """
         # A stopped run's name would end its workers at once.
         if not self._looked and self.stop():
             raise Misconfigured(
                 f"run {self.options.run} was stopped before; give each start its own name, or none"
             )
-        now = self.runtime.clock.monotonic()
-        if now < self._next or self.stop():
+        if self.runtime.clock.monotonic() < self._next or self.stop():
             return self._last
         try:
             facts = self.look()
@@ -140,13 +146,11 @@ class QueueSource(WorkSource):
         self._waiting: int | None = None
 
     def look(self) -> Offset | None:
-        """See `WorkSource.look`."""
         depth = self._queue.depth()
         self._waiting = depth.waiting
         return asdict(depth) if depth.waiting else None
 
     def partitions(self) -> Sequence[InputPartition]:
-        """See `WorkSource.partitions`."""
         waiting, self._waiting = self._waiting, None
         if waiting is None:
             try:
@@ -171,13 +175,10 @@ class ListingSource(WorkSource):
         super().__init__(options, runtime)
         self._scanner = JobScanner(runtime, options, stopping=self.stop)
         self._found: list[PendingWork] | None = None
-        self._prepared = False
 
     def look(self) -> Offset | None:
-        """See `WorkSource.look`."""
-        if not self._prepared:
+        if not self._looked:
             self.runtime.require_app()
-            self._prepared = True
         self._found = self._scanner.look()
         waiting = sum(len(one.extents) for one in self._found)
         # A trigger without tasks reports an unfinished listing to a `--once` run.
@@ -185,7 +186,6 @@ class ListingSource(WorkSource):
         return {"waiting": waiting, **listing} if waiting or listing else None
 
     def partitions(self) -> Sequence[InputPartition]:
-        """See `WorkSource.partitions`."""
         found, self._found = self._found, None
         if found is None:
             try:
@@ -198,10 +198,8 @@ class ListingSource(WorkSource):
         for one in found:
             most = min(free, one.most_tasks or free)
             tasks = deal(pack(one.extents, one.ordered.__getitem__, most), most)
-            shares += [
-                ListedPartition(share, self.options.most_seconds) for share in tasks if share
-            ]
-        return shares
+            shares += [ListedPartition(share, self.options.most_seconds) for share in tasks]
+        return [share for share in shares if share.tasks]
 
 
 def open_work_source(options: StreamOptions) -> WorkSource:
@@ -224,7 +222,6 @@ class StreamReader(DataSourceStreamReader):
     ) -> None:
         self._options = options
         self._open = open_source
-        self._source: WorkSource | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's
         """Return the offset of a query without a checkpoint."""
@@ -232,31 +229,26 @@ class StreamReader(DataSourceStreamReader):
 
     def latestOffset(self) -> Offset:  # noqa: N802 - Spark's
         """Return a new offset if there is work. Raises as `WorkSource.latest`."""
-        return dict(self._opened().latest())
+        return dict(self._source.latest())
 
     def partitions(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> Sequence[InputPartition]:
         """Return tasks for the current work, whatever the offsets are; none between equal ones."""
         if start == end:  # a checkpoint's, when the query starts
-            self._opened().resume(dict(end))
+            self._source.resume(dict(end))
             return []
-        return self._opened().partitions()
+        return self._source.partitions()
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
         """Yield a row per extent that became final; a later poll finds the others."""
-        settings, run = self._options.settings.to_map(), self._options.run
-        if isinstance(partition, QueuePartition):
-            with spark_task(WorkerSpec(open_queue_query_worker, settings, run)) as worker:
-                yield from worker.deliver(most=partition.most, seconds=partition.seconds)
-        elif isinstance(partition, ListedPartition):
-            extents = (one for task in partition.tasks for one in task.extents)
-            with spark_task(WorkerSpec(open_listed_worker, settings, run)) as listed:
-                yield from listed.deliver(extents, seconds=partition.seconds)
-        else:
+        if not isinstance(partition, QueuePartition | ListedPartition):
             raise TypeError(f"Spark did not plan this partition: {partition!r}")
+        options = self._options
+        spec = WorkerSpec(open_query_worker, options.settings.to_map(), options.run)
+        with spark_task(spec) as worker:
+            yield from partition.deliver(worker)
 
-    def _opened(self) -> WorkSource:
-        if self._source is None:
-            self._source = self._open(self._options)
-        return self._source
+    @cached_property
+    def _source(self) -> WorkSource:
+        return self._open(self._options)

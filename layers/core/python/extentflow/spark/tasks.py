@@ -1,19 +1,18 @@
-"""Workers of the data source's queries: deliver extents on executors and return receipts as rows.
+"""The worker of the data source's queries: delivers extents on executors, returns rows.
 
-BatchWorker    batch query: waits until its extents are final, then closes and publishes jobs
-QueueWorker    streaming query, work=queue: takes extents off the queue
-ListedWorker   streaming query, work=listing: runs each extent of a trigger once
+deliver, finish   batch query: waits until its extents are final, then closes and publishes jobs
+drain             streaming query, work=queue: takes extents off the queue
+run_once          streaming query, work=listing: runs each extent of a trigger once
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from functools import cached_property
 from math import inf
 
-from extentflow.background import LeaseRenewer
-from extentflow.engines import run_in_turn, run_or_fail
+from extentflow.engines import run_in_turn
 from extentflow.errors import (
     Conflict,
     CorruptRecord,
@@ -33,7 +32,7 @@ from extentflow.queue.consumer import QueueDrain, read_extent
 from extentflow.spark import receipts
 from extentflow.spark.receipts import Row
 from extentflow.wiring import Runtime
-from extentflow.wiring.extents import ExtentWorker, delivery_context, worker_runtime
+from extentflow.wiring.extents import ExtentWorker, worker_runtime
 from extentflow.wiring.functions import open_job_events, open_queue_worker
 
 # Powertools drops records of loggers whose name contains a function's service name, "worker".
@@ -42,12 +41,9 @@ log = logging.getLogger("extentflow.spark")
 STOP_POLL_SECONDS = 1.0
 STOP_KEEP_SECONDS = 86_400.0
 
-
 STOPS: NoteKind[bool] = NoteKind(
     "stop#", lambda _: {"stop": "true"}, lambda _: True, STOP_KEEP_SECONDS
 )
-
-# -- stopping -------------------------------------------------------------------------------------
 
 
 def request_stop(ledger: Ledger, run: str) -> None:
@@ -62,7 +58,7 @@ class StopRequest:
         self._ledger = ledger
         self._run = run
         self._monotonic = monotonic
-        self._next = float("-inf")
+        self._next = -inf
         self._requested = False
 
     def __call__(self) -> bool:
@@ -77,37 +73,32 @@ class StopRequest:
         return self._requested
 
 
-def _stop_request(runtime: Runtime, owner: str) -> StopRequest:
-    return StopRequest(runtime.ledger, owner.partition("/")[0], runtime.clock.monotonic)
-
-
-# -- batch ----------------------------------------------------------------------------------------
-
-
-class BatchWorker:
-    """Runs extents until they are final, and finishes the jobs of a batch query."""
+class QueryWorker:
+    """Delivers extents of a query in one Python process; see the module for who calls what."""
 
     def __init__(self, runtime: Runtime, owner: str) -> None:
         self._runtime = runtime
-        self._worker = ExtentWorker(runtime, owner)
+        self._ledger = runtime.ledger
+        self._slots = runtime.slots(owner)
         self._events = open_job_events(runtime)
+        self._worker = ExtentWorker(runtime, self._slots)
+        self._stop = StopRequest(runtime.ledger, owner.partition("/")[0], runtime.clock.monotonic)
 
     def close(self) -> None:
         """See `engines.CachedWorker`."""
         self._events.close()
-        self._worker.close()
+        self._slots.release()
 
     def deliver(self, extents: Sequence[Extent]) -> Iterator[Row]:
         """Run a task's extents until they or their jobs are final; yield a row for each.
 
         An extent of a paused connector yields a PENDING row with the reason.
         """
-        ledger = self._runtime.ledger
         for extent, first in zip(extents, run_in_turn(extents, self._worker.run), strict=True):
             receipt = first
-            while (row := final_row(ledger, extent, receipt)) is None:
+            while (row := self._final_row(extent, receipt)) is None:
                 if receipt.outcome is Outcome.SKIPPED:
-                    item = ledger.extents.get(extent.job, extent.ordinal)
+                    item = self._ledger.extents.get(extent.job, extent.ordinal)
                     row = receipts.delivered(extent, receipt, item, None)
                     break
                 log.info("%s was reopened while it ran; running it again", extent.uri)
@@ -125,11 +116,18 @@ class BatchWorker:
             self._events.publish([job for job, _ in ended])
         except ExtentflowError as exc:
             log.warning("not every job's end was published; the next query does it: %s", exc)
-        return [row for job, why in ended for row in self._undelivered(job, why)]
+        rows: list[Row] = []
+        for job, why in ended:
+            if job.state is not JobState.DONE:
+                items = self._ledger.extents.list(job.id)
+                failed = [item for item in items if item.state is ExtentState.FAILED]
+                rows += [receipts.known(job.id, job.version.uri, item) for item in failed]
+                rows += [] if failed else [receipts.whole(job, why)]
+        return rows
 
     def _finish(self, job_id: str) -> tuple[Job, str]:
         """Return a job after its remaining extents ran, and why it is not final, "" if it is."""
-        ledger, planner = self._runtime.ledger, self._runtime.planner()
+        ledger, planner = self._ledger, self._runtime.planner()
         job = ledger.jobs.get(job_id)
         if job is None:
             raise Conflict(f"the ledger no longer has job {job_id}, which this query started")
@@ -147,121 +145,68 @@ class BatchWorker:
         states = ConnectorStateCache(ledger, self._runtime.clock.monotonic)
         return closed(job.id, ledger, states), why
 
-    def _undelivered(self, job: Job, why: str) -> Iterable[Row]:
-        if job.state is JobState.DONE:
-            return ()
-        items = self._runtime.ledger.extents.list(job.id)
-        failed = (item for item in items if item.state is ExtentState.FAILED)
-        rows = [receipts.known(job.id, job.version.uri, item) for item in failed]
-        return rows or [receipts.whole(job, why)]
+    def drain(self, *, most: int, seconds: float) -> Iterator[Row]:
+        """Yield a row per extent that became final; an unavailable service ends this early.
 
-
-def final_row(ledger: Ledger, extent: Extent, receipt: Receipt) -> Row | None:
-    """Return the row of an extent after a run; None while neither it nor its job is final."""
-    item = ledger.extents.get(extent.job, extent.ordinal)
-    if item.state.final:
-        return receipts.delivered(extent, receipt, item, None)
-    job = ledger.jobs.get(extent.job)
-    if job is None or not job.state.open:
-        return receipts.delivered(extent, receipt, item, job)
-    return None
-
-
-# -- streaming ------------------------------------------------------------------------------------
-
-
-class QueueWorker:
-    """Takes extents off the queue; functions may consume the same queue."""
-
-    def __init__(self, runtime: Runtime, owner: str) -> None:
-        self._ledger = runtime.ledger
-        stop = _stop_request(runtime, owner)
-        self._events = open_job_events(runtime)
-        self._worker = open_queue_worker(
-            runtime,
-            owner,
-            seconds_left=lambda: 0.0 if stop() else inf,
-            margin_seconds=1.0,
-            job_events=self._events,
-        )
-        self._drain = QueueDrain(self._worker, runtime.clock.monotonic, stop)
-
-    def deliver(self, *, most: int, seconds: float) -> Iterator[Row]:
-        """Yield a row per extent that became final; an unavailable service ends this early."""
+        Functions may consume the same queue.
+        """
         for message, answer in self._drain.answers(most=most, seconds=seconds):
             extent = read_extent(message.body)
             if extent is not None and answer.receipt is not None:
-                yield from _rows(self._ledger, extent, answer.receipt)
+                yield from self._rows(extent, answer.receipt)
 
-    def close(self) -> None:
-        """See `engines.CachedWorker`."""
-        self._events.close()
-        self._worker.work.slots.release()
+    @cached_property
+    def _drain(self) -> QueueDrain:
+        worker = open_queue_worker(
+            self._runtime,
+            self._slots,
+            seconds_left=lambda: 0.0 if self._stop() else inf,
+            margin_seconds=1.0,
+            job_events=self._events,
+        )
+        return QueueDrain(worker, self._runtime.clock.monotonic, self._stop)
 
+    def run_once(self, extents: Iterable[Extent], *, seconds: float) -> Iterator[Row]:
+        """Yield a row per extent that became final; starts none after `seconds` or a stop request.
 
-class ListedWorker:
-    """Runs each extent of a trigger once, until its query is asked to stop.
-
-    Never waits for an unavailable service or another worker: a later trigger retries the extent.
-    """
-
-    def __init__(self, runtime: Runtime, owner: str) -> None:
-        self._ledger = runtime.ledger
-        self._monotonic = runtime.clock.monotonic
-        self._slots = runtime.slots(owner)
-        # Two renewals in a row may fail before the lease expires.
-        self._renew_seconds = runtime.settings.lease_seconds / 3
-        self._stop = _stop_request(runtime, owner)
-        context = delivery_context(runtime, self._slots)
-        limits = replace(context.limits, gives_up=False)  # a later trigger retries
-        self._context = replace(context, limits=limits, stopping=self._stop)
-
-    def deliver(self, extents: Iterable[Extent], *, seconds: float) -> Iterator[Row]:
-        """Yield a row per extent that became final; starts none after `seconds`."""
-        until = self._monotonic() + seconds
+        Never waits for an unavailable service or another worker: a later trigger retries.
+        """
+        monotonic = self._runtime.clock.monotonic
+        until = monotonic() + seconds
         for extent in extents:
-            if self._stop() or self._monotonic() >= until:
+            if self._stop() or monotonic() >= until:
                 return
             try:
-                with LeaseRenewer(self._slots.renew, self._renew_seconds):
-                    receipt = run_or_fail(extent, self._context)
+                receipt = self._worker.run_once(extent, self._stop)
             except (SinkUnavailable, LedgerUnavailable) as exc:  # affects the other extents, too
                 log.warning("no further extent is started by this task: %s", exc)
                 return
             except ExtentflowError as exc:
                 log.warning("%s stays pending: %s", extent.uri, exc)
                 continue
-            yield from _rows(self._ledger, extent, receipt)
+            yield from self._rows(extent, receipt)
 
-    def close(self) -> None:
-        """See `engines.CachedWorker`."""
-        self._slots.release()
+    def _final_row(self, extent: Extent, receipt: Receipt) -> Row | None:
+        """Return the row of an extent after a run; None while neither it nor its job is final."""
+        item = self._ledger.extents.get(extent.job, extent.ordinal)
+        if item.state.final:
+            return receipts.delivered(extent, receipt, item, None)
+        job = self._ledger.jobs.get(extent.job)
+        if job is None or not job.state.open:
+            return receipts.delivered(extent, receipt, item, job)
+        return None
 
-
-def _rows(ledger: Ledger, extent: Extent, receipt: Receipt) -> Iterator[Row]:
-    """Yield the row of a final extent; none if the ledger is unavailable."""
-    try:
-        row = final_row(ledger, extent, receipt)
-    except ExtentflowError as exc:
-        log.warning("%s: no receipt is returned: %s", extent.uri, exc)
-        return
-    if row is not None:
-        yield row
-
-
-# -- opened on executors (see `engines.WorkerSpec`) ------------------------------------------------
-
-
-def open_batch_worker(settings: dict[str, str], owner: str) -> BatchWorker:
-    """Return the worker of a batch query in this process."""
-    return BatchWorker(worker_runtime(settings), owner)
+    def _rows(self, extent: Extent, receipt: Receipt) -> Iterator[Row]:
+        """Yield the row of a final extent; none if the ledger is unavailable."""
+        try:
+            row = self._final_row(extent, receipt)
+        except ExtentflowError as exc:
+            log.warning("%s: no receipt is returned: %s", extent.uri, exc)
+            return
+        if row is not None:
+            yield row
 
 
-def open_queue_query_worker(settings: dict[str, str], owner: str) -> QueueWorker:
-    """Return the worker of a query over the queue in this process."""
-    return QueueWorker(worker_runtime(settings), owner)
-
-
-def open_listed_worker(settings: dict[str, str], owner: str) -> ListedWorker:
-    """Return the worker of a query over listings in this process."""
-    return ListedWorker(worker_runtime(settings), owner)
+def open_query_worker(settings: dict[str, str], owner: str) -> QueryWorker:
+    """Return this process's worker; executors call it (see `engines.WorkerSpec`)."""
+    return QueryWorker(worker_runtime(settings), owner)

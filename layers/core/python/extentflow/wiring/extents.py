@@ -19,7 +19,7 @@ from extentflow.delivery.memory import tune_allocator
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.runner import DeliveryContext, TransactionLimits
 from extentflow.delivery.slots import Slots
-from extentflow.engines import ENGINES, Engine, Worker, WorkerSpec, run_until_final
+from extentflow.engines import ENGINES, Engine, Worker, WorkerSpec, run_or_fail, run_until_final
 from extentflow.engines.emr.client import Application, EmrJobRuns, properties
 from extentflow.engines.emr.engine import SubmittedRunEngine
 from extentflow.engines.emr.submitted import SubmittedRuns
@@ -145,30 +145,29 @@ def delivery_context(
 class ExtentWorker:
     """One worker process: clients, a slot, and the extent in work (see `engines.Worker`)."""
 
-    def __init__(self, runtime: Runtime, owner: str, *, setup: ExtentSetup | None = None) -> None:
+    def __init__(self, runtime: Runtime, slots: Slots, *, setup: ExtentSetup | None = None) -> None:
         self._stopping = False
-        self._slots = runtime.slots(owner)
+        self._slots = slots
         # Two renewals in a row may fail before the lease expires.
         self._renew_seconds = runtime.settings.lease_seconds / 3
-        context = delivery_context(runtime, self._slots, setup=setup)
-        self._work = replace(context, stopping=self.stopping)
+        context = delivery_context(runtime, slots, setup=setup)
+        self._work = replace(context, stopping=lambda: self._stopping)
         self._wanted = ConnectorStateCache(runtime.ledger, runtime.clock.monotonic)
 
     def run(self, extent: Extent) -> Receipt:
-        """Deliver an extent until it is final, as `engines.Worker.run`."""
         with LeaseRenewer(self._slots.renew, self._renew_seconds):
             return run_until_final(extent, self._work, self._wanted.skip_reason)
 
+    def run_once(self, extent: Extent, stopping: Callable[[], bool]) -> Receipt:
+        """Run an extent as `run_or_fail`; hand it back where `stopping`, or its store fails."""
+        limits = replace(self._work.limits, gives_up=False)
+        with LeaseRenewer(self._slots.renew, self._renew_seconds):
+            return run_or_fail(extent, replace(self._work, limits=limits, stopping=stopping))
+
     def stop(self) -> None:
-        """Commit and hand back the extent in work, as `engines.Worker.stop`."""
         self._stopping = True
 
-    def stopping(self) -> bool:
-        """Return whether to commit and hand back the extent in work; read at every chunk."""
-        return self._stopping
-
     def close(self) -> None:
-        """Release the slot, as `engines.Worker.close`."""
         self._slots.release()
 
 
@@ -191,7 +190,8 @@ def worker_runtime(settings: dict[str, str]) -> Runtime:
 
 def open_worker(settings: dict[str, str], owner: str) -> ExtentWorker:
     """Return this process's worker; engines call it in worker processes (`engines.WorkerSpec`)."""
-    return ExtentWorker(worker_runtime(settings), owner)
+    runtime = worker_runtime(settings)
+    return ExtentWorker(runtime, runtime.slots(owner))
 
 
 def open_engine(

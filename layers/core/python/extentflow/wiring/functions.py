@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from extentflow.config.connector import LAMBDA, LOCAL_FILE, SPARK, ConnectorConfig
 from extentflow.config.worker import WorkerSettings, variable
+from extentflow.delivery.slots import Slots
 from extentflow.discovery import Arrival
 from extentflow.discovery.admission import ArrivalHandler, JobAdmission, UnparsedConnector
 from extentflow.discovery.reconciler import ListedPrefix, Reconciler
@@ -134,7 +135,7 @@ def open_job_admission(runtime: Runtime, connector: str) -> JobAdmission:
 
 def open_queue_worker(
     runtime: Runtime,
-    owner: str,
+    slots: Slots,
     *,
     seconds_left: Callable[[], float],
     margin_seconds: float,
@@ -145,7 +146,6 @@ def open_queue_worker(
     The caller closes `job_events`; None opens some for the life of the process.
     """
     announce = (job_events or open_job_events(runtime)).publish_ended
-    slots = runtime.slots(owner)
 
     def late() -> bool:
         return seconds_left() < margin_seconds
@@ -193,7 +193,6 @@ class RuntimeContext:
         self._prepared = False
 
     def connectors(self) -> Iterator[tuple[ConnectorConfig, int] | UnparsedConnector]:
-        """See `AdmissionContext`."""
         for stored in self._runtime.ledger.connectors.list():
             if self._only not in (None, stored.name):
                 continue
@@ -205,11 +204,9 @@ class RuntimeContext:
                 yield config, stored.revision
 
     def state(self, config: ConnectorConfig) -> ConnectorState:
-        """See `AdmissionContext`."""
         return self._runtime.ledger.connectors.state(config.name)
 
     def head(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> ObjectVersion:
-        """See `AdmissionContext`."""
         return self._runtime.objects.store(config, revision).head(
             arrival.bucket, arrival.key, arrival.version_id
         )
@@ -224,13 +221,11 @@ class RuntimeContext:
         return self._runtime.request(config, revision, version, cores)
 
     def territory(self, connector: str, revision: int) -> ListedPrefix:
-        """See `ReconcilerContext`."""
         config = self._runtime.connectors.revision(connector, revision)
         store = self._runtime.objects.store(config, revision)
         return ListedPrefix(config, store, settles=config.endpoint_type in SETTLING)
 
     def cluster(self) -> str:
-        """See `ReconcilerContext`."""
         return self._runtime.broker.cluster
 
 

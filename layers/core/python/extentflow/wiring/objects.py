@@ -174,22 +174,18 @@ class RotatedStore:
         return getattr(self._store, "fetched_bytes", 0)
 
     def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:
-        """See `ObjectStore.head`."""
         with self._retry_after_rotation():
             return self._store.head(bucket, key, version_id)
 
     def read(self, version: ObjectVersion, start: int, end: int) -> bytes:
-        """See `ObjectStore.read`."""
         with self._retry_after_rotation():
             return self._store.read(version, start, end)
 
     def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
-        """See `ObjectStore.list`."""
         with self._retry_after_rotation():
             yield from self._store.list(bucket, prefix)
 
     def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
-        """See `ObjectStore.pages`."""
         with self._retry_after_rotation():
             yield from self._store.pages(bucket, prefix, token=token)
 

@@ -99,20 +99,17 @@ class EmrJobRuns:
         self._client = client
 
     def start(self, run: Run) -> str:
-        """See `JobRuns.start`."""
         with self._connected() as client:
             answer = client.start_job_run(**request(self.application, run))
         return str(answer["jobRunId"])
 
     def describe(self, run_id: str) -> RunStatus:
-        """See `JobRuns.describe`."""
         with self._connected() as client:
             found = client.get_job_run(applicationId=self.application.id, jobRunId=run_id)["jobRun"]
         state = STATES.get(found["state"], RunState.WAITING)
         return RunStatus(state, str(found.get("stateDetails", "")))
 
     def cancel(self, run_id: str) -> None:
-        """See `JobRuns.cancel`."""
         with self._connected() as client:
             try:
                 client.cancel_job_run(applicationId=self.application.id, jobRunId=run_id)

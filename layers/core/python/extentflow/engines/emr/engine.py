@@ -77,7 +77,6 @@ class SubmittedRunEngine:
                 rest -= STOP_SLICE_SECONDS
 
     def stop(self) -> None:
-        """See `Engine.stop`."""
         self._stopping = True
 
     def close(self) -> None:
