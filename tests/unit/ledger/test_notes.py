@@ -7,7 +7,7 @@ import pytest
 
 from extentflow.discovery.listing import POSITIONS, SEEN, _Position
 from extentflow.discovery.stalled_jobs import MARKS, ROUNDS, _Mark
-from extentflow.engines.emr.submitted import RUN_OF, RUNS, RUNS_OF, OnCompletion, SubmittedRun
+from extentflow.engines.emr.submitted import RUNS, RUNS_OF, OnCompletion, SubmittedRun
 from extentflow.ledger.notes import NoteKind
 from extentflow.spark.drain import ROUNDS as LISTINGS
 from extentflow.spark.drain import ListingProgress
@@ -49,7 +49,14 @@ def test_a_note_expires_after_the_seconds_of_its_kind() -> None:
     assert NUMBERS.read(notes, "a") is None
 
 
-RUN = SubmittedRun("", "s", 2, "orders", "", ("s3://b/x", "s3://b/y"), OnCompletion.RUN, 1.5)
+RUN = SubmittedRun(
+    subject="s",
+    number=2,
+    connector="orders",
+    addresses=("s3://b/x", "s3://b/y"),
+    then=OnCompletion.RUN,
+    begun=1.5,
+)
 PROGRESS = ListingProgress(goes=1, whole=1, found=3, at="0a")
 
 
@@ -82,7 +89,6 @@ PROGRESS = ListingProgress(goes=1, whole=1, found=3, at="0a")
                 "begun": "1.5",
             },
         ),
-        (RUN_OF, "run-of#", 14 * DAY, "00f", {"run": "00f"}),
         (RUNS_OF, "runs-of#", 14 * DAY, ["00f", "01a"], {"runs": "00f,01a"}),
         (RUNS_OF, "runs-of#", 14 * DAY, [], {"runs": ""}),
         (

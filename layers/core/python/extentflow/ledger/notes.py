@@ -7,8 +7,7 @@ round#CONNECTOR#STATE how many open jobs a scan checked                   discov
 watch#JOB             when a job made progress last                       discovery.stalled_jobs
 again#DELIVERY        when an unfinished second delivery began        services.runs
 run#RUN               what a submitted run delivers                       engines.emr.submitted
-run-of#JOB            the job's own run                                   engines.emr.submitted
-runs-of#CONNECTOR     the runs that deliver several jobs                  engines.emr.submitted
+runs-of#WHAT          the runs that deliver a job or a connector          engines.emr.submitted
 rounds#RUN            the listings of a `--once` run                      spark.drain
 stop#RUN              a request to stop a run                             spark.tasks
 """

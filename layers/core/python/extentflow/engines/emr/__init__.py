@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Run:
     """One run to start: its subject, its number for this subject, and its command line.
 
@@ -58,9 +58,8 @@ class JobRuns(Protocol):
     def start(self, run: Run) -> str:
         """Return the id of the run, started now or by an earlier call with the same token.
 
-        Raises:
-            RunsUnavailable: no usable answer; the run may have started, so call again.
-            Misconfigured: no such application, no permission, or settings that it refuses.
+        RunsUnavailable: no usable answer; the run may have started, so call again. Misconfigured:
+        no such application, no permission, or settings that it refuses.
         """
 
     def describe(self, run_id: str) -> RunStatus:

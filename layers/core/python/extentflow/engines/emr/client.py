@@ -11,7 +11,7 @@ CancelJobRun
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any
 
 from botocore.config import Config
 from botocore.exceptions import ClientError
@@ -78,30 +78,16 @@ class Application:
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
-class Client(Protocol):
-    """The calls of boto3's client that are used."""
-
-    def start_job_run(self, **request: Any) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
-        """See StartJobRun in the API reference of EMR Serverless."""
-
-    def get_job_run(self, **request: Any) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
-        """See GetJobRun."""
-
-    def cancel_job_run(self, **request: Any) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
-        """See CancelJobRun."""
-
-
 class EmrJobRuns:
-    """`JobRuns` over one application; connects when first used."""
+    """`JobRuns` over one application; connects when first used, unless it has boto3's `client`."""
 
-    def __init__(self, application: Application, client: Client | None = None) -> None:
+    def __init__(self, application: Application, client: Any = None) -> None:  # noqa: ANN401
         self.application = application
         self._client = client
 
     def start(self, run: Run) -> str:
         with self._connected() as client:
-            answer = client.start_job_run(**request(self.application, run))
-        return str(answer["jobRunId"])
+            return str(client.start_job_run(**request(self.application, run))["jobRunId"])
 
     def describe(self, run_id: str) -> RunStatus:
         with self._connected() as client:
@@ -121,7 +107,7 @@ class EmrJobRuns:
                     raise
 
     @contextmanager
-    def _connected(self) -> Iterator[Client]:
+    def _connected(self) -> Iterator[Any]:
         what = f"EMR Serverless application {self.application.id}"
         with translate_errors(what, RunsUnavailable, transient=PASSING_CODES, remedies=REMEDIES):
             if self._client is None:
@@ -129,42 +115,34 @@ class EmrJobRuns:
             yield self._client
 
 
-def connect(region: str | None) -> Client:
+def connect(region: str | None) -> Any:  # noqa: ANN401 - boto3's clients have no types here
     """Return a client; the endpoint comes from the SDK's own settings, as does a region of None."""
     config = Config(
         retries={"total_max_attempts": 3, "mode": "standard"}, connect_timeout=2, read_timeout=10
     )
-    made = new_session().client("emr-serverless", region_name=region, config=config)
-    return cast("Client", made)
+    return new_session().client("emr-serverless", region_name=region, config=config)
 
 
 def request(application: Application, run: Run) -> dict[str, Any]:
     """Return what StartJobRun is called with."""
+    arguments = list(run.arguments)
+    submitted = {"entryPoint": application.entry_point, "entryPointArguments": arguments}
+    defaults = {"classification": "spark-defaults", "properties": properties(application)}
     return {
         "applicationId": application.id,
         "clientToken": run.token,
         "executionRoleArn": application.job_role_arn,
         "executionTimeoutMinutes": run.timeout_minutes,
         "name": f"extentflow {run.subject} {run.number}"[:_NAME_LENGTH],
-        "jobDriver": {
-            "sparkSubmit": {
-                "entryPoint": application.entry_point,
-                "entryPointArguments": list(run.arguments),
-            }
-        },
-        "configurationOverrides": {
-            "applicationConfiguration": [
-                {"classification": "spark-defaults", "properties": properties(application)}
-            ]
-        },
+        "jobDriver": {"sparkSubmit": submitted},
+        "configurationOverrides": {"applicationConfiguration": [defaults]},
     }
 
 
 def properties(application: Application) -> dict[str, str]:
     """Return Spark's properties; a map, where a command line would want values quoted.
 
-    Raises:
-        Misconfigured: a setting is longer than the service takes it, or refers to a variable.
+    Misconfigured: a setting is longer than the service takes it, or refers to a variable.
     """
     if absent := environments(application.environment):
         raise Misconfigured(

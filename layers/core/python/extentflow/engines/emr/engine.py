@@ -22,6 +22,7 @@ POLL_SECONDS = 5.0
 STOP_SLICE_SECONDS = 0.5
 # Reading a job of many extents is slow: at most a tenth of the time is spent reading.
 POLL_SHARE = 10
+OUTCOMES = {ExtentState.DONE: Outcome.DONE, ExtentState.FAILED: Outcome.FAILED}
 
 
 class SubmittedRunEngine:
@@ -52,12 +53,10 @@ class SubmittedRunEngine:
         self._stopping = False
 
     def run(self, tasks: Sequence[Task], listener: RunListener) -> None:
-        """See `Engine.run`.
+        """See `Engine.run`; RunFailed: the run ended, and extents are left.
 
-        Raises:
-            RunFailed: the run ended, and extents are left.
-            RunsUnavailable, LedgerUnavailable, Misconfigured: the run could not be started or
-                described; it may continue.
+        RunsUnavailable, LedgerUnavailable, Misconfigured: it could not be started or described, and
+        may continue.
         """
         left = {(one.job, one.ordinal): one for task in tasks for one in task.extents}
         before = self._items(left.values())
@@ -109,12 +108,10 @@ class SubmittedRunEngine:
         )
 
     def _items(self, extents: Iterable[Extent]) -> dict[tuple[str, int], ExtentItem]:
-        found: dict[tuple[str, int], ExtentItem] = {}
         begun = self._clock.monotonic()
-        for job_id in {one.job for one in extents}:
-            found.update(
-                ((job_id, item.ordinal), item) for item in self._ledger.extents.list(job_id)
-            )
+        items = self._ledger.extents
+        ids = {one.job for one in extents}
+        found = {(job, item.ordinal): item for job in ids for item in items.list(job)}
         self._took = self._clock.monotonic() - begun
         return found
 
@@ -126,27 +123,21 @@ class SubmittedRunEngine:
     ) -> None:
         """Report extents that became final, or whose job did, and remove them from `left`."""
         # Read before the items, which then include everything that the job did before its end.
-        ids = {extent.job for extent in left.values()}
-        jobs = {job_id: self._ledger.jobs.get(job_id) for job_id in ids}
-        over = {job_id for job_id, job in jobs.items() if job is None or not job.state.open}
+        jobs = {id_: self._ledger.jobs.get(id_) for id_ in {one.job for one in left.values()}}
         now = self._items(left.values())
         for place, extent in list(left.items()):
-            item = now.get(place) or ExtentItem(extent.job, extent.ordinal)
-            if item.state.final or extent.job in over:
-                then = before.get(place) or ExtentItem(extent.job, extent.ordinal)
-                listener.on_receipt(_receipt(extent, item, then))
+            item, then = (items.get(place) or ExtentItem(*place) for items in (now, before))
+            job = jobs[extent.job]
+            if item.state.final or job is None or not job.state.open:
+                receipt = Receipt(
+                    job=extent.job,
+                    ordinal=extent.ordinal,
+                    uri=extent.uri,
+                    outcome=OUTCOMES.get(item.state, Outcome.JOB_CLOSED),
+                    position=item.position,
+                    records=item.records - then.records,
+                    bad=item.bad - then.bad,
+                    reason=item.error,
+                )
+                listener.on_receipt(receipt)
                 del left[place]
-
-
-def _receipt(extent: Extent, item: ExtentItem, before: ExtentItem) -> Receipt:
-    outcomes = {ExtentState.DONE: Outcome.DONE, ExtentState.FAILED: Outcome.FAILED}
-    return Receipt(
-        job=extent.job,
-        ordinal=extent.ordinal,
-        uri=extent.uri,
-        outcome=outcomes.get(item.state, Outcome.JOB_CLOSED),
-        position=item.position,
-        records=item.records - before.records,
-        bad=item.bad - before.bad,
-        reason=item.error,
-    )

@@ -1,8 +1,8 @@
 """Submitted runs: starts them, notes what each is for, and returns which run owns a job.
 
-    run#RUN             what the run is for, its number, what follows its end
-    run-of#JOB          the job's own run
-    runs-of#CONNECTOR   the runs that deliver all objects below their addresses
+    run#RUN        what the run is for, its number, what follows its end
+    runs-of#WHAT   WHAT is `job/ID`: the job's own run; or a connector: the runs that deliver all
+                   objects below their addresses
 
 Notes are written after the start and may be lost or stale without harm: then a run's end starts
 nothing, or functions work beside the run, and each extent belongs to the worker that claims it.
@@ -16,7 +16,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from extentflow.config.worker import SPARK_TIMEOUT_MINUTES
 from extentflow.engines.emr import JobRuns, Run, RunState
@@ -56,21 +56,26 @@ class OnCompletion(enum.StrEnum):
     PERSON = "person"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SubmittedRun:
     """A noted run. `job` is the only job that it delivers; empty: all below `addresses`.
 
     `begun` is in seconds since the epoch on the ledger's clock.
     """
 
-    id: str
+    id: str = ""
     subject: str
     number: int
     connector: str
-    job: str
-    addresses: tuple[str, ...]
+    job: str = ""
+    addresses: tuple[str, ...] = ()
     then: OnCompletion
-    begun: float
+    begun: float = 0.0
+
+    @property
+    def owned(self) -> str:
+        """What it delivers, as the key of a note."""
+        return f"job/{self.job}" if self.job else self.connector
 
     def may_have(self, job: Job) -> bool:
         """Whether this run may own a job, judging by its addresses."""
@@ -84,35 +89,23 @@ class SubmittedRun:
         return not prefixes or f"{job.version.bucket}/{job.version.key}".startswith(tuple(prefixes))
 
 
-def _run_to_facts(run: SubmittedRun) -> dict[str, str]:
-    return {
-        "subject": run.subject,
-        "number": str(run.number),
-        "connector": run.connector,
-        "job": run.job,
-        "addresses": json.dumps(run.addresses),
-        "then": run.then,
-        "begun": repr(run.begun),
-    }
+def _to_facts(run: SubmittedRun) -> dict[str, str]:
+    texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in asdict(run).items()}
+    texts.pop("id")  # the note's key
+    return texts
 
 
-def _run_from_facts(facts: Mapping[str, str]) -> SubmittedRun:
+def _from_facts(facts: Mapping[str, str]) -> SubmittedRun:
     return SubmittedRun(
-        id="",  # the note's key
-        subject=facts["subject"],
+        **{name: facts[name] for name in ("subject", "connector", "job")},
         number=int(facts["number"]),
-        connector=facts["connector"],
-        job=facts["job"],
         addresses=tuple(json.loads(facts["addresses"])),
         then=OnCompletion(facts["then"]),
         begun=float(facts["begun"]),
     )
 
 
-RUNS = NoteKind("run#", _run_to_facts, _run_from_facts, KEEP_SECONDS)
-RUN_OF: NoteKind[str] = NoteKind(
-    "run-of#", lambda run_id: {"run": run_id}, lambda facts: facts["run"], KEEP_SECONDS
-)
+RUNS = NoteKind("run#", _to_facts, _from_facts, KEEP_SECONDS)
 RUNS_OF: NoteKind[list[str]] = NoteKind(
     "runs-of#",
     lambda run_ids: {"runs": ",".join(run_ids)},
@@ -138,9 +131,10 @@ class SubmittedRuns:
 
         Raises as `JobRuns.start`; then the run may have started.
         """
-        subject = subject or job.id
-        # Without `id`, the note's key, and `begun`, which `_begin` sets after the start.
-        run = SubmittedRun("", subject, job.reopened, job.connector, job.id, (), then, 0.0)
+        name = subject or job.id
+        run = SubmittedRun(
+            subject=name, number=job.reopened, connector=job.connector, job=job.id, then=then
+        )
         return self._begin(run, "--job", job.id, "--json")
 
     def begin_shared(
@@ -153,7 +147,10 @@ class SubmittedRuns:
         then: OnCompletion = OnCompletion.RUN,
     ) -> str:
         """Start a run for all of a connector's objects at addresses; raises as `begin_job`."""
-        run = SubmittedRun("", subject, number, connector, "", tuple(addresses), then, 0.0)
+        found = tuple(addresses)
+        run = SubmittedRun(
+            subject=subject, number=number, connector=connector, addresses=found, then=then
+        )
         return self._begin(run, "--connector", connector, "--json", *addresses)
 
     def find(self, run_id: str) -> SubmittedRun | None:
@@ -164,12 +161,11 @@ class SubmittedRuns:
     def hold(self, job: Job) -> RunOwnership:
         """Return which kind of run owns a job."""
         try:
-            own = run_of(self.ledger, job.id)
-            if own is not None:
+            if own := run_of(self.ledger, job.id):
                 # GONE, not NONE: the event of its end, which starts what follows, may be lost.
                 return self._held(own, RunOwnership.OWN, RunOwnership.GONE)
             found = RunOwnership.NONE
-            for run_id in self._shared(job.connector):
+            for run_id in RUNS_OF.read(self.ledger.notes, job.connector) or ():
                 started = self.find(run_id)
                 if started is None or not started.may_have(job):
                     continue
@@ -184,62 +180,41 @@ class SubmittedRuns:
 
     def forget(self, started: SubmittedRun) -> None:
         """Remove the ownership of a run that has ended."""
-        if started.job:
-            if run_of(self.ledger, started.job) == started.id:
-                RUN_OF.clear(self.ledger.notes, started.job)
-            return
-        left = [one for one in self._shared(started.connector) if one != started.id]
-        self._share(started.connector, left)
+        noted = RUNS_OF.read(self.ledger.notes, started.owned) or []
+        if started.id in noted:
+            noted.remove(started.id)
+            RUNS_OF.write(self.ledger.notes, started.owned, noted)
 
     def _begin(self, run: SubmittedRun, *arguments: str) -> str:
         """Start a run and note it under the id that the service gives; return that."""
-        started = Run(
-            subject=run.subject,
-            number=run.number,
-            arguments=arguments,
-            timeout_minutes=self.timeout_minutes,
-        )
-        run_id = self.runs.start(started)
+        run_id = self.runs.start(Run(run.subject, run.number, arguments, self.timeout_minutes))
         try:
-            RUNS.write(self.ledger.notes, run_id, replace(run, begun=self.ledger.now()))
-            if run.job:
-                RUN_OF.write(self.ledger.notes, run.job, run_id)
-            else:
-                others = [one for one in self._shared(run.connector) if one != run_id]
-                self._share(run.connector, [run_id, *others][:MOST_SHARED])
+            notes = self.ledger.notes
+            RUNS.write(notes, run_id, replace(run, begun=self.ledger.now()))
+            others = [] if run.job else RUNS_OF.read(notes, run.owned) or []
+            kept = dict.fromkeys([run_id, *others])
+            RUNS_OF.write(notes, run.owned, list(kept)[:MOST_SHARED])
         except ExtentflowError as exc:
             # It delivers all the same: a lost note only lets functions work beside the run.
             log.warning("run %s is started but could not be noted: %s", run_id, exc)
         return run_id
 
     def _held(self, run_id: str, alive: RunOwnership, over: RunOwnership) -> RunOwnership:
-        state = self._state(run_id)
+        now = self.monotonic()
+        fresh = {one: seen for one, seen in self._looked.items() if now - seen[0] < CACHE_SECONDS}
+        if run_id not in fresh:
+            try:
+                fresh[run_id] = (now, self.runs.describe(run_id).state)
+            except ExtentflowError as exc:
+                log.warning("cannot read the state of run %s: %s", run_id, exc)
+                fresh[run_id] = (now, None)
+        self._looked = fresh
+        state = fresh[run_id][1]
         if state is None:
             return RunOwnership.UNKNOWN
         return over if state.ended else alive
 
-    def _state(self, run_id: str) -> RunState | None:
-        """Return the state of a run; None if unknown."""
-        now = self.monotonic()
-        asked, state = self._looked.get(run_id, (float("-inf"), None))
-        if now - asked < CACHE_SECONDS:
-            return state
-        try:
-            state = self.runs.describe(run_id).state
-        except ExtentflowError as exc:
-            log.warning("cannot read the state of run %s: %s", run_id, exc)
-            state = None
-        fresh = {one: seen for one, seen in self._looked.items() if now - seen[0] < CACHE_SECONDS}
-        self._looked = {**fresh, run_id: (now, state)}
-        return state
-
-    def _shared(self, connector: str) -> list[str]:
-        return RUNS_OF.read(self.ledger.notes, connector) or []
-
-    def _share(self, connector: str, run_ids: Sequence[str]) -> None:
-        RUNS_OF.write(self.ledger.notes, connector, list(run_ids))
-
 
 def run_of(ledger: Ledger, job_id: str) -> str | None:
     """Return the id of the job's own run; None without one, or after its end was processed."""
-    return RUN_OF.read(ledger.notes, job_id)
+    return next(iter(RUNS_OF.read(ledger.notes, f"job/{job_id}") or ()), None)
