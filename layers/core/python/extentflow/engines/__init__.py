@@ -20,7 +20,14 @@ from typing import Generic, Protocol, TypeVar
 
 from extentflow import plugins
 from extentflow.delivery.runner import DeliveryContext, fail_extent, run_extent
-from extentflow.errors import Defect, LedgerUnavailable, Misconfigured, contain_defects, reason
+from extentflow.errors import (
+    Defect,
+    ExtentflowError,
+    LedgerUnavailable,
+    Misconfigured,
+    contain_defects,
+    reason,
+)
 from extentflow.model import Extent, Outcome, Receipt
 from extentflow.plugins import Registry
 
@@ -135,27 +142,19 @@ def run_until_final(
     """Run an extent until it is DONE or FAILED or its job is closed; wait while it is busy.
 
     `skip_reason(connector)` returns why no extent of a connector may start, or ""; the extent is
-    then skipped once no worker holds it. A defect fails this extent only.
-
-    Raises:
-        ExtentflowError: the worker cannot continue.
+    then skipped once no worker holds it. A defect fails this extent only; any other error means
+    that the worker cannot continue.
     """
     polls = 0
     while True:
         if why := skip_reason(extent.connector):
             if work.stopping() or not _is_held(extent, work):
                 log.info("%s is skipped: %s", extent.uri, why)
-                return Receipt(
-                    extent.job,
-                    extent.ordinal,
-                    extent.uri,
-                    Outcome.SKIPPED,
-                    reason=why,
-                    worker=work.slots.owner,
-                )
+                skipped = Receipt(extent.job, extent.ordinal, extent.uri, Outcome.SKIPPED)
+                return replace(skipped, reason=why, worker=work.slots.owner)
             _wait(work, MAX_POLL_SECONDS)
             continue
-        receipt = _run_or_fail_defect(extent, work)
+        receipt = run_or_fail(extent, work, fatal=(Defect,))
         # BUSY is a result only of a worker that stops: Spark would take a speculative copy's answer
         # for the task's.
         if receipt.outcome is not Outcome.BUSY or work.stopping():
@@ -165,14 +164,21 @@ def run_until_final(
         polls = min(polls + 1, MAX_GROWTHS)
 
 
-def run_or_fail(extent: Extent, work: DeliveryContext, *, message: str = "") -> Receipt:
-    """Run an extent once, as `run_extent`; wrong settings and defects fail it, too.
+def run_or_fail(
+    extent: Extent,
+    work: DeliveryContext,
+    *,
+    message: str = "",
+    fatal: tuple[type[ExtentflowError], ...] = (Defect, Misconfigured),
+) -> Receipt:
+    """Run an extent once, as `run_extent`; errors of the classes `fatal` fail it, too.
 
-    For workers without a driver that could report these errors.
+    Wrong settings are for workers without a driver, which could report them.
     """
     try:
-        return _run_or_fail_defect(extent, work, message=message)
-    except Misconfigured as exc:
+        with contain_defects(extent.uri):
+            return run_extent(extent, work, message=message)
+    except fatal as exc:
         return fail_extent(extent, work, reason(exc))
 
 
@@ -180,22 +186,13 @@ def run_in_turn(extents: Iterable[Extent], run: Callable[[Extent], Receipt]) -> 
     """Yield the receipts of a task's extents; after a skipped one, skip the rest of its job."""
     skipped: dict[str, Receipt] = {}
     for extent in extents:
-        before = skipped.get(extent.job)
-        if before is None:
-            receipt = run(extent)
-        else:
-            receipt = replace(before, ordinal=extent.ordinal, uri=extent.uri)
+        if before := skipped.get(extent.job):
+            yield replace(before, ordinal=extent.ordinal, uri=extent.uri)
+            continue
+        receipt = run(extent)
         if receipt.outcome is Outcome.SKIPPED:
             skipped[extent.job] = receipt
         yield receipt
-
-
-def _run_or_fail_defect(extent: Extent, work: DeliveryContext, *, message: str = "") -> Receipt:
-    try:
-        with contain_defects(extent.uri):
-            return run_extent(extent, work, message=message)
-    except Defect as exc:
-        return fail_extent(extent, work, reason(exc))
 
 
 def _is_held(extent: Extent, work: DeliveryContext) -> bool:
@@ -217,15 +214,14 @@ def _wait(work: DeliveryContext, seconds: float) -> None:
 
 def pack(extents: Iterable[Extent], ordered: Callable[[str], bool], cores: int) -> list[Task]:
     """Return tasks, largest first: one per extent, one per ordered job, small extents together."""
-    extents = list(extents)
-    total = sum(extent.end - extent.start for extent in extents)
+    everything = Task(tuple(extents))
     # Small extents share a task only while every core still gets four of them.
-    small = min(SMALL_TASK_BYTES, total // max(1, cores * 4))
+    small = min(SMALL_TASK_BYTES, everything.size // max(1, cores * 4))
     tasks: list[Task] = []
     sequences: dict[str, list[Extent]] = {}
     shared: list[Extent] = []
     shared_bytes = 0
-    for extent in extents:
+    for extent in everything.extents:
         if ordered(extent.job):
             sequences.setdefault(extent.job, []).append(extent)
             continue
@@ -234,7 +230,5 @@ def pack(extents: Iterable[Extent], ordered: Callable[[str], bool], cores: int) 
         if shared_bytes >= small:
             tasks.append(Task(tuple(shared)))
             shared, shared_bytes = [], 0
-    tasks += [Task(tuple(sequence)) for sequence in sequences.values()]
-    if shared:
-        tasks.append(Task(tuple(shared)))
+    tasks += [Task(tuple(one)) for one in (*sequences.values(), shared) if one]
     return sorted(tasks, key=lambda task: -task.size)

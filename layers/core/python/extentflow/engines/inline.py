@@ -66,7 +66,6 @@ class InlineEngine:
 
     @property
     def worker_pids(self) -> list[int]:
-        """Process ids of the live workers."""
         return [member.process.pid or 0 for member in self._members]
 
     def run(self, tasks: Sequence[Task], listener: RunListener) -> None:
@@ -110,9 +109,10 @@ class InlineEngine:
         self._evict(self._spec.run)
 
     def _start_worker(self) -> _Member:
-        ours, theirs = multiprocessing.get_context("spawn").Pipe()
+        spawn = multiprocessing.get_context("spawn")
+        ours, theirs = spawn.Pipe()
         owner = f"{self._spec.run}/{uuid4().hex}"
-        process = multiprocessing.get_context("spawn").Process(
+        process = spawn.Process(
             target=_main, args=(self._spec, owner, theirs), name="extentflow-worker"
         )
         # The child inherits the mask, so that Ctrl-C cannot reach it before `_main` ignores it.

@@ -53,15 +53,16 @@ SWEEP_SECONDS = 1.0
 ERROR_NOTE = "extentflow-error: "
 TRACE = "Traceback (most recent call last):"
 ABORTED = "Job aborted due to stage failure: "
-QUIET = {
+LOCAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
 }
 # As in log4j2.properties.
 QUERY_LOGGERS = [
     f"org.apache.spark.sql.execution.{name}" for name in ("streaming", "datasources", "python")
 ]
-LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 W = TypeVar("W", bound=CachedWorker)
 
@@ -71,9 +72,6 @@ _tasks: tuple[int, int] = (0, 0)  # the process and how many tasks it has starte
 
 class SparkRunFailed(Retryable):
     """Spark gave up a task without an error of the library; run again to resume."""
-
-
-# -- executors ------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -97,20 +95,17 @@ def cached_worker(spec: WorkerSpec[W]) -> W:
     """
     global _cached, _tasks  # noqa: PLW0603 - the process is the scope: Spark reuses it
     pid = os.getpid()
-    if _cached is not None:
-        if _cached[:2] == (pid, spec):
-            reduce_task_overhead()
-            known: W = _cached[2]
-            return known
+    if _cached is not None and _cached[:2] != (pid, spec):
         if _cached[0] == pid:
             _cached[2].close()
             gc.unfreeze()  # lets the collector free the closed worker
             _tasks = (0, 0)
         _cached = None  # stays empty if opening the next worker fails
     reduce_task_overhead()
-    opened = spec.open(spec.settings, f"{spec.run}/{uuid4().hex}")
-    _cached = (pid, spec, opened)
-    return opened
+    if _cached is None:
+        _cached = (pid, spec, spec.open(spec.settings, f"{spec.run}/{uuid4().hex}"))
+    worker: W = _cached[2]
+    return worker
 
 
 def reduce_task_overhead() -> None:
@@ -134,20 +129,18 @@ def reduce_task_overhead() -> None:
 
 
 def _run_partition(
-    spec: WorkerSpec[Worker], receipts: object, shares: Iterator[tuple[Task, ...]]
+    spec: WorkerSpec[Worker],
+    receipts: Any,  # noqa: ANN401 - pyspark's accumulator has no types
+    shares: Iterator[tuple[Task, ...]],
 ) -> None:
     with spark_task(spec) as worker:
         for task in (task for share in shares for task in share):
             for receipt in run_in_turn(task.extents, worker.run):
-                receipts.add([receipt])  # type: ignore[attr-defined]
+                receipts.add([receipt])
 
 
-# -- sessions -------------------------------------------------------------------------------------
-
-
-def local_context(cores: int, extra: dict[str, str] | None = None) -> SparkContext:
+def local_context(cores: int) -> SparkContext:
     """Return a context on this machine; `local[N,4]` retries the task of a dead Python worker."""
-    settings = {**QUIET, **LOOPBACK, **(extra or {})}
     # From a zipped library the properties are a temporary file, needed until the JVM has read it.
     with as_file(files("extentflow.engines") / "log4j2.properties") as log4j:
         ours = {
@@ -159,7 +152,7 @@ def local_context(cores: int, extra: dict[str, str] | None = None) -> SparkConte
         missing = {name: text for name, text in ours.items() if name not in os.environ}
         os.environ.update(missing)
         try:
-            return context(f"local[{cores},{TASK_FAILURES}]", settings)
+            return context(f"local[{cores},{TASK_FAILURES}]", LOCAL)
         finally:
             for name in missing:
                 os.environ.pop(name, None)
@@ -178,8 +171,7 @@ def silence_query_logs(sc: SparkContext) -> None:
 def context(master: str | None, settings: dict[str, str]) -> SparkContext:
     """Return the running context, or a new one; with `master` None spark-submit chooses it.
 
-    Raises:
-        Misconfigured: Spark does not start there.
+    Misconfigured: Spark does not start there.
     """
     conf = SparkConf().setAppName("extentflow").setAll(list(settings.items()))
     if master is not None:
@@ -231,9 +223,6 @@ def is_running() -> bool:
     return SparkContext._active_spark_context is not None  # noqa: SLF001 - there is no public way
 
 
-# -- the engine -----------------------------------------------------------------------------------
-
-
 class _Receipts(AccumulatorParam[list[Receipt]]):
     """Collects receipts on the driver as tasks finish."""
 
@@ -273,7 +262,6 @@ class SparkEngine:
 
     @property
     def cores(self) -> int:
-        """Parallel tasks: the cluster's parallelism, at most `max_tasks`."""
         return max(1, min(int(self._sc.defaultParallelism), self._max_tasks))
 
     def run(self, tasks: Sequence[Task], listener: RunListener) -> None:
@@ -355,14 +343,13 @@ class SparkEngine:
                     jvm.wait(LINGER_SECONDS)
 
 
-def _report(receipts: object, over: threading.Event, listener: RunListener) -> None:
+def _report(receipts: Any, over: threading.Event, listener: RunListener) -> None:  # noqa: ANN401
     """Pass new receipts to the listener while the job runs, and the last ones after its end."""
     reported = 0
     last = False
     while not last:
         last = over.wait(POLL_SECONDS)
-        values: list[Receipt] = receipts.value  # type: ignore[attr-defined]
-        for receipt in values[reported : (count := len(values))]:
+        for receipt in receipts.value[reported : (count := len(receipts.value))]:
             listener.on_receipt(receipt)
         reported = count
 
@@ -370,9 +357,6 @@ def _report(receipts: object, over: threading.Event, listener: RunListener) -> N
 def deal(tasks: Sequence[Task], parts: int) -> list[tuple[Task, ...]]:
     """Deal tasks, the largest first, in turn: each partition begins with one of the largest."""
     return [tuple(tasks[first::parts]) for first in range(parts)]
-
-
-# -- errors ---------------------------------------------------------------------------------------
 
 
 def typed_error(text: str) -> ExtentflowError | None:
@@ -391,7 +375,7 @@ def typed_error(text: str) -> ExtentflowError | None:
 def last_cause(text: str) -> str:
     """Return a Python trace's last line out of Spark's report, else Spark's own reason."""
     _, _, trace = text.partition(TRACE)
-    python = [line for line in trace.partition("\n\tat ")[0].splitlines() if line.strip()]
-    python = [line for line in python if not line.lstrip().startswith(ERROR_NOTE)]
+    lines = trace.partition("\n\tat ")[0].splitlines()
+    python = [one for one in lines if one.strip() and not one.lstrip().startswith(ERROR_NOTE)]
     spark = [line.rpartition(ABORTED)[2] for line in text.splitlines() if ABORTED in line]
     return next(iter([*python[-1:], *spark]), "")

@@ -194,8 +194,6 @@ class DrainTracker:
         )
         return [*unknown, *unlisted, *ended, *left]
 
-    # -- listing --------------------------------------------------------------------------------
-
     def _track_listed(self) -> bool:
         """Track the open jobs of settled connectors; return whether listing progresses."""
         self._polls += 1
@@ -223,8 +221,6 @@ class DrainTracker:
 
     def _progress(self, name: str) -> ListingProgress:
         return self._rounds.get(name, ListingProgress())
-
-    # -- delivering -----------------------------------------------------------------------------
 
     def _check_progress(self) -> bool:
         still = self._still_open(self._tracked, self._list_open_jobs())
@@ -256,8 +252,6 @@ class DrainTracker:
         states = (JobState.PLANNING, JobState.RUNNING)
         found = (job for state in states for job in self._ledger.jobs.list(self._connector, state))
         return {job.id: job for job in found}
-
-    # -- the report -----------------------------------------------------------------------------
 
     def _refresh(self) -> None:
         self._tracked = self._still_open(self._tracked, self._list_open_jobs())

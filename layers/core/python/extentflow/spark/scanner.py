@@ -121,8 +121,6 @@ class JobScanner:
     def _slots(self) -> Slots:
         return self._runtime.slots(f"standing-{self._runtime.random.getrandbits(64):016x}")
 
-    # -- objects without a job ------------------------------------------------------------------
-
     def _list_all(self, rounds: dict[str, ListingProgress]) -> None:
         monotonic = self._runtime.clock.monotonic
         began = monotonic()
@@ -174,8 +172,6 @@ class JobScanner:
             at = None if report.listings_finished else resume_token(ledger, name)
             rounds[name] = rounds[name].listed(report.jobs_new, refused, at=at)
         return report
-
-    # -- open jobs ------------------------------------------------------------------------------
 
     def _collect(
         self, name: str, found: list[PendingWork], on_failure: Callable[[str], object]

@@ -40,43 +40,39 @@ SUBMITTED = "submitted"
 # messages are redelivered, while a run has to wait longer for an unavailable service.
 NOT_FOR_RUNS = ("spark.", "arrivals.", "extents.", "receiver.", "retry.")
 
+# Starts a remote run for the jobs of a driver; returns the run's id.
 StartRun = Callable[[SubmittedRuns], str]
-"""Starts a remote run for the jobs of a driver; returns the run's id."""
 
 
 class ExtentSetup:
     """Builds the pipeline, dead letters and producer settings of one extent after another."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self._connectors = runtime.connectors
-        self._objects = runtime.objects
-        self._topic = runtime.topic
-        self._ledger = runtime.ledger
+        self._runtime = runtime
 
     def pipeline(self, extent: Extent) -> Pipeline:
         """Return how this extent becomes records."""
         config, revision = self._config(extent)
         topic = config.topic_for(extent.version)
         keyed = config.message_key.source != "none"
-        partition = -1
-        if config.ordered and not keyed:  # one partition keeps the object's order
-            partition = self._pinned_partition(extent, topic)
+        pinned = config.ordered and not keyed  # one partition keeps the object's order
         return Pipeline(
-            source=RangeReader(self._objects.store(config, revision), extent.version),
-            format=self._objects.format(config, revision, extent.version),
+            source=RangeReader(self._runtime.objects.store(config, revision), extent.version),
+            format=self._runtime.objects.format(config, revision, extent.version),
             topic=topic,
             value=options.value(config, extent.format),
             key=options.key(config, extent.version) if keyed else None,
-            partition=partition,
+            partition=self._pinned_partition(extent, topic) if pinned else -1,
         )
 
     def dead_letters(self, extent: Extent) -> DeadLetters:
         """Return where this extent's bad records go."""
         config, revision = self._config(extent)
+        format_ = self._runtime.objects.format(config, revision, extent.version)
         return DeadLetters(
             topic=config.dead_letter_topic if config.errors_tolerance == "all" else None,
             source_topic=config.topic_for(extent.version),
-            location_unit=self._objects.format(config, revision, extent.version).location_unit,
+            location_unit=format_.location_unit,
             context=config.dead_letter_headers,
             limit_bytes=self._dead_letter_limit(config),
         )
@@ -85,7 +81,7 @@ class ExtentSetup:
         """Return the producer settings of this extent's connector, with its topics' limits."""
         config, _ = self._config(extent)
         topic = config.topic_for(extent.version)
-        limit = self._topic(topic).max_message_bytes
+        limit = self._runtime.topic(topic).max_message_bytes
         return ProducerSettings(
             producer=config.producer,
             exactly_once=config.exactly_once,
@@ -97,20 +93,20 @@ class ExtentSetup:
 
     def _pinned_partition(self, extent: Extent, topic: str) -> int:
         """Return the partition that the job's first worker chose; others may have been added."""
-        job = self._ledger.jobs.get(extent.job)
+        job = self._runtime.ledger.jobs.get(extent.job)
         if job is not None and job.partition >= 0:
             return job.partition
         # CRC-32 has one value in every process and release; `hash` has not.
-        chosen = zlib.crc32(extent.version.key.encode()) % self._topic(topic).partitions
-        return self._ledger.jobs.pin_partition(extent.job, chosen)
+        chosen = zlib.crc32(extent.version.key.encode()) % self._runtime.topic(topic).partitions
+        return self._runtime.ledger.jobs.pin_partition(extent.job, chosen)
 
     def _config(self, extent: Extent) -> tuple[ConnectorConfig, int]:
-        revision = self._connectors.revision_of(extent)
-        return self._connectors.revision(extent.connector, revision), revision
+        revision = self._runtime.connectors.revision_of(extent)
+        return self._runtime.connectors.revision(extent.connector, revision), revision
 
     def _dead_letter_limit(self, config: ConnectorConfig) -> int | None:
         queue = config.dead_letter_topic
-        return None if queue is None else self._topic(queue).max_message_bytes
+        return None if queue is None else self._runtime.topic(queue).max_message_bytes
 
 
 def delivery_context(
@@ -210,12 +206,13 @@ def open_engine(
     this machine for `spark`; SUBMITTED leaves it to spark-submit. `start_run` starts
     a remote run, whose progress messages go to `say`.
 
-    Raises:
-        Misconfigured: no such engine, pyspark is not installed, or no application is set.
+    Misconfigured: no such engine, pyspark is not installed, or no application is set.
     """
-    if name not in (*RESERVED, *ENGINES.names()):
-        known = ", ".join([*RESERVED, *ENGINES.names()])
-        raise Misconfigured(f"--engine {name}: there is no such engine; use one of {known}")
+    known = (*RESERVED, *ENGINES.names())
+    if name not in known:
+        raise Misconfigured(
+            f"--engine {name}: there is no such engine; use one of {', '.join(known)}"
+        )
     if master is not None and name != "spark":
         raise Misconfigured(f"--master goes with --engine spark, not with {name}")
     if name == "emr":
@@ -235,23 +232,18 @@ def _remote(
 ) -> SubmittedRunEngine:
     if start_run is None:
         raise Misconfigured("--engine emr is for `run` and `replay`")
-    application = _application(runtime)
-    if application is None:
+    runs = _emr_runs(runtime)
+    if runs is None:
         raise Misconfigured(
             "--engine emr needs an EMR Serverless application; give, as the stack's outputs say,"
             " EXTENTFLOW_SPARK_APPLICATION_ID, EXTENTFLOW_SPARK_JOB_ROLE_ARN,"
             " EXTENTFLOW_SPARK_ENTRY_POINT and EXTENTFLOW_SPARK_ARCHIVE"
         )
-    properties(application)  # raises now where a run cannot have these settings
-    started = _started(runtime, application)
-    return SubmittedRunEngine(
-        started.runs,
-        partial(start_run, started),
-        runtime.ledger,
-        runtime.clock,
-        cores=cores or 1,
-        say=say,
-    )
+    properties(runs.application)  # raises now where a run cannot have these settings
+    started = SubmittedRuns(runs, runtime.ledger, runtime.settings.spark_timeout_minutes)
+    start = partial(start_run, started)
+    clock = runtime.clock
+    return SubmittedRunEngine(runs, start, runtime.ledger, clock, cores=cores or 1, say=say)
 
 
 def _spark(
@@ -272,20 +264,18 @@ def _spark(
             "--engine inline"
         )
     owned = not spark.is_running()
-    if master is None:
-        sc = spark.local_context(cores)
-    else:
-        sc = spark.context(None if master == SUBMITTED else master, {})
+    given = None if master == SUBMITTED else master
+    sc = spark.local_context(cores) if master is None else spark.context(given, {})
     return spark.SparkEngine(spec, sc, max_tasks=most, evict=runtime.evict, owned=owned)
 
 
 def open_started(runtime: Runtime) -> SubmittedRuns | None:
     """Return the submitted runs of the ledger; None where no application is configured."""
-    application = _application(runtime)
-    return None if application is None else _started(runtime, application)
+    runs, minutes = _emr_runs(runtime), runtime.settings.spark_timeout_minutes
+    return SubmittedRuns(runs, runtime.ledger, minutes) if runs else None
 
 
-def _application(runtime: Runtime) -> Application | None:
+def _emr_runs(runtime: Runtime) -> EmrJobRuns | None:
     settings = runtime.settings
     if settings.spark_application_id is None:
         return None
@@ -294,7 +284,7 @@ def _application(runtime: Runtime) -> Application | None:
         for name, text in settings.to_map().items()
         if not name.startswith(NOT_FOR_RUNS)
     }
-    return Application(
+    application = Application(
         id=settings.spark_application_id,
         job_role_arn=settings.spark_job_role_arn or "",  # the rules of settings ask for all four
         entry_point=settings.spark_entry_point or "",
@@ -302,8 +292,4 @@ def _application(runtime: Runtime) -> Application | None:
         region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
         environment=given,
     )
-
-
-def _started(runtime: Runtime, application: Application) -> SubmittedRuns:
-    runs = EmrJobRuns(application)
-    return SubmittedRuns(runs, runtime.ledger, runtime.settings.spark_timeout_minutes)
+    return EmrJobRuns(application)

@@ -21,7 +21,7 @@ from extentflow.errors import Misconfigured, Retryable
 from extentflow.jobs.events import JobEventPublisher, JobEvents
 from extentflow.jobs.planner import JobRequest
 from extentflow.jobs.publishers import EventBridgeJobEvents, KafkaJobEvents
-from extentflow.ledger import ConnectorState, ConnectorVersion
+from extentflow.ledger import ConnectorState
 from extentflow.model import Job, ObjectVersion
 from extentflow.queue import Queue
 from extentflow.queue.consumer import QueueWorker
@@ -44,6 +44,10 @@ QUEUES = ("arrivals_queue_url", "arrivals_dlq_url", "extents_queue_url", "extent
 SETTLING = frozenset({"localfile", "ontaps3"})
 # Both spellings of a bucket's key, of which an unparsed connector may have either.
 _BUCKETS = ("aws.s3.bucket.name", "s3.bucket.name")
+# What publishing takes at most when broker and bus are both unavailable.
+PUBLISHING_SECONDS = 40.0
+
+Ended = TypeVar("Ended")
 
 
 class Deadline:
@@ -199,7 +203,13 @@ class RuntimeContext:
             try:
                 config = self._runtime.connectors.revision(stored.name, stored.revision)
             except Misconfigured as exc:
-                yield _unparsed(stored, exc)
+                # By the raw keys: arrivals that it may read wait until its mistake is fixed.
+                raw = stored.config
+                local = raw.get("endpoint.type", "").strip().lower() == LOCAL_FILE
+                names = ("directory",) if local else _BUCKETS
+                where = next((raw[name].strip() for name in names if name in raw), "")
+                prefix = raw.get("aws.s3.prefix", "")
+                yield UnparsedConnector(exc, stored.name, where.rstrip("/") or where, prefix)
             else:
                 yield config, stored.revision
 
@@ -214,7 +224,6 @@ class RuntimeContext:
     def request(
         self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
     ) -> JobRequest:
-        """Return the job request; creates the progress topic first, once per process."""
         if not self._prepared:  # before any job exists whose worker writes to the topic
             self._runtime.broker.ensure_progress_topic()
             self._prepared = True
@@ -227,22 +236,6 @@ class RuntimeContext:
 
     def cluster(self) -> str:
         return self._runtime.broker.cluster
-
-
-def _unparsed(stored: ConnectorVersion, error: Misconfigured) -> UnparsedConnector:
-    # From the raw keys: arrivals that a connector with a mistake may read wait until it is fixed.
-    config = stored.config
-    local = config.get("endpoint.type", "").strip().lower() == LOCAL_FILE
-    names = ("directory",) if local else _BUCKETS
-    found = next((config[name].strip() for name in names if name in config), "")
-    where = found.rstrip("/") or found
-    return UnparsedConnector(error, stored.name, where, config.get("aws.s3.prefix", ""))
-
-
-Ended = TypeVar("Ended")
-
-# What publishing takes at most when broker and bus are both unavailable.
-PUBLISHING_SECONDS = 40.0
 
 
 class Late(Retryable):
@@ -260,9 +253,8 @@ def open_job_events(runtime: Runtime) -> JobEvents:
 def publish_pending(runtime: Runtime, limit: int) -> int:
     """Publish at most `limit` job ends that are not published yet; return how many.
 
-    Raises:
-        Retryable, Misconfigured: a publisher or the ledger is unavailable or refuses; the next
-            sweep publishes the rest.
+    Retryable, Misconfigured: a publisher or the ledger is unavailable or refuses; the next sweep
+    publishes the rest.
     """
     with closing(open_job_events(runtime)) as job_events:
         return job_events.sweep(limit)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import PurePath
 
 from extentflow.config.connector import ConnectorConfig
@@ -35,8 +36,7 @@ class ConnectorCatalogue:
     def latest(self, name: str) -> tuple[ConnectorConfig, int]:
         """Return a connector's latest configuration and its revision.
 
-        Raises:
-            Misconfigured: there is no such connector, or this version cannot parse it.
+        Misconfigured: there is no such connector, or this version cannot parse it.
         """
         stored = self._ledger.connectors.get(name)
         if stored is None:
@@ -50,8 +50,7 @@ class ConnectorCatalogue:
     def revision(self, name: str, revision: int) -> ConnectorConfig:
         """Return one revision of a connector, as jobs pin it.
 
-        Raises:
-            Misconfigured: the ledger does not have it, or this version cannot parse it.
+        Misconfigured: the ledger does not have it, or this version cannot parse it.
         """
         if (name, revision) not in self._configs:
             stored = self._ledger.connectors.get(name, revision)
@@ -81,8 +80,7 @@ class ConnectorCatalogue:
     def topic_of(self, job: Job) -> str:
         """Return the topic of a job's records; its template where that makes no legal name.
 
-        Raises:
-            Misconfigured: the connector cannot be read.
+        Misconfigured: the connector cannot be read.
         """
         config = self.revision(job.connector, job.revision)
         try:
@@ -115,8 +113,7 @@ class ObjectAccess:
     def store(self, config: ConnectorConfig, revision: int) -> ObjectStore:
         """Return the connector's object store; one client per revision and set of secrets.
 
-        Raises:
-            CredentialsUnavailable, Misconfigured: a secret cannot be resolved.
+        CredentialsUnavailable, Misconfigured: a secret cannot be resolved.
         """
         current = self._store_options(config)
         # Rotated secrets make another key, and so another client.
@@ -124,9 +121,8 @@ class ObjectAccess:
         if key not in self._stores:
             store = self._open_store(config.endpoint_type, current)
             if config.secret_access_key:
-                store = RotatedStore(
-                    store, lambda: self._store_options(config, refresh=True) != current
-                )
+                again = partial(self._store_options, config, refresh=True)
+                store = RotatedStore(store, lambda: again() != current)
             self._stores[key] = store
         return self._stores[key]
 
@@ -136,9 +132,8 @@ class ObjectAccess:
         compression = config.compression_for(version.key)
         key = (config.name, revision, name, compression)
         if key not in self._formats:
-            self._formats[key] = open_format(
-                name, options.format_options(config, name, compression), config.options_of(name)
-            )
+            chosen = options.format_options(config, name, compression)
+            self._formats[key] = open_format(name, chosen, config.options_of(name))
         return self._formats[key]
 
     def source(self, job: Job) -> tuple[Format, RangeSource]:
@@ -200,38 +195,28 @@ class RotatedStore:
 
 
 def check_connector(config: Mapping[str, str]) -> ConnectorConfig:
-    """Return the connector that a flat map describes, producer settings checked by the client.
+    """Return the connector that a flat map describes; Misconfigured: all problems at once.
 
-    For commands that store connectors. Workers and drivers use the faster `parse`.
-
-    Raises:
-        Misconfigured: all problems at once.
+    The Kafka client checks producer settings, without a connection. For commands that store
+    connectors; workers and drivers use the faster `parse`.
     """
+    named = ((name.removeprefix(PRODUCER), name, config[name]) for name in config)
+    given = {
+        name: PLACEHOLDER if REFERENCE in value else value
+        for name, key, value in named
+        if name != key
+        and name not in WORKERS_SECRETS
+        and PurePath(name).suffix not in WORKERS_FILES
+    }
+    found = problems({}, given)
     try:
         parsed = parse(config)
     except Misconfigured as exc:
-        others = [line for line in _producer_problems(config) if not _covered(line, exc.problems)]
+        others = [line for line in found if not _covered(line, exc.problems)]
         raise Misconfigured([*exc.problems, *others]) from None
-    if found := _producer_problems(config):
+    if found:
         raise Misconfigured(found)
     return parsed
-
-
-def _producer_problems(config: Mapping[str, str]) -> list[str]:
-    """Return the Kafka client's problems with `producer.*`; it opens no file and no connection."""
-    given = {
-        name.removeprefix(PRODUCER): PLACEHOLDER if REFERENCE in value else value
-        for name, value in config.items()
-        if name.startswith(PRODUCER)
-    }
-    return problems(
-        {},
-        {
-            name: value
-            for name, value in given.items()
-            if name not in WORKERS_SECRETS and PurePath(name).suffix not in WORKERS_FILES
-        },
-    )
 
 
 def _covered(line: str, others: tuple[str, ...]) -> bool:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -38,11 +38,11 @@ BRIEF_TIMEOUTS = Timeouts(
 JOB_EVENT_TIMEOUTS = Timeouts(request_seconds=4.0, commit_seconds=8.0)
 
 
+@dataclass(frozen=True, slots=True)
 class SecretResolver:
     """Resolves references to secrets in this process; a `sink.broker.SecretLookup`."""
 
-    def __init__(self, secrets: SecretsManager) -> None:
-        self._secrets = secrets
+    secrets: SecretsManager
 
     def __call__(self, written: Mapping[str, str], *, refresh: bool = False) -> dict[str, str]:
         """Return settings with what they refer to, as `resolve`; `refresh` bypasses the cache."""
@@ -50,15 +50,14 @@ class SecretResolver:
             written,
             environ=os.environ,
             read_text=lambda path: Path(path).read_text("utf-8"),
-            read_secret=partial(self._secrets.read, refresh=refresh),
+            read_secret=partial(self.secrets.read, refresh=refresh),
         )
 
 
 def absent_elsewhere(config: ConnectorConfig) -> str | None:
     """Return which variables a run on EMR Serverless lacks, with the remedy; None: it has all."""
     producer = {f"producer.{name}": text for name, text in config.producer.items()}
-    found = environments({**_credentials(config), **producer})
-    if not found:
+    if not (found := environments({**_credentials(config), **producer})):
         return None
     return (
         f"connector {config.name}: {', '.join(found)}: a run of EMR Serverless has none of these "
@@ -146,10 +145,7 @@ def key(config: ConnectorConfig, version: ObjectVersion) -> Callable[[pa.Schema]
 
 @lru_cache(maxsize=16)
 def _objectkey(key: bytes) -> Converter:
-    def repeat(batch: pa.RecordBatch) -> pa.BinaryArray:
-        return pa.repeat(pa.scalar(key, pa.binary()), batch.num_rows)
-
-    return repeat
+    return lambda batch: pa.repeat(pa.scalar(key, pa.binary()), batch.num_rows)
 
 
 def job_request(

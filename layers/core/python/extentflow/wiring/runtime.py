@@ -134,13 +134,10 @@ class Runtime:
         self._deliverable.add((job.connector, job.revision))
         return ""
 
-    # -- ownership ------------------------------------------------------------------------------
-
     def require_app(self) -> None:
         """Bind the ledger to this process's `app.id`.
 
-        Raises:
-            Misconfigured: it belongs to another one, whose producers these workers do not fence.
+        Misconfigured: it belongs to another one, whose producers these workers do not fence.
         """
         require_app(self.ledger, self.settings.app_id)
 
@@ -169,14 +166,15 @@ class Runtime:
 
     def _open_slots(self, ledger: Ledger, broker: KafkaBroker, owner: str) -> Slots:
         settings = self.settings
+        policy = SlotPolicy(
+            count=settings.exactly_once_slots,
+            lease_seconds=settings.lease_seconds,
+            stall_seconds=settings.extent_stall_seconds,
+        )
         return Slots(
             ledger=ledger,
             broker=broker,
-            policy=SlotPolicy(
-                count=settings.exactly_once_slots,
-                lease_seconds=settings.lease_seconds,
-                stall_seconds=settings.extent_stall_seconds,
-            ),
+            policy=policy,
             app_id=settings.app_id,
             owner=owner,
             clock=self.clock,
