@@ -6,6 +6,7 @@ SUITE ?= all
 STAGE ?= dev
 STATES ?= 10000000
 SEED ?= 0
+MINUTES ?= 10
 # Processes that share the tests of a suite. More than cores: each starts its own servers, and many tests wait.
 PROCESSES ?= 3
 BIN := .venv/bin
@@ -21,7 +22,7 @@ LEFT_OUT := $(shell sed -nE 's/^ +"-m=not \((.*)\)",.*/\1/p' pyproject.toml)
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-events demo-spark-stream test test-all rest lint unit integration exhaustive infra layers spark-archive sbom synth deploy bench bench-smoke bench-record docs lock clean
+.PHONY: help setup demo demo-events demo-spark-stream test test-all rest lint unit integration exhaustive chaos infra layers spark-archive sbom synth deploy bench bench-smoke bench-record docs lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -66,6 +67,9 @@ rest: setup $(DEPS) $(ARCHIVE) ## Only what `test` leaves out, about fifteen min
 
 exhaustive: setup ## Explore STATES=10000000 states of the protocol with its implementation, SEED=0
 	@$(BIN)/python -m tests.support.exhaustive --states $(STATES) --seed $(SEED)
+
+chaos: setup ## Break everything at random and compare every record (MINUTES=10 SEED=n); exit code 1 on any difference
+	@$(BIN)/python -m tests.faults --minutes $(MINUTES) $(if $(filter-out file,$(origin SEED)),--seed $(SEED))
 
 infra: setup ## Tests of the deployed stack: assertions, cdk-nag, cfn-lint
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) loadfile tests/infra

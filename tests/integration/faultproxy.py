@@ -12,6 +12,7 @@ Forwards byte for byte, the Host header too, so that signatures hold, and record
                        | Answer, Reset        never reaches the server
                        | DropResponse         reaches the server, whose answer the client never sees
                        | CutBody, ShortBody   the answer's body ends early: noticeably, or not
+                       | ChangedHead          the answer's status or headers are others
                        | Delay, Hold          forwarded later; when released
 """
 
@@ -90,6 +91,13 @@ class ShortBody:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangedHead:
+    """Pass the answer on with the head (status line, headers, empty line) that `change` returns."""
+
+    change: Callable[[bytes], bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class Delay:
     """Forward the request that much later."""
 
@@ -103,7 +111,7 @@ class Hold:
     until: threading.Event
 
 
-Fault = Answer | Reset | DropResponse | CutBody | ShortBody | Delay | Hold
+Fault = Answer | Reset | DropResponse | CutBody | ShortBody | ChangedHead | Delay | Hold
 
 
 @dataclass(slots=True)
@@ -203,6 +211,11 @@ class FaultProxy:
         with self._lock:
             self._rules.append(rule)
         return rule
+
+    def withdraw(self, rule: Rule) -> None:
+        """Forget one rule; its counters stay readable."""
+        with self._lock:
+            self._rules = [one for one in self._rules if one is not rule]
 
     def clear(self) -> None:
         """Forget all rules and everything that went through."""
@@ -446,6 +459,9 @@ class _Passage:
                 raise _HangUp(reset=reset)
             case ShortBody(body_bytes):
                 self._shorten(self._forward(), body_bytes)
+            case ChangedHead(change):
+                response = self._forward()
+                self._return(replace(response, head=change(response.head)))
             case Delay() | Hold():
                 self._wait(fault)
                 self._return(self._forward())

@@ -19,6 +19,7 @@ from botocore.exceptions import (
 from tests.integration.conftest import dynamodb_client, s3_client
 from tests.integration.faultproxy import (
     Answer,
+    ChangedHead,
     CutBody,
     Delay,
     DropResponse,
@@ -276,3 +277,22 @@ def test_closing_ends_connections_that_wait() -> None:
 def urlsplit_endpoint(proxy: FaultProxy) -> tuple[str, int]:
     host, _, port = proxy.endpoint.removeprefix("http://").partition(":")
     return host, int(port)
+
+
+def test_a_changed_head_passes_the_same_body_on(
+    through: "S3Client", s3_proxy: FaultProxy, bucket: str, prefix: str
+) -> None:
+    through.put_object(Bucket=bucket, Key=f"{prefix}a", Body=BODY)
+    rule = s3_proxy.inject(
+        ChangedHead(lambda head: head.replace(b" 200 ", b" 203 ", 1)), times=None
+    )
+
+    changed = through.get_object(Bucket=bucket, Key=f"{prefix}a")
+    body = changed["Body"].read()
+    s3_proxy.withdraw(rule)
+    unchanged = through.get_object(Bucket=bucket, Key=f"{prefix}a")
+    unchanged["Body"].close()
+
+    assert changed["ResponseMetadata"]["HTTPStatusCode"] == 203
+    assert body == BODY
+    assert (unchanged["ResponseMetadata"]["HTTPStatusCode"], rule.hits) == (200, 1)

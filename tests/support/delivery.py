@@ -207,18 +207,20 @@ class Delivery:
         engine: str,
         *arguments: str,
         output: int | IO[str] = subprocess.PIPE,
+        errors: IO[str] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[str]:
         """Start `extentflow run` (or `arguments`) as shells do: in a process group of its own.
 
-        `environment` goes over what every `extentflow` process is given.
+        Errors go to `output`, unless `errors` is given. `environment` goes over what every
+        `extentflow` process is given.
         """
         words = arguments or ("run", self.address, "--connector", self.connector_name)
         process = subprocess.Popen(
             [str(PROGRAM), *words, "--json", "--engine", engine, "--cores", "2"],
             env={**self.environment, **(environment or {})},
             stdout=output,
-            stderr=output,
+            stderr=output if errors is None else errors,
             text=True,
             start_new_session=True,
         )

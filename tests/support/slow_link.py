@@ -1,6 +1,7 @@
 """A TCP proxy with a bandwidth: what all its clients send shares one rate."""
 
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -40,13 +41,24 @@ class SlowLink:
             except OSError:  # the broker has ended before its clients
                 client.close()
                 continue
-            self._open += [client, broker]
+            self._passing = [one for one in self._passing if one.is_alive()]
+            self._open = [one for one in self._open if one.fileno() >= 0] + [client, broker]
             for source, sink, slow in ((client, broker, True), (broker, client, False)):
                 # A small window: bytes wait at the client, as with a slow network.
                 source.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, PIECE_BYTES)
                 passing = threading.Thread(target=self._pass, args=(source, sink, slow))
                 passing.start()
                 self._passing.append(passing)
+
+    def hang_up(self) -> int:
+        """Reset the open connections; return how many. New ones are accepted."""
+        ended = 0
+        for each in self._open:
+            with suppress(OSError):  # it has ended by itself
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                each.shutdown(socket.SHUT_RDWR)
+                ended += 1
+        return ended
 
     def close(self) -> None:
         """Close every connection."""

@@ -1,0 +1,43 @@
+"""`make chaos`: break everything at random for minutes, and compare every record."""
+
+import argparse
+import json
+import logging
+import sys
+import time
+from pathlib import Path
+
+from tests.faults.campaign import Campaign, write_report
+
+ROOT = Path(__file__).parents[2]
+
+
+def main() -> int:
+    """Run a campaign; return 0 only if nothing was lost, doubled, changed, stuck or misreported."""
+    parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000)
+    parser.add_argument("--report", type=Path, default=ROOT / "var" / "chaos.json")
+    parser.add_argument("--folder", type=Path, help="artefacts; default: var/chaos/<seed>-<time>")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the artefacts of good rounds, too"
+    )
+    given = parser.parse_args()
+    name = f"{given.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder = (given.folder or ROOT / "var" / "chaos" / name).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    # What the event source reports of every killed function.
+    logging.basicConfig(filename=folder / "harness.log", level=logging.INFO)
+    campaign = Campaign(given.seed, given.minutes, folder, keep=given.keep)
+    sys.stdout.write(f"seed {given.seed}, {given.minutes:g} minutes, artefacts in {folder}\n")
+    ok = campaign.run()
+    report = campaign.report()
+    write_report(report, given.report)
+    shown = {name: value for name, value in report.items() if name != "faults"}
+    sys.stdout.write(f"{json.dumps(shown)}\n")
+    sys.stdout.write(f"make chaos: {'held' if ok else 'BROKEN'}; see {given.report}\n")
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

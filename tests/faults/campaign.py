@@ -1,0 +1,140 @@
+"""A campaign: rounds until its time is over, and the report."""
+
+import json
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.faults.console import Console
+from tests.faults.objects import Numbers
+from tests.faults.rounds import FAULT_SECONDS, Result, Round
+from tests.faults.servers import Servers, open_servers
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+@dataclass
+class Campaign:
+    """Plays rounds on one set of servers; artefacts of broken rounds stay below `folder`."""
+
+    seed: int
+    minutes: float
+    folder: Path
+    fault_seconds: float = FAULT_SECONDS
+    keep: bool = False
+    say: Callable[[str], None] = _say
+    results: list[Result] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def run(self) -> bool:
+        """Run to the end; return whether the guarantees held in every round."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open_servers(self.folder / "servers") as servers, ThreadPoolExecutor(1) as verifier:
+            console = Console(
+                servers.stack.toolbox, servers.stack.endpoint("kafka"), self.folder / "console"
+            )
+            numbers = Numbers(self.folder / "objects", Random(self.seed))
+            began = time.monotonic()
+            previous: tuple[Round, Future[None]] | None = None
+            while time.monotonic() - began < 60 * self.minutes:
+                current, result = self._play(servers, numbers)
+                if previous is not None:
+                    self._close(*previous)
+                previous = (current, verifier.submit(current.verify, result, console))
+            if previous is not None:
+                self._close(*previous)
+            self.seconds = time.monotonic() - began
+        return all(one.ok for one in self.results)
+
+    def _play(self, servers: Servers, numbers: Numbers) -> tuple[Round, Result]:
+        number = len(self.results) + 1
+        random = Random(f"{self.seed}-{number}")
+        current = Round(
+            number,
+            servers,
+            self.folder / f"round-{number:03}",
+            random,
+            numbers,
+            spark=random.random() < 0.4,
+            fault_seconds=self.fault_seconds,
+        )
+        result = current.play()
+        self.results.append(result)
+        return current, result
+
+    def _close(self, current: Round, verified: Future[None]) -> None:
+        verified.result()
+        result = self.results[current.number - 1]
+        self.say(result.line())
+        details = [
+            *result.verdict.samples,
+            *result.stuck,
+            *result.findings.lies,
+            *result.findings.hung,
+            *(f"unexpected error: {one}" for one in result.findings.unexpected),
+            *(f"still running: {one}" for one in result.orphans),
+        ]
+        for line in details:
+            self.say(f"    {line}")
+        if details:
+            (current.folder / "found.txt").write_text("\n".join(details) + "\n")
+        if result.ok:
+            current.clean_up()
+        if not details and not self.keep:
+            shutil.rmtree(current.folder)
+            for lane in current.lanes:
+                for version in lane.versions:
+                    version.written.path.unlink()
+
+    def report(self) -> dict[str, Any]:
+        """Return the figures of all rounds."""
+        faults: Counter[str] = sum((one.faults for one in self.results), Counter())
+        codes: Counter[str] = sum((one.findings.codes for one in self.results), Counter())
+        jobs: Counter[str] = sum((one.jobs for one in self.results), Counter())
+
+        def total(name: str) -> int:
+            return sum(int(getattr(one.verdict, name)) for one in self.results)
+
+        kills = sum(one.kills for one in self.results)
+        return {
+            "seed": self.seed,
+            "seconds": round(self.seconds),
+            "rounds": len(self.results),
+            "broken_rounds": [one.number for one in self.results if not one.ok],
+            "kills": kills,
+            "other_faults": faults.total() - kills,
+            "faults": dict(sorted(faults.items())),
+            "requests_hit": sum(one.hits for one in self.results),
+            "objects": sum(one.objects for one in self.results),
+            "expected": total("expected"),
+            "delivered": total("delivered"),
+            "duplicates": total("duplicates"),
+            "missing": total("missing"),
+            "changed": total("changed"),
+            "foreign": total("foreign"),
+            "misplaced": total("misplaced"),
+            "miscounted": total("miscounted"),
+            "stuck": sum(len(one.stuck) for one in self.results),
+            "exit_codes": dict(sorted(codes.items())),
+            "exit_codes_that_lied": [line for one in self.results for line in one.findings.lies],
+            "hung_commands": [line for one in self.results for line in one.findings.hung],
+            "unexpected_errors": [line for one in self.results for line in one.findings.unexpected],
+            "processes_left": [line for one in self.results for line in one.orphans],
+            "jobs": dict(sorted(jobs.items())),
+        }
+
+
+def write_report(report: dict[str, Any], path: Path) -> None:
+    """Write a report as JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")

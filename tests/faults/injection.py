@@ -1,0 +1,485 @@
+"""The faults of a round, drawn from the seed, and their end.
+
+kill, freeze   commands, workers of both engines, functions; also while they start
+broker         killed, restarted, paused; connections reset, slow; writing to a topic denied
+store          500, 503, resets, cut and short bodies, wrong ETags, 200 for a range, slow
+ledger         throttled, 500, conflicts, lost answers, resets, slow
+queues         lost answers, 500, resets, slow; messages doubled, reordered, visible early
+objects        replaced, deleted
+"""
+
+import json
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from threading import Event
+
+import psutil
+from confluent_kafka.admin._acl import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+)
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from tests.faults.commands import Operator
+from tests.faults.lanes import Lane, Version, next_object
+from tests.faults.objects import Numbers
+from tests.faults.servers import FAST, Servers
+from tests.integration.faultproxy import (
+    Answer,
+    ChangedHead,
+    CutBody,
+    Delay,
+    DropResponse,
+    Fault,
+    FaultProxy,
+    Request,
+    Reset,
+    Rule,
+    ShortBody,
+)
+from tests.support.delivery import LEASE_SECONDS
+from tests.support.eventpath import announcement
+
+from extentflow.errors import ExtentflowError
+from extentflow.model import JobState
+from extentflow.queue.dispatch import body_of
+
+# Past the lease, the grace that others grant it, and the second in which they look again.
+FREEZE_SECONDS = LEASE_SECONDS * 1.25 + 2
+START_SECONDS = 2.5
+SLOW_BYTES_PER_SECOND = 60_000
+MOST_OBJECTS = 14
+KILLS = "kill"
+FREEZES = "freeze"
+
+_THROTTLED = json.dumps(
+    {
+        "__type": "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException",
+        "message": "injected",
+    }
+).encode()
+_CONFLICT = json.dumps(
+    {
+        "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
+        "message": "Transaction cancelled [TransactionConflict, None, None]",
+        "CancellationReasons": [
+            {"Code": "TransactionConflict", "Message": "injected"},
+            {"Code": "None"},
+            {"Code": "None"},
+        ],
+    }
+).encode()
+_DYNAMODB = "application/x-amz-json-1.0"
+_SLOW_DOWN = (
+    b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>SlowDown</Code>'
+    b"<Message>Please reduce your request rate.</Message></Error>"
+)
+
+
+def _is_get(request: Request) -> bool:
+    return request.method == "GET" and request.byte_range is not None
+
+
+def _any_read(request: Request) -> bool:
+    return request.method in {"GET", "HEAD"}
+
+
+def _writes(request: Request) -> bool:
+    return request.headers.get("x-amz-target", "").endswith(("UpdateItem", "WriteItems", "PutItem"))
+
+
+def _transacts(request: Request) -> bool:
+    return request.headers.get("x-amz-target", "").endswith("TransactWriteItems")
+
+
+def _sends(request: Request) -> bool:
+    return request.headers.get("x-amz-target", "").endswith("SendMessageBatch")
+
+
+def _hides(request: Request) -> bool:
+    return request.headers.get("x-amz-target", "").endswith("ChangeMessageVisibility")
+
+
+def _anything(_request: Request) -> bool:
+    return True
+
+
+def _other_etag(head: bytes) -> bytes:
+    lines = head.split(b"\r\n")
+    return b"\r\n".join(
+        b'ETag: "0123456789abcdef0123456789abcdef"' if line.lower().startswith(b"etag:") else line
+        for line in lines
+    )
+
+
+def _whole(head: bytes) -> bytes:
+    lines = head.replace(b" 206 ", b" 200 ", 1).split(b"\r\n")
+    return b"\r\n".join(line for line in lines if not line.lower().startswith(b"content-range:"))
+
+
+# Store, ledger, queues: what befalls how many requests of which kind.
+STORE: Sequence[tuple[str, Fault, Callable[[Request], bool]]] = (
+    ("store 500", Answer(500), _any_read),
+    ("store 503 SlowDown", Answer(503, _SLOW_DOWN), _any_read),
+    ("store reset", Reset(), _any_read),
+    ("store body cut", CutBody(2_000, reset=True), _is_get),
+    ("store body ends early", CutBody(1_000), _is_get),
+    ("store body short", ShortBody(2_000), _is_get),
+    ("store wrong ETag", ChangedHead(_other_etag), _is_get),
+    ("store 200 for a range", ChangedHead(_whole), _is_get),
+    ("store slow", Delay(2.0), _any_read),
+)
+TABLE: Sequence[tuple[str, Fault, Callable[[Request], bool]]] = (
+    ("ledger throttled", Answer(400, _THROTTLED, _DYNAMODB), _writes),
+    ("ledger conflict", Answer(400, _CONFLICT, _DYNAMODB), _transacts),
+    ("ledger 500", Answer(500, b"{}", _DYNAMODB), _anything),
+    ("ledger answer lost", DropResponse(), _writes),
+    ("ledger reset", Reset(), _anything),
+    ("ledger slow", Delay(1.5), _anything),
+)
+QUEUES: Sequence[tuple[str, Fault, Callable[[Request], bool]]] = (
+    ("queue 500", Answer(500, b"{}", _DYNAMODB), _anything),
+    ("queue answer lost", DropResponse(), _sends),
+    ("queue reset", Reset(), _anything),
+    ("queue slow", Delay(1.5), _anything),
+    ("message visible early", Answer(200, b"{}", _DYNAMODB), _hides),
+)
+
+
+@dataclass
+class Injector:
+    """Injects faults into one round. `counts` has those that took effect."""
+
+    servers: Servers
+    lanes: list[Lane]
+    operators: list[Operator]
+    numbers: Numbers
+    random: Random
+    joined: Event
+    counts: Counter[str] = field(default_factory=Counter)
+    hits: int = 0
+    rules: list[tuple[str, FaultProxy, Rule]] = field(default_factory=list)
+    frozen: list[tuple[float, psutil.Process]] = field(default_factory=list)
+    later: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
+    broker_down: bool = False
+    log: list[str] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
+
+    def kinds(self) -> dict[str, tuple[float, Callable[[], bool]]]:
+        """Return what can happen, each with its weight."""
+        kinds: dict[str, tuple[float, Callable[[], bool]]] = {
+            "kill command": (2, self._command(signal.SIGKILL)),
+            "kill starting command": (1.5, self._starting(signal.SIGKILL)),
+            "kill inline worker": (4, self._worker("inline", signal.SIGKILL)),
+            "kill Spark worker": (4, self._worker("spark", signal.SIGKILL)),
+            "kill Spark JVM": (1.5, self._jvm(signal.SIGKILL)),
+            "kill worker function": (4, self._function("worker", signal.SIGKILL)),
+            "kill planner function": (2, self._function("planner", signal.SIGKILL)),
+            "kill reconciler function": (0.7, self._function("reconciler", signal.SIGKILL)),
+            "kill broker": (0.6, self._kill_broker),
+            "freeze command": (0.6, self._command(signal.SIGSTOP)),
+            "freeze inline worker": (1.5, self._worker("inline", signal.SIGSTOP)),
+            "freeze Spark worker": (1, self._worker("spark", signal.SIGSTOP)),
+            "freeze Spark JVM": (0.4, self._jvm(signal.SIGSTOP)),
+            "freeze worker function": (1.5, self._function("worker", signal.SIGSTOP)),
+            "freeze planner function": (0.7, self._function("planner", signal.SIGSTOP)),
+            "broker restarted": (0.4, self._restart_broker),
+            "broker paused": (0.7, self._pause_broker),
+            "broker connections reset": (2, self._hang_up),
+            "broker link slow": (1, self._slow_link),
+            "topic denied": (0.8, self._deny_topic),
+            "messages doubled and reordered": (2, self._double_extents),
+            "notifications doubled and reordered": (1.5, self._double_arrivals),
+            "object replaced": (1.5, self._replace),
+            "object deleted": (0.7, self._delete),
+        }
+        for proxy, faults, weight in (
+            (self.servers.store, STORE, 10.0),
+            (self.servers.table, TABLE, 8.0),
+            (self.servers.path.proxy, QUEUES, 4.0),
+        ):
+            for name, fault, when in faults:
+                act = partial(self._inject, name, proxy, fault, when)
+                kinds[name] = (weight / len(faults), act)
+        return kinds
+
+    def run(self, seconds: float) -> None:
+        """Let faults happen, one after the other, and objects arrive."""
+        end = time.monotonic() + seconds
+        kinds = self.kinds()
+        names, weights = list(kinds), [weight for weight, _ in kinds.values()]
+        while time.monotonic() < end:
+            (name,) = self.random.choices(names, weights)
+            if kinds[name][1]():
+                self._note(name)
+                if name not in {one for one, _, _ in self.rules}:
+                    self.counts[name] += 1
+                time.sleep(self.random.uniform(0.2, 1.2))
+            else:
+                time.sleep(0.05)
+            if self.random.random() < 0.3:
+                self._arrive()
+            self._tick()
+
+    def heal(self) -> None:
+        """End every fault: suspended processes continue, servers are up, requests pass."""
+        for name, proxy, rule in self.rules:
+            proxy.withdraw(rule)
+            if rule.hits:
+                self.counts[name] += 1
+                self.hits += rule.hits
+        self.rules.clear()
+        self._tick(everything=True)
+        if self.broker_down:
+            self.servers.stack.up(["kafka"])
+            self.broker_down = False
+        self.servers.link.bytes_per_second = FAST
+
+    def _note(self, name: str) -> None:
+        self.log.append(f"{time.monotonic() - self.began:6.1f} s {name}")
+
+    def _tick(self, *, everything: bool = False) -> None:
+        now = time.monotonic()
+        for entry in list(self.frozen):
+            if everything or entry[0] <= now:
+                _signalled(entry[1], signal.SIGCONT)
+                self.frozen.remove(entry)
+        for due in list(self.later):
+            if everything or due[0] <= now:
+                self.later.remove(due)
+                due[1]()
+
+    # -- processes ------------------------------------------------------------------------------
+
+    def _strike(self, victims: Sequence[psutil.Process], number: signal.Signals) -> bool:
+        if not victims:
+            return False
+        victim = self.random.choice(list(victims))
+        if not _signalled(victim, number):
+            return False
+        if number is signal.SIGSTOP:
+            self.frozen.append((time.monotonic() + FREEZE_SECONDS, victim))
+        return True
+
+    def _command(self, number: signal.Signals) -> Callable[[], bool]:
+        def act() -> bool:
+            found = [driver for one in self.operators if (driver := one.driver())]
+            return self._strike(found, number)
+
+        return act
+
+    def _starting(self, number: signal.Signals) -> Callable[[], bool]:
+        def act() -> bool:
+            young = time.monotonic() - START_SECONDS
+            found = [
+                process
+                for one in self.operators
+                if one.started_at > young and (driver := one.driver())
+                for process in (driver, *one.workers())
+            ]
+            return self._strike(found, number)
+
+        return act
+
+    def _worker(self, engine: str, number: signal.Signals) -> Callable[[], bool]:
+        def act() -> bool:
+            ours = [one for one in self.operators if one.engine == engine]
+            return self._strike([each for one in ours for each in one.workers()], number)
+
+        return act
+
+    def _jvm(self, number: signal.Signals) -> Callable[[], bool]:
+        def act() -> bool:
+            return self._strike([each for one in self.operators for each in one.jvm()], number)
+
+        return act
+
+    def _function(self, name: str, number: signal.Signals) -> Callable[[], bool]:
+        def act() -> bool:
+            found = []
+            for pid in self.servers.path.source.pids(name):
+                try:
+                    found.append(psutil.Process(pid))
+                except psutil.NoSuchProcess:
+                    continue
+            return self._strike(found, number)
+
+        return act
+
+    # -- the broker -----------------------------------------------------------------------------
+
+    def _kill_broker(self) -> bool:
+        if self.broker_down:
+            return False
+        self.servers.stack.kill("kafka")
+        self.broker_down = True
+        self._after(self.random.uniform(0.0, 3.0), self._start_broker)
+        return True
+
+    def _start_broker(self) -> None:
+        self.servers.stack.up(["kafka"])
+        self.broker_down = False
+
+    def _restart_broker(self) -> bool:
+        if self.broker_down:
+            return False
+        self.servers.stack.restart("kafka")
+        return True
+
+    def _pause_broker(self) -> bool:
+        if self.broker_down:
+            return False
+        self.servers.stack.pause("kafka")
+        self.broker_down = True
+
+        def resume() -> None:
+            self.servers.stack.resume("kafka")
+            self.broker_down = False
+
+        self._after(self.random.uniform(1.0, 7.0), resume)
+        return True
+
+    def _hang_up(self) -> bool:
+        return self.servers.link.hang_up() > 0
+
+    def _slow_link(self) -> bool:
+        link = self.servers.link
+        if link.bytes_per_second < FAST:
+            return False
+        link.bytes_per_second = SLOW_BYTES_PER_SECOND
+        self._after(self.random.uniform(1.0, 4.0), lambda: _set_rate(self.servers, FAST))
+        return True
+
+    def _deny_topic(self) -> bool:
+        if self.broker_down:
+            return False
+        topic = self.random.choice(self.lanes).topic
+        where = (
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType.LITERAL,
+            "User:ANONYMOUS",
+            "*",
+            AclOperation.WRITE,
+            AclPermissionType.DENY,
+        )
+        for future in self.servers.admin.create_acls([AclBinding(*where)]).values():
+            future.result(timeout=30)
+
+        def allow() -> None:
+            if self.broker_down:
+                self._start_broker_or_resume()
+            for future in self.servers.admin.delete_acls([AclBindingFilter(*where)]).values():
+                future.result(timeout=60)
+
+        self._after(self.random.uniform(2.0, 6.0), allow)
+        return True
+
+    def _start_broker_or_resume(self) -> None:
+        self.servers.stack.resume("kafka") if self._broker_runs() else self._start_broker()
+        self.broker_down = False
+
+    def _broker_runs(self) -> bool:
+        return "kafka" in self.servers.stack.endpoints()
+
+    def _after(self, seconds: float, act: Callable[[], None]) -> None:
+        self.later.append((time.monotonic() + seconds, act))
+
+    # -- requests -------------------------------------------------------------------------------
+
+    def _inject(
+        self, name: str, proxy: FaultProxy, fault: Fault, when: Callable[[Request], bool]
+    ) -> bool:
+        times = self.random.randrange(1, 5)
+        self.rules.append((name, proxy, proxy.inject(fault, when=when, times=times)))
+        return True
+
+    # -- messages and objects -------------------------------------------------------------------
+
+    def _double_extents(self) -> bool:
+        """Send extents of an open job again, in another order."""
+        direct = self.servers.direct
+        jobs = [job for lane in self.lanes for job in lane.jobs() if job.state is JobState.RUNNING]
+        if not jobs:
+            return False
+        try:
+            extents = list(direct.planner().extents(self.random.choice(jobs)))
+        except ExtentflowError:  # its object is gone
+            return False
+        chosen = self.random.sample(extents, min(len(extents), 8))
+        self.joined.set()
+        queue = self.servers.path.deployment.queue_of("worker")
+        self.lanes[0].feed.send(queue, map(body_of, chosen))
+        return bool(chosen)
+
+    def _double_arrivals(self) -> bool:
+        versions = [one for lane in self.lanes if lane.queued for one in list(lane.versions)]
+        chosen = self.random.sample(versions, min(len(versions), 5))
+        queue = self.servers.path.deployment.queue_of("planner")
+        self.lanes[0].feed.send(queue, (announcement(one.upload) for one in chosen))
+        return bool(chosen)
+
+    def _arrive(self) -> None:
+        lane = self.random.choice(self.lanes)
+        if len(lane.versions) >= MOST_OBJECTS + lane.kind.begin:
+            return
+        self._announce(lane, lane.put(next_object(lane, self.numbers, self.random)))
+
+    def _announce(self, lane: Lane, version: Version) -> None:
+        """Announce an object, as S3 does; one in ten notifications is lost."""
+        if lane.queued and self.random.random() < 0.9:
+            lane.feed.announce(version.upload)
+
+    def _replace(self) -> bool:
+        found = self._under_way()
+        if found is None:
+            return False
+        lane, version = found
+        written = self.numbers.write(version.written.format, self.random.randrange(*lane.kind.rows))
+        self._announce(lane, lane.put(written, over=version))
+        return True
+
+    def _delete(self) -> bool:
+        """Delete an object; half of the times another version comes in its place, later."""
+        found = self._under_way()
+        if found is None:
+            return False
+        lane, version = found
+        lane.delete(version)
+        if self.random.random() < 0.5:
+            count = self.random.randrange(*lane.kind.rows)
+            written = self.numbers.write(version.written.format, count)
+            self._after(
+                self.random.uniform(0.5, 3.0),
+                lambda: self._announce(lane, lane.put(written, over=version)),
+            )
+        return True
+
+    def _under_way(self) -> tuple[Lane, Version] | None:
+        """Return an object that is not delivered yet."""
+        lanes = list(self.lanes)
+        self.random.shuffle(lanes)
+        for lane in lanes:
+            for version in lane.current():
+                job = lane.job(version)
+                if job is None or job.state.open:
+                    return lane, version
+        return None
+
+
+def _set_rate(servers: Servers, rate: float) -> None:
+    servers.link.bytes_per_second = rate
+
+
+def _signalled(victim: psutil.Process, number: signal.Signals) -> bool:
+    try:
+        victim.send_signal(number)
+    except psutil.NoSuchProcess:
+        return False
+    return True

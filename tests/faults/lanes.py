@@ -1,0 +1,224 @@
+"""Lanes: the connectors of a round, each with its own topic, objects and way of delivery."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from threading import Lock
+from typing import Literal
+from uuid import uuid4
+
+from demo.eventpath import Upload
+from tests.faults.comparison import OBJECT_KEY, Expectation, Source
+from tests.faults.objects import CSV_SCHEMA, Numbers, Written
+from tests.faults.servers import Servers
+from tests.support.eventpath import Feed
+
+from extentflow.ledger import committed
+from extentflow.model import Job, JobState
+
+Route = Literal["inline", "two inline", "spark", "queue", "queue and inline"]
+
+DEAD = "dead"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a lane's connector is: its configuration, formats, sizes, and how it is compared."""
+
+    name: str
+    config: dict[str, str]
+    formats: tuple[str, ...]
+    rows: tuple[int, int]
+    begin: int
+    expectation: Expectation = field(default_factory=Expectation)
+
+    @property
+    def tolerant(self) -> bool:
+        """Whether bad records go to a dead letter queue."""
+        return self.config.get("errors.tolerance") == "all"
+
+
+KINDS = (
+    Kind(
+        "keyed",
+        {"message.key": "column:grp", "extent.bytes": "24KiB"},
+        ("parquet",),
+        (600, 2_000),
+        2,
+        Expectation(key="grp"),
+    ),
+    Kind(
+        "ordered",
+        {"message.key": "object", "ordering": "object", "extent.bytes": "32KiB"},
+        ("jsonl", "jsonl", "jsonl.gz"),
+        (400, 1_200),
+        2,
+        Expectation(key=OBJECT_KEY, ordered=True),
+    ),
+    Kind(
+        "tolerant",
+        {"errors.tolerance": "all", "csv.schema": CSV_SCHEMA, "extent.bytes": "32KiB"},
+        ("csv", "csv", "csv.gz"),
+        (500, 1_500),
+        2,
+    ),
+    Kind("small", {}, ("jsonl", "parquet"), (20, 120), 10),
+    Kind(
+        "lines",
+        {"extent.bytes": "48KiB"},
+        ("txt", "txt", "txt.gz"),
+        (1_000, 4_000),
+        2,
+        Expectation(text=True),
+    ),
+)
+
+
+@dataclass
+class Version:
+    """An uploaded object version. `gone`: replaced or deleted since."""
+
+    written: Written
+    upload: Upload
+    gone: bool = False
+
+
+@dataclass
+class Lane:
+    """One connector in one round."""
+
+    kind: Kind
+    route: Route
+    feed: Feed
+    servers: Servers
+    versions: list[Version] = field(default_factory=list)
+    lock: Lock = field(default_factory=Lock)
+
+    @property
+    def topic(self) -> str:
+        """Where its records go."""
+        return self.feed.delivery.topic
+
+    @property
+    def dead_topic(self) -> str | None:
+        """Where its bad records go."""
+        return f"{DEAD}-{self.feed.delivery.name}" if self.kind.tolerant else None
+
+    @property
+    def connector(self) -> str:
+        """The connector's name."""
+        return self.feed.delivery.connector_name
+
+    @property
+    def queued(self) -> bool:
+        """Whether its objects are announced."""
+        return self.route in ("queue", "queue and inline")
+
+    @property
+    def engines(self) -> list[str]:
+        """The engine of each command that delivers it."""
+        return {
+            "inline": ["inline"],
+            "two inline": ["inline", "inline"],
+            "spark": ["spark"],
+            "queue": [],
+            "queue and inline": ["inline"],
+        }[self.route]
+
+    def put(self, written: Written, *, over: Version | None = None) -> Version:
+        """Upload an object, in place of `over`."""
+        label = f"{written.rows.label}.{written.format}"
+        if over is not None:
+            key = over.upload.version.key
+            label = key.removeprefix(self.feed.delivery.prefix)
+        with self.lock:
+            version = Version(written, self.feed.put(label, written.body))
+            if over is not None:
+                over.gone = True
+            self.versions.append(version)
+        return version
+
+    def delete(self, version: Version) -> None:
+        """Delete an object."""
+        with self.lock:
+            found = version.upload.version
+            self.servers.s3.delete_object(Bucket=found.bucket, Key=found.key)
+            version.gone = True
+
+    def current(self) -> list[Version]:
+        """Return the versions that a listing finds."""
+        with self.lock:
+            return [one for one in self.versions if not one.gone]
+
+    def job(self, version: Version) -> Job | None:
+        """Return a version's job, past the proxies."""
+        return self.servers.direct.ledger.jobs.get(version.upload.job)
+
+    def jobs(self) -> list[Job]:
+        """Return the connector's jobs, past the proxies."""
+        return list(self.servers.direct.ledger.jobs.list(self.connector))
+
+    def unsettled(self) -> list[str]:
+        """Return what is not final yet: objects without a DONE job, and open jobs of others."""
+        found = []
+        with self.lock:
+            versions = list(self.versions)
+        for version in versions:
+            job = self.job(version)
+            state = "none" if job is None else str(job.state)
+            where = f"{version.upload.version.uri} job {version.upload.job}"
+            if not version.gone and state != JobState.DONE:
+                found.append(f"{where} is {state}{f': {job.reason}' if job else ''}")
+            elif job is not None and job.state.open:
+                found.append(f"{where} of a replaced or deleted object is {state}")
+        return found
+
+    def sources(self) -> list[Source]:
+        """Return what must be in the topic, as the ledger counts it now."""
+        with self.lock:
+            return [self._source(one) for one in self.versions]
+
+    def _source(self, version: Version) -> Source:
+        ledger, job = self.servers.direct.ledger, self.job(version)
+        done = job is not None and job.state is JobState.DONE
+        records: int | None = 0
+        if job is not None:
+            records = committed(ledger, job).records
+            # Of what was not settled, the ledger may count less than Kafka has.
+            if not done and any(one.claim is not None for one in ledger.extents.list(job.id)):
+                records = None
+        return Source(
+            label=version.written.rows.label,
+            path=version.written.path,
+            format=version.written.format,
+            key=version.upload.version.key,
+            required=done or not version.gone,
+            records=records,
+        )
+
+
+def draw_routes(random: Random, *, spark: bool) -> list[Route]:
+    """Return a way of delivery per kind of lane: functions and commands are both among them."""
+    some: Sequence[Route] = ("two inline", "queue and inline", "queue")
+    routes: list[Route] = ["queue", "queue", "inline", random.choice(some)]
+    routes.append("spark" if spark else random.choice(("inline", "queue and inline", "queue")))
+    random.shuffle(routes)
+    return routes
+
+
+def open_lane(kind: Kind, route: Route, servers: Servers) -> Lane:
+    """Create a lane's topics and connector."""
+    delivery = servers.path.delivery(f"feed-{uuid4().hex[:8]}")
+    delivery.runtime = servers.direct
+    feed = Feed(servers.path, delivery)
+    lane = Lane(kind, route, feed, servers)
+    dead = {}
+    if kind.tolerant:
+        dead = {"errors.deadletterqueue.topic.name": delivery.make_topic(DEAD)}
+    delivery.connector({"aws.s3.endpoint": servers.store.endpoint, **kind.config, **dead})
+    return lane
+
+
+def next_object(lane: Lane, numbers: Numbers, random: Random) -> Written:
+    """Write the lane's next object."""
+    return numbers.write(random.choice(lane.kind.formats), random.randrange(*lane.kind.rows))

@@ -1,0 +1,166 @@
+"""The servers of a campaign, up over all rounds, and the proxies between them and the product.
+
+broker <── link (TCP) ──┐
+S3     <── store        ├── commands, workers, functions, Spark       harness ──> servers directly
+ledger <── table        │
+queues <── path.proxy ──┘
+"""
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import boto3
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from demo.eventpath import synthesise
+from tests.integration.faultproxy import FaultProxy
+from tests.support.eventpath import EventPath, Ground
+from tests.support.slow_link import SlowLink, slow_link
+
+from extentflow.wiring import Runtime
+from extentflow_local.ports import HOST, free_run
+from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY
+from extentflow_local.services.dynamodb import DynamoDbLocal
+from extentflow_local.services.kafka import Kafka
+from extentflow_local.services.s3 import SeaweedS3
+from extentflow_local.services.sqs import ElasticMq
+from extentflow_local.stack import Stack
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+FAST = 1e9
+CONNECTIONS = 512
+SETTINGS = {
+    "exactly.once.slots": "48",
+    "transaction.max.bytes": "16KiB",
+    "retry.timeout.seconds": "20",
+    # A worker that is killed again and again costs attempts, and so do frozen ones.
+    "extent.attempts.max": "20",
+}
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+    "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+    "AWS_REGION": REGION,
+    "AWS_DEFAULT_REGION": REGION,
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Everything that runs in a campaign; `direct` reads ledger and broker past the proxies."""
+
+    folder: Path
+    stack: Stack
+    link: SlowLink
+    store: FaultProxy
+    table: FaultProxy
+    path: EventPath
+    s3: "S3Client"
+
+    @cached_property
+    def direct(self) -> Runtime:
+        """The product's clients past the proxies, for the harness."""
+        return Runtime(
+            replace(
+                self.path.settings,
+                bootstrap_servers=self.stack.endpoint("kafka"),
+                ledger_endpoint=self.stack.endpoint("dynamodb"),
+            )
+        )
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """An admin client past the link."""
+        return AdminClient({"bootstrap.servers": self.stack.endpoint("kafka"), "log_level": 0})
+
+    def make_topic(self, name: str, partitions: int = 4) -> None:
+        """Create a topic."""
+        created = self.admin.create_topics([NewTopic(name, partitions, 1)])
+        created[name].result(timeout=60)
+
+    def delete_topics(self, names: list[str]) -> None:
+        """Delete topics."""
+        for future in self.admin.delete_topics(names, operation_timeout=60).values():
+            future.result(timeout=60)
+
+
+@contextmanager
+def open_servers(folder: Path) -> Iterator[Servers]:
+    """Start the servers and the event path below `folder`; stop all at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ.update(CREDENTIALS)
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
+        os.environ.pop(name, None)
+    ports = free_run(3, random.SystemRandom())
+    with ExitStack() as opened:
+        link = opened.enter_context(slow_link(FAST))
+        link.target = ports + 2
+        stack = Stack(
+            folder / "stack",
+            ports={"kafka": ports},
+            services=[
+                Kafka(properties=_properties(ports, link.port), heap="512m"),
+                SeaweedS3(),
+                DynamoDbLocal(),
+                ElasticMq(durable=False),
+            ],
+            free_ports=True,
+        )
+        opened.enter_context(stack)
+        stack.up()
+        store = opened.enter_context(FaultProxy(stack.endpoint("s3"), connections=CONNECTIONS))
+        table = opened.enter_context(
+            FaultProxy(stack.endpoint("dynamodb"), connections=CONNECTIONS)
+        )
+        os.environ["AWS_ENDPOINT_URL_SQS"] = stack.endpoint("sqs")
+        ground = Ground(stack, stack, _template(folder), folder / "functions")
+        path = opened.enter_context(
+            ground.open(
+                settings=SETTINGS,
+                environment={
+                    "EXTENTFLOW_BOOTSTRAP_SERVERS": f"{HOST}:{link.port}",
+                    "EXTENTFLOW_LEDGER_ENDPOINT": table.endpoint,
+                },
+            )
+        )
+        s3 = boto3.client("s3", endpoint_url=stack.endpoint("s3"))
+        opened.callback(s3.close)
+        yield Servers(folder, stack, link, store, table, path, s3)
+
+
+def _properties(first: int, proxied: int) -> dict[str, str]:
+    """Let clients of the third port be sent through the link, and deny nothing without an ACL."""
+    usual = f"PLAINTEXT://{HOST}:{first},CONTROLLER://{HOST}:{first + 1}"
+    return {
+        "listeners": f"{usual},LINKED://{HOST}:{first + 2}",
+        "advertised.listeners": f"{usual},LINKED://{HOST}:{proxied}",
+        "listener.security.protocol.map": (
+            "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,LINKED:PLAINTEXT"
+        ),
+        # A killed broker may come back only when its old session has ended.
+        "broker.session.timeout.ms": "4000",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+
+
+def _template(folder: Path) -> Path:
+    # Without the assets, which nothing here reads.
+    before = os.environ.get("CDK_CONTEXT_JSON")
+    os.environ["CDK_CONTEXT_JSON"] = '{"aws:cdk:disable-asset-staging": true}'
+    try:
+        return synthesise(folder / "cdk.out")
+    finally:
+        if before is None:
+            del os.environ["CDK_CONTEXT_JSON"]
+        else:
+            os.environ["CDK_CONTEXT_JSON"] = before
