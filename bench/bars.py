@@ -69,6 +69,9 @@ BARS: Mapping[str, tuple[Bar, ...]] = {
             least=0.7,
         ),
     ),
+    "slow-brokers": (
+        Bar("least_share_committed", "committed of what slow brokers take", least=0.9),
+    ),
     "slow-ledger": (
         Bar(
             "ratios.late_by_200_ms_to_prompt",

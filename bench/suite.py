@@ -115,6 +115,12 @@ CASES: Mapping[str, Case] = {
             "The two programs that `parquet-json` compares with, against each other.",
         ),
         Case(
+            "slow-brokers",
+            "bench.slow_brokers",
+            0,
+            "What is committed of what a broker behind a slow link takes; only if named.",
+        ),
+        Case(
             "slow-ledger",
             "bench.slow_ledger",
             0,
