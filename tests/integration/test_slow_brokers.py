@@ -17,7 +17,7 @@ def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlowLink]:
         yield link
 
 
-@pytest.mark.parametrize(("rate_mib", "workers"), [(0.5, 1), (2.0, 1), (0.5, 8)])
+@pytest.mark.parametrize(("rate_mib", "workers"), [(0.25, 1), (2.0, 1), (0.25, 8)])
 def test_most_of_what_a_slow_broker_takes_is_committed(
     link: SlowLink, rate_mib: float, workers: int
 ) -> None:

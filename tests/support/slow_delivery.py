@@ -38,7 +38,7 @@ class Noise:
     """Chunks of one MiB that do not compress; positions are in MiB."""
 
     def convert(self, extent: Extent, position: int) -> Iterator[ConvertedChunk]:
-        for start in range(position, extent.end):
+        for start in range(max(position, extent.start), extent.end):
             values = [os.urandom(RECORD_BYTES) for _ in range(MIB // RECORD_BYTES)]
             records = Records(TOPIC, pa.array(values, pa.binary()))
             yield ConvertedChunk(records, range(len(values)), (), start + 1)

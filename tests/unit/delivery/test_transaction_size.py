@@ -24,7 +24,10 @@ QUEUED_SECONDS = 0.05
 
 @dataclass
 class Link:
-    """The queue of one producer; sizes in MiB. A commit waits for it for `bound_seconds`."""
+    """The queue of one producer; sizes in MiB. A commit waits for it for `bound_seconds`.
+
+    `burst` MiB are taken at once, before the rate applies.
+    """
 
     ticker: Ticker
     rate: float
@@ -32,9 +35,12 @@ class Link:
     queued: float = 0.0
     sent: float = 0.0
     at: float = 0.0
+    burst: float = 0.0
 
     def drain(self) -> None:
-        taken = min(self.queued, (self.ticker.now - self.at) * self.rate)
+        free = min(self.burst, self.queued)
+        self.burst -= free
+        taken = min(self.queued, free + (self.ticker.now - self.at) * self.rate)
         self.at = self.ticker.now
         self.queued -= taken
         self.sent += taken
@@ -137,6 +143,18 @@ def test_what_slow_brokers_take_is_committed(link: Link, rate: float, bound_seco
 
 
 @pytest.mark.parametrize("bound_seconds", [30.0, 20.0], ids=["spark", "lambda"])
+@pytest.mark.parametrize("rate", [0.25, 1.0])
+def test_a_burst_at_the_start_is_not_taken_for_the_rate(
+    link: Link, rate: float, bound_seconds: float
+) -> None:
+    link.rate, link.bound_seconds, link.burst = rate, bound_seconds, 3.0
+
+    committed = committed_mib(link, 120.0)
+
+    assert committed >= 0.9 * rate * 120.0
+
+
+@pytest.mark.parametrize("bound_seconds", [30.0, 20.0], ids=["spark", "lambda"])
 def test_brokers_that_become_slow_cost_a_few_transactions(link: Link, bound_seconds: float) -> None:
     link.rate, link.bound_seconds = 64.0, bound_seconds
     size = TransactionSize()
@@ -175,7 +193,7 @@ def test_the_size_recovers_with_the_brokers() -> None:
     for _ in range(20):
         size.failed(64 * MIB)
 
-    for _ in range(3):
+    for _ in range(5):
         size.committed(int(size.limit(64 * MIB)), seconds=0.1, target_seconds=10.0)
 
     assert size.limit(64 * MIB) == 64 * MIB

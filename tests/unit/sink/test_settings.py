@@ -81,7 +81,7 @@ def test_librdkafka_accepts_the_settings() -> None:
 
 @pytest.mark.parametrize(
     ("batch_bytes", "asked", "expected"),
-    [(None, None, "1000000"), (20_000, None, "19939"), (20_000, "500", "500"), (10, None, "1")],
+    [(None, None, "400000"), (20_000, None, "19939"), (20_000, "500", "500"), (10, None, "1")],
 )
 def test_batches_stay_below_what_the_strictest_topic_takes(
     batch_bytes: int | None, asked: str | None, expected: str

@@ -28,7 +28,7 @@ def test_every_commit_carries_the_offset_also_without_records() -> None:
     slot.commit(SlotProgress(epoch=1))
     slot.commit(SlotProgress(epoch=1))
 
-    once = ["begin_transaction", "send_offsets_to_transaction", "commit_transaction"]
+    once = ["begin_transaction", "flush", "send_offsets_to_transaction", "commit_transaction"]
     assert producer.calls == once * 2
 
 
@@ -46,7 +46,7 @@ def test_a_commit_that_timed_out_is_asked_for_again_and_nothing_else() -> None:
 
     transactions(producer).commit(SlotProgress(epoch=1))
 
-    assert producer.calls[2:] == ["commit_transaction"] * 3
+    assert producer.calls[3:] == ["commit_transaction"] * 3
 
 
 def test_offsets_that_timed_out_are_sent_again_before_the_commit() -> None:
@@ -55,7 +55,31 @@ def test_offsets_that_timed_out_are_sent_again_before_the_commit() -> None:
     transactions(producer).commit(SlotProgress(epoch=1))
 
     offsets = "send_offsets_to_transaction"
-    assert producer.calls == ["begin_transaction", offsets, offsets, "commit_transaction"]
+    assert producer.calls[2:] == [offsets, offsets, "commit_transaction"]
+
+
+def test_offsets_are_sent_only_after_the_brokers_have_all_records() -> None:
+    producer = ScriptedProducer()
+    producer.waiting = [3, 1, 0]
+
+    transactions(producer).commit(SlotProgress(epoch=1))
+
+    assert producer.calls == [
+        "begin_transaction",
+        *["flush"] * 3,
+        "send_offsets_to_transaction",
+        "commit_transaction",
+    ]
+
+
+def test_records_that_brokers_do_not_take_in_time_end_the_commit_before_its_offsets() -> None:
+    producer = ScriptedProducer()
+    producer.waiting = [1] * 10_000
+
+    with pytest.raises(SinkUnavailable, match="1 records not acknowledged after"):
+        transactions(producer).commit(SlotProgress(epoch=1))
+
+    assert "send_offsets_to_transaction" not in producer.calls
 
 
 def test_a_commit_without_an_answer_is_never_aborted() -> None:

@@ -57,6 +57,8 @@ log = logging.getLogger(__name__)
 BACK_OFF_SECONDS = 0.2
 MAX_BACK_OFF_SECONDS = 5.0
 TRANSACTION_GROWTH = 64
+# From one transaction of a process to the next; the first one has `first_bytes`.
+SIZE_GROWTH = 4
 # From 64 MiB to 1 MiB in three failed commits, each of which takes half a minute.
 FAILED_DIVISOR = 4
 LEAST_BYTES = 64 << 10
@@ -109,11 +111,13 @@ class TransactionSize:
     def committed(self, sent_bytes: int, seconds: float, target_seconds: float) -> None:
         """Adapt to a transaction that took `seconds` from its first record to its confirmation."""
         in_time = max(LEAST_BYTES, sent_bytes * target_seconds / max(seconds, 0.001))
-        if seconds > target_seconds or self._bytes == math.inf:
+        if seconds > target_seconds:
             self._bytes = in_time
-        else:
-            # A small transaction says little: its time is that of the round trips.
-            self._bytes = max(self._bytes, min(in_time, self._bytes * TRANSACTION_GROWTH))
+            return
+        # A small transaction says little: socket buffers, and networks with burst credits, take it
+        # at once. So the size grows step by step.
+        known = sent_bytes if self._bytes == math.inf else self._bytes
+        self._bytes = max(known, min(in_time, known * SIZE_GROWTH))
 
     def failed(self, sent_bytes: int) -> None:
         """Never send as much again: brokers did not take it before the commit's timeout."""

@@ -92,6 +92,7 @@ class Transactions:
         """Commit the sent records together with `progress`. Raises as `Sink.commit`."""
         offsets = [offset_of(progress)]
         with self.begun() as producer:
+            self._flush(producer)
             # Offsets go into every transaction, also one without records: an empty commit succeeds
             # even on a fenced producer.
             self._committing = True
@@ -99,6 +100,23 @@ class Transactions:
             # After a timeout the outcome is unknown: repeat the commit, never abort.
             self._resume(producer.commit_transaction)
         self._open = self._committing = False
+
+    def _flush(self, producer: Producer) -> None:
+        """Wait until the brokers have all records.
+
+        The request with the offsets shares connections with records. Behind more of them than a
+        slow broker takes in `socket.timeout.ms`, it would fail, and with it the transaction.
+        """
+        seconds = self._timeouts.commit_seconds
+        for remaining in self._timeouts.attempts(seconds):
+            waiting = producer.flush(remaining)
+            self._client.check_deliveries()
+            if not waiting:
+                return
+        raise SinkUnavailable(
+            f"{self._client.subject}: {waiting} records not acknowledged after {seconds:g} s"
+            f"{self._client.hint()}"
+        )
 
     def _send_offsets(
         self, producer: Producer, offsets: list[TopicPartition], seconds: float
