@@ -18,7 +18,7 @@ from extentflow.config.parsing import connector_table
 from extentflow.errors import CorruptObject, UnsupportedFormat
 from extentflow.formats import FormatOptions
 from extentflow.formats.csv import MULTILINE, CsvOptions, open_csv
-from extentflow.formats.csv_fields import Dialect, Grammar, MalformedLine, UnbalancedQuotes
+from extentflow.formats.csv_fields import Grammar, MalformedLine, UnbalancedQuotes
 from extentflow.testing.stores import MemorySource
 
 BOM = b"\xef\xbb\xbf"
@@ -431,7 +431,7 @@ def judged(
     lines: list[str], *, escape: str | None, width: int
 ) -> tuple[list[list[str | None]], list[bytes], list[str]]:
     """Return what the grammar makes of lines: rows, bad records, and what fails the extent."""
-    grammar = Grammar(Dialect(",", '"', escape, None))
+    grammar = Grammar(",", '"', escape, None)
     good: list[list[str | None]] = []
     bad: list[bytes] = []
     loud: list[str] = []
@@ -480,7 +480,7 @@ def test_the_fast_path_and_the_grammar_agree_on_any_lines(
 
 
 def test_the_grammar_and_python_agree_on_every_short_line() -> None:
-    grammar = Grammar(Dialect(",", '"', None, None))
+    grammar = Grammar(",", '"', None, None)
     taken = 0
 
     for line in SHORT_LINES:
@@ -511,7 +511,7 @@ def test_the_fast_path_and_the_grammar_agree_on_every_short_line() -> None:
 @settings(max_examples=300, deadline=None)
 def test_the_grammar_and_python_agree_about_escapes(line: str) -> None:
     assume("\\\r" not in line)  # where Python's reader sometimes misses the line's end
-    grammar = Grammar(Dialect(",", '"', "\\", None))
+    grammar = Grammar(",", '"', "\\", None)
 
     try:
         fields = grammar.split(line)

@@ -22,7 +22,7 @@ from extentflow.formats.csv import open_csv
 from extentflow.formats.jsonl import JsonlOptions, open_jsonl
 from extentflow.formats.line_format import TEXT as TEXT_FORMAT
 from extentflow.formats.line_format import LineFormat, open_text
-from extentflow.formats.magic import TAIL_BYTES, Kind, needs_tail, recognise, require_signature
+from extentflow.formats.magic import TAIL_BYTES, needs_tail, recognise, require_signature
 from extentflow.model import ObjectVersion
 from extentflow.testing.stores import MemorySource
 
@@ -147,7 +147,7 @@ def test_zstd_may_begin_with_a_skippable_frame() -> None:
     found = recognise(b"\x5a\x2a\x4d\x18\x02\x00\x00\x00ab" + OBJECTS["zstd"])
 
     assert found is not None
-    assert (found.kind, found.name) == (Kind.COMPRESSION, "zstd")
+    assert (found.kind, found.name) == ("compression", "zstd")
 
 
 def test_the_expected_format_is_not_rejected() -> None:

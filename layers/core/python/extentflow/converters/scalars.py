@@ -293,10 +293,7 @@ def _timestamp(data_type: pa.DataType) -> TextForm:
 
 # Widths are upper bounds: a batch that may exceed 32-bit offsets is halved before it is rendered.
 _FORMS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], TextForm]], ...] = (
-    (
-        types.is_null,
-        lambda _: TextForm(lambda array: pa.nulls(len(array), pa.string()), width=0),
-    ),
+    (types.is_null, lambda _: TextForm(lambda array: pa.nulls(len(array), pa.string()), width=0)),
     (types.is_boolean, lambda _: TextForm(_as_string, width=5, number=True)),
     (types.is_integer, _integer),
     (types.is_floating, lambda _: TextForm(format_float, width=32, number=True)),

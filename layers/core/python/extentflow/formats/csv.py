@@ -14,7 +14,7 @@ cannot detect it and decodes its lines as they are; the job fails because of the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -27,13 +27,7 @@ from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN, CHARACTER, EXACT, or_word
 from extentflow.errors import CorruptObject, UnsupportedFormat
 from extentflow.formats import Chunk, FormatOptions, FormatSpec
-from extentflow.formats.csv_fields import (
-    Dialect,
-    Grammar,
-    MalformedLine,
-    UnbalancedQuotes,
-    cast_texts,
-)
+from extentflow.formats.csv_fields import Grammar, MalformedLine, UnbalancedQuotes, cast_texts
 from extentflow.formats.line_format import LineFormat, LineReader, ObjectHead, make_chunk
 from extentflow.formats.lines import BOM, Indexes, LineBlock, invalid_utf8_lines
 
@@ -50,24 +44,20 @@ _Table = tuple[Indexes, pa.RecordBatch]
 class CsvRowReader:
     """The LineReader of one object version; `begin` is the offset after the header."""
 
-    def __init__(self, uri: str, dialect: Dialect, schema: pa.Schema, begin: int) -> None:
+    def __init__(self, uri: str, options: CsvOptions, schema: pa.Schema, begin: int) -> None:
         self._uri = uri
-        self._dialect = dialect
-        self._grammar = Grammar(dialect)
+        self._options = options
+        self._grammar = Grammar(options.separator, options.quote, options.escape, options.null)
         self._schema = schema
         self._texts = pa.schema([(name, pa.string()) for name in schema.names])
         self._begin = begin
 
     def __call__(self, block: LineBlock) -> Chunk:
-        """Return the block's rows.
-
-        Raises:
-            CorruptObject: a record appears to span lines.
-        """
+        """Return the block's rows; CorruptObject if a record appears to span lines."""
         records = (block.ends > block.starts) & (block.starts + block.offset >= self._begin)
         bad = {line: why for line, why in invalid_utf8_lines(block).items() if records[line]}
         records[list(bad)] = False
-        irregular = records & _irregular_lines(block, self._dialect)
+        irregular = records & _irregular_lines(block, self._options)
         exact = self._parse_with_grammar(block, np.flatnonzero(irregular), bad)
         fast = self._parse_with_arrow(block, np.flatnonzero(records & ~irregular), bad)
         lines, batch = self._cast_columns(_merge_tables(fast, exact), bad)
@@ -75,7 +65,7 @@ class CsvRowReader:
 
     def _parse_with_arrow(self, block: LineBlock, lines: Indexes, bad: dict[int, str]) -> _Table:
         if not len(lines):
-            return lines, _batch(self._texts, [])
+            return lines, pa.RecordBatch.from_pylist([], schema=self._texts)
         wrong: dict[int, int] = {}
 
         # Arrow reports the rows with another number of fields and leaves them out.
@@ -84,8 +74,7 @@ class CsvRowReader:
             wrong[row.number - 1] = row.actual_columns
             return "skip"
 
-        text = block.text(lines)
-        columns = _read_csv(text, self._dialect, len(self._texts), skip)
+        columns = _read_csv(block.text(lines), self._options, len(self._texts), skip)
         rows = np.delete(lines, list(wrong))
         # One row more or less would give every later record the offset of another one.
         if any(len(column) != len(rows) for column in columns):
@@ -94,7 +83,7 @@ class CsvRowReader:
                 f" that begin at byte {block.location(int(lines[0]))}; please report this object"
             )
         bad.update((int(lines[row]), self._wrong_count(count)) for row, count in wrong.items())
-        return rows, _batch(self._texts, columns)
+        return rows, pa.record_batch(columns, schema=self._texts)
 
     def _parse_with_grammar(self, block: LineBlock, lines: Indexes, bad: dict[int, str]) -> _Table:
         rows: dict[int, list[str | None]] = {}
@@ -111,8 +100,9 @@ class CsvRowReader:
                     rows[line] = fields
                 else:
                     bad[line] = self._wrong_count(len(fields))
-        columns = [pa.array(column, pa.string()) for column in zip(*rows.values(), strict=True)]
-        return np.fromiter(rows, np.int64), _batch(self._texts, columns)
+        indices = range(len(self._texts))
+        columns = [pa.array([row[i] for row in rows.values()], pa.string()) for i in indices]
+        return np.fromiter(rows, np.int64), pa.record_batch(columns, schema=self._texts)
 
     def _wrong_count(self, count: int) -> str:
         return f"expected {len(self._texts)} fields, got {count}"
@@ -126,18 +116,13 @@ class CsvRowReader:
             columns.append(values)
             for row, reason in reasons.items():
                 refused.setdefault(row, f"column {wanted.name!r}: {reason}")
-        # A row with a bad value leaves all columns.
-        batch = _batch(self._schema, columns)
+        batch = pa.record_batch(columns, schema=self._schema)
         if not refused:
             return lines, batch
+        # A row with a bad value leaves all columns.
         bad.update((int(lines[row]), reason) for row, reason in refused.items())
         rows = np.delete(np.arange(len(lines)), list(refused))
         return lines[rows], batch.take(pa.array(rows))
-
-
-def _batch(schema: pa.Schema, columns: list[pa.Array]) -> pa.RecordBatch:
-    empty = (pa.array([], field.type) for field in schema)
-    return pa.record_batch(columns or list(empty), schema=schema)
 
 
 def _merge_tables(one: _Table, other: _Table) -> _Table:
@@ -147,14 +132,12 @@ def _merge_tables(one: _Table, other: _Table) -> _Table:
     # In the order of the object, as locations must increase.
     lines = np.concatenate((one[0], other[0]))
     order = np.argsort(lines)
-    pairs = zip(one[1].columns, other[1].columns, strict=True)
-    columns = [pa.concat_arrays(pair).take(pa.array(order)) for pair in pairs]
-    return lines[order], pa.record_batch(columns, schema=one[1].schema)
+    return lines[order], pa.concat_batches([one[1], other[1]]).take(pa.array(order))
 
 
 def _read_csv(
     text: NDArray[np.uint8],
-    dialect: Dialect,
+    own: CsvOptions,
     columns: int,
     skip: Callable[[arrow_csv.InvalidRow], str],
 ) -> list[pa.StringArray]:
@@ -169,8 +152,8 @@ def _read_csv(
             use_threads=False, block_size=len(text) + 1, column_names=names
         ),
         parse_options=arrow_csv.ParseOptions(
-            delimiter=dialect.separator,
-            quote_char=dialect.quote,
+            delimiter=own.separator,
+            quote_char=own.quote,
             double_quote=True,
             escape_char=False,
             newlines_in_values=False,
@@ -181,15 +164,15 @@ def _read_csv(
         convert_options=arrow_csv.ConvertOptions(
             check_utf8=False,
             column_types=dict.fromkeys(names, pa.string()),
-            null_values=[] if dialect.null is None else [dialect.null],
-            strings_can_be_null=dialect.null is not None,
+            null_values=[] if own.null is None else [own.null],
+            strings_can_be_null=own.null is not None,
             quoted_strings_can_be_null=False,
         ),
     )
     return [column.combine_chunks() for column in table.columns]
 
 
-def _irregular_lines(block: LineBlock, dialect: Dialect) -> NDArray[np.bool_]:
+def _irregular_lines(block: LineBlock, own: CsvOptions) -> NDArray[np.bool_]:
     """Return the mask of lines that only the grammar can decide."""
     data = block.data
     irregular = np.zeros(len(block), bool)
@@ -201,36 +184,32 @@ def _irregular_lines(block: LineBlock, dialect: Dialect) -> NDArray[np.bool_]:
     if is_return.any():
         returns = np.flatnonzero(is_return)
         inside = returns[data[np.minimum(returns + 1, len(data) - 1)] != _LF]
-        irregular[_lines_of(block, inside)] = True
-    if dialect.escape is not None:
-        irregular[_lines_of(block, np.flatnonzero(data == ord(dialect.escape)))] = True
-    quotes = np.flatnonzero(data == ord(dialect.quote))
+        irregular[block.lines_at(inside)] = True
+    if own.escape is not None:
+        irregular[block.lines_at(np.flatnonzero(data == ord(own.escape)))] = True
+    quotes = np.flatnonzero(data == ord(own.quote))
     if len(quotes):
         # An odd number of quotes cannot balance, whatever their positions are.
         counts = np.diff(np.searchsorted(quotes, block.starts), append=len(quotes))
         irregular |= counts % 2 == 1
         quotes = quotes[np.repeat(~irregular, counts)]
-        irregular[_lines_of(block, _misplaced_quotes(block, quotes, dialect))] = True
+        irregular[block.lines_at(_misplaced_quotes(block, quotes, own))] = True
     return irregular
 
 
-def _misplaced_quotes(block: LineBlock, quotes: Indexes, dialect: Dialect) -> Indexes:
+def _misplaced_quotes(block: LineBlock, quotes: Indexes, own: CsvOptions) -> Indexes:
     """Return quotes that neither start or end a quoted field nor form a pair.
 
     Each line must contain an even number of `quotes`.
     """
     is_edge = np.zeros(256, bool)
-    is_edge[[_LF, _CR, ord(dialect.separator), ord(dialect.quote)]] = True
+    is_edge[[_LF, _CR, ord(own.separator), ord(own.quote)]] = True
     # Within a line, every second quote ends a quoted field or is the first of a pair.
     opening, closing = quotes[0::2], quotes[1::2]
     before = is_edge[block.data[opening - 1]] | (opening == block.starts[0])
     last = len(block.data) - 1
     behind = is_edge[block.data[np.minimum(closing + 1, last)]]
     return np.concatenate((opening[~before], closing[~behind & (closing < last)]))
-
-
-def _lines_of(block: LineBlock, positions: Indexes) -> Indexes:
-    return np.searchsorted(block.starts, positions, side="right") - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,10 +248,7 @@ class CsvOptions:
     )
 
 
-CSV_DEFAULTS = CsvOptions()
-
-
-def open_csv(options: FormatOptions, own: CsvOptions = CSV_DEFAULTS) -> LineFormat:
+def open_csv(options: FormatOptions, own: CsvOptions = CsvOptions()) -> LineFormat:
     """Return the format `csv`: one column per field; an empty line is not a record.
 
     Names come from the header, from `schema` (which the header must match), or are c0, c1, ... for
@@ -310,21 +286,20 @@ CSV = FormatSpec(
 
 class _CsvDecoder:
     def __init__(self, options: CsvOptions) -> None:
+        self._options = options
         self._schema = {name: arrow_type(written) for name, written in options.schema}
-        self._header = options.header
-        self._dialect = Dialect(options.separator, options.quote, options.escape, options.null)
 
     def reader(self, head: ObjectHead) -> LineReader:
         uri = head.version.uri
         names, begin = list(self._schema), 0
-        if self._header or not names:
+        if self._options.header or not names:
             first, behind = self._first_record(head)
-            if self._header:
+            if self._options.header:
                 names, begin = self._column_names(uri, first), behind
             else:
                 names = [f"c{ordinal}" for ordinal in range(len(first))]
         schema = pa.schema([(name, self._schema.get(name, pa.string())) for name in names])
-        return CsvRowReader(uri, self._dialect, schema, begin)
+        return CsvRowReader(uri, self._options, schema, begin)
 
     def _first_record(self, head: ObjectHead) -> tuple[list[str], int]:
         # The fields, and the offset of the next line; [] and 0 without a record.
@@ -338,9 +313,10 @@ class _CsvDecoder:
         return [], 0
 
     def _fields(self, head: ObjectHead, block: LineBlock, line: int) -> list[str]:
-        # A name is never null.
-        grammar = Grammar(replace(self._dialect, null=None))
+        own = self._options
+        grammar = Grammar(own.separator, own.quote, own.escape, null=None)
         try:
+            # A name is never null.
             return [field or "" for field in grammar.split(block.raw(line).decode())]
         except UnicodeDecodeError as exc:
             problem = f"not UTF-8: {exc.reason}"

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -28,24 +27,12 @@ class UnbalancedQuotes(ValueError):  # noqa: N818 - an outcome
     """The line is part of a record that spans lines, or a quote is missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """Characters of one ASCII byte each; `null` is the unquoted field that means null, if any."""
-
-    separator: str
-    quote: str
-    escape: str | None
-    null: str | None
-
-
 class Grammar:
-    """A compiled dialect."""
+    """Compiled from one ASCII character each; `null` is the unquoted field that means null."""
 
-    def __init__(self, dialect: Dialect) -> None:
-        self._quote, self._null = dialect.quote, dialect.null
-        self._escape = dialect.escape or ""
-        separator, quote = re.escape(dialect.separator), re.escape(dialect.quote)
-        escape = re.escape(self._escape)
+    def __init__(self, separator: str, quote: str, escape: str | None, null: str | None) -> None:
+        self._quote, self._escape, self._null = quote, escape or "", null
+        separator, quote, escape = map(re.escape, (separator, quote, self._escape))
         pair = f"|{escape}." if escape else ""
         # Possessive quantifiers (++, *+) never backtrack, so a long line costs linear time.
         quoted = f"{quote}(?P<quoted>(?:[^{quote}{escape}]++|{quote}{quote}{pair})*+){quote}"
@@ -56,29 +43,25 @@ class Grammar:
         self._escapes = re.compile(f"{escape}." if escape else r"(?!)", re.DOTALL)
 
     def split(self, line: str) -> list[str | None]:
-        """Return the line's fields; None for null.
-
-        Raises:
-            MalformedLine, UnbalancedQuotes: the line is not exactly one record.
-        """
+        """Return the fields, None for null, or raise MalformedLine or UnbalancedQuotes."""
         fields: list[str | None] = []
         at = 0
         while True:
             match = self._field.match(line, at)
             if match is None:
                 raise self._first_error(line, at, len(fields) + 1)
-            fields.append(self._value(match))
+            quoted, plain = match["quoted"], match["plain"]
+            # A pair (a doubled quote, an escaped character) stands for its second character.
+            if plain is None:
+                fields.append(self._pairs.sub(lambda pair: pair[0][1], quoted))
+            # Only an unquoted field can be null: "" is the empty text.
+            elif plain == self._null:
+                fields.append(None)
+            else:
+                fields.append(self._escapes.sub(lambda pair: pair[0][1], plain))
             if not match["end"]:
                 return fields
             at = match.end()
-
-    def _value(self, match: re.Match[str]) -> str | None:
-        quoted, plain = match["quoted"], match["plain"]
-        # A pair (a doubled quote, an escaped character) stands for its second character.
-        if plain is None:
-            return self._pairs.sub(lambda pair: pair[0][1], quoted)
-        # Only an unquoted field can be null: "" is the empty text.
-        return None if plain == self._null else self._escapes.sub(lambda pair: pair[0][1], plain)
 
     def _first_error(self, line: str, at: int, number: int) -> MalformedLine | UnbalancedQuotes:
         # Escaped quotes do not count.
@@ -101,8 +84,7 @@ _SHOWN_CHARACTERS = 40
 def cast_texts(texts: pa.StringArray, wanted: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
     """Return the texts as `wanted`, and the reason for each row that is not a value of it.
 
-    Nothing is rounded, trimmed or guessed. Rows with a reason are null in the array. Nulls stay
-    null.
+    Nothing is rounded, trimmed or guessed. Nulls and rows with a reason are null in the array.
     """
     if wanted == pa.string():
         return texts, {}
@@ -122,14 +104,14 @@ def _unparseable_rows(texts: pa.StringArray, wanted: pa.DataType, first: int) ->
     try:
         suspicious = _misread_rows(texts, texts.cast(wanted))
     except pa.ArrowInvalid:
-        if len(texts) == 1:
+        half = len(texts) // 2
+        if not half:
             yield first
             return
-        half = len(texts) // 2
         yield from _unparseable_rows(texts[:half], wanted, first)
         yield from _unparseable_rows(texts[half:], wanted, first + half)
-        return
-    yield from (first + row for row in suspicious)
+    else:
+        yield from (first + row for row in suspicious)
 
 
 def _misread_rows(texts: pa.StringArray, values: pa.Array) -> list[int]:
@@ -137,9 +119,8 @@ def _misread_rows(texts: pa.StringArray, values: pa.Array) -> list[int]:
     if pa.types.is_integer(values.type):  # 0x1F is read as 31
         strange = pc.match_substring(texts, "x", ignore_case=True)
     elif pa.types.is_floating(values.type):  # 1e999 is read as infinity
-        strange = pc.and_(
-            pc.is_inf(values), pc.invert(pc.match_substring(texts, "inf", ignore_case=True))
-        )
+        named = pc.match_substring(texts, "inf", ignore_case=True)
+        strange = pc.and_not(pc.is_inf(values), named)
     else:
         return []
     rows: list[int] = pc.indices_nonzero(pc.fill_null(strange, fill_value=False)).to_pylist()

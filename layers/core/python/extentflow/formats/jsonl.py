@@ -48,24 +48,20 @@ class JsonlOptions:
     )
 
 
-JSONL_DEFAULTS = JsonlOptions()
-
-
-def open_jsonl(options: FormatOptions, own: JsonlOptions = JSONL_DEFAULTS) -> LineFormat:
+def open_jsonl(options: FormatOptions, own: JsonlOptions = JsonlOptions()) -> LineFormat:
     """Return the format `jsonl`: `value` (binary), then one string column per `options.columns`.
 
     `own.validate` makes an invalid line a bad record; so do `columns`, which require parsing. A
     null member is null, a string is its text, any other value is its JSON text as written, without
     whitespace (1.10 stays 1.10). A line without one of the members is a bad record.
 
-    Raises:
-        Misconfigured: a member called `value` is requested.
+    Misconfigured if a member called `value` is requested.
     """
     if _VALUE in options.columns:
         raise Misconfigured(
             "the JSON member 'value' cannot be a key: the column of the whole line has that name"
         )
-    return LineFormat("jsonl", options, _JsonLinesDecoder(options.columns, validate=own.validate))
+    return LineFormat("jsonl", options, _JsonLinesDecoder(options.columns, own))
 
 
 def _problems(check: FormatCheck) -> Iterator[str]:
@@ -88,9 +84,9 @@ JSONL = FormatSpec(
 
 
 class _JsonLinesDecoder:
-    def __init__(self, columns: tuple[str, ...], *, validate: bool) -> None:
+    def __init__(self, columns: tuple[str, ...], own: JsonlOptions) -> None:
         self._members = columns
-        self._validate = validate
+        self._validate = own.validate
         members = ((name, pa.string()) for name in columns)
         self._schema = pa.schema([(_VALUE, pa.binary()), *members])
 

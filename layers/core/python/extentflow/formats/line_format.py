@@ -12,7 +12,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -31,18 +31,7 @@ from extentflow.formats.lines import (
 )
 from extentflow.model import Extent, ObjectVersion
 from extentflow.storage import RangeSource
-
-__all__ = [
-    "TEXT",
-    "LineDecoder",
-    "LineFormat",
-    "LineReader",
-    "ObjectHead",
-    "decompress",
-    "lines_except",
-    "make_chunk",
-    "open_text",
-]
+from extentflow.storage.ranges import tail
 
 # The bounds of the first step that ObjectHead describes, and of the steps that double.
 _HEAD_STEP_BYTES = 4096
@@ -63,37 +52,32 @@ class ObjectHead:
     and almost every header, and negligible compared to the object.
     """
 
-    def __init__(self, source: RangeSource, *, compression: str, max_line_bytes: int) -> None:
-        self.version = source.version
-        raw = _read_doubling(source)
-        self.head = next(raw, b"")
-        self._max_line_bytes = max_line_bytes
-        self._content: Iterator[bytes] = chain([self.head], raw)
+    def __init__(self, source: RangeSource, expected: str, options: FormatOptions) -> None:
+        """Raise UnsupportedFormat if the first bytes show another kind of content."""
+        version, compression = source.version, options.compression
+        self.version = version
+        self._max_line_bytes = options.max_record_bytes
+        step = max(magic.HEAD_BYTES, min(_HEAD_STEP_BYTES, version.size // _HEAD_SHARE))
+        content = tail(source, 0, first_bytes=step, most_bytes=_GROWTH_LIMIT_BYTES)
+        head, end = next(content, b""), b""
+        if compression == "none" and magic.needs_tail(head):
+            end = source.read(max(0, version.size - magic.TAIL_BYTES), version.size)
+        magic.require_signature(version, head, end, expected=expected, compression=compression)
+        content = chain([head], content)
         if compression != "none":
-            self._content = decompress(
-                self._content, compression, step_bytes=magic.HEAD_BYTES, uri=self.version.uri
+            step = magic.HEAD_BYTES
+            content = decompress(content, compression, step_bytes=step, uri=version.uri)
+            # No step of `decompress` but the last is shorter than HEAD_BYTES.
+            head = next(content, b"")
+            magic.require_content_signature(
+                version, head, expected=expected, compression=compression
             )
-
-    def content_head(self) -> bytes:
-        """Return the first magic.HEAD_BYTES of the content, or all of it if shorter."""
-        # No step of `decompress` but the last is shorter than HEAD_BYTES.
-        first = next(self._content, b"")
-        self._content = chain([first], self._content)
-        return first
+            content = chain([head], content)
+        self._content = content
 
     def lines(self) -> Iterator[LineBlock]:
         """Yield the lines of the content from the start. Call once."""
         return cut_lines(_with_offsets(self._content), max_line_bytes=self._max_line_bytes)
-
-
-def _read_doubling(source: RangeSource) -> Iterator[bytes]:
-    size = source.version.size
-    step = max(magic.HEAD_BYTES, min(_HEAD_STEP_BYTES, size // _HEAD_SHARE))
-    at = 0
-    while at < size:
-        end = min(at + step, size)
-        yield source.read(at, end)
-        at, step = end, min(2 * step, _GROWTH_LIMIT_BYTES)
 
 
 def _with_offsets(pieces: Iterable[bytes]) -> Iterator[Window]:
@@ -121,12 +105,9 @@ def lines_except(block: LineBlock, dropped: Collection[int]) -> Indexes | None:
     return np.delete(np.arange(len(block)), np.fromiter(dropped, np.int64))
 
 
-class LineReader(Protocol):
-    """Turns lines of one object into records; called for consecutive blocks from any position."""
-
-    def __call__(self, block: LineBlock) -> Chunk:
-        """Return the records and bad records of the block, including `block.bad`."""
-        ...
+# Turns lines of one object into records and bad records, including `block.bad`; called for
+# consecutive blocks from any position.
+LineReader: TypeAlias = Callable[[LineBlock], Chunk]
 
 
 class LineDecoder(Protocol):
@@ -138,7 +119,6 @@ class LineDecoder(Protocol):
         Raises:
             UnsupportedFormat, CorruptObject: the first bytes do not match the options.
         """
-        ...
 
 
 class LineFormat:
@@ -149,7 +129,19 @@ class LineFormat:
     cut_version: int = 1
 
     def __init__(self, name: str, options: FormatOptions, decoder: LineDecoder) -> None:
-        _check(options)
+        problems = []
+        if options.compression not in ("none", *_CODECS):
+            known = ", ".join(("none", *sorted(_CODECS)))
+            problems.append(
+                f"file.compression.type={options.compression} is unknown; set one of {known}"
+            )
+        if min(options.window_bytes, options.batch_rows, options.max_record_bytes) < 1:
+            problems.append("window, batch and record sizes must be at least 1")
+        # A block is the start of a line and one window, nearly two steps when decompressed.
+        if options.max_record_bytes + 2 * options.window_bytes >= _ARROW_OFFSETS:
+            problems.append("one record and two windows together must be smaller than 2 GiB")
+        if problems:
+            raise Misconfigured(problems)
         self.name = name
         # A compressed stream can only be read from its start.
         self.splittable = options.compression == "none"
@@ -167,20 +159,15 @@ class LineFormat:
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
         """Yield the records of the lines that `extent` owns; see `Format.decode`."""
         read = self._reader(source)
-        options = self._options
+        options, limit = self._options, self._options.max_record_bytes
         if self.splittable:
             windows = owned_windows(
-                source,
-                extent,
-                position,
-                window_bytes=options.window_bytes,
-                max_line_bytes=options.max_record_bytes,
+                source, extent, position, window_bytes=options.window_bytes, max_line_bytes=limit
             )
         else:
             windows = self._decompressed_windows(source, extent, position)
-        for block in cut_lines(windows, max_line_bytes=options.max_record_bytes):
-            for part in block.parts(options.batch_rows):
-                yield read(part)
+        for block in cut_lines(windows, max_line_bytes=limit):
+            yield from map(read, block.parts(options.batch_rows))
 
     def _decompressed_windows(
         self, source: RangeSource, extent: Extent, position: int
@@ -206,51 +193,15 @@ class LineFormat:
     def _reader(self, source: RangeSource) -> LineReader:
         # Kept per version, so that the extents of an object read its header once per process.
         known = self._readers.get(source.version)
-        if known is not None:
-            return known
-        reader = self._decoder.reader(self._read_head(source))
-        self._readers[source.version] = reader
-        if len(self._readers) > _CACHED_READERS:
-            self._readers.popitem(last=False)
-        return reader
-
-    def _read_head(self, source: RangeSource) -> ObjectHead:
-        """Read the first bytes; raise UnsupportedFormat if they show another kind of content."""
-        compression = self._options.compression
-        head = ObjectHead(
-            source, compression=compression, max_line_bytes=self._options.max_record_bytes
-        )
-        version, tail = source.version, b""
-        if compression == "none" and magic.needs_tail(head.head):
-            tail = source.read(max(0, version.size - magic.TAIL_BYTES), version.size)
-        magic.require_signature(
-            version, head.head, tail, expected=self.name, compression=compression
-        )
-        if compression != "none":
-            magic.require_content_signature(
-                version, head.content_head(), expected=self.name, compression=compression
-            )
-        return head
+        if known is None:
+            known = self._decoder.reader(ObjectHead(source, self.name, self._options))
+            self._readers[source.version] = known
+            if len(self._readers) > _CACHED_READERS:
+                self._readers.popitem(last=False)
+        return known
 
 
-def _check(options: FormatOptions) -> None:
-    problems = []
-    if options.compression not in ("none", *_CODECS):
-        known = ", ".join(("none", *sorted(_CODECS)))
-        problems.append(
-            f"file.compression.type={options.compression} is unknown; set one of {known}"
-        )
-    if min(options.window_bytes, options.batch_rows, options.max_record_bytes) < 1:
-        problems.append("window, batch and record sizes must be at least 1")
-    # A block is the start of a line and one window, which is nearly two steps when decompressed.
-    if options.max_record_bytes + 2 * options.window_bytes >= _ARROW_OFFSETS:
-        problems.append("one record and two windows together must be smaller than 2 GiB")
-    if problems:
-        raise Misconfigured(problems)
-
-
-class _StreamError(Exception):
-    """The reason why the compressed bytes are invalid."""
+_Corrupt: TypeAlias = Callable[[str], CorruptObject]
 
 
 def decompress(
@@ -264,6 +215,10 @@ def decompress(
     Raises:
         CorruptObject: truncated, damaged, or followed by other bytes; names `uri`.
     """
+
+    def corrupt(reason: str) -> CorruptObject:
+        return CorruptObject(f"{uri}: {codec}: {reason}; replace the object, then run it again")
+
     # Small pieces in, bounded steps out: a highly compressed object needs no more memory.
     pieces = (
         piece[start : start + _PIECE_BYTES]
@@ -272,22 +227,17 @@ def decompress(
     )
     gathered: list[bytes] = []
     size = 0
-    try:
-        for step in _CODECS[codec](pieces, step_bytes):
-            gathered.append(step)
-            size += len(step)
-            if size >= step_bytes:
-                yield b"".join(gathered)
-                gathered, size = [], 0
-    except _StreamError as exc:
-        raise CorruptObject(
-            f"{uri}: {codec}: {exc}; replace the object, then run it again"
-        ) from exc
+    for step in _CODECS[codec](pieces, step_bytes, corrupt):
+        gathered.append(step)
+        size += len(step)
+        if size >= step_bytes:
+            yield b"".join(gathered)
+            gathered, size = [], 0
     if size:
         yield b"".join(gathered)
 
 
-def _gunzip(pieces: Iterator[bytes], step_bytes: int) -> Iterator[bytes]:
+def _gunzip(pieces: Iterator[bytes], step_bytes: int, corrupt: _Corrupt) -> Iterator[bytes]:
     rest = next(pieces, b"")
     # A gzip file is a series of members (RFC 1952, section 2.2); zlib decodes one at a time.
     while rest:
@@ -296,9 +246,7 @@ def _gunzip(pieces: Iterator[bytes], step_bytes: int) -> Iterator[bytes]:
             try:
                 step = member.decompress(rest, step_bytes)
             except zlib.error as exc:
-                raise _StreamError(
-                    f"damaged, or other bytes follow the last member: {exc}"
-                ) from exc
+                raise corrupt(f"damaged, or other bytes follow the last member: {exc}") from exc
             if step:
                 yield step
             rest = member.unconsumed_tail
@@ -306,7 +254,7 @@ def _gunzip(pieces: Iterator[bytes], step_bytes: int) -> Iterator[bytes]:
                 rest = next(pieces, b"")
                 # Without this check, a truncated object would look like a shorter one.
                 if not rest:
-                    raise _StreamError("truncated: the last member has no end")
+                    raise corrupt("truncated: the last member has no end")
         # gzip(1) and tapes allow zeros after a member.
         rest = member.unused_data.lstrip(b"\0")
         while not rest and (piece := next(pieces, b"")):
@@ -336,7 +284,9 @@ class _Readable:
         pass
 
 
-def _decompress_zstd(pieces: Iterator[bytes], step_bytes: int) -> Iterator[bytes]:
+def _decompress_zstd(
+    pieces: Iterator[bytes], step_bytes: int, corrupt: _Corrupt
+) -> Iterator[bytes]:
     readable = _Readable(pieces)
     stream = pa.CompressedInputStream(pa.PythonFile(readable, mode="r"), "zstd")
     while True:
@@ -347,18 +297,14 @@ def _decompress_zstd(pieces: Iterator[bytes], step_bytes: int) -> Iterator[bytes
             if readable.reading:
                 raise
             # Arrow's message for a damaged or truncated frame.
-            raise _StreamError(str(exc)) from exc
+            raise corrupt(str(exc)) from exc
         if not step:
             return
         yield step
 
 
-# They yield the content in steps of at most `step_bytes` and raise _StreamError.
-_CODECS: dict[str, Callable[[Iterator[bytes], int], Iterator[bytes]]] = {
-    "gzip": _gunzip,
-    "zstd": _decompress_zstd,
-}
-
+# They yield the content in steps of at most `step_bytes`.
+_CODECS = {"gzip": _gunzip, "zstd": _decompress_zstd}
 
 _BINARY = pa.schema([("value", pa.binary())])
 _STRING = pa.schema([("value", pa.string())])
@@ -378,19 +324,16 @@ class _TextDecoder:
         self._validate = validate
 
     def reader(self, _head: ObjectHead) -> LineReader:
-        return _read_strings if self._validate else _read_bytes
+        return self._read
 
-
-def _read_bytes(block: LineBlock) -> Chunk:
-    return make_chunk(block, pa.record_batch([block.values()], schema=_BINARY), None, {})
-
-
-def _read_strings(block: LineBlock) -> Chunk:
-    bad = invalid_utf8_lines(block)
-    lines = lines_except(block, bad)
-    # A view, as the bytes are known to be UTF-8: a cast would validate them again.
-    values = block.values(lines).view(pa.string())
-    return make_chunk(block, pa.record_batch([values], schema=_STRING), lines, bad)
+    def _read(self, block: LineBlock) -> Chunk:
+        if not self._validate:
+            return make_chunk(block, pa.record_batch([block.values()], schema=_BINARY), None, {})
+        bad = invalid_utf8_lines(block)
+        lines = lines_except(block, bad)
+        # A view, as the bytes are known to be UTF-8: a cast would validate them again.
+        values = block.values(lines).view(pa.string())
+        return make_chunk(block, pa.record_batch([values], schema=_STRING), lines, bad)
 
 
 TEXT = FormatSpec(

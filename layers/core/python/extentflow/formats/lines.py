@@ -10,8 +10,9 @@ A byte order mark belongs to the line after it, so that byte 0 owns that line.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise, starmap
 
 import numpy as np
 import pyarrow as pa
@@ -70,9 +71,18 @@ class LineBlock:
 
     def values(self, lines: Indexes | None = None) -> pa.BinaryArray:
         """Return `lines` (ascending; None: all) as an Arrow array: one copy, no Python objects."""
-        if lines is None:
-            return take_slices(self.data, self.starts, self.ends)
-        return take_slices(self.data, self.starts[lines], self.ends[lines])
+        chosen = slice(None) if lines is None else lines
+        starts, ends = self.starts[chosen], self.ends[chosen]
+        if not len(starts):
+            return pa.array([], pa.binary())
+        # Arrow's offsets have no gaps: an array over all bytes whose odd values are the gaps, of
+        # which only the even ones are taken.
+        edges = np.empty(2 * len(starts), np.int32)
+        edges[0::2] = starts
+        edges[1::2] = ends
+        buffers = [None, pa.py_buffer(edges), pa.py_buffer(self.data)]
+        with_gaps = pa.BinaryArray.from_buffers(pa.binary(), len(edges) - 1, buffers)
+        return with_gaps.take(pa.array(np.arange(0, len(edges), 2, dtype=np.int32)))
 
     def text(self, lines: Indexes) -> NDArray[np.uint8]:
         """Return `lines` (ascending, at least one) with their terminators, concatenated."""
@@ -83,15 +93,16 @@ class LineBlock:
         edges = ((self.starts[run[0]], self.stops[run[-1]]) for run in np.split(lines, gaps))
         return np.concatenate([self.data[start:stop] for start, stop in edges])
 
+    def lines_at(self, positions: Indexes) -> Indexes:
+        """Return the line of each position in `data`, -1 before the first line."""
+        return np.searchsorted(self.starts, positions, side="right") - 1
+
     def parts(self, lines: int) -> Iterator[LineBlock]:
-        """Yield blocks of nearly equal size with at most `lines` lines each."""
+        """Return blocks of nearly equal size with at most `lines` lines each."""
         count = -(-len(self) // lines)
         if count <= 1:
-            yield self
-            return
-        edges = [len(self) * part // count for part in range(count + 1)]
-        for first, last in pairwise(edges):
-            yield self.part(first, last)
+            return iter((self,))
+        return starmap(self.part, pairwise(len(self) * part // count for part in range(count + 1)))
 
     def part(self, first: int, last: int) -> LineBlock:
         """Return the block of lines `[first, last)`, at least one."""
@@ -108,27 +119,8 @@ class LineBlock:
         )
 
 
-def take_slices(data: NDArray[np.uint8], starts: Indexes, ends: Indexes) -> pa.BinaryArray:
-    """Return `data[starts[i]:ends[i]]` for ascending, disjoint slices."""
-    if not len(starts):
-        return pa.array([], pa.binary())
-    # Arrow's offsets have no gaps: an array over all bytes whose odd values are the gaps, of which
-    # only the even ones are taken.
-    edges = np.empty(2 * len(starts), np.int32)
-    edges[0::2] = starts
-    edges[1::2] = ends
-    buffers = [None, pa.py_buffer(edges), pa.py_buffer(data)]
-    with_gaps = pa.BinaryArray.from_buffers(pa.binary(), len(edges) - 1, buffers)
-    return with_gaps.take(pa.array(np.arange(0, len(edges), 2, dtype=np.int32)))
-
-
 def owned_windows(
-    source: RangeSource,
-    extent: Extent,
-    position: int,
-    *,
-    window_bytes: int,
-    max_line_bytes: int,
+    source: RangeSource, extent: Extent, position: int, *, window_bytes: int, max_line_bytes: int
 ) -> Iterator[Window]:
     """Yield the bytes of the lines whose first byte lies in `extent`, from `position` on.
 
@@ -136,19 +128,15 @@ def owned_windows(
     after the first newline at or after `start - 1`. Reads beyond `end` only to finish the last
     line: at first 64 KiB (less for small extents, at most a window), then doubling, up to
     `max_line_bytes`.
-
-    Raises:
-        StoreUnavailable: the source ended early without an error.
+    StoreUnavailable if the source ends early without an error.
     """
     # A resume position is the start of a line. The start of an extent is one only if a newline
     # precedes it, so reading begins one byte earlier and continues behind the first newline.
-    if position > extent.start or extent.start == 0:
-        begin = max(position, extent.start)
-        windows = stream_windows(source, begin, extent.end, window_bytes)
+    start, end = extent.start, extent.end
+    if position > start or start == 0:
+        windows = stream_windows(source, max(position, start), end, window_bytes)
     else:
-        windows = _behind_newline(
-            stream_windows(source, extent.start - 1, extent.end, window_bytes)
-        )
+        windows = _behind_newline(stream_windows(source, start - 1, end, window_bytes))
     last = NEWLINE
     for offset, window in windows:
         yield offset, window
@@ -156,30 +144,22 @@ def owned_windows(
     # The line that begins after this newline has its first byte in the next extent.
     if last == NEWLINE:
         return
-    share = max(_LEAST_TAIL_BYTES, (extent.end - extent.start) // _TAIL_SHARE)
-    at = extent.end
-    for piece in tail(
-        source,
-        at,
-        first_bytes=min(TAIL_BYTES, window_bytes, share),
-        most_bytes=max(TAIL_BYTES, window_bytes),
-    ):
+    share = max(_LEAST_TAIL_BYTES, (end - start) // _TAIL_SHARE)
+    at = end
+    first_bytes, most_bytes = min(TAIL_BYTES, window_bytes, share), max(TAIL_BYTES, window_bytes)
+    for piece in tail(source, at, first_bytes=first_bytes, most_bytes=most_bytes):
         behind = piece.find(NEWLINE) + 1
         yield at, piece[:behind] if behind else piece
         at += len(piece)
         # `cut_lines` reports a line that is too long; its end is not needed for that.
-        if behind or at - extent.end > max_line_bytes:
+        if behind or at - end > max_line_bytes:
             return
 
 
 def stream_windows(
     source: RangeSource, start: int, end: int, window_bytes: int
 ) -> Iterator[Window]:
-    """Yield `[start, end)` in windows with their byte offsets.
-
-    Raises:
-        StoreUnavailable: the stream ended early without an error.
-    """
+    """Yield `[start, end)` in windows with their offsets; StoreUnavailable if it ends early."""
     if start >= end:
         return
     at = start
@@ -203,22 +183,6 @@ def _behind_newline(windows: Iterator[Window]) -> Iterator[Window]:
             yield from windows
 
 
-@dataclass(slots=True)
-class _PartialLine:
-    """The start of a line without its newline; its bytes are dropped once it is too long."""
-
-    start: int
-    max_bytes: int
-    size: int = 0
-    pieces: list[bytes] = field(default_factory=list)
-
-    def add(self, piece: bytes) -> None:
-        self.size += len(piece)
-        self.pieces.append(piece)
-        if self.size > self.max_bytes:
-            self.pieces.clear()
-
-
 def cut_lines(windows: Iterable[Window], *, max_line_bytes: int) -> Iterator[LineBlock]:
     """Cut contiguous windows into blocks of whole lines; a final unterminated line counts.
 
@@ -226,26 +190,31 @@ def cut_lines(windows: Iterable[Window], *, max_line_bytes: int) -> Iterator[Lin
     memory. A line longer than `max_line_bytes` (without its LF) becomes a bad record without bytes,
     in a block of its own.
     """
-    partial = _PartialLine(0, max_line_bytes)
+    # The start of a line without its newline; its bytes are dropped once it is too long.
+    start = size = 0
+    pieces: list[bytes] = []
     for offset, window in windows:
-        if not partial.size:
-            partial = _PartialLine(offset, max_line_bytes)
+        if not size:
+            start = offset
         first, behind = window.find(NEWLINE) + 1, window.rfind(NEWLINE) + 1
         if behind:
             done = 0
-            if partial.size + first - 1 > max_line_bytes:
+            if size + first - 1 > max_line_bytes:
                 done = first
-                yield _too_long(partial.start, offset + done, max_line_bytes)
-                partial = _PartialLine(offset + done, max_line_bytes)
+                yield _too_long(start, offset + done, max_line_bytes)
+                start, pieces = offset + done, []
             if done < behind:
-                data = b"".join((*partial.pieces, memoryview(window)[done:behind]))
-                yield from _blocks(partial.start, data, max_line_bytes)
-            partial = _PartialLine(offset + behind, max_line_bytes)
-        partial.add(window[behind:])
-    if partial.size > max_line_bytes:
-        yield _too_long(partial.start, partial.start + partial.size, max_line_bytes)
-    elif partial.size:
-        yield from _blocks(partial.start, b"".join(partial.pieces), max_line_bytes)
+                data = b"".join((*pieces, memoryview(window)[done:behind]))
+                yield from _blocks(start, data, max_line_bytes)
+            start, size, pieces = offset + behind, 0, []
+        size += len(window) - behind
+        pieces.append(window[behind:])
+        if size > max_line_bytes:
+            pieces.clear()
+    if size > max_line_bytes:
+        yield _too_long(start, start + size, max_line_bytes)
+    elif size:
+        yield from _blocks(start, b"".join(pieces), max_line_bytes)
 
 
 def _blocks(offset: int, data: bytes, max_line_bytes: int) -> Iterator[LineBlock]:
@@ -285,11 +254,16 @@ def _too_long(location: int, next_position: int, max_line_bytes: int) -> LineBlo
 
 def invalid_utf8_lines(block: LineBlock) -> dict[int, str]:
     """Return the lines that are not UTF-8, each with its reason."""
-    if not len(block) or block.data.max() < _ASCII_END or _is_utf8(block.data):
+    data = block.data
+    if not len(block) or data.max() < _ASCII_END:
+        return {}
+    # Arrow validates in a cast, without creating Python text of the whole block.
+    buffers = [None, pa.py_buffer(np.array([0, len(data)], np.int32)), pa.py_buffer(data)]
+    with suppress(pa.ArrowInvalid):
+        pa.BinaryArray.from_buffers(pa.binary(), 1, buffers).cast(pa.string())
         return {}
     # An LF is never part of a multi-byte character, so lines can be decoded one by one.
-    beyond_ascii = np.flatnonzero(block.data >= _ASCII_END)
-    suspects = np.unique(np.searchsorted(block.starts, beyond_ascii, side="right") - 1)
+    suspects = np.unique(block.lines_at(np.flatnonzero(data >= _ASCII_END)))
     reasons: dict[int, str] = {}
     for line in suspects[suspects >= 0].tolist():  # -1: the byte order mark
         raw = block.raw(line)
@@ -299,14 +273,3 @@ def invalid_utf8_lines(block: LineBlock) -> dict[int, str]:
             location = block.location(line) + exc.start
             reasons[line] = f"not UTF-8: {exc.reason} (0x{raw[exc.start]:02x}) at byte {location}"
     return reasons
-
-
-def _is_utf8(data: NDArray[np.uint8]) -> bool:
-    # Arrow validates in a cast, without creating Python text of the whole block.
-    edges = pa.py_buffer(np.array([0, len(data)], np.int32))
-    whole = pa.BinaryArray.from_buffers(pa.binary(), 1, [None, edges, pa.py_buffer(data)])
-    try:
-        whole.cast(pa.string())
-    except pa.ArrowInvalid:
-        return False
-    return True

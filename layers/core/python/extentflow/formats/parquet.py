@@ -11,15 +11,15 @@ a damaged page that still decompresses and decodes is indistinguishable from a v
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
-from typing import Literal, Self, TypeAlias
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from extentflow.config.specs import NO_OPTIONS, NoOptions
 from extentflow.errors import Conflict, CorruptObject
 from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec
 from extentflow.formats.parquet_footer import (
@@ -28,9 +28,9 @@ from extentflow.formats.parquet_footer import (
     Footer,
     Footers,
     RowGroup,
-    int96_unit,
+    column_ranges,
+    int96_passes,
     out_of_range,
-    unchecked_int96_leaves,
 )
 from extentflow.formats.parquet_prefetch import BlockPrefetcher, RowGroupFile, RowGroupRanges
 from extentflow.model import Extent
@@ -79,38 +79,31 @@ class _ColumnReader:
     ) -> None:
         self._file = file
         self._leaves = leaves
-        options = {
-            "metadata": metadata,
-            "pre_buffer": False,
-            "page_checksum_verification": True,
-            "coerce_int96_timestamp_unit": unit,
-        }
-        self._whole = pq.ParquetFile(pa.PythonFile(file, mode="r"), **options)
-        self._paged = pq.ParquetFile(
-            pa.PythonFile(file, mode="r"), buffer_size=BUFFER_BYTES, **options
+        open_file = partial(
+            pq.ParquetFile,
+            metadata=metadata,
+            pre_buffer=False,
+            page_checksum_verification=True,
+            coerce_int96_timestamp_unit=unit,
         )
+        self._whole = open_file(pa.PythonFile(file, mode="r"))
+        self._paged = open_file(pa.PythonFile(file, mode="r"), buffer_size=BUFFER_BYTES)
         self._parquet = self._whole
         self.schema: pa.Schema = self._whole.schema_arrow
         self._group = 0
         self._batches: Iterator[pa.RecordBatch] | None = None
 
     def open(self, group: int, *, whole: bool) -> None:
-        """Move to a row group; `whole` states that its column chunks fit into one window."""
+        # `whole`: the column chunks of the row group fit into one window.
         self._parquet = self._whole if whole else self._paged
         self._file.open(group)
         self._group = group
 
     def close(self) -> None:
-        """Release the bytes of the row group."""
         self._batches = None
         self._file.release_blocks()
 
     def next(self, rows: int) -> pa.RecordBatch:
-        """Return the next rows, at most `rows`.
-
-        Raises:
-            UndecodableRows: Arrow cannot decode the bytes.
-        """
         # Also changes the next batches of an iterator that has begun.
         self._parquet.reader.set_batch_size(rows)
         if self._batches is None:
@@ -130,8 +123,8 @@ class _ColumnReader:
         return batch
 
 
-class RowGroupReader:
-    """Reads `groups` in order, at most `batch_rows` rows at a time; a context manager."""
+class _RowGroupReader:
+    """Reads `groups` in order, at most `batch_rows` rows at a time; must be closed."""
 
     def __init__(
         self,
@@ -144,40 +137,30 @@ class RowGroupReader:
         readers: int,
     ) -> None:
         metadata = footer.metadata
-        every = range(metadata.num_columns)
-        unchecked = unchecked_int96_leaves(metadata)
+        passes = int96_passes(metadata)
+        ranges = ((group, column_ranges(metadata.row_group(group.ordinal))) for group in groups)
         self._ahead = BlockPrefetcher(
             source,
-            (RowGroupRanges(group.ordinal, footer.chunks(group)) for group in groups),
-            views=(every, unchecked) if unchecked else (every,),
+            (RowGroupRanges(group.ordinal, columns) for group, columns in ranges),
+            views=[leaves for leaves, _ in passes],
             window_bytes=window_bytes,
             readers=readers,
         )
-        unit = int96_unit(metadata)
-        self._main = _ColumnReader(RowGroupFile(self._ahead), metadata, every, unit)
-        self._readers = [self._main]
-        if unchecked:
-            file = RowGroupFile(self._ahead, view=1)
-            self._readers.append(_ColumnReader(file, metadata, unchecked, "s"))
+        self._readers = [
+            _ColumnReader(RowGroupFile(self._ahead, view), metadata, leaves, unit)
+            for view, (leaves, unit) in enumerate(passes)
+        ]
         self._window_bytes = window_bytes
         self._batch_rows = batch_rows
         row_bytes = max((group.row_bytes for group in groups), default=1)
         self._fitting_rows = max(1, min(_FIRST_ROWS, BATCH_BYTES // row_bytes))
-        self.schema = self._main.schema
+        self.schema = self._readers[0].schema
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._ahead.close()
 
     def read(self, group: RowGroup, skip: int) -> Iterator[DecodedRows]:
-        """Yield the rows of a row group, starting with row `skip`.
-
-        Raises:
-            UndecodableRows: Arrow cannot decode the bytes.
-            ObjectChanged, ObjectGone, StoreUnavailable, AccessDenied: from the source.
-        """
+        """Yield the rows of a row group from row `skip` on; UndecodableRows if Arrow fails."""
         whole = group.end - group.start <= self._window_bytes
         with ExitStack() as opened:
             for reader in self._readers:
@@ -197,7 +180,7 @@ class RowGroupReader:
                 yield rows
 
     def _next(self, rows: int) -> DecodedRows:
-        batch = self._main.next(min(self._fitting_rows, rows))
+        batch = self._readers[0].next(min(self._fitting_rows, rows))
         fitting = BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)
         self._fitting_rows = max(1, min(fitting, self._fitting_rows * _GROWTH))
         found: list[int] = []
@@ -237,10 +220,7 @@ class Parquet:
     cut_version: int = field(default=1, init=False)
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
-        """Yield runs of consecutive row groups up to `target_bytes`: one request, rarely two.
-
-        Raises as `Footers.get`.
-        """
+        """Yield runs of consecutive row groups up to `target_bytes`: one request, rarely two."""
         if source.version.size == 0:
             return
         # Cut where a row group begins: elsewhere, an extent could be without row groups.
@@ -264,8 +244,11 @@ class Parquet:
         footer = self.footers.get(source)
         groups = footer.owned(extent.start, extent.end)
         # Planning reads only the end of the object; its start is checked once, by one extent.
-        if groups and extent.start == 0:
-            _require_head(source)
+        if groups and extent.start == 0 and (head := source.read(0, len(MAGIC))) != MAGIC:
+            raise CorruptObject(
+                f"{source.version.uri}[0-{len(MAGIC)}) is {head!r}, not PAR1, although the object"
+                " ends as Parquet; upload it again"
+            )
         first_row, end_row = (groups[0].first_row, groups[-1].end_row) if groups else (0, 0)
         if not 0 <= position <= end_row - first_row:
             raise Conflict(
@@ -274,84 +257,63 @@ class Parquet:
             )
         row = first_row + position
         todo = [group for group in groups if group.end_row > row]
-        if not todo:
-            return
-        decoder = _ExtentDecoder(self, source, footer, first_row)
-        with decoder.open_groups(todo, self.options.batch_rows) as reader:
-            for group in todo:
-                yield from decoder.chunks(reader, group, max(row, group.first_row))
+        if todo:
+            rows = {"row": row, "first_row": first_row, "batch_rows": self.options.batch_rows}
+            yield from self._chunks(source, footer, todo, **rows)
+
+    def _chunks(
+        self,
+        source: RangeSource,
+        footer: Footer,
+        groups: Sequence[RowGroup],
+        *,
+        row: int,
+        first_row: int,
+        batch_rows: int,
+    ) -> Iterator[Chunk]:
+        # Both rows are ordinals in the object: where to start, and the extent's first row.
+        sizes = {"batch_rows": batch_rows, "window_bytes": self.options.window_bytes}
+        reader = _RowGroupReader(source, footer, groups, readers=self.readers, **sizes)
+        with closing(reader):
+            for group in groups:
+                row = max(row, group.first_row)
+                try:
+                    for batch, dropped in reader.read(group, row - group.first_row):
+                        yield _chunk(batch, dropped, row, first_row)
+                        row += batch.num_rows
+                    continue
+                except UndecodableRows as exc:
+                    failure = exc
+                if failure.tried > 1:
+                    rows = {"row": row, "first_row": first_row}
+                    rows["batch_rows"] = max(1, failure.tried // NARROWING)
+                    yield from self._chunks(source, footer, [group], **rows)
+                    continue
+                reason = (
+                    f"{source.version.uri}[{group.start}-{group.end}): rows"
+                    f" {row}-{group.end_row - 1} of row group {group.ordinal} are lost: {failure}"
+                )
+                # One bad record for all lost rows, without bytes: columns have none of their own.
+                nothing = pa.RecordBatch.from_pylist([], schema=reader.schema)
+                lost = (BadRecord(None, row, reason),)
+                yield Chunk(nothing, group.end_row - first_row, range(0), lost)
 
 
-def _require_head(source: RangeSource) -> None:
-    head = source.read(0, len(MAGIC))
-    if head != MAGIC:
-        raise CorruptObject(
-            f"{source.version.uri}[0-{len(MAGIC)}) is {head!r}, not PAR1, although the object ends"
-            " as Parquet; upload it again"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _ExtentDecoder:
-    """One call of `decode`; `first_row` is the ordinal of the extent's first row in the object."""
-
-    format: Parquet
-    source: RangeSource
-    footer: Footer
-    first_row: int
-
-    def open_groups(self, groups: list[RowGroup], batch_rows: int) -> RowGroupReader:
-        return RowGroupReader(
-            self.source,
-            self.footer,
-            groups,
-            batch_rows=batch_rows,
-            window_bytes=self.format.options.window_bytes,
-            readers=self.format.readers,
-        )
-
-    def chunks(self, reader: RowGroupReader, group: RowGroup, row: int) -> Iterator[Chunk]:
-        try:
-            for batch, dropped in reader.read(group, row - group.first_row):
-                yield self._chunk(row, batch, dropped)
-                row += batch.num_rows
-        except UndecodableRows as exc:
-            failure = exc
-        else:
-            return
-        if failure.tried > 1:
-            with self.open_groups([group], max(1, failure.tried // NARROWING)) as narrower:
-                yield from self.chunks(narrower, group, row)
-            return
-        reason = (
-            f"{self.source.version.uri}[{group.start}-{group.end}): rows {row}-{group.end_row - 1}"
-            f" of row group {group.ordinal} are lost: {failure}"
-        )
-        # One bad record for all lost rows, without bytes: a row of columns has none of its own.
-        nothing = pa.RecordBatch.from_pylist([], schema=reader.schema)
-        position = group.end_row - self.first_row
-        yield Chunk(nothing, position, range(0), (BadRecord(None, row, reason),))
-
-    def _chunk(self, row: int, batch: pa.RecordBatch, dropped: list[int]) -> Chunk:
-        position = row + batch.num_rows - self.first_row
-        if not dropped:
-            return Chunk(batch, position, range(row, row + batch.num_rows))
-        bad = tuple(BadRecord(None, row + at, INT96_OUT_OF_RANGE) for at in dropped)
-        bounds = [-1, *dropped, batch.num_rows]
-        kept = [(left + 1, right) for left, right in pairwise(bounds) if left + 1 < right]
-        locations = [row + at for start, end in kept for at in range(start, end)]
-        # From slices: Arrow's filter does not support every type.
-        pieces = [batch.slice(start, end - start) for start, end in kept]
-        return Chunk(pa.concat_batches([batch.slice(0, 0), *pieces]), position, locations, bad)
-
-
-def open_parquet(options: FormatOptions, _own: NoOptions = NO_OPTIONS) -> Parquet:
-    """Return the format `parquet`."""
-    return Parquet(options)
+def _chunk(batch: pa.RecordBatch, dropped: list[int], row: int, first_row: int) -> Chunk:
+    position = row + batch.num_rows - first_row
+    if not dropped:
+        return Chunk(batch, position, range(row, row + batch.num_rows))
+    bad = tuple(BadRecord(None, row + at, INT96_OUT_OF_RANGE) for at in dropped)
+    bounds = [-1, *dropped, batch.num_rows]
+    kept = [(left + 1, right) for left, right in pairwise(bounds) if left + 1 < right]
+    locations = [row + at for start, end in kept for at in range(start, end)]
+    # From slices: Arrow's filter does not support every type.
+    pieces = [batch.slice(start, end - start) for start, end in kept]
+    return Chunk(pa.concat_batches([batch.slice(0, 0), *pieces]), position, locations, bad)
 
 
 PARQUET = FormatSpec(
-    open=open_parquet,
+    open=lambda options, _: Parquet(options),
     extensions=("parquet",),
     converters=("json", "string", "bytes"),
     compressible=False,

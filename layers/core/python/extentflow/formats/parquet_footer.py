@@ -15,10 +15,11 @@ overflow.
 
 from __future__ import annotations
 
+import io
 import threading
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -42,12 +43,7 @@ _EARLIEST_SECOND = -(2**63 // 10**9)
 _LATEST_SECOND = 2**63 // 10**9 - 1
 
 
-def require_exact(version: ObjectVersion, schema: pa.Schema, metadata: pq.FileMetaData) -> None:
-    """Refuse columns that Arrow cannot represent exactly.
-
-    Raises:
-        UnsupportedType: names the column and the action to take.
-    """
+def _require_exact(version: ObjectVersion, schema: pa.Schema, metadata: pq.FileMetaData) -> None:
     if not schema.names and metadata.num_rows:
         raise UnsupportedType(f"{version.uri} has {metadata.num_rows} rows but no columns")
     for path in _duplicates(pa.struct(list(schema))):
@@ -62,17 +58,13 @@ def require_exact(version: ObjectVersion, schema: pa.Schema, metadata: pq.FileMe
             )
 
 
-def int96_unit(metadata: pq.FileMetaData) -> str:
-    """Return the unit in which INT96 timestamps are read."""
-    return "us" if _SPARK in (metadata.metadata or {}) else "ns"
-
-
-def unchecked_int96_leaves(metadata: pq.FileMetaData) -> list[int]:
-    """Return the leaf columns whose values must also be read as seconds."""
-    if int96_unit(metadata) == "us":
-        return []
+def int96_passes(metadata: pq.FileMetaData) -> list[tuple[Sequence[int], str]]:
+    """Return the leaf columns of each pass over the rows, and its unit of INT96 timestamps."""
     leaves = range(metadata.num_columns)
-    return [leaf for leaf in leaves if metadata.schema.column(leaf).physical_type == "INT96"]
+    if _SPARK in (metadata.metadata or {}):
+        return [(leaves, "us")]
+    unchecked = [leaf for leaf in leaves if metadata.schema.column(leaf).physical_type == "INT96"]
+    return [(leaves, "ns"), (unchecked, "s")] if unchecked else [(leaves, "ns")]
 
 
 def out_of_range(seconds: pa.RecordBatch) -> list[int]:
@@ -120,6 +112,7 @@ LEAST_TAIL_BYTES = 64 << 10
 # 1/80,000 of the object. Bytes read needlessly cost less than a second request.
 TAIL_SHARE = 1 << 16
 MOST_TAIL_BYTES = 16 << 20
+MOST_FOOTERS = 64
 LARGEST_FOOTER_BYTES = 256 << 20
 # A signed footer in plain text is followed by a nonce of 12 bytes and a tag of 16 (AES GCM).
 _SIGNATURE_BYTES = 28
@@ -159,19 +152,11 @@ class Footer:
         first = bisect_left(self.groups, start, key=by_start)
         return self.groups[first : bisect_left(self.groups, end, key=by_start)]
 
-    def chunks(self, group: RowGroup) -> list[tuple[int, int]]:
-        """Return the byte range of each column chunk of a row group, by leaf column."""
-        return _chunks(self.metadata.row_group(group.ordinal))
-
 
 @dataclass(slots=True)
 class _CachedFooter:
     lock: threading.Lock = field(default_factory=threading.Lock)
     footer: Footer | None = None
-
-    @property
-    def size_bytes(self) -> int:
-        return self.footer.metadata.serialized_size if self.footer else 0
 
 
 class Footers:
@@ -181,9 +166,8 @@ class Footers:
     newest is always kept.
     """
 
-    def __init__(self, limit_bytes: int = 4 << 20, limit: int = 64) -> None:
+    def __init__(self, limit_bytes: int = 4 << 20) -> None:
         self._limit_bytes = limit_bytes
-        self._limit = limit
         self._lock = threading.Lock()
         self._slots: OrderedDict[ObjectVersion, _CachedFooter] = OrderedDict()
 
@@ -197,12 +181,13 @@ class Footers:
             if slot.footer is None:
                 slot.footer = read_footer(source)
         with self._lock:
-            held_bytes = sum(held.size_bytes for held in self._slots.values())
+            read = [held.footer for held in self._slots.values() if held.footer]
+            held_bytes = sum(footer.metadata.serialized_size for footer in read)
             while len(self._slots) > 1 and (
-                held_bytes > self._limit_bytes or len(self._slots) > self._limit
+                held_bytes > self._limit_bytes or len(self._slots) > MOST_FOOTERS
             ):
                 _, oldest = self._slots.popitem(last=False)
-                held_bytes -= oldest.size_bytes
+                held_bytes -= oldest.footer.metadata.serialized_size if oldest.footer else 0
         return slot.footer
 
 
@@ -225,7 +210,7 @@ def read_footer(source: RangeSource) -> Footer:
     metadata = _read_metadata(source, tail, length)
     # A file without bytes: Arrow checks the schema and the row groups before it reads a page.
     reader = _open(version, pa.PythonFile(_MetadataOnlyFile(version.size), mode="r"), metadata)
-    require_exact(version, reader.schema_arrow, metadata)
+    _require_exact(version, reader.schema_arrow, metadata)
     return Footer(metadata, tuple(_groups(version, reader, metadata, version.size - length)))
 
 
@@ -269,27 +254,22 @@ class _NothingToReadError(Exception):
     """Raised instead of reading: all steps that need no bytes succeeded."""
 
 
-class _MetadataOnlyFile:
+class _MetadataOnlyFile(io.IOBase):
     """A file that only provides metadata."""
-
-    closed = False
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._position = 0
 
+    def readable(self) -> bool:
+        return True
+
     def seek(self, position: int, whence: int = 0) -> int:
         self._position = position + (0, self._position, self._size)[whence]
         return self._position
 
-    def tell(self) -> int:
-        return self._position
-
     def read(self, size: int) -> bytes:
         raise _NothingToReadError(size)
-
-    def close(self) -> None:
-        pass
 
 
 def _open(
@@ -315,13 +295,11 @@ def _groups(
         if group.num_rows == 0:
             continue
         _require_sound_chunks(version, reader, ordinal)
-        chunks = _chunks(group)
+        chunks = column_ranges(group)
         start, end = min(chunks)[0], max(end for _, end in chunks)
         if not reached <= start < end <= footer_start:
-            raise _corrupt(
-                version,
-                f"has row group {ordinal} at [{start}-{end}), outside [{reached}-{footer_start})",
-            )
+            outside = f"outside [{reached}-{footer_start})"
+            raise _corrupt(version, f"has row group {ordinal} at [{start}-{end}), {outside}")
         # Before compression, for the first batch; wider rows make smaller batches.
         row_bytes = max(1, group.total_byte_size // group.num_rows)
         yield RowGroup(ordinal, start, end, row, group.num_rows, row_bytes)
@@ -349,8 +327,8 @@ def _require_sound_chunks(version: ObjectVersion, reader: pq.ParquetFile, ordina
         )
 
 
-def _chunks(group: pq.RowGroupMetaData) -> list[tuple[int, int]]:
-    # As Arrow's `ComputeColumnChunkRange` computes them.
+def column_ranges(group: pq.RowGroupMetaData) -> list[tuple[int, int]]:
+    """Return the byte range of each column chunk, as Arrow's `ComputeColumnChunkRange`."""
     ranges = []
     for index in range(group.num_columns):
         chunk = group.column(index)

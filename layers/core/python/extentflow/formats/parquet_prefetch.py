@@ -14,6 +14,7 @@ held, plus one block per column in the worst case.
 
 from __future__ import annotations
 
+import io
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +22,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Thread
 from typing import TypeVar
 
@@ -65,7 +66,7 @@ class Block:
 
     @property
     def size(self) -> int:
-        """The number of bytes of the block."""
+        """In bytes."""
         return self.end - self.start
 
 
@@ -135,6 +136,7 @@ class _FetchThreads:
     def __init__(self, source: RangeSource, count: int) -> None:
         self._source = source
         self._requests: SimpleQueue[tuple[Future[bytes], int, int] | None] = SimpleQueue()
+        self._closed = False
         # Daemon threads: a request that hangs in the store must not keep the process alive.
         self._threads = [
             Thread(target=self._run, name=f"parquet {source.version.uri}", daemon=True)
@@ -150,11 +152,7 @@ class _FetchThreads:
 
     def close(self) -> None:
         # Drops requests that have not started; waits briefly for those in flight.
-        try:
-            while True:
-                self._requests.get_nowait()
-        except Empty:
-            pass
+        self._closed = True
         # One end mark per thread: each thread takes one.
         for _ in self._threads:
             self._requests.put(None)
@@ -162,7 +160,7 @@ class _FetchThreads:
             thread.join(CLOSE_WAIT_SECONDS / len(self._threads))
 
     def _run(self) -> None:
-        while (request := self._requests.get()) is not None:
+        while (request := self._requests.get()) is not None and not self._closed:
             outcome, start, end = request
             if outcome.set_running_or_notify_cancel():
                 with ExceptionRelay(outcome):
@@ -271,13 +269,12 @@ class _FirstError:
         self.raised = raised or self.raised
 
 
-class RowGroupFile:
+class RowGroupFile(io.IOBase):
     """The object as a file for Arrow, limited to one row group at a time.
 
-    Not thread-safe. `check()` re-raises the exception of a failed read unchanged.
+    Not thread-safe. `check()` re-raises the exception of a failed read unchanged. `close()` frees
+    nothing: `release_blocks` and `BlockPrefetcher` do.
     """
-
-    closed = False
 
     def __init__(self, ahead: BlockPrefetcher, view: int = 0) -> None:
         self._ahead = ahead
@@ -306,44 +303,32 @@ class RowGroupFile:
         if self._first_error.raised is not None:
             raise self._first_error.raised
 
+    def readable(self) -> bool:
+        """Return True: Arrow asks before it reads."""
+        return True
+
     def seek(self, position: int, whence: int = 0) -> int:
         """Set the position, as files do."""
         self._position = position + (0, self._position, self._size)[whence] if whence else position
         return self._position
 
-    def tell(self) -> int:
-        """Return the position."""
-        return self._position
-
     def read(self, size: int) -> bytes | memoryview:
         """Return `size` bytes; fewer only at the end of the object."""
-        with self._first_error:
-            data = self._scanned(min(self._position + size, self._size))
-            self._position += len(data)
-            return data
-
-    def close(self) -> None:
-        """Do nothing: `release_blocks` and `BlockPrefetcher` release resources."""
-
-    def _scanned(self, end: int) -> bytes | memoryview:
-        index = bisect_right(self._starts, self._position) - 1
-        scan = self._scans[index] if index >= 0 else None
-        at = self._position
+        end = min(self._position + size, self._size)
         pieces: list[bytes | memoryview] = []
-        if scan is not None and scan.position == at:
-            while scan.position < min(end, scan.end):
-                pieces.append(self._piece(scan, end))
-            at = scan.position
-        # Arrow reads up to 100 bytes beyond a chunk of an old parquet-mr (PARQUET-816).
-        if at < end:
-            pieces.append(self._ahead.source.read(at, end))
+        with self._first_error:
+            index = bisect_right(self._starts, self._position) - 1
+            scan = self._scans[index] if index >= 0 else None
+            while scan is not None and scan.position == self._position < min(end, scan.end):
+                block = scan.blocks[0]
+                stop = min(end, block.end, scan.end)
+                data = memoryview(self._ahead.data(block))
+                pieces.append(data[scan.position - block.start : stop - block.start])
+                scan.position = self._position = stop
+                if stop in (block.end, scan.end):
+                    self._ahead.release(scan.blocks.popleft())
+            # Arrow reads up to 100 bytes beyond a chunk of an old parquet-mr (PARQUET-816).
+            if self._position < end:
+                pieces.append(self._ahead.source.read(self._position, end))
+                self._position = end
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    def _piece(self, scan: ColumnScan, end: int) -> memoryview:
-        block = scan.blocks[0]
-        stop = min(end, block.end, scan.end)
-        data = memoryview(self._ahead.data(block))[scan.position - block.start : stop - block.start]
-        scan.position = stop
-        if stop in (block.end, scan.end):
-            self._ahead.release(scan.blocks.popleft())
-        return data
