@@ -20,7 +20,7 @@ from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import Claim, ExtentItem, JobProgress, LedgerOptions, Settlement
 from extentflow.ledger.dynamodb import KEY_SCHEMA, DynamoLedger
 from extentflow.ledger.dynamodb_calls import Write, connect, lay_out
-from extentflow.ledger.dynamodb_extents import RANGE_FIELDS, STATE_FIELDS, extent_key
+from extentflow.ledger.dynamodb_extents import FIELDS, extent_key
 from extentflow.model import ExtentState, JobState
 from extentflow.retry import Clock, RetryPolicy
 from extentflow.sink import ProducerSettings
@@ -378,10 +378,9 @@ class TestPages:
     def test_listings_continue_after_the_first_page(self, world: DynamoWorld) -> None:
         """A page ends at 1 MB."""
         job, large = fresh("job"), "x" * 100_000
-        fields = {**RANGE_FIELDS, **STATE_FIELDS}
         for ordinal in range(25):
             item = ExtentItem(job, ordinal, start=0, end=1, error=large)
-            write = Write(extent_key(job, ordinal), sets=lay_out(item, fields))
+            write = Write(extent_key(job, ordinal), sets=lay_out(item, FIELDS))
             world.ledger._items.update("storing a large item", write)
 
         listed = [item.ordinal for item in world.ledger.extents.list(job)]

@@ -40,6 +40,9 @@ class JobEnds:
     first: MemoryJobEvents = field(default_factory=MemoryJobEvents)
     second: MemoryJobEvents = field(default_factory=MemoryJobEvents)
 
+    def __post_init__(self) -> None:
+        self.world.ledger.connectors.put("c", {})
+
     @property
     def job_events(self) -> JobEvents:
         return JobEvents(self.world.ledger, (self.first, self.second), lambda _job: TOPIC)

@@ -1,12 +1,15 @@
 """MemoryLedger fulfils the contract, calls hooks and injects faults."""
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 from tests.contracts.ledger import Scene
 from tests.contracts.ledger_contract import LedgerContract
 
 from extentflow.errors import LedgerUnavailable
+from extentflow.ledger.dynamodb_extents import EXTENT
+from extentflow.ledger.dynamodb_jobs import job_partition
 from extentflow.testing.ledger import MemoryLedger
 
 
@@ -39,7 +42,8 @@ class TestHooks:
         scene = Scene(ledger)
         job, lease = scene.job(), scene.lease()
         calls: list[tuple[str, int]] = []
-        ledger.on_call = lambda name: calls.append((name, len(ledger.table.extents)))
+        extents = partial(ledger.items.query, job_partition(job.id), EXTENT)
+        ledger.on_call = lambda name: calls.append((name, len([*extents()])))
 
         scene.advance(scene.claim(lease, scene.extent(job)), 10)
 

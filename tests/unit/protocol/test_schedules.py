@@ -10,9 +10,9 @@ A failing test prints the schedule, and the answers that repeat it. What takes l
 """
 
 from collections.abc import Mapping
-from typing import Any, cast
 
 import pytest
+from boto3.dynamodb.conditions import Attr
 from tests.support.explore import CRASH, PAUSE, SWITCH
 from tests.support.explore_world import (
     ARRIVE,
@@ -33,9 +33,8 @@ from tests.support.explore_world import (
 )
 from tests.support.scenarios import RANDOM_SCENARIOS
 
-from extentflow.ledger import Claim, ExtentItem
+from extentflow.ledger import dynamodb_extents
 from extentflow.model import ExtentState
-from extentflow.testing.ledger import MemoryLedger
 
 EXHAUSTIVE = pytest.mark.exhaustive
 ENDS = {PAUSE: 1, CRASH: 1}
@@ -145,10 +144,8 @@ def test_every_record_arrives_once(scenario: Scenario, schedules: int) -> None:
 
 
 def test_late_progress_without_conditions_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unconditional(store: Any, claim: Claim, _position: int) -> ExtentItem:  # noqa: ANN401
-        return cast("ExtentItem", store._table.extent(claim.extent.job, claim.extent.ordinal))
-
-    monkeypatch.setattr(MemoryLedger().extents.__class__, "_held", unconditional)
+    monkeypatch.setattr(dynamodb_extents, "_has_claim", lambda _mark: Attr("pk").exists())
+    monkeypatch.setattr(dynamodb_extents, "_is_not_behind", lambda _at: Attr("pk").exists())
 
     with pytest.raises(AssertionError):
         explore_all(Scenario({LATE: 1}, most=1, body=b"abcde", extent_bytes=5))

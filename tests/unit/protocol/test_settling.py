@@ -8,6 +8,8 @@ from tests.support.ownership import CLIENT, ONE, Scene
 from extentflow.delivery.slots import Busy, Final
 from extentflow.errors import LedgerUnavailable, ProgressUnknown
 from extentflow.ledger import JobProgress, SlotItem
+from extentflow.ledger.dynamodb_calls import Write
+from extentflow.ledger.dynamodb_extents import extent_key
 from extentflow.model import ExtentState
 from extentflow.sink import ProducerSettings, SlotProgress
 from extentflow.testing.broker import MemoryBroker, MemoryFence
@@ -246,7 +248,10 @@ def test_a_claim_that_is_not_the_predecessors_is_left_alone(slot: int, epoch: in
     item = scene.claim(dead, extent).item
     assert item.claim is not None
     foreign = replace(item, claim=replace(item.claim, slot=slot, epoch=epoch))
-    scene.ledger.table.extents[extent.job, 0] = foreign
+    stored = scene.ledger.items.get(extent_key(extent.job, 0))
+    assert stored is not None
+    mark = {**stored["claim"], "slot": slot, "epoch": epoch}
+    scene.ledger.items.update("", Write(extent_key(extent.job, 0), sets={"claim": mark}))
 
     scene.of("driver", ONE).evict("dead")
 

@@ -124,6 +124,7 @@ def test_an_unavailable_publisher_leaves_the_event_to_the_reconciler(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     scene = ObservedQueues()
+    scene.queued.world.ledger.connectors.put("c", {})
     job = scene.queued.job(b"abc")
     scene.announcer.failures = 1
 

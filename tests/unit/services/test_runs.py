@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 
 import pytest
@@ -16,6 +16,8 @@ from extentflow.errors import ExtentflowError, LedgerUnavailable, Misconfigured
 from extentflow.jobs.preflight import CACHE_SECONDS
 from extentflow.jobs.run import RunReport
 from extentflow.ledger import ConnectorState
+from extentflow.ledger.dynamodb_calls import Write
+from extentflow.ledger.dynamodb_jobs import job_key
 from extentflow.model import Job, JobState
 from extentflow.services.runs import EngineChoice, RunControl, Runs
 from extentflow.sink.topics import TopicFacts
@@ -176,7 +178,8 @@ def test_a_pause_leaves_all_jobs_to_the_next_replay(line: Line) -> None:
 
 def test_a_job_of_another_cluster_does_not_block_the_others(line: Line) -> None:
     first, _ = line.cancelled(2)
-    line.runtime.memory.table.keep(replace(first, state=JobState.CANCELLED, cluster="gone"))
+    gone = Write(job_key(first.id), sets={"cluster": "gone"})
+    line.runtime.memory.items.update("", gone)
 
     said = line.replay()
 

@@ -47,10 +47,10 @@ from extentflow.errors import (
     reason,
 )
 from extentflow.formats import BadRecord
-from extentflow.ledger import Claim, Ledger
+from extentflow.ledger import Claim, Ledger, Totals
 from extentflow.model import Extent, JobState, Outcome, Receipt
 from extentflow.retry import Clock
-from extentflow.sink import ProducerSettings, RejectedRecord
+from extentflow.sink import ProducerSettings
 
 log = logging.getLogger(__name__)
 
@@ -62,8 +62,7 @@ SIZE_GROWTH = 4
 # From 64 MiB to 1 MiB in three failed commits, each of which takes half a minute.
 FAILED_DIVISOR = 4
 LEAST_BYTES = 64 << 10
-# Extents that a process claimed and could not return during outages. A forgotten one keeps its
-# used attempt.
+# Of extents that an outage cost an attempt. A forgotten one keeps its used attempt.
 MOST_OWED = 1_000
 
 Chunks = Generator[ConvertedChunk, None, None]
@@ -131,8 +130,8 @@ class DeliveryContext:
     `open` builds the pipeline late, so that its errors count as the extent's. `prefetch` may
     produce chunks ahead on a thread; it yields None while none is ready, so that a slow store
     delays neither a commit nor a stop. `stopping` is called between chunks: True commits and hands
-    the extent back (a deadline, a signal). `fetched_bytes` counts what the process has read.
-    `owed` are the extents of which an outage used up an attempt that is not returned yet.
+    the extent back. `fetched_bytes` counts what the process has read. `owed` are the extents of
+    which an outage used up an attempt that is not returned yet.
     """
 
     open: Callable[[Extent], Pipeline]
@@ -222,7 +221,7 @@ class _Call:
             return
         try:
             with contain_defects(self.extent.uri):
-                self.context.slots.return_attempt(self.claim)
+                self.context.ledger.extents.return_attempt(self.claim)
         except (LedgerUnavailable, ProcessExhausted) as exc:
             log.warning("%s: an outage used up an attempt: %s", self.extent.uri, exc)
 
@@ -266,15 +265,15 @@ class _Call:
             raise exc
 
     def _try(self, message: str, *, out_of_time: bool) -> Receipt:
-        context = self.context
-        answer = context.slots.claim(self.extent, context.client(self.extent), message=message)
+        client = self.context.client(self.extent)
+        answer = self.context.slots.claim(self.extent, client, message=message)
         self.claim = answer if isinstance(answer, Claim) else None
         if isinstance(answer, Claim):
             return _ClaimedExtent(answer, self).run(out_of_time=out_of_time)
         return self.unclaimed(answer)
 
     def _pause(self, failures: int) -> None:
-        """Sleep with full jitter, in slices short enough to react to `stopping`."""
+        """Sleep, in slices short enough to react to `stopping`."""
         bound = min(MAX_BACK_OFF_SECONDS, BACK_OFF_SECONDS * 2**failures)
         # Full jitter: workers that lost the same broker do not reconnect at the same moment.
         left = self.context.random.random() * bound
@@ -285,11 +284,9 @@ class _Call:
     def unclaimed(self, answer: Final | Closed | Busy) -> Receipt:
         """Return the receipt of an extent that could not be claimed."""
         if isinstance(answer, Busy):
-            return replace(
-                self.receipt(Outcome.BUSY, reason=answer.reason),
-                retry_after_seconds=answer.retry_after_seconds,
-                holder=answer.message,
-            )
+            busy = self.receipt(Outcome.BUSY, reason=answer.reason)
+            wait_seconds = answer.retry_after_seconds
+            return replace(busy, retry_after_seconds=wait_seconds, holder=answer.message)
         if isinstance(answer, Closed):
             closed = f"job is {answer.job.state}: {answer.job.reason}"
             return self.receipt(Outcome.JOB_CLOSED, reason=closed)
@@ -320,18 +317,6 @@ class _Call:
         )
 
 
-@dataclass(slots=True)
-class _Totals:
-    """Totals of an extent, as `Slots` takes them."""
-
-    position: int
-    records: int
-    bad: int
-
-    def fields(self) -> dict[str, int]:
-        return {"position": self.position, "records": self.records, "bad": self.bad}
-
-
 class _ClaimedExtent:
     """The delivery of a claimed extent; every exit settles the claim or raises Retryable.
 
@@ -345,8 +330,8 @@ class _ClaimedExtent:
         self._context = call.context
         self._slots = call.context.slots
         item = claim.item
-        self._committed = _Totals(item.position, item.records, item.bad)
-        self._sent = replace(self._committed)
+        self._committed = Totals(position=item.position, records=item.records, bad=item.bad)
+        self._sent = self._committed.copy()
         self._sent_bytes: int | None = None
         self._opened_at = 0.0
         self._producer_ended = False
@@ -411,15 +396,18 @@ class _ClaimedExtent:
         if isinstance(error, LedgerUnavailable):
             return  # the same call makes up for it after the next claim
         try:
-            self._repeat_once(lambda: self._slots.return_attempt(self._claim))
+            self._repeat_once(self._context.ledger.extents.return_attempt)
         except (LedgerUnavailable, ProcessExhausted) as exc:
             self._call.attempt_owed = True
             log.warning("%s: an outage used up an attempt: %s", self._call.extent.uri, exc)
 
     def fail(self, error: str) -> Receipt:
         """Fail the extent at its last committed position."""
-        self._slots.fail(self._claim, **self._committed.fields(), error=error)
-        return self._call.receipt(Outcome.FAILED, reason=error, position=self._committed.position)
+        self._slots.fail(self._claim, **self._committed, error=error)
+        return self._receipt(Outcome.FAILED, error)
+
+    def _receipt(self, outcome: Outcome, reason: str = "") -> Receipt:
+        return self._call.receipt(outcome, reason=reason, position=self._committed["position"])
 
     def _deliver(self) -> Receipt:
         extent, context = self._call.extent, self._context
@@ -427,7 +415,7 @@ class _ClaimedExtent:
         largest = context.limits.transaction_bytes
         wanted_bytes = min(context.limits.first_bytes, largest)
         pipeline = context.open(extent)
-        chunks = context.prefetch(pipeline.convert(extent, self._committed.position))
+        chunks = context.prefetch(pipeline.convert(extent, self._committed["position"]))
         with closing(chunks):
             for chunk in chunks:
                 if chunk is not None:
@@ -441,18 +429,19 @@ class _ClaimedExtent:
                     wanted_bytes = min(wanted_bytes * TRANSACTION_GROWTH, largest)
                 if context.stopping():
                     return self._stop()
-        self._slots.complete(self._claim, **self._sent.fields())
+        self._slots.complete(self._claim, **self._sent)
         self._count_commit()
-        return self._call.receipt(Outcome.DONE, position=self._sent.position)
+        return self._receipt(Outcome.DONE)
 
     def _is_due(self, limit_bytes: float) -> bool:
         """Whether the open transaction is large enough, or has been open for long enough."""
         if self._sent_bytes is None:
             return False
-        elapsed = self._context.clock.monotonic() - self._opened_at
-        return (
-            self._sent_bytes >= limit_bytes or elapsed >= self._context.limits.transaction_seconds
-        )
+        seconds = self._context.limits.transaction_seconds
+        return self._sent_bytes >= limit_bytes or self._elapsed() >= seconds
+
+    def _elapsed(self) -> float:
+        return self._context.clock.monotonic() - self._opened_at
 
     def _send(self, chunk: ConvertedChunk, dead_letters: DeadLetters) -> None:
         """Send records and dead letters of a chunk in the open transaction."""
@@ -460,22 +449,22 @@ class _ClaimedExtent:
         if self._sent_bytes is None:
             self._sent_bytes, self._opened_at = 0, self._context.clock.monotonic()
         rejected = self._slots.sink.send(chunk.records)
-        bad = [*chunk.bad, *(_bad_record(chunk, record) for record in rejected)]
+        bad = list(chunk.bad)
+        for record in rejected:
+            raw = chunk.records.values[record.index].as_py()
+            bad.append(BadRecord(raw, int(chunk.locations[record.index]), record.reason))
         if bad:
             self._send_dead_letters(bad, dead_letters)
-        self._sent.records += len(chunk.records.values) - len(rejected)
-        self._sent.bad += len(bad)
-        self._sent.position = chunk.next_position
+        self._sent["records"] += len(chunk.records.values) - len(rejected)
+        self._sent["bad"] += len(bad)
+        self._sent["position"] = chunk.next_position
         self._sent_bytes += chunk.payload_bytes
 
     def _send_dead_letters(self, bad: list[BadRecord], dead_letters: DeadLetters) -> None:
         """Send dead letters; one that is too large goes without its bytes, with its location."""
         extent, send = self._call.extent, self._slots.sink.send
-        rejected = send(dead_letters.records(extent, bad))
-        if not rejected:
-            return
-        large = [bad[record.index] for record in rejected]
-        again = send(dead_letters.records(extent, large, raw=False))
+        large = [bad[record.index] for record in send(dead_letters.records(extent, bad))]
+        again = send(dead_letters.records(extent, large, raw=False)) if large else ()
         if again:
             bad_record = describe(extent, large[again[0].index], dead_letters.location_unit)
             raise CorruptRecord(
@@ -490,30 +479,24 @@ class _ClaimedExtent:
             # Chunks without records that do not advance: committing them would count as progress.
             self._slots.sink.abort()
         else:
-            self._slots.commit(self._claim, **self._sent.fields())
+            self._slots.commit(self._claim, **self._sent)
             self._count_commit()
         self._sent_bytes = None
 
     def _count_commit(self) -> None:
-        self._call.records += self._sent.records - self._committed.records
-        self._call.bad += self._sent.bad - self._committed.bad
+        self._call.records += self._sent["records"] - self._committed["records"]
+        self._call.bad += self._sent["bad"] - self._committed["bad"]
         self._call.commits += 1
-        self._committed = replace(self._sent)
+        self._committed = self._sent.copy()
         if self._sent_bytes:
-            seconds = self._context.clock.monotonic() - self._opened_at
-            self._context.size.committed(
-                self._sent_bytes, seconds, self._context.limits.transaction_seconds
-            )
+            target_seconds = self._context.limits.transaction_seconds
+            self._context.size.committed(self._sent_bytes, self._elapsed(), target_seconds)
 
     def _stop(self) -> Receipt:
         self._commit()
         # Without progress the claim counts as an attempt: no extent circulates for ever.
         self._hand_back(keep_attempt=self._call.commits == 0)
-        return self._call.receipt(
-            Outcome.HANDED_BACK,
-            reason="stopped before the next chunk",
-            position=self._committed.position,
-        )
+        return self._receipt(Outcome.HANDED_BACK, "stopped before the next chunk")
 
     def _abort(self) -> None:
         """Discard the open transaction before the extent is handed back or fails.
@@ -529,31 +512,21 @@ class _ClaimedExtent:
 
     def _hand_back(self, *, keep_attempt: bool) -> None:
         self._abort()  # records of an open transaction lie after the position that is handed back
-        write = partial(
-            self._slots.hand_back,
-            self._claim,
-            **self._committed.fields(),
-            keep_attempt=keep_attempt,
-        )
+        hand_back = partial(self._slots.hand_back, keep_attempt=keep_attempt, **self._committed)
         try:
-            self._repeat_once(write)
+            self._repeat_once(hand_back)
         except ProcessExhausted as exc:
             # The error that led here says more. The slot is settled before its next use.
             log.warning("%s stays claimed until it is settled: %s", self._call.extent.uri, exc)
         self._handed_back = True
 
-    def _repeat_once(self, write: Callable[[], None]) -> None:
+    def _repeat_once(self, write: Callable[[Claim], None]) -> None:
         """Write to the ledger, twice if the process lacks resources the first time."""
         uri = self._call.extent.uri
         try:
             with contain_defects(uri):
-                write()
+                write(self._claim)
         except ProcessExhausted:
             # The failed try has freed its own memory and files by now.
             with contain_defects(uri):
-                write()
-
-
-def _bad_record(chunk: ConvertedChunk, rejected: RejectedRecord) -> BadRecord:
-    raw = chunk.records.values[rejected.index].as_py()
-    return BadRecord(raw, int(chunk.locations[rejected.index]), rejected.reason)
+                write(self._claim)

@@ -33,10 +33,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import call
 from random import Random
+from typing import Unpack
 
 from extentflow.errors import Conflict, Fenced, LedgerUnavailable, Misconfigured, ProgressUnknown
-from extentflow.ledger import Claim, ExtentItem, Lease, Ledger, Settlement, SlotItem
+from extentflow.ledger import Claim, ExtentItem, Lease, Ledger, Settlement, SlotItem, Totals
 from extentflow.model import Extent, ExtentState, Job, JobState
 from extentflow.retry import Clock
 from extentflow.sink import Broker, Fence, ProducerSettings, Sink, SlotProgress
@@ -53,10 +55,10 @@ GUARANTEE, AT_LEAST_ONCE = "delivery.guarantee", "at_least_once"
 
 @dataclass(frozen=True, slots=True)
 class SlotPolicy:
-    """How slots are used; times are in seconds.
+    """How slots are used. `count` is `exactly.once.slots`.
 
-    `count` is `exactly.once.slots`. A producer that was idle for `idle_seconds` is replaced,
-    because brokers close idle connections. One `claim` call waits up to `wait_seconds` for a slot.
+    A producer that was idle for `idle_seconds` is replaced, because brokers close idle connections.
+    One `claim` call waits up to `wait_seconds` for a slot.
     """
 
     count: int = 256
@@ -119,9 +121,7 @@ class _OwnedSlot:
 def require_app(ledger: Ledger, app_id: str) -> None:
     """Bind the ledger to `app_id`, which is part of every transactional id but of no item.
 
-    Raises:
-        Misconfigured: the ledger is bound to another `app.id`; the workers of the two would not
-            fence each other.
+    Misconfigured: it is bound to another one; the workers of the two would not fence each other.
     """
     bound = ledger.bind(app_id)
     if bound != app_id:
@@ -132,8 +132,9 @@ def require_app(ledger: Ledger, app_id: str) -> None:
         )
 
 
-def _run_at_once(call: Callable[[], None]) -> None:
-    call()
+def _progress(claim: Claim, totals: Totals, *, done: bool) -> SlotProgress:
+    extent = claim.extent
+    return SlotProgress(claim.lease.epoch, extent.job, extent.ordinal, **totals, done=done)
 
 
 class Slots:
@@ -154,7 +155,7 @@ class Slots:
         owner: str,
         clock: Clock,
         random: Random,
-        submit: Callable[[Callable[[], None]], None] = _run_at_once,
+        submit: Callable[[Callable[[], None]], None] = call,
     ) -> None:
         self.owner = owner
         self._ledger = ledger
@@ -284,9 +285,9 @@ class Slots:
     def is_held(self, extent: Extent) -> bool:
         """Whether a live worker holds the extent; claims nothing. Raises LedgerUnavailable."""
         claim = self._ledger.extents.get(extent.job, extent.ordinal).claim
-        return claim is not None and not self._is_takeable(
-            self._ledger.slots.get(self._broker.cluster, claim.slot)
-        )
+        if claim is None:
+            return False
+        return not self._is_takeable(self._ledger.slots.get(self._broker.cluster, claim.slot))
 
     # -- working --------------------------------------------------------------------------------
 
@@ -297,7 +298,7 @@ class Slots:
             raise Fenced("this worker owns no slot")
         return self._own.sink
 
-    def commit(self, claim: Claim, *, position: int, records: int, bad: int) -> None:
+    def commit(self, claim: Claim, **totals: Unpack[Totals]) -> None:
         """Commit the sent records with the new totals of the extent, then submit them as progress.
 
         Raises:
@@ -306,19 +307,13 @@ class Slots:
             LedgerUnavailable: likewise, only with at-least-once delivery. There the ledger has the
                 only position, so it is written before this returns.
         """
-        own = self._require_own(claim, position)
+        own = self._require_own(claim, totals["position"])
         # Until this returns: an error behind the commit must not lead to a hand-back before it.
-        own.in_doubt, own.position = True, position
-        own.sink.commit(self._progress(claim, position, records, bad, done=False))
+        own.in_doubt, own.position = True, totals["position"]
+        own.sink.commit(_progress(claim, totals, done=False))
         own.moved_at, own.used_at = self._clock.monotonic(), self._clock.wall()
-        write = partial(
-            self._ledger.extents.advance,
-            claim,
-            position=position,
-            records=records,
-            bad=bad,
-            lease_seconds=self._policy.lease_seconds,
-        )
+        lease_seconds = self._policy.lease_seconds
+        write = partial(self._ledger.extents.advance, claim, lease_seconds=lease_seconds, **totals)
         if claim.mark.at_least_once:
             write()
         else:
@@ -342,26 +337,24 @@ class Slots:
             # The next progress contains this one; otherwise a settlement reads it from Kafka.
             log.warning("%s: its progress is not in the ledger: %s", claim.extent.uri, exc)
 
-    def complete(self, claim: Claim, *, position: int, records: int, bad: int) -> None:
+    def complete(self, claim: Claim, **totals: Unpack[Totals]) -> None:
         """Commit the last chunk (possibly empty) as done, then complete the extent. As `commit`."""
-        own = self._require_own(claim, position)
+        own = self._require_own(claim, totals["position"])
         # Kafka comes first: if the ledger misses the commit, the group offset still proves it.
-        own.in_doubt, own.position, own.reported = True, position, None
-        own.sink.commit(self._progress(claim, position, records, bad, done=True))
+        own.in_doubt, own.position, own.reported = True, totals["position"], None
+        own.sink.commit(_progress(claim, totals, done=True))
         # Confirmed before any transaction for another extent, which would overwrite the only proof.
-        self._ledger.extents.complete(claim, position=position, records=records, bad=bad)
+        self._ledger.extents.complete(claim, **totals)
         self._clear_claim(own)
 
-    def fail(self, claim: Claim, *, position: int, records: int, bad: int, error: str) -> None:
+    def fail(self, claim: Claim, *, error: str, **totals: Unpack[Totals]) -> None:
         """Fail the extent at its last committed position; call `sink.abort()` first."""
-        own = self._require_own(claim, position)
+        own = self._require_own(claim, totals["position"])
         own.reported = None
-        self._ledger.extents.fail(claim, position=position, records=records, bad=bad, error=error)
+        self._ledger.extents.fail(claim, error=error, **totals)
         self._clear_claim(own)
 
-    def hand_back(
-        self, claim: Claim, *, position: int, records: int, bad: int, keep_attempt: bool
-    ) -> None:
+    def hand_back(self, claim: Claim, *, keep_attempt: bool, **totals: Unpack[Totals]) -> None:
         """Clear the claim at the last committed position; the extent stays pending.
 
         While the outcome of a commit is unknown, a settlement states the position: this takes the
@@ -370,20 +363,17 @@ class Slots:
         Raises:
             Fenced: another worker owns the slot, or this one works on another claim.
         """
-        own = self._own
-        in_doubt = (
-            own is not None and own.claim is claim and (own.in_doubt or position < own.position)
-        )
+        own, position = self._own, totals["position"]
+        held = own if own is not None and own.claim is claim else None
+        in_doubt = held is not None and (held.in_doubt or position < held.position)
         if in_doubt or self._unsettled is claim:
             if not keep_attempt:
-                self.return_attempt(claim)
+                self._ledger.extents.return_attempt(claim)
             self._settle_claim(claim)
             return
         own = self._require_own(claim, position)
         own.reported = None
-        self._ledger.extents.hand_back(
-            claim, position=position, records=records, bad=bad, keep_attempt=keep_attempt
-        )
+        self._ledger.extents.hand_back(claim, keep_attempt=keep_attempt, **totals)
         self._clear_claim(own)
 
     def _settle_claim(self, claim: Claim) -> None:
@@ -400,29 +390,17 @@ class Slots:
         self._unsettled = None
 
     def reset_attempts(self, claim: Claim) -> Claim:
-        """Set the attempts that outages used up to 0; return the claim as it is then.
+        """Return the claim without the attempts that outages used up.
 
         Raises LedgerUnavailable, Fenced.
         """
         own, item = self._require_own(claim, claim.item.position), claim.item
-        self._ledger.extents.advance(
-            claim,
-            position=item.position,
-            records=item.records,
-            bad=item.bad,
-            lease_seconds=self._policy.lease_seconds,
-        )
+        totals = Totals(position=item.position, records=item.records, bad=item.bad)
+        lease_seconds = self._policy.lease_seconds
+        self._ledger.extents.advance(claim, lease_seconds=lease_seconds, **totals)
         # This claim counts again if it is handed back without progress.
         own.claim = own.reported = replace(claim, item=replace(item, attempts=1))
         return own.claim
-
-    def return_attempt(self, claim: Claim) -> None:
-        """Give the claim's attempt back before the producer is dropped: an outage used it up.
-
-        Conditional on the claim alone, so it also holds while the outcome of a commit is unknown.
-        Raises LedgerUnavailable.
-        """
-        self._ledger.extents.return_attempt(claim)
 
     def renew(self) -> None:
         """Extend the lease while the claimed extent makes progress; runs on the renewal thread.
@@ -462,20 +440,6 @@ class Slots:
     def _clear_claim(self, own: _OwnedSlot) -> None:
         own.claim, own.reported, own.in_doubt = None, None, False
         own.used_at = self._clock.wall()
-
-    @staticmethod
-    def _progress(
-        claim: Claim, position: int, records: int, bad: int, *, done: bool
-    ) -> SlotProgress:
-        return SlotProgress(
-            epoch=claim.lease.epoch,
-            job=claim.extent.job,
-            extent=claim.extent.ordinal,
-            position=position,
-            records=records,
-            bad=bad,
-            done=done,
-        )
 
     # -- releasing ------------------------------------------------------------------------------
 
@@ -555,24 +519,17 @@ class Slots:
             self._clock.sleep(self._jitter(1.0))
 
     def _candidates(self) -> Iterator[SlotItem]:
-        """Yield takeable slots: our last one, then up to four at random, then all of them.
-
-        Random reads come first: each reads one small item, the query reads all slots.
-        """
+        """Yield takeable slots: our last one, then up to four at random, then all of them."""
         cluster, count = self._broker.cluster, self._policy.count
         tries = [self._random.randrange(count) for _ in range(min(RANDOM_TRIES, count))]
         first = [] if self._last_number is None else [self._last_number]
-        for number in first + tries:
-            slot = self._ledger.slots.get(cluster, number)
-            if self._is_takeable(slot):
-                yield slot
+        read = (self._ledger.slots.get(cluster, number) for number in first + tries)
+        yield from filter(self._is_takeable, read)
         known = {slot.number: slot for slot in self._ledger.slots.list(cluster)}
         numbers = list(range(count))
         self._random.shuffle(numbers)
-        for number in numbers:
-            slot = known.get(number, SlotItem(cluster, number))
-            if self._is_takeable(slot):
-                yield slot
+        listed = (known.get(number, SlotItem(cluster, number)) for number in numbers)
+        yield from filter(self._is_takeable, listed)
 
     def _take(self, seen: SlotItem, client: ProducerSettings) -> _OwnedSlot | None:
         """Lease the slot and take it over; None if another worker was faster."""
@@ -641,10 +598,7 @@ class Slots:
 
         Writes even when there is nothing to settle, because the write is conditional on our epoch:
         we may have fenced a worker that leased the slot after us, and our marker must not
-        overwrite what it committed.
-
-        Raises:
-            Fenced: the lease is no longer ours.
+        overwrite what it committed. Raises Fenced if the lease is no longer ours.
         """
         if working is None:
             self._ledger.slots.settle(lease, None, None)
@@ -654,8 +608,7 @@ class Slots:
             settlement = self._settlement(lease, item, committed)
             if settlement is not None and settlement.unknown and self._is_at_least_once(item.job):
                 settlement = replace(settlement, unknown=False)
-            seen = item if settlement is not None else None
-            if self._ledger.slots.settle(lease, seen, settlement):
+            if self._ledger.slots.settle(lease, item if settlement else None, settlement):
                 return
         raise LedgerUnavailable(
             f"extent {working[1]} of job {working[0]} changed during {CLAIM_ROUNDS} settlements"
@@ -685,14 +638,12 @@ class Slots:
         if committed is None or committed.epoch != claim.epoch:
             # A missing group or another epoch proves nothing: retention, a deletion or a rebuilt
             # broker may have lost a commit. The extent fails; only a replay may accept duplicates.
-            return Settlement(item.position, item.records, item.bad, unknown=True)
+            return replace(unchanged, unknown=True)
         if (committed.job, committed.extent) != (item.job, item.ordinal):
             return unchanged  # the marker or an earlier extent: no commit since the claim
-        if committed.done or committed.position > item.position:
-            return Settlement(
-                committed.position, committed.records, committed.bad, done=committed.done
-            )
-        return unchanged
+        if not committed.done and committed.position <= item.position:
+            return unchanged
+        return Settlement(committed.position, committed.records, committed.bad, committed.done)
 
     # -- conditions -----------------------------------------------------------------------------
 

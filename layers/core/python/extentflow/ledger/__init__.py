@@ -1,7 +1,7 @@
 """The Ledger port: jobs, extents, slots, connectors and notes.
 
-`ledger.dynamodb` and `testing.MemoryLedger` implement it, `rules` holds what they share. How slots
-are chosen and settled is left to `extentflow.delivery`.
+`ledger.dynamodb` implements it, `rules` holds what any implementation needs. How slots are chosen
+and settled is left to `extentflow.delivery`.
 
 Every write is conditional, and repeating a call does no harm. A write whose response was lost is
 recognised by its own epoch, owner or nonce, never assumed. Adapters retry conflicts and throttling
@@ -11,13 +11,21 @@ with full jitter for a bounded time and then raise LedgerUnavailable.
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
 from extentflow import plugins
 from extentflow.errors import Misconfigured
 from extentflow.ledger.notes import NoteStore
 from extentflow.model import Extent, ExtentState, Job, JobState
 from extentflow.plugins import Registry
+
+
+class Totals(TypedDict):
+    """What an extent has delivered up to a position: good and bad records."""
+
+    position: int
+    records: int
+    bad: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +142,7 @@ class ConnectorStore(Protocol):
     """Connectors: their configuration revisions and their states."""
 
     def put(self, name: str, config: Mapping[str, str]) -> ConnectorVersion:
-        """Store the next revision; the same configuration again returns the latest revision.
-
-        A deleted connector is shown again.
-        """
+        """Store the next revision, or return the latest if it is the same; undo a deletion."""
 
     def get(self, name: str, revision: int | None = None) -> ConnectorVersion | None:
         """Return a revision (None: the latest that is not deleted)."""
@@ -162,7 +167,7 @@ class JobStore(Protocol):
     """Jobs, their counters, and whether their ends were published."""
 
     def register(self, job: Job) -> Job:
-        """Store a new job, or return the one already stored under its id, untouched.
+        """Store a job under its id unless there is one; return the stored one.
 
         A new job without a `created` time gets the ledger's.
         """
@@ -171,10 +176,9 @@ class JobStore(Protocol):
         """Return one job."""
 
     def find_registered(self, job_ids: Iterable[str]) -> set[str]:
-        """Return those of `job_ids` under which a job is stored that is not SUPERSEDED.
+        """Return the ids that have a job which is not SUPERSEDED; may lag behind writes.
 
-        An arrival of a SUPERSEDED job's version reopens it. Read in batches; may lag behind
-        writes.
+        An arrival of a SUPERSEDED job's version reopens it.
         """
 
     def list(self, connector: str | None = None, state: JobState | None = None) -> Iterator[Job]:
@@ -203,10 +207,7 @@ class JobStore(Protocol):
         """
 
     def end(self, job_id: str, state: JobState, reason: str) -> Job:
-        """Bring an open job (PLANNING or RUNNING) to SUPERSEDED, CANCELLED or FAILED at once.
-
-        A job that is already final is returned as it is.
-        """
+        """Make an open job SUPERSEDED, CANCELLED or FAILED; return any other as it is."""
 
     def progress(self, job_id: str) -> JobProgress:
         """Sum the job's counters, strongly consistent."""
@@ -228,7 +229,7 @@ class JobStore(Protocol):
     def unpublished(self, limit: int) -> Iterator[Job]:
         """Yield at most `limit` final jobs whose end is not published, oldest first by connector.
 
-        May lag behind writes. Reads no other jobs.
+        Reads no other jobs; may lag behind writes.
         """
 
     def mark_published(self, job: Job) -> None:
@@ -257,28 +258,25 @@ class ExtentStore(Protocol):
     ) -> Claim | None:
         """Claim an extent in one transaction; None when refused (the caller re-reads).
 
-        Conditions: the job is PLANNING or RUNNING; the extent has no claim, is not final, and
-        position and attempts (and existence) are as `seen`; the slot's epoch is the lease's and it
-        is not working on anything. Effects: claim mark, attempts + 1, range stored at the first
-        claim; slot.working, lease renewed.
+        Conditions: the job is open; the extent has no claim, is not final, and its existence,
+        position and attempts are as `seen`; the slot's epoch is the lease's, and it works on
+        nothing. Effects: claim mark, attempts + 1, range stored at the first claim; slot.working,
+        lease renewed.
 
         The same call again (same nonce) returns the claim it made. None also when the slot works
-        on something, for example on a claim whose response was lost: a caller that finds the
-        extent unclaimed and at `seen.position` reads the slot, and leases it again to settle it.
+        on something, such as a claim whose response was lost: leasing it again settles that.
 
         Raises:
             Conflict: the ledger holds another range for this ordinal.
             Fenced: the slot's epoch is no longer the lease's; drop the producer at once.
         """
 
-    def advance(
-        self, claim: Claim, *, position: int, records: int, bad: int, lease_seconds: float
-    ) -> None:
-        """Record a committed chunk (totals of the extent), attempts back to 0; renew the lease.
+    def advance(self, claim: Claim, *, lease_seconds: float, **totals: Unpack[Totals]) -> None:
+        """Record a committed chunk, attempts back to 0; then renew the lease in a second write.
 
         Called from a background thread, too, and then perhaps after the claim has ended.
-        Conditional on the claim's mark and on position never going backwards. Two writes: the
-        extent, then the lease, which may stay as it is when the ledger is unavailable by then.
+        Conditional on the claim's mark and on position never going backwards. The lease stays as
+        it is when the ledger is unavailable by then.
 
         Raises:
             Fenced: the claim is no longer ours, or (the chunk is recorded) the slot was taken.
@@ -288,30 +286,27 @@ class ExtentStore(Protocol):
     def return_attempt(self, claim: Claim) -> None:
         """Give the claim's attempt back: it ended in an outage. The claim itself stays.
 
-        No effect unless the extent still has this claim and as many attempts as when claimed, so
-        that repeating the call is harmless.
+        No effect unless the extent still has this claim and as many attempts as when claimed.
         """
 
-    def complete(self, claim: Claim, *, position: int, records: int, bad: int) -> None:
+    def complete(self, claim: Claim, **totals: Unpack[Totals]) -> None:
         """Make the extent DONE, add to its job's counters, clear slot.working: one transaction.
 
-        Conditional on the claim's mark, on slot epoch, and on position not going backwards.
-        Harmless when repeated: an extent that this claim's nonce already completed is success.
+        Conditional on the claim's mark, on the slot's epoch, and on position not going backwards.
+        Harmless when repeated: the claim's nonce identifies an earlier completion.
 
         Raises:
             Fenced: the claim is no longer ours.
             Conflict: the claim is ours, but the ledger's position lies further on.
         """
 
-    def fail(self, claim: Claim, *, position: int, records: int, bad: int, error: str) -> None:
-        """Make the extent FAILED with its reason at the last confirmed position; failed + 1.
+    def fail(self, claim: Claim, *, error: str, **totals: Unpack[Totals]) -> None:
+        """Make the extent FAILED at the last confirmed position; failed + 1. As `complete`.
 
-        Long reasons are cut. Otherwise as `complete`.
+        Long reasons are cut.
         """
 
-    def hand_back(
-        self, claim: Claim, *, position: int, records: int, bad: int, keep_attempt: bool
-    ) -> None:
+    def hand_back(self, claim: Claim, *, keep_attempt: bool, **totals: Unpack[Totals]) -> None:
         """Clear the claim at the last confirmed position; the extent stays PENDING.
 
         `keep_attempt` False gives the attempt back. Otherwise as `complete`, without counters.
@@ -324,8 +319,7 @@ class ExtentStore(Protocol):
         job, FAILED or SUPERSEDED or open, RUNNING (`reopened` + 1; PLANNING stays PLANNING).
 
         Raises:
-            ProgressUnknown: the extent failed with `progress_unknown` and duplicates are not
-                accepted.
+            ProgressUnknown: the extent has `progress_unknown`; duplicates are not accepted.
             Conflict: the job is CANCELLED; resume it first.
         """
 
@@ -344,10 +338,9 @@ class SlotStore(Protocol):
     ) -> tuple[Lease, SlotItem] | None:
         """Take a slot: epoch + 1, owner, lease until now + `lease_seconds`.
 
-        Conditional on epoch and owner as `seen`; the caller decides whether the slot may be taken
-        (free, expired with grace, its own). Returns the lease and the item as it was before; None
-        when another worker was faster. After a lost response, owner and epoch + 1 identify the
-        caller's own lease.
+        Conditional on epoch and owner as `seen`; the caller decides whether the slot may be taken.
+        Returns the lease and the item as it was before; None when another worker was faster. After
+        a lost response, owner and epoch + 1 identify the caller's own lease.
         """
 
     def renew(self, lease: Lease, *, lease_seconds: float) -> None:
@@ -358,8 +351,8 @@ class SlotStore(Protocol):
 
         `seen` None (or `settlement` None): only slot.working is cleared. Conditions: slot.epoch is
         the lease's; the extent's claim is as `seen`; position never backwards. `done` and
-        `unknown` change the counters as `complete` and `fail` do. A settlement that only clears
-        the claim keeps `attempts` as it is unless the position moved (then 0).
+        `unknown` change the counters as `complete` and `fail` do. `attempts` stays unless the
+        position moves (then 0).
 
         Returns False when the extent changed meanwhile (the caller re-reads). True when the
         extent changed and the slot works on nothing: an earlier, unanswered call settled it.
@@ -397,18 +390,12 @@ class LedgerAdmin(Protocol):
         """Create what is missing and wait until it can be used; idempotent.
 
         A copy of another ledger, such as a restored backup, becomes a ledger of its own. Returns
-        what its operator must know then, in sentences; otherwise nothing.
-
-        Raises:
-            Misconfigured: a permission is missing, or the name belongs to something else.
+        what its operator must know then, in sentences; otherwise nothing. Misconfigured: a
+        permission is missing, or the name belongs to something else.
         """
 
     def describe(self) -> LedgerDescription:
-        """Return the ledger's status.
-
-        Raises:
-            Misconfigured: there is no such ledger, or no permission to describe it.
-        """
+        """Return the ledger's status; Misconfigured without a ledger, or without permission."""
 
 
 class Ledger(Protocol):
@@ -418,28 +405,17 @@ class Ledger(Protocol):
     """
 
     @property
-    def connectors(self) -> ConnectorStore:
-        """Return the store of connectors."""
-
+    def connectors(self) -> ConnectorStore: ...  # noqa: D102
     @property
-    def jobs(self) -> JobStore:
-        """Return the store of jobs."""
-
+    def jobs(self) -> JobStore: ...  # noqa: D102
     @property
-    def extents(self) -> ExtentStore:
-        """Return the store of extents."""
-
+    def extents(self) -> ExtentStore: ...  # noqa: D102
     @property
-    def slots(self) -> SlotStore:
-        """Return the store of slots."""
-
+    def slots(self) -> SlotStore: ...  # noqa: D102
     @property
-    def notes(self) -> NoteStore:
-        """Return the store of notes."""
-
+    def notes(self) -> NoteStore: ...  # noqa: D102
     @property
-    def admin(self) -> LedgerAdmin:
-        """Return what creates and describes the ledger."""
+    def admin(self) -> LedgerAdmin: ...  # noqa: D102
 
     @property
     def id(self) -> str:
@@ -448,15 +424,12 @@ class Ledger(Protocol):
     def bind(self, app_id: str) -> str:
         """Bind the ledger to an `app.id`, once; return the one to which it is bound.
 
-        Slots and claims contain no `app.id`, but their transactional ids do: under another one no
-        producer would be fenced, and progress would be read from the wrong group.
+        Transactional ids contain it: under another one no producer would be fenced, and progress
+        would be read from the wrong group.
         """
 
     def now(self) -> float:
-        """Return seconds since the epoch on the *server's* clock.
-
-        An estimate that may lag behind but never runs ahead; may send a request.
-        """
+        """Return a lower bound of the *server's* clock, in seconds; may send a request."""
 
 
 # -- opening --------------------------------------------------------------------------------------
@@ -485,8 +458,7 @@ DEFAULT_LEDGER = "dynamodb"
 def open_ledger(options: LedgerOptions) -> Ledger:
     """Return the ledger of the endpoint's scheme; no request is sent before its first call.
 
-    Raises:
-        Misconfigured: there is no ledger for the scheme, or its package cannot be loaded.
+    Misconfigured: there is no ledger for the scheme, or its package cannot be loaded.
     """
     scheme, separator, _ = (options.endpoint or "").partition("://")
     name = DEFAULT_LEDGER if not separator or scheme in ("http", "https") else scheme
@@ -513,9 +485,8 @@ def committed(ledger: Ledger, job: Job) -> JobProgress:
         return totals
     for item in ledger.extents.list(job.id):
         if item.state is not ExtentState.DONE:
-            totals = replace(
-                totals, records=totals.records + item.records, bad=totals.bad + item.bad
-            )
+            records, bad = totals.records + item.records, totals.bad + item.bad
+            totals = replace(totals, records=records, bad=bad)
     return totals
 
 
@@ -526,8 +497,6 @@ def failure_reason(ledger: Ledger, job: Job) -> str:
     """
     if job.state is not JobState.FAILED:
         return job.reason
-    errors = (
-        item.error for item in ledger.extents.list(job.id) if item.state is ExtentState.FAILED
-    )
-    first = next(errors, "")
+    extents = ledger.extents.list(job.id)
+    first = next((item.error for item in extents if item.state is ExtentState.FAILED), "")
     return f"{job.reason}: {first}" if first and first not in job.reason else job.reason

@@ -43,7 +43,11 @@ from extentflow.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_dynamodb.type_defs import KeySchemaElementTypeDef, TableDescriptionTypeDef
+    from mypy_boto3_dynamodb.type_defs import (
+        GlobalSecondaryIndexTypeDef,
+        KeySchemaElementTypeDef,
+        TableDescriptionTypeDef,
+    )
 
 Answer = TypeVar("Answer")
 
@@ -60,14 +64,11 @@ INDEX_KEY_SCHEMA: "list[KeySchemaElementTypeDef]" = [
     {"AttributeName": "created", "KeyType": "RANGE"},
 ]
 # DynamoDB Local lacks backups.
-UNKNOWN_HERE = frozenset({"UnknownOperationException"})
+UNKNOWN_OPERATION = "UnknownOperationException"
 
 
 class DynamoLedger:
-    """A `Ledger` for many processes. Connects at its first call, in the process that makes it.
-
-    `retry` and `connect` are for tests.
-    """
+    """A `Ledger` for many processes. Connects at its first call, in the process that makes it."""
 
     def __init__(
         self,
@@ -87,20 +88,12 @@ class DynamoLedger:
 
     @cached_property
     def id(self) -> str:
-        """The identity; the first process that uses a table created elsewhere writes it."""
         return self.admin.identity()
 
     def bind(self, app_id: str) -> str:
-        """Bind the ledger to an `app.id`; the first one stays."""
-        item = self._items.get(LEDGER_KEY) or {}
-        if "app_id" not in item:
-            write = Write(LEDGER_KEY, Attr("app_id").not_exists(), {"app_id": app_id})
-            item = self._items.store("binding the ledger to app.id", write)
-        bound: str = item["app_id"]
-        return bound
+        return self._items.bind(app_id)
 
     def now(self) -> float:
-        """Return a lower bound of the server's clock."""
         return self._items.now()
 
 
@@ -119,14 +112,12 @@ class DynamoAdmin:
         self._own_name = table.table.rpartition("/")[2]
 
     def exists(self) -> bool:
-        """Return whether the table exists, in whatever state."""
-        return _unless(frozenset({"ResourceNotFoundException"}), self._describe) is not None
+        return _unless("ResourceNotFoundException", self._describe) is not None
 
     def create(self) -> tuple[str, ...]:
-        """Create what is missing: the table with its index, its safeguards, its identity."""
         # Several processes may create it at once, and all wait for the same table.
         if not self.exists():
-            self._create_table()
+            _unless("ResourceInUseException", self._create_table)
         table = self._await_active()
         # Checked first: expiry must not be enabled on a table that is not a ledger.
         if problems := list(self._problems(table)):
@@ -144,10 +135,7 @@ class DynamoAdmin:
             self._has_expiry,
             lambda client: client.update_time_to_live(
                 TableName=self._name,
-                TimeToLiveSpecification={
-                    "Enabled": True,
-                    "AttributeName": EXPIRY_ATTRIBUTE,
-                },
+                TimeToLiveSpecification={"Enabled": True, "AttributeName": EXPIRY_ATTRIBUTE},
             ),
         )
         adopted = self._adopt()
@@ -157,16 +145,14 @@ class DynamoAdmin:
     def identity(self) -> str:
         """Return the table's identity; the first caller writes it.
 
-        Raises:
-            Misconfigured: the table is a copy of another one, such as a restored backup. What was
-                delivered after the copy is unknown in it, so nothing is delivered before `create`.
+        Misconfigured: the table is a copy of another one, such as a restored backup. What was
+        delivered after the copy is unknown in it, so nothing is delivered before `create`.
         """
         item = self._items.get(LEDGER_KEY) or {}
         if "id" not in item:
+            content: Attributes = {"id": secrets.token_hex(IDENTITY_BYTES), "table": self._own_name}
             # Not "the item is new": `bind` may have written it.
-            is_missing = Attr("id").not_exists()
-            content: Attributes = {"id": _new_identity(), "table": self._own_name}
-            write = Write(LEDGER_KEY, is_missing, content)
+            write = Write(LEDGER_KEY, Attr("id").not_exists(), content)
             item = self._items.store("writing the ledger's identity", write)
         # A ledger of an earlier version has no `table`; it gets the name at its first use.
         if "table" not in item:
@@ -179,8 +165,7 @@ class DynamoAdmin:
                 ' delivered again; read docs/operations.md, "Restore the table", then run'
                 " `extentflow init` to use it"
             )
-        identity: str = item["id"]
-        return identity
+        return str(item["id"])
 
     def _adopt(self) -> tuple[str, ...]:
         """Give a copied table an identity of its own; return what its operator must know.
@@ -192,12 +177,9 @@ class DynamoAdmin:
         if "id" not in item or item.get("table", self._own_name) == self._own_name:
             return ()
         is_as_read = Attr("id").eq(item["id"]) & Attr("table").eq(item["table"])
-        content: Attributes = {
-            "id": _new_identity(),
-            "table": self._own_name,
-            "copied_from": item["id"],
-        }
-        self._items.store("adopting a copied table", Write(LEDGER_KEY, is_as_read, content))
+        content: Attributes = {"id": secrets.token_hex(IDENTITY_BYTES), "table": self._own_name}
+        write = Write(LEDGER_KEY, is_as_read, {**content, "copied_from": item["id"]})
+        self._items.store("adopting a copied table", write)
         jobs = DynamoJobs(self._items)
         count = sum(1 for state in JobState if state.open for _ in jobs.list(state=state))
         replay = "`extentflow replay JOB --accept-duplicates`"
@@ -209,24 +191,29 @@ class DynamoAdmin:
         )
 
     def describe(self) -> LedgerDescription:
-        """Return the table's state and every difference from the expected shape."""
         table = self._describe()
         return LedgerDescription(
             status=table["TableStatus"],
             problems=tuple(self._problems(table)),
-            recovery=_unless(UNKNOWN_HERE, self._has_recovery),
-            expiry=_unless(UNKNOWN_HERE, self._has_expiry),
+            recovery=_unless(UNKNOWN_OPERATION, self._has_recovery),
+            expiry=_unless(UNKNOWN_OPERATION, self._has_expiry),
         )
 
     def _describe(self) -> "TableDescriptionTypeDef":
-        answer = self._calls.call(
+        return self._calls.call(
             "its description", lambda client: client.describe_table(TableName=self._name)
-        )
-        return answer["Table"]
+        )["Table"]
 
     def _create_table(self) -> None:
-        def request(client: "DynamoDBClient") -> Mapping[str, object]:
-            return client.create_table(
+        index: GlobalSecondaryIndexTypeDef = {
+            "IndexName": JOBS_INDEX,
+            "KeySchema": INDEX_KEY_SCHEMA,
+            # Listings return whole jobs without a read per job.
+            "Projection": {"ProjectionType": "ALL"},
+        }
+        self._calls.call(
+            "its creation",
+            lambda client: client.create_table(
                 TableName=self._name,
                 BillingMode="PAY_PER_REQUEST",
                 AttributeDefinitions=[
@@ -236,18 +223,9 @@ class DynamoAdmin:
                     {"AttributeName": "created", "AttributeType": "N"},
                 ],
                 KeySchema=KEY_SCHEMA,
-                GlobalSecondaryIndexes=[
-                    {
-                        "IndexName": JOBS_INDEX,
-                        "KeySchema": INDEX_KEY_SCHEMA,
-                        # Listings return whole jobs without a read per job.
-                        "Projection": {"ProjectionType": "ALL"},
-                    }
-                ],
-            )
-
-        created_elsewhere = frozenset({"ResourceInUseException"})
-        _unless(created_elsewhere, lambda: self._calls.call("its creation", request))
+                GlobalSecondaryIndexes=[index],
+            ),
+        )
 
     def _await_active(self) -> "TableDescriptionTypeDef":
         clock = self._calls.retry.clock
@@ -276,7 +254,7 @@ class DynamoAdmin:
         is_enabled: Callable[[], bool],
         request: "Callable[[DynamoDBClient], Mapping[str, object]]",
     ) -> None:
-        if _unless(UNKNOWN_HERE, is_enabled) is not False:
+        if _unless(UNKNOWN_OPERATION, is_enabled) is not False:
             return
         try:
             self._calls.call(subject, request)
@@ -286,8 +264,7 @@ class DynamoAdmin:
 
     def _has_recovery(self) -> bool:
         answer = self._calls.call(
-            "its backups",
-            lambda client: client.describe_continuous_backups(TableName=self._name),
+            "its backups", lambda client: client.describe_continuous_backups(TableName=self._name)
         )
         backups = answer["ContinuousBackupsDescription"].get("PointInTimeRecoveryDescription", {})
         return backups.get("PointInTimeRecoveryStatus") == "ENABLED"
@@ -296,19 +273,14 @@ class DynamoAdmin:
         answer = self._calls.call(
             "its expiry", lambda client: client.describe_time_to_live(TableName=self._name)
         )
-        status = answer["TimeToLiveDescription"].get("TimeToLiveStatus")
-        return status in ("ENABLED", "ENABLING")
+        return answer["TimeToLiveDescription"].get("TimeToLiveStatus") in ("ENABLED", "ENABLING")
 
 
-def _new_identity() -> str:
-    return secrets.token_hex(IDENTITY_BYTES)
-
-
-def _unless(codes: frozenset[str], call: Callable[[], Answer]) -> Answer | None:
-    """Return what `call` returns; None when DynamoDB rejects it with one of `codes`."""
+def _unless(code: str, call: Callable[[], Answer]) -> Answer | None:
+    """Return what `call` returns; None when DynamoDB rejects it with `code`."""
     try:
         return call()
     except Rejected as rejected:
-        if rejected.code not in codes:
+        if rejected.code != code:
             raise
         return None

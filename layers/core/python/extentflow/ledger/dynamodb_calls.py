@@ -15,13 +15,13 @@ item as it was when the condition failed.
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
+from boto3.dynamodb.conditions import Attr, ConditionBase, ConditionExpressionBuilder
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
@@ -34,7 +34,7 @@ from extentflow.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_dynamodb.type_defs import BatchGetItemOutputTypeDef, KeysAndAttributesTypeDef
+    from mypy_boto3_dynamodb.type_defs import BatchGetItemOutputTypeDef
 
 log = logging.getLogger(__name__)
 
@@ -91,8 +91,7 @@ REMEDIES = {
 class Refused(Exception):  # noqa: N818 - an outcome, and never seen outside of this room
     """A condition did not hold; nothing was written.
 
-    `images` has the place of each write whose own condition failed, with its item at that moment
-    (None: there was no item).
+    `images` has the place of each write whose own condition failed, with its item then, if any.
     """
 
     def __init__(self, images: dict[int, Stored | None]) -> None:
@@ -137,7 +136,7 @@ def retry_policy(options: LedgerOptions) -> RetryPolicy:
 
 @dataclass(slots=True)
 class DynamoCalls:
-    """Makes calls on one table. Threads share it; a forked process gets a client of its own."""
+    """Calls on one table. Threads share it; a forked process gets a client of its own."""
 
     options: LedgerOptions
     retry: RetryPolicy
@@ -150,17 +149,13 @@ class DynamoCalls:
         self.server_clock = ServerClock(self.retry.clock)
 
     def __str__(self) -> str:
-        """Return the table as messages name it."""
         place = self.options.endpoint or self.options.region
         return f"table {self.options.table} ({place})" if place else f"table {self.options.table}"
 
     def call(self, subject: str, request: "Callable[[DynamoDBClient], Answer]") -> Answer:
         """Return the response to `request`; `subject` names the operation in messages.
 
-        Raises:
-            Refused: a condition did not hold.
-            Rejected: as above.
-            LedgerUnavailable: no usable response in time; a write may have taken effect.
+        Raises Refused, Rejected; LedgerUnavailable: a write may have taken effect.
         """
         monotonic = self.retry.clock.monotonic
         began, warned = monotonic(), False
@@ -222,16 +217,12 @@ class DynamoCalls:
     ) -> Exception:
         codes = [reason.get("Code", "None") for reason in reasons]
         known = PASSING_CODES | REFUSED_CODES | {"None"}
-        invalid = [place for place, code in enumerate(codes) if code not in known]
-        if invalid:
-            reason = reasons[invalid[0]]
-            return self._rejected(subject, reason["Code"], reason.get("Message", message))
+        for code, reason in zip(codes, reasons, strict=True):
+            if code not in known:
+                return self._rejected(subject, code, reason.get("Message", message))
         # A failed condition decides even beside a conflict: a retry would fail it again.
-        images = {
-            place: _image(reason)
-            for place, reason in enumerate(reasons)
-            if reason.get("Code") in REFUSED_CODES
-        }
+        failed = [place for place, code in enumerate(codes) if code in REFUSED_CODES]
+        images = {place: _image(reasons[place]) for place in failed}
         return Refused(images) if images else Passing(f"transaction cancelled: {codes}")
 
     def _rejected(self, subject: str, code: str, message: str) -> Rejected:
@@ -274,7 +265,7 @@ def item_from_wire(wire: Wire) -> Stored:
     return {name: _DESERIALIZER.deserialize(value) for name, value in wire.items()}
 
 
-def lay_out(value: object, fields: Fields) -> Attributes:
+def lay_out(value: object, fields: Iterable[str]) -> Attributes:
     """Return the attributes of a value."""
     return {name: getattr(value, name) for name in fields}
 
@@ -301,8 +292,15 @@ class Write:
 
     def request(self, table: str) -> dict[str, Any]:
         """Return the parameters of UpdateItem."""
-        names: dict[str, str] = {}
-        values: dict[str, Value] = {}
+        changed = {**self.sets, **self.adds}
+        # Placeholders for all names: many attributes are reserved words, such as `state`.
+        names = {f"#{each}": each for each in (*changed, *self.removes)}
+        values: dict[str, Value] = {f":{each}": value for each, value in changed.items()}
+        clauses = {
+            "SET": [f"#{each} = :{each}" for each in self.sets],
+            "REMOVE": [f"#{each}" for each in self.removes],
+            "ADD": [f"#{each} :{each}" for each in self.adds],
+        }
         request: dict[str, Any] = {
             "TableName": table,
             "Key": item_to_wire(self.key._asdict()),
@@ -314,30 +312,13 @@ class Write:
             request["ConditionExpression"] = built.condition_expression
             names |= built.attribute_name_placeholders
             values |= built.attribute_value_placeholders
-        if update := self._update(names, values):
-            request["UpdateExpression"] = update
+        if update := [f"{verb} {', '.join(parts)}" for verb, parts in clauses.items() if parts]:
+            request["UpdateExpression"] = " ".join(update)
         if names:
             request["ExpressionAttributeNames"] = names
         if values:
             request["ExpressionAttributeValues"] = item_to_wire(values)
         return request
-
-    def _update(self, names: dict[str, str], values: dict[str, Value]) -> str:
-        # Placeholders for all names: many attributes are reserved words, such as `state`.
-        def name(attribute: str) -> str:
-            names[f"#{attribute}"] = attribute
-            return f"#{attribute}"
-
-        def value(attribute: str, content: Value) -> str:
-            values[f":{attribute}"] = content
-            return f":{attribute}"
-
-        clauses = {
-            "SET": [f"{name(each)} = {value(each, to)}" for each, to in self.sets.items()],
-            "REMOVE": [name(each) for each in self.removes],
-            "ADD": [f"{name(each)} {value(each, by)}" for each, by in self.adds.items()],
-        }
-        return " ".join(f"{verb} {', '.join(parts)}" for verb, parts in clauses.items() if parts)
 
 
 # -- items ----------------------------------------------------------------------------------------
@@ -347,7 +328,7 @@ Returning: TypeAlias = Literal["NONE", "ALL_OLD", "ALL_NEW"]
 
 def new_token() -> str:
     """Return a random token."""
-    # uuid4 reads the operating system's source: a fork never repeats its parent's tokens.
+    # From the operating system's source: a fork never repeats its parent's tokens.
     return str(uuid.uuid4())
 
 
@@ -367,19 +348,18 @@ class DynamoItems:
 
     def get(self, key: Key) -> Stored | None:
         """Return an item."""
-        answer = self.calls.call(
+        wire = item_to_wire(key._asdict())
+        answer: Any = self.calls.call(
             f"reading {key.pk}/{key.sk}",
-            lambda client: client.get_item(
-                TableName=self.table, Key=item_to_wire(key._asdict()), ConsistentRead=True
-            ),
+            lambda client: client.get_item(TableName=self.table, Key=wire, ConsistentRead=True),
         )
-        return item_from_wire(answer["Item"]) if answer.get("Item") else None
+        return _image(answer)
 
     def get_many(self, keys: Sequence[Key], attributes: Sequence[str]) -> Iterator[Stored]:
         """Yield some attributes of the items that exist, in any order; `keys` are distinct."""
+        wires = [item_to_wire(key._asdict()) for key in keys]
         for start in range(0, len(keys), BATCH_KEYS):
-            wanted = [item_to_wire(key._asdict()) for key in keys[start : start + BATCH_KEYS]]
-            yield from self._batch(wanted, attributes)
+            yield from self._batch(wires[start : start + BATCH_KEYS], attributes)
 
     def query(self, pk: str, prefix: str = "") -> Iterator[Stored]:
         """Yield the items of a partition whose sort key begins with `prefix`, in its order."""
@@ -397,21 +377,16 @@ class DynamoItems:
         self, listing: str, *, state: str | None = None, oldest_first: bool = False
     ) -> Iterator[Stored]:
         """Yield the jobs of one index partition (and state), by age."""
-        only: dict[str, Any] = {}
-        values: Attributes = {":listing": listing}
+        request: dict[str, Any] = {
+            "KeyConditionExpression": "listing = :listing",
+            "ExpressionAttributeValues": item_to_wire({":listing": listing}),
+            "ScanIndexForward": oldest_first,
+        }
         if state is not None:
-            only = {"FilterExpression": "#state = :state"}
-            only["ExpressionAttributeNames"] = {"#state": "state"}
-            values[":state"] = state
-        return self._pages(
-            f"listing {listing}",
-            "query",
-            IndexName=JOBS_INDEX,
-            KeyConditionExpression="listing = :listing",
-            ExpressionAttributeValues=item_to_wire(values),
-            ScanIndexForward=oldest_first,
-            **only,
-        )
+            request["FilterExpression"] = "#state = :state"
+            request["ExpressionAttributeNames"] = {"#state": "state"}
+            request["ExpressionAttributeValues"] |= item_to_wire({":state": state})
+        return self._pages(f"listing {listing}", "query", IndexName=JOBS_INDEX, **request)
 
     def listings(self) -> list[str]:
         """Return the index partitions that contain jobs, sorted; reads the whole index."""
@@ -449,6 +424,14 @@ class DynamoItems:
         except Refused as refused:
             return self.image(refused, 0, write.key) or {}
 
+    def bind(self, app_id: str) -> str:
+        """Bind the table to an `app.id`; the first one stays."""
+        item = self.get(LEDGER_KEY) or {}
+        if "app_id" not in item:
+            write = Write(LEDGER_KEY, Attr("app_id").not_exists(), {"app_id": app_id})
+            item = self.store("binding the ledger to app.id", write)
+        return str(item["app_id"])
+
     def image(self, refused: Refused, place: int, key: Key) -> Stored | None:
         """Return the item at the failed condition; the current item if another condition failed."""
         return refused.images[place] if place in refused.images else self.get(key)
@@ -476,20 +459,16 @@ class DynamoItems:
 
     def _batch(self, wanted: Sequence[Any], attributes: Sequence[str]) -> list[Stored]:
         names = {f"#{name}": name for name in attributes}
+        shape = {"ProjectionExpression": ", ".join(names), "ExpressionAttributeNames": names}
         found: list[Stored] = []
         rest = wanted
 
         def ask(client: "DynamoDBClient") -> "BatchGetItemOutputTypeDef":
             nonlocal rest
-            request: KeysAndAttributesTypeDef = {
-                "Keys": rest,
-                "ProjectionExpression": ", ".join(names),
-                "ExpressionAttributeNames": names,
-            }
-            answer = client.batch_get_item(RequestItems={self.table: request})
+            request: Any = {self.table: {"Keys": rest, **shape}}
+            answer = client.batch_get_item(RequestItems=request)
             found.extend(map(item_from_wire, answer["Responses"].get(self.table, [])))
-            left = answer.get("UnprocessedKeys", {}).get(self.table)
-            if left:
+            if left := answer.get("UnprocessedKeys", {}).get(self.table):
                 rest = left["Keys"]
                 raise Passing(f"{len(rest)} of {len(wanted)} keys were not processed")
             return answer
@@ -498,18 +477,13 @@ class DynamoItems:
         return found
 
     def _pages(self, subject: str, operation: str, **request: Any) -> Iterator[Stored]:  # noqa: ANN401
-        start: Mapping[str, Any] = {}
         while True:
             page: dict[str, Any] = self.calls.call(
                 subject,
-                lambda client: getattr(client, operation)(
-                    TableName=self.table,
-                    **request,
-                    **start,  # noqa: B023 - called at once
-                ),
+                lambda client: getattr(client, operation)(TableName=self.table, **request),
             )
             yield from map(item_from_wire, page["Items"])
             # A page ends at 1 MB, filtered items included; an empty page may have a successor.
             if "LastEvaluatedKey" not in page:
                 return
-            start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+            request["ExclusiveStartKey"] = page["LastEvaluatedKey"]

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import Unpack
 
 from boto3.dynamodb.conditions import Attr, ConditionBase
 
@@ -26,6 +27,7 @@ from extentflow.ledger import (
     Lease,
     Settlement,
     SlotItem,
+    Totals,
     rules,
 )
 from extentflow.ledger.dynamodb_calls import (
@@ -53,10 +55,9 @@ from extentflow.model import Extent, ExtentState, JobState
 log = logging.getLogger(__name__)
 
 EXTENT_PLACE, SLOT_PLACE = 0, 1
-EXTENT = "EXTENT#"
+EXTENT, SLOTS = "EXTENT#", "SLOTS#"
 OPEN_STATES = [state for state in JobState if state.open]
 
-RANGE_FIELDS: Fields = {"start": int, "end": int}
 STATE_FIELDS: Fields = {
     "state": ExtentState,
     "position": int,
@@ -66,6 +67,7 @@ STATE_FIELDS: Fields = {
     "error": str,
     "progress_unknown": bool,
 }
+FIELDS: Fields = {"start": int, "end": int, **STATE_FIELDS}
 MARK_FIELDS: Fields = {"slot": int, "epoch": int, "nonce": str, "message": str}
 
 
@@ -83,7 +85,7 @@ class DynamoSlots:
         return _slot_from_item(item) if item else SlotItem(cluster, number)
 
     def list(self, cluster: str) -> Iterator[SlotItem]:
-        return map(_slot_from_item, self._items.query(_slot_partition(cluster)))
+        return map(_slot_from_item, self._items.query(f"{SLOTS}{cluster}"))
 
     def lease(
         self, seen: SlotItem, *, owner: str, lease_seconds: float
@@ -151,22 +153,16 @@ class DynamoSlots:
 
 def slot_key(cluster: str, number: int) -> Key:
     """Return the key of a slot; zero-padded, because sort keys are ordered as text."""
-    return Key(_slot_partition(cluster), f"{number:08}")
-
-
-def _slot_partition(cluster: str) -> str:
-    return f"SLOTS#{cluster}"
+    return Key(f"{SLOTS}{cluster}", f"{number:08}")
 
 
 def _slot_from_item(item: Stored) -> SlotItem:
     working = item.get("working")
     return SlotItem(
-        cluster=item["pk"].removeprefix(_slot_partition("")),
-        number=int(item["sk"]),
-        epoch=int(item["epoch"]),
-        owner=item["owner"],
-        until=float(item["until"]),
+        item["pk"].removeprefix(SLOTS),
+        int(item["sk"]),
         working=(working["job"], int(working["ordinal"])) if working else None,
+        **read_fields(item, {"epoch": int, "owner": str, "until": float}),
     )
 
 
@@ -226,15 +222,11 @@ class DynamoExtents:
         after = rules.claimed(seen, extent, mark)
         slot_works_on_nothing = Attr("working").not_exists()
         working: Attributes = {"job": extent.job, "ordinal": extent.ordinal, "nonce": nonce}
-        until = self._items.now() + lease_seconds
-        content = {**lay_out(after, {**RANGE_FIELDS, **STATE_FIELDS}), "claim": _mark_to_item(mark)}
+        slot: Attributes = {"working": working, "until": self._items.now() + lease_seconds}
+        content = {**lay_out(after, FIELDS), "claim": _mark_to_item(mark)}
         writes = (
             Write(extent_key(extent.job, extent.ordinal), _is_free(extent, seen), content),
-            Write(
-                _key(lease),
-                _has_epoch(lease) & slot_works_on_nothing,
-                {"working": working, "until": until},
-            ),
+            Write(_key(lease), _has_epoch(lease) & slot_works_on_nothing, slot),
             # A check in the same transaction: a job that ends now has no claim that starts later.
             Write(job_key(extent.job), Attr("state").is_in(OPEN_STATES)),
         )
@@ -247,25 +239,27 @@ class DynamoExtents:
             return Claim(lease, extent, mark, item) if item.claim == mark else None
         return Claim(lease, extent, mark, after)
 
-    def advance(
-        self, claim: Claim, *, position: int, records: int, bad: int, lease_seconds: float
-    ) -> None:
-        write = Write(
-            extent_key(claim.extent.job, claim.extent.ordinal),
-            _has_claim(claim.mark) & _is_not_behind(position),
-            {"position": position, "records": records, "bad": bad, "attempts": 0},
-        )
-        try:
-            self._items.update(f"advancing {claim.extent.uri} to {position}", write)
-        except Refused as refused:
-            item = self._refused_item(refused, claim.extent.job, claim.extent.ordinal)
-            raise rules.lost(item, claim, position) from None
+    def advance(self, claim: Claim, *, lease_seconds: float, **totals: Unpack[Totals]) -> None:
+        self.record(claim, totals)
         # After the extent: a slot that was taken must not hide that the chunk is committed.
         try:
             self._slots.renew(claim.lease, lease_seconds=lease_seconds)
         except LedgerUnavailable as exc:
             # The chunk is recorded; the renewal thread extends the lease.
             log.warning("%s: the lease was not renewed: %s", claim.extent.uri, exc)
+
+    def record(self, claim: Claim, totals: Totals) -> None:
+        """Write the extent's part of `advance`."""
+        extent, position = claim.extent, totals["position"]
+        is_ours = _has_claim(claim.mark) & _is_not_behind(position)
+        records, bad = totals["records"], totals["bad"]
+        content = {"position": position, "records": records, "bad": bad, "attempts": 0}
+        write = Write(extent_key(extent.job, extent.ordinal), is_ours, content)
+        try:
+            self._items.update(f"advancing {extent.uri} to {position}", write)
+        except Refused as refused:
+            item = self._refused_item(refused, extent.job, extent.ordinal)
+            raise rules.lost(item, claim, position) from None
 
     def return_attempt(self, claim: Claim) -> None:
         attempts = claim.item.attempts
@@ -277,20 +271,14 @@ class DynamoExtents:
         with suppress(Refused):  # settled by another worker, or returned by an earlier request
             self._items.update(f"returning an attempt of {claim.extent.uri}", write)
 
-    def complete(self, claim: Claim, *, position: int, records: int, bad: int) -> None:
-        after = rules.completed(claim, position=position, records=records, bad=bad)
-        self._finish("completing", claim, after)
+    def complete(self, claim: Claim, **totals: Unpack[Totals]) -> None:
+        self._finish("completing", claim, rules.completed(claim, **totals))
 
-    def fail(self, claim: Claim, *, position: int, records: int, bad: int, error: str) -> None:
-        after = rules.failed(claim, position=position, records=records, bad=bad, error=error)
-        self._finish("failing", claim, after)
+    def fail(self, claim: Claim, *, error: str, **totals: Unpack[Totals]) -> None:
+        self._finish("failing", claim, rules.failed(claim, error=error, **totals))
 
-    def hand_back(
-        self, claim: Claim, *, position: int, records: int, bad: int, keep_attempt: bool
-    ) -> None:
-        after = rules.handed_back(
-            claim, position=position, records=records, bad=bad, keep_attempt=keep_attempt
-        )
+    def hand_back(self, claim: Claim, *, keep_attempt: bool, **totals: Unpack[Totals]) -> None:
+        after = rules.handed_back(claim, keep_attempt=keep_attempt, **totals)
         self._finish("handing back", claim, after)
 
     def _finish(self, verb: str, claim: Claim, after: ExtentItem) -> None:
@@ -344,7 +332,7 @@ def _extent_from_item(item: Stored) -> ExtentItem:
         job=job_of(item),
         ordinal=int(item["sk"].removeprefix(EXTENT)),
         claim=_mark_from_item(item["claim"]) if "claim" in item else None,
-        **read_fields(item, {**RANGE_FIELDS, **STATE_FIELDS}),
+        **read_fields(item, FIELDS),
     )
 
 

@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import reduce
 from heapq import merge
-from itertools import islice, product
+from itertools import chain, islice, product
 
 from boto3.dynamodb.conditions import Attr, ConditionBase
 
@@ -41,15 +42,11 @@ JOB_FIELDS: Fields = {
     "created": float,
 }
 STATE_FIELDS: Fields = {"state": JobState, "reason": str, "reopened": int, "ended": float}
-PLAN_FIELDS: Fields = {
-    "target_bytes": int,
-    "count": int,
-    "cursor": int,
-    "covered": int,
-    "cut_version": int,
-}
+PLAN_FIELDS: Fields = dict.fromkeys(
+    ("target_bytes", "count", "cursor", "covered", "cut_version"), int
+)
 VERSION_FIELDS: Fields = {"bucket": str, "key": str, "etag": str, "size": int}
-COUNTER_FIELDS: Fields = {"done": int, "failed": int, "records": int, "bad": int, "bytes": int}
+COUNTERS = ("done", "failed", "records", "bad", "bytes")
 
 
 # -- connectors and notes -------------------------------------------------------------------------
@@ -67,9 +64,7 @@ class DynamoConnectors:
 
         def attempt() -> ConnectorVersion:
             shown = self._items.get(Key(CONNECTORS, name))
-            latest = self._latest(name, shown) if shown else None
-            if latest is None:
-                latest = ConnectorVersion(name, 0)
+            latest = (shown and self._latest(name, shown)) or ConnectorVersion(name, 0)
             latest_as_read = Attr("revision").eq(latest.revision)
             if shown and latest.config == config:
                 if "deleted" in shown:
@@ -89,10 +84,10 @@ class DynamoConnectors:
         return self._items.race(subject, attempt)
 
     def get(self, name: str, revision: int | None = None) -> ConnectorVersion | None:
-        if revision is None:
-            shown = self._items.get(Key(CONNECTORS, name))
-            return self._latest(name, shown) if shown and "deleted" not in shown else None
-        return self._revision(name, revision)
+        if revision is not None:
+            return self._revision(name, revision)
+        shown = self._items.get(Key(CONNECTORS, name))
+        return self._latest(name, shown) if shown and "deleted" not in shown else None
 
     def list(self) -> Iterator[ConnectorVersion]:
         for shown in self._items.query(CONNECTORS):
@@ -156,13 +151,11 @@ class DynamoNotes:
     def remember(
         self, name: str, facts: Mapping[str, str], *, keep_seconds: float | None = None
     ) -> None:
-        content: Attributes = {"facts": {**facts}}
-        if keep_seconds is None:
-            write = Write(Key(NOTES, name), sets=content, removes=(EXPIRY_ATTRIBUTE,))
-        else:
+        write = Write(Key(NOTES, name), sets={"facts": {**facts}}, removes=(EXPIRY_ATTRIBUTE,))
+        if keep_seconds is not None:
             # DynamoDB's TTL ignores values that are not whole seconds.
-            content[EXPIRY_ATTRIBUTE] = math.ceil(self._items.now() + keep_seconds)
-            write = Write(Key(NOTES, name), sets=content)
+            expires = {EXPIRY_ATTRIBUTE: math.ceil(self._items.now() + keep_seconds)}
+            write = replace(write, sets={**write.sets, **expires}, removes=())
         self._items.update(f"writing note {name}", write)
 
 
@@ -181,8 +174,14 @@ class DynamoJobs:
 
     def register(self, job: Job) -> Job:
         dated = replace(job, created=job.created or self._items.now())
-        planned = job.state is not JobState.PLANNING
-        content: Attributes = {**_job_to_item(dated), "planned": planned}
+        version = {name: value for name, value in asdict(job.version).items() if value is not None}
+        content: Attributes = {
+            **lay_out(dated, JOB_FIELDS),
+            **lay_out(job.plan, PLAN_FIELDS),
+            **_state_to_item(dated),
+            "version": version,
+            "planned": job.state is not JobState.PLANNING,
+        }
         write = Write(job_key(job.id), Attr("pk").not_exists(), content)
         subject = f"registering job {job.id} of {job.version.uri}"
         return job_from_item(self._items.store(subject, write))
@@ -236,15 +235,13 @@ class DynamoJobs:
         same_cut = Attr("count").eq(0) | has_version
         content = {**_state_to_item(after), "planned": complete, "cut_version": version}
         condition = Attr("state").eq(JobState.PLANNING) & moves_forwards & same_cut
-        return self._change(
-            f"planning job {job_id}", job_id, Write(job_key(job_id), condition, content)
-        )
+        write = Write(job_key(job_id), condition, content)
+        return self._change(f"planning job {job_id}", job_id, write)
 
     def pin_partition(self, job_id: str, partition: int) -> int:
         is_unpinned = Attr("pk").exists() & Attr("partition").not_exists()
         write = Write(job_key(job_id), is_unpinned, {"partition": partition})
-        job = self._change(f"pinning the partition of job {job_id}", job_id, write)
-        return job.partition
+        return self._change(f"pinning the partition of job {job_id}", job_id, write).partition
 
     def end(self, job_id: str, state: JobState, reason: str) -> Job:
         rules.check_ending(state)
@@ -260,10 +257,8 @@ class DynamoJobs:
         return self._items.race(subject, attempt)
 
     def progress(self, job_id: str) -> JobProgress:
-        progress = JobProgress()
-        for shard in self._items.query(job_partition(job_id), COUNT):
-            progress = rules.total(progress, _progress_from_item(shard))
-        return progress
+        shards = map(_progress_from_item, self._items.query(job_partition(job_id), COUNT))
+        return reduce(rules.total, shards, JobProgress())
 
     def close(self, job_id: str) -> Job:
         # The job before the counters: complete counters stay complete until the job is reopened,
@@ -285,12 +280,9 @@ class DynamoJobs:
         return self._change(f"resuming job {job_id}", job_id, job_change(job, after))
 
     def unpublished(self, limit: int) -> Iterator[Job]:
-        unpublished = (
-            job_from_item(item)
-            for name in (shown["sk"] for shown in self._items.query(CONNECTORS))
-            for item in self._items.listed(_unpublished_listing(name), oldest_first=True)
-        )
-        return islice(unpublished, limit)
+        listings = (_unpublished_listing(shown["sk"]) for shown in self._items.query(CONNECTORS))
+        found = (self._items.listed(listing, oldest_first=True) for listing in listings)
+        return map(job_from_item, islice(chain.from_iterable(found), limit))
 
     def mark_published(self, job: Job) -> None:
         rules.check_ended(job)
@@ -341,7 +333,7 @@ def _is_as_read(seen: Job) -> ConditionBase:
 
 def count_change(job_id: str, ordinal: int, change: JobProgress) -> tuple[Write, ...]:
     """Add to the counters of a job; no write for no change."""
-    adds = {name: by for name in COUNTER_FIELDS if (by := getattr(change, name))}
+    adds = {name: by for name in COUNTERS if (by := getattr(change, name))}
     key = Key(job_partition(job_id), f"{COUNT}{ordinal % SHARDS}")
     return (Write(key, adds=adds),) if adds else ()
 
@@ -369,25 +361,11 @@ def _unpublished_listing(connector: str) -> str:
     return f"ENDED#{connector}"
 
 
-def _job_to_item(job: Job) -> Attributes:
-    version = {name: value for name, value in asdict(job.version).items() if value is not None}
-    content: Attributes = {
-        "target_bytes": job.plan.target_bytes,
-        "cut_version": job.plan.cut_version,
-        "version": version,
-    }
-    return {**lay_out(job, JOB_FIELDS), **content, **_state_to_item(job)}
-
-
 def _state_to_item(job: Job) -> Attributes:
-    by_state, unpublished = _listing(job.connector, job.state), _unpublished_listing(job.connector)
-    return {
-        **lay_out(job, STATE_FIELDS),
-        "count": job.plan.count,
-        "cursor": job.plan.cursor,
-        "covered": job.plan.covered,
-        "listing": by_state if job.state.open or job.announced else unpublished,
-    }
+    listed = job.state.open or job.announced
+    listing = _listing(job.connector, job.state) if listed else _unpublished_listing(job.connector)
+    plan = lay_out(job.plan, ("count", "cursor", "covered"))
+    return {**lay_out(job, STATE_FIELDS), **plan, "listing": listing}
 
 
 def job_from_item(item: Stored) -> Job:
@@ -409,4 +387,4 @@ def job_from_item(item: Stored) -> Job:
 
 def _progress_from_item(item: Stored) -> JobProgress:
     # A counter that never changed has no attribute.
-    return JobProgress(**read_fields({**dict.fromkeys(COUNTER_FIELDS, 0), **item}, COUNTER_FIELDS))
+    return JobProgress(**{name: int(item.get(name, 0)) for name in COUNTERS})

@@ -14,9 +14,10 @@ Transitions of an extent:
 
 from dataclasses import astuple, replace
 from operator import add
+from typing import Unpack
 
 from extentflow.errors import Conflict, Fenced, ProgressUnknown
-from extentflow.ledger import Claim, ClaimMark, ExtentItem, JobProgress, Lease, Settlement
+from extentflow.ledger import Claim, ClaimMark, ExtentItem, JobProgress, Lease, Settlement, Totals
 from extentflow.model import Extent, ExtentState, Job, JobState
 
 ENDINGS = (JobState.SUPERSEDED, JobState.CANCELLED, JobState.FAILED)
@@ -29,47 +30,32 @@ def exists(item: ExtentItem) -> bool:
     return item.start != NO_RANGE
 
 
-def unchanged(item: ExtentItem, seen: ExtentItem) -> bool:
-    """Whether an extent is as a claimant read it."""
-    now, then = ((exists(each), each.state, each.position, each.attempts) for each in (item, seen))
-    return now == then
-
-
 def claimed(item: ExtentItem, extent: Extent, mark: ClaimMark) -> ExtentItem:
     """Return the extent as its new owner holds it."""
     # Counted at the claim, not at its end: an extent that kills its workers runs out of attempts.
     return replace(item, start=extent.start, end=extent.end, claim=mark, attempts=item.attempts + 1)
 
 
-def completed(claim: Claim, *, position: int, records: int, bad: int) -> ExtentItem:
+def completed(claim: Claim, **totals: Unpack[Totals]) -> ExtentItem:
     """Return the extent as DONE."""
-    return replace(_released(claim, position), state=ExtentState.DONE, records=records, bad=bad)
+    return replace(_released(claim, totals), state=ExtentState.DONE)
 
 
-def failed(claim: Claim, *, position: int, records: int, bad: int, error: str) -> ExtentItem:
+def failed(claim: Claim, *, error: str, **totals: Unpack[Totals]) -> ExtentItem:
     """Return the extent as FAILED at its last confirmed position."""
-    return replace(
-        _released(claim, position),
-        state=ExtentState.FAILED,
-        records=records,
-        bad=bad,
-        error=_storable(error),
-    )
+    return replace(_released(claim, totals), state=ExtentState.FAILED, error=_storable(error))
 
 
-def handed_back(
-    claim: Claim, *, position: int, records: int, bad: int, keep_attempt: bool
-) -> ExtentItem:
+def handed_back(claim: Claim, *, keep_attempt: bool, **totals: Unpack[Totals]) -> ExtentItem:
     """Return the extent as its next owner finds it; a claim without progress counts."""
-    item = replace(_released(claim, position), records=records, bad=bad)
-    moved = position > claim.item.position
+    item, moved = _released(claim, totals), totals["position"] > claim.item.position
     return item if keep_attempt or moved else replace(item, attempts=item.attempts - 1)
 
 
-def _released(claim: Claim, position: int) -> ExtentItem:
+def _released(claim: Claim, totals: Totals) -> ExtentItem:
     # Attempts count claims without progress: an extent that moves may take any number of claims.
-    attempts = 0 if position > claim.item.position else claim.item.attempts
-    return replace(claim.item, position=position, attempts=attempts, claim=None)
+    attempts = 0 if totals["position"] > claim.item.position else claim.item.attempts
+    return replace(claim.item, **totals, attempts=attempts, claim=None)
 
 
 def settled(seen: ExtentItem, settlement: Settlement) -> ExtentItem:
@@ -80,13 +66,9 @@ def settled(seen: ExtentItem, settlement: Settlement) -> ExtentItem:
     """
     if settlement.unknown:
         # Never PENDING: continuing from the ledger's position may deliver a chunk twice.
-        return replace(
-            seen,
-            state=ExtentState.FAILED,
-            claim=None,
-            error=_unknown_progress(seen),
-            progress_unknown=True,
-        )
+        error = _unknown_progress(seen)
+        failed = replace(seen, state=ExtentState.FAILED, error=error, progress_unknown=True)
+        return replace(failed, claim=None)
     if settlement.position < seen.position:
         raise _backwards(_place(seen), seen.position, settlement.position)
     return replace(
@@ -167,7 +149,7 @@ def reopened(job: Job, *, planned: bool) -> Job:
 
 
 def check_ending(state: JobState) -> None:
-    """Refuse states that `end` must not write; only `close` writes DONE."""
+    """Refuse a state that `end` must not write; only `close` writes DONE."""
     if state not in ENDINGS:
         raise ValueError(f"a job cannot be ended as {state}, only as {', '.join(ENDINGS)}")
 

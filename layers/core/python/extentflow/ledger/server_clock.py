@@ -12,8 +12,8 @@ that differ), it falls back to the latest header.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from typing import NamedTuple
 
 from extentflow.retry import Clock
 
@@ -21,8 +21,7 @@ RESOLUTION_SECONDS = 1.0
 FRESH_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Anchor:
+class _Anchor(NamedTuple):
     server: float
     monotonic: float
 
@@ -37,8 +36,9 @@ class ServerClock:
 
     def observe(self, headers: Mapping[str, str], *, sent_at: float) -> None:
         """Use a response's headers (lower-case names); the request was sent at `sent_at`."""
-        server = _server_seconds(headers.get("date", ""))
-        if server is None:
+        try:
+            server = parsedate_to_datetime(headers.get("date", "")).timestamp()
+        except ValueError:
             return
         now = self._clock.monotonic()
         anchor = self._anchor
@@ -60,10 +60,3 @@ class ServerClock:
 
 def _carried(anchor: _Anchor, monotonic: float) -> float:
     return anchor.server + monotonic - anchor.monotonic
-
-
-def _server_seconds(date: str) -> float | None:
-    try:
-        return parsedate_to_datetime(date).timestamp()
-    except ValueError:
-        return None

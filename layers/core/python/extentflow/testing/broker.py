@@ -62,14 +62,6 @@ class _Topic:
         return self.unkeyed % len(self.partitions)
 
 
-@dataclass(frozen=True, slots=True)
-class _Unclear:
-    """How a later commit ends: whether it takes effect, and which error replaces its response."""
-
-    committed: bool
-    fenced: bool
-
-
 @dataclass(slots=True)
 class _Slot:
     """One transactional id: its producer epoch, its open transaction, its group's offset."""
@@ -91,7 +83,8 @@ class _Log:
         self.lock = threading.RLock()
         self.topics: dict[str, _Topic] = {}
         self.slots: dict[str, _Slot] = {}
-        self.unclear: deque[_Unclear] = deque()
+        # Of later commits without a response: do they take effect, is their producer fenced?
+        self.unclear: deque[tuple[bool, bool]] = deque()
 
     def fence(self, identity: str) -> int:
         with self.lock:
@@ -108,15 +101,15 @@ class _Log:
 
     def commit(self, identity: str, epoch: int, progress: SlotProgress) -> None:
         with self.lock:
-            slot = self.owned(identity, epoch)
-            unclear = self.unclear.popleft() if self.unclear else None
-            if unclear is None or unclear.committed:
+            slot, unclear = self.owned(identity, epoch), bool(self.unclear)
+            committed, fenced = self.unclear.popleft() if unclear else (True, False)
+            if committed:
                 slot.decide("committed")
                 slot.group = (progress.position, progress.to_metadata())
-            if unclear is not None and unclear.fenced:
+            if fenced:
                 self.fence(identity)
                 self.owned(identity, epoch)
-            if unclear is not None:
+            if unclear:
                 raise SinkUnavailable(f"{identity}: no answer to a commit; its outcome is unknown")
 
     def abort(self, identity: str, epoch: int) -> None:
@@ -126,7 +119,7 @@ class _Log:
     def flush(self, identity: str) -> None:
         # At least once: the records are in the log already.
         with self.lock:
-            if self.unclear and not self.unclear.popleft().committed:
+            if self.unclear and not self.unclear.popleft()[0]:
                 raise SinkUnavailable(f"{identity}: deliveries failed; records may be doubled")
 
     def append(self, records: Records, limit: int) -> tuple[list[_Stored], list[RejectedRecord]]:
@@ -223,7 +216,7 @@ class MemoryBroker:
         `fenced` raises Fenced instead: the response was lost, another worker fenced the producer,
         and Kafka refused the repeated commit. So the outcome is unknown after Fenced, too.
         """
-        self._log.unclear.append(_Unclear(committed, fenced))
+        self._log.unclear.append((committed, fenced))
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,10 +255,9 @@ class MemorySink:
     """
 
     def __init__(self, owner: MemoryFence) -> None:
-        self._owner = owner
+        self._owner, self._lost = owner, False
         self._exactly_once = owner.client.exactly_once
         self._limit = owner.client.max_message_bytes or DEFAULT_MAX_MESSAGE_BYTES
-        self._lost = False
 
     def send(self, records: Records) -> Sequence[RejectedRecord]:
         self._begin("send")
