@@ -34,22 +34,15 @@ class DeadLetters:
     def records(self, extent: Extent, bad: Sequence[BadRecord], *, raw: bool = True) -> Records:
         """Return one dead letter per bad record; `raw` False omits the bytes.
 
-        Raises:
-            CorruptRecord: there is no dead letter queue.
+        CorruptRecord: there is no dead letter queue.
         """
         if self.topic is None:
             raise CorruptRecord(describe(extent, bad[0], self.location_unit))
-        kept = [raw and self._fits(extent, record) for record in bad]
-        values = [record.raw if whole else None for record, whole in zip(bad, kept, strict=True)]
-        headers = [
-            self._headers(extent, record, raw=whole)
-            for record, whole in zip(bad, kept, strict=True)
-        ]
-        return Records(
-            topic=self.topic,
-            values=pa.array(values, pa.large_binary()),
-            headers=headers if self.context else None,
-        )
+        letters = [(record, raw and self._fits(extent, record)) for record in bad]
+        values = [record.raw if whole else None for record, whole in letters]
+        headers = [self._headers(extent, record, raw=whole) for record, whole in letters]
+        binary = pa.array(values, pa.large_binary())
+        return Records(self.topic, binary, headers=headers if self.context else None)
 
     def _fits(self, extent: Extent, record: BadRecord) -> bool:
         """Whether the topic accepts the dead letter with the bytes of the record."""

@@ -77,7 +77,7 @@ class Pipeline:
 def _create_converter(
     build: Callable[[pa.Schema], Converter], schema: pa.Schema, extent: Extent, part: str
 ) -> Converter:
-    """Create the converter for a schema; its errors name the object and the connector."""
+    """Create a converter whose errors name the object and the connector."""
     with _located(extent, part):
         convert = build(schema)
 
@@ -93,9 +93,8 @@ def _located(extent: Extent, part: str) -> Iterator[None]:
     try:
         yield
     except UnsupportedType as exc:
-        raise UnsupportedType(
-            f"{extent.uri}: {part} of connector {extent.connector}: {exc}"
-        ) from exc
+        where = f"{extent.uri}: {part} of connector {extent.connector}"
+        raise UnsupportedType(f"{where}: {exc}") from exc
 
 
 def _convert_rows(

@@ -467,9 +467,8 @@ class Slots:
     def evict(self, owner_prefix: str) -> int:
         """Take over, settle and free every slot of owners with this prefix; return their number.
 
-        For an engine whose workers have ended, or must end: fencing a live worker is safe, and no
-        lease has to expire first. An idle slot is only released in the ledger: its epoch has
-        changed, so its owner must acquire a slot again and is fenced then.
+        For an engine whose workers have ended, or must end: no lease has to expire first. A live
+        worker is fenced; one with an idle slot, when it acquires a slot again.
         """
         slots = [s for s in self._ledger.slots.list(self._broker.cluster) if s.owner]
         evicted = [s for s in slots if s.owner.startswith(owner_prefix) and s.owner != self.owner]
@@ -480,9 +479,8 @@ class Slots:
     def recover_expired(self) -> Iterator[SlotItem]:
         """Recover every slot whose lease expired during work; yield each slot once it is free.
 
-        Leases count as expired after the grace time, also those under our own name (from an
-        interrupted call). Expired slots without an extent stay as they are: the next worker that
-        needs a slot takes them.
+        Leases count as expired after the grace time, also our own of an interrupted call. The next
+        worker that needs a slot takes an expired one without an extent.
         """
         for slot in self._ledger.slots.list(self._broker.cluster):
             if slot.working is not None and self._is_expired(slot) and self._recover(slot):

@@ -11,7 +11,7 @@ with full jitter for a bounded time and then raise LedgerUnavailable.
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypedDict, Unpack
+from typing import NotRequired, Protocol, TypedDict, Unpack
 
 from extentflow import plugins
 from extentflow.errors import Misconfigured
@@ -109,10 +109,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """Exact sums over a job's counters: how many extents are DONE and FAILED.
-
-    `records`, `bad` and `bytes` (lengths of ranges) are those of its DONE extents.
-    """
+    """A job's exact counters; `records`, `bad`, `bytes` (of ranges) are of its DONE extents."""
 
     done: int = 0
     failed: int = 0
@@ -136,6 +133,19 @@ class ConnectorState(enum.StrEnum):
     RUNNING = "RUNNING"
     PAUSED = "PAUSED"
     STOPPED = "STOPPED"
+
+
+class PlanStep(TypedDict):
+    """How far a job is planned; `covered`: see `Plan`; `close` compares it with the delivery.
+
+    `cut_version` is stored with the first extents.
+    """
+
+    count: int
+    cursor: int
+    complete: bool
+    covered: NotRequired[int]
+    cut_version: NotRequired[int | None]
 
 
 class ConnectorStore(Protocol):
@@ -164,47 +174,31 @@ class ConnectorStore(Protocol):
 
 
 class JobStore(Protocol):
-    """Jobs, their counters, and whether their ends were published."""
+    """Jobs, their counters, and whether their ends were published.
+
+    `find_registered`, `list` and `unpublished` may lag behind writes.
+    """
 
     def register(self, job: Job) -> Job:
-        """Store a job under its id unless there is one; return the stored one.
-
-        A new job without a `created` time gets the ledger's.
-        """
+        """Store a job, by default as created now, unless its id has one; return the stored one."""
 
     def get(self, job_id: str) -> Job | None:
         """Return one job."""
 
     def find_registered(self, job_ids: Iterable[str]) -> set[str]:
-        """Return the ids that have a job which is not SUPERSEDED; may lag behind writes.
-
-        An arrival of a SUPERSEDED job's version reopens it.
-        """
+        """Return the ids that have a job, but no SUPERSEDED one, which an arrival reopens."""
 
     def list(self, connector: str | None = None, state: JobState | None = None) -> Iterator[Job]:
-        """Yield jobs, newest first within a connector and state; may lag behind writes."""
+        """Yield jobs, newest first within a connector and state."""
 
-    def plan(
-        self,
-        job_id: str,
-        *,
-        count: int,
-        cursor: int,
-        complete: bool,
-        covered: int = -1,
-        cut_version: int | None = None,
-    ) -> Job:
+    def plan(self, job_id: str, **step: Unpack[PlanStep]) -> Job:
         """Move a PLANNING job's cursor forwards; `complete` makes it RUNNING. Idempotent.
 
-        `covered`: see `Plan`; `close` compares it with what was delivered. `cut_version` is stored
-        with the first extents; a job with extents of another version is returned unchanged.
+        A job with extents of another `cut_version` is returned unchanged.
         """
 
     def pin_partition(self, job_id: str, partition: int) -> int:
-        """Store the partition of an ordered job unless it has one; return the stored one.
-
-        Order would be lost if workers computed it from counts of partitions at different times.
-        """
+        """Store the partition of an ordered job unless it has one; return the stored one."""
 
     def end(self, job_id: str, state: JobState, reason: str) -> Job:
         """Make an open job SUPERSEDED, CANCELLED or FAILED; return any other as it is."""
@@ -215,22 +209,19 @@ class JobStore(Protocol):
     def close(self, job_id: str) -> Job:
         """Make a RUNNING job DONE or FAILED when no extent is left; return its current state.
 
-        done = count -> DONE. done + failed = count -> FAILED. An ordered job is FAILED with its
-        first failed extent. Conditional on RUNNING and on `reopened` as read.
+        An ordered job is FAILED with its first failed extent. Conditional on RUNNING and on
+        `reopened` as read.
         """
 
     def resume(self, job_id: str) -> Job:
         """Open a FAILED, SUPERSEDED or CANCELLED job again; any other is returned as it is.
 
         It becomes PLANNING when its plan is not complete, RUNNING otherwise (`reopened` + 1).
-        Its failed extents stay FAILED until `reopen`.
+        Its failed extents stay FAILED.
         """
 
     def unpublished(self, limit: int) -> Iterator[Job]:
-        """Yield at most `limit` final jobs whose end is not published, oldest first by connector.
-
-        Reads no other jobs; may lag behind writes.
-        """
+        """Yield `limit` final jobs with unpublished ends, oldest first by connector."""
 
     def mark_published(self, job: Job) -> None:
         """Mark this end of a job as published; no effect if the job was reopened since."""
@@ -266,9 +257,7 @@ class ExtentStore(Protocol):
         The same call again (same nonce) returns the claim it made. None also when the slot works
         on something, such as a claim whose response was lost: leasing it again settles that.
 
-        Raises:
-            Conflict: the ledger holds another range for this ordinal.
-            Fenced: the slot's epoch is no longer the lease's; drop the producer at once.
+        Conflict: the ledger holds another range for this ordinal. Fenced: the slot was taken.
         """
 
     def advance(self, claim: Claim, *, lease_seconds: float, **totals: Unpack[Totals]) -> None:
@@ -278,9 +267,8 @@ class ExtentStore(Protocol):
         Conditional on the claim's mark and on position never going backwards. The lease stays as
         it is when the ledger is unavailable by then.
 
-        Raises:
-            Fenced: the claim is no longer ours, or (the chunk is recorded) the slot was taken.
-            Conflict: the claim is ours, but the ledger's position lies further on.
+        Fenced: the claim is no longer ours, or (the chunk is recorded) the slot was taken.
+        Conflict: the claim is ours, but the ledger's position lies further on.
         """
 
     def return_attempt(self, claim: Claim) -> None:
@@ -293,18 +281,12 @@ class ExtentStore(Protocol):
         """Make the extent DONE, add to its job's counters, clear slot.working: one transaction.
 
         Conditional on the claim's mark, on the slot's epoch, and on position not going backwards.
-        Harmless when repeated: the claim's nonce identifies an earlier completion.
-
-        Raises:
-            Fenced: the claim is no longer ours.
-            Conflict: the claim is ours, but the ledger's position lies further on.
+        Harmless when repeated: the claim's nonce identifies an earlier completion. Fenced: the
+        claim is no longer ours. Conflict: it is, but the ledger's position lies further on.
         """
 
     def fail(self, claim: Claim, *, error: str, **totals: Unpack[Totals]) -> None:
-        """Make the extent FAILED at the last confirmed position; failed + 1. As `complete`.
-
-        Long reasons are cut.
-        """
+        """Make the extent FAILED at the last confirmed position, as `complete`; cut long errors."""
 
     def hand_back(self, claim: Claim, *, keep_attempt: bool, **totals: Unpack[Totals]) -> None:
         """Clear the claim at the last confirmed position; the extent stays PENDING.
@@ -318,9 +300,8 @@ class ExtentStore(Protocol):
         One transaction makes the extent PENDING (position kept, attempts 0, failed - 1) and its
         job, FAILED or SUPERSEDED or open, RUNNING (`reopened` + 1; PLANNING stays PLANNING).
 
-        Raises:
-            ProgressUnknown: the extent has `progress_unknown`; duplicates are not accepted.
-            Conflict: the job is CANCELLED; resume it first.
+        ProgressUnknown: the extent has `progress_unknown`, and duplicates are not accepted.
+        Conflict: the job is CANCELLED; resume it first.
         """
 
 
@@ -357,9 +338,7 @@ class SlotStore(Protocol):
         Returns False when the extent changed meanwhile (the caller re-reads). True when the
         extent changed and the slot works on nothing: an earlier, unanswered call settled it.
 
-        Raises:
-            Fenced: the slot was taken by another worker.
-            Conflict: the settlement lies behind `seen.position`.
+        Fenced: another worker took the slot. Conflict: it lies behind `seen.position`.
         """
 
     def release(self, lease: Lease) -> None:
@@ -401,7 +380,7 @@ class LedgerAdmin(Protocol):
 class Ledger(Protocol):
     """Safe for use from several threads. All reads that decide anything are strongly consistent.
 
-    Every method may raise LedgerUnavailable; `Misconfigured` where table or permission is missing.
+    Every method may raise LedgerUnavailable; Misconfigured where table or permission is missing.
     """
 
     @property
@@ -432,14 +411,11 @@ class Ledger(Protocol):
         """Return a lower bound of the *server's* clock, in seconds; may send a request."""
 
 
-# -- opening --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class LedgerOptions:
-    """How to reach a ledger; None for `endpoint` and `region` selects the SDK's default.
+    """How to reach a ledger; `retry_seconds` bounds an operation, the others one request.
 
-    `retry_seconds` bounds an operation with its retries, the other times bound one request.
+    None for `endpoint` and `region` selects the SDK's default.
     """
 
     table: str
@@ -472,14 +448,8 @@ def open_ledger(options: LedgerOptions) -> Ledger:
         ) from None
 
 
-# -- totals of a job ------------------------------------------------------------------------------
-
-
 def committed(ledger: Ledger, job: Job) -> JobProgress:
-    """Return a job's totals; `records` and `bad` count everything that is committed.
-
-    Reads the extents of a job that is not DONE, one after the other.
-    """
+    """Return a job's totals with all committed records; reads the extents unless it is DONE."""
     totals = ledger.jobs.progress(job.id)
     if job.state is JobState.DONE:
         return totals
@@ -491,10 +461,7 @@ def committed(ledger: Ledger, job: Job) -> JobProgress:
 
 
 def failure_reason(ledger: Ledger, job: Job) -> str:
-    """Return why a job ended, and for a FAILED one why its first failed extent did.
-
-    Reads the extents, one after the other, up to that one.
-    """
+    """Return why a job ended, and for a FAILED one why its first failed extent did."""
     if job.state is not JobState.FAILED:
         return job.reason
     extents = ledger.extents.list(job.id)

@@ -54,33 +54,29 @@ SILENCE_SECONDS = 2.0
 ROUNDS = 100
 BATCH_KEYS = 100  # the limit of BatchGetItem
 
-PASSING_CODES = frozenset(
-    {
-        "ContinuousBackupsUnavailableException",  # for some seconds after a table's creation
-        "InternalServerError",
-        "LimitExceededException",
-        "ProvisionedThroughputExceeded",
-        "ProvisionedThroughputExceededException",
-        "RequestLimitExceeded",
-        "ServiceUnavailable",
-        "ThrottlingError",
-        "ThrottlingException",
-        "TransactionConflict",
-        "TransactionConflictException",
-        "TransactionInProgressException",
-    }
-)
-REFUSED_CODES = frozenset({"ConditionalCheckFailed", "ConditionalCheckFailedException"})
-PERMISSION_CODES = frozenset(
-    {
-        "AccessDeniedException",
-        "ExpiredTokenException",
-        "IncompleteSignatureException",
-        "InvalidSignatureException",
-        "MissingAuthenticationTokenException",
-        "UnrecognizedClientException",
-    }
-)
+PASSING_CODES = {
+    "ContinuousBackupsUnavailableException",  # for some seconds after a table's creation
+    "InternalServerError",
+    "LimitExceededException",
+    "ProvisionedThroughputExceeded",
+    "ProvisionedThroughputExceededException",
+    "RequestLimitExceeded",
+    "ServiceUnavailable",
+    "ThrottlingError",
+    "ThrottlingException",
+    "TransactionConflict",
+    "TransactionConflictException",
+    "TransactionInProgressException",
+}
+REFUSED_CODES = {"ConditionalCheckFailed", "ConditionalCheckFailedException"}
+PERMISSION_CODES = {
+    "AccessDeniedException",
+    "ExpiredTokenException",
+    "IncompleteSignatureException",
+    "InvalidSignatureException",
+    "MissingAuthenticationTokenException",
+    "UnrecognizedClientException",
+}
 REMEDIES = {
     "ResourceNotFoundException": "there is no such table; `extentflow init` creates it, or correct "
     "ledger.table",
@@ -238,9 +234,6 @@ def _image(response: dict[str, Any]) -> Stored | None:
     return item_from_wire(response["Item"]) if response.get("Item") else None
 
 
-# -- items and writes -----------------------------------------------------------------------------
-
-
 class Key(NamedTuple):
     """Partition key and sort key of one item."""
 
@@ -320,8 +313,6 @@ class Write:
             request["ExpressionAttributeValues"] = item_to_wire(values)
         return request
 
-
-# -- items ----------------------------------------------------------------------------------------
 
 Returning: TypeAlias = Literal["NONE", "ALL_OLD", "ALL_NEW"]
 
@@ -479,8 +470,7 @@ class DynamoItems:
     def _pages(self, subject: str, operation: str, **request: Any) -> Iterator[Stored]:  # noqa: ANN401
         while True:
             page: dict[str, Any] = self.calls.call(
-                subject,
-                lambda client: getattr(client, operation)(TableName=self.table, **request),
+                subject, lambda client: getattr(client, operation)(TableName=self.table, **request)
             )
             yield from map(item_from_wire, page["Items"])
             # A page ends at 1 MB, filtered items included; an empty page may have a successor.

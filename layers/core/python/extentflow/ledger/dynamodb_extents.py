@@ -71,9 +71,6 @@ FIELDS: Fields = {"start": int, "end": int, **STATE_FIELDS}
 MARK_FIELDS: Fields = {"slot": int, "epoch": int, "nonce": str, "message": str}
 
 
-# -- slots ----------------------------------------------------------------------------------------
-
-
 class DynamoSlots:
     """A `SlotStore`."""
 
@@ -187,9 +184,6 @@ def _has_epoch(lease: Lease) -> ConditionBase:
 def _is_ours(lease: Lease) -> ConditionBase:
     # The epoch alone also matches a released slot, whose owner is empty.
     return _has_epoch(lease) & Attr("owner").eq(lease.owner)
-
-
-# -- extents --------------------------------------------------------------------------------------
 
 
 class DynamoExtents:

@@ -4,13 +4,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
-from functools import reduce
 from heapq import merge
 from itertools import chain, islice, product
+from typing import Unpack
 
 from boto3.dynamodb.conditions import Attr, ConditionBase
 
-from extentflow.ledger import ConnectorState, ConnectorVersion, JobProgress, rules
+from extentflow.ledger import ConnectorState, ConnectorVersion, JobProgress, PlanStep, rules
 from extentflow.ledger.dynamodb_calls import (
     EXPIRY_ATTRIBUTE,
     Attributes,
@@ -47,9 +47,6 @@ PLAN_FIELDS: Fields = dict.fromkeys(
 )
 VERSION_FIELDS: Fields = {"bucket": str, "key": str, "etag": str, "size": int}
 COUNTERS = ("done", "failed", "records", "bad", "bytes")
-
-
-# -- connectors and notes -------------------------------------------------------------------------
 
 
 class DynamoConnectors:
@@ -163,9 +160,6 @@ def _revision_key(name: str, revision: int) -> Key:
     return Key(f"CONNECTOR#{name}", f"CONFIG#{revision:08}")
 
 
-# -- jobs -----------------------------------------------------------------------------------------
-
-
 class DynamoJobs:
     """A `JobStore`."""
 
@@ -205,35 +199,19 @@ class DynamoJobs:
         for each, name in pairs:
             yield from map(job_from_item, self._listed(name, each))
 
-    def plan(
-        self,
-        job_id: str,
-        *,
-        count: int,
-        cursor: int,
-        complete: bool,
-        covered: int = -1,
-        cut_version: int | None = None,
-    ) -> Job:
+    def plan(self, job_id: str, **step: Unpack[PlanStep]) -> Job:
         job = self.stored(job_id)[0]
-        after = rules.planned(
-            job,
-            count=count,
-            cursor=cursor,
-            complete=complete,
-            covered=covered,
-            cut_version=cut_version,
-        )
+        after = rules.planned(job, **step)
         if after is job:
             return job
-        moves_forwards = Attr("cursor").lte(cursor) & Attr("count").lte(count)
+        moves_forwards = Attr("cursor").lte(step["cursor"]) & Attr("count").lte(step["count"])
         version = after.plan.cut_version
         # Items of earlier versions have no `cut_version`; it was 1.
         has_version: ConditionBase = Attr("cut_version").eq(version)
         if version == 1:
             has_version |= Attr("cut_version").not_exists()
         same_cut = Attr("count").eq(0) | has_version
-        content = {**_state_to_item(after), "planned": complete, "cut_version": version}
+        content = {**_state_to_item(after), "planned": step["complete"], "cut_version": version}
         condition = Attr("state").eq(JobState.PLANNING) & moves_forwards & same_cut
         write = Write(job_key(job_id), condition, content)
         return self._change(f"planning job {job_id}", job_id, write)
@@ -244,7 +222,9 @@ class DynamoJobs:
         return self._change(f"pinning the partition of job {job_id}", job_id, write).partition
 
     def end(self, job_id: str, state: JobState, reason: str) -> Job:
-        rules.check_ending(state)
+        if state not in rules.ENDINGS:  # only `close` writes DONE
+            states = ", ".join(rules.ENDINGS)
+            raise ValueError(f"a job cannot be ended as {state}, only as {states}")
         subject = f"ending job {job_id}"
 
         def attempt() -> Job:
@@ -257,8 +237,10 @@ class DynamoJobs:
         return self._items.race(subject, attempt)
 
     def progress(self, job_id: str) -> JobProgress:
-        shards = map(_progress_from_item, self._items.query(job_partition(job_id), COUNT))
-        return reduce(rules.total, shards, JobProgress())
+        shards = list(self._items.query(job_partition(job_id), COUNT))
+        # A counter that never changed has no attribute.
+        sums = {name: sum(int(shard.get(name, 0)) for shard in shards) for name in COUNTERS}
+        return JobProgress(**sums)
 
     def close(self, job_id: str) -> Job:
         # The job before the counters: complete counters stay complete until the job is reopened,
@@ -285,7 +267,8 @@ class DynamoJobs:
         return map(job_from_item, islice(chain.from_iterable(found), limit))
 
     def mark_published(self, job: Job) -> None:
-        rules.check_ended(job)
+        if job.state.open:
+            raise ValueError(f"job {job.id} is {job.state}; it has no end to publish")
         content: Attributes = {"listing": _listing(job.connector, job.state)}
         write = Write(job_key(job.id), _is_as_read(job), content)
         with suppress(Refused):  # reopened since: its next end is published, too
@@ -383,8 +366,3 @@ def job_from_item(item: Stored) -> Job:
         **read_fields(item, JOB_FIELDS),
         **read_fields({"ended": 0, **item}, STATE_FIELDS),
     )
-
-
-def _progress_from_item(item: Stored) -> JobProgress:
-    # A counter that never changed has no attribute.
-    return JobProgress(**{name: int(item.get(name, 0)) for name in COUNTERS})

@@ -12,8 +12,7 @@ Transitions of an extent:
     reopen       FAILED             -> PENDING
 """
 
-from dataclasses import astuple, replace
-from operator import add
+from dataclasses import replace
 from typing import Unpack
 
 from extentflow.errors import Conflict, Fenced, ProgressUnknown
@@ -59,16 +58,11 @@ def _released(claim: Claim, totals: Totals) -> ExtentItem:
 
 
 def settled(seen: ExtentItem, settlement: Settlement) -> ExtentItem:
-    """Return the extent as the slot's new owner leaves it.
-
-    Raises:
-        Conflict: Kafka's position lies behind the one the ledger already confirmed.
-    """
+    """Return the extent as the slot's new owner leaves it; Conflict if that goes backwards."""
     if settlement.unknown:
         # Never PENDING: continuing from the ledger's position may deliver a chunk twice.
-        error = _unknown_progress(seen)
-        failed = replace(seen, state=ExtentState.FAILED, error=error, progress_unknown=True)
-        return replace(failed, claim=None)
+        failed = replace(seen, state=ExtentState.FAILED, claim=None, progress_unknown=True)
+        return replace(failed, error=_unknown_progress(seen))
     if settlement.position < seen.position:
         raise _backwards(_place(seen), seen.position, settlement.position)
     return replace(
@@ -94,11 +88,6 @@ def counted(item: ExtentItem) -> JobProgress:
     return JobProgress(failed=1 if item.state is ExtentState.FAILED else 0)
 
 
-def total(left: JobProgress, right: JobProgress) -> JobProgress:
-    """Add two counters."""
-    return JobProgress(*map(add, astuple(left), astuple(right)))
-
-
 def verdict(job: Job, progress: JobProgress) -> tuple[JobState, str] | None:
     """Return how a RUNNING job ends by its counters and why; None while work is left."""
     if job.state is not JobState.RUNNING:
@@ -119,7 +108,13 @@ def verdict(job: Job, progress: JobProgress) -> tuple[JobState, str] | None:
 
 
 def planned(
-    job: Job, *, count: int, cursor: int, complete: bool, covered: int, cut_version: int | None
+    job: Job,
+    *,
+    count: int,
+    cursor: int,
+    complete: bool,
+    covered: int = -1,
+    cut_version: int | None = None,
 ) -> Job:
     """Return a PLANNING job with a longer plan; RUNNING when the plan is complete.
 
@@ -146,18 +141,6 @@ def reopened(job: Job, *, planned: bool) -> Job:
     # A higher `reopened` refuses late closings and publications that read the job before.
     state = JobState.RUNNING if planned else JobState.PLANNING
     return replace(job.in_state(state), reopened=job.reopened + 1)
-
-
-def check_ending(state: JobState) -> None:
-    """Refuse a state that `end` must not write; only `close` writes DONE."""
-    if state not in ENDINGS:
-        raise ValueError(f"a job cannot be ended as {state}, only as {', '.join(ENDINGS)}")
-
-
-def check_ended(job: Job) -> None:
-    """Refuse to mark an open job as published."""
-    if job.state.open:
-        raise ValueError(f"job {job.id} is {job.state}; it has no end to publish")
 
 
 def check_range(extent: Extent, item: ExtentItem) -> None:
@@ -189,19 +172,16 @@ def check_reopening(job: Job, ordinal: int) -> None:
 
 def slot_taken(lease: Lease) -> Fenced:
     """Report that another worker took the slot."""
-    return Fenced(
-        f"slot {lease.number} of cluster {lease.cluster}: no longer ours under epoch {lease.epoch}"
-    )
+    slot = f"slot {lease.number} of cluster {lease.cluster}"
+    return Fenced(f"{slot}: no longer ours under epoch {lease.epoch}")
 
 
 def lost(item: ExtentItem, claim: Claim, position: int) -> Fenced | Conflict:
     """Report why a claim's owner may not write `position`; `item` is the extent as stored."""
     if item.claim == claim.mark and item.position > position:
         return _backwards(claim.extent.uri, item.position, position)
-    return Fenced(
-        f"{claim.extent.uri}: slot {claim.mark.slot} no longer holds the extent under epoch"
-        f" {claim.mark.epoch}"
-    )
+    slot = f"slot {claim.mark.slot} no longer holds the extent under epoch {claim.mark.epoch}"
+    return Fenced(f"{claim.extent.uri}: {slot}")
 
 
 def unknown_job(job_id: str) -> Conflict:
@@ -223,9 +203,8 @@ def _place(item: ExtentItem) -> str:
 
 
 def _backwards(name: str, held: int, offered: int) -> Conflict:
-    return Conflict(
-        f"{name}: position {offered} lies behind the ledger's {held}; positions never go backwards"
-    )
+    behind = f"position {offered} lies behind the ledger's {held}"
+    return Conflict(f"{name}: {behind}; positions never go backwards")
 
 
 def _storable(reason: str) -> str:

@@ -168,11 +168,10 @@ class MemoryBroker:
         topics: Mapping[str, int] | None = None,
         *,
         cluster: str = "memory",
-        on_call: Callable[[str], None] | None = None,
+        on_call: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.cluster = cluster
-        self._log = _Log()
-        self._on_call = on_call or (lambda _: None)
+        self._log, self._on_call = _Log(), on_call
         for name, partitions in (topics or {}).items():
             self.create_topic(name, partitions)
 

@@ -27,9 +27,6 @@ class _Kept:
     visible_at: float
 
 
-def _ignore(_name: str) -> None: ...
-
-
 class MemoryQueue:
     """A `Queue`; the next `failures` calls fail. `sent` has every body that was accepted.
 
@@ -39,8 +36,8 @@ class MemoryQueue:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.failures = 0
         self.sent: list[str] = []
-        self.on_call: Callable[[str], None] = _ignore
-        self.on_answer: Callable[[str], None] = _ignore
+        self.on_call: Callable[[str], None] = lambda _: None
+        self.on_answer: Callable[[str], None] = lambda _: None
         self._clock = clock
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
@@ -49,19 +46,13 @@ class MemoryQueue:
     def send(self, bodies: Sequence[str], *, reason: str = "", group: str = "") -> None:
         with self._call("send"):
             for body in bodies:
-                number = f"m{next(self._numbers)}"
-                message = Message(
-                    number, body, received=0, reason=reason, sent=self._clock(), group=group
-                )
-                self._kept[number] = _Kept(message, self._clock())
+                number, now = f"m{next(self._numbers)}", self._clock()
+                message = Message(number, body, "", 0, reason, sent=now, group=group)
+                self._kept[number] = _Kept(message, now)
                 self.sent.append(body)
 
     def receive(
-        self,
-        *,
-        wait_seconds: float = 0.0,
-        hide_seconds: float = 30.0,
-        most: int = BATCH_MESSAGES,
+        self, *, wait_seconds: float = 0.0, hide_seconds: float = 30.0, most: int = BATCH_MESSAGES
     ) -> list[Message]:
         _ = wait_seconds
         with self._call("receive"):
@@ -77,21 +68,18 @@ class MemoryQueue:
     def delete(self, message: Message) -> None:
         with self._call("delete"):
             kept = self._kept.get(message.id)
-            if kept is not None and kept.message.handle == message.handle:
+            if kept and kept.message.handle == message.handle:
                 del self._kept[message.id]
 
     def delay(self, message: Message, seconds: float) -> None:
         with self._call("delay"):
-            kept = self._kept.get(message.id)
-            now = self._clock()
-            hidden = kept is not None and kept.visible_at > now
-            if kept is not None and hidden and kept.message.handle == message.handle:
+            kept, now = self._kept.get(message.id), self._clock()
+            if kept and kept.visible_at > now and kept.message.handle == message.handle:
                 kept.visible_at = now + seconds
 
     def depth(self) -> Depth:
         with self._call("depth"):
-            now = self._clock()
-            hidden = sum(kept.visible_at > now for kept in self._kept.values())
+            hidden = sum(kept.visible_at > self._clock() for kept in self._kept.values())
             return Depth(waiting=len(self._kept) - hidden, hidden=hidden)
 
     @property
@@ -108,12 +96,12 @@ class MemoryQueue:
 
     def _fair(self, now: float) -> Iterator[_Kept]:
         """Yield visible messages, first those of the group with the fewest hidden ones."""
-        hidden = Counter(
-            kept.message.group for kept in self._kept.values() if kept.visible_at > now
-        )
+        hidden: Counter[str] = Counter()
         waiting: dict[str, deque[_Kept]] = {}
         for kept in self._kept.values():
-            if kept.visible_at <= now:
+            if kept.visible_at > now:
+                hidden[kept.message.group] += 1
+            else:
                 waiting.setdefault(kept.message.group, deque()).append(kept)
         while waiting:
             group = min(waiting, key=hidden.__getitem__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,12 +56,10 @@ class MemoryStore:
 
     @property
     def fetched_bytes(self) -> int:
-        """Bytes returned by reads so far."""
         return self._counters.fetched_bytes
 
     @property
     def requests(self) -> int:
-        """Requests so far; a listing is one."""
         return self._counters.requests
 
     def put(self, bucket: str, key: str, body: bytes) -> ObjectVersion:
@@ -147,8 +146,8 @@ class Fault:
     """When a store fails, and how.
 
     `calls` are the numbers, from 1, of the calls of `operation` that fail; empty: all. `touching`
-    narrows that to reads that overlap the range. `short` returns one byte too few, as a broken
-    server does; every other kind raises.
+    narrows that to reads that overlap the range. `short` returns one byte too few; every other
+    kind raises.
     """
 
     kind: FaultKind
@@ -160,9 +159,8 @@ class Fault:
         """Whether call `number` of its operation fails."""
         if asked.operation != self.operation or (self.calls and number not in self.calls):
             return False
-        if self.touching is None:
-            return True
-        return asked.start < self.touching[1] and self.touching[0] < asked.end
+        start, end = self.touching or (-1, math.inf)
+        return asked.start < end and start < asked.end
 
 
 class FaultyStore:
@@ -199,19 +197,17 @@ class FaultyStore:
             self.calls[asked.operation] += 1
             number = self.calls[asked.operation]
         kind = next((fault.kind for fault in self._faults if fault.hits(number, asked)), None)
-        if kind is not None and kind != "short":
-            raise _error(kind, f"s3://{asked.bucket}/{asked.key}[{asked.start}-{asked.end})")
+        where = f"s3://{asked.bucket}/{asked.key}[{asked.start}-{asked.end})"
+        match kind:
+            case "changed":
+                raise ranges.object_changed(where, "injected")
+            case "gone":
+                raise ObjectGone(f"{where}: no such key (injected)")
+            case "denied":
+                raise AccessDenied(f"{where}: access denied (injected)")
+            case "unavailable":
+                raise StoreUnavailable(f"{where}: no answer (injected)")
         return kind
-
-
-def _error(kind: FaultKind, where: str) -> ExtentflowError:
-    if kind == "changed":
-        return ranges.object_changed(where, "injected")
-    if kind == "gone":
-        return ObjectGone(f"{where}: no such key (injected)")
-    if kind == "denied":
-        return AccessDenied(f"{where}: access denied (injected)")
-    return StoreUnavailable(f"{where}: no answer (injected)")
 
 
 class MemorySource:
@@ -233,17 +229,12 @@ class MemorySource:
         self._window_bytes = window_bytes
         self._faults = dict(faults or {})
         etag = hashlib.sha256(body).hexdigest()[:32]
-        self._version = version or ObjectVersion("memory", "object", None, etag, len(body))
+        self.version = version or ObjectVersion("memory", "object", None, etag, len(body))
         self.reads: list[tuple[int, int]] = []
-
-    @property
-    def version(self) -> ObjectVersion:
-        """The pinned version."""
-        return self._version
 
     def read(self, start: int, end: int) -> bytes:
         """Return exactly `[start, end)`; ValueError for more than 64 MiB or another range."""
-        ranges.check_request(self._version, start, end)
+        ranges.check_request(self.version, start, end)
         self.reads.append((start, end))
         for position, fault in sorted(self._faults.items(), key=lambda item: item[0]):
             if start <= position < end:
@@ -251,7 +242,7 @@ class MemorySource:
         return self._body[start:end]
 
     def stream(self, start: int, end: int, *, window_bytes: int | None = None) -> Iterator[bytes]:
-        if not 0 <= start <= end <= self._version.size:
-            raise ValueError(f"[{start}-{end}) is not a range of {self._version.size} bytes")
+        if not 0 <= start <= end <= self.version.size:
+            raise ValueError(f"[{start}-{end}) is not a range of {self.version.size} bytes")
         window = window_bytes or self._window_bytes
         return (self.read(at, min(at + window, end)) for at in range(start, end, window))
