@@ -19,7 +19,8 @@ from extentflow.errors import (
     UnsupportedFormat,
 )
 from extentflow.formats import FormatOptions
-from extentflow.formats.line_format import LineFormat, decompress, open_text
+from extentflow.formats.compression import decompress
+from extentflow.formats.line_format import LineFormat, open_text
 from extentflow.testing.stores import MemorySource
 
 MIB = 1 << 20

@@ -7,9 +7,10 @@ Ownership law: a unit (text line, CSV record, row group) belongs to the extent t
 first byte. Therefore any partition of `[0, size)` yields every record exactly once.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -18,6 +19,9 @@ from extentflow.model import Extent
 from extentflow.storage import RangeSource
 
 __all__ = ["FORMATS", "BadRecord", "Chunk", "Format", "FormatOptions", "FormatSpec", "open_format"]
+
+# A point's state holds 32 KiB of content, and decompression passes a GiB in a few seconds.
+RESUME_EVERY_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,53 @@ class Chunk:
     next_position: int
     locations: Sequence[int]
     bad: tuple[BadRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """A place in a compressed object where decompression can start.
+
+    From the byte `compressed` of the object on, with `state`, it yields the content from the offset
+    `content` on.
+    """
+
+    content: int
+    compressed: int
+    state: bytes = b""
+
+
+class ResumePoints:
+    """The points of one call: the one to `start` at, and those that decompression passes.
+
+    A thread that decompresses adds points and sets `content`, another one takes them. Points are
+    at least `every_bytes` of content apart.
+    """
+
+    def __init__(
+        self, start: ResumePoint | None = None, *, every_bytes: int = RESUME_EVERY_BYTES
+    ) -> None:
+        self.start = start
+        self.every_bytes = every_bytes
+        self.content = start.content if start else 0
+        self._last = self.content
+        self._passed: deque[ResumePoint] = deque()
+
+    def is_due(self, content: int) -> bool:
+        """Whether a point at this offset is far enough behind the last one."""
+        self.content = content
+        return content - self._last >= self.every_bytes
+
+    def add(self, point: ResumePoint) -> None:
+        """Keep a point that decompression has passed."""
+        self._last = point.content
+        self._passed.append(point)
+
+    def take(self, position: int) -> ResumePoint | None:
+        """Return the last point at or before `position` that was not taken before."""
+        found = None
+        while self._passed and self._passed[0].content <= position:
+            found = self._passed.popleft()
+        return found
 
 
 class Format(Protocol):
@@ -103,6 +154,17 @@ class Format(Protocol):
             CorruptObject: the bytes contradict the format and no single record is the cause.
             ObjectChanged, ObjectGone, StoreUnavailable, AccessDenied: from the source.
         """
+        ...
+
+
+@runtime_checkable
+class ResumableFormat(Protocol):
+    """A Format whose compressed objects can be decoded from a point within them."""
+
+    def decode_from(
+        self, source: RangeSource, extent: Extent, position: int, points: ResumePoints
+    ) -> Iterator[Chunk]:
+        """Yield as `Format.decode`; start at `points.start`, which is not behind `position`."""
         ...
 
 

@@ -2,13 +2,12 @@
 
     object -> [decompress] -> windows -> lines of the extent -> LineReader -> chunks
 
-Gzip (RFC 1952) and zstd (RFC 8878) objects are decompressed as one stream in constant memory. The
-format `text`, one record per line in the column `value`, is the smallest decoder.
+Compressed objects are decompressed as one stream. The format `text`, one record per line in the
+column `value`, is the smallest decoder.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
@@ -19,7 +18,16 @@ import pyarrow as pa
 
 from extentflow.config.specs import NO_OPTIONS, NoOptions
 from extentflow.errors import Conflict, CorruptObject, Misconfigured
-from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, magic
+from extentflow.formats import (
+    BadRecord,
+    Chunk,
+    FormatOptions,
+    FormatSpec,
+    ResumePoint,
+    ResumePoints,
+    magic,
+)
+from extentflow.formats.compression import CODECS, decompress
 from extentflow.formats.lines import (
     Indexes,
     LineBlock,
@@ -40,9 +48,6 @@ _GROWTH_LIMIT_BYTES = 1 << 20
 _CACHED_READERS = 64
 # The offsets of Arrow's `binary` and `string` are signed 32-bit integers.
 _ARROW_OFFSETS = 1 << 31
-_PIECE_BYTES = 64 << 10
-# zlib reads the header and trailer of gzip if 16 is added to the size of the window.
-_GZIP_MEMBER = 16 + zlib.MAX_WBITS
 
 
 class ObjectHead:
@@ -80,8 +85,7 @@ class ObjectHead:
         return cut_lines(_with_offsets(self._content), max_line_bytes=self._max_line_bytes)
 
 
-def _with_offsets(pieces: Iterable[bytes]) -> Iterator[Window]:
-    at = 0
+def _with_offsets(pieces: Iterable[bytes], at: int = 0) -> Iterator[Window]:
     for piece in pieces:
         yield at, piece
         at += len(piece)
@@ -130,8 +134,8 @@ class LineFormat:
 
     def __init__(self, name: str, options: FormatOptions, decoder: LineDecoder) -> None:
         problems = []
-        if options.compression not in ("none", *_CODECS):
-            known = ", ".join(("none", *sorted(_CODECS)))
+        if options.compression not in ("none", *CODECS):
+            known = ", ".join(("none", *sorted(CODECS)))
             problems.append(
                 f"file.compression.type={options.compression} is unknown; set one of {known}"
             )
@@ -158,6 +162,12 @@ class LineFormat:
 
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
         """Yield the records of the lines that `extent` owns; see `Format.decode`."""
+        return self.decode_from(source, extent, position, ResumePoints())
+
+    def decode_from(
+        self, source: RangeSource, extent: Extent, position: int, points: ResumePoints
+    ) -> Iterator[Chunk]:
+        """Yield as `decode`; where compressed, from a point on, see `ResumableFormat`."""
         read = self._reader(source)
         options, limit = self._options, self._options.max_record_bytes
         if self.splittable:
@@ -165,22 +175,24 @@ class LineFormat:
                 source, extent, position, window_bytes=options.window_bytes, max_line_bytes=limit
             )
         else:
-            windows = self._decompressed_windows(source, extent, position)
+            windows = self._decompressed_windows(source, extent, position, points)
         for block in cut_lines(windows, max_line_bytes=limit):
             yield from map(read, block.parts(options.batch_rows))
 
     def _decompressed_windows(
-        self, source: RangeSource, extent: Extent, position: int
+        self, source: RangeSource, extent: Extent, position: int, points: ResumePoints
     ) -> Iterator[Window]:
         """Yield the content from `position` on; decompresses and drops what precedes it."""
+        start = points.start or ResumePoint(0, 0)
         size = source.version.size
         if (extent.start, extent.end) != (0, size):
             raise Conflict(f"{extent.uri}: a compressed object has one extent, [0-{size})")
         step = self._options.window_bytes
-        raw = (window for _, window in stream_windows(source, 0, size, step))
-        content = decompress(raw, self._options.compression, step_bytes=step, uri=extent.uri)
-        end = 0
-        for at, piece in _with_offsets(content):
+        raw = (window for _, window in stream_windows(source, start.compressed, size, step))
+        codec = self._options.compression
+        content = decompress(raw, codec, step_bytes=step, uri=extent.uri, points=points)
+        end = start.content
+        for at, piece in _with_offsets(content, end):
             end = at + len(piece)
             if end > position:
                 yield max(at, position), piece[max(0, position - at) :]
@@ -200,111 +212,6 @@ class LineFormat:
                 self._readers.popitem(last=False)
         return known
 
-
-_Corrupt: TypeAlias = Callable[[str], CorruptObject]
-
-
-def decompress(
-    compressed: Iterable[bytes], codec: str, *, step_bytes: int, uri: str
-) -> Iterator[bytes]:
-    """Yield the content of `compressed` in order, in pieces of at least `step_bytes`.
-
-    Only the last piece may be shorter, and no piece reaches twice `step_bytes`. `codec` is gzip or
-    zstd. Errors of the input propagate unchanged.
-
-    Raises:
-        CorruptObject: truncated, damaged, or followed by other bytes; names `uri`.
-    """
-
-    def corrupt(reason: str) -> CorruptObject:
-        return CorruptObject(f"{uri}: {codec}: {reason}; replace the object, then run it again")
-
-    # Small pieces in, bounded steps out: a highly compressed object needs no more memory.
-    pieces = (
-        piece[start : start + _PIECE_BYTES]
-        for piece in compressed
-        for start in range(0, len(piece), _PIECE_BYTES)
-    )
-    gathered: list[bytes] = []
-    size = 0
-    for step in _CODECS[codec](pieces, step_bytes, corrupt):
-        gathered.append(step)
-        size += len(step)
-        if size >= step_bytes:
-            yield b"".join(gathered)
-            gathered, size = [], 0
-    if size:
-        yield b"".join(gathered)
-
-
-def _gunzip(pieces: Iterator[bytes], step_bytes: int, corrupt: _Corrupt) -> Iterator[bytes]:
-    rest = next(pieces, b"")
-    # A gzip file is a series of members (RFC 1952, section 2.2); zlib decodes one at a time.
-    while rest:
-        member = zlib.decompressobj(_GZIP_MEMBER)
-        while not member.eof:
-            try:
-                step = member.decompress(rest, step_bytes)
-            except zlib.error as exc:
-                raise corrupt(f"damaged, or other bytes follow the last member: {exc}") from exc
-            if step:
-                yield step
-            rest = member.unconsumed_tail
-            if not rest and not member.eof:
-                rest = next(pieces, b"")
-                # Without this check, a truncated object would look like a shorter one.
-                if not rest:
-                    raise corrupt("truncated: the last member has no end")
-        # gzip(1) and tapes allow zeros after a member.
-        rest = member.unused_data.lstrip(b"\0")
-        while not rest and (piece := next(pieces, b"")):
-            rest = piece.lstrip(b"\0")
-
-
-class _Readable:
-    """A file for Arrow over pieces of bytes; `reading` is True while the input is read."""
-
-    closed = False
-
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self.reading = False
-        self._pieces = pieces
-        self._rest = b""
-
-    def read(self, size: int) -> bytes:
-        if not self._rest:
-            self.reading = True
-            self._rest = next(self._pieces, b"")
-            self.reading = False
-        piece, self._rest = self._rest[:size], self._rest[size:]
-        return piece
-
-    def close(self) -> None:
-        # Arrow calls it when the stream is destroyed and prints an error if it does not exist.
-        pass
-
-
-def _decompress_zstd(
-    pieces: Iterator[bytes], step_bytes: int, corrupt: _Corrupt
-) -> Iterator[bytes]:
-    readable = _Readable(pieces)
-    stream = pa.CompressedInputStream(pa.PythonFile(readable, mode="r"), "zstd")
-    while True:
-        try:
-            step = bytes(stream.read(step_bytes))
-        except OSError as exc:
-            # An OSError of the input, such as a reset connection, passes through Arrow unchanged.
-            if readable.reading:
-                raise
-            # Arrow's message for a damaged or truncated frame.
-            raise corrupt(str(exc)) from exc
-        if not step:
-            return
-        yield step
-
-
-# They yield the content in steps of at most `step_bytes`.
-_CODECS = {"gzip": _gunzip, "zstd": _decompress_zstd}
 
 _BINARY = pa.schema([("value", pa.binary())])
 _STRING = pa.schema([("value", pa.string())])
