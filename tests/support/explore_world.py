@@ -40,6 +40,7 @@ from extentflow.errors import (
     Retryable,
     StoreUnavailable,
 )
+from extentflow.formats import ResumePoints
 from extentflow.ledger import ExtentItem, JobProgress
 from extentflow.model import Extent, ExtentState, JobState, Outcome
 from extentflow.sink import SlotProgress
@@ -105,7 +106,9 @@ class Rehearsed(Pipeline):
 
     on_chunk: Callable[[], None] = lambda: None
 
-    def convert(self, extent: Extent, position: int) -> Generator[ConvertedChunk, None, None]:
+    def convert(
+        self, extent: Extent, position: int, _points: ResumePoints | None = None
+    ) -> Generator[ConvertedChunk, None, None]:
         place = max(position, extent.start)
         while place < extent.end:
             self.on_chunk()

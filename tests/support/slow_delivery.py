@@ -37,6 +37,8 @@ OBJECT_BYTES = 4096  # a position counts MiB
 class Noise:
     """Chunks of one MiB that do not compress; positions are in MiB."""
 
+    resumable = False
+
     def convert(self, extent: Extent, position: int) -> Iterator[ConvertedChunk]:
         for start in range(max(position, extent.start), extent.end):
             values = [os.urandom(RECORD_BYTES) for _ in range(MIB // RECORD_BYTES)]

@@ -77,6 +77,7 @@ class MibChunk(ConvertedChunk):
 @dataclass(frozen=True)
 class MibPipeline:
     chunk_mib: int
+    resumable = False
 
     def convert(self, extent: Extent, position: int) -> Iterator[ConvertedChunk]:
         for start in range(position, extent.end, self.chunk_mib):

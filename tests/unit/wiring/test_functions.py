@@ -312,6 +312,20 @@ def test_jobs_whose_secrets_are_in_variables_go_to_functions(
     assert ("goes to the queue instead of Spark: connector orders" in caplog.text) is logged
 
 
+@pytest.mark.parametrize(
+    ("compression", "engine", "goes"),
+    [("gzip", "auto", "spark"), ("none", "auto", "auto"), ("gzip", "lambda", "lambda")],
+)
+def test_the_estimated_content_of_a_compressed_object_decides(
+    compression: str, engine: str, goes: str
+) -> None:
+    made = runtime(SPARK)
+    keys = {"file.compression.type": compression}
+    job = registered(made, engine, None, SPARK.spark_threshold_bytes // 2, **keys)
+
+    assert open_job_router(made).engine(job) == goes
+
+
 def test_a_backfill_with_secrets_in_variables_is_kept_with_a_remedy() -> None:
     made = runtime(SPARK)
     registered(made, "auto", "${env:SECRET}", 1)
@@ -322,10 +336,10 @@ def test_a_backfill_with_secrets_in_variables_is_kept_with_a_remedy() -> None:
         open_arrival_handler(made).backfill(Backfill("b1", "orders"))
 
 
-def registered(made: Runtime, engine: str, secret: str | None, size: int) -> Job:
+def registered(made: Runtime, engine: str, secret: str | None, size: int, **more: str) -> Job:
     """A job of connector `orders`, which keeps its secret there."""
     keys = {"aws.access.key.id": "id", "aws.secret.access.key": secret} if secret else {}
     usual = {"name": "orders", "topic": "t", "s3.bucket.name": "shop", "engine": engine}
-    revision = made.ledger.connectors.put("orders", {**usual, **keys}).revision
+    revision = made.ledger.connectors.put("orders", {**usual, **keys, **more}).revision
     version = ObjectVersion("shop", "a.txt", None, "etag", size)
     return Job("j", "orders", revision, version, "text", "cluster", Plan(size))

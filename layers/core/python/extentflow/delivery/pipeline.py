@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from extentflow.converters import Converter
 from extentflow.errors import CorruptRecord, UnsupportedType
-from extentflow.formats import BadRecord, Chunk, Format
+from extentflow.formats import BadRecord, Chunk, Format, ResumableFormat, ResumePoints
 from extentflow.model import Extent
 from extentflow.sink import Records
 from extentflow.storage import RangeSource
@@ -49,10 +49,24 @@ class Pipeline:
     key: Callable[[pa.Schema], Converter] | None = None
     partition: int = -1
 
-    def convert(self, extent: Extent, position: int) -> Generator[ConvertedChunk, None, None]:
-        """Yield the extent's converted chunks from `position` on. Raises as `Format.decode`."""
+    @property
+    def resumable(self) -> bool:
+        """Whether decoding can start at a `ResumePoint`: the object is one compressed stream."""
+        return isinstance(self.format, ResumableFormat) and not self.format.splittable
+
+    def convert(
+        self, extent: Extent, position: int, points: ResumePoints | None = None
+    ) -> Generator[ConvertedChunk, None, None]:
+        """Yield the extent's converted chunks from `position` on. Raises as `Format.decode`.
+
+        `points` only if `resumable`.
+        """
         converters: tuple[Converter, Converter | None] | None = None
-        for chunk in self.format.decode(self.source, extent, position):
+        if points is not None and isinstance(self.format, ResumableFormat):
+            chunks = self.format.decode_from(self.source, extent, position, points)
+        else:
+            chunks = self.format.decode(self.source, extent, position)
+        for chunk in chunks:
             if converters is None:
                 schema = chunk.batch.schema
                 converters = (

@@ -28,6 +28,7 @@ from random import Random
 from extentflow.delivery.deadletters import DeadLetters, describe
 from extentflow.delivery.memory import peak_rss_bytes
 from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
+from extentflow.delivery.resume import PointLog
 from extentflow.delivery.slots import Busy, Closed, Final, Slots
 from extentflow.errors import (
     CorruptRecord,
@@ -336,6 +337,7 @@ class _ClaimedExtent:
         self._opened_at = 0.0
         self._producer_ended = False
         self._handed_back = False
+        self._points: PointLog | None = None
 
     def run(self, *, out_of_time: bool) -> Receipt:
         """Deliver the extent, or apply the table of errors at the top of this module."""
@@ -414,8 +416,13 @@ class _ClaimedExtent:
         dead_letters = context.dead_letters(extent)
         largest = context.limits.transaction_bytes
         wanted_bytes = min(context.limits.first_bytes, largest)
-        pipeline = context.open(extent)
-        chunks = context.prefetch(pipeline.convert(extent, self._committed["position"]))
+        pipeline, position = context.open(extent), self._committed["position"]
+        if pipeline.resumable:
+            self._points = PointLog.open(context.ledger.notes, extent, position)
+            converted = pipeline.convert(extent, position, self._points.points)
+        else:
+            converted = pipeline.convert(extent, position)
+        chunks = context.prefetch(converted)
         with closing(chunks):
             for chunk in chunks:
                 if chunk is not None:
@@ -427,6 +434,8 @@ class _ClaimedExtent:
                 if self._is_due(context.size.limit(wanted_bytes)):
                     self._commit()
                     wanted_bytes = min(wanted_bytes * TRANSACTION_GROWTH, largest)
+                if self._points and self._points.save(self._committed["position"]):
+                    self._slots.moved()  # also while it reads what was delivered before
                 if context.stopping():
                     return self._stop()
         self._slots.complete(self._claim, **self._sent)
@@ -494,8 +503,10 @@ class _ClaimedExtent:
 
     def _stop(self) -> Receipt:
         self._commit()
-        # Without progress the claim counts as an attempt: no extent circulates for ever.
-        self._hand_back(keep_attempt=self._call.commits == 0)
+        # Without progress the claim counts as an attempt: no extent circulates for ever. A resume
+        # point is progress: the next call starts there.
+        resumes = self._points is not None and self._points.saved > 0
+        self._hand_back(keep_attempt=self._call.commits == 0 and not resumes)
         return self._receipt(Outcome.HANDED_BACK, "stopped before the next chunk")
 
     def _abort(self) -> None:

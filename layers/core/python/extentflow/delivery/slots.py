@@ -421,6 +421,11 @@ class Slots:
             # The next renewal tries again; every write is conditional on the claim.
             log.warning("the lease of slot %d was not renewed: %s", own.lease.number, exc)
 
+    def moved(self) -> None:
+        """Count the claimed extent as moving, for `renew`, although nothing was committed."""
+        if self._own is not None:
+            self._own.moved_at = self._clock.monotonic()
+
     def _require_own(self, claim: Claim, position: int) -> _OwnedSlot:
         own = self._own
         if own is None or own.claim is not claim or own.lost.is_set():

@@ -8,6 +8,7 @@ watch#JOB             when a job made progress last                       discov
 again#DELIVERY        when an unfinished second delivery began        services.runs
 run#RUN               what a submitted run delivers                       engines.emr.submitted
 runs-of#WHAT          the runs that deliver a job or a connector          engines.emr.submitted
+resume#JOB#ORDINAL    where decompression can start                           delivery.resume
 rounds#RUN            the listings of a `--once` run                      spark.drain
 stop#RUN              a request to stop a run                             spark.tasks
 """

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from extentflow.config.connector import LAMBDA, LOCAL_FILE, SPARK, ConnectorConfig
+from extentflow.config.connector import AUTO, LAMBDA, LOCAL_FILE, SPARK, ConnectorConfig
 from extentflow.config.worker import WorkerSettings, variable
 from extentflow.delivery.slots import Slots
 from extentflow.discovery import Arrival
@@ -87,6 +87,10 @@ def dispatch(runtime: Runtime) -> ExtentDispatcher:
     return ExtentDispatcher(runtime.planner(), queue(runtime.settings, "extents_queue_url"))
 
 
+# Of content to compressed bytes, for routing; text and JSON lines have five to ten.
+TYPICAL_RATIO = 8
+
+
 def open_job_router(runtime: Runtime) -> JobRouter:
     """Return what sends new jobs to functions or to Spark, and processes the ends of runs."""
     threshold = runtime.settings.spark_threshold_bytes
@@ -94,9 +98,13 @@ def open_job_router(runtime: Runtime) -> JobRouter:
     def engine_of(job: Job) -> str:
         config = runtime.connectors.revision(job.connector, job.revision)
         absent = absent_elsewhere(config)
-        if absent is None or config.engine == LAMBDA:
-            return config.engine
-        if config.engine == SPARK or job.version.size > threshold:
+        engine, size = config.engine, job.version.size
+        if engine == AUTO and config.compression_for(job.version.key) != "none":
+            # The content counts: one worker decompresses all of it.
+            engine = SPARK if size * TYPICAL_RATIO > threshold else LAMBDA
+        if absent is None or engine == LAMBDA:
+            return engine
+        if engine == SPARK or size > threshold:
             log.warning("job %s goes to the queue instead of Spark: %s", job.id, absent)
         return LAMBDA  # functions have the variables that a run lacks
 
