@@ -118,7 +118,7 @@ def _vanish(made: ExtentWorker) -> None:
     hold, made._slots._own = made._slots._own, None
     if hold is not None:
         assert isinstance(hold.sink, TransactionalSink | FlushingSink)
-        hold.sink._client.orphan()
+        hold.sink.client.orphan()
 
 
 @contextmanager

@@ -97,7 +97,7 @@ def test_a_partition_without_a_leader_is_dealt_nothing() -> None:
 
     known.check(records())
 
-    assert {known.balancer("orders").choose(1) for _ in range(6)} == {0, 2}
+    assert {known.check(records()).choose(1) for _ in range(6)} == {0, 2}
 
 
 def test_where_none_has_a_leader_any_may_find_one() -> None:
@@ -105,35 +105,35 @@ def test_where_none_has_a_leader_any_may_find_one() -> None:
 
     known.check(records())
 
-    assert {known.balancer("orders").choose(1) for _ in range(6)} == {0, 1}
+    assert {known.check(records()).choose(1) for _ in range(6)} == {0, 1}
 
 
 def test_partitions_that_were_added_are_found_by_a_producer_that_lives_on() -> None:
     producer, now = ScriptedProducer(leaders={0: 1}), [0.0]
     known = KnownTopics(producer.client(), timeouts(), now=lambda: now[0])
     known.check(records())
-    before = known.balancer("orders")
+    before = known.check(records())
     producer.leaders = {0: 1, 1: 1}
 
     now[0] = REFRESH_SECONDS - 1
     known.check(records())
-    assert known.balancer("orders") is before
+    assert known.check(records()) is before
     now[0] = REFRESH_SECONDS
     known.check(records(partition=1))
 
-    assert {known.balancer("orders").choose(1) for _ in range(4)} == {0, 1}
+    assert {known.check(records()).choose(1) for _ in range(4)} == {0, 1}
 
 
 def test_balancing_continues_where_no_record_was_added() -> None:
     now = [0.0]
     known = KnownTopics(ScriptedProducer().client(), timeouts(), now=lambda: now[0])
     known.check(records())
-    before = known.balancer("orders")
+    before = known.check(records())
 
     now[0] = REFRESH_SECONDS
     known.check(records())
 
-    assert known.balancer("orders") is before
+    assert known.check(records()) is before
 
 
 def test_a_topic_whose_partitions_are_still_to_come_is_asked_for_again() -> None:
@@ -156,7 +156,7 @@ def test_a_late_refresh_keeps_what_is_known_and_the_producer() -> None:
     known.check(records())
 
     with client.calling():  # raises where the producer has ended, with its open transaction
-        assert known.balancer("orders").choose(1) in range(4)
+        assert known.check(records()).choose(1) in range(4)
 
 
 def test_a_topic_that_was_never_described_is_not_guessed() -> None:

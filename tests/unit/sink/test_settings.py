@@ -36,7 +36,7 @@ def transactional(
 ) -> dict[str, str]:
     client = ProducerSettings(producer or {}, max_message_bytes=limit)
     return transactional_settings(
-        {**KAFKA, **(kafka or {})}, client, "slot-1", transaction_timeout_ms=timeout_ms
+        {**KAFKA, **(kafka or {})}, client, "slot-1", timeout_ms=timeout_ms
     )
 
 

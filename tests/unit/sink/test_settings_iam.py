@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer
 
 from extentflow.errors import CredentialsUnavailable, Misconfigured
-from extentflow.sink.settings import problems, region_of, with_tokens
+from extentflow.sink.settings import problems, with_tokens
 
 MSK = "b-1.dev.abc123.c2.kafka.eu-central-1.amazonaws.com:9098"
 IAM = {
@@ -111,7 +111,11 @@ def test_nothing_to_sign_with_is_a_mistake() -> None:
     ],
 )
 def test_msk_names_contain_the_region(servers: str, region: str | None) -> None:
-    assert region_of(servers) == region
+    sign = Signing()
+
+    with_tokens({**IAM, "bootstrap.servers": servers}, sign)
+
+    assert sign.regions == [region]
 
 
 def test_a_connector_may_ask_for_it_too() -> None:

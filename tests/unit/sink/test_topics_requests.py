@@ -1,4 +1,6 @@
-"""MetadataRequests are asked again until they are answered, needs_operator, or late."""
+"""MetadataRequests are asked again until they are answered, cannot be, or are late."""
+
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import KafkaException
@@ -22,18 +24,18 @@ class Question:
         return "answer"
 
 
-def questions() -> MetadataRequests:
-    return MetadataRequests("Kafka at broker:9092", timeouts())
-
-
 def served() -> None:
     pass
+
+
+def questions(serve: Callable[[], None] = served) -> MetadataRequests:
+    return MetadataRequests("Kafka at broker:9092", timeouts(), serve)
 
 
 def test_a_question_is_asked_until_it_is_answered() -> None:
     question = Question(error("_TRANSPORT"), error("NOT_COORDINATOR"))
 
-    answer = questions().send(question, serve=served)
+    answer = questions().send(question)
 
     assert (answer, question.asked) == ("answer", 3)
 
@@ -42,7 +44,7 @@ def test_a_late_response_reports_the_first_reason_not_the_timeout() -> None:
     question = Question(error("COORDINATOR_LOAD_IN_PROGRESS"), *[error("_TIMED_OUT")] * 1000)
 
     with pytest.raises(SinkUnavailable, match="COORDINATOR_LOAD_IN_PROGRESS"):
-        questions().send(question, serve=served)
+        questions().send(question)
 
 
 def test_errors_beside_the_response_are_reported() -> None:
@@ -50,31 +52,31 @@ def test_errors_beside_the_response_are_reported() -> None:
     asking.report(error("_RESOLVE").args[0])
 
     with pytest.raises(SinkUnavailable, match=r"broker:9092.*_RESOLVE"):
-        asking.send(Question(*[error("_TIMED_OUT")] * 1000), serve=served)
+        asking.send(Question(*[error("_TIMED_OUT")] * 1000))
 
 
 def test_a_missing_permission_ends_the_asking() -> None:
     question = Question(*[error("CLUSTER_AUTHORIZATION_FAILED")] * 10)
 
     with pytest.raises(Misconfigured, match="allow IdempotentWrite"):
-        questions().send(question, serve=served)
+        questions().send(question)
 
     assert question.asked == 1
 
 
 def test_rejected_credentials_end_the_request() -> None:
-    asking = questions()
+    asking = questions(lambda: asking.report(error("_AUTHENTICATION").args[0]))
     question = Question(*[error("_TIMED_OUT")] * 10)
 
     with pytest.raises(Misconfigured, match="check user name"):
-        asking.send(question, serve=lambda: asking.report(error("_AUTHENTICATION").args[0]))
+        asking.send(question)
 
     assert question.asked == 1
 
 
 def test_a_long_silence_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(SinkUnavailable):
-        questions().send(Question(*[error("_TIMED_OUT")] * 1000), serve=served)
+        questions().send(Question(*[error("_TIMED_OUT")] * 1000))
 
     logged = [record.getMessage() for record in caplog.records]
     assert logged == ["Kafka at broker:9092 does not answer; retrying for 10 s"]

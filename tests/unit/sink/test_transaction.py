@@ -13,7 +13,7 @@ from tests.unit.sink.scripted import (
 from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
 from extentflow.sink import PROGRESS_TOPIC, SlotProgress
 from extentflow.sink.partitions import KnownTopics
-from extentflow.sink.sinks import TransactionalSink
+from extentflow.sink.sinks import Arrays, TransactionalSink
 from extentflow.sink.transaction import Transactions, group_metadata, initialise
 
 
@@ -287,7 +287,7 @@ def test_closing_a_sink_aborts_what_is_open_before_the_producer_goes() -> None:
     producer = ScriptedProducer()
     client = producer.client()
     slot = Transactions(client, "app.ledger.slot-1", timeouts())
-    sink = TransactionalSink(client, slot, KnownTopics(client, timeouts()))
+    sink = TransactionalSink(client, slot, KnownTopics(client, timeouts()), Arrays())
     with slot.begun():
         pass
 

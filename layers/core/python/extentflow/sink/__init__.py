@@ -12,7 +12,7 @@ what progress means is left to `delivery`; the choice of settings to `wiring`.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Protocol, Self
 
 import pyarrow as pa
@@ -31,7 +31,8 @@ class Records:
 
     `values` and `keys` are binary arrays of equal length (a null is a Kafka null); `headers`, when
     given, has one entry per record. `partition` -1 means: librdkafka's Java-compatible partitioner
-    chooses by key; without keys, and unless a setting decides, the sink does.
+    chooses by key; without keys, and unless a setting decides, the sink does. Raises ValueError
+    where keys or headers are not as many as the values.
     """
 
     topic: str
@@ -39,6 +40,11 @@ class Records:
     keys: pa.BinaryArray | pa.LargeBinaryArray | None = None
     headers: Sequence[Headers] | None = None
     partition: int = -1
+
+    def __post_init__(self) -> None:
+        for column in (self.keys, self.headers):
+            if column is not None and len(column) != len(self.values):
+                raise ValueError(f"{len(self.values)} values with {len(column)} keys or headers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +73,7 @@ class SlotProgress:
 
     def to_metadata(self) -> str:
         """Return compact JSON for the offset's metadata field; the offset is the position."""
-        fields = (self.epoch, self.job, self.extent, self.position, self.records, self.bad)
-        names = ("epoch", "job", "extent", "position", "records", "bad")
-        text = json.dumps(
-            {**dict(zip(names, fields, strict=True)), "done": self.done}, separators=(",", ":")
-        )
+        text = json.dumps(asdict(self), separators=(",", ":"))
         if len(text) > METADATA_LIMIT_CHARACTERS:
             raise ValueError(
                 f"progress metadata has {len(text)} characters, at most "
@@ -81,18 +83,13 @@ class SlotProgress:
 
     @classmethod
     def from_metadata(cls, metadata: str) -> Self:
-        """Rebuild progress from an offset's metadata.
-
-        Raises:
-            ValueError: not written by extentflow.
-        """
-        fields = json.loads(metadata)
-        if not isinstance(fields, dict):
-            raise ValueError(f"progress metadata is not an object: {metadata!r}")  # noqa: TRY004
+        """Rebuild progress from an offset's metadata; ValueError if another client wrote it."""
         try:
-            return cls(**fields)
+            return cls(**json.loads(metadata))
         except TypeError as exc:
-            raise ValueError(f"progress metadata has other fields: {metadata!r}") from exc
+            raise ValueError(
+                f"progress metadata is no object of these fields: {metadata!r}"
+            ) from exc
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +153,7 @@ class Fence(Protocol):
     def read(self) -> SlotProgress | None:
         """Return what the slot's previous owners last committed; None if the group is missing.
 
-        Waits for the end of a pending commit (`require_stable`).
-
-        Raises:
-            SinkUnavailable: no stable answer within the timeout.
+        Waits for the end of a pending commit (`require_stable`), then raises SinkUnavailable.
         """
         ...
 

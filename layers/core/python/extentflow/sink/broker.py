@@ -2,11 +2,11 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 from extentflow.errors import Misconfigured
-from extentflow.sink import JOBS_TOPIC, ProducerSettings, Sink, SlotProgress
+from extentflow.sink import JOBS_TOPIC, PROGRESS_TOPIC, ProducerSettings, Sink, SlotProgress
 from extentflow.sink.native import Library, trusted_library
 from extentflow.sink.partitions import KnownTopics
 from extentflow.sink.producer import ProducerHandle
@@ -21,15 +21,7 @@ from extentflow.sink.settings import (
     with_tokens,
 )
 from extentflow.sink.sinks import Arrays, FlushingSink, TransactionalSink
-from extentflow.sink.topics import (
-    Admin,
-    TopicFacts,
-    broker_config,
-    cluster_id,
-    ensure_jobs_topic,
-    ensure_progress_topic,
-    topic_facts,
-)
+from extentflow.sink.topics import Admin, TopicFacts
 from extentflow.sink.transaction import Transactions, initialise, read_progress
 
 Answer = TypeVar("Answer")
@@ -85,16 +77,19 @@ class KafkaBroker:
     @functools.cached_property
     def cluster(self) -> str:
         """The id of the cluster. Raises as `topics`."""
-        return self._request(cluster_id)
+        return self._request(Admin.cluster_id)
 
     def ensure_progress_topic(self) -> None:
-        """Create `extentflow.progress` unless it exists; several workers may do so concurrently.
+        """Create `extentflow.progress` unless it exists: one partition, always empty.
+
+        Several workers may do so concurrently. Without the topic librdkafka retries an offset for
+        it until the call's timeout.
 
         Raises:
             Misconfigured: it is missing and may not be created.
             SinkUnavailable: the broker did not answer.
         """
-        self._request(ensure_progress_topic)
+        self._request(lambda admin: admin.ensure(PROGRESS_TOPIC, {}))
 
     def topics(self, names: Sequence[str]) -> list[TopicFacts]:
         """Return the facts of the topics called `names`, in that order.
@@ -103,11 +98,11 @@ class KafkaBroker:
             Misconfigured: topics that do not exist (all at once), or missing permissions.
             SinkUnavailable: the broker did not answer.
         """
-        return self._request(lambda admin: topic_facts(admin, names))
+        return self._request(lambda admin: admin.topic_facts(names))
 
     def config(self) -> Mapping[str, str]:
         """Return the configuration of one broker. Raises as `topics`."""
-        return self._request(broker_config)
+        return self._request(Admin.broker_config)
 
     def proof(self) -> str:
         """Resolve secrets and sign a token, as every client does; describe what brokers are shown.
@@ -123,132 +118,106 @@ class KafkaBroker:
 
     def fence(self, identity: str, client: ProducerSettings) -> "KafkaFence":
         """Fence the previous producer of `identity`, as `Broker.fence`."""
-
-        def fence(kafka: Mapping[str, str], producer: Mapping[str, str]) -> KafkaFence:
-            return self._fence(identity, kafka, replace(client, producer=producer))
-
-        return self._with_secrets(client.producer, fence)
-
-    def _fence(
-        self, identity: str, kafka: Mapping[str, str], client: ProducerSettings
-    ) -> "KafkaFence":
         timeout_ms, subject = self._transaction_timeout_ms, f"slot {identity}"
-        settings = transactional_settings(
-            kafka, client, identity, transaction_timeout_ms=timeout_ms
-        )
-        owner = self._client(settings, subject)
-        # Also for at least once: the epoch of the transactional id fences the previous owner.
-        initialise(owner, self._timeouts)
-        plain = None
-        if not client.exactly_once:
-            idempotent = idempotent_settings(kafka, client, delivery_timeout_ms=timeout_ms)
-            plain = functools.partial(self._client, idempotent, subject)
-        reading = with_tokens(client_settings(kafka, client.producer), self._sign)
-        return KafkaFence(
-            owner,
-            identity,
-            reading,
-            plain,
-            self._timeouts,
-            arrays=self._arrays,
-            spreads=spreads(settings),
-        )
+
+        def fence(kafka: Mapping[str, str], client: ProducerSettings) -> KafkaFence:
+            settings = transactional_settings(kafka, client, identity, timeout_ms=timeout_ms)
+            owner = self._client(settings, subject)
+            # Also for at least once: the epoch of the transactional id fences the previous owner.
+            initialise(owner, self._timeouts)
+            transactions = Transactions(owner, identity, self._timeouts)
+            reading = with_tokens(client_settings(kafka, client.producer), self._sign)
+
+            def open_sink() -> Sink:
+                if client.exactly_once:
+                    topics = KnownTopics(owner, self._timeouts)
+                    free = spreads(settings)
+                    return TransactionalSink(owner, transactions, topics, self._arrays, free)
+                owner.close()
+                plain = idempotent_settings(kafka, client, delivery_timeout_ms=timeout_ms)
+                return FlushingSink(lambda: self._client(plain, subject), self._timeouts)
+
+            return KafkaFence(
+                owner,
+                transactions,
+                lambda: read_progress(reading, identity, self._timeouts),
+                open_sink,
+            )
+
+        return self._with_secrets(client, fence)
 
     def open_job_events(self) -> Sink:
         """Return a sink for job events; it belongs to no slot, and its commit flushes.
 
-        `extentflow.jobs` is created unless it exists. Raises as `ensure_progress_topic`.
+        `extentflow.jobs` is created unless it exists, and keeps the last event of each job for the
+        cluster's retention time. Raises as `ensure_progress_topic`.
         """
-        self._request(ensure_jobs_topic)
+        self._request(lambda admin: admin.ensure(JOBS_TOPIC, {"cleanup.policy": "compact,delete"}))
         timeout_ms = round(self._timeouts.commit_seconds * 1000)
-        settings = idempotent_settings(
-            self._look_up(self._kafka), JOB_EVENTS, delivery_timeout_ms=timeout_ms
-        )
-        return FlushingSink(
-            functools.partial(self._client, settings, f"topic {JOBS_TOPIC}"), self._timeouts
-        )
+        kafka, subject = self._look_up(self._kafka), f"topic {JOBS_TOPIC}"
+        settings = idempotent_settings(kafka, JOB_EVENTS, delivery_timeout_ms=timeout_ms)
+        return FlushingSink(lambda: self._client(settings, subject), self._timeouts)
 
     @functools.cached_property
-    def _arrays(self) -> Arrays | None:
-        library = self._find_library()
-        return None if library is None else Arrays(library)
+    def _arrays(self) -> Arrays:
+        return Arrays(self._find_library())
 
     def _client(self, settings: Mapping[str, str], subject: str) -> ProducerHandle:
         return ProducerHandle(with_tokens(settings, self._sign), subject)
 
     def _request(self, request: Callable[[Admin], Answer]) -> Answer:
-        def send(kafka: Mapping[str, str], producer: Mapping[str, str]) -> Answer:
-            settings = with_tokens(client_settings(kafka, producer), self._sign)
+        def send(kafka: Mapping[str, str], client: ProducerSettings) -> Answer:
+            settings = with_tokens(client_settings(kafka, client.producer), self._sign)
             with Admin(settings, self._timeouts) as admin:
                 return request(admin)
 
-        return self._with_secrets({}, send)
+        return self._with_secrets(ProducerSettings(), send)
 
     def _with_secrets(
         self,
-        producer: Mapping[str, str],
-        act: Callable[[Mapping[str, str], Mapping[str, str]], Answer],
+        client: ProducerSettings,
+        act: Callable[[Mapping[str, str], ProducerSettings], Answer],
     ) -> Answer:
-        """Return `act(kafka, producer)`; repeat it with fresh secrets if cached ones were rejected.
+        """Return `act(kafka, client)`; repeat it with fresh secrets if cached ones were rejected.
 
         A rotated secret must not fail an extent.
         """
-        written = (self._kafka, producer)
-        cached = [self._look_up(settings) for settings in written]
+
+        def look_up(*, refresh: bool) -> tuple[Mapping[str, str], ProducerSettings]:
+            producer = self._look_up(client.producer, refresh=refresh)
+            return self._look_up(self._kafka, refresh=refresh), replace(client, producer=producer)
+
+        cached = look_up(refresh=False)
         try:
             return act(*cached)
         except Misconfigured:
-            fresh = [self._look_up(settings, refresh=True) for settings in written]
+            fresh = look_up(refresh=True)
             # The same secrets would be rejected again.
             if fresh == cached:
                 raise
         return act(*fresh)
 
 
+@dataclass(slots=True, eq=False)
 class KafkaFence:
-    """`Fence` of the producer that fenced its predecessors."""
+    """`Fence` of `owner`, the producer that fenced its predecessors."""
 
-    def __init__(
-        self,
-        client: ProducerHandle,
-        identity: str,
-        settings: Mapping[str, Any],
-        plain: Callable[[], ProducerHandle] | None,
-        timeouts: Timeouts,
-        *,
-        arrays: Arrays | None = None,
-        spreads: bool = False,
-    ) -> None:
-        self._client = client
-        self._arrays = arrays
-        self._spreads = spreads
-        self._identity = identity
-        self._settings = settings
-        self._plain = plain
-        self._timeouts = timeouts
-        self._transactions = Transactions(client, identity, timeouts)
-        self._opened = False
+    owner: ProducerHandle
+    transactions: Transactions
+    read_progress: Callable[[], SlotProgress | None]
+    open_sink: Callable[[], Sink]
+    opened: bool = False
 
     def read(self) -> SlotProgress | None:
-        """Return the last committed progress, as `Fence.read`."""
-        return read_progress(self._settings, self._identity, self._timeouts)
+        return self.read_progress()
 
     def mark(self, progress: SlotProgress) -> None:
-        """Commit only `progress`, as `Fence.mark`."""
-        self._transactions.commit(progress)
+        self.transactions.commit(progress)
 
     def open(self) -> Sink:
-        """Return the sink; an at-least-once sink uses a producer of its own."""
-        self._opened = True
-        if self._plain is None:
-            topics = KnownTopics(self._client, self._timeouts)
-            return TransactionalSink(
-                self._client, self._transactions, topics, self._arrays, spreads=self._spreads
-            )
-        self._client.close()
-        return FlushingSink(self._plain, self._timeouts)
+        self.opened = True
+        return self.open_sink()
 
     def close(self) -> None:
-        """Drop the producer where no sink was opened, as `Fence.close`."""
-        if not self._opened:
-            self._client.close()
+        if not self.opened:
+            self.owner.close()

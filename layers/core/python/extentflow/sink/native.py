@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -75,24 +75,21 @@ class Library:
         found = sorted((package.parent / "confluent_kafka.libs").glob("librdkafka-*.so*"))
         if len(found) != 1:
             raise OSError(f"{len(found)} librdkafka libraries beside {package}")
-        library = ctypes.CDLL(str(found[0]))
         self.path = found[0]
-        self.name = library.rd_kafka_name
-        self.name.restype, self.name.argtypes = ctypes.c_char_p, [ctypes.c_void_p]
-        self.topic_new = library.rd_kafka_topic_new
-        self.topic_new.restype = ctypes.c_void_p
-        self.topic_new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        self.topic_destroy = library.rd_kafka_topic_destroy
-        self.topic_destroy.restype, self.topic_destroy.argtypes = None, [ctypes.c_void_p]
-        self.produce_batch = library.rd_kafka_produce_batch
-        self.produce_batch.restype = ctypes.c_int
-        self.produce_batch.argtypes = [
-            ctypes.c_void_p,
-            ctypes.c_int32,
-            ctypes.c_int,
-            ctypes.c_void_p,
-            ctypes.c_int,
-        ]
+        library = ctypes.CDLL(str(self.path))
+
+        def declare(name: str, result: Any, *arguments: Any) -> Any:  # noqa: ANN401 - of ctypes
+            function = library[f"rd_kafka_{name}"]
+            function.restype, function.argtypes = result, arguments
+            return function
+
+        pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
+        self.name = declare("name", text, pointer)
+        self.topic_new = declare("topic_new", pointer, pointer, text, pointer)
+        self.topic_destroy = declare("topic_destroy", None, pointer)
+        self.produce_batch = declare(
+            "produce_batch", number, pointer, ctypes.c_int32, number, pointer, number
+        )
 
     @staticmethod
     def handle(producer: Producer) -> int:
@@ -126,7 +123,10 @@ def enqueue_arrays(
                 # Once the queue is full, librdkafka rejects all later messages of the call, so
                 # offering the rest again keeps the order.
                 taken, oversized = _offer(library, topic, partition, rest)
-                rejected += [too_large(first + index, _size(rest[index])) for index in oversized]
+                rejected += [
+                    too_large(first + at, rest["payload_bytes"][at], rest["key_bytes"][at])
+                    for at in oversized
+                ]
                 rest, first = rest[taken:], first + taken
                 producer.poll(FULL_QUEUE_POLL_SECONDS if len(rest) else 0)
                 check()
@@ -160,24 +160,18 @@ def _offer(library: Library, topic: int, partition: int, messages: Array) -> tup
     return end, faults
 
 
-def too_large(index: int, record_bytes: int) -> RejectedRecord:
+def too_large(index: int, *sizes: int) -> RejectedRecord:
     """Return the rejection of a record whose key and value exceed the topic's limit."""
-    return RejectedRecord(index, f"a record of {record_bytes} bytes is too large for the topic")
-
-
-def _size(message: Array) -> int:
-    return int(message["payload_bytes"]) + int(message["key_bytes"])
+    return RejectedRecord(index, f"a record of {sum(sizes)} bytes is too large for the topic")
 
 
 def _messages(records: Records, start: int) -> Array:
-    """Return a slice of records as messages of librdkafka that point into the arrays."""
     values = records.values.slice(start, SLICE_ROWS)
     messages = np.zeros(len(values), MESSAGE)
     messages["partition"] = ANY_PARTITION
     messages["payload"], messages["payload_bytes"] = _pointers(values)
     if records.keys is not None:
-        keys = records.keys.slice(start, SLICE_ROWS)
-        messages["key"], messages["key_bytes"] = _pointers(keys)
+        messages["key"], messages["key_bytes"] = _pointers(records.keys.slice(start, SLICE_ROWS))
     return messages
 
 
@@ -241,11 +235,7 @@ def _untrusted() -> str | None:
         library = Library()
     except OSError as exc:
         return str(exc)
-    return (
-        None
-        if _is_marked(library) or _passes_check(library)
-        else "the check in a child process failed"
-    )
+    return None if _is_proven(library) else "the check in a child process failed"
 
 
 def _mark(library: Library) -> Path:
@@ -255,32 +245,24 @@ def _mark(library: Library) -> Path:
     return Path(tempfile.gettempdir(), f"extentflow-layout-{os.getuid()}-{digest}")
 
 
-def _is_marked(library: Library) -> bool:
+def _is_proven(library: Library) -> bool:
+    """Whether `prove` succeeded in a child process, now or before (recorded by the mark)."""
+    with suppress(OSError):
+        if _mark(library).lstat().st_uid == os.getuid():
+            return True
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", PROOF]
     try:
-        return _mark(library).lstat().st_uid == os.getuid()
-    except OSError:
-        return False
-
-
-def _passes_check(library: Library) -> bool:
-    """Run `prove` in a child process; record success in the temporary folder."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    try:
-        child = subprocess.run(
-            [sys.executable, "-c", PROOF],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=PROOF_SECONDS,
-            check=False,
+        subprocess.run(
+            command, env=env, capture_output=True, text=True, check=True, timeout=PROOF_SECONDS
         )
+    except subprocess.CalledProcessError as exc:
+        log.warning(
+            "the check of librdkafka's layout ended with %s: %s", exc.returncode, exc.stderr
+        )
+        return False
     except (OSError, subprocess.TimeoutExpired) as exc:
         log.warning("the check of librdkafka's layout did not run: %s", exc)
-        return False
-    if child.returncode != 0:
-        log.warning(
-            "the check of librdkafka's layout ended with %s: %s", child.returncode, child.stderr
-        )
         return False
     try:
         _mark(library).touch(mode=0o600)

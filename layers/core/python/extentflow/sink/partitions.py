@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.sink import Records
-from extentflow.sink.producer import ProducerHandle, error_of, needs_operator, translate
+from extentflow.sink.producer import REMEDIES, ProducerHandle, error_of, translate
 from extentflow.sink.settings import Timeouts
 
 log = logging.getLogger(__name__)
@@ -61,8 +61,8 @@ class KnownTopics:
         self._now = now
         self._known: dict[str, _Known] = {}
 
-    def check(self, records: Records) -> None:
-        """Raise if the topic or the partition of the records does not exist.
+    def check(self, records: Records) -> PartitionBalancer:
+        """Return the topic's balancer, which is replaced when partitions change.
 
         Raises:
             SinkUnavailable: no such topic, or no answer, unless the topic was described before.
@@ -77,10 +77,7 @@ class KnownTopics:
                 f"order to partition {records.partition}; add partitions, or deliver the object "
                 "with `extentflow run --again`"
             )
-
-    def balancer(self, topic: str) -> PartitionBalancer:
-        """Return the balancer of a checked topic; it is replaced when partitions change."""
-        return self._known[topic].balancer
+        return known.balancer
 
     def _describe(self, topic: str, before: _Known | None) -> _Known:
         with self._client.calling() as producer:
@@ -94,13 +91,12 @@ class KnownTopics:
                 return replace(before, read_at=self._now())
         # A partition without a leader would block the whole transaction until it fails.
         available = [number for number, leader in leaders.items() if leader >= 0] or list(leaders)
-        balancer = (
-            before.balancer if before and before.led == available else PartitionBalancer(available)
-        )
-        return _Known(len(leaders), available, balancer, self._now())
+        if before is not None and before.led == available:
+            return replace(before, partitions=len(leaders), read_at=self._now())
+        return _Known(len(leaders), available, PartitionBalancer(available), self._now())
 
     def _leaders(self, producer: Producer, topic: str) -> dict[int, int]:
-        """Return the leader of each partition, -1 if it has none."""
+        """Return the leader of each partition, -1 where there is none."""
         last: KafkaError | None = None
         for remaining in self._timeouts.attempts(self._timeouts.topic_seconds):
             try:
@@ -111,10 +107,9 @@ class KnownTopics:
             last = found.error
             if last is None and found.partitions:
                 return {number: each.leader for number, each in sorted(found.partitions.items())}
-            if last is not None and needs_operator(last):
+            if last is not None and last.name() in REMEDIES:
                 raise translate(last, f"topic {topic}")
         if last is not None and last.name() == "UNKNOWN_TOPIC_OR_PART":
             raise SinkUnavailable(f"topic {topic} does not exist; create it")
-        raise SinkUnavailable(
-            f"topic {topic}: {last.str() if last else 'no answer'}{self._client.hint()}"
-        )
+        cause = last.str() if last else "no answer"
+        raise SinkUnavailable(f"topic {topic}: {cause}{self._client.hint()}")

@@ -25,7 +25,10 @@ _live: "weakref.WeakSet[ProducerHandle]" = weakref.WeakSet()
 
 
 class ProducerHandle:
-    """A producer and the errors it reported. Every error message starts with `subject`."""
+    """A producer and the errors it reported. Every error message starts with `subject`.
+
+    `trouble` is the last error of a broker, `failed` the first failed delivery.
+    """
 
     def __init__(
         self,
@@ -41,7 +44,17 @@ class ProducerHandle:
         self._harmless = PURGED if "transactional.id" in settings else frozenset()
         self._process = os.getpid()
         self._ended: ExtentflowError | None = None
-        self._producer: Producer | None = self._create(settings, make)
+        callbacks = {
+            "on_delivery": self._report_delivery,
+            # No callback per delivered record: a commit or flush waits for all of them.
+            "delivery.report.only.error": True,
+            "error_cb": self._report_trouble,
+            "logger": LOG,
+        }
+        try:
+            self._producer: Producer | None = make({**settings, **callbacks})
+        except KafkaException as exc:
+            raise Misconfigured(f"{self.subject}: {error_of(exc).str()}") from exc
         _live.add(self)
 
     @contextmanager
@@ -51,7 +64,11 @@ class ProducerHandle:
         Raises:
             Fenced, SinkUnavailable, Misconfigured: now, or repeated after the client ended.
         """
-        producer = self._require_open()
+        producer = self._producer
+        if producer is None or self._ended is not None:
+            ended = self._ended or SinkUnavailable(self.subject)
+            # A new exception: the stored one would collect a traceback with every raise.
+            raise type(ended)(str(ended))
         try:
             yield producer
         except KafkaException as exc:
@@ -76,15 +93,10 @@ class ProducerHandle:
         """Return the last error that librdkafka reported about a broker, for a message."""
         return f"; {self.trouble.str()}" if self.trouble is not None else ""
 
-    def clear_failure(self) -> None:
-        """Forget failed deliveries: their transaction was aborted."""
-        self.failed = None
-
     def close(self) -> None:
         """Drop the producer and its queued records; never raises, never waits for a broker."""
-        self._end(
-            SinkUnavailable(f"{self.subject}: this producer is closed; acquire the slot again")
-        )
+        ended = f"{self.subject}: this producer is closed; acquire the slot again"
+        self._end(SinkUnavailable(ended))
 
     def orphan(self) -> None:
         """Abandon a producer inherited by a fork, without running its destructor.
@@ -98,28 +110,6 @@ class ProducerHandle:
             f"{self.subject}: this producer belongs to process {self._process}, "
             f"not to its fork {os.getpid()}; acquire a slot in this process"
         )
-
-    def _create(
-        self, settings: Mapping[str, Any], make: Callable[[dict[str, Any]], Producer]
-    ) -> Producer:
-        callbacks = {
-            "on_delivery": self._report_delivery,
-            # No callback per delivered record: a commit or flush waits for all of them.
-            "delivery.report.only.error": True,
-            "error_cb": self._report_trouble,
-            "logger": LOG,
-        }
-        try:
-            return make({**settings, **callbacks})
-        except KafkaException as exc:
-            raise Misconfigured(f"{self.subject}: {error_of(exc).str()}") from exc
-
-    def _require_open(self) -> Producer:
-        if self._producer is None or self._ended is not None:
-            ended = self._ended or SinkUnavailable(self.subject)
-            # A new exception: the stored one would collect a traceback with every raise.
-            raise type(ended)(str(ended))
-        return self._producer
 
     def _end(self, error: ExtentflowError) -> None:
         if self._ended is None:
@@ -167,28 +157,25 @@ os.register_at_fork(after_in_child=_orphan_all)
 # librdkafka reports a producer whose transaction timed out exactly as a fenced one.
 FENCING = frozenset({"_FENCED", "_FATAL", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 
+# The errors that retrying cannot repair, because an operator must act.
 REMEDIES = {
     "CLUSTER_AUTHORIZATION_FAILED": "allow IdempotentWrite and Describe on the cluster",
     "GROUP_AUTHORIZATION_FAILED": "allow Read and Describe on the consumer groups of `app.id`",
     "INVALID_CONFIG": "compare the producer settings with the broker's",
     "INVALID_RECORD": "the topic's settings reject these records; a compacted topic needs keys",
-    "INVALID_TRANSACTION_TIMEOUT": (
-        "lower transaction.timeout.ms to at most the broker's transaction.max.timeout.ms"
-    ),
+    "INVALID_TRANSACTION_TIMEOUT": "lower transaction.timeout.ms to at most the broker's"
+    " transaction.max.timeout.ms",
     "POLICY_VIOLATION": "a policy of the cluster forbids it; ask its operators",
     "SASL_AUTHENTICATION_FAILED": "check user name, password, mechanism or the role's permissions",
     "TOPIC_EXCEPTION": "use only letters, digits, `.`, `_` and `-` in topic names",
     "TOPIC_AUTHORIZATION_FAILED": "allow Write, Describe and DescribeConfigs on the topic",
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": (
-        "allow Write and Describe on the transactional ids of `app.id`"
-    ),
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "allow Write and Describe on the transactional ids of"
+    " `app.id`",
     "UNSUPPORTED_COMPRESSION_TYPE": "choose another producer.compression.type",
     "UNSUPPORTED_SASL_MECHANISM": "choose a mechanism that the broker offers",
     "UNSUPPORTED_VERSION": "the broker is too old for transactions; Kafka 2.5 or later is needed",
-    "_AUTHENTICATION": (
-        "check user name, password, mechanism and certificates; with IAM allow the role"
-        " kafka-cluster:Connect"
-    ),
+    "_AUTHENTICATION": "check user name, password, mechanism and certificates; with IAM allow the"
+    " role kafka-cluster:Connect",
     "_UNSUPPORTED_FEATURE": "the broker lacks a feature that transactions need",
 }
 
@@ -208,14 +195,9 @@ def translate(error: KafkaError, subject: str) -> ExtentflowError:
     text = f"{subject}: {error.str()} ({error.name()})"
     if error.name() in FENCING:
         return Fenced(text)
-    if needs_operator(error):
+    if error.name() in REMEDIES:
         return Misconfigured(f"{text}; {REMEDIES[error.name()]}")
     return SinkUnavailable(text)
-
-
-def needs_operator(error: KafkaError) -> bool:
-    """Whether retrying cannot help, because an operator must act."""
-    return error.name() in REMEDIES
 
 
 def without_frames(exc: KafkaException) -> KafkaException:

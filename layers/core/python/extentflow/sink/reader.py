@@ -10,7 +10,7 @@ from extentflow.errors import SinkUnavailable
 from extentflow.sink import Headers
 from extentflow.sink.producer import LOG, translate
 from extentflow.sink.settings import Sign, Timeouts, client_settings, with_tokens
-from extentflow.sink.topics import Admin, topic_facts
+from extentflow.sink.topics import Admin
 
 BATCH_RECORDS = 10_000
 POLL_SECONDS = 0.1  # also the time that a batch waits for more records
@@ -47,7 +47,7 @@ def read_committed(
     timeouts = timeouts or Timeouts()
     clock = timeouts.retry.clock
     with Admin(with_tokens(client_settings(kafka, {}), sign), timeouts) as admin:
-        unread = set(range(topic_facts(admin, [topic])[0].partitions))
+        unread = set(range(admin.topic_facts([topic])[0].partitions))
     consumer = Consumer({**with_tokens(_settings(kafka), sign), "logger": LOG})
     try:
         consumer.assign([TopicPartition(topic, number, 0) for number in unread])
@@ -88,20 +88,17 @@ def _consumed_records(
     """Return the records among `messages`; remove partitions that ended from `unread`."""
     batch: list[ConsumedRecord] = []
     for message in messages:
-        partition = message.partition()
+        partition: Any = message.partition()
+        offset: Any = message.offset()  # like the partition never None where there is no error
         error = message.error()
         if error is None:
             if partition in unread:
-                batch.append(_consumed_record(message))
+                headers: Any = message.headers() or ()
+                batch.append(
+                    ConsumedRecord(partition, offset, message.key(), message.value(), headers)
+                )
         elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its only name
             unread.discard(partition)
         elif error.fatal() or not error.retriable():
             raise translate(error, f"topic {topic}[{partition}]")
     return batch
-
-
-def _consumed_record(message: Message) -> ConsumedRecord:
-    partition: Any = message.partition()  # never None where there is no error
-    offset: Any = message.offset()
-    headers: Any = message.headers()
-    return ConsumedRecord(partition, offset, message.key(), message.value(), headers or ())

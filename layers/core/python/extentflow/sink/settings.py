@@ -88,18 +88,25 @@ def idempotent_settings(
 ) -> dict[str, str]:
     """Return the settings of an at-least-once producer.
 
-    Raises:
-        Misconfigured: refused settings, all of them at once.
+    Raises Misconfigured for refused settings, all of them at once, and for too low a limit.
     """
     if refused := refusals(client.producer):
         raise Misconfigured(refused)
+    limits: dict[str, str] = {}
+    if client.max_message_bytes is not None:
+        if problem := too_narrow(client.topic, client.max_message_bytes):
+            raise Misconfigured(problem)
+        # Makes a too large record fail alone, at enqueue, not with its whole batch at the broker.
+        limits |= _capped(client, "message.max.bytes", client.max_message_bytes)
+    if client.max_batch_bytes is not None:
+        # Bounds batches of several records; a larger record is still sent in a batch of its own.
+        limits |= _capped(client, "batch.size", client.max_batch_bytes)
     return {
         **COMMON,
         **DEFAULTS,
         **kafka,
         **client.producer,
-        **_message_limit(client),
-        **_batch_limit(client),
+        **limits,
         # Idempotence requires acks=all; librdkafka then keeps at most 5 requests in flight, which
         # preserves the order when one is retried.
         "acks": "all",
@@ -109,22 +116,17 @@ def idempotent_settings(
 
 
 def transactional_settings(
-    kafka: Mapping[str, str],
-    client: ProducerSettings,
-    identity: str,
-    *,
-    transaction_timeout_ms: int,
+    kafka: Mapping[str, str], client: ProducerSettings, identity: str, *, timeout_ms: int
 ) -> dict[str, str]:
     """Return the settings of the producer that owns `identity`. Raises as idempotent_settings."""
-    settings = idempotent_settings(kafka, client, delivery_timeout_ms=transaction_timeout_ms)
+    settings = idempotent_settings(kafka, client, delivery_timeout_ms=timeout_ms)
+    # librdkafka requires it to be at least 100 ms below the transaction's timeout.
+    socket_timeout_ms = min(int(settings["socket.timeout.ms"]), timeout_ms - 100)
     return {
         **settings,
         "transactional.id": identity,
-        "transaction.timeout.ms": str(transaction_timeout_ms),
-        # librdkafka requires it to be at least 100 ms below the transaction's timeout.
-        "socket.timeout.ms": str(
-            min(int(settings["socket.timeout.ms"]), transaction_timeout_ms - 100)
-        ),
+        "transaction.timeout.ms": str(timeout_ms),
+        "socket.timeout.ms": str(socket_timeout_ms),
     }
 
 
@@ -169,34 +171,17 @@ def too_narrow(topic: str, max_message_bytes: int) -> str | None:
 
 def _librdkafka_error(settings: Mapping[str, str]) -> str:
     try:
-        Producer({**with_oauthbearer(settings), "log_level": 0})
+        Producer({**_with_oauthbearer(settings), "log_level": 0})
     except KafkaException as exc:
         return error_of(exc).str()
     return ""
 
 
-def _message_limit(client: ProducerSettings) -> dict[str, str]:
-    """Make a too large record fail alone, at enqueue, not with its whole batch at the broker."""
-    if client.max_message_bytes is None:
-        return {}
-    if problem := too_narrow(client.topic, client.max_message_bytes):
-        raise Misconfigured(problem)
-    limit = client.max_message_bytes - BATCH_HEADER_BYTES
-    configured = client.producer.get("message.max.bytes", str(limit))
-    return {
-        "message.max.bytes": str(min(limit, int(configured)))
-        if configured.isdigit()
-        else configured
-    }
-
-
-def _batch_limit(client: ProducerSettings) -> dict[str, str]:
-    """Bound batches of several records; a larger record is still sent in a batch of its own."""
-    if client.max_batch_bytes is None:
-        return {}
-    limit = max(1, client.max_batch_bytes - BATCH_HEADER_BYTES)
-    configured = client.producer.get("batch.size", DEFAULTS["batch.size"])
-    return {"batch.size": str(min(limit, int(configured))) if configured.isdigit() else configured}
+def _capped(client: ProducerSettings, key: str, most_bytes: int) -> dict[str, str]:
+    limit = max(1, most_bytes - BATCH_HEADER_BYTES)
+    configured = client.producer.get(key, DEFAULTS.get(key, str(limit)))
+    # librdkafka reports a value that is no number.
+    return {key: str(min(limit, int(configured))) if configured.isdigit() else configured}
 
 
 # -- authentication by IAM (sasl.mechanism=AWS_MSK_IAM) -------------------------------------------
@@ -204,8 +189,7 @@ def _batch_limit(client: ProducerSettings) -> dict[str, str]:
 AWS_MSK_IAM = "AWS_MSK_IAM"
 MECHANISMS = ("sasl.mechanism", "sasl.mechanisms")
 
-# Region (None: the environment's) -> token, its expiry in seconds since 1970. Raises
-# CredentialsUnavailable, Misconfigured.
+# Region (None: the environment's) -> token, its expiry in seconds since 1970.
 Sign = Callable[[str | None], tuple[str, float]]
 
 _REGION = re.compile(r"\.kafka(?:-serverless)?\.([a-z]{2}[a-z0-9-]*-[0-9]+)\.amazonaws\.com")
@@ -216,12 +200,12 @@ def with_tokens(settings: Mapping[str, Any], sign: Sign | None) -> dict[str, Any
 
     librdkafka requests a token on its own thread: before the constructor of the client returns,
     and after four fifths of a token's lifetime. The first token is also signed here, where an
-    error reaches the caller.
+    error reaches the caller, for the region in the names of MSK brokers.
 
     Raises:
         CredentialsUnavailable, Misconfigured: as `sign`; Misconfigured also without TLS.
     """
-    if not uses_iam(settings):
+    if _mechanism(settings) != AWS_MSK_IAM:
         return dict(settings)
     if sign is None:
         raise Misconfigured(f"sasl.mechanism={AWS_MSK_IAM}: this process has no signer of tokens")
@@ -230,7 +214,8 @@ def with_tokens(settings: Mapping[str, Any], sign: Sign | None) -> dict[str, Any
             f"sasl.mechanism={AWS_MSK_IAM}: brokers accept tokens over TLS only; set"
             " security.protocol=SASL_SSL"
         )
-    region = region_of(settings.get("bootstrap.servers", ""))
+    found = _REGION.search(settings.get("bootstrap.servers", ""))
+    region = None if found is None else found[1]
     sign(region)
 
     def token(_: str) -> tuple[str, float]:
@@ -241,17 +226,17 @@ def with_tokens(settings: Mapping[str, Any], sign: Sign | None) -> dict[str, Any
             log.warning("the token for the brokers was not renewed: %s", exc)
             raise
 
-    return {**with_oauthbearer(settings), "oauth_cb": token}
+    return {**_with_oauthbearer(settings), "oauth_cb": token}
 
 
-def uses_iam(settings: Mapping[str, Any]) -> bool:
-    """Whether IAM authenticates the client; the later one of the two spellings counts."""
-    return [text for key, text in settings.items() if key in MECHANISMS][-1:] == [AWS_MSK_IAM]
+def _mechanism(settings: Mapping[str, Any]) -> str:
+    """Return the SASL mechanism; the later one of its two spellings counts."""
+    return next((settings[key] for key in reversed([*settings]) if key in MECHANISMS), "")
 
 
-def with_oauthbearer(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _with_oauthbearer(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with AWS_MSK_IAM replaced by OAUTHBEARER, the mechanism of its tokens."""
-    if not uses_iam(settings):
+    if _mechanism(settings) != AWS_MSK_IAM:
         return dict(settings)
     others = {key: value for key, value in settings.items() if key not in MECHANISMS}
     return {**others, "sasl.mechanisms": "OAUTHBEARER"}
@@ -259,12 +244,6 @@ def with_oauthbearer(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def describe_security(settings: Mapping[str, Any]) -> str:
     """Return protocol and mechanism, without credentials."""
-    mechanism = [text for key, text in settings.items() if key in MECHANISMS][-1:]
+    mechanism = _mechanism(settings)
     protocol = settings.get("security.protocol", "plaintext").upper()
-    return " with ".join((protocol, *mechanism)) if protocol.startswith("SASL") else protocol
-
-
-def region_of(servers: str) -> str | None:
-    """Return the region in the names of MSK brokers; None for other names."""
-    found = _REGION.search(servers)
-    return None if found is None else found[1]
+    return f"{protocol} with {mechanism}" if protocol.startswith("SASL") and mechanism else protocol

@@ -17,7 +17,7 @@ from extentflow.sink.native import (
     enqueue_arrays,
     too_large,
 )
-from extentflow.sink.partitions import KnownTopics, PartitionBalancer
+from extentflow.sink.partitions import KnownTopics
 from extentflow.sink.producer import ProducerHandle, error_of
 from extentflow.sink.settings import Timeouts
 from extentflow.sink.transaction import Transactions
@@ -32,76 +32,54 @@ class Arrays:
     reported with topic, partition and reason, and is not retried if an operator must act.
     """
 
-    library: Library
+    library: Library | None = None
     careful: bool = False
 
-    def accepts(self, records: Records) -> bool:
-        """Whether these records are queued as arrays; headers need one call per record."""
-        return not self.careful and records.headers is None
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """After a failure of the block, queue the next transaction record by record."""
+        try:
+            yield
+        except SinkUnavailable:
+            self.careful = True
+            raise
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class TransactionalSink:
     """`Sink` with `delivery.guarantee=exactly_once`: records and progress in one transaction.
 
     `spreads`: records without keys may go to any partition, so arrays of them go slice by slice.
     """
 
-    def __init__(
-        self,
-        client: ProducerHandle,
-        transactions: Transactions,
-        topics: KnownTopics,
-        arrays: Arrays | None = None,
-        *,
-        spreads: bool = False,
-    ) -> None:
-        self._client = client
-        self._transactions = transactions
-        self._topics = topics
-        self._arrays = arrays
-        self._spreads = spreads
+    client: ProducerHandle
+    transactions: Transactions
+    topics: KnownTopics
+    arrays: Arrays
+    spreads: bool = False
 
     def send(self, records: Records) -> Sequence[RejectedRecord]:
-        """Queue records in the transaction, as `Sink.send`."""
-        require_equal_lengths(records)
-        self._topics.check(records)
-        with self._carefully(), self._transactions.begun() as producer:
-            check = self._client.check_deliveries
-            if self._arrays is not None and self._arrays.accepts(records):
-                balancer = self._balancer(records)
-                return enqueue_arrays(self._arrays.library, producer, records, check, balancer)
-            return enqueue(producer, records, check)
-
-    def _balancer(self, records: Records) -> PartitionBalancer | None:
-        if self._spreads and records.keys is None and records.partition < 0:
-            return self._topics.balancer(records.topic)
-        return None
+        chosen = self.topics.check(records)
+        free = self.spreads and records.keys is None and records.partition < 0
+        library = self.arrays.library
+        with self.arrays.watched(), self.transactions.begun() as producer:
+            check = self.client.check_deliveries
+            # Headers need one call per record.
+            if library is None or self.arrays.careful or records.headers is not None:
+                return enqueue(producer, records, check)
+            return enqueue_arrays(library, producer, records, check, chosen if free else None)
 
     def commit(self, progress: SlotProgress) -> None:
-        """Commit records and progress, as `Sink.commit`."""
-        with self._carefully():
-            self._transactions.commit(progress)
-        if self._arrays is not None:
-            self._arrays.careful = False
-
-    @contextmanager
-    def _carefully(self) -> Iterator[None]:
-        """After a failure, queue the next transaction record by record, to learn the reason."""
-        try:
-            yield
-        except SinkUnavailable:
-            if self._arrays is not None:
-                self._arrays.careful = True
-            raise
+        with self.arrays.watched():
+            self.transactions.commit(progress)
+        self.arrays.careful = False
 
     def abort(self) -> None:
-        """Discard what was sent since the last commit, as `Sink.abort`."""
-        self._transactions.abort()
+        self.transactions.abort()
 
     def close(self) -> None:
-        """Drop the producer, as `Sink.close`."""
-        self._transactions.abandon()
-        self._client.close()
+        self.transactions.abandon()
+        self.client.close()
 
 
 class FlushingSink:
@@ -117,15 +95,12 @@ class FlushingSink:
         self._open()
 
     def send(self, records: Records) -> Sequence[RejectedRecord]:
-        """Queue records, as `Sink.send`."""
-        require_equal_lengths(records)
         self._topics.check(records)
-        with self._client.calling() as producer:
-            return enqueue(producer, records, self._client.check_deliveries)
+        with self.client.calling() as producer:
+            return enqueue(producer, records, self.client.check_deliveries)
 
     def commit(self, progress: SlotProgress) -> None:  # noqa: ARG002 - the ledger stores it
-        """Wait until all records are acknowledged, as `Sink.commit`."""
-        self._drain(self._client.check_deliveries)
+        self._drain(self.client.check_deliveries)
 
     def abort(self) -> None:
         """Discard queued records; records in flight may be delivered twice.
@@ -134,36 +109,31 @@ class FlushingSink:
         (confluent-kafka 2.16 inverts `blocking`), together with records queued meanwhile. Records
         in flight are awaited, which keeps the order.
         """
-        with self._client.calling() as producer:
+        with self.client.calling() as producer:
             producer.purge(in_queue=True, in_flight=False)
-        self._drain(_ignore)
-        self._client.close()
+        self._drain(lambda: None)  # discarded records may have failed
+        self.client.close()
         self._open()
 
     def close(self) -> None:
-        """Drop the producer, as `Sink.close`."""
-        self._client.close()
+        self.client.close()
 
     def _open(self) -> None:
-        self._client = self._make()
-        self._topics = KnownTopics(self._client, self._timeouts)
+        self.client = self._make()
+        self._topics = KnownTopics(self.client, self._timeouts)
 
     def _drain(self, check: Callable[[], None]) -> None:
         seconds = self._timeouts.commit_seconds
-        with self._client.calling() as producer:
+        with self.client.calling() as producer:
             for remaining in self._timeouts.attempts(seconds):
                 waiting = producer.flush(remaining)
                 check()
                 if not waiting:
                     return
             raise SinkUnavailable(
-                f"{self._client.subject}: {waiting} records not acknowledged after {seconds:g} s"
-                f"{self._client.hint()}"
+                f"{self.client.subject}: {waiting} records not acknowledged after {seconds:g} s"
+                f"{self.client.hint()}"
             )
-
-
-def _ignore() -> None:
-    """Check nothing: discarded records may have failed."""
 
 
 # -- one produce() per record ----------------------------------------------------------------------
@@ -198,19 +168,11 @@ def enqueue(
                 except KafkaException as exc:
                     if error_of(exc).name() != "MSG_SIZE_TOO_LARGE":
                         raise
-                    size = sum(len(part or b"") for part in row[1:3])
-                    rejected.append(too_large(index, size))
+                    rejected.append(too_large(index, *(len(part or b"") for part in row[1:3])))
                 break
         producer.poll(0)
         check()
     return rejected
-
-
-def require_equal_lengths(records: Records) -> None:
-    """Raise ValueError unless keys and headers, if given, are as many as the values."""
-    for column in (records.keys, records.headers):
-        if column is not None and len(column) != len(records.values):
-            raise ValueError(f"{len(records.values)} values with {len(column)} keys or headers")
 
 
 def _rows(records: Records, start: int) -> Iterator[Row]:

@@ -21,7 +21,7 @@ from extentflow.errors import ExtentflowError, ProgressUnknown, SinkUnavailable
 from extentflow.sink import PROGRESS_TOPIC, SlotProgress
 from extentflow.sink.producer import LOG, ProducerHandle, error_of, resumable
 from extentflow.sink.settings import Timeouts
-from extentflow.sink.topics import Admin, MetadataRequests, require_progress_topic
+from extentflow.sink.topics import Admin, MetadataRequests
 
 # librdkafka returns within half of a commit's timeout plus this, if at all. Seen with 2.16.1:
 # `send_offsets_to_transaction` has no timeout while it waits for its main thread, and never returns
@@ -90,13 +90,13 @@ class Transactions:
 
     def commit(self, progress: SlotProgress) -> None:
         """Commit the sent records together with `progress`. Raises as `Sink.commit`."""
-        offsets = [offset_of(progress)]
+        offset = offset_of(progress)
         with self.begun() as producer:
             self._flush(producer)
             # Offsets go into every transaction, also one without records: an empty commit succeeds
             # even on a fenced producer.
             self._committing = True
-            self._resume(lambda seconds: self._send_offsets(producer, offsets, seconds))
+            self._resume(lambda seconds: self._send_offset(producer, offset, seconds))
             # After a timeout the outcome is unknown: repeat the commit, never abort.
             self._resume(producer.commit_transaction)
         self._open = self._committing = False
@@ -118,13 +118,11 @@ class Transactions:
             f"{self._client.hint()}"
         )
 
-    def _send_offsets(
-        self, producer: Producer, offsets: list[TopicPartition], seconds: float
-    ) -> None:
+    def _send_offset(self, producer: Producer, offset: TopicPartition, seconds: float) -> None:
         limit = seconds / 2 + HANG_SECONDS
         try:
             call_with_timeout(
-                lambda: producer.send_offsets_to_transaction(offsets, self._group, seconds), limit
+                lambda: producer.send_offsets_to_transaction([offset], self._group, seconds), limit
             )
         except TimeoutError:
             raise SinkUnavailable(
@@ -138,7 +136,7 @@ class Transactions:
             if self._open:
                 self._resume(producer.abort_transaction)
         self._open = self._interrupted = self._committing = False
-        self._client.clear_failure()
+        self._client.failed = None
 
     def abandon(self) -> None:
         """Abort the open transaction before the producer is dropped, unless a commit was tried.
@@ -198,12 +196,63 @@ def read_progress(
         SinkUnavailable: no stable answer within `read_seconds`.
         Misconfigured: the progress topic is missing, or a permission.
     """
-    found = _committed(settings, group, timeouts)
+
+    def serve() -> None:
+        message = consumer.poll(0)  # a coordinator that denies the group reports it here
+        if message is not None and (error := message.error()) is not None:
+            requests.report(error)
+
+    requests = MetadataRequests(f"consumer group {group}", timeouts, serve)
+    callbacks: dict[str, Any] = {"logger": LOG, "error_cb": requests.report}
+    # A consumer that never joins the group, not an AdminClient: its answer to this request crashes
+    # the process when the coordinator moves (librdkafka issue 5040).
+    consumer = Consumer(
+        {
+            **settings,
+            **callbacks,
+            "group.id": group,
+            "isolation.level": "read_committed",  # makes the broker answer UNSTABLE_OFFSET_COMMIT
+            "enable.auto.commit": "false",
+        }
+    )
+    try:
+        found = requests.send(
+            lambda seconds: _offset(consumer, seconds), seconds=timeouts.read_seconds
+        )
+    finally:
+        consumer.close()
     if found is not None:
         return _parse(group, found)
     with Admin(settings, timeouts) as admin:
-        require_progress_topic(admin)  # a missing topic also reads as -1001
+        admin.require_progress_topic()  # a missing topic also reads as -1001
     return None
+
+
+def _offset(consumer: Consumer, seconds: float) -> TopicPartition | None:
+    try:
+        (found,) = consumer.committed([TopicPartition(PROGRESS_TOPIC, PARTITION)], seconds)
+    except KafkaException as exc:
+        if error_of(exc).name() == "GROUP_ID_NOT_FOUND":
+            return None
+        raise
+    # Before the offset: a pending commit reads as -1001 plus UNSTABLE_OFFSET_COMMIT.
+    if found.error is not None:
+        raise KafkaException(found.error)
+    return found if found.offset >= 0 else None
+
+
+def _parse(group: str, found: TopicPartition) -> SlotProgress:
+    foreign = (
+        f"consumer group {group}: another client committed to {PROGRESS_TOPIC}[{PARTITION}]: "
+        f"offset {found.offset} does not match metadata {found.metadata!r}"
+    )
+    try:
+        progress = SlotProgress.from_metadata(found.metadata or "")
+    except ValueError as exc:
+        raise ProgressUnknown(f"{foreign}: {exc}") from exc
+    if progress.position != found.offset:
+        raise ProgressUnknown(f"{foreign}, whose position is {progress.position}")
+    return progress
 
 
 def group_metadata(group: str) -> bytes:
@@ -222,8 +271,7 @@ def _layout_matches() -> bool:
 
 def _encode_metadata(group: str) -> bytes:
     # Generation -1 and an empty member: no consumer ever joins this group.
-    generation, member = struct.pack("=i", -1), b""
-    return b"CGMDv2:" + generation + group.encode() + b"\0" + member + b"\0\x01"
+    return b"CGMDv2:" + struct.pack("=i", -1) + group.encode() + b"\0\0\x01"
 
 
 def _consumer_metadata(group: str) -> bytes:
@@ -233,70 +281,3 @@ def _consumer_metadata(group: str) -> bytes:
     finally:
         consumer.close()
     return metadata
-
-
-def _committed(
-    settings: Mapping[str, Any], group: str, timeouts: Timeouts
-) -> TopicPartition | None:
-    """Read the offset through a consumer that never joins the group.
-
-    Not through an AdminClient: its answer to this request crashes the process when the
-    coordinator moves (librdkafka issue 5040).
-    """
-    requests = MetadataRequests(f"consumer group {group}", timeouts)
-    callbacks: dict[str, Any] = {"logger": LOG, "error_cb": requests.report}
-    consumer = Consumer(
-        {
-            **settings,
-            **callbacks,
-            "group.id": group,
-            "isolation.level": "read_committed",  # makes the broker answer UNSTABLE_OFFSET_COMMIT
-            "enable.auto.commit": "false",
-        }
-    )
-
-    def serve() -> None:
-        message = consumer.poll(0)  # a coordinator that denies the group reports it here
-        if message is not None and (error := message.error()) is not None:
-            requests.report(error)
-
-    try:
-        return requests.send(
-            lambda seconds: _offset(consumer, seconds),
-            serve=serve,
-            seconds=timeouts.read_seconds,
-        )
-    finally:
-        consumer.close()
-
-
-def _offset(consumer: Consumer, seconds: float) -> TopicPartition | None:
-    try:
-        (found,) = consumer.committed([TopicPartition(PROGRESS_TOPIC, PARTITION)], seconds)
-    except KafkaException as exc:
-        if error_of(exc).name() == "GROUP_ID_NOT_FOUND":
-            return None
-        raise
-    # Before the offset: a pending commit reads as -1001 plus UNSTABLE_OFFSET_COMMIT.
-    if found.error is not None:
-        raise KafkaException(found.error)
-    return found if found.offset >= 0 else None
-
-
-def _parse(group: str, found: TopicPartition) -> SlotProgress:
-    try:
-        progress = SlotProgress.from_metadata(found.metadata or "")
-    except ValueError as exc:
-        raise ProgressUnknown(f"{_describe_foreign(group, found)}: {exc}") from exc
-    if progress.position != found.offset:
-        raise ProgressUnknown(
-            f"{_describe_foreign(group, found)}, whose position is {progress.position}"
-        )
-    return progress
-
-
-def _describe_foreign(group: str, found: TopicPartition) -> str:
-    return (
-        f"consumer group {group}: another client committed to {PROGRESS_TOPIC}[{PARTITION}]: "
-        f"offset {found.offset} does not match metadata {found.metadata!r}"
-    )
