@@ -126,7 +126,7 @@ class SyntheticStore:
 
     def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:
         """Return the object's pin; see the port."""
-        self._counters.count_request()
+        self._counters.count(requests=1)
         return self._found(bucket, key, version_id)
 
     def read(self, version: ObjectVersion, start: int, end: int) -> bytes:
@@ -136,12 +136,12 @@ class SyntheticStore:
             ValueError: not a range of the object, or more than 64 MiB at once.
         """
         ranges.check_request(version, start, end)
-        self._counters.count_request()
+        self._counters.count(requests=1)
         found = self._found(version.bucket, version.key, version.version_id)
         where = ranges.range_uri(version, start, end)
         ranges.check_etag(version, found.etag, where=where, endpoint="the synthetic store")
         body = self._objects[version.key].read(start, end)
-        self._counters.count_body(len(body))
+        self._counters.count(body_bytes=len(body))
         ranges.check_length(version, start, end, body=body, source="the synthetic store")
         return body
 
@@ -156,7 +156,7 @@ class SyntheticStore:
         self._require(bucket)
         below = sorted((key for key in self._objects if key.startswith(prefix)), key=str.encode)
         while True:
-            self._counters.count_request()
+            self._counters.count(requests=1)
             left = [key for key in below if token is None or key.encode() > token.encode()]
             page = left[: self._page_keys]
             token = page[-1] if len(left) > len(page) else None

@@ -59,7 +59,9 @@ def test_a_plain_bucket_is_listed_over_pages_and_from_any_token(
     assert [len(page.versions) for page in pages] == [1_000, 1_000, 500]
     assert [version.key for version in listed(pages)] == keys
     assert list(store.pages(bucket, prefix, token=pages[0].token)) == pages[1:]
-    assert store.requests == 1 + 3 + 2  # the bucket's versioning once, no request for a key
+    assert (
+        store.counters.requests == 1 + 3 + 2
+    )  # the bucket's versioning once, no request for a key
 
 
 @pytest.mark.parametrize("versioned", [False, True])

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from extentflow.background import (
     START_SECONDS,
+    BackgroundCall,
     LatestCall,
     LeaseRenewer,
-    call_with_timeout,
     prefetch,
 )
 
@@ -32,7 +32,7 @@ LONG_SECONDS = 300.0
 def test_a_call_that_returns_in_time_returns() -> None:
     called = threading.Event()
 
-    call_with_timeout(called.set, LONG_SECONDS)
+    BackgroundCall(called.set, "call").result(LONG_SECONDS)
 
     assert called.is_set()
 
@@ -42,7 +42,7 @@ def test_an_exception_of_the_call_is_raised_in_the_caller() -> None:
         raise ValueError("in the thread")
 
     with pytest.raises(ValueError, match="in the thread"):
-        call_with_timeout(fail, LONG_SECONDS)
+        BackgroundCall(fail, "call").result(LONG_SECONDS)
 
 
 def test_a_call_that_does_not_return_raises_timeout_error() -> None:
@@ -52,7 +52,7 @@ def test_a_call_that_does_not_return_raises_timeout_error() -> None:
         released.wait(LONG_SECONDS)
 
     with pytest.raises(TimeoutError):
-        call_with_timeout(hang, 0.05)
+        BackgroundCall(hang, "call").result(0.05)
     released.set()
 
 

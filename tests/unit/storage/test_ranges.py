@@ -108,7 +108,7 @@ def test_concatenated_windows_are_the_range(
     assert b"".join(windows) == BODY[start:end]
     assert all(len(body) == window for body in windows[:-1])
     assert all(windows)
-    assert reader.fetched_bytes == end - start
+    assert store.fetched_bytes == end - start
     assert store.requests == -(-(end - start) // window)
     assert readers() == []
 
@@ -373,7 +373,7 @@ def test_a_read_is_one_request_on_the_callers_thread(
     assert reader.read(10, 20) == BODY[10:20]
 
     assert memory.asked == [Asked("read", "bucket", "key", 10, 20)]
-    assert reader.fetched_bytes == 10
+    assert memory.fetched_bytes == 10
 
 
 def test_a_tail_begins_small_doubles_and_ends_with_the_object() -> None:

@@ -294,7 +294,7 @@ def test_an_untrusted_certificate_is_misconfigured_and_not_retried(
     with pytest.raises(Misconfigured, match=r"is not trusted .*aws\.s3\.ca\.bundle"):
         store.head("bucket", "key")
 
-    assert store.requests == 1
+    assert store.counters.requests == 1
 
 
 def test_a_wrong_region_is_misconfigured_with_the_right_one(

@@ -74,7 +74,7 @@ def test_bytes_and_requests_are_counted_with_the_failed_ones(
 
     store.read(VERSION, 100, 200)
 
-    assert store.requests == 2
+    assert store.counters.requests == 2
     assert store.fetched_bytes == 150
 
 
@@ -375,6 +375,6 @@ def test_many_threads_share_one_store(
         bodies = list(threads.map(lambda at: store.read(VERSION, at, at + 50), starts))
 
     assert bodies == [BODY[at : at + 50] for at in starts]
-    assert store.requests == len(server.seen) == 200
+    assert store.counters.requests == len(server.seen) == 200
     assert store.fetched_bytes == 200 * 50
     assert not [record for record in caplog.records if "pool is full" in record.message]

@@ -41,24 +41,37 @@ class ExceptionRelay:
         return True
 
 
-def call_with_timeout(call: Callable[[], None], seconds: float) -> None:
-    """Run `call` on a thread; return when it returns, raise what it raises.
+class BackgroundCall(Generic[T]):
+    """One call on a daemon thread of its own, which starts at once.
 
-    Python cannot stop a thread: one whose call never returns stays behind (as a daemon, so that it
-    does not keep the process alive) together with the objects that the call uses.
-
-    Raises:
-        TimeoutError: the call is still running after `seconds`.
+    Python cannot stop a thread: one whose call never returns stays behind, together with the
+    objects that the call uses, and does not keep the process alive.
     """
-    outcome: Future[None] = Future()
 
-    def run() -> None:
-        with ExceptionRelay(outcome):
-            call()
-            outcome.set_result(None)
+    def __init__(self, call: Callable[[], T], name: str) -> None:
+        self._outcome: Future[T] = Future()
+        self._thread = threading.Thread(target=self._run, args=(call,), name=name, daemon=True)
+        self._thread.start()
 
-    threading.Thread(target=run, name="extentflow-call", daemon=True).start()
-    outcome.result(seconds)
+    def result(self, seconds: float | None = None) -> T:
+        """Wait for the thread's end; return what the call returned, raise what it raised.
+
+        Raises:
+            TimeoutError: the call is still running after `seconds`.
+        """
+        if not self.wait(seconds):
+            raise TimeoutError(f"{self._thread.name} is still running after {seconds} s")
+        return self._outcome.result()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait up to `seconds` for the thread's end; return whether it ended."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _run(self, call: Callable[[], T]) -> None:
+        # Every exception reaches the caller: a fault must not look like the end of data.
+        with ExceptionRelay(self._outcome):
+            self._outcome.set_result(call())
 
 
 class LeaseRenewer:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from extentflow.errors import Retryable
+
 T = TypeVar("T")
 
 # 2**32 exceeds every cap on a pause; a larger exponent would only overflow the float.
@@ -87,17 +89,17 @@ class RetryPolicy:
                 return
             self.clock.sleep(pause)
 
-    def call(self, function: Callable[[], T], *, retry_on: type[Exception]) -> T:
-        """Call `function` until it returns, raises another error than `retry_on`, or time is up.
+    def call(self, function: Callable[[], T]) -> T:
+        """Call `function` until it returns, raises another error than Retryable, or time is up.
 
         Raises:
-            retry_on: the last one, with the number of attempts and the time they took.
+            Retryable: the last one, with the number of attempts and the time they took.
         """
         started = self.clock.monotonic()
         for attempt in self.attempts():
             try:
                 return function()
-            except retry_on as exc:
+            except Retryable as exc:
                 last, number = exc, attempt.number
         seconds = self.clock.monotonic() - started
         raise type(last)(f"{last}; gave up after {number} attempts in {seconds:.1f} s") from last

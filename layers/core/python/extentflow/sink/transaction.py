@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from extentflow.background import call_with_timeout
+from extentflow.background import BackgroundCall
 from extentflow.errors import ExtentflowError, ProgressUnknown, SinkUnavailable
 from extentflow.sink import PROGRESS_TOPIC, SlotProgress
 from extentflow.sink.producer import LOG, ProducerHandle, error_of, resumable
@@ -120,10 +120,12 @@ class Transactions:
 
     def _send_offset(self, producer: Producer, offset: TopicPartition, seconds: float) -> None:
         limit = seconds / 2 + HANG_SECONDS
+        call = BackgroundCall(
+            lambda: producer.send_offsets_to_transaction([offset], self._group, seconds),
+            "extentflow-call",
+        )
         try:
-            call_with_timeout(
-                lambda: producer.send_offsets_to_transaction([offset], self._group, seconds), limit
-            )
+            call.result(limit)
         except TimeoutError:
             raise SinkUnavailable(
                 f"{self._client.subject}: librdkafka did not answer send_offsets_to_transaction "

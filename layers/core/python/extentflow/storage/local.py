@@ -32,9 +32,6 @@ from extentflow.storage import Listed, Page, StoreOptions, ranges
 from extentflow.storage.ranges import TransferCounters
 
 _RETRY = RetryPolicy(total_seconds=10.0)
-
-PRead = Callable[[int, int, int], bytes]
-
 _NOT_FOUND = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO)
 
 
@@ -50,7 +47,7 @@ class LocalStore:
         options: StoreOptions,
         *,
         retry: RetryPolicy = _RETRY,
-        pread: PRead = os.pread,
+        pread: Callable[[int, int, int], bytes] = os.pread,
         page_keys: int = 1000,
     ) -> None:
         if options != StoreOptions():
@@ -61,50 +58,40 @@ class LocalStore:
         self._retry = retry.within(options.retry_seconds)
         self._pread = pread
         self._page_keys = page_keys
-        self._counters = TransferCounters()
+        self.counters = TransferCounters()
 
     @property
     def fetched_bytes(self) -> int:
         """Bytes read so far."""
-        return self._counters.fetched_bytes
-
-    @property
-    def requests(self) -> int:
-        """Reads and heads so far."""
-        return self._counters.requests
+        return self.counters.fetched_bytes
 
     def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:
-        """Return the file's current version; see the port."""
         where = _uri(bucket, key)
         if version_id is not None:
             raise ObjectGone(
                 f"{where}: local files have no version ids; version {version_id} does not exist"
             )
-        return self._retry.call(lambda: self._head(bucket, key), retry_on=StoreUnavailable)
+
+        def head() -> ObjectVersion:
+            self.counters.count(requests=1)
+            with _translate_errors(where), _opened(bucket, key, where) as (_, found):
+                return ObjectVersion(bucket, key, None, _pin(found), found.st_size)
+
+        return self._retry.call(head)
 
     def read(self, version: ObjectVersion, start: int, end: int) -> bytes:
-        """Return exactly `[start, end)` of that file; see the port.
-
-        Raises:
-            ValueError: not a range of the file, or more than 64 MiB at once.
-        """
+        """Raises ValueError for a range that is not of the file, or of more than 64 MiB."""
         ranges.check_request(version, start, end)
-        return self._retry.call(lambda: self._read(version, start, end), retry_on=StoreUnavailable)
+        return self._retry.call(lambda: self._read(version, start, end))
 
     def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
-        """Yield every file below `prefix`, in key order (UTF-8 bytes, as S3 does); see the port.
-
-        Symbolic links to directories inside the bucket are skipped: their files have other keys.
-        """
+        # Symbolic links to directories inside the bucket are skipped: their files have other keys.
         with _translate_errors(bucket_uri(bucket)):
             root = _root(bucket)
         yield from _walk(bucket, root, "", prefix)
 
     def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
-        """Yield files below `prefix`, page by page, in the order of `list`; see the port.
-
-        The token is the last key of its page; the file of that key need not exist any more.
-        """
+        # The token is the last key of its page; the file of that key need not exist any more.
         with _translate_errors(bucket_uri(bucket)):
             root = _root(bucket)
         after = b"" if token is None else unquote_to_bytes(token)
@@ -121,31 +108,19 @@ class LocalStore:
             for listed in islice(found, self._page_keys)
         )
 
-    def _head(self, bucket: str, key: str) -> ObjectVersion:
-        where = _uri(bucket, key)
-        self._counters.count_request()
-        with _translate_errors(where), _opened(bucket, key, where) as (_, found):
-            return ObjectVersion(bucket, key, None, _pin(found), found.st_size)
-
     def _read(self, version: ObjectVersion, start: int, end: int) -> bytes:
         where = ranges.range_uri(version, start, end)
-        self._counters.count_request()
+        self.counters.count(requests=1)
         with _translate_errors(where), _opened(version.bucket, version.key, where) as (file, found):
             _check_pin(version, found, where)
-            body = self._bytes(file, start, end)
+            body = more = self._pread(file, end - start, start)
+            # pread() may return fewer bytes than requested.
+            while more and len(body) < end - start:
+                more = self._pread(file, end - start - len(body), start + len(body))
+                body += more
             _check_pin(version, os.fstat(file), where)
-        self._counters.count_body(len(body))
+        self.counters.count(body_bytes=len(body))
         ranges.check_length(version, start, end, body=body, source="the file system")
-        return body
-
-    def _bytes(self, file: int, start: int, end: int) -> bytes:
-        """Read the whole range; pread() may return fewer bytes than requested."""
-        body = self._pread(file, end - start, start)
-        while 0 < len(body) < end - start:
-            more = self._pread(file, end - start - len(body), start + len(body))
-            if not more:
-                break
-            body += more
         return body
 
 
@@ -190,7 +165,8 @@ def _root(bucket: str) -> Path:
 def _opened(bucket: str, key: str, where: str) -> Iterator[tuple[int, os.stat_result]]:
     """Open the key's file for reading; never blocks, even on a FIFO or a device."""
     root = _root(bucket)
-    if not _is_normal(key):
+    # A normalised path, so that each file has exactly one key.
+    if any(part in ("", ".", "..") for part in key.split("/")) or "\0" in key:
         raise AccessDenied(
             f"{where}: a key must be a path below its bucket, without '.', '..' or empty parts"
         )
@@ -204,11 +180,6 @@ def _opened(bucket: str, key: str, where: str) -> Iterator[tuple[int, os.stat_re
         yield file, found
     finally:
         os.close(file)
-
-
-def _is_normal(key: str) -> bool:
-    """Return whether the path is normalised, so that each file has exactly one key."""
-    return not any(part in ("", ".", "..") for part in key.split("/")) and "\0" not in key
 
 
 def _check_inside(root: Path, path: str, where: str) -> None:
@@ -226,9 +197,13 @@ def _walk(
         key = parent + entry.name
         if not _sorts_after(entry, key, after):
             continue
-        with _translate_errors(_uri(bucket, key)):
-            _check_link(root, entry, _uri(bucket, key))
-            found = _stat(entry)
+        where, found = _uri(bucket, key), None
+        with _translate_errors(where):
+            if entry.is_symlink():
+                _check_inside(root, os.path.realpath(entry.path), where)
+            # It may have been deleted since the directory was read.
+            with contextlib.suppress(FileNotFoundError):
+                found = entry.stat()
         if entry.is_dir(follow_symlinks=False):
             if prefix.startswith(f"{key}/") or key.startswith(prefix):
                 yield from _walk(bucket, root, f"{key}/", prefix, after)
@@ -249,28 +224,13 @@ def _sort_key(entry: os.DirEntry[str]) -> bytes:
     return os.fsencode(entry.name) + (b"/" if entry.is_dir(follow_symlinks=False) else b"")
 
 
-def _check_link(root: Path, entry: os.DirEntry[str], where: str) -> None:
-    if entry.is_symlink():
-        _check_inside(root, os.path.realpath(entry.path), where)
-
-
-def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """Return the entry's status, or None where it was deleted after the directory was read."""
-    try:
-        return entry.stat()
-    except FileNotFoundError:
-        return None
-
-
 @contextlib.contextmanager
 def _translate_errors(where: str) -> Iterator[None]:
-    """Translate errors of the operating system."""
     try:
         yield
     except PermissionError as exc:
-        raise AccessDenied(
-            f"{where}: no permission to read {exc.filename}; change its mode"
-        ) from exc
+        why = f"no permission to read {exc.filename}; change its mode"
+        raise AccessDenied(f"{where}: {why}") from exc
     except OSError as exc:
         if exc.errno in _NOT_FOUND:
             raise ObjectGone(f"{where}: {exc.filename}: {exc.strerror}") from exc

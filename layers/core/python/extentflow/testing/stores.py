@@ -87,7 +87,7 @@ class MemoryStore:
         where = ranges.range_uri(version, start, end)
         ranges.check_etag(version, stored.version.etag, where=where, endpoint="the memory store")
         body = stored.body[start:end]
-        self._counters.count_body(len(body))
+        self._counters.count(body_bytes=len(body))
         return body
 
     def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
@@ -136,7 +136,7 @@ class MemoryStore:
         return versions[-1]
 
     def _note(self, asked: Asked) -> None:
-        self._counters.count_request()
+        self._counters.count(requests=1)
         with self._lock:
             self.asked.append(asked)
 

@@ -47,9 +47,10 @@ class RequestLimits:
 
 def find_problems(options: StoreOptions) -> Iterator[str]:
     """Yield one line for each invalid option or combination of options."""
-    endpoint = options.endpoint
-    if endpoint is not None and not _is_url(endpoint):
-        yield f"aws.s3.endpoint {endpoint!r} is not a URL of the form https://host:port"
+    if (endpoint := options.endpoint) is not None:
+        parts = urlsplit(endpoint)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            yield f"aws.s3.endpoint {endpoint!r} is not a URL of the form https://host:port"
     if bool(options.access_key_id) != bool(options.secret_access_key):
         yield "aws.access.key.id and aws.secret.access.key must be set together"
     if options.role_external_id and not options.role_arn:
@@ -58,30 +59,9 @@ def find_problems(options: StoreOptions) -> Iterator[str]:
         yield f"aws.s3.ca.bundle {options.verify}: no such file or directory"
 
 
-def _is_url(endpoint: str) -> bool:
-    parts = urlsplit(endpoint)
-    return parts.scheme in ("http", "https") and bool(parts.hostname)
-
-
 def connect(options: StoreOptions, limits: RequestLimits) -> S3Client:
     """Return a new client; usable from several threads, but not in a forked child."""
-    path_style = options.path_style
-    if path_style is None and options.endpoint is not None:
-        path_style = True
-    style: Literal["auto", "path", "virtual"] = "auto"
-    if path_style is not None:
-        style = "path" if path_style else "virtual"
-    return _session(options, limits).client(
-        "s3",
-        region_name=options.region,
-        endpoint_url=options.endpoint,
-        verify=options.verify,
-        config=_config(limits).merge(Config(s3={"addressing_style": style})),
-    )
-
-
-def _config(limits: RequestLimits) -> Config:
-    return Config(
+    config = Config(
         connect_timeout=limits.connect_seconds,
         read_timeout=limits.read_seconds,
         max_pool_connections=limits.connections,
@@ -90,27 +70,32 @@ def _config(limits: RequestLimits) -> Config:
         response_checksum_validation="when_required",
         tcp_keepalive=True,
     )
-
-
-def _session(options: StoreOptions, limits: RequestLimits) -> boto3.session.Session:
-    """Return a new session with the credentials that the options select."""
     session = new_botocore_session()
     if options.access_key_id and options.secret_access_key:
         session.set_credentials(options.access_key_id, options.secret_access_key)
     if options.role_arn:
-        session = _in_role(session, options.role_arn, options=options, limits=limits)
-    return boto3.session.Session(botocore_session=session)
+        session = _in_role(session, options.role_arn, options=options, config=config)
+    style: Literal["auto", "path", "virtual"] = "path" if options.endpoint else "auto"
+    if options.path_style is not None:
+        style = "path" if options.path_style else "virtual"
+    return boto3.session.Session(botocore_session=session).client(
+        "s3",
+        region_name=options.region,
+        endpoint_url=options.endpoint,
+        verify=options.verify,
+        config=config.merge(Config(s3={"addressing_style": style})),
+    )
 
 
 def _in_role(
-    source: botocore.session.Session, role_arn: str, *, options: StoreOptions, limits: RequestLimits
+    source: botocore.session.Session, role_arn: str, *, options: StoreOptions, config: Config
 ) -> botocore.session.Session:
     credentials = source.get_credentials()
     if credentials is None:
         raise NoCredentialsError
     external = {"ExternalId": options.role_external_id} if options.role_external_id else {}
     fetcher = AssumeRoleCredentialFetcher(
-        functools.partial(source.create_client, region_name=options.region, config=_config(limits)),
+        functools.partial(source.create_client, region_name=options.region, config=config),
         credentials,
         role_arn,
         extra_args={"RoleSessionName": "extentflow", **external},

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http import HTTPStatus
+from typing import Self
+
+from botocore.exceptions import ClientError
 
 from extentflow.errors import (
     AccessDenied,
@@ -20,60 +22,44 @@ from extentflow.errors import (
 )
 from extentflow.storage import ranges
 
-_TRANSIENT = frozenset(
-    (
-        "BandwidthLimitExceeded",
-        "InternalError",
-        "OperationAborted",
-        "PriorRequestNotComplete",
-        "RequestLimitExceeded",
-        "RequestThrottled",
-        "RequestTimeout",
-        "ServiceUnavailable",
-        "SlowDown",
-        "Throttling",
-        "ThrottlingException",
-        "TooManyRequests",
+
+class Unsupported(Permanent):
+    """The server does not implement this operation of the S3 API."""
+
+
+def bucket_gone(where: str, endpoint: str) -> BucketGone:
+    """Return the error for a bucket that does not exist."""
+    return BucketGone(
+        f"{where}: no such bucket at {endpoint}; create it, or correct aws.s3.bucket.name"
     )
+
+
+_TRANSIENT_CODES = frozenset(
+    ("BandwidthLimitExceeded", "InternalError", "OperationAborted", "PriorRequestNotComplete")
+).union(
+    ("RequestLimitExceeded", "RequestThrottled", "RequestTimeout", "ServiceUnavailable"),
+    ("SlowDown", "Throttling", "ThrottlingException", "TooManyRequests"),
 )
-_CREDENTIALS = frozenset(
-    (
-        "AccessDenied",
-        "ExpiredToken",
-        "ExpiredTokenException",
-        "InvalidAccessKeyId",
-        "InvalidClientTokenId",
-        "InvalidToken",
-        "SignatureDoesNotMatch",
-    )
+_TRANSIENT_STATUSES = frozenset((429, *range(500, 600))) - {501}
+_CREDENTIAL_CODES = frozenset(("AccessDenied", "ExpiredToken", "ExpiredTokenException")).union(
+    ("InvalidAccessKeyId", "InvalidClientTokenId", "InvalidToken", "SignatureDoesNotMatch")
 )
-_REGION = frozenset(
-    (
-        "AuthorizationHeaderMalformed",
-        "IllegalLocationConstraintException",
-        "PermanentRedirect",
-        "TemporaryRedirect",
-    )
-)
-_UNSUPPORTED = frozenset(
+_REGION_CODES = frozenset(
+    ("AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
+).union(("PermanentRedirect", "TemporaryRedirect"))
+_UNSUPPORTED_CODES = frozenset(
     ("MethodNotAllowed", "NotImplemented", "NotSupported", "UnsupportedOperation")
 )
-_UNSUPPORTED_STATUS = (HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
-# Permissions beyond s3:GetObject and s3:ListBucket, by operation.
+
+# By operation; all others read objects.
 _PERMISSIONS = {
     "GetBucketVersioning": "s3:GetBucketVersioning",
     "ListObjectVersions": "s3:ListBucketVersions",
 }
-_DENIED_STATUS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-_REDIRECT_STATUS = (
-    HTTPStatus.MOVED_PERMANENTLY,
-    HTTPStatus.TEMPORARY_REDIRECT,
-    HTTPStatus.PERMANENT_REDIRECT,
+_READ_PERMISSIONS = (
+    "s3:GetObject, s3:GetObjectVersion and s3:ListBucket "
+    "(without s3:ListBucket a missing key gives the same error)"
 )
-
-
-class Unsupported(Permanent):
-    """The server does not implement this operation of the S3 API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,111 +74,69 @@ class S3Error:
     message: str
     headers: Mapping[str, str]
 
-    @property
-    def text(self) -> str:
-        """Status, code and message, without repetition."""
-        parts = (str(self.status), "" if self.code == str(self.status) else self.code, self.message)
-        return " ".join(part for part in parts if part)
-
-    @property
-    def transient(self) -> bool:
-        """Whether the same request can succeed later."""
-        # 501 is permanent although it is a 5xx: the server lacks the operation.
-        if self.status == HTTPStatus.NOT_IMPLEMENTED:
-            return False
-        return (
-            self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-            or self.status == HTTPStatus.TOO_MANY_REQUESTS
-            or self.code in _TRANSIENT
+    @classmethod
+    def of(cls, exc: ClientError, where: str, endpoint: str) -> Self:
+        """Return the error response that the SDK raised as `exc`."""
+        error, metadata = exc.response.get("Error", {}), exc.response.get("ResponseMetadata", {})
+        return cls(
+            exc.operation_name,
+            where,
+            endpoint,
+            metadata.get("HTTPStatusCode", 0),
+            error.get("Code", ""),
+            error.get("Message", ""),
+            metadata.get("HTTPHeaders", {}),
         )
-
-    @property
-    def unsupported(self) -> bool:
-        """Whether the server reports that it does not implement the operation."""
-        return self.status in _UNSUPPORTED_STATUS or self.code in _UNSUPPORTED
 
     def to_exception(self) -> ExtentflowError:
         """Return the exception that names `where`, the cause and the remedy."""
-        if self.transient:
-            return StoreUnavailable(f"{self.where}: {self.endpoint} answered {self.text}")
+        code = "" if self.code == str(self.status) else self.code
+        text = " ".join(part for part in (str(self.status), code, self.message) if part)
+        answered = f"{self.where}: {self.endpoint} answered {text}"
+        # 501 is permanent although it is a 5xx: the server lacks the operation.
+        if self.status in _TRANSIENT_STATUSES or (code in _TRANSIENT_CODES and self.status != 501):  # noqa: PLR2004
+            return StoreUnavailable(answered)
         if self.operation == "AssumeRole":
             return AccessDenied(
-                f"{self.where}: the role could not be assumed ({self.text}); check "
+                f"{self.where}: the role could not be assumed ({text}); check "
                 "aws.sts.role.arn, aws.sts.role.external.id and the role's trust policy"
             )
-        for translate in (_gone, _changed, _archived, _denied, _wrong_region):
-            error = translate(self)
-            if error is not None:
-                return error
-        kind = Unsupported if self.unsupported else Permanent
-        return kind(
-            f"{self.where}: {self.endpoint} rejected {self.operation} with {self.text}; "
-            "check that the endpoint implements the S3 API, and check region and credentials"
-        )
+        if code == "NoSuchBucket":
+            return bucket_gone(self.where, self.endpoint)
+        return self._permanent(text, answered)
 
-
-def bucket_gone(where: str, endpoint: str) -> BucketGone:
-    """Return the error for a bucket that does not exist."""
-    return BucketGone(
-        f"{where}: no such bucket at {endpoint}; create it, or correct aws.s3.bucket.name"
-    )
-
-
-def _gone(error: S3Error) -> ExtentflowError | None:
-    where, endpoint = error.where, error.endpoint
-    marker = error.headers.get("x-amz-delete-marker") == "true"
-    if error.code == "NoSuchBucket":
-        return bucket_gone(where, endpoint)
-    if marker and error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
-        return ObjectGone(f"{where} was deleted (its current version is a delete marker)")
-    if error.code == "NoSuchVersion":
-        return ObjectGone(f"{where}: no such version at {endpoint}; it may have been deleted")
-    if error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
-        return ObjectGone(
-            f"{where}: no such key at {endpoint}; it may have been deleted: upload it again"
-        )
-    return None
-
-
-def _changed(error: S3Error) -> ExtentflowError | None:
-    if error.status == HTTPStatus.PRECONDITION_FAILED:
-        return ranges.object_changed(error.where, "If-Match failed")
-    # Requests stay within the pinned size, so 416 means that the object became shorter.
-    if error.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-        return ranges.object_changed(error.where, "it is shorter than its pin")
-    return None
-
-
-def _archived(error: S3Error) -> ExtentflowError | None:
-    if error.code != "InvalidObjectState":
-        return None
-    return Permanent(f"{error.where} is archived; restore it first, then replay")
-
-
-def _denied(error: S3Error) -> ExtentflowError | None:
-    where, endpoint = error.where, error.endpoint
-    if error.code == "RequestTimeTooSkewed":
-        return AccessDenied(
-            f"{where}: {endpoint} rejects this machine's time; synchronise its clock (NTP)"
-        )
-    if error.code not in _CREDENTIALS and error.status not in _DENIED_STATUS:
-        return None
-    if error.operation in _PERMISSIONS:
-        return AccessDenied(
-            f"{where}: {endpoint} answered {error.text} to {error.operation}; check the "
-            f"credentials and allow {_PERMISSIONS[error.operation]}"
-        )
-    return AccessDenied(
-        f"{where}: {endpoint} answered {error.text} to {error.operation}; check the "
-        "credentials and allow s3:GetObject, s3:GetObjectVersion and s3:ListBucket "
-        "(without s3:ListBucket a missing key gives the same error)"
-    )
-
-
-def _wrong_region(error: S3Error) -> ExtentflowError | None:
-    if error.code not in _REGION and error.status not in _REDIRECT_STATUS:
-        return None
-    region = error.headers.get("x-amz-bucket-region", "the bucket's region")
-    return Misconfigured(
-        f"{error.where}: {error.endpoint} answered {error.text}; set aws.s3.region to {region}"
-    )
+    def _permanent(self, text: str, answered: str) -> ExtentflowError:
+        where, endpoint, code = self.where, self.endpoint, self.code
+        error: ExtentflowError
+        match self.status:
+            case 404 | 405 if self.headers.get("x-amz-delete-marker") == "true":
+                error = ObjectGone(f"{where} was deleted (its current version is a delete marker)")
+            case _ if code == "NoSuchVersion":
+                why = f"no such version at {endpoint}; it may have been deleted"
+                error = ObjectGone(f"{where}: {why}")
+            case 404 | 410:
+                why = f"no such key at {endpoint}; it may have been deleted: upload it again"
+                error = ObjectGone(f"{where}: {why}")
+            case 412:
+                error = ranges.object_changed(where, "If-Match failed")
+            case 416:  # requests stay within the pinned size, so the object became shorter
+                error = ranges.object_changed(where, "it is shorter than its pin")
+            case _ if code == "InvalidObjectState":
+                error = Permanent(f"{where} is archived; restore it first, then replay")
+            case _ if code == "RequestTimeTooSkewed":
+                why = f"{endpoint} rejects this machine's time; synchronise its clock (NTP)"
+                error = AccessDenied(f"{where}: {why}")
+            case status if code in _CREDENTIAL_CODES or status in (401, 403):
+                allow = _PERMISSIONS.get(self.operation, _READ_PERMISSIONS)
+                why = f"check the credentials and allow {allow}"
+                error = AccessDenied(f"{answered} to {self.operation}; {why}")
+            case status if code in _REGION_CODES or status in (301, 307, 308):
+                region = self.headers.get("x-amz-bucket-region", "the bucket's region")
+                error = Misconfigured(f"{answered}; set aws.s3.region to {region}")
+            case status:
+                lacking = code in _UNSUPPORTED_CODES or status in (405, 501)
+                error = (Unsupported if lacking else Permanent)(
+                    f"{where}: {endpoint} rejected {self.operation} with {text}; check that the "
+                    "endpoint implements the S3 API, and check region and credentials"
+                )
+        return error

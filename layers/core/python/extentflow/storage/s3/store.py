@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import weakref
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import botocore.exceptions as boto
@@ -31,8 +33,9 @@ from extentflow.storage.s3.listing import Listings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
 
-_RETRY = RetryPolicy()
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 _CREDENTIAL_ERRORS = (
     boto.NoCredentialsError,
@@ -59,16 +62,6 @@ _TRANSPORT_ERRORS = (
 )
 
 
-_LIMITS = RequestLimits()
-_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-
-
-def _default_endpoint(region: str | None) -> str:
-    """Return the SDK's default endpoint, for messages."""
-    configured = [os.environ[name] for name in _ENDPOINT_VARIABLES if os.environ.get(name)]
-    return configured[0] if configured else f"AWS S3 ({region or 'default region'})"
-
-
 class S3Store:
     """The ObjectStore port over S3; creates its client at first use, and again in a forked child.
 
@@ -80,16 +73,18 @@ class S3Store:
         self,
         options: StoreOptions,
         *,
-        retry: RetryPolicy = _RETRY,
-        limits: RequestLimits = _LIMITS,
+        retry: RetryPolicy | None = None,
+        limits: RequestLimits | None = None,
     ) -> None:
-        found = list(find_problems(options))
-        if found:
+        if found := list(find_problems(options)):
             raise Misconfigured(found)
         self._options = options
-        self._retry = retry.within(options.retry_seconds)
-        self._limits = limits
-        self.endpoint = options.endpoint or _default_endpoint(options.region)
+        self._retry = (retry or RetryPolicy()).within(options.retry_seconds)
+        self._limits = limits or RequestLimits()
+        # The SDK's default endpoint is that of its environment; only messages name it.
+        configured = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        default = configured or f"AWS S3 ({options.region or 'default region'})"
+        self.endpoint = options.endpoint or default
         self._reset()
         _open_stores.add(self)
 
@@ -98,49 +93,32 @@ class S3Store:
         # held.
         self._lock = threading.Lock()
         self._client: S3Client | None = None
-        self._counters = TransferCounters()
+        self.counters = TransferCounters()
 
     @property
     def fetched_bytes(self) -> int:
         """Bytes of object bodies received by this process, including discarded bodies."""
-        return self._counters.fetched_bytes
-
-    @property
-    def requests(self) -> int:
-        """Requests made by this process, including failed attempts."""
-        return self._counters.requests
+        return self.counters.fetched_bytes
 
     def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:
-        """Return the current version, or the given one; see the port.
-
-        A delete marker raises ObjectGone. The version id "null" is no pin, because the next upload
-        replaces that version; such a version is pinned by its ETag only.
-        """
+        # A delete marker raises ObjectGone.
         try:
-            return self._retry.call(
-                lambda: self._head(bucket, key, version_id), retry_on=StoreUnavailable
-            )
+            return self._retry.call(lambda: self._head(bucket, key, version_id))
         except ObjectGone as exc:
             if self._bucket_exists(bucket):
                 raise
             raise bucket_gone(f"s3://{bucket}", self.endpoint) from exc
 
     def read(self, version: ObjectVersion, start: int, end: int) -> bytes:
-        """Return exactly `[start, end)` of that version; see the port.
-
-        Raises:
-            ValueError: not a range of the object, or more than 64 MiB at once.
-        """
+        """Raises ValueError for a range that is not of the object, or of more than 64 MiB."""
         ranges.check_request(version, start, end)
-        return self._retry.call(lambda: self._read(version, start, end), retry_on=StoreUnavailable)
+        return self._retry.call(lambda: self._read(version, start, end))
 
     def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
-        """Yield every key below `prefix`, page by page, without a request per key; see the port."""
         for found in self._listings.keys(bucket, prefix):
             yield Listed(found.bucket, found.key, found.etag, found.size)
 
     def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
-        """Yield current versions, page by page; see the port."""
         return self._listings.pages(bucket, prefix, token)
 
     def close(self) -> None:
@@ -163,6 +141,7 @@ class S3Store:
                 "use an endpoint that sends ETags"
             )
         found = response.get("VersionId")
+        # "null" is no pin, because the next upload replaces that version.
         return ObjectVersion(
             bucket, key, None if found == "null" else found, etag, response["ContentLength"]
         )
@@ -180,26 +159,56 @@ class S3Store:
         return True
 
     def _read(self, version: ObjectVersion, start: int, end: int) -> bytes:
+        pinned: dict[str, Any] = {"VersionId": version.version_id} if version.version_id else {}
         with self._request(ranges.range_uri(version, start, end)) as client:
             # If-Match fails with 412 for a replaced object, so two versions are never spliced.
             response = client.get_object(
-                **_pinned(version), Range=f"bytes={start}-{end - 1}", IfMatch=f'"{version.etag}"'
-            )
-            received = ranges.RangeResponse(
-                response["ResponseMetadata"]["HTTPStatusCode"],
-                response.get("ETag"),
-                response.get("ContentRange"),
+                Bucket=version.bucket,
+                Key=version.key,
+                Range=f"bytes={start}-{end - 1}",
+                IfMatch=f'"{version.etag}"',
+                **pinned,
             )
             with contextlib.closing(response["Body"]) as stream:
-                ranges.check_response(
-                    version, start, end, response=received, endpoint=self.endpoint
-                )
+                self._check_response(version, start, end, response)
                 # One byte more than requested detects a longer body without holding it in memory.
                 body = stream.read(end - start + 1)
-        self._counters.count_body(len(body))
+        self.counters.count(body_bytes=len(body))
         # A cut connection or a proxy can end a body early without an error (trap T24).
         ranges.check_length(version, start, end, body=body, source=self.endpoint)
         return body
+
+    def _check_response(
+        self, version: ObjectVersion, start: int, end: int, response: GetObjectOutputTypeDef
+    ) -> None:
+        """Compare status and headers with the pin, before the body is read.
+
+        Status 200 is accepted only where the range is the whole object: the body then is that
+        range. Buffering a larger object could exhaust the memory (trap T25).
+        """
+        where, endpoint = ranges.range_uri(version, start, end), self.endpoint
+        status = response["ResponseMetadata"]["HTTPStatusCode"]
+        whole = status == HTTPStatus.OK
+        if whole and (start, end) != (0, version.size):
+            raise Permanent(
+                f"{where}: {endpoint} ignored the Range header and answered 200 with the whole "
+                "object; use an endpoint, or a proxy setting, that honours Range"
+            )
+        ranges.check_etag(version, response.get("ETag"), where=where, endpoint=endpoint)
+        if whole:
+            return
+        content_range = response.get("ContentRange")
+        parsed = _CONTENT_RANGE.fullmatch(content_range or "")
+        if parsed is None:
+            raise StoreUnavailable(
+                f"{where}: {endpoint} answered {status} with Content-Range "
+                f"{content_range!r}; expected bytes {start}-{end - 1}/{version.size}"
+            )
+        first, last, total = parsed.groups()
+        if total not in ("*", str(version.size)):
+            raise ranges.object_changed(where, f"it has {total} bytes, not {version.size}")
+        if (int(first), int(last)) != (start, end - 1):
+            raise StoreUnavailable(f"{where}: {endpoint} sent bytes {first}-{last} instead")
 
     @property
     def _listings(self) -> Listings:
@@ -208,11 +217,15 @@ class S3Store:
     @contextlib.contextmanager
     def _request(self, where: str) -> Iterator[S3Client]:
         """Yield the client for one request on `where`, and translate the errors of the SDK."""
-        self._counters.count_request()
+        self.counters.count(requests=1)
         try:
-            yield self._connect()
+            with self._lock:
+                if self._client is None:
+                    self._client = connect(self._options, self._limits)
+                client = self._client
+            yield client
         except boto.ClientError as exc:
-            raise _parse_error(exc, where, self.endpoint).to_exception() from exc
+            raise S3Error.of(exc, where, self.endpoint).to_exception() from exc
         except _CREDENTIAL_ERRORS as exc:
             raise AccessDenied(
                 f"{where}: no usable credentials ({exc}); {_CREDENTIALS_REMEDY}"
@@ -231,12 +244,6 @@ class S3Store:
         except boto.BotoCoreError as exc:
             raise Misconfigured(f"{where}: {self.endpoint}: {exc}") from exc
 
-    def _connect(self) -> S3Client:
-        with self._lock:
-            if self._client is None:
-                self._client = connect(self._options, self._limits)
-            return self._client
-
 
 _open_stores: weakref.WeakSet[S3Store] = weakref.WeakSet()
 
@@ -247,22 +254,3 @@ def _reset_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_reset_in_child)
-
-
-def _pinned(version: ObjectVersion) -> dict[str, Any]:
-    name = {"Bucket": version.bucket, "Key": version.key}
-    return {**name, "VersionId": version.version_id} if version.version_id else name
-
-
-def _parse_error(exc: boto.ClientError, where: str, endpoint: str) -> S3Error:
-    error = exc.response.get("Error", {})
-    metadata = exc.response.get("ResponseMetadata", {})
-    return S3Error(
-        operation=exc.operation_name,
-        where=where,
-        endpoint=endpoint,
-        status=metadata.get("HTTPStatusCode", 0),
-        code=error.get("Code", ""),
-        message=error.get("Message", ""),
-        headers=metadata.get("HTTPHeaders", {}),
-    )
