@@ -4,6 +4,7 @@ Slot, producer, clients and footers live as long as the execution environment. E
 them again, because an environment may have been frozen for hours.
 """
 
+from dataclasses import asdict
 from functools import cache
 from typing import Any
 from uuid import uuid4
@@ -94,7 +95,7 @@ def process(record: SQSRecord) -> None:
 def log_receipt(receipt: Receipt) -> None:
     """Write the extent's one log line and its metrics."""
     logger.set_correlation_id(receipt.job)
-    logger.info("extent", extra=receipt.to_log())
+    logger.info("extent", extra=asdict(receipt))
     metrics.add_metric("Records", MetricUnit.Count, receipt.records)
     metrics.add_metric("BadRecords", MetricUnit.Count, receipt.bad)
     metrics.add_metric("BytesRead", MetricUnit.Bytes, receipt.bytes_read)

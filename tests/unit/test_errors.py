@@ -9,20 +9,18 @@ import pytest
 from extentflow import errors
 from extentflow.errors import ExtentflowError, Misconfigured, ObjectChanged, ObjectGone
 
-INDENT = 4
-
 
 def drawn() -> Iterator[tuple[str, str]]:
     """Yield each class of the docstring's drawing with its parent."""
-    parents: dict[int, str] = {}
     for line in (errors.__doc__ or "").splitlines():
-        found = re.fullmatch(r"    ([│├└─ ]*)(\w+)(?:  .*)?", line)
-        if found is None:
-            continue
-        depth = len(found[1]) // INDENT
-        parents[depth] = found[2]
-        if depth:
-            yield found[2], parents[depth - 1]
+        if found := re.fullmatch(r"    [├└]── (\w+)  .*", line):
+            branch = found[1]
+            yield branch, ExtentflowError.__name__
+        elif found := re.fullmatch(r"    [│ ]     (\w.*)", line):
+            for name, child in re.findall(r"(\w+)(?: \((\w+)\))?", found[1]):
+                yield name, branch
+                if child:
+                    yield child, name
 
 
 def defined(parent: type[ExtentflowError] = ExtentflowError) -> Iterator[tuple[str, str]]:

@@ -176,7 +176,7 @@ FAILED_IMAGE: Image = {
     "listing": {"S": "ENDED#orders"},
 }
 PUBLISHED_IMAGE: Image = {**FAILED_IMAGE, "listing": {"S": "FAILED#orders"}}
-RUNNING = JOB.with_plan(Plan(8_388_608, 2, 10_000)).in_state(JobState.RUNNING)
+RUNNING = replace(JOB, plan=Plan(8_388_608, 2, 10_000)).in_state(JobState.RUNNING)
 FAILED = RUNNING.in_state(JobState.FAILED, "not readable", ended=float(NOW))
 
 MARK = ClaimMark(slot=7, epoch=2, nonce="nonce-1", message="message-1")

@@ -19,7 +19,7 @@ from extentflow.errors import AccessDenied, BucketGone, Misconfigured, ObjectGon
 from extentflow.model import ObjectVersion
 from extentflow.storage import StoreOptions
 from extentflow.storage.s3 import RequestLimits, S3Store
-from extentflow.storage.s3.client import connect
+from extentflow.storage.s3.store import connect
 
 
 @pytest.fixture(autouse=True)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 
-from extentflow.background import ExceptionRelay
+from extentflow.background import BackgroundCall
 from extentflow.config.worker import WorkerSettings
 from extentflow.engines import Engine
 from extentflow.jobs.run import RunReport
@@ -98,19 +97,26 @@ class Extentflow:
         The generator's return value is the report. Closing it stops the delivery: extents in work
         commit and stay pending, and the next delivery resumes them.
         """
-        delivery = _Background()
-        control = RunControl(
-            watch=lambda: nullcontext(_Listener(delivery.results.put)), stop_on=delivery.stop_on
-        )
+        found: SimpleQueue[Receipt | None] = SimpleQueue()
+        stop = _Stop()
+        control = RunControl(watch=lambda: nullcontext(_Listener(found.put)), stop_on=stop.on)
         choice = EngineChoice(engine, cores)
-        runs = self._runs(control)
-        delivery.start(lambda: runs.run(connector, addresses, engine=choice, again=again))
+
+        def deliver() -> RunReport:
+            try:
+                return self._runs(control).run(connector, addresses, engine=choice, again=again)
+            finally:
+                found.put(None)
+
+        delivery = BackgroundCall(deliver, "extentflow-delivery")
         try:
-            while (receipt := delivery.results.get()) is not None:
+            while (receipt := found.get()) is not None:
                 yield receipt
         finally:
-            delivery.close()
-        return delivery.outcome.result()
+            if not delivery.wait(0):
+                stop.request()
+            delivery.wait()
+        return delivery.result()
 
     def replay(
         self,
@@ -122,10 +128,7 @@ class Extentflow:
     ) -> RunReport:
         """Deliver what a FAILED or CANCELLED job has left; with `extent` only that one."""
         return self._runs(RunControl()).replay(
-            job,
-            engine=EngineChoice(engine),
-            extent=extent,
-            accept_duplicates=accept_duplicates,
+            job, engine=EngineChoice(engine), extent=extent, accept_duplicates=accept_duplicates
         )
 
     def _runs(self, control: RunControl) -> Runs:
@@ -145,42 +148,22 @@ class _Listener:
 
 
 @dataclass(slots=True)
-class _Background:
-    """A delivery on a thread of its own; the receipts end with None, then `outcome` is set."""
+class _Stop:
+    """Stops the engine of a delivery, also one that starts later."""
 
-    results: SimpleQueue[Receipt | None] = field(default_factory=SimpleQueue)
-    outcome: Future[RunReport] = field(default_factory=Future)
-    _stopping: threading.Event = field(default_factory=threading.Event)
-    _stop: Callable[[], None] | None = None
-    _thread: threading.Thread | None = None
+    requested: threading.Event = field(default_factory=threading.Event)
+    engine: Callable[[], None] = lambda: None
 
-    def start(self, deliver: Callable[[], RunReport]) -> None:
-        """Start the thread."""
-
-        def run() -> None:
-            with ExceptionRelay(self.outcome):
-                self.outcome.set_result(deliver())
-            self.results.put(None)
-
-        self._thread = threading.Thread(target=run, name="extentflow-delivery", daemon=True)
-        self._thread.start()
+    def request(self) -> None:
+        self.requested.set()
+        self.engine()
 
     @contextmanager
-    def stop_on(self, stop: Callable[[], None]) -> Iterator[Callable[[], bool]]:
-        """Take the engine's stop function, and call it at once where `close` came before it."""
-        self._stop = stop
-        if self._stopping.is_set():
-            stop()
-        yield self._stopping.is_set
-
-    def close(self) -> None:
-        """Stop the delivery if it still runs, and wait for its end."""
-        thread = self._thread
-        if thread is not None and thread.is_alive():
-            self._stopping.set()
-            if self._stop is not None:
-                self._stop()
-            thread.join()
+    def on(self, engine: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+        self.engine = engine
+        if self.requested.is_set():
+            engine()
+        yield self.requested.is_set
 
 
 def deliver(

@@ -20,8 +20,6 @@ LINGER_SECONDS = 2.0
 # A thread that has not begun by then has ended before it ran any code.
 START_SECONDS = 10.0
 
-StartThread = Callable[[Callable[..., None], tuple[Any, ...]], object]
-
 
 class ExceptionRelay:
     """Context manager that re-raises an exception of a background thread in the caller.
@@ -54,11 +52,7 @@ class BackgroundCall(Generic[T]):
         self._thread.start()
 
     def result(self, seconds: float | None = None) -> T:
-        """Wait for the thread's end; return what the call returned, raise what it raised.
-
-        Raises:
-            TimeoutError: the call is still running after `seconds`.
-        """
+        """Return what the call returned, raise what it raised; TimeoutError after `seconds`."""
         if not self.wait(seconds):
             raise TimeoutError(f"{self._thread.name} is still running after {seconds} s")
         return self._outcome.result()
@@ -110,7 +104,7 @@ class LatestCall:
 
     def __init__(
         self,
-        start: StartThread = _thread.start_new_thread,
+        start: Callable[[Callable[..., None], tuple[Any, ...]], object] = _thread.start_new_thread,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         # Not `Thread.start`: it waits for ever for a thread that lacks the memory to begin.
@@ -189,7 +183,7 @@ def prefetch(
 
 
 class _PrefetchBuffer(Generic[T]):
-    """Items that were produced and not consumed yet; `_end` holds how the production ended."""
+    """Items that were produced and not consumed yet."""
 
     def __init__(
         self,
@@ -205,19 +199,15 @@ class _PrefetchBuffer(Generic[T]):
         self._changed = threading.Condition()
         self._buffered: deque[T] = deque()
         self._buffered_bytes = 0
-        self._stopped = False
-        self._last_was_none = False
-        self._end: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, name="extentflow-prefetch", daemon=True)
+        self._stopped = self._ended = self._last_was_none = False
+        self._production: BackgroundCall[None] | None = None
 
     def __iter__(self) -> Iterator[T | None]:
-        self._thread.start()
+        self._production = BackgroundCall(self._produce, "extentflow-prefetch")
         while True:
             with self._changed:
-                self._changed.wait_for(
-                    lambda: self._buffered or self._end.done(), self._idle_seconds
-                )
-                if not self._buffered and self._end.done():
+                self._changed.wait_for(lambda: self._buffered or self._ended, self._idle_seconds)
+                if not self._buffered and self._ended:
                     break
                 # A list, so that the pop below leaves the consumer as the only owner of the item:
                 # its memory is free as soon as the consumer drops it.
@@ -227,27 +217,28 @@ class _PrefetchBuffer(Generic[T]):
                     self._changed.notify()
             self._last_was_none = not ready
             yield ready.pop() if ready else None
-        self._end.result()
+        self._production.result()
 
     def stop(self, linger_seconds: float) -> None:
         with self._changed:
             self._stopped = True
             self._buffered.clear()
             self._changed.notify()
-        if self._thread.ident is None:  # never started: no other thread uses the generator
+        if self._production is None:  # never started: no other thread uses the generator
             self._items.close()
         else:
-            self._thread.join(self._idle_seconds if self._last_was_none else linger_seconds)
+            self._production.wait(self._idle_seconds if self._last_was_none else linger_seconds)
 
-    def _run(self) -> None:
-        with ExceptionRelay(self._end):
+    def _produce(self) -> None:
+        try:
             for item in self._items:
                 if not self._put(item):
                     break
             self._items.close()
-            self._end.set_result(None)
-        with self._changed:
-            self._changed.notify()
+        finally:
+            with self._changed:
+                self._ended = True
+                self._changed.notify()
 
     def _put(self, item: T) -> bool:
         """Wait until the budget admits the item and buffer it; return False after `stop`."""

@@ -4,32 +4,15 @@ Each adapter translates the errors of botocore, librdkafka or Arrow in one place
 `raise ... from exc`.
 
     ExtentflowError
-    ├── Retryable                 the same call may succeed later; nothing about the input is wrong
-    │   ├── StoreUnavailable      object store: time-out, 5xx, throttling, short body
-    │   ├── SinkUnavailable       broker: unreachable, or a commit with unknown outcome
-    │   ├── LedgerUnavailable     table: unreachable, throttled, or a write with unknown outcome
-    │   ├── QueueUnavailable      queue: unreachable or throttled; messages may have been sent
-    │   ├── BusUnavailable        event bus: unreachable or throttled; events may have been put
-    │   ├── RunsUnavailable       Spark: unreachable or throttled; the run may have begun
-    │   ├── RunFailed             a remote Spark run ended before it delivered everything
-    │   ├── CredentialsUnavailable  secrets or the role's own credentials: unreachable or throttled
-    │   ├── Fenced                another worker owns the slot now; acquire again
-    │   ├── ProcessExhausted      this process lacks memory, files or threads; another may not
-    │   └── Defect                an exception outside this tree, logged with its traceback
-    ├── Permanent                 retrying changes nothing; a person has to act
-    │   ├── ObjectGone            the pinned version no longer exists
-    │   │   └── BucketGone        the bucket does not exist
-    │   ├── ObjectChanged         the object was replaced since it was planned
-    │   ├── AccessDenied          credentials are missing or lack a permission
-    │   ├── CorruptObject         the bytes contradict their format
-    │   ├── NotOffered            this deployment does not include what was requested
-    │   ├── UnsupportedFormat     another format or compression than configured
-    │   ├── UnsupportedType       a column type without an exact representation
-    │   ├── ProgressUnknown       Kafka lost a slot's position; continuing could duplicate records
-    │   └── Conflict              a request contradicts what the ledger holds
-    ├── CorruptRecord             one record is bad; `errors.tolerance` decides
-    └── Misconfigured             settings or environment; every problem at once
-        └── TooManyExtents        `extent.bytes` is too small for the object
+    ├── Retryable       the same call may succeed later; nothing about the input is wrong
+    │     StoreUnavailable  SinkUnavailable  LedgerUnavailable  QueueUnavailable  BusUnavailable
+    │     RunsUnavailable  RunFailed  CredentialsUnavailable  Fenced  ProcessExhausted  Defect
+    ├── Permanent       retrying changes nothing; a person has to act
+    │     ObjectGone (BucketGone)  ObjectChanged  AccessDenied  CorruptObject  NotOffered
+    │     UnsupportedFormat  UnsupportedType  ProgressUnknown  Conflict
+    ├── CorruptRecord   one record is bad; `errors.tolerance` decides
+    └── Misconfigured   settings or environment; every problem at once
+          TooManyExtents
 """
 
 import errno
@@ -93,7 +76,7 @@ class ProcessExhausted(Retryable):
 
 
 class Defect(Retryable):
-    """An exception outside this tree; a later version, or another input, may work."""
+    """An exception outside this tree, logged with its traceback; another input may work."""
 
 
 class Permanent(ExtentflowError):  # noqa: N818
@@ -171,11 +154,8 @@ def contain_defects(what: str) -> Iterator[None]:
     """Raise `Defect` for an exception outside the error tree, and log its traceback.
 
     For loops that must survive a defect that one object or message reveals: this is their only
-    broad `except`. `what` names the object in messages.
-
-    Raises:
-        ProcessExhausted: the exception says that the process lacks resources, not that the code
-            or the input is wrong.
+    broad `except`. `what` names the object in messages. Raises `ProcessExhausted` instead where
+    the exception says that the process lacks resources, not that code or input is wrong.
     """
     try:
         yield
@@ -184,16 +164,13 @@ def contain_defects(what: str) -> Iterator[None]:
     except Exception as exc:
         log.exception("%s: unexpected error", what)
         text = f"{type(exc).__name__}: {exc}"
-        if _is_exhaustion(exc):
+        # CPython's text; no class or code tells this RuntimeError from others.
+        exhausted = isinstance(exc, MemoryError) or "can't start new thread" in str(exc)
+        if isinstance(exc, OSError):
+            exhausted = exc.errno in _EXHAUSTED
+        if exhausted:
             raise ProcessExhausted(f"{what}: the process lacks resources: {text}") from exc
         raise Defect(f"{what}: unexpected {text}") from exc
-
-
-def _is_exhaustion(exc: Exception) -> bool:
-    if isinstance(exc, OSError):
-        return exc.errno in _EXHAUSTED
-    # CPython's text; no class or code tells this RuntimeError from others.
-    return isinstance(exc, MemoryError) or "can't start new thread" in str(exc)
 
 
 def reason(error: ExtentflowError) -> str:

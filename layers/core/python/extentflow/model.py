@@ -75,9 +75,8 @@ class Extent:
     def from_message(cls, message: dict[str, Any]) -> Self:
         """Rebuild an extent from a work item.
 
-        Raises:
-            ValueError: the message has another schema version.
-            KeyError, TypeError: a field is missing or has the wrong shape.
+        Raises ValueError for another schema version; KeyError or TypeError where a field is missing
+        or has the wrong shape.
         """
         if message["v"] != MESSAGE_VERSION:
             raise ValueError(f"work item of schema version {message['v']!r}, expected 1")
@@ -173,10 +172,6 @@ class Job:
         """Return the extent `[start, end)` of this job."""
         return Extent(self.id, ordinal, self.connector, self.version, start, end, self.format)
 
-    def with_plan(self, plan: Plan) -> Job:
-        """Return a copy with another plan."""
-        return replace(self, plan=plan)
-
     def in_state(self, state: JobState, reason: str = "", *, ended: float = 0.0) -> Job:
         """Return a copy in another state, not published yet."""
         return replace(self, state=state, reason=reason, ended=ended, announced=False)
@@ -228,7 +223,3 @@ class Receipt:
     reason: str = ""
     holder: str = ""
     worker: str = field(default="", compare=False)
-
-    def to_log(self) -> dict[str, Any]:
-        """Return the fields of the one log line that an extent gets."""
-        return asdict(self)

@@ -9,9 +9,9 @@ when that adapter is first used. Hence a package needs no configuration, but mus
 in the environment of every process that uses it.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module, metadata
 from typing import Any, Generic, TypeVar
 
@@ -64,29 +64,28 @@ class EntryPoint:
         return f"{self.name} = {self.reference} of package {self.package}"
 
 
-def installed_entry_points(group: str) -> Iterator[EntryPoint]:
-    """Yield the entry points of a group that installed packages declare, in any order."""
-    for found in _entry_points(group):
-        package = f"{found.dist.name} {found.dist.version}" if found.dist else "of unknown name"
-        yield EntryPoint(found.name, found.value, package)
-
-
-@cache
-def _entry_points(group: str) -> metadata.EntryPoints:
-    return metadata.entry_points(group=group)  # reads the metadata of every installed package
+@functools.cache
+def installed_entry_points(group: str) -> tuple[EntryPoint, ...]:
+    """Return the entry points that installed packages declare; reads all their metadata, once."""
+    return tuple(
+        EntryPoint(
+            found.name,
+            found.value,
+            f"{found.dist.name} {found.dist.version}" if found.dist else "of unknown name",
+        )
+        for found in metadata.entry_points(group=group)
+    )
 
 
 class Registry(Generic[T]):
     """The adapters of one kind by name.
 
     Names are case-sensitive and unique: two packages that claim one name, or a package that claims
-    a built-in name, are an error at first use, because neither is a safe choice.
+    a built-in name, are an error at first use (Misconfigured), because neither is a safe choice.
 
-    Args:
-        group: the entry-point group, also the key of `BUILT_IN`.
-        noun: what an adapter is called in messages, such as `format`.
-        is_adapter: whether an object can be such an adapter; checked when an entry point is loaded.
-        find: returns the installed entry points of a group.
+    `group` is the entry-point group, also the key of `BUILT_IN`; messages call an adapter `noun`,
+    such as `format`. An object that an entry point refers to must satisfy `is_adapter`. `find`
+    returns the installed entry points of a group.
     """
 
     def __init__(
@@ -97,74 +96,61 @@ class Registry(Generic[T]):
         is_adapter: Callable[[object], bool] = callable,
         find: Callable[[str], Iterable[EntryPoint]] = installed_entry_points,
     ) -> None:
-        self._group = group
         self._noun = noun
         self._is_adapter = is_adapter
-        self._find = find
-        self._entry_points: dict[str, EntryPoint] | None = None
+        self._find = functools.partial(find, group)
+        self._built_in = BUILT_IN.get(group, {})
         self._loaded: dict[str, T] = {}
 
     def names(self) -> list[str]:
-        """Return every name, sorted; imports no adapter.
-
-        Raises:
-            Misconfigured: two packages claim one name.
-        """
-        return sorted({*self._declared(), *self._loaded})
+        """Return every name, sorted; imports no adapter."""
+        return sorted({*self._declared, *self._loaded})
 
     def get(self, name: str) -> T:
-        """Return the adapter called `name`.
+        """Return the adapter called `name`. Raises KeyError where there is none of that name.
 
-        Raises:
-            KeyError: there is none of that name.
-            Misconfigured: the package that declares it cannot be imported, or it is not what an
-                entry point of this group refers to; or two packages claim one name.
+        Raises Misconfigured where the package that declares it cannot be imported, or it is not
+        what an entry point of this group refers to.
         """
         if name not in self._loaded:
-            self._loaded[name] = self._load(self._declared()[name])
+            self._loaded[name] = self._load(self._declared[name])
         return self._loaded[name]
 
     def is_built_in(self, name: str) -> bool:
         """Whether extentflow itself ships the adapter called `name`."""
-        return name in BUILT_IN.get(self._group, {})
+        return name in self._built_in
 
     def items(self) -> Iterator[tuple[str, T]]:
-        """Yield names and adapters, built-in ones first; loads each when it is reached.
-
-        Raises:
-            Misconfigured: as `get`.
-        """
+        """Yield names and adapters, built-in ones first; loads each when reached, as `get`."""
         for name in sorted(self.names(), key=lambda name: (not self.is_built_in(name), name)):
             yield name, self.get(name)
 
     def register(self, name: str, adapter: T) -> None:
         """Add an adapter in this process only, as tests and one's own drivers do.
 
-        Raises:
-            Misconfigured: the name has another adapter already.
+        Raises Misconfigured where the name has another adapter already.
         """
-        taken = self._declared().get(name)
+        taken = self._declared.get(name)
         if taken is not None or self._loaded.get(name, adapter) is not adapter:
             by = taken or "another call of register()"
             raise Misconfigured(f"{self._noun} {name!r} is already defined by {by}; rename one")
         self._loaded[name] = adapter
 
+    @functools.cached_property
     def _declared(self) -> dict[str, EntryPoint]:
-        if self._entry_points is None:
-            own = BUILT_IN.get(self._group, {})
-            found = {name: EntryPoint(name, own[name], "extentflow") for name in own}
-            problems = []
-            for entry in self._find(self._group):
-                first = found.setdefault(entry.name, entry)
-                if first is not entry:
-                    problems.append(
-                        f"{self._noun} {entry.name!r} is defined twice, by {first} and by {entry};"
-                        " uninstall one of the packages, or rename its entry point"
-                    )
-            if problems:
-                raise Misconfigured(problems)
-            self._entry_points = found
-        return self._entry_points
+        own = self._built_in
+        found = {name: EntryPoint(name, own[name], "extentflow") for name in own}
+        problems = []
+        for entry in self._find():
+            first = found.setdefault(entry.name, entry)
+            if first is not entry:
+                problems.append(
+                    f"{self._noun} {entry.name!r} is defined twice, by {first} and by {entry};"
+                    " uninstall one of the packages, or rename its entry point"
+                )
+        if problems:
+            raise Misconfigured(problems)
+        return found
 
     def _load(self, entry: EntryPoint) -> T:
         module, _, path = entry.reference.partition(":")

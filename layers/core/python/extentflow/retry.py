@@ -92,8 +92,7 @@ class RetryPolicy:
     def call(self, function: Callable[[], T]) -> T:
         """Call `function` until it returns, raises another error than Retryable, or time is up.
 
-        Raises:
-            Retryable: the last one, with the number of attempts and the time they took.
+        Then raises the last Retryable, with the number of attempts and the time they took.
         """
         started = self.clock.monotonic()
         for attempt in self.attempts():

@@ -53,12 +53,7 @@ def new_botocore_session() -> botocore.session.Session:
 
 SERVER_ERROR = 500  # the first status of the class in which the server is at fault
 
-NO_ANSWER = (
-    BotoConnectionError,
-    CredentialRetrievalError,
-    HTTPClientError,
-    ResponseParserError,
-)
+NO_ANSWER = (BotoConnectionError, CredentialRetrievalError, HTTPClientError, ResponseParserError)
 _REMEDIES: dict[type[BotoCoreError], str] = {
     NoRegionError: "no AWS region; set AWS_DEFAULT_REGION or a profile's region",
     NoCredentialsError: "no AWS credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or "
@@ -76,10 +71,8 @@ def translate_errors(
 ) -> Iterator[None]:
     """Translate the errors of one call; `subject` names in messages what the call is about.
 
-    Raises:
-        Retryable: `unavailable`, for no usable response, a code in `transient`, or a status of
-            500 and above.
-        Misconfigured: for everything else, with the remedy of its code.
+    Raises `unavailable` for no usable response, a code in `transient`, or a status of 500 and
+    above; Misconfigured for everything else, with the remedy of its code.
     """
     try:
         yield

@@ -22,12 +22,10 @@ class TokenSigner:
     def __call__(self, region: str | None) -> tuple[str, float]:
         """Return a token for brokers in `region`, and its expiry in seconds since 1970.
 
-        Where `region` is None, the region of this process is used.
-
-        Raises:
-            CredentialsUnavailable: the credentials could not be refreshed.
-            Misconfigured: no credentials or no region is configured.
+        Where `region` is None, the region of this process is used. Raises CredentialsUnavailable
+        where credentials could not be refreshed; Misconfigured without credentials or region.
         """
+        failed = "a token for the Kafka brokers cannot be signed"
         region = region or os.environ.get("AWS_REGION") or self._session.region_name
         try:
             if region is None:
@@ -35,13 +33,9 @@ class TokenSigner:
             sign = MSKAuthTokenProvider.generate_auth_token_from_credentials_provider
             token, end_ms = sign(region, _SessionCredentials(self._session))
         except NO_ANSWER as exc:
-            raise CredentialsUnavailable(
-                f"a token for the Kafka brokers cannot be signed now: {exc}"
-            ) from exc
+            raise CredentialsUnavailable(f"{failed} now: {exc}") from exc
         except BotoCoreError as exc:
-            raise Misconfigured(
-                f"a token for the Kafka brokers cannot be signed; {describe_sdk_error(exc)}"
-            ) from exc
+            raise Misconfigured(f"{failed}; {describe_sdk_error(exc)}") from exc
         return token, end_ms / 1000
 
 

@@ -17,19 +17,11 @@ if TYPE_CHECKING:
 CACHED_SECONDS = 300.0
 
 TRANSIENT_CODES = frozenset(
-    {
-        "InternalFailure",
-        "InternalServiceError",
-        "RequestTimeout",
-        "ServiceUnavailable",
-        "Throttling",
-        "ThrottlingException",
-    }
-)
+    ("InternalFailure", "InternalServiceError", "RequestTimeout", "ServiceUnavailable")
+) | {"Throttling", "ThrottlingException"}
 REMEDIES = {
-    "AccessDeniedException": (
-        "allow secretsmanager:GetSecretValue on it, and kms:Decrypt on its key where it has one"
-    ),
+    "AccessDeniedException": "allow secretsmanager:GetSecretValue on it, and kms:Decrypt on its key"
+    " where it has one",
     "DecryptionFailure": "allow kms:Decrypt on the secret's key",
     "InvalidRequestException": "it is scheduled for deletion; restore it, or name another secret",
     "ResourceNotFoundException": "no such secret in that region; correct its name",
@@ -65,9 +57,8 @@ class SecretsManager:
         `refresh` is set. The wall clock measures this, because a monotonic clock may stop while a
         Lambda environment is frozen.
 
-        Raises:
-            CredentialsUnavailable: no usable response after bounded retries, or throttled.
-            Misconfigured: no such secret, no permission, no text, no AWS credentials.
+        Raises CredentialsUnavailable without a usable response after bounded retries;
+        Misconfigured without such a secret, a permission, text in it, or AWS credentials.
         """
         now = self._clock.wall()
         since, text = self._cached.get(name, (now - CACHED_SECONDS, ""))
@@ -77,22 +68,15 @@ class SecretsManager:
         return text
 
     def _fetch(self, name: str) -> str:
+        # The region of an ARN; for a name the SDK's settings apply.
+        region = name.split(":")[3] if name.startswith("arn:") else None
         with translate_errors(
             f"secret {name}", CredentialsUnavailable, transient=TRANSIENT_CODES, remedies=REMEDIES
         ):
-            response = self._client(_region(name)).get_secret_value(SecretId=name)
+            if region not in self._clients:
+                self._clients[region] = self._open_client(region)
+            response = self._clients[region].get_secret_value(SecretId=name)
         text = response.get("SecretString")
         if not text:
             raise Misconfigured(f"secret {name}: it has no SecretString; store the secret as text")
         return text
-
-    def _client(self, region: str | None) -> "SecretsManagerClient":
-        if region not in self._clients:
-            self._clients[region] = self._open_client(region)
-        return self._clients[region]
-
-
-def _region(name: str) -> str | None:
-    """Return the region of an ARN, or None for a name: the SDK's settings then apply."""
-    parts = name.split(":")
-    return parts[3] if parts[0] == "arn" else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from extentflow.errors import (
@@ -274,7 +274,7 @@ class Planner:
         """
         plan = Plan(target_bytes=request.extent_bytes or TEXT_EXTENT_BYTES)
         found = self._registered(
-            request, lambda number: self._draft(request, number).with_plan(plan), again=again
+            request, lambda number: replace(self._draft(request, number), plan=plan), again=again
         )
         same = (found.revision, found.format) == (request.revision, request.format)
         if not same or found.state is not JobState.PLANNING:
@@ -314,7 +314,7 @@ class Planner:
         target = target_bytes(
             fmt, request.version.size, extent_bytes=request.extent_bytes, cores=request.cores
         )
-        return job.with_plan(Plan(target_bytes=target, cut_version=fmt.cut_version))
+        return replace(job, plan=Plan(target_bytes=target, cut_version=fmt.cut_version))
 
     def _draft(self, request: JobRequest, generation: int) -> Job:
         return Job(

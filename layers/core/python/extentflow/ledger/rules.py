@@ -127,7 +127,7 @@ def planned(
     if job.state is not JobState.PLANNING or not forwards or not same_cut:
         return job
     plan = replace(plan, count=count, cursor=cursor, covered=covered, cut_version=version)
-    after = job.with_plan(plan)
+    after = replace(job, plan=plan)
     return after.in_state(JobState.RUNNING) if complete else after
 
 

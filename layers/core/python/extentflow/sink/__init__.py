@@ -117,10 +117,8 @@ class Sink(Protocol):
 
         The first call after a commit begins the transaction. Values are copied or kept alive by
         the sink; the caller may drop the arrays. Returns the records that were rejected singly.
-
-        Raises:
-            Fenced: another worker owns the slot.
-            SinkUnavailable: the broker is unavailable, or the topic does not exist.
+        Raises Fenced where another worker owns the slot, and SinkUnavailable where the broker is
+        unavailable or the topic does not exist.
         """
         ...
 
@@ -181,10 +179,8 @@ class Broker(Protocol):
     def fence(self, identity: str, client: ProducerSettings) -> Fence:
         """Fence the previous producer of `identity` and abort its open transaction.
 
-        `identity` is transactional id and consumer group at once.
-
-        Raises:
-            SinkUnavailable: the broker did not answer within the timeout.
-            Misconfigured: client settings, credentials or permissions cannot work.
+        `identity` is transactional id and consumer group at once. Raises SinkUnavailable where the
+        broker did not answer within the timeout, and Misconfigured where client settings,
+        credentials or permissions cannot work.
         """
         ...

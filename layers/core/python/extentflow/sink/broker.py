@@ -83,20 +83,16 @@ class KafkaBroker:
         """Create `extentflow.progress` unless it exists: one partition, always empty.
 
         Several workers may do so concurrently. Without the topic librdkafka retries an offset for
-        it until the call's timeout.
-
-        Raises:
-            Misconfigured: it is missing and may not be created.
-            SinkUnavailable: the broker did not answer.
+        it until the call's timeout. Raises Misconfigured where it may not be created, and
+        SinkUnavailable where the broker did not answer.
         """
         self._request(lambda admin: admin.ensure(PROGRESS_TOPIC, {}))
 
     def topics(self, names: Sequence[str]) -> list[TopicFacts]:
         """Return the facts of the topics called `names`, in that order.
 
-        Raises:
-            Misconfigured: topics that do not exist (all at once), or missing permissions.
-            SinkUnavailable: the broker did not answer.
+        Raises Misconfigured for topics that do not exist (all at once) and missing permissions,
+        SinkUnavailable where the broker did not answer.
         """
         return self._request(lambda admin: admin.topic_facts(names))
 
@@ -107,10 +103,7 @@ class KafkaBroker:
     def proof(self) -> str:
         """Resolve secrets and sign a token, as every client does; describe what brokers are shown.
 
-        Connects to no broker.
-
-        Raises:
-            CredentialsUnavailable, Misconfigured: a secret or a token is unavailable.
+        Connects to no broker. Raises CredentialsUnavailable or Misconfigured as these do.
         """
         found = self._look_up(self._kafka, refresh=True)
         with_tokens(client_settings(found, {}), self._sign)
@@ -174,9 +167,7 @@ class KafkaBroker:
         return self._with_secrets(ProducerSettings(), send)
 
     def _with_secrets(
-        self,
-        client: ProducerSettings,
-        act: Callable[[Mapping[str, str], ProducerSettings], Answer],
+        self, client: ProducerSettings, act: Callable[[Mapping[str, str], ProducerSettings], Answer]
     ) -> Answer:
         """Return `act(kafka, client)`; repeat it with fresh secrets if cached ones were rejected.
 

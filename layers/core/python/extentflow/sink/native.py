@@ -39,21 +39,9 @@ log = logging.getLogger(__name__)
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
-MESSAGE = np.dtype(
-    [
-        ("err", "i4"),
-        ("_1", "i4"),
-        ("topic", "u8"),
-        ("partition", "i4"),
-        ("_2", "i4"),
-        ("payload", "u8"),
-        ("payload_bytes", "u8"),
-        ("key", "u8"),
-        ("key_bytes", "u8"),
-        ("offset", "i8"),
-        ("private", "u8"),
-    ]
-)
+_HEAD = [("err", "i4"), ("_1", "i4"), ("topic", "u8"), ("partition", "i4"), ("_2", "i4")]
+_BYTES = [("payload", "u8"), ("payload_bytes", "u8"), ("key", "u8"), ("key_bytes", "u8")]
+MESSAGE = np.dtype([*_HEAD, *_BYTES, ("offset", "i8"), ("private", "u8")])
 # rdkafka.h: RD_KAFKA_MSG_F_COPY and _F_PARTITION; below, error codes of single messages.
 COPY, EACH_ITS_PARTITION = 0x2, 0x8
 ANY_PARTITION = -1
@@ -108,9 +96,7 @@ def enqueue_arrays(
 
     Waits while the queue is full. `check` raises when a delivery failed; it is called after each
     slice and while waiting. `balancer` chooses a partition for each slice of records without one.
-
-    Raises:
-        KafkaException: any error except a full queue or a too large record.
+    Raises KafkaException for any error except a full queue or a too large record.
     """
     rejected: list[RejectedRecord] = []
     with _topic(library, producer, records.topic) as topic:
@@ -198,7 +184,6 @@ def _pointers(array: pa.BinaryArray | pa.LargeBinaryArray) -> tuple[Array, Array
 # spares other processes the same check.
 
 TESTED_VERSIONS = frozenset({"2.16.0", "2.16.1"})
-PROOF = "from extentflow.sink.native import prove; prove()"
 PROOF_SECONDS = 30.0
 MACHINES = frozenset({"x86_64", "aarch64"})
 
@@ -214,10 +199,7 @@ def trusted_library() -> Library | None:
 
 
 def explain(*, wanted: bool = True) -> str:
-    """Return how this process queues records, and why; for `doctor`.
-
-    `wanted` is False where `sink.enqueue=records`.
-    """
+    """Return how this process queues records, and why; `wanted` unless `sink.enqueue=records`."""
     why = _untrusted() if wanted else "sink.enqueue=records"
     return "whole arrays" if why is None else f"one record after the other: {why}"
 
@@ -251,7 +233,7 @@ def _is_proven(library: Library) -> bool:
         if _mark(library).lstat().st_uid == os.getuid():
             return True
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-c", PROOF]
+    command = [sys.executable, "-c", "from extentflow.sink.native import prove; prove()"]
     try:
         subprocess.run(
             command, env=env, capture_output=True, text=True, check=True, timeout=PROOF_SECONDS

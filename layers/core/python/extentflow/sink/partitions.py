@@ -64,9 +64,8 @@ class KnownTopics:
     def check(self, records: Records) -> PartitionBalancer:
         """Return the topic's balancer, which is replaced when partitions change.
 
-        Raises:
-            SinkUnavailable: no such topic, or no answer, unless the topic was described before.
-            Misconfigured: no such partition, or no permission.
+        Raises SinkUnavailable for a topic that does not exist or, unless it was described before,
+        without an answer; Misconfigured without the partition or a permission.
         """
         known = self._known.get(records.topic)
         if known is None or self._now() - known.read_at >= REFRESH_SECONDS:

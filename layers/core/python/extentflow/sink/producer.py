@@ -19,8 +19,6 @@ from extentflow.errors import ExtentflowError, Fenced, Misconfigured, SinkUnavai
 LOG = logging.getLogger("extentflow.kafka")
 LOG.addHandler(logging.NullHandler())
 
-PURGED = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
-
 _live: "weakref.WeakSet[ProducerHandle]" = weakref.WeakSet()
 
 
@@ -41,7 +39,8 @@ class ProducerHandle:
         self.trouble: KafkaError | None = None
         self.failed: KafkaError | None = None
         # An abort purges records; librdkafka itself fails a commit that lacks records.
-        self._harmless = PURGED if "transactional.id" in settings else frozenset()
+        purged = ("_PURGE_QUEUE", "_PURGE_INFLIGHT")
+        self._harmless = purged if "transactional.id" in settings else ()
         self._process = os.getpid()
         self._ended: ExtentflowError | None = None
         callbacks = {
@@ -61,8 +60,7 @@ class ProducerHandle:
     def calling(self) -> Iterator[Producer]:
         """Lend the producer; an error of the block ends the client and is translated.
 
-        Raises:
-            Fenced, SinkUnavailable, Misconfigured: now, or repeated after the client ended.
+        Raises Fenced, SinkUnavailable or Misconfigured: now, and again after the client ended.
         """
         producer = self._producer
         if producer is None or self._ended is not None:
@@ -83,11 +81,6 @@ class ProducerHandle:
         """Raise when a delivery failed."""
         if self.failed is not None:
             raise translate(self.failed, self.subject)
-
-    def check_credentials(self) -> None:
-        """Raise when brokers rejected the credentials: waiting longer would not help."""
-        if self.trouble is not None and self.trouble.name() == "_AUTHENTICATION":
-            raise translate(self.trouble, self.subject)
 
     def hint(self) -> str:
         """Return the last error that librdkafka reported about a broker, for a message."""

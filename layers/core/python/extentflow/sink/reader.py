@@ -38,11 +38,8 @@ def read_committed(
 
     Starts at the oldest record and ends when every partition was read up to its last stable
     offset. An open transaction holds that offset back: wait for its end (at most
-    `transaction.timeout.ms`) before reading. `sign` signs tokens for brokers with IAM.
-
-    Raises:
-        Misconfigured: no such topic.
-        SinkUnavailable: no record arrived for `idle_seconds`.
+    `transaction.timeout.ms`) before reading. `sign` signs tokens for brokers with IAM. Raises
+    Misconfigured without the topic, SinkUnavailable where no record arrived for `idle_seconds`.
     """
     timeouts = timeouts or Timeouts()
     clock = timeouts.retry.clock

@@ -7,7 +7,7 @@
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer
@@ -36,11 +36,9 @@ DEFAULTS = {
 
 # These send a record without a key to any partition; the others send all of them to one.
 _SPREADING = ("random", "consistent_random", "murmur2_random", "fnv1a_random")
-
 # `none`: otherwise an environment thawed after the broker's idle limit stalls for 10-18 s.
 # socket.timeout.ms below librdkafka's default of a minute bounds calls that ignore their timeout.
 COMMON = {"metadata.recovery.strategy": "none", "socket.timeout.ms": "10000"}
-
 SHARED_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "broker.address.", "client.dns.")
 
 # The header of a record batch (61 bytes) counts against a topic's max.message.bytes, but not
@@ -50,6 +48,7 @@ LEAST_MESSAGE_BYTES = 1000
 
 SLICE_SECONDS = 2.0  # Python runs signal handlers only between two blocking calls
 LEAST_SECONDS = 0.1  # a last attempt of a few milliseconds could only time out
+SPACING = RetryPolicy(first_pause_seconds=0.05, longest_pause_seconds=1.0, attempts_block=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +64,7 @@ class Timeouts:
     read_seconds: float = 60.0
     commit_seconds: float = 60.0
     abort_seconds: float = 5.0
-    retry: RetryPolicy = field(
-        default_factory=lambda: RetryPolicy(
-            first_pause_seconds=0.05, longest_pause_seconds=1.0, attempts_block=True
-        )
-    )
+    retry: RetryPolicy = SPACING
 
     def attempts(self, seconds: float) -> Iterator[float]:
         """Yield the timeout of each attempt, at least one, until `seconds` are over."""
@@ -144,8 +139,7 @@ def refusals(producer: Mapping[str, str]) -> list[str]:
 def problems(kafka: Mapping[str, str], producer: Mapping[str, str]) -> list[str]:
     """Return one line for every mistake in a connector's `producer.*`; opens no connection.
 
-    librdkafka checks the name and value of each key, then all together. Called when a connector is
-    validated.
+    librdkafka checks the name and value of each key, then all together.
     """
     found = refusals(producer)
     for key in sorted(producer.keys() - REFUSED_PRODUCER_PROPERTIES.keys()):
@@ -200,10 +194,8 @@ def with_tokens(settings: Mapping[str, Any], sign: Sign | None) -> dict[str, Any
 
     librdkafka requests a token on its own thread: before the constructor of the client returns,
     and after four fifths of a token's lifetime. The first token is also signed here, where an
-    error reaches the caller, for the region in the names of MSK brokers.
-
-    Raises:
-        CredentialsUnavailable, Misconfigured: as `sign`; Misconfigured also without TLS.
+    error reaches the caller, for the region in the names of MSK brokers. Raises as `sign`
+    (CredentialsUnavailable, Misconfigured), and Misconfigured without TLS.
     """
     if _mechanism(settings) != AWS_MSK_IAM:
         return dict(settings)

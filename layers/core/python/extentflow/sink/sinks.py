@@ -20,7 +20,7 @@ from extentflow.sink.native import (
 from extentflow.sink.partitions import KnownTopics
 from extentflow.sink.producer import ProducerHandle, error_of
 from extentflow.sink.settings import Timeouts
-from extentflow.sink.transaction import Transactions
+from extentflow.sink.transaction import Transactions, flush
 
 
 @dataclass(slots=True)
@@ -100,7 +100,8 @@ class FlushingSink:
             return enqueue(producer, records, self.client.check_deliveries)
 
     def commit(self, progress: SlotProgress) -> None:  # noqa: ARG002 - the ledger stores it
-        self._drain(self.client.check_deliveries)
+        with self.client.calling() as producer:
+            flush(self.client, producer, self._timeouts, self.client.check_deliveries)
 
     def abort(self) -> None:
         """Discard queued records; records in flight may be delivered twice.
@@ -111,7 +112,8 @@ class FlushingSink:
         """
         with self.client.calling() as producer:
             producer.purge(in_queue=True, in_flight=False)
-        self._drain(lambda: None)  # discarded records may have failed
+            # Discarded records may have failed.
+            flush(self.client, producer, self._timeouts, lambda: None)
         self.client.close()
         self._open()
 
@@ -121,19 +123,6 @@ class FlushingSink:
     def _open(self) -> None:
         self.client = self._make()
         self._topics = KnownTopics(self.client, self._timeouts)
-
-    def _drain(self, check: Callable[[], None]) -> None:
-        seconds = self._timeouts.commit_seconds
-        with self.client.calling() as producer:
-            for remaining in self._timeouts.attempts(seconds):
-                waiting = producer.flush(remaining)
-                check()
-                if not waiting:
-                    return
-            raise SinkUnavailable(
-                f"{self.client.subject}: {waiting} records not acknowledged after {seconds:g} s"
-                f"{self.client.hint()}"
-            )
 
 
 # -- one produce() per record ----------------------------------------------------------------------
@@ -149,10 +138,7 @@ def enqueue(
     """Queue `records` one by one, in order; return those that are too large for the topic.
 
     Waits while the queue is full. `check` raises when a delivery failed; it is called after each
-    slice and while waiting, so that an unavailable broker ends the wait.
-
-    Raises:
-        KafkaException: any error except a full queue or a too large record.
+    slice and while waiting, so that an unavailable broker ends it. Raises as `enqueue_arrays`.
     """
     rejected: list[RejectedRecord] = []
     produce = producer.produce

@@ -19,10 +19,7 @@ log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
-# A shorter delay is not worth a warning.
-SILENCE_SECONDS = 2.0
-
-UNKNOWN_TOPIC = frozenset({"UNKNOWN_TOPIC_OR_PART", "LEADER_NOT_AVAILABLE"})
+SILENCE_SECONDS = 2.0  # a shorter delay is not worth a warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +49,8 @@ class MetadataRequests:
     def send(self, request: Callable[[float], Answer], *, seconds: float | None = None) -> Answer:
         """Return the answer of `request(timeout of one attempt)`.
 
-        `seconds` defaults to `request_seconds`.
-
-        Raises:
-            SinkUnavailable: no answer in time.
-            Misconfigured: credentials or permissions are missing.
+        Raises SinkUnavailable without an answer in `seconds` (default: `request_seconds`), and
+        Misconfigured where credentials or permissions are missing.
         """
         seconds = self.timeouts.request_seconds if seconds is None else seconds
         last = KafkaError(KafkaError.UNKNOWN)
@@ -194,7 +188,8 @@ class Admin:
         def request(seconds: float) -> int:
             found = self._client.list_topics(name, seconds).topics[name]
             error = found.error
-            if error is not None and error.name() not in UNKNOWN_TOPIC:
+            unknown = ("UNKNOWN_TOPIC_OR_PART", "LEADER_NOT_AVAILABLE")
+            if error is not None and error.name() not in unknown:
                 raise KafkaException(KafkaError(error.code(), f"topic {name}: {error.str()}"))
             return len(found.partitions)
 

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from extentflow.background import BackgroundCall
 from extentflow.errors import ExtentflowError, ProgressUnknown, SinkUnavailable
 from extentflow.sink import PROGRESS_TOPIC, SlotProgress
-from extentflow.sink.producer import LOG, ProducerHandle, error_of, resumable
+from extentflow.sink.producer import LOG, ProducerHandle, error_of, resumable, translate
 from extentflow.sink.settings import Timeouts
 from extentflow.sink.topics import Admin, MetadataRequests
 
@@ -28,14 +28,14 @@ from extentflow.sink.topics import Admin, MetadataRequests
 # when a broker pauses at that moment.
 HANG_SECONDS = 12.0
 ABANDON_SECONDS = 0.5
+PARTITION = 0  # of the progress topic
 
 
 def initialise(client: ProducerHandle, timeouts: Timeouts) -> None:
     """Fence the previous producer of the client's transactional id and abort what it left open.
 
-    Raises:
-        SinkUnavailable: no transaction coordinator answered within `fence_seconds`.
-        Misconfigured: settings, credentials or permissions cannot work.
+    Raises SinkUnavailable where no transaction coordinator answered within `fence_seconds`, and
+    Misconfigured where settings, credentials or permissions cannot work.
     """
     with client.calling() as producer:
         for seconds in timeouts.attempts(timeouts.fence_seconds):
@@ -46,13 +46,30 @@ def initialise(client: ProducerHandle, timeouts: Timeouts) -> None:
                     raise
                 # Serves the error callback: rejected credentials are reported only there.
                 producer.poll(0)
-                client.check_credentials()
+                trouble = client.trouble
+                if trouble is not None and trouble.name() == "_AUTHENTICATION":
+                    raise translate(trouble, client.subject) from exc
             else:
                 return
         raise SinkUnavailable(
             f"{client.subject}: no answer from the broker for {timeouts.fence_seconds:g} s"
             f"{client.hint()}"
         )
+
+
+def flush(
+    client: ProducerHandle, producer: Producer, timeouts: Timeouts, check: Callable[[], None]
+) -> None:
+    """Wait until the brokers have all records, for `commit_seconds`; `check` raises as it does."""
+    for remaining in timeouts.attempts(timeouts.commit_seconds):
+        waiting = producer.flush(remaining)
+        check()
+        if not waiting:
+            return
+    raise SinkUnavailable(
+        f"{client.subject}: {waiting} records not acknowledged after"
+        f" {timeouts.commit_seconds:g} s{client.hint()}"
+    )
 
 
 class Transactions:
@@ -62,9 +79,7 @@ class Transactions:
         self._client = client
         self._group = group_metadata(identity)
         self._timeouts = timeouts
-        self._open = False
-        self._interrupted = False
-        self._committing = False
+        self._open = self._interrupted = self._committing = False
 
     @contextmanager
     def begun(self) -> Iterator[Producer]:
@@ -92,7 +107,9 @@ class Transactions:
         """Commit the sent records together with `progress`. Raises as `Sink.commit`."""
         offset = offset_of(progress)
         with self.begun() as producer:
-            self._flush(producer)
+            # The request with the offsets shares connections with records. Behind more of them than
+            # a slow broker takes in socket.timeout.ms, it would fail, and with it the transaction.
+            flush(self._client, producer, self._timeouts, self._client.check_deliveries)
             # Offsets go into every transaction, also one without records: an empty commit succeeds
             # even on a fenced producer.
             self._committing = True
@@ -100,23 +117,6 @@ class Transactions:
             # After a timeout the outcome is unknown: repeat the commit, never abort.
             self._resume(producer.commit_transaction)
         self._open = self._committing = False
-
-    def _flush(self, producer: Producer) -> None:
-        """Wait until the brokers have all records.
-
-        The request with the offsets shares connections with records. Behind more of them than a
-        slow broker takes in `socket.timeout.ms`, it would fail, and with it the transaction.
-        """
-        seconds = self._timeouts.commit_seconds
-        for remaining in self._timeouts.attempts(seconds):
-            waiting = producer.flush(remaining)
-            self._client.check_deliveries()
-            if not waiting:
-                return
-        raise SinkUnavailable(
-            f"{self._client.subject}: {waiting} records not acknowledged after {seconds:g} s"
-            f"{self._client.hint()}"
-        )
 
     def _send_offset(self, producer: Producer, offset: TopicPartition, seconds: float) -> None:
         limit = seconds / 2 + HANG_SECONDS
@@ -174,9 +174,6 @@ class Transactions:
                 if resumable(error_of(exc)):
                     continue
             return
-
-
-PARTITION = 0
 
 
 def offset_of(progress: SlotProgress) -> TopicPartition:

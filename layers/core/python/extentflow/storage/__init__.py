@@ -62,9 +62,7 @@ class ObjectStore(Protocol):
     def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
         """Yield every key below `prefix` (nested prefixes included), in key order, page by page.
 
-        Raises:
-            ObjectGone: no such bucket.
-            AccessDenied, StoreUnavailable: as `head`.
+        Raises as `head`; ObjectGone where there is no such bucket.
         """
         ...
 
@@ -75,13 +73,8 @@ class ObjectStore(Protocol):
         page of the same bucket and prefix, from any process; the listing continues after that page.
         Objects that are put or deleted during the listing may be included or not. Delete markers
         are left out. Version ids are None where the server keeps none, and where it cannot list
-        them (then a warning is logged).
-
-        Raises:
-            ObjectGone: no such bucket.
-            Permanent: the token is invalid or expired, or the server's response is not a valid
-                listing.
-            AccessDenied, StoreUnavailable: as `head`.
+        them (then a warning is logged). Raises as `list`, and Permanent where the token is invalid
+        or expired, or the server's response is no valid listing.
         """
         ...
 
@@ -129,9 +122,8 @@ class StoreOptions:
 def open_store(endpoint_type: str, options: StoreOptions) -> ObjectStore:
     """Return the store for `endpoint_type`.
 
-    Raises:
-        KeyError: there is no store of that name; the connector's table reports it to the user.
-        Misconfigured: the package that defines it cannot be loaded.
+    Raises KeyError without a store of that name (the connector's table reports it to the user), and
+    Misconfigured where the package that defines it cannot be loaded.
     """
     store: ObjectStore = STORES.get(endpoint_type)(options)
     return store

@@ -19,13 +19,7 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 
-from extentflow.errors import (
-    AccessDenied,
-    BucketGone,
-    Misconfigured,
-    ObjectGone,
-    StoreUnavailable,
-)
+from extentflow.errors import AccessDenied, BucketGone, Misconfigured, ObjectGone, StoreUnavailable
 from extentflow.model import ObjectVersion, bucket_uri
 from extentflow.retry import RetryPolicy
 from extentflow.storage import Listed, Page, StoreOptions, ranges
@@ -38,8 +32,7 @@ _NOT_FOUND = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errn
 class LocalStore:
     """The ObjectStore port over directories; symbolic links out of a bucket are rejected.
 
-    Raises:
-        Misconfigured: an option that applies to S3 only.
+    Raises Misconfigured for an option that applies to S3 only.
     """
 
     def __init__(
@@ -194,8 +187,9 @@ def _walk(
     with _translate_errors(_uri(bucket, parent)), os.scandir(root / parent) as entries:
         ordered = sorted(entries, key=_sort_key)
     for entry in ordered:
-        key = parent + entry.name
-        if not _sorts_after(entry, key, after):
+        key, name = parent + entry.name, os.fsencode(parent) + _sort_key(entry)
+        # Neither is it a key after `after`, nor does it contain one.
+        if name <= after and not (name.endswith(b"/") and after.startswith(name)):
             continue
         where, found = _uri(bucket, key), None
         with _translate_errors(where):
@@ -209,14 +203,6 @@ def _walk(
                 yield from _walk(bucket, root, f"{key}/", prefix, after)
         elif found is not None and stat.S_ISREG(found.st_mode) and key.startswith(prefix):
             yield Listed(bucket, key, _pin(found), found.st_size)
-
-
-def _sorts_after(entry: os.DirEntry[str], key: str, after: bytes) -> bool:
-    """Return whether the entry is, or contains, a key that sorts after `after`."""
-    name = os.fsencode(key)
-    if not entry.is_dir(follow_symlinks=False):
-        return name > after
-    return name + b"/" > after or after.startswith(name + b"/")
 
 
 def _sort_key(entry: os.DirEntry[str]) -> bytes:

@@ -42,9 +42,7 @@ class RangeReader:
     def read(self, start: int, end: int) -> bytes:
         """Return exactly `[start, end)` in one request, on the caller's thread.
 
-        Raises:
-            ValueError: not a range of the object, or more than 64 MiB.
-            StoreUnavailable: the store returned another number of bytes.
+        Raises as `check_request` and `check_length`.
         """
         check_request(self.version, start, end)
         body = self.store.read(self.version, start, end)
@@ -56,11 +54,8 @@ class RangeReader:
         """Yield `[start, end)` in windows, in order; see the port. Nothing for an empty range.
 
         Read-ahead starts with the first `next()`. The windows are the bytes objects that the store
-        returned; nothing is copied.
-
-        Raises:
-            ValueError: immediately, where the range is not within the object, or the window is not
-                between 1 byte and 64 MiB.
+        returned; nothing is copied. Raises ValueError immediately, where the range is not within
+        the object, or the window is not between 1 byte and 64 MiB.
         """
         window = self.window_bytes if window_bytes is None else window_bytes
         if not 0 <= start <= end <= self.version.size:

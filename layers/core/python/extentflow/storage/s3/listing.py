@@ -17,7 +17,7 @@ import functools
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus
@@ -57,9 +57,6 @@ class _Cursor:
 
     kind: str
     markers: Mapping[str, str]
-
-    def to_token(self) -> str:
-        return json.dumps([self.kind, self.markers], separators=(",", ":"))
 
     @classmethod
     def from_token(cls, token: str, where: str) -> _Cursor:
@@ -101,10 +98,12 @@ class Listings:
                 log.warning("%s; its keys are listed without version ids", exc)
                 cursor = _KEYS
                 continue
-            yield Page(tuple(found), following.to_token() if following else None)
             if following is None:
+                yield Page(tuple(found))
                 return
             cursor = following
+            token = json.dumps([cursor.kind, cursor.markers], separators=(",", ":"))
+            yield Page(tuple(found), token)
 
     def keys(self, bucket: str, prefix: str) -> Iterator[ObjectVersion]:
         """Yield every key, pinned by its ETag only."""
@@ -115,12 +114,10 @@ class Listings:
             yield from found
 
     def _versioned(self, bucket: str) -> bool:
-        try:
-            with self.request(f"s3://{bucket}") as client:
-                status = client.get_bucket_versioning(Bucket=bucket).get("Status")
-        except Unsupported:
-            return False
-        return status in ("Enabled", "Suspended")
+        with suppress(Unsupported), self.request(f"s3://{bucket}") as client:
+            status = client.get_bucket_versioning(Bucket=bucket).get("Status")
+            return status in ("Enabled", "Suspended")
+        return False
 
     def _page(
         self, bucket: str, prefix: str, cursor: _Cursor

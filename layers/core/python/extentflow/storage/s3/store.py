@@ -1,20 +1,37 @@
-"""The ObjectStore port over S3: conditional requests, verified against the pin and retried."""
+"""The ObjectStore port over S3: conditional requests, verified against the pin and retried.
+
+botocore's own retries are off. The store retries instead, because it must compare every response
+with the pin, bound the total time, and name the range in errors.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import threading
 import weakref
 from collections.abc import Iterator
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
+import boto3.session
 import botocore.exceptions as boto
+import botocore.session
 import urllib3.exceptions
-from botocore.parsers import ResponseParserError
+from botocore.config import Config
+from botocore.credentials import (
+    AssumeRoleCredentialFetcher,
+    CredentialProvider,
+    CredentialResolver,
+    DeferredRefreshableCredentials,
+)
 
+from extentflow.aws import NO_ANSWER, new_botocore_session
 from extentflow.errors import (
     AccessDenied,
     Misconfigured,
@@ -27,7 +44,6 @@ from extentflow.model import ObjectVersion
 from extentflow.retry import RetryPolicy
 from extentflow.storage import Listed, Page, StoreOptions, ranges
 from extentflow.storage.ranges import TransferCounters
-from extentflow.storage.s3.client import RequestLimits, connect, find_problems
 from extentflow.storage.s3.errors import S3Error, bucket_gone
 from extentflow.storage.s3.listing import Listings
 
@@ -48,25 +64,31 @@ _CREDENTIAL_ERRORS = (
 _CREDENTIALS_REMEDY = (
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, in the environment of every "
     "worker, attach a role to its machine, or write references in the connector's "
-    "aws.access.key.id and "
-    "aws.secret.access.key, for example ${env:NAME}"
+    "aws.access.key.id and aws.secret.access.key, for example ${env:NAME}"
 )
-# ResponseParserError: a listing truncated inside its XML. HTTPError: urllib3 raises it while a body
-# is read, and botocore does not translate it.
-_TRANSPORT_ERRORS = (
-    boto.HTTPClientError,
-    boto.ConnectionError,
-    boto.IncompleteReadError,
-    ResponseParserError,
-    urllib3.exceptions.HTTPError,
-)
+# Among NO_ANSWER is ResponseParserError: a listing truncated inside its XML. HTTPError: urllib3
+# raises it while a body is read, and botocore does not translate it.
+_TRANSPORT_ERRORS = (*NO_ANSWER, boto.IncompleteReadError, urllib3.exceptions.HTTPError)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """Limits of a single request.
+
+    `read_seconds` bounds the time without any received byte, not the whole download. `connections`
+    is the size of the pool: windows read ahead times extents in work in one process.
+    """
+
+    connect_seconds: float = 3.0
+    read_seconds: float = 20.0
+    connections: int = 32
+    page_keys: int = 1000
 
 
 class S3Store:
     """The ObjectStore port over S3; creates its client at first use, and again in a forked child.
 
-    Raises:
-        Misconfigured: invalid options; all problems at once.
+    Raises Misconfigured for invalid options, all problems at once.
     """
 
     def __init__(
@@ -85,12 +107,13 @@ class S3Store:
         configured = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
         default = configured or f"AWS S3 ({options.region or 'default region'})"
         self.endpoint = options.endpoint or default
+        page_keys = self._limits.page_keys
+        self._listings = Listings(self._request, self._retry, self.endpoint, page_keys)
         self._reset()
         _open_stores.add(self)
 
     def _reset(self) -> None:
-        # A forked child must not share sockets or counters, nor a lock that a thread of its parent
-        # held.
+        # A forked child must not share sockets, counters, or a lock that its parent's thread held.
         self._lock = threading.Lock()
         self._client: S3Client | None = None
         self.counters = TransferCounters()
@@ -148,14 +171,13 @@ class S3Store:
 
     def _bucket_exists(self, bucket: str) -> bool:
         """Tell a missing bucket from a missing key: the response to HEAD has no error code."""
+        # Where it is unclear whether the bucket exists, the missing key is reported.
+        unclear = contextlib.suppress(AccessDenied, Retryable)
         try:
-            with self._request(f"s3://{bucket}") as client:
+            with unclear, self._request(f"s3://{bucket}") as client:
                 client.head_bucket(Bucket=bucket)
         except ObjectGone:
             return False
-        # Unclear whether the bucket exists: report the missing key.
-        except (AccessDenied, Retryable):
-            return True
         return True
 
     def _read(self, version: ObjectVersion, start: int, end: int) -> bytes:
@@ -210,10 +232,6 @@ class S3Store:
         if (int(first), int(last)) != (start, end - 1):
             raise StoreUnavailable(f"{where}: {endpoint} sent bytes {first}-{last} instead")
 
-    @property
-    def _listings(self) -> Listings:
-        return Listings(self._request, self._retry, self.endpoint, self._limits.page_keys)
-
     @contextlib.contextmanager
     def _request(self, where: str) -> Iterator[S3Client]:
         """Yield the client for one request on `where`, and translate the errors of the SDK."""
@@ -254,3 +272,76 @@ def _reset_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_reset_in_child)
+
+
+def find_problems(options: StoreOptions) -> Iterator[str]:
+    """Yield one line for each invalid option or combination of options."""
+    if (endpoint := options.endpoint) is not None:
+        parts = urlsplit(endpoint)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            yield f"aws.s3.endpoint {endpoint!r} is not a URL of the form https://host:port"
+    if bool(options.access_key_id) != bool(options.secret_access_key):
+        yield "aws.access.key.id and aws.secret.access.key must be set together"
+    if options.role_external_id and not options.role_arn:
+        yield "aws.sts.role.external.id needs aws.sts.role.arn"
+    if options.verify is not None and not Path(options.verify).exists():
+        yield f"aws.s3.ca.bundle {options.verify}: no such file or directory"
+
+
+def connect(options: StoreOptions, limits: RequestLimits) -> S3Client:
+    """Return a new client; usable from several threads, but not in a forked child."""
+    config = Config(
+        connect_timeout=limits.connect_seconds,
+        read_timeout=limits.read_seconds,
+        max_pool_connections=limits.connections,
+        retries={"mode": "standard", "total_max_attempts": 1},
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        tcp_keepalive=True,
+    )
+    session = new_botocore_session()
+    if options.access_key_id and options.secret_access_key:
+        session.set_credentials(options.access_key_id, options.secret_access_key)
+    if options.role_arn:
+        session = _in_role(session, options.role_arn, options=options, config=config)
+    style: Literal["auto", "path", "virtual"] = "path" if options.endpoint else "auto"
+    if options.path_style is not None:
+        style = "path" if options.path_style else "virtual"
+    return boto3.session.Session(botocore_session=session).client(
+        "s3",
+        region_name=options.region,
+        endpoint_url=options.endpoint,
+        verify=options.verify,
+        config=config.merge(Config(s3={"addressing_style": style})),
+    )
+
+
+def _in_role(
+    source: botocore.session.Session, role_arn: str, *, options: StoreOptions, config: Config
+) -> botocore.session.Session:
+    credentials = source.get_credentials()
+    if credentials is None:
+        raise boto.NoCredentialsError
+    external = {"ExternalId": options.role_external_id} if options.role_external_id else {}
+    fetcher = AssumeRoleCredentialFetcher(
+        functools.partial(source.create_client, region_name=options.region, config=config),
+        credentials,
+        role_arn,
+        extra_args={"RoleSessionName": "extentflow", **external},
+    )
+    session = new_botocore_session()
+    session.register_component("credential_provider", CredentialResolver([_RoleProvider(fetcher)]))
+    return session
+
+
+class _RoleProvider(CredentialProvider):
+    """Credentials of an assumed role, fetched at first use and refreshed before they expire."""
+
+    METHOD = "assume-role"
+
+    def __init__(self, fetcher: AssumeRoleCredentialFetcher) -> None:
+        super().__init__()
+        self._fetcher = fetcher
+
+    def load(self) -> DeferredRefreshableCredentials:
+        return DeferredRefreshableCredentials(self._fetcher.fetch_credentials, self.METHOD)
