@@ -108,12 +108,13 @@ class Extentflow:
             finally:
                 found.put(None)
 
-        delivery = BackgroundCall(deliver, "extentflow-delivery")
+        delivery, ended = BackgroundCall(deliver, "extentflow-delivery"), False
         try:
             while (receipt := found.get()) is not None:
                 yield receipt
+            ended = True
         finally:
-            if not delivery.wait(0):
+            if not ended and not delivery.wait(0):
                 stop.request()
             delivery.wait()
         return delivery.result()

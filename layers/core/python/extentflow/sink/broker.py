@@ -118,14 +118,14 @@ class KafkaBroker:
             owner = self._client(settings, subject)
             # Also for at least once: the epoch of the transactional id fences the previous owner.
             initialise(owner, self._timeouts)
+            arrays, free = self._arrays, spreads(settings)
             transactions = Transactions(owner, identity, self._timeouts)
             reading = with_tokens(client_settings(kafka, client.producer), self._sign)
 
             def open_sink() -> Sink:
                 if client.exactly_once:
                     topics = KnownTopics(owner, self._timeouts)
-                    free = spreads(settings)
-                    return TransactionalSink(owner, transactions, topics, self._arrays, free)
+                    return TransactionalSink(owner, transactions, topics, arrays, free)
                 owner.close()
                 plain = idempotent_settings(kafka, client, delivery_timeout_ms=timeout_ms)
                 return FlushingSink(lambda: self._client(plain, subject), self._timeouts)

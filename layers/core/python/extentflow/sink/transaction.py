@@ -188,12 +188,9 @@ def read_progress(
 ) -> SlotProgress | None:
     """Return what the group's last transaction committed; None if group or offset is missing.
 
-    Waits while a transaction that writes the offset is open (require_stable, KIP-447).
-
-    Raises:
-        ProgressUnknown: the offset was not written by extentflow.
-        SinkUnavailable: no stable answer within `read_seconds`.
-        Misconfigured: the progress topic is missing, or a permission.
+    Waits while a transaction that writes the offset is open (require_stable, KIP-447). Raises
+    ProgressUnknown where extentflow did not write the offset, SinkUnavailable without a stable
+    answer in `read_seconds`, Misconfigured without the progress topic or a permission.
     """
 
     def serve() -> None:
