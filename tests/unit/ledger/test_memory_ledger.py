@@ -9,7 +9,7 @@ from tests.contracts.ledger_contract import LedgerContract
 
 from extentflow.errors import LedgerUnavailable
 from extentflow.ledger.dynamodb_extents import EXTENT
-from extentflow.ledger.dynamodb_jobs import job_partition
+from extentflow.ledger.dynamodb_jobs import JOB
 from extentflow.testing.ledger import MemoryLedger
 
 
@@ -42,7 +42,7 @@ class TestHooks:
         scene = Scene(ledger)
         job, lease = scene.job(), scene.lease()
         calls: list[tuple[str, int]] = []
-        extents = partial(ledger.items.query, job_partition(job.id), EXTENT)
+        extents = partial(ledger.items.query, f"{JOB}{job.id}", EXTENT)
         ledger.on_call = lambda name: calls.append((name, len([*extents()])))
 
         scene.advance(scene.claim(lease, scene.extent(job)), 10)

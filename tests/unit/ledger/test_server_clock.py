@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extentflow.ledger.server_clock import ServerClock
+from extentflow.ledger.dynamodb_calls import ServerClock
 from extentflow.retry import Clock
 
 START = 1_700_000_000.0

@@ -10,9 +10,9 @@ A failing test prints the schedule, and the answers that repeat it. What takes l
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
-from boto3.dynamodb.conditions import Attr
 from tests.support.explore import CRASH, PAUSE, SWITCH
 from tests.support.explore_world import (
     ARRIVE,
@@ -33,7 +33,9 @@ from tests.support.explore_world import (
 )
 from tests.support.scenarios import RANDOM_SCENARIOS
 
-from extentflow.ledger import dynamodb_extents
+from extentflow.ledger import Claim, Totals
+from extentflow.ledger.dynamodb_calls import Write
+from extentflow.ledger.dynamodb_extents import DynamoExtents, extent_key
 from extentflow.model import ExtentState
 
 EXHAUSTIVE = pytest.mark.exhaustive
@@ -144,8 +146,11 @@ def test_every_record_arrives_once(scenario: Scenario, schedules: int) -> None:
 
 
 def test_late_progress_without_conditions_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynamodb_extents, "_has_claim", lambda _mark: Attr("pk").exists())
-    monkeypatch.setattr(dynamodb_extents, "_is_not_behind", lambda _at: Attr("pk").exists())
+    def unconditional(store: Any, claim: Claim, totals: Totals) -> None:  # noqa: ANN401
+        key = extent_key(claim.extent.job, claim.extent.ordinal)
+        store._items.update("", Write(key, sets={**totals, "attempts": 0}))  # type: ignore[dict-item]
+
+    monkeypatch.setattr(DynamoExtents, "record", unconditional)
 
     with pytest.raises(AssertionError):
         explore_all(Scenario({LATE: 1}, most=1, body=b"abcde", extent_bytes=5))

@@ -32,10 +32,7 @@ class DeadLetters:
     limit_bytes: int | None = None
 
     def records(self, extent: Extent, bad: Sequence[BadRecord], *, raw: bool = True) -> Records:
-        """Return one dead letter per bad record; `raw` False omits the bytes.
-
-        CorruptRecord: there is no dead letter queue.
-        """
+        """Return a dead letter per bad record, with bytes if `raw`; CorruptRecord without topic."""
         if self.topic is None:
             raise CorruptRecord(describe(extent, bad[0], self.location_unit))
         letters = [(record, raw and self._fits(extent, record)) for record in bad]
@@ -45,7 +42,6 @@ class DeadLetters:
         return Records(self.topic, binary, headers=headers if self.context else None)
 
     def _fits(self, extent: Extent, record: BadRecord) -> bool:
-        """Whether the topic accepts the dead letter with the bytes of the record."""
         if self.limit_bytes is None:
             return True
         headers = self._headers(extent, record, raw=True) if self.context else []

@@ -389,10 +389,7 @@ class _ClaimedExtent:
             return self.fail(reason(exc))
 
     def _return_attempt(self, error: Retryable) -> None:
-        """Return the attempt that an outage used up; another owner of the claim is not affected.
-
-        Also after Fenced, which librdkafka reports for a transaction that timed out, too.
-        """
+        """Return the attempt that an outage used up; Fenced may be a transaction that timed out."""
         if self._sent_bytes is not None and isinstance(error, SinkUnavailable | Fenced):
             self._context.size.failed(self._sent_bytes)
         if isinstance(error, LedgerUnavailable):
@@ -510,14 +507,11 @@ class _ClaimedExtent:
         return self._receipt(Outcome.HANDED_BACK, "stopped before the next chunk")
 
     def _abort(self) -> None:
-        """Discard the open transaction before the extent is handed back or fails.
-
-        A producer that has ended raises here, too. It never commits what it sent, so the claim can
-        be cleared all the same.
-        """
+        """Discard the open transaction before the extent is handed back or fails."""
         try:
             self._slots.sink.abort()
         except ExtentflowError as exc:
+            # A producer that has ended never commits what it sent: the claim can be cleared.
             self._producer_ended = True
             log.info("%s: the producer is dropped: %s", self._call.extent.uri, exc)
 

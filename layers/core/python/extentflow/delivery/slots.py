@@ -35,7 +35,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import call
 from random import Random
-from typing import Unpack
+from typing import TypeAlias, Unpack
 
 from extentflow.errors import Conflict, Fenced, LedgerUnavailable, Misconfigured, ProgressUnknown
 from extentflow.ledger import Claim, ExtentItem, Lease, Ledger, Settlement, SlotItem, Totals
@@ -96,6 +96,9 @@ class Busy:
     message: str = ""
 
 
+Answer: TypeAlias = Claim | Final | Closed | Busy
+
+
 @dataclass(slots=True)
 class _OwnedSlot:
     """The slot that this process leases, its producer and the claim in work.
@@ -137,6 +140,7 @@ def _progress(claim: Claim, totals: Totals, *, done: bool) -> SlotProgress:
     return SlotProgress(claim.lease.epoch, extent.job, extent.ordinal, **totals, done=done)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Slots:
     """The ownership of one worker process on one Kafka cluster.
 
@@ -145,38 +149,22 @@ class Slots:
     progress: it may run each one at once, later on another thread, or never if a newer one follows.
     """
 
-    def __init__(
-        self,
-        *,
-        ledger: Ledger,
-        broker: Broker,
-        policy: SlotPolicy,
-        app_id: str,
-        owner: str,
-        clock: Clock,
-        random: Random,
-        submit: Callable[[Callable[[], None]], None] = call,
-    ) -> None:
-        self.owner = owner
-        self._ledger = ledger
-        self._broker = broker
-        self._policy = policy
-        self._app_id = app_id
-        self._bound = False
-        self._clock = clock
-        self._random = random
-        self._submit = submit
-        self._own: _OwnedSlot | None = None
-        # A claim of which `hand_back` could not finish the settlement; until the next claim.
-        self._unsettled: Claim | None = None
-        self._last_number: int | None = None
-        self._pid = os.getpid()
+    ledger: Ledger
+    broker: Broker
+    policy: SlotPolicy
+    app_id: str
+    owner: str
+    clock: Clock
+    random: Random
+    submit: Callable[[Callable[[], None]], None] = call
+    _bound: bool = field(default=False, init=False)
+    _own: _OwnedSlot | None = field(default=None, init=False)
+    # A claim of which `hand_back` could not finish the settlement; until the next claim.
+    _unsettled: Claim | None = field(default=None, init=False)
+    _last_number: int | None = field(default=None, init=False)
+    _pid: int = field(default_factory=os.getpid, init=False)
 
-    # -- claiming -------------------------------------------------------------------------------
-
-    def claim(
-        self, extent: Extent, client: ProducerSettings, *, message: str = ""
-    ) -> Claim | Final | Closed | Busy:
+    def claim(self, extent: Extent, client: ProducerSettings, *, message: str = "") -> Answer:
         """Claim the extent; recover it first if its claim belongs to a worker that died.
 
         Raises:
@@ -196,16 +184,14 @@ class Slots:
                 continue
             if answer is not None:
                 return answer
-        return Busy(self._policy.lease_seconds, f"{extent.uri} changed owners {CLAIM_ROUNDS} times")
+        return Busy(self.policy.lease_seconds, f"{extent.uri} changed owners {CLAIM_ROUNDS} times")
 
-    def _try_claim(
-        self, extent: Extent, client: ProducerSettings, message: str
-    ) -> Claim | Final | Closed | Busy | None:
+    def _try_claim(self, extent: Extent, client: ProducerSettings, message: str) -> Answer | None:
         """Do one round of `claim`; None means: the ledger has changed, do another."""
         own = self._own_slot(client)
         if own is None:
-            return Busy(self._jitter(self._policy.lease_seconds / 4), "no free slot")
-        item = self._ledger.extents.get(extent.job, extent.ordinal)
+            return Busy(self._jitter(self.policy.lease_seconds / 4), "no free slot")
+        item = self.ledger.extents.get(extent.job, extent.ordinal)
         if item.state.final:
             return Final(item)
         job = self._require_job(extent)
@@ -214,25 +200,25 @@ class Slots:
         if item.claim.slot == own.lease.number:
             self.drop()  # the next round acquires the slot again under a new epoch, and settles
             return None
-        other = self._ledger.slots.get(self._broker.cluster, item.claim.slot)
+        other = self.ledger.slots.get(self.broker.cluster, item.claim.slot)
         if not self._is_takeable(other):
-            left = other.until + self._policy.grace_seconds - self._ledger.now()
-            wait = max(0.1, left) + self._random.random() * 0.5
+            left = other.until + self.policy.grace_seconds - self.ledger.now()
+            wait = max(0.1, left) + self.random.random() * 0.5
             return Busy(wait, f"held by {other.owner}", item.claim.message)
         self._recover(other)
         return None
 
     def _require_job(self, extent: Extent) -> Job:
         """Return the job of the extent, provided that cluster, object and range agree with it."""
-        job = self._ledger.jobs.get(extent.job)
+        job = self.ledger.jobs.get(extent.job)
         if job is None:
             raise Conflict(
                 f"{extent.uri}: the ledger has no job {extent.job}; plan the object again"
             )
-        if job.cluster != self._broker.cluster:
+        if job.cluster != self.broker.cluster:
             raise Conflict(
                 f"{extent.uri}: job {job.id} belongs to Kafka cluster {job.cluster}, but this "
-                f"worker produces to {self._broker.cluster}; set bootstrap.servers to the job's "
+                f"worker produces to {self.broker.cluster}; set bootstrap.servers to the job's "
                 "cluster"
             )
         # The plan of a RUNNING job is complete; a planner sends extents before it counts them.
@@ -256,9 +242,9 @@ class Slots:
         if not job.state.open:
             return Closed(job)
         if job.ordered and extent.ordinal > 0:
-            before = self._ledger.extents.get(job.id, extent.ordinal - 1)
+            before = self.ledger.extents.get(job.id, extent.ordinal - 1)
             if before.state is ExtentState.FAILED:
-                job = self._ledger.jobs.close(job.id)
+                job = self.ledger.jobs.close(job.id)
             if not job.state.open:
                 return Closed(job)
             if before.state is not ExtentState.DONE:
@@ -266,30 +252,28 @@ class Slots:
         # The claim may be written although its answer is lost. Until it is confirmed the slot is
         # not reused: acquiring it again (epoch + 1) settles what was written.
         own.in_doubt = True
-        claim = self._ledger.extents.claim(
+        claim = self.ledger.extents.claim(
             own.lease,
             extent,
             item,
             # Identifies our own write after a lost response.
-            nonce=f"{self._random.getrandbits(64):016x}",
+            nonce=f"{self.random.getrandbits(64):016x}",
             message=message,
             at_least_once=not own.client.exactly_once,
-            lease_seconds=self._policy.lease_seconds,
+            lease_seconds=self.policy.lease_seconds,
         )
         own.in_doubt = False
         if claim is not None:
             own.claim, own.reported, own.position = claim, claim, claim.item.position
-            own.moved_at, own.used_at = self._clock.monotonic(), self._clock.wall()
+            own.moved_at, own.used_at = self.clock.monotonic(), self.clock.wall()
         return claim
 
     def is_held(self, extent: Extent) -> bool:
         """Whether a live worker holds the extent; claims nothing. Raises LedgerUnavailable."""
-        claim = self._ledger.extents.get(extent.job, extent.ordinal).claim
+        claim = self.ledger.extents.get(extent.job, extent.ordinal).claim
         if claim is None:
             return False
-        return not self._is_takeable(self._ledger.slots.get(self._broker.cluster, claim.slot))
-
-    # -- working --------------------------------------------------------------------------------
+        return not self._is_takeable(self.ledger.slots.get(self.broker.cluster, claim.slot))
 
     @property
     def sink(self) -> Sink:
@@ -311,13 +295,13 @@ class Slots:
         # Until this returns: an error behind the commit must not lead to a hand-back before it.
         own.in_doubt, own.position = True, totals["position"]
         own.sink.commit(_progress(claim, totals, done=False))
-        own.moved_at, own.used_at = self._clock.monotonic(), self._clock.wall()
-        lease_seconds = self._policy.lease_seconds
-        write = partial(self._ledger.extents.advance, claim, lease_seconds=lease_seconds, **totals)
+        own.moved_at, own.used_at = self.clock.monotonic(), self.clock.wall()
+        lease_seconds = self.policy.lease_seconds
+        write = partial(self.ledger.extents.advance, claim, lease_seconds=lease_seconds, **totals)
         if claim.mark.at_least_once:
             write()
         else:
-            self._submit(partial(self._report, own, claim, write))
+            self.submit(partial(self._report, own, claim, write))
         own.in_doubt = False
 
     @staticmethod
@@ -344,14 +328,14 @@ class Slots:
         own.in_doubt, own.position, own.reported = True, totals["position"], None
         own.sink.commit(_progress(claim, totals, done=True))
         # Confirmed before any transaction for another extent, which would overwrite the only proof.
-        self._ledger.extents.complete(claim, **totals)
+        self.ledger.extents.complete(claim, **totals)
         self._clear_claim(own)
 
     def fail(self, claim: Claim, *, error: str, **totals: Unpack[Totals]) -> None:
         """Fail the extent at its last committed position; call `sink.abort()` first."""
         own = self._require_own(claim, totals["position"])
         own.reported = None
-        self._ledger.extents.fail(claim, error=error, **totals)
+        self.ledger.extents.fail(claim, error=error, **totals)
         self._clear_claim(own)
 
     def hand_back(self, claim: Claim, *, keep_attempt: bool, **totals: Unpack[Totals]) -> None:
@@ -368,19 +352,19 @@ class Slots:
         in_doubt = held is not None and (held.in_doubt or position < held.position)
         if in_doubt or self._unsettled is claim:
             if not keep_attempt:
-                self._ledger.extents.return_attempt(claim)
+                self.ledger.extents.return_attempt(claim)
             self._settle_claim(claim)
             return
         own = self._require_own(claim, position)
         own.reported = None
-        self._ledger.extents.hand_back(claim, keep_attempt=keep_attempt, **totals)
+        self.ledger.extents.hand_back(claim, keep_attempt=keep_attempt, **totals)
         self._clear_claim(own)
 
     def _settle_claim(self, claim: Claim) -> None:
         """Drop the producer, then take, settle and free the slot that holds the claim."""
         self._unsettled = claim
         self.drop()
-        slot = self._ledger.slots.get(claim.lease.cluster, claim.lease.number)
+        slot = self.ledger.slots.get(claim.lease.cluster, claim.lease.number)
         ours = slot.owner == self.owner
         if slot.working == (claim.extent.job, claim.extent.ordinal):
             ours = ours and self._recover(slot)
@@ -396,8 +380,8 @@ class Slots:
         """
         own, item = self._require_own(claim, claim.item.position), claim.item
         totals = Totals(position=item.position, records=item.records, bad=item.bad)
-        lease_seconds = self._policy.lease_seconds
-        self._ledger.extents.advance(claim, lease_seconds=lease_seconds, **totals)
+        lease_seconds = self.policy.lease_seconds
+        self.ledger.extents.advance(claim, lease_seconds=lease_seconds, **totals)
         # This claim counts again if it is handed back without progress.
         own.claim = own.reported = replace(claim, item=replace(item, attempts=1))
         return own.claim
@@ -411,10 +395,10 @@ class Slots:
         own = self._own
         if own is None or own.claim is None or own.lost.is_set():
             return
-        if self._clock.monotonic() - own.moved_at > self._policy.stall_seconds:
+        if self.clock.monotonic() - own.moved_at > self.policy.stall_seconds:
             return
         try:
-            self._ledger.slots.renew(own.lease, lease_seconds=self._policy.lease_seconds)
+            self.ledger.slots.renew(own.lease, lease_seconds=self.policy.lease_seconds)
         except Fenced:
             own.lost.set()
         except LedgerUnavailable as exc:
@@ -424,29 +408,21 @@ class Slots:
     def moved(self) -> None:
         """Count the claimed extent as moving, for `renew`, although nothing was committed."""
         if self._own is not None:
-            self._own.moved_at = self._clock.monotonic()
+            self._own.moved_at = self.clock.monotonic()
 
     def _require_own(self, claim: Claim, position: int) -> _OwnedSlot:
         own = self._own
         if own is None or own.claim is not claim or own.lost.is_set():
             raise Fenced(f"{claim.extent.uri}: this worker no longer owns the claim")
-        if own.in_doubt:
-            raise Fenced(
-                f"{claim.extent.uri}: the ledger has not confirmed a commit; only a settlement may "
-                "write the extent now"
-            )
-        if position < own.position:
-            raise Fenced(
-                f"{claim.extent.uri}: position {position} lies behind {own.position}, which was "
-                "committed; only a settlement may write the extent now"
-            )
+        if own.in_doubt or position < own.position:
+            behind = f"position {position} lies behind {own.position}, which was committed"
+            why = "the ledger has not confirmed a commit" if own.in_doubt else behind
+            raise Fenced(f"{claim.extent.uri}: {why}; only a settlement may write the extent now")
         return own
 
     def _clear_claim(self, own: _OwnedSlot) -> None:
         own.claim, own.reported, own.in_doubt = None, None, False
-        own.used_at = self._clock.wall()
-
-    # -- releasing ------------------------------------------------------------------------------
+        own.used_at = self.clock.wall()
 
     def drop(self) -> None:
         """Close the producer. Lease and claim stay ours until the slot is acquired again."""
@@ -465,7 +441,7 @@ class Slots:
         if own is None or own.claim is not None:
             return
         try:
-            self._ledger.slots.release(own.lease)
+            self.ledger.slots.release(own.lease)
         except LedgerUnavailable as exc:
             log.warning("slot %d stays leased until its lease expires: %s", own.lease.number, exc)
 
@@ -475,7 +451,7 @@ class Slots:
         For an engine whose workers have ended, or must end: no lease has to expire first. A live
         worker is fenced; one with an idle slot, when it acquires a slot again.
         """
-        slots = [s for s in self._ledger.slots.list(self._broker.cluster) if s.owner]
+        slots = [s for s in self.ledger.slots.list(self.broker.cluster) if s.owner]
         evicted = [s for s in slots if s.owner.startswith(owner_prefix) and s.owner != self.owner]
         for slot in evicted:
             self._recover(slot)
@@ -487,11 +463,9 @@ class Slots:
         Leases count as expired after the grace time, also our own of an interrupted call. The next
         worker that needs a slot takes an expired one without an extent.
         """
-        for slot in self._ledger.slots.list(self._broker.cluster):
+        for slot in self.ledger.slots.list(self.broker.cluster):
             if slot.working is not None and self._is_expired(slot) and self._recover(slot):
                 yield slot
-
-    # -- acquiring ------------------------------------------------------------------------------
 
     def _own_slot(self, client: ProducerSettings) -> _OwnedSlot | None:
         """Return a usable slot with these producer settings, acquired if necessary."""
@@ -499,8 +473,8 @@ class Slots:
         if own is not None:
             # Wall time: a frozen environment stops the monotonic clock, but brokers close its idle
             # connections all the same.
-            idle = self._clock.wall() - own.used_at
-            fresh = 0 <= idle <= self._policy.idle_seconds and not own.lost.is_set()
+            idle = self.clock.wall() - own.used_at
+            fresh = 0 <= idle <= self.policy.idle_seconds and not own.lost.is_set()
             free = own.claim is None and not own.in_doubt
             if fresh and free and own.client == client:
                 return own
@@ -510,27 +484,27 @@ class Slots:
 
     def _acquire(self, client: ProducerSettings) -> _OwnedSlot | None:
         """Acquire a slot within `wait_seconds`; None if none is free (never an error)."""
-        deadline = self._clock.monotonic() + self._policy.wait_seconds
+        deadline = self.clock.monotonic() + self.policy.wait_seconds
         while True:
             for candidate in self._candidates():
                 own = self._take(candidate, client)
                 if own is not None:
                     return own
-            if self._clock.monotonic() >= deadline:
+            if self.clock.monotonic() >= deadline:
                 return None
             # Jittered, so that waiting workers do not query the slots at the same moment.
-            self._clock.sleep(self._jitter(1.0))
+            self.clock.sleep(self._jitter(1.0))
 
     def _candidates(self) -> Iterator[SlotItem]:
         """Yield takeable slots: our last one, then up to four at random, then all of them."""
-        cluster, count = self._broker.cluster, self._policy.count
-        tries = [self._random.randrange(count) for _ in range(min(RANDOM_TRIES, count))]
+        cluster, count = self.broker.cluster, self.policy.count
+        tries = [self.random.randrange(count) for _ in range(min(RANDOM_TRIES, count))]
         first = [] if self._last_number is None else [self._last_number]
-        read = (self._ledger.slots.get(cluster, number) for number in first + tries)
+        read = (self.ledger.slots.get(cluster, number) for number in first + tries)
         yield from filter(self._is_takeable, read)
-        known = {slot.number: slot for slot in self._ledger.slots.list(cluster)}
+        known = {slot.number: slot for slot in self.ledger.slots.list(cluster)}
         numbers = list(range(count))
-        self._random.shuffle(numbers)
+        self.random.shuffle(numbers)
         listed = (known.get(number, SlotItem(cluster, number)) for number in numbers)
         yield from filter(self._is_takeable, listed)
 
@@ -547,7 +521,7 @@ class Slots:
             log.info("slot %d was taken by another worker: %s", lease.number, exc)
             self._last_number = None
             return None
-        return _OwnedSlot(lease, fence.open(), client, used_at=self._clock.wall())
+        return _OwnedSlot(lease, fence.open(), client, used_at=self.clock.wall())
 
     def _recover(self, slot: SlotItem) -> bool:
         """Take the slot, settle what its owner left, free it; False if another was faster."""
@@ -563,15 +537,15 @@ class Slots:
         except Fenced as exc:
             log.info("slot %d was taken by another worker: %s", slot.number, exc)
             return False
-        self._ledger.slots.release(lease)
+        self.ledger.slots.release(lease)
         return True
 
     def _lease(self, seen: SlotItem) -> tuple[Lease, SlotItem] | None:
         if not self._bound:
-            require_app(self._ledger, self._app_id)
+            require_app(self.ledger, self.app_id)
             self._bound = True
-        return self._ledger.slots.lease(
-            seen, owner=self.owner, lease_seconds=self._policy.lease_seconds
+        return self.ledger.slots.lease(
+            seen, owner=self.owner, lease_seconds=self.policy.lease_seconds
         )
 
     def _take_over(self, lease: Lease, before: SlotItem, client: ProducerSettings) -> Fence:
@@ -580,8 +554,8 @@ class Slots:
         The order matters: before the fence the offset may still change, and the marker overwrites
         the only proof of what the previous owner committed.
         """
-        identity = f"{self._app_id}.{self._ledger.id}.slot-{lease.number}"
-        fence = self._broker.fence(identity, client)
+        identity = f"{self.app_id}.{self.ledger.id}.slot-{lease.number}"
+        fence = self.broker.fence(identity, client)
         with ExitStack() as on_failure:
             on_failure.callback(fence.close)
             try:
@@ -604,14 +578,14 @@ class Slots:
         overwrite what it committed. Raises Fenced if the lease is no longer ours.
         """
         if working is None:
-            self._ledger.slots.settle(lease, None, None)
+            self.ledger.slots.settle(lease, None, None)
             return
         for _ in range(CLAIM_ROUNDS):
-            item = self._ledger.extents.get(*working)
+            item = self.ledger.extents.get(*working)
             settlement = self._settlement(lease, item, committed)
             if settlement is not None and settlement.unknown and self._is_at_least_once(item.job):
                 settlement = replace(settlement, unknown=False)
-            if self._ledger.slots.settle(lease, item if settlement else None, settlement):
+            if self.ledger.slots.settle(lease, item if settlement else None, settlement):
                 return
         raise LedgerUnavailable(
             f"extent {working[1]} of job {working[0]} changed during {CLAIM_ROUNDS} settlements"
@@ -619,10 +593,10 @@ class Slots:
 
     def _is_at_least_once(self, job_id: str) -> bool:
         """Whether the pinned revision says so; marks of workers before this version do not."""
-        job = self._ledger.jobs.get(job_id)
+        job = self.ledger.jobs.get(job_id)
         if job is None:
             return False
-        version = self._ledger.connectors.get(job.connector, job.revision)
+        version = self.ledger.connectors.get(job.connector, job.revision)
         return version is not None and version.config.get(GUARANTEE) == AT_LEAST_ONCE
 
     @staticmethod
@@ -648,14 +622,12 @@ class Slots:
             return unchanged
         return Settlement(committed.position, committed.records, committed.bad, committed.done)
 
-    # -- conditions -----------------------------------------------------------------------------
-
     def _is_takeable(self, slot: SlotItem) -> bool:
         return slot.owner in ("", self.owner) or self._is_expired(slot)
 
     def _is_expired(self, slot: SlotItem) -> bool:
         # The ledger server's time, so that a worker's fast clock fences no live worker.
-        return self._ledger.now() > slot.until + self._policy.grace_seconds
+        return self.ledger.now() > slot.until + self.policy.grace_seconds
 
     def _jitter(self, seconds: float) -> float:
-        return seconds * (0.5 + self._random.random() / 2)
+        return seconds * (0.5 + self.random.random() / 2)

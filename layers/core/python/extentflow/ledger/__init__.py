@@ -81,6 +81,9 @@ class Lease:
     epoch: int
     owner: str
 
+    def __str__(self) -> str:
+        return f"slot {self.number} of cluster {self.cluster}"
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -272,10 +275,7 @@ class ExtentStore(Protocol):
         """
 
     def return_attempt(self, claim: Claim) -> None:
-        """Give the claim's attempt back: it ended in an outage. The claim itself stays.
-
-        No effect unless the extent still has this claim and as many attempts as when claimed.
-        """
+        """Give back the attempt of a claim that stays; no effect unless it is as when claimed."""
 
     def complete(self, claim: Claim, **totals: Unpack[Totals]) -> None:
         """Make the extent DONE, add to its job's counters, clear slot.working: one transaction.
@@ -349,7 +349,7 @@ class SlotStore(Protocol):
 class LedgerDescription:
     """What `extentflow doctor` shows. None: the server lacks the feature, as DynamoDB Local does.
 
-    `problems` are differences from the expected layout. `recovery`: backups to any point in time.
+    `problems`: differences from the expected layout. `recovery`: backups to any point in time.
     `expiry`: the server deletes expired notes.
     """
 

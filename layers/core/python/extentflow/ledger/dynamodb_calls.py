@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from boto3.dynamodb.conditions import Attr, ConditionBase, ConditionExpressionBuilder
@@ -29,8 +30,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from extentflow.aws import NO_ANSWER, SERVER_ERROR, describe_sdk_error, new_session
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import LedgerOptions
-from extentflow.ledger.server_clock import ServerClock
-from extentflow.retry import RetryPolicy
+from extentflow.retry import Clock, RetryPolicy
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -49,8 +49,8 @@ JOBS_INDEX = "jobs"
 EXPIRY_ATTRIBUTE = "expires"
 _SERIALIZER, _DESERIALIZER = TypeSerializer(), TypeDeserializer()
 
-# Shorter outages are not logged.
-SILENCE_SECONDS = 2.0
+RESOLUTION_SECONDS, FRESH_SECONDS = 1.0, 60.0  # of the estimated time
+SILENCE_SECONDS = 2.0  # shorter outages are not logged
 ROUNDS = 100
 BATCH_KEYS = 100  # the limit of BatchGetItem
 
@@ -82,6 +82,50 @@ REMEDIES = {
     "ledger.table",
     "NoRegionError": "no AWS region; set ledger.region, AWS_DEFAULT_REGION or a profile's region",
 }
+
+
+class ServerClock:
+    """Lower bound of the server's clock, from the `Date` headers of responses. Thread-safe.
+
+    A `Date` header is the server's time, truncated to whole seconds, when it wrote the response:
+    when the response is read, the server's clock shows at least that time. Advanced by the local
+    monotonic clock, this stays a lower bound, late by less than a second plus the response's
+    transit time. Where the estimate ran ahead (a drifting local clock, servers that differ), it
+    falls back to the latest header.
+
+        request sent       response               estimate when sent >= date + 1 s: it runs ahead
+          |--- request --->| date = floor(t)      estimate now < date: it is late
+          |<-- response ---|                      else: keep it, it is tighter
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        # What the server's clock shows beyond the local monotonic one.
+        self._lead: float | None = None
+        self._observed: tuple[float, float] | None = None
+
+    def observe(self, headers: Mapping[str, str], *, sent_at: float) -> None:
+        """Use a response's headers (lower-case names); the request was sent at `sent_at`."""
+        try:
+            server = parsedate_to_datetime(headers.get("date", "")).timestamp()
+        except ValueError:
+            return
+        now = self._clock.monotonic()
+        lead = self._lead
+        late = lead is None or now + lead < server
+        ahead = lead is not None and sent_at + lead >= server + RESOLUTION_SECONDS
+        if late or ahead:
+            self._lead = server - now
+        self._observed = (now, self._clock.wall())
+
+    def now(self) -> float | None:
+        """Return the estimate; None when there was no response within the last minute."""
+        if self._lead is None or self._observed is None:
+            return None
+        monotonic = self._clock.monotonic()
+        # The monotonic clock may stand still while a sandbox is frozen; the wall clock does not.
+        age = max(monotonic - self._observed[0], self._clock.wall() - self._observed[1])
+        return monotonic + self._lead if age < FRESH_SECONDS else None
 
 
 class Refused(Exception):  # noqa: N818 - an outcome, and never seen outside of this room
@@ -413,7 +457,7 @@ class DynamoItems:
         try:
             return self.update(subject, write, returning="ALL_NEW")
         except Refused as refused:
-            return self.image(refused, 0, write.key) or {}
+            return refused.images[0] or {}
 
     def bind(self, app_id: str) -> str:
         """Bind the table to an `app.id`; the first one stays."""
@@ -422,6 +466,14 @@ class DynamoItems:
             write = Write(LEDGER_KEY, Attr("app_id").not_exists(), {"app_id": app_id})
             item = self.store("binding the ledger to app.id", write)
         return str(item["app_id"])
+
+    def refusal(self, subject: str, write: Write) -> Refused | None:
+        """Apply one write; return why it was refused, if it was."""
+        try:
+            self.update(subject, write)
+        except Refused as refused:
+            return refused
+        return None
 
     def image(self, refused: Refused, place: int, key: Key) -> Stored | None:
         """Return the item at the failed condition; the current item if another condition failed."""

@@ -27,6 +27,7 @@ from extentflow.ledger import (
     Lease,
     Settlement,
     SlotItem,
+    SlotStore,
     Totals,
     rules,
 )
@@ -43,12 +44,12 @@ from extentflow.ledger.dynamodb_calls import (
     read_fields,
 )
 from extentflow.ledger.dynamodb_jobs import (
+    JOB,
     DynamoJobs,
     count_change,
     job_change,
     job_key,
     job_of,
-    job_partition,
 )
 from extentflow.model import Extent, ExtentState, JobState
 
@@ -96,7 +97,7 @@ class DynamoSlots:
         content: Attributes = {"epoch": lease.epoch, "owner": owner, "until": until}
         write = Write(_key(lease), is_as_seen, content)
         try:
-            before = self._items.update(f"leasing {_name(lease)}", write, returning="ALL_OLD")
+            before = self._items.update(f"leasing {lease}", write, returning="ALL_OLD")
         except Refused as refused:
             stored = refused.images[0]
             if stored is None or (stored["epoch"], stored["owner"]) != (lease.epoch, owner):
@@ -108,10 +109,8 @@ class DynamoSlots:
     def renew(self, lease: Lease, *, lease_seconds: float) -> None:
         until = self._items.now() + lease_seconds
         write = Write(_key(lease), _is_ours(lease), {"until": until})
-        try:
-            self._items.update(f"renewing {_name(lease)}", write)
-        except Refused:
-            raise rules.slot_taken(lease) from None
+        if self._items.refusal(f"renewing {lease}", write):
+            raise rules.slot_taken(lease)
 
     def settle(self, lease: Lease, seen: ExtentItem | None, settlement: Settlement | None) -> bool:
         if seen is None or seen.claim is None or settlement is None:
@@ -119,9 +118,10 @@ class DynamoSlots:
         after = rules.settled(seen, settlement)
         writes = _end_of_claim(lease, seen.claim, after, {})
         try:
-            self._items.transact(f"settling {_name(lease)}", writes)
+            self._items.transact(f"settling {lease}", writes)
         except Refused as refused:
-            return "working" not in self.check_epoch(refused, lease)
+            stored = self._items.image(refused, SLOT_PLACE, _key(lease))
+            return "working" not in _own_slot(stored, lease)
         return True
 
     def _clear(self, lease: Lease) -> bool:
@@ -131,21 +131,14 @@ class DynamoSlots:
         # The very claim that was read: a delayed request must not clear a later claim of the slot.
         works_on_it_still = Attr("working").eq(stored["working"])
         write = Write(_key(lease), _has_epoch(lease) & works_on_it_still, removes=("working",))
-        try:
-            self._items.update(f"clearing {_name(lease)}", write)
-        except Refused as refused:
-            return "working" not in _own_slot(refused.images[0], lease)
-        return True
+        refused = self._items.refusal(f"clearing {lease}", write)
+        return refused is None or "working" not in _own_slot(refused.images[0], lease)
 
     def release(self, lease: Lease) -> None:
         works_on_nothing = Attr("working").not_exists()
         write = Write(_key(lease), _is_ours(lease) & works_on_nothing, {"owner": "", "until": 0.0})
         with suppress(Refused):  # taken, or it works on a claim that its next owner settles
-            self._items.update(f"releasing {_name(lease)}", write)
-
-    def check_epoch(self, refused: Refused, lease: Lease) -> Stored:
-        """Return the slot of a refused transaction; raises Fenced when it has another epoch."""
-        return _own_slot(self._items.image(refused, SLOT_PLACE, _key(lease)), lease)
+            self._items.update(f"releasing {lease}", write)
 
 
 def slot_key(cluster: str, number: int) -> Key:
@@ -167,10 +160,6 @@ def _key(lease: Lease) -> Key:
     return slot_key(lease.cluster, lease.number)
 
 
-def _name(lease: Lease) -> str:
-    return f"slot {lease.number} of cluster {lease.cluster}"
-
-
 def _own_slot(stored: Stored | None, lease: Lease) -> Stored:
     if stored is None or stored["epoch"] != lease.epoch:
         raise rules.slot_taken(lease)
@@ -189,7 +178,7 @@ def _is_ours(lease: Lease) -> ConditionBase:
 class DynamoExtents:
     """An `ExtentStore`."""
 
-    def __init__(self, table: DynamoItems, jobs: DynamoJobs, slots: DynamoSlots) -> None:
+    def __init__(self, table: DynamoItems, jobs: DynamoJobs, slots: SlotStore) -> None:
         self._items = table
         self._jobs = jobs
         self._slots = slots
@@ -198,7 +187,7 @@ class DynamoExtents:
         return _extent(self._items.get(extent_key(job_id, ordinal)), job_id, ordinal)
 
     def list(self, job_id: str) -> Iterator[ExtentItem]:
-        return map(_extent_from_item, self._items.query(job_partition(job_id), EXTENT))
+        return map(_extent_from_item, self._items.query(f"{JOB}{job_id}", EXTENT))
 
     def claim(
         self,
@@ -227,9 +216,9 @@ class DynamoExtents:
         try:
             self._items.transact(f"claiming {extent.uri}", writes)
         except Refused as refused:
-            item = self._refused_item(refused, extent.job, extent.ordinal)
+            item = self._refused_item(refused, extent)
             rules.check_range(extent, item)
-            self._slots.check_epoch(refused, lease)
+            _own_slot(self._items.image(refused, SLOT_PLACE, _key(lease)), lease)
             return Claim(lease, extent, mark, item) if item.claim == mark else None
         return Claim(lease, extent, mark, after)
 
@@ -245,15 +234,12 @@ class DynamoExtents:
     def record(self, claim: Claim, totals: Totals) -> None:
         """Write the extent's part of `advance`."""
         extent, position = claim.extent, totals["position"]
-        is_ours = _has_claim(claim.mark) & _is_not_behind(position)
+        is_ours = _has_claim(claim.mark) & Attr("position").lte(position)
         records, bad = totals["records"], totals["bad"]
         content = {"position": position, "records": records, "bad": bad, "attempts": 0}
         write = Write(extent_key(extent.job, extent.ordinal), is_ours, content)
-        try:
-            self._items.update(f"advancing {extent.uri} to {position}", write)
-        except Refused as refused:
-            item = self._refused_item(refused, extent.job, extent.ordinal)
-            raise rules.lost(item, claim, position) from None
+        if refused := self._items.refusal(f"advancing {extent.uri} to {position}", write):
+            raise rules.lost(self._refused_item(refused, extent), claim, position)
 
     def return_attempt(self, claim: Claim) -> None:
         attempts = claim.item.attempts
@@ -311,14 +297,14 @@ class DynamoExtents:
 
         return self._items.race(subject, attempt)
 
-    def _refused_item(self, refused: Refused, job_id: str, ordinal: int) -> ExtentItem:
-        key = extent_key(job_id, ordinal)
-        return _extent(self._items.image(refused, EXTENT_PLACE, key), job_id, ordinal)
+    def _refused_item(self, refused: Refused, extent: Extent) -> ExtentItem:
+        key = extent_key(extent.job, extent.ordinal)
+        return _extent(self._items.image(refused, EXTENT_PLACE, key), extent.job, extent.ordinal)
 
 
 def extent_key(job_id: str, ordinal: int) -> Key:
     """Return the key of an extent; zero-padded, because sort keys are ordered as text."""
-    return Key(job_partition(job_id), f"{EXTENT}{ordinal:08}")
+    return Key(f"{JOB}{job_id}", f"{EXTENT}{ordinal:08}")
 
 
 def _extent_from_item(item: Stored) -> ExtentItem:
@@ -336,7 +322,7 @@ def _extent(stored: Stored | None, job_id: str, ordinal: int) -> ExtentItem:
 
 def _is_free(extent: Extent, seen: ExtentItem) -> ConditionBase:
     """Return the condition that an extent is unclaimed and as it was read."""
-    if not rules.exists(seen):
+    if seen.start == rules.NO_RANGE:
         return Attr("pk").not_exists()
     is_unclaimed = Attr("claim").not_exists()
     is_pending = Attr("state").eq(ExtentState.PENDING) & Attr("state").eq(seen.state)
@@ -354,7 +340,7 @@ def _end_of_claim(
     return (
         Write(
             extent_key(after.job, after.ordinal),
-            _has_claim(mark) & _is_not_behind(after.position),
+            _has_claim(mark) & Attr("position").lte(after.position),
             {**lay_out(after, STATE_FIELDS), **more},
             ("claim",),
         ),
@@ -377,7 +363,3 @@ def _mark_to_item(mark: ClaimMark) -> Attributes:
 def _mark_from_item(item: Stored) -> ClaimMark:
     at_least_once = bool(item.get("at_least_once", False))
     return ClaimMark(**read_fields(item, MARK_FIELDS), at_least_once=at_least_once)
-
-
-def _is_not_behind(position: int) -> ConditionBase:
-    return Attr("position").lte(position)

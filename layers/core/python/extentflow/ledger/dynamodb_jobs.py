@@ -10,6 +10,7 @@ from typing import Unpack
 
 from boto3.dynamodb.conditions import Attr, ConditionBase
 
+from extentflow.errors import Conflict
 from extentflow.ledger import ConnectorState, ConnectorVersion, JobProgress, PlanStep, rules
 from extentflow.ledger.dynamodb_calls import (
     EXPIRY_ATTRIBUTE,
@@ -28,7 +29,7 @@ from extentflow.model import Job, JobState, ObjectVersion, Plan
 
 CONNECTORS = "CONNECTORS"
 NOTES = "NOTES"
-COUNT = "COUNT#"
+JOB, COUNT = "JOB#", "COUNT#"
 # One counter item would cap a job at the 1,000 writes per second of a DynamoDB partition.
 SHARDS = 16
 
@@ -99,11 +100,8 @@ class DynamoConnectors:
         token = new_token()
         is_shown = Attr("revision").exists() & Attr("deleted").not_exists()
         write = Write(Key(CONNECTORS, name), is_shown, {"deleted": token})
-        try:
-            self._items.update(f"deleting connector {name}", write)
-        except Refused as refused:
-            return (refused.images[0] or {}).get("deleted") == token
-        return True
+        refused = self._items.refusal(f"deleting connector {name}", write)
+        return refused is None or (refused.images[0] or {}).get("deleted") == token
 
     def state(self, name: str) -> ConnectorState:
         shown = self._items.get(Key(CONNECTORS, name)) or {}
@@ -111,11 +109,7 @@ class DynamoConnectors:
 
     def set_state(self, name: str, state: ConnectorState) -> bool:
         write = Write(Key(CONNECTORS, name), Attr("revision").exists(), {"state": state})
-        try:
-            self._items.update(f"setting connector {name} to {state}", write)
-        except Refused:
-            return False
-        return True
+        return self._items.refusal(f"setting connector {name} to {state}", write) is None
 
     def _latest(self, name: str, shown: Stored) -> ConnectorVersion | None:
         return self._revision(name, int(shown["revision"]))
@@ -237,7 +231,7 @@ class DynamoJobs:
         return self._items.race(subject, attempt)
 
     def progress(self, job_id: str) -> JobProgress:
-        shards = list(self._items.query(job_partition(job_id), COUNT))
+        shards = list(self._items.query(f"{JOB}{job_id}", COUNT))
         # A counter that never changed has no attribute.
         sums = {name: sum(int(shard.get(name, 0)) for shard in shards) for name in COUNTERS}
         return JobProgress(**sums)
@@ -278,7 +272,7 @@ class DynamoJobs:
         """Return a job, and whether its plan is complete; raises Conflict without a job."""
         item = self._items.get(job_key(job_id))
         if item is None:
-            raise rules.unknown_job(job_id)
+            raise Conflict(f"job {job_id}: not in this ledger; `extentflow status` lists the jobs")
         return job_from_item(item), item["planned"]
 
     def _pairs_in_index(self, states: Iterable[JobState]) -> Iterator[tuple[JobState, str]]:
@@ -317,23 +311,18 @@ def _is_as_read(seen: Job) -> ConditionBase:
 def count_change(job_id: str, ordinal: int, change: JobProgress) -> tuple[Write, ...]:
     """Add to the counters of a job; no write for no change."""
     adds = {name: by for name in COUNTERS if (by := getattr(change, name))}
-    key = Key(job_partition(job_id), f"{COUNT}{ordinal % SHARDS}")
+    key = Key(f"{JOB}{job_id}", f"{COUNT}{ordinal % SHARDS}")
     return (Write(key, adds=adds),) if adds else ()
-
-
-def job_partition(job_id: str) -> str:
-    """Return the partition of everything that belongs to a job."""
-    return f"JOB#{job_id}"
 
 
 def job_key(job_id: str) -> Key:
     """Return the key of a job."""
-    return Key(job_partition(job_id), "JOB")
+    return Key(f"{JOB}{job_id}", "JOB")
 
 
 def job_of(item: Stored) -> str:
     """Return the id of the job to which an item belongs."""
-    return str(item["pk"]).removeprefix(job_partition(""))
+    return str(item["pk"]).removeprefix(JOB)
 
 
 def _listing(connector: str, state: JobState) -> str:

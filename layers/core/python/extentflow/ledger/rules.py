@@ -20,13 +20,8 @@ from extentflow.ledger import Claim, ClaimMark, ExtentItem, JobProgress, Lease, 
 from extentflow.model import Extent, ExtentState, Job, JobState
 
 ENDINGS = (JobState.SUPERSEDED, JobState.CANCELLED, JobState.FAILED)
-NO_RANGE = -1
+NO_RANGE = -1  # before the first claim
 REASON_LIMIT = 4_000
-
-
-def exists(item: ExtentItem) -> bool:
-    """Whether the ledger holds an item; the first claim writes it together with its range."""
-    return item.start != NO_RANGE
 
 
 def claimed(item: ExtentItem, extent: Extent, mark: ClaimMark) -> ExtentItem:
@@ -61,8 +56,16 @@ def settled(seen: ExtentItem, settlement: Settlement) -> ExtentItem:
     """Return the extent as the slot's new owner leaves it; Conflict if that goes backwards."""
     if settlement.unknown:
         # Never PENDING: continuing from the ledger's position may deliver a chunk twice.
-        failed = replace(seen, state=ExtentState.FAILED, claim=None, progress_unknown=True)
-        return replace(failed, error=_unknown_progress(seen))
+        held = (
+            f"slot {seen.claim.slot} under epoch {seen.claim.epoch}" if seen.claim else "its slot"
+        )
+        error = (
+            f"progress unknown: Kafka no longer holds what {held} committed; `extentflow replay"
+            f" {seen.job} --extent {seen.ordinal} --accept-duplicates` resumes from position"
+            f" {seen.position}"
+        )
+        unknown = replace(seen, state=ExtentState.FAILED, claim=None, progress_unknown=True)
+        return replace(unknown, error=error)
     if settlement.position < seen.position:
         raise _backwards(_place(seen), seen.position, settlement.position)
     return replace(
@@ -146,7 +149,7 @@ def reopened(job: Job, *, planned: bool) -> Job:
 def check_range(extent: Extent, item: ExtentItem) -> None:
     """Refuse an extent whose ordinal has another range in the ledger."""
     # A message of another plan would skip bytes or deliver them twice.
-    if exists(item) and (item.start, item.end) != (extent.start, extent.end):
+    if item.start != NO_RANGE and (item.start, item.end) != (extent.start, extent.end):
         raise Conflict(
             f"{extent.uri}: the ledger holds [{item.start}-{item.end}) for extent"
             f" {extent.ordinal} of job {extent.job}; drop the message, or run the object again"
@@ -172,8 +175,7 @@ def check_reopening(job: Job, ordinal: int) -> None:
 
 def slot_taken(lease: Lease) -> Fenced:
     """Report that another worker took the slot."""
-    slot = f"slot {lease.number} of cluster {lease.cluster}"
-    return Fenced(f"{slot}: no longer ours under epoch {lease.epoch}")
+    return Fenced(f"{lease}: no longer ours under epoch {lease.epoch}")
 
 
 def lost(item: ExtentItem, claim: Claim, position: int) -> Fenced | Conflict:
@@ -182,20 +184,6 @@ def lost(item: ExtentItem, claim: Claim, position: int) -> Fenced | Conflict:
         return _backwards(claim.extent.uri, item.position, position)
     slot = f"slot {claim.mark.slot} no longer holds the extent under epoch {claim.mark.epoch}"
     return Fenced(f"{claim.extent.uri}: {slot}")
-
-
-def unknown_job(job_id: str) -> Conflict:
-    """Report that a job was never registered in this ledger."""
-    return Conflict(f"job {job_id}: not in this ledger; `extentflow status` lists the jobs")
-
-
-def _unknown_progress(seen: ExtentItem) -> str:
-    held = f"slot {seen.claim.slot} under epoch {seen.claim.epoch}" if seen.claim else "its slot"
-    return (
-        f"progress unknown: Kafka no longer holds what {held} committed; `extentflow replay"
-        f" {seen.job} --extent {seen.ordinal} --accept-duplicates` resumes from position"
-        f" {seen.position}"
-    )
 
 
 def _place(item: ExtentItem) -> str:

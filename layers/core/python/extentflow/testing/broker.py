@@ -179,8 +179,6 @@ class MemoryBroker:
         self._on_call("fence")
         return MemoryFence(self._log, self._on_call, identity, self._log.fence(identity), client)
 
-    # -- state and faults, for tests ------------------------------------------------------------
-
     def create_topic(
         self, name: str, partitions: int = 1, *, max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     ) -> None:
@@ -288,7 +286,6 @@ class MemorySink:
             self._owner.log.abort(self._owner.identity, self._owner.epoch)
 
     def close(self) -> None:
-        """Let go without committing; an open transaction waits for its time-out or a fence."""
         self._owner.on_call("close")
         self._lost = True
 

@@ -11,10 +11,11 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import eq, itemgetter, le
+from types import SimpleNamespace
 from typing import Any, cast
 
 from extentflow.errors import LedgerUnavailable
@@ -70,11 +71,8 @@ class MemoryItems(DynamoItems):
     def listed(
         self, listing: str, *, state: str | None = None, oldest_first: bool = False
     ) -> Iterator[Stored]:
-        found = [
-            job
-            for job in self._jobs()
-            if job["listing"] == listing and state in (None, job["state"])
-        ]
+        jobs = [job for job in self._jobs() if job["listing"] == listing]
+        found = [job for job in jobs if state in (None, job["state"])]
         return iter(sorted(found, key=itemgetter("created"), reverse=not oldest_first))
 
     def listings(self) -> list[str]:
@@ -98,14 +96,13 @@ class MemoryItems(DynamoItems):
             if failed:
                 raise Refused(failed)
             for write, item in zip(writes, items, strict=True):
-                self._apply(write, item or write.key._asdict())
+                if write.sets or write.removes or write.adds:  # otherwise it only checks
+                    self._apply(write, item or write.key._asdict())
 
     def now(self) -> float:
         return self.clock()
 
     def _apply(self, write: Write, item: Stored) -> None:
-        if not (write.sets or write.removes or write.adds):
-            return  # a check of a condition
         item |= write.sets
         for name in write.removes:
             item.pop(name, None)
@@ -132,20 +129,6 @@ def _holds(condition: Any, item: Stored) -> bool:  # noqa: ANN401 - only adapter
             return first.name not in item
     compare: Callable[[Any, Any], bool] = _COMPARISONS[operator]
     return first.name in item and compare(item[first.name], *others)
-
-
-class _Hooked:
-    """A store whose operations run between the hooks; `names` has those not named as methods."""
-
-    def __init__(
-        self, ledger: "MemoryLedger", port: type, store: object, names: Mapping[str, str]
-    ) -> None:
-        self._ledger, self._port, self._store, self._names = ledger, port, store, names
-
-    def __getattr__(self, method: str) -> Any:  # noqa: ANN401 - any method of any store
-        operation = getattr(self._store, method)
-        name = self._names.get(method, method) if method in vars(self._port) else ""
-        return partial(self._ledger.call, name, operation) if name else operation
 
 
 class _Admin:
@@ -183,17 +166,21 @@ class MemoryLedger:
         )
         jobs = DynamoJobs(self.items)
         self.jobs: JobStore = self._hooked(JobStore, jobs, get="job", list="jobs")
-        slots = self._hooked(SlotStore, DynamoSlots(self.items), get="slot", list="slots")
-        self.slots: SlotStore = slots
-        extents = DynamoExtents(self.items, jobs, slots)
+        slots = DynamoSlots(self.items)
+        self.slots: SlotStore = self._hooked(SlotStore, slots, get="slot", list="slots")
+        extents = DynamoExtents(self.items, jobs, self.slots)
         # The first write of `advance` only: the second one is `renew`.
         vars(extents)["record"] = partial(self.call, "advance", extents.record)
-        self.extents: ExtentStore = self._hooked(
-            ExtentStore, extents, get="extent", list="extents", advance=""
-        )
+        hooked = self._hooked(ExtentStore, extents, get="extent", list="extents")
+        hooked.advance = extents.advance
+        self.extents: ExtentStore = hooked
 
     def _hooked(self, port: type, store: object, **names: str) -> Any:  # noqa: ANN401 - as `store`
-        return _Hooked(self, port, store, names)
+        """Return the port's operations with hooks; `names` has those not named as methods."""
+        methods = [each for each in vars(port) if not each.startswith("_")]
+        return SimpleNamespace(
+            **{m: partial(self.call, names.get(m, m), getattr(store, m)) for m in methods}
+        )
 
     def call(self, name: str, operation: Callable[..., Answer], *args: Any, **named: Any) -> Answer:  # noqa: ANN401 - of any operation
         """Run one operation between the hooks and the injected faults."""
