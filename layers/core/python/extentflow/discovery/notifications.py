@@ -113,37 +113,37 @@ def _is_backfill(text: str) -> bool:
 
 
 def _parse(text: str, wrappings: int) -> ParsedNotification:
+    """Parse a document that may contain `wrappings` further ones; the functions below raise."""
     try:
         return _of_text(text, wrappings - 1)
-    except UnparseableNotification as exc:
-        return ParsedNotification(unreadable=(exc,))
+    except ValueError as exc:
+        return _unparseable(str(exc), text)
+
+
+def _unparseable(why: str, document: str) -> ParsedNotification:
+    return ParsedNotification(unreadable=(UnparseableNotification(why, document),))
 
 
 def _of_text(text: str, wrappings: int) -> ParsedNotification:
     if wrappings < 0:
-        raise UnparseableNotification(f"wrapped more than {MAX_WRAPPINGS} times", text)
+        raise ValueError(f"wrapped more than {MAX_WRAPPINGS} times")
     try:
         document = documents.load(text)
     except ValueError as exc:
         published = requests.publication(text.encode("utf-8", "surrogatepass"))
         if published is None:
-            reason = f"neither JSON nor an SNS Publish request ({exc})"
-            raise UnparseableNotification(reason, text) from exc
-        return _of_publication(published, wrappings)
-    if not isinstance(document, dict):
-        raise UnparseableNotification("JSON, but no object", text)
-    if wrappings == UNWRAPPED and document.get("source") == Backfill.MESSAGE_SOURCE:
-        return _of_backfill(document, text)
-    return _of_object(document, text, wrappings)
+            raise ValueError(f"neither JSON nor an SNS Publish request ({exc})") from exc
+        return _tested(published.topic) if published.probe else _parse(published.message, wrappings)
+    match document:
+        case dict() if wrappings == UNWRAPPED and document.get("source") == Backfill.MESSAGE_SOURCE:
+            return ParsedNotification(backfills=(Backfill.from_message(document),))
+        case dict():
+            return _of_object(document, wrappings)
+        case _:
+            raise ValueError("JSON, but no object")
 
 
-def _of_publication(published: requests.Publication, wrappings: int) -> ParsedNotification:
-    if published.probe:
-        return _tested(published.topic)
-    return _parse(published.message, wrappings)
-
-
-def _of_object(document: Mapping[str, Any], text: str, wrappings: int) -> ParsedNotification:
+def _of_object(document: Mapping[str, Any], wrappings: int) -> ParsedNotification:
     match document:
         case {"Records": []}:
             return _tested("an empty list of Records")
@@ -152,23 +152,23 @@ def _of_object(document: Mapping[str, Any], text: str, wrappings: int) -> Parsed
         case {"Type": "Notification", "Message": str(message)}:
             return _parse(message, wrappings)
         case {"requestContext": {"http": dict()}}:
-            return _of_request(document, text, wrappings)
+            return _of_request(document, wrappings)
         case {"source": documents.SOURCE}:
-            return _of_message(document, text, wrappings)
+            return _of_message(document, wrappings)
         case _:
-            return _of_event(document, text)
+            return _of_event(document)
 
 
-def _of_event(event: Mapping[str, Any], text: str) -> ParsedNotification:
+def _of_event(event: Mapping[str, Any]) -> ParsedNotification:
     match event:
         case {"source": "aws.s3"}:
             return _read_event(event)
         case {"source": Arrival.MESSAGE_SOURCE}:
-            return _of_arrival(event, text)
+            return ParsedNotification(arrivals=(Arrival.from_message(event),))
         case {"Event": "s3:TestEvent"}:
             return _tested(str(event.get("Bucket", "")))
         case _:
-            raise UnparseableNotification("JSON of no known dialect", text)
+            raise ValueError("JSON of no known dialect")
 
 
 def _of_entry(entry: object, wrappings: int) -> ParsedNotification:
@@ -179,17 +179,15 @@ def _of_entry(entry: object, wrappings: int) -> ParsedNotification:
             case dict():
                 return _read_record(entry)
             case _:
-                raise _unparseable("an entry of Records that is no object", entry)
-    except UnparseableNotification as exc:
-        return ParsedNotification(unreadable=(exc,))
-
-
-def _of_message(message: Mapping[str, Any], text: str, wrappings: int) -> ParsedNotification:
-    try:
-        document, endpoint = documents.unwrapped(message)
-        parsed = _parse(document.decode(), wrappings)
+                why = "an entry of Records that is no object"
     except ValueError as exc:
-        raise UnparseableNotification(str(exc), text) from exc
+        why = str(exc)
+    return _unparseable(why, documents.dump({"Records": [entry]}).decode())
+
+
+def _of_message(message: Mapping[str, Any], wrappings: int) -> ParsedNotification:
+    document, endpoint = documents.unwrapped(message)
+    parsed = _parse(document.decode(), wrappings)
     # The wrapping was written behind the receiver's checks; whatever a sender claims inside is not.
     return replace(
         parsed,
@@ -203,25 +201,11 @@ def _rewrapped(unread: UnparseableNotification, endpoint: str | None) -> Unparse
     return UnparseableNotification(unread.why, documents.wrapped(document, endpoint))
 
 
-def _of_arrival(message: Mapping[str, Any], text: str) -> ParsedNotification:
-    try:
-        return ParsedNotification(arrivals=(Arrival.from_message(message),))
-    except ValueError as exc:
-        raise UnparseableNotification(str(exc), text) from exc
-
-
-def _of_backfill(message: Mapping[str, Any], text: str) -> ParsedNotification:
-    try:
-        return ParsedNotification(backfills=(Backfill.from_message(message),))
-    except ValueError as exc:
-        raise UnparseableNotification(str(exc), text) from exc
-
-
-def _of_request(event: Mapping[str, Any], text: str, wrappings: int) -> ParsedNotification:
+def _of_request(event: Mapping[str, Any], wrappings: int) -> ParsedNotification:
     try:
         body = HttpRequest.of_event(event).payload().decode()
     except ValueError as exc:
-        raise UnparseableNotification(f"an HTTP event whose body is no text ({exc})", text) from exc
+        raise ValueError(f"an HTTP event whose body is no text ({exc})") from exc
     return _parse(body, wrappings) if body.strip() else _tested("an empty request")
 
 
@@ -231,93 +215,65 @@ def _tested(origin: str) -> ParsedNotification:
 
 
 def _read_record(record: Mapping[str, Any]) -> ParsedNotification:
-    """Return the arrival of an entry, or the ignored event name.
-
-    Raises:
-        UnparseableNotification: another source or major version, or no bucket or key.
-    """
+    """Return the arrival of an entry of `Records`, or the ignored event name."""
     match record:
         case {"eventSource": str(source), "eventVersion": str(version), "eventName": str(name)}:
-            _check_record(record, source, version)
             name = name.removeprefix("s3:")
-            if name.startswith(_RECORD_CREATED):
-                return _created_object(record, source)
-            log.debug("ignored %r of %r", name, record.get("s3"))
-            return ParsedNotification(ignored=(name,))
         case _:
-            why = "an entry of Records without eventSource, eventVersion, eventName"
-            raise _unparseable(why, record)
-
-
-def _unparseable(why: str, record: object) -> UnparseableNotification:
-    """Return the error for one entry; its document is a list with that entry alone."""
-    return UnparseableNotification(why, documents.dump({"Records": [record]}).decode())
-
-
-def _check_record(record: Mapping[str, Any], source: str, version: str) -> None:
+            raise ValueError("an entry of Records without eventSource, eventVersion, eventName")
     if source not in _RECORD_SOURCES:
-        raise _unparseable(
-            f"eventSource {source!a}, expected one of {', '.join(_RECORD_SOURCES)}", record
-        )
+        raise ValueError(f"eventSource {source!a}, expected one of {', '.join(_RECORD_SOURCES)}")
     if version.partition(".")[0] != _RECORD_VERSION:
-        raise _unparseable(f"eventVersion {version!a}, expected {_RECORD_VERSION}.x", record)
-
-
-def _created_object(record: Mapping[str, Any], source: str) -> ParsedNotification:
+        raise ValueError(f"eventVersion {version!a}, expected {_RECORD_VERSION}.x")
+    if not name.startswith(_RECORD_CREATED):
+        log.debug("ignored %r of %r", name, record.get("s3"))
+        return ParsedNotification(ignored=(name,))
     match record:
         case {"s3": {"bucket": {"name": str(bucket)}, "object": {"key": str(key), **found}}} if (
             bucket and key
         ):
-            arrival = Arrival(
-                bucket=bucket,
-                key=_decoded_key(key, record),
-                dialect=_RECORD_SOURCES[source],
-                version_id=documents.version_id(found.get("versionId")),
-                etag=documents.etag(found.get("eTag")),
-                size=documents.size(found.get("size")),
-                sequencer=documents.text(found.get("sequencer")),
-                event_time=documents.moment(record.get("eventTime")),
-                region=documents.text(record.get("awsRegion")),
-            )
-            return ParsedNotification(arrivals=(arrival,))
+            try:
+                key = unquote_plus(key, errors="strict")
+            except UnicodeDecodeError as exc:
+                raise ValueError(f"the key {key!a} does not decode to UTF-8") from exc
+            return _created(_RECORD_SOURCES[source], bucket, key, found, record)
         case _:
-            raise _unparseable("no s3.bucket.name or no s3.object.key", record)
-
-
-def _decoded_key(key: str, record: Mapping[str, Any]) -> str:
-    try:
-        return unquote_plus(key, errors="strict")
-    except UnicodeDecodeError as exc:
-        raise _unparseable(f"the key {key!a} does not decode to UTF-8", record) from exc
+            raise ValueError("no s3.bucket.name or no s3.object.key")
 
 
 def _read_event(event: Mapping[str, Any]) -> ParsedNotification:
-    """Return the arrival of an event, or the ignored detail type.
-
-    Raises:
-        UnparseableNotification: no detail type, or no bucket and key.
-    """
+    """Return the arrival of an event of EventBridge, or the ignored detail type."""
     match event:
         case {
             "detail-type": "Object Created",
             "detail": {"bucket": {"name": str(bucket)}, "object": {"key": str(key), **found}},
         } if bucket and key:
-            arrival = Arrival(
-                bucket=bucket,
-                key=key,
-                dialect=Dialect.EVENTBRIDGE,
-                version_id=documents.version_id(found.get("version-id")),
-                # Some emulators write the field as in direct notifications.
-                etag=documents.etag(found.get("etag", found.get("eTag"))),
-                size=documents.size(found.get("size")),
-                sequencer=documents.text(found.get("sequencer")),
-                event_time=documents.moment(event.get("time")),
-                region=documents.text(event.get("region")),
-            )
-            return ParsedNotification(arrivals=(arrival,))
+            return _created(Dialect.EVENTBRIDGE, bucket, key, found, event)
         case {"detail-type": str(name)} if name != "Object Created":
             log.debug("ignored %r of %r", name, event.get("detail"))
             return ParsedNotification(ignored=(name,))
         case _:
-            why = "an EventBridge event without detail-type, detail.bucket.name, detail.object.key"
-            raise UnparseableNotification(why, documents.dump(event).decode())
+            raise ValueError(
+                "an EventBridge event without detail-type, detail.bucket.name, detail.object.key"
+            )
+
+
+def _created(
+    dialect: Dialect, bucket: str, key: str, found: Mapping[Any, Any], event: Mapping[str, Any]
+) -> ParsedNotification:
+    """Return an arrival with what `event` says about the object, and in it the `found` part.
+
+    Names are those of `Records` or of EventBridge; some emulators mix them.
+    """
+    arrival = Arrival(
+        bucket=bucket,
+        key=key,
+        dialect=dialect,
+        version_id=documents.version_id(found.get("version-id", found.get("versionId"))),
+        etag=documents.etag(found.get("etag", found.get("eTag"))),
+        size=documents.size(found.get("size")),
+        sequencer=documents.text(found.get("sequencer")),
+        event_time=documents.moment(event.get("eventTime", event.get("time"))),
+        region=documents.text(event.get("awsRegion", event.get("region"))),
+    )
+    return ParsedNotification(arrivals=(arrival,))
