@@ -23,7 +23,6 @@ from extentflow.discovery.sources import (
     NoProof,
     Proof,
     SecretPathProof,
-    SharedKey,
     SignatureProof,
     Source,
 )
@@ -34,11 +33,11 @@ EVENTS = Path(__file__).parents[3] / "events"
 GRID = "https://grid.example.com:10443"
 HOST = "receiver.example.com"
 TOPIC = "urn:grid:sns:eu-central-1:shop:uploads"
-KEY = SharedKey("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
+KEY = SignatureProof("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
 SEGMENT = "example-secret-segment"
 FORM = "application/x-www-form-urlencoded; charset=utf-8"
 
-SIGNED = SignatureProof(KEY)
+SIGNED = KEY
 SECRET = SecretPathProof(SEGMENT)
 ANYONE = NoProof()
 
@@ -74,7 +73,7 @@ def signed(
     body: bytes,
     url: str = f"https://{HOST}/",
     *,
-    key: SharedKey = KEY,
+    key: SignatureProof = KEY,
     service: str = "sns",
     region: str = "eu-central-1",
     headers: Iterable[tuple[str, str]] = (("Content-Type", FORM),),
@@ -124,7 +123,9 @@ class _Raw(io.BytesIO):
         yield self.read()
 
 
-def publish(post: Post, message: str, *, key: SharedKey = KEY, **fields: object) -> dict[str, Any]:
+def publish(
+    post: Post, message: str, *, key: SignatureProof = KEY, **fields: object
+) -> dict[str, Any]:
     """Publish through botocore's SNS client, with the receiver where the network would be."""
 
     def respond(request: AWSPreparedRequest, **_: object) -> AWSResponse:

@@ -32,7 +32,7 @@ from extentflow.discovery import documents, requests
 from extentflow.discovery.notifications import ParsedNotification, parse_notification
 from extentflow.discovery.receiver import FORBIDDEN, MAX_REQUEST_BYTES, Receiver
 from extentflow.discovery.requests import HttpRequest, HttpResponse
-from extentflow.discovery.sources import Proof, SharedKey, Source
+from extentflow.discovery.sources import Proof, SignatureProof, Source
 from extentflow.errors import Misconfigured
 from extentflow.retry import Clock
 
@@ -98,7 +98,7 @@ def test_a_publish_with_attributes_is_a_publish() -> None:
 
 def test_a_client_with_another_secret_gets_an_error() -> None:
     there = Post(SIGNED)
-    other = SharedKey(KEY.access_key_id, "another")
+    other = SignatureProof(KEY.access_key_id, "another")
 
     with pytest.raises(ClientError, match=r"AccessDenied.*the proof is missing or wrong"):
         publish(there, notification("a"), key=other)

@@ -8,21 +8,21 @@ from hypothesis import strategies as st
 from tests.unit.discovery.posting import FORM, KEY, form, notification, post, signed, signing_time
 
 from extentflow.discovery.requests import HttpRequest
-from extentflow.discovery.sources import MAX_SKEW_SECONDS, SharedKey, verify
+from extentflow.discovery.sources import MAX_SKEW_SECONDS, SignatureProof
 from extentflow.errors import AccessDenied
 
 ANYTHING = st.text(st.characters())
 BODY = form(notification("in/red+flower.csv"))
 
 
-def check(request: HttpRequest, *, key: SharedKey = KEY, late: float = 0.0) -> None:
-    verify(request, request.payload(), key, now=signing_time(request) + late)
+def check(request: HttpRequest, *, key: SignatureProof = KEY, late: float = 0.0) -> None:
+    key.check(request, request.payload(), now=signing_time(request) + late)
 
 
 def refusal(request: HttpRequest, *, now: float | None = None) -> str:
     when = signing_time(request) if now is None else now
     with pytest.raises(AccessDenied) as refused:
-        verify(request, request.payload(), KEY, now=when)
+        KEY.check(request, request.payload(), now=when)
     return str(refused.value)
 
 
@@ -118,13 +118,13 @@ def test_a_signed_header_that_is_gone_is_rejected() -> None:
 
 
 def test_another_secret_is_rejected() -> None:
-    other = SharedKey(KEY.access_key_id, "another secret")
+    other = SignatureProof(KEY.access_key_id, "another secret")
 
     assert "does not match" in refusal(signed(BODY, key=other))
 
 
 def test_another_access_key_is_rejected_by_its_id() -> None:
-    other = SharedKey("AKIAOTHER", KEY.secret_access_key)
+    other = SignatureProof("AKIAOTHER", KEY.secret_access_key)
 
     assert "'AKIAOTHER' is not the shared one" in refusal(signed(BODY, key=other))
 
@@ -221,7 +221,7 @@ def test_hostile_headers_are_rejected(authorization: str, date: str, host: str, 
         headers = {"Authorization": header, "X-Amz-Date": date, "Host": host}
 
         with pytest.raises(AccessDenied):
-            verify(HttpRequest("POST", path, headers, BODY), BODY, KEY, now=0.0)
+            KEY.check(HttpRequest("POST", path, headers, BODY), BODY, now=0.0)
 
 
 def test_unsigned_payloads_are_rejected() -> None:

@@ -8,7 +8,6 @@ from tests.unit.discovery.posting import GRID, SEGMENT
 from extentflow.discovery.sources import (
     NoProof,
     SecretPathProof,
-    SharedKey,
     SignatureProof,
     Source,
     declared,
@@ -31,7 +30,7 @@ def test_each_source_has_one_proof() -> None:
     )
 
     assert declared(text) == (
-        Source(GRID, SignatureProof(SharedKey("AKIA", "s3cr3t"))),
+        Source(GRID, SignatureProof("AKIA", "s3cr3t")),
         Source(None, SecretPathProof(SEGMENT)),
     )
 

@@ -36,59 +36,70 @@ TERMINATOR = "aws4_request"
 MAX_SKEW_SECONDS = 15 * 60
 
 _TIMESTAMP = re.compile(r"[0-9]{8}T[0-9]{6}Z")
+_SEGMENT = re.compile(r"[A-Za-z0-9_-]{16,}")
+
+
+class Proof(Protocol):
+    """How a sender authenticates."""
+
+    def check(self, request: HttpRequest, payload: bytes, *, now: float) -> None:
+        """Return if the request has the proof.
+
+        `payload` is the body as sent, `now` is in seconds since 1970.
+
+        Raises:
+            AccessDenied: with what is wrong, but never with the correct value.
+        """
 
 
 @dataclass(frozen=True, slots=True)
-class SharedKey:
-    """An access key that both sides have."""
+class SignatureProof:
+    """A signature with an access key that both sides have, within 15 minutes of now.
+
+    For SNS endpoints of StorageGRID.
+    """
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
 
-
-def verify(request: HttpRequest, payload: bytes, key: SharedKey, *, now: float) -> None:
-    """Return if `key` signed this request with this payload, within 15 minutes of `now`.
-
-    `payload` is the body as sent, `now` is in seconds since 1970.
-
-    Raises:
-        AccessDenied: with what is wrong, but never with the correct value.
-    """
-    claim = _Claim.read(request)
-    if not _same(claim.access_key_id, key.access_key_id):
-        raise AccessDenied(f"the access key id {claim.access_key_id!a} is not the shared one")
-    if (claim.service, claim.terminator) != (SERVICE, TERMINATOR):
-        raise AccessDenied(f"signed for {claim.scope!a}, expected */{SERVICE}/{TERMINATOR}")
-    skew = abs(now - claim.signed_at())
-    if skew > MAX_SKEW_SECONDS:
-        raise AccessDenied(
-            f"signed {skew:.0f} s away from this clock, at most {MAX_SKEW_SECONDS} s are allowed; "
-            "compare the clocks (NTP)"
-        )
-    expected = _signature(claim, _canonical(request, payload, claim.signed_headers), key)
-    if not _same(claim.signature, expected):
-        raise AccessDenied(
-            "the signature does not match; compare the secrets, and look for a proxy that changes "
-            "headers, path or body"
-        )
+    def check(self, request: HttpRequest, payload: bytes, *, now: float) -> None:
+        """See `Proof`."""
+        claim = _Claim.read(request)
+        if not _same(claim.access_key_id, self.access_key_id):
+            raise AccessDenied(f"the access key id {claim.access_key_id!a} is not the shared one")
+        if not claim.scope.endswith(f"/{SERVICE}/{TERMINATOR}"):
+            raise AccessDenied(f"signed for {claim.scope!a}, expected */{SERVICE}/{TERMINATOR}")
+        skew = abs(now - claim.signed_at())
+        if skew > MAX_SKEW_SECONDS:
+            raise AccessDenied(
+                f"signed {skew:.0f} s away from this clock, at most {MAX_SKEW_SECONDS} s are "
+                "allowed; compare the clocks (NTP)"
+            )
+        canonical = _octets(_canonical(request, payload, claim.signed_headers))
+        digest = hashlib.sha256(canonical).hexdigest()
+        signing = _octets(f"AWS4{self.secret_access_key}")
+        text = f"{ALGORITHM}\n{claim.timestamp}\n{claim.scope}\n{digest}"
+        for part in (*claim.scope.split("/"), text):
+            signing = hmac.digest(signing, _octets(part), "sha256")
+        if not _same(claim.signature, signing.hex()):
+            raise AccessDenied(
+                "the signature does not match; compare the secrets, and look for a proxy that "
+                "changes headers, path or body"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What the request states about its signature; nothing of it is verified yet."""
+    """What the request states about its signature; nothing of it is verified yet.
+
+    `scope` is date/region/service/terminator.
+    """
 
     access_key_id: str
-    date: str
-    region: str
-    service: str
-    terminator: str
-    signed_headers: tuple[str, ...]
+    scope: str
+    signed_headers: Sequence[str]
     signature: str
     timestamp: str
-
-    @property
-    def scope(self) -> str:
-        return f"{self.date}/{self.region}/{self.service}/{self.terminator}"
 
     @classmethod
     def read(cls, request: HttpRequest) -> _Claim:
@@ -96,18 +107,18 @@ class _Claim:
         if algorithm != ALGORITHM:
             raise AccessDenied(f"not signed: no Authorization header that begins with {ALGORITHM}")
         parts = dict(part.strip().partition("=")[::2] for part in rest.split(","))
-        names = tuple(parts.get("SignedHeaders", "").split(";"))
+        names = parts.get("SignedHeaders", "").split(";")
         match parts.get("Credential", "").rsplit("/", 4):
-            case [key_id, date, region, service, terminator] if "host" in names:
-                timestamp = request.header("x-amz-date") or ""
-                signature = parts.get("Signature", "")
-                return cls(key_id, date, region, service, terminator, names, signature, timestamp)
+            case [key_id, _, _, _, _] as credential if "host" in names:
+                scope, timestamp = "/".join(credential[1:]), request.header("x-amz-date") or ""
+                return cls(key_id, scope, names, parts.get("Signature", ""), timestamp)
             case _:
                 raise AccessDenied("the Authorization header is incomplete, or leaves out the host")
 
     def signed_at(self) -> float:
         """Return the time of signing in seconds since 1970; its day is part of the scope."""
-        if not _TIMESTAMP.fullmatch(self.timestamp) or self.timestamp[:8] != self.date:
+        day = self.timestamp[:8]
+        if not _TIMESTAMP.fullmatch(self.timestamp) or not self.scope.startswith(f"{day}/"):
             raise AccessDenied("X-Amz-Date is missing, or of another day than the scope")
         try:
             return calendar.timegm(time.strptime(self.timestamp, "%Y%m%dT%H%M%SZ"))
@@ -116,10 +127,11 @@ class _Claim:
 
 
 def _canonical(request: HttpRequest, payload: bytes, names: Iterable[str]) -> str:
+    pairs = sorted(pair.partition("=")[::2] for pair in request.query.split("&") if pair)
     lines = (
         request.method.upper(),
         _canonical_path(request.path),
-        "&".join("=".join(pair) for pair in _canonical_query(request.query)),
+        "&".join("=".join(pair) for pair in pairs),
         *(f"{name}:{_canonical_header(request, name)}" for name in names),
         "",
         ";".join(names),
@@ -140,28 +152,11 @@ def _canonical_path(path: str) -> str:
     return quote(_octets("/" + "/".join(kept) + slash), safe="/~")
 
 
-def _canonical_query(query: str) -> list[tuple[str, str]]:
-    pairs = (pair.partition("=") for pair in query.split("&") if pair)
-    return sorted((name, value) for name, _, value in pairs)
-
-
 def _canonical_header(request: HttpRequest, name: str) -> str:
     value = request.header(name)
     if value is None:
         raise AccessDenied(f"the signed header {name!a} is not there")
     return " ".join(value.split())
-
-
-def _signature(claim: _Claim, canonical: str, key: SharedKey) -> str:
-    digest = hashlib.sha256(_octets(canonical)).hexdigest()
-    signing = _octets(f"AWS4{key.secret_access_key}")
-    for part in (claim.date, claim.region, claim.service, claim.terminator):
-        signing = _hmac(signing, part)
-    return _hmac(signing, f"{ALGORITHM}\n{claim.timestamp}\n{claim.scope}\n{digest}").hex()
-
-
-def _hmac(key: bytes, message: str) -> bytes:
-    return hmac.digest(key, _octets(message), "sha256")
 
 
 def _same(left: str, right: str) -> bool:
@@ -173,27 +168,6 @@ def _octets(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-_SEGMENT = re.compile(r"[A-Za-z0-9_-]{16,}")
-
-
-class Proof(Protocol):
-    """How a sender authenticates."""
-
-    def check(self, request: HttpRequest, payload: bytes, *, now: float) -> None:
-        """Return if the request has the proof. Raises AccessDenied."""
-
-
-@dataclass(frozen=True, slots=True)
-class SignatureProof:
-    """A signature with a shared access key: SNS endpoints of StorageGRID."""
-
-    key: SharedKey
-
-    def check(self, request: HttpRequest, payload: bytes, *, now: float) -> None:
-        """See `Proof`."""
-        verify(request, payload, self.key, now=now)
-
-
 @dataclass(frozen=True, slots=True)
 class SecretPathProof:
     """A secret segment of the path: webhooks, and endpoints without an access key."""
@@ -202,12 +176,8 @@ class SecretPathProof:
 
     def check(self, request: HttpRequest, payload: bytes, *, now: float) -> None:  # noqa: ARG002 - see Proof
         """See `Proof`."""
-        wanted = self.segment.encode()
         # No early exit: the time must not reveal which segment is similar.
-        found = [
-            hmac.compare_digest(segment.encode("utf-8", "surrogatepass"), wanted)
-            for segment in request.path.split("/")
-        ]
+        found = [_same(segment, self.segment) for segment in request.path.split("/")]
         if not any(found):
             raise AccessDenied("the path does not hold the secret segment")
 
@@ -247,6 +217,16 @@ def admitted(
     raise AccessDenied("; ".join(dict.fromkeys(missed)))
 
 
+_PROOFS: Mapping[frozenset[str], Callable[[Mapping[str, str]], Proof]] = {
+    frozenset({"access_key_id", "secret_access_key"}): lambda entry: SignatureProof(
+        entry["access_key_id"], entry["secret_access_key"]
+    ),
+    frozenset({"secret_path"}): lambda entry: SecretPathProof(entry["secret_path"]),
+    frozenset({"open"}): lambda _: NoProof(),
+}
+_KEYS = ("endpoint", *sorted(frozenset().union(*_PROOFS)))
+
+
 def declared(text: str, *, open_allowed: bool = False) -> tuple[Source, ...]:
     """Return the sources in a JSON list.
 
@@ -264,58 +244,41 @@ def declared(text: str, *, open_allowed: bool = False) -> tuple[Source, ...]:
     if not isinstance(entries, list) or not entries:
         raise Misconfigured("sources: write a JSON list of at least one object")
     problems: list[str] = []
-    found = [_declared(entry, f"sources[{n}]", problems) for n, entry in enumerate(entries)]
-    is_open = any(source and source.proof == NoProof() for source in found)
+    found: list[Source] = []
+    for number, entry in enumerate(entries):
+        wrong = _mistakes(entry, f"sources[{number}]")
+        problems += wrong
+        if not wrong:
+            make = _PROOFS[frozenset(entry) - {"endpoint"}]
+            found.append(Source(entry.get("endpoint"), make(entry)))
+    is_open = any(source.proof == NoProof() for source in found)
     if is_open and not open_allowed:
         problems.append(
             "sources: open: a public endpoint needs a proof; use access_key_id with"
             " secret_access_key, or secret_path"
         )
-    elif is_open and len(found) > 1:
+    elif is_open and len(entries) > 1:
         problems.append("sources: an open one lets everybody in; remove it, or all others")
     if problems:
         raise Misconfigured(problems)
-    return tuple(source for source in found if source)
+    return tuple(found)
 
 
-_PROOFS: Mapping[frozenset[str], Callable[[Mapping[str, str]], Proof]] = {
-    frozenset({"access_key_id", "secret_access_key"}): lambda entry: SignatureProof(
-        SharedKey(entry["access_key_id"], entry["secret_access_key"])
-    ),
-    frozenset({"secret_path"}): lambda entry: SecretPathProof(entry["secret_path"]),
-    frozenset({"open"}): lambda _: NoProof(),
-}
-_KEYS = ("endpoint", *sorted(frozenset().union(*_PROOFS)))
-
-
-def _declared(entry: object, place: str, problems: list[str]) -> Source | None:
+def _mistakes(entry: object, place: str) -> list[str]:
     if not isinstance(entry, dict):
-        problems.append(f"{place}: write an object")
-        return None
-    wrong = [*_unknown(entry, place), *_unfit(entry, place)]
-    make = _PROOFS.get(frozenset(entry) - {"endpoint"})
-    if make is None and not wrong:
+        return [f"{place}: write an object"]
+    wrong: list[str] = []
+    for name, value in entry.items():
+        if name not in _KEYS:
+            known = nearest(name, _KEYS, f"known are {', '.join(_KEYS)}")
+            wrong.append(f"{place}.{name}: unknown key; {known}")
+        elif name == "open" and value is not True:
+            wrong.append(f"{place}.open: write true, or remove it")
+        elif name != "open" and not (isinstance(value, str) and value):
+            wrong.append(f"{place}.{name}: write a text")
+        elif name == "secret_path" and not _SEGMENT.fullmatch(value):
+            wrong.append(f"{place}.{name}: write 16 characters or more of A-Z a-z 0-9 _ -")
+    if not wrong and frozenset(entry) - {"endpoint"} not in _PROOFS:
         ways = "access_key_id with secret_access_key, secret_path, or open"
         wrong.append(f"{place}: give exactly one proof: {ways}")
-    problems += wrong
-    return Source(entry.get("endpoint"), make(entry)) if make and not wrong else None
-
-
-def _unknown(entry: Mapping[str, object], place: str) -> list[str]:
-    strange = [name for name in entry if name not in _KEYS]
-    known = f"known are {', '.join(_KEYS)}"
-    return [f"{place}.{name}: unknown key; {nearest(name, _KEYS, known)}" for name in strange]
-
-
-def _unfit(entry: Mapping[str, object], place: str) -> list[str]:
-    wrong = [
-        f"{place}.{name}: write a text"
-        for name, value in entry.items()
-        if name in _KEYS and name != "open" and not (isinstance(value, str) and value)
-    ]
-    if "open" in entry and entry["open"] is not True:
-        wrong.append(f"{place}.open: write true, or remove it")
-    segment = entry.get("secret_path")
-    if isinstance(segment, str) and segment and not _SEGMENT.fullmatch(segment):
-        wrong.append(f"{place}.secret_path: write 16 characters or more of A-Z a-z 0-9 _ -")
     return wrong
