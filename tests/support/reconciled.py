@@ -12,7 +12,6 @@ from extentflow.delivery.slots import SlotPolicy
 from extentflow.discovery import Arrival
 from extentflow.discovery.admission import AdmissionResult, ArrivalHandler
 from extentflow.discovery.reconciler import ListedPrefix, Reconciler, Report, StallThresholds
-from extentflow.discovery.stalled_jobs import owned_by_no_run
 from extentflow.engines.emr.submitted import RunOwnership
 from extentflow.formats import Format
 from extentflow.jobs.events import JobEvents
@@ -56,7 +55,7 @@ class Reconciled:
     settling: frozenset[str] = frozenset()
     broken: dict[str, Exception] = field(default_factory=dict)
     patience: StallThresholds = PATIENCE
-    hold: Callable[[Job], RunOwnership] = owned_by_no_run
+    hold: Callable[[Job], RunOwnership] = lambda _job: RunOwnership.NONE
 
     def __post_init__(self) -> None:
         self.configs: dict[str, ConnectorConfig] = {}

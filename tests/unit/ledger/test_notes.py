@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from extentflow.discovery.listing import POSITIONS, SEEN, _Position
+from extentflow.discovery.listing import POSITIONS, SEEN
 from extentflow.discovery.stalled_jobs import MARKS, ROUNDS, _Mark
 from extentflow.engines.emr.submitted import RUNS, RUNS_OF, OnCompletion, SubmittedRun
 from extentflow.ledger.notes import NoteKind
@@ -63,8 +63,8 @@ PROGRESS = ListingProgress(goes=1, whole=1, found=3, at="0a")
 @pytest.mark.parametrize(
     ("kind", "prefix", "keep_seconds", "value", "facts"),
     [
-        (POSITIONS, "listing#", None, _Position("p", "t"), {"place": "p", "token": "t"}),
-        (POSITIONS, "listing#", None, _Position("p"), {"place": "p"}),
+        (POSITIONS, "listing#", None, ("p", "t"), {"place": "p", "token": "t"}),
+        (POSITIONS, "listing#", None, ("p", None), {"place": "p"}),
         (SEEN, "seen#", 14 * DAY, ("e", 7), {"etag": "e", "size": "7"}),
         (ROUNDS, "round#", None, 3, {"behind": "3"}),
         (

@@ -77,7 +77,7 @@ def test_a_directory_is_listed_as_its_planner_pins_it(runtime: Runtime, tmp_path
 
     territory = RuntimeContext(runtime).territory("c", revision)
 
-    (page,) = territory.pages(None)
+    (page,) = territory.store.pages(territory.config.bucket, territory.config.prefix, token=None)
     (found,) = page.versions
     assert isinstance(territory.store, LocalStore)
     assert territory.settles

@@ -71,8 +71,7 @@ class Arrival:
     def from_message(cls, message: Mapping[str, Any]) -> Self:
         """Rebuild an arrival from `to_message`.
 
-        Raises:
-            ValueError: another schema version, an unknown dialect, no bucket or no key.
+        Raises ValueError for another schema version, an unknown dialect, no bucket or no key.
         """
         if message.get("v") != MESSAGE_VERSION:
             raise ValueError(f"arrival of schema version {message.get('v')!r}, expected 1")

@@ -32,7 +32,6 @@ SOURCE = "http"
 # SQS accepts 256 KiB including the message's attributes; 8 KiB are reserved for those.
 MAX_BODY_BYTES = 248 * 1024
 
-
 _REFUSED = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -42,12 +41,12 @@ class TooLarge(Permanent):
 
 def wrapped(document: bytes, endpoint: str | None) -> str:
     """Return the queue body of a document from the source at `endpoint`."""
-    head: dict[str, Any] = {"v": 1, "source": SOURCE, "endpoint": endpoint}
+    message: dict[str, Any] = {"v": 1, "source": SOURCE, "endpoint": endpoint}
     try:
-        content = {"body": document.decode()}
+        message["body"] = document.decode()
     except UnicodeDecodeError:
-        content = {"base64": base64.b64encode(document).decode()}
-    return json.dumps({**head, **content}, separators=(",", ":"))
+        message["base64"] = base64.b64encode(document).decode()
+    return json.dumps(message, separators=(",", ":"))
 
 
 def sendable(body: str) -> bool:
@@ -58,8 +57,7 @@ def sendable(body: str) -> bool:
 def unwrapped(body: Mapping[str, Any]) -> tuple[bytes, str | None]:
     """Return the document in a queue body, and its endpoint.
 
-    Raises:
-        ValueError: another version, or it is damaged.
+    Raises ValueError if it is of another version, or damaged.
     """
     match body:
         case {"v": 1, "endpoint": str() | None as endpoint, "body": str(text)}:
@@ -73,23 +71,18 @@ def unwrapped(body: Mapping[str, Any]) -> tuple[bytes, str | None]:
 def bodies(document: bytes, endpoint: str | None, *, limit: int = MAX_BODY_BYTES) -> list[str]:
     """Return the queue bodies of a document: one, or one per part of its `Records`.
 
-    Raises:
-        TooLarge: a body would exceed `limit` bytes.
+    Raises TooLarge if a body would exceed `limit` bytes.
     """
     whole = wrapped(document, endpoint)
     if len(whole) <= limit:
         return [whole]
-    return list(_halved(_splittable(document), endpoint, limit))
-
-
-def _splittable(document: bytes) -> dict[str, Any]:
     try:
         found = load(document)
     except ValueError as exc:
         raise TooLarge(f"{len(document)} bytes that are no JSON fit no message") from exc
     if not isinstance(found, dict) or not isinstance(found.get("Records"), list):
         raise TooLarge(f"{len(document)} bytes without Records fit no message")
-    return found
+    return list(_halved(found, endpoint, limit))
 
 
 def _halved(document: dict[str, Any], endpoint: str | None, limit: int) -> Iterator[str]:
@@ -106,11 +99,7 @@ def _halved(document: dict[str, Any], endpoint: str | None, limit: int) -> Itera
 
 
 def load(text: str | bytes) -> object:
-    """Return the document.
-
-    Raises:
-        ValueError: it is not JSON, or nested too deep.
-    """
+    """Return the document. Raises ValueError if it is not JSON, or nested too deep."""
     document = orjson.loads(text)
     try:
         orjson.dumps(document)
@@ -141,8 +130,7 @@ def etag(value: object) -> str | None:
 
 def size(value: object) -> int | None:
     """Return a size in bytes."""
-    fits = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return value if fits and isinstance(value, int) else None
+    return value if type(value) is int and value >= 0 else None
 
 
 def seconds(value: object) -> float | None:

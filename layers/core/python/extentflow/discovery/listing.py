@@ -10,40 +10,29 @@ in the next round. Keys with a job cause no further request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from extentflow.config.connector import ConnectorConfig, hidden
 from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.admission import AdmissionResult
-from extentflow.discovery.report import Report, attempt_step, ignore_reason
+from extentflow.discovery.report import Report, attempt_step
 from extentflow.errors import AccessDenied, Permanent
+from extentflow.jobs.planner import in_pages
 from extentflow.ledger import Ledger
 from extentflow.ledger.notes import NoteKind
 from extentflow.model import ObjectVersion, job_id
-from extentflow.storage import ObjectStore, Page
+from extentflow.storage import ObjectStore
 
 BATCH_KEYS = 100
 KEEP_SECONDS = 14 * 86_400.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Position:
-    """Where a listing continues; a token belongs to the bucket and prefix `place`."""
-
-    place: str
-    token: str | None = None
-
-    def to_facts(self) -> dict[str, str]:
-        return {"place": self.place, **({} if self.token is None else {"token": self.token})}
-
-    @classmethod
-    def of(cls, facts: Mapping[str, str]) -> _Position:
-        return cls(facts.get("place", ""), facts.get("token"))
-
-
-POSITIONS: NoteKind[_Position] = NoteKind("listing#", _Position.to_facts, _Position.of)
+# Where a listing continues: the bucket and prefix to which a token belongs, and that token.
+POSITIONS: NoteKind[tuple[str, str | None]] = NoteKind(
+    "listing#",
+    lambda at: {"place": at[0], **({} if at[1] is None else {"token": at[1]})},
+    lambda facts: (facts.get("place", ""), facts.get("token")),
+)
 # ETag and size of an object at an earlier listing.
 SEEN: NoteKind[tuple[str, int]] = NoteKind(
     "seen#",
@@ -69,10 +58,6 @@ class ListedPrefix:
         """What a token belongs to."""
         config = self.config
         return f"{config.endpoint_type} {config.endpoint} {config.bucket} {config.prefix}"
-
-    def pages(self, token: str | None) -> Iterator[Page]:
-        """Yield pages of the connector's prefix."""
-        return self.store.pages(self.config.bucket, self.config.prefix, token=token)
 
     def is_data(self, version: ObjectVersion) -> bool:
         """Return whether it is data: an empty object with a slash is a console's folder."""
@@ -104,7 +89,7 @@ class ListingScan:
     receive: Callable[[Arrival], AdmissionResult]
     late: Callable[[], bool]
     since: float
-    on_failure: Callable[[str], object] = ignore_reason
+    on_failure: Callable[[str], object] = lambda _why: None
 
     def look(self, territory: ListedPrefix) -> Iterator[Report]:
         """Continue a listing where the last run stopped, at most up to its end.
@@ -116,72 +101,55 @@ class ListingScan:
         Raises:
             ObjectGone, AccessDenied, StoreUnavailable: the bucket cannot be listed.
         """
-        name, start = territory.config.name, _Position(territory.place)
-        position = POSITIONS.read(self.ledger.notes, name) or start
-        token = position.token if position.place == territory.place else None
+        config, here = territory.config, territory.place
+        place, token = POSITIONS.read(self.ledger.notes, config.name) or (here, None)
+        if place != here:
+            token = None
         if self.late():
             return
         try:
-            for page in territory.pages(token):
+            for page in territory.store.pages(config.bucket, config.prefix, token=token):
                 problems = 0
                 for step in self._page(territory, page.versions):
                     problems += step.problems
                     yield step
                 if self.late() and not problems:
                     return
-                POSITIONS.write(self.ledger.notes, name, replace(start, token=page.token))
+                POSITIONS.write(self.ledger.notes, config.name, (here, page.token))
                 if self.late() and (page.token is not None or problems):
                     return
         except AccessDenied:
             raise
         except Permanent:  # the store may have rejected the token
-            POSITIONS.write(self.ledger.notes, name, start)
+            POSITIONS.write(self.ledger.notes, config.name, (here, None))
             raise
-        yield Report(listings_finished=(name,))
+        yield Report(listings_finished=(config.name,))
 
     def _page(self, territory: ListedPrefix, versions: Sequence[ObjectVersion]) -> Iterator[Report]:
-        for batch in _batches(versions):
+        name = territory.config.name
+        for batch in in_pages(versions, BATCH_KEYS):
             if self.late():
                 return
             yield Report(keys_listed=len(batch))
-            for version in self._unknown_objects(territory, batch):
+            data = {job_id(name, one): one for one in batch if territory.is_data(one)}
+            known = self.ledger.jobs.find_registered(data)
+            for version in (one for found, one in data.items() if found not in known):
                 if self.late():
                     return
-                yield attempt_step(
-                    version.uri,
-                    partial(self._arrived, territory, version),
-                    on_failure=self.on_failure,
-                )
-
-    def _unknown_objects(
-        self, territory: ListedPrefix, batch: Sequence[ObjectVersion]
-    ) -> list[ObjectVersion]:
-        name = territory.config.name
-        data = {job_id(name, version): version for version in batch if territory.is_data(version)}
-        known = self.ledger.jobs.find_registered(data)
-        return [version for found, version in data.items() if found not in known]
+                step = partial(self._arrived, territory, version)
+                yield attempt_step(version.uri, step, on_failure=self.on_failure)
 
     def _arrived(self, territory: ListedPrefix, version: ObjectVersion) -> Report:
-        if territory.settles and not self._as_before(territory, version):
-            return Report()
+        if territory.settles:
+            key, look = job_id(territory.config.name, version), (version.etag, version.size)
+            if SEEN.read(self.ledger.notes, key) != look:
+                SEEN.write(self.ledger.notes, key, look)
+                return Report()
         received = self.receive(territory.arrival(version))
         return Report(jobs_new=sum(job.created >= self.since for job in received.jobs))
-
-    def _as_before(self, territory: ListedPrefix, version: ObjectVersion) -> bool:
-        """Record ETag and size; return whether an earlier listing saw the same."""
-        key, look = job_id(territory.config.name, version), (version.etag, version.size)
-        if SEEN.read(self.ledger.notes, key) == look:
-            return True
-        SEEN.write(self.ledger.notes, key, look)
-        return False
 
 
 def resume_token(ledger: Ledger, connector: str) -> str:
     """Return the token at which a listing continues; empty for the first key."""
-    position = POSITIONS.read(ledger.notes, connector)
-    return (position.token if position else None) or ""
-
-
-def _batches(versions: Sequence[ObjectVersion]) -> Iterator[Sequence[ObjectVersion]]:
-    for start in range(0, len(versions), BATCH_KEYS):
-        yield versions[start : start + BATCH_KEYS]
+    _, token = POSITIONS.read(ledger.notes, connector) or ("", None)
+    return token or ""

@@ -16,8 +16,8 @@ planner dead-letters them.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from extentflow.discovery import documents, requests, sources
 from extentflow.discovery.requests import HttpRequest, HttpResponse
@@ -30,25 +30,16 @@ log = logging.getLogger("extentflow.discovery.requests")
 MAX_REQUEST_BYTES = 1 << 20
 
 
-class Enqueue(Protocol):
-    """The port to the arrivals queue."""
-
-    def __call__(self, body: str, /) -> None:
-        """Return when the queue has stored the body. Raises ExtentflowError otherwise."""
-
-
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """Answers requests; one instance for the life of a process.
+    """Answers requests. Raises Misconfigured if no source is declared.
 
-    `message_bytes` is the queue's limit for one body.
-
-    Raises:
-        Misconfigured: no source is declared, so every request would be rejected.
+    `enqueue` returns when the arrivals queue has stored a body, and raises ExtentflowError
+    otherwise. `message_bytes` is the queue's limit for one body.
     """
 
     sources: tuple[sources.Source, ...]
-    enqueue: Enqueue
+    enqueue: Callable[[str], object]
     clock: Clock = field(default_factory=Clock)
     message_bytes: int = documents.MAX_BODY_BYTES
 
@@ -74,9 +65,8 @@ class Receiver:
         return self._admit(request, payload)
 
     def _admit(self, request: HttpRequest, payload: bytes) -> HttpResponse:
-        now = self.clock.wall()
         try:
-            source = sources.admitted(self.sources, request, payload, now=now)
+            source = sources.admitted(self.sources, request, payload, now=self.clock.wall())
         except AccessDenied as exc:
             log.warning("refused with 403 AccessDenied: %s", exc)
             return FORBIDDEN
@@ -85,27 +75,22 @@ class Receiver:
             log.info("test message for %r: %.200r", published.topic, published.message)
             return _accepted(payload, published)
         document = payload if published is None else published.message.encode()
-        return self._keep(document, source.endpoint) or _accepted(payload, published)
-
-    def _keep(self, document: bytes, endpoint: str | None) -> HttpResponse | None:
-        """Enqueue a document; return a response only if that failed."""
         try:
-            for body in documents.bodies(document, endpoint, limit=self.message_bytes):
+            for body in documents.bodies(document, source.endpoint, limit=self.message_bytes):
                 self.enqueue(body)
         except documents.TooLarge as exc:
             return _refused(413, "RequestEntityTooLarge", str(exc))
         except ExtentflowError:
             log.exception("the arrivals queue took nothing; the sender has to try again")
             return _refused(503, "ServiceUnavailable", "the arrivals queue took nothing")
-        return None
+        return _accepted(payload, published)
 
 
 def _probed(request: HttpRequest) -> HttpResponse:
     # Without the path, which may contain a secret.
     log.info("probe: %s from %.200r", request.method, request.header("user-agent"))
-    return HttpResponse(
-        200, "text/plain", "" if request.method == "HEAD" else "extentflow receiver\n"
-    )
+    body = "" if request.method == "HEAD" else "extentflow receiver\n"
+    return HttpResponse(200, "text/plain", body)
 
 
 def _accepted(payload: bytes, published: requests.Publication | None) -> HttpResponse:

@@ -21,12 +21,7 @@ from extentflow.discovery import Arrival
 from extentflow.discovery.admission import AdmissionResult
 from extentflow.discovery.listing import ListedPrefix, ListingScan
 from extentflow.discovery.report import Report, interleave
-from extentflow.discovery.stalled_jobs import (
-    StalledJobScanner,
-    StallThresholds,
-    is_empty,
-    owned_by_no_run,
-)
+from extentflow.discovery.stalled_jobs import StalledJobScanner, StallThresholds, is_empty
 from extentflow.engines.emr.submitted import RunOwnership
 from extentflow.ledger import ConnectorState, Ledger
 from extentflow.model import Job
@@ -67,11 +62,10 @@ class Reconciler:
     random: Random
     late: Callable[[], bool] = lambda: False
     patience: StallThresholds = field(default_factory=StallThresholds)
-    hold: Callable[[Job], RunOwnership] = owned_by_no_run
+    hold: Callable[[Job], RunOwnership] = lambda _job: RunOwnership.NONE
 
     def run(self) -> Report:
         """Do one step of each part in turn while time allows; count and log failed steps."""
-        report = Report()
         empty = is_empty(self.dispatch.queue)  # read before anything is sent
         parts = {
             "slots": self._sweep(),
@@ -79,11 +73,9 @@ class Reconciler:
             "listings": self._listings(),
             "announcements": self._announcements(),
         }
-        for step in interleave(parts):
-            report += step
+        report = sum(interleave(parts), Report())
         if report.jobs_closed or report.jobs_failed:  # meanwhile
-            for step in interleave({"announcements": self._announcements()}):
-                report += step
+            report += sum(interleave({"announcements": self._announcements()}), Report())
         return report
 
     def _sweep(self) -> Iterator[Report]:
@@ -116,15 +108,11 @@ class Reconciler:
         discovery = ListingScan(self.ledger, self.receive, self.late, since)
         connectors = list(self.ledger.connectors.list())
         self.random.shuffle(connectors)
-        yield from interleave(
-            {
-                f"listing for connector {one.name}": self._listing(
-                    discovery, one.name, one.revision
-                )
-                for one in connectors
-            }
-        )
 
-    def _listing(self, discovery: ListingScan, connector: str, revision: int) -> Iterator[Report]:
-        if self.ledger.connectors.state(connector) is ConnectorState.RUNNING:
-            yield from discovery.look(self.surroundings.territory(connector, revision))
+        def listing(name: str, revision: int) -> Iterator[Report]:
+            if self.ledger.connectors.state(name) is ConnectorState.RUNNING:
+                yield from discovery.look(self.surroundings.territory(name, revision))
+
+        yield from interleave(
+            {f"listing for connector {c.name}": listing(c.name, c.revision) for c in connectors}
+        )

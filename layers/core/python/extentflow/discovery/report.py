@@ -44,21 +44,18 @@ class Report:
         return asdict(self)
 
 
-PROBLEM = Report(problems=1)
 _OVER = Report()
 
 
-def ignore_reason(_why: str) -> None:
-    """Ignore the reason of a failed step; the log contains it."""
-
-
 def attempt_step(
-    what: str, step: Callable[[], Report], *, on_failure: Callable[[str], object] = ignore_reason
+    what: str,
+    step: Callable[[], Report],
+    *,
+    on_failure: Callable[[str], object] = lambda _why: None,
 ) -> Report:
-    """Return a step's report; a failure is logged, counted, and passed to `on_failure`.
+    """Return a step's report; a failure, or a defect, is logged, counted, passed to `on_failure`.
 
-    The next run repeats the step. A defect is handled in the same way, because it must not prevent
-    the steps after it.
+    The next run repeats the step; the steps after it follow all the same.
     """
     try:
         with contain_defects(what):
@@ -66,7 +63,7 @@ def attempt_step(
     except ExtentflowError as exc:
         log.warning("%s: %s", what, exc)
         on_failure(reason(exc))
-    return PROBLEM
+    return Report(problems=1)
 
 
 def interleave(parts: Mapping[str, Iterator[Report]]) -> Iterator[Report]:

@@ -18,10 +18,8 @@ from xml.sax.saxutils import escape
 
 NAMESPACE = "http://sns.amazonaws.com/doc/2010-03-31/"
 CONTENT_TYPE = "text/xml"
-
 # Ten message attributes of three fields each, and about ten fields of Publish itself.
 MAX_FIELDS = 100
-
 _BLANK = "\ufeff \t\r\n"
 
 
@@ -61,9 +59,8 @@ def accepted(body: bytes) -> str:
     digest = hashlib.sha256(body).digest()
     message, request = uuid.UUID(bytes=digest[:16]), uuid.UUID(bytes=digest[16:])
     return (
-        f'<PublishResponse xmlns="{NAMESPACE}">'
-        f"<PublishResult><MessageId>{message}</MessageId></PublishResult>"
-        f"<ResponseMetadata><RequestId>{request}</RequestId></ResponseMetadata>"
+        f'<PublishResponse xmlns="{NAMESPACE}"><PublishResult><MessageId>{message}</MessageId>'
+        f"</PublishResult><ResponseMetadata><RequestId>{request}</RequestId></ResponseMetadata>"
         "</PublishResponse>"
     )
 
@@ -93,11 +90,7 @@ class HttpRequest:
     query: str = ""
 
     def payload(self) -> bytes:
-        """Return the body as it was sent.
-
-        Raises:
-            ValueError: it is declared as base64 but is not.
-        """
+        """Return the body as it was sent. Raises ValueError if its base64 is none."""
         if not self.is_base64:
             return self.body
         try:
@@ -114,8 +107,7 @@ class HttpRequest:
     def of_event(cls, event: Mapping[str, Any]) -> Self:
         """Return the request in an event of API Gateway (format 1.0 or 2.0) or a function URL.
 
-        Raises:
-            ValueError: it is not such an event.
+        Raises ValueError if it is not such an event.
         """
         event = _format_2_of(event)
         body, headers = event.get("body") or "", event.get("headers") or {}

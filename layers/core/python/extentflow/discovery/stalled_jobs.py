@@ -17,7 +17,8 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import islice
 
 from extentflow.discovery.report import Report, attempt_step
@@ -37,6 +38,7 @@ LONGEST_PATIENCE_SECONDS = 86_400.0
 MAX_DOUBLINGS = 20
 
 NOTHING = Report()
+_BY_A_RUN = (RunOwnership.OWN, RunOwnership.SHARED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +70,11 @@ class _Mark:
 
     @classmethod
     def of(cls, facts: Mapping[str, str]) -> _Mark:
-        return cls(
-            facts["seen"],
-            facts["claims"],
-            float(facts["since"]),
-            int(facts["resent"]),
-            float(facts["resent_at"]),
-        )
+        since, resent_at = float(facts["since"]), float(facts["resent_at"])
+        return cls(facts["seen"], facts["claims"], since, int(facts["resent"]), resent_at)
 
     def to_facts(self) -> dict[str, str]:
-        return {
-            "seen": self.seen,
-            "claims": self.claims,
-            "since": repr(self.since),
-            "resent": str(self.resent),
-            "resent_at": repr(self.resent_at),
-        }
+        return {name: str(value) for name, value in asdict(self).items()}
 
 
 MARKS: NoteKind[_Mark] = NoteKind("watch#", _Mark.to_facts, _Mark.of, KEEP_SECONDS)
@@ -91,11 +82,6 @@ MARKS: NoteKind[_Mark] = NoteKind("watch#", _Mark.to_facts, _Mark.of, KEEP_SECON
 ROUNDS: NoteKind[int] = NoteKind(
     "round#", lambda behind: {"behind": str(behind)}, lambda facts: int(facts["behind"])
 )
-
-
-def owned_by_no_run(_job: Job) -> RunOwnership:
-    """Return that no Spark run owns a job, for deployments without Spark."""
-    return RunOwnership.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +98,13 @@ class StalledJobScanner:
     late: Callable[[], bool]
     cluster: str
     empty_queue: bool
-    hold: Callable[[Job], RunOwnership] = owned_by_no_run
+    hold: Callable[[Job], RunOwnership] = lambda _job: RunOwnership.NONE
 
     def look(self, connector: str) -> Iterator[Report]:
         """Check a connector's jobs one by one, from where the last run stopped."""
-        state = self.ledger.connectors.state(connector)
-        for wanted in (JobState.PLANNING, JobState.RUNNING):
-            yield from self._round(connector, wanted, active=state is ConnectorState.RUNNING)
+        active = self.ledger.connectors.state(connector) is ConnectorState.RUNNING
+        for state in (JobState.PLANNING, JobState.RUNNING):
+            yield from self._round(connector, state, active=active)
 
     def _round(self, connector: str, state: JobState, *, active: bool) -> Iterator[Report]:
         """Check jobs from the newest to the oldest.
@@ -127,103 +113,87 @@ class StalledJobScanner:
         little; the next round starts with the first again.
         """
         notes, key = self.ledger.notes, f"{connector}#{state}"
+        check = self._check_planning if state is JobState.PLANNING else self._check_running
         before = ROUNDS.read(notes, key) or 0
         behind = before
         for job in islice(self.ledger.jobs.list(connector, state), before, None):
             if self.late():
                 ROUNDS.write(notes, key, behind)
                 return
-            step = self._looked_at(job, active=active)
+            what = f"job {job.id} of {job.version.uri}"
+            step = attempt_step(what, partial(check, job, active=active))
             touched = step.jobs_resumed or step.jobs_closed
             behind += not touched or self._now(job).state is state
             yield step
         if before:
             ROUNDS.clear(notes, key)
 
-    def _looked_at(self, job: Job, *, active: bool) -> Report:
-        def step() -> Report:
-            if job.state is JobState.PLANNING:
-                return self._planning(job) if active else NOTHING
-            return self._running(job, active=active)
-
-        return attempt_step(f"job {job.id} of {job.version.uri}", step)
-
-    # -- PLANNING -------------------------------------------------------------------------------
-
-    def _planning(self, listed: Job) -> Report:
-        job = self._now(listed)
-        if job.state is not JobState.PLANNING or job.cluster != self.cluster:
+    def _check_planning(self, listed: Job, *, active: bool) -> Report:
+        job = self._now(listed) if active else listed
+        if not active or job.state is not JobState.PLANNING or job.cluster != self.cluster:
             return NOTHING
-        mark = self._recall(job)
-        if mark is None and self._young(job):
+        mark = MARKS.read(self.ledger.notes, job.id)
+        if mark is None and self._is_young(job):
             return NOTHING
         if mark is not None and mark.seen != _plan(job):
-            self._remember(job, self._fresh(_plan(job)))
+            self._mark(job, _plan(job))
             return NOTHING
-        if self.hold(job) in (RunOwnership.OWN, RunOwnership.SHARED, RunOwnership.UNKNOWN):
+        if self.hold(job) in (*_BY_A_RUN, RunOwnership.UNKNOWN):
             return NOTHING
         planned = self.dispatch.start(job, late=self.late)
         if planned.state is JobState.PLANNING:
-            self._remember(planned, self._fresh(_plan(planned)))
+            self._mark(planned, _plan(planned))
         return Report(jobs_resumed=1, jobs_failed=_failed(planned))
 
-    # -- RUNNING --------------------------------------------------------------------------------
-
-    def _running(self, job: Job, *, active: bool) -> Report:
+    def _check_running(self, job: Job, *, active: bool) -> Report:
         progress = self.ledger.jobs.progress(job.id)
         if rules.verdict(job, progress) is not None:
             closed = self.ledger.jobs.close(job.id)
-            return (
-                NOTHING if closed.state.open else Report(jobs_closed=1, jobs_failed=_failed(closed))
-            )
-        counters = f"{job.reopened}:{progress.done}:{progress.failed}"
+            ended = not closed.state.open
+            return Report(jobs_closed=1, jobs_failed=_failed(closed)) if ended else NOTHING
         if job.cluster != self.cluster:
             return NOTHING
-        return self._watched(job, counters if active else "PAUSED", active=active)
-
-    def _watched(self, job: Job, counters: str, *, active: bool) -> Report:
-        mark = self._recall(job)
-        if mark is None and self._young(job):
-            return NOTHING
-        if mark is None or mark.seen != counters:
-            self._remember(job, self._fresh(counters))
-            return NOTHING
-        if not active:
-            return NOTHING
-        claims = self._claims(job)
-        if mark.claims != claims:
-            self._remember(job, self._fresh(counters, claims))
-            return NOTHING
-        return self._standing_still(job, mark)
+        seen = f"{job.reopened}:{progress.done}:{progress.failed}" if active else "PAUSED"
+        mark = MARKS.read(self.ledger.notes, job.id)
+        if mark is None or mark.seen != seen:
+            if mark is not None or not self._is_young(job):
+                self._mark(job, seen)
+        elif active:
+            claims = self._claims(job)
+            if mark.claims == claims:
+                return self._standing_still(job, mark)
+            self._mark(job, seen, claims)
+        return NOTHING
 
     def _standing_still(self, job: Job, mark: _Mark) -> Report:
-        now = self.ledger.now()
-        hold = self.hold(job)
+        now, hold = self.ledger.now(), self.hold(job)
         # Behind many other messages it may wait for hours.
-        quiet = (
-            LONGEST_PATIENCE_SECONDS if hold is RunOwnership.SHARED else self.patience.stall_seconds
-        )
+        shared = hold is RunOwnership.SHARED
+        quiet = LONGEST_PATIENCE_SECONDS if shared else self.patience.stall_seconds
         stalled = Report(jobs_stalled=int(now - mark.since >= quiet))
         if now - max(mark.since, mark.resent_at) < self._bearable(hold, mark):
             return stalled
         # Stored first: a run that is killed while it sends must not start from the beginning each
         # time.
-        again = _Mark(mark.seen, mark.claims, mark.since, mark.resent + 1, now)
-        self._remember(job, again)
+        again = replace(mark, resent=mark.resent + 1, resent_at=now)
+        MARKS.write(self.ledger.notes, job.id, again)
         sent = self.dispatch.resend(self._now(job), late=self.late)
         return stalled + Report(messages_resent=sent, jobs_failed=_failed(self._now(job)))
 
     def _bearable(self, hold: RunOwnership, mark: _Mark) -> float:
         """Return how long a job may make no progress before functions take it over."""
-        if hold in (
-            RunOwnership.OWN,
-            RunOwnership.SHARED,
-        ):  # the run's timeout usually ends this earlier
+        if hold in _BY_A_RUN:  # the run's timeout usually ends this earlier
             return LONGEST_PATIENCE_SECONDS
         if hold is RunOwnership.GONE and not mark.resent:  # the event of the run's end was lost
             return 0.0
         empty = self.empty_queue and hold is not RunOwnership.UNKNOWN
         return self.patience.until_resent(mark.resent, empty_queue=empty)
+
+    def _is_young(self, job: Job) -> bool:
+        return self.ledger.now() - job.created < self.patience.grace_seconds
+
+    def _mark(self, job: Job, seen: str, claims: str = "") -> None:
+        MARKS.write(self.ledger.notes, job.id, _Mark(seen, claims, self.ledger.now()))
 
     def _now(self, job: Job) -> Job:
         """Return a job as stored; an index may be behind."""
@@ -238,20 +208,6 @@ class StalledJobScanner:
                 line = f"{item.ordinal}:{item.position}:{item.attempts}:{nonce}\n"
                 digest.update(line.encode())
         return digest.hexdigest()
-
-    # -- marks ----------------------------------------------------------------------------------
-
-    def _young(self, job: Job) -> bool:
-        return self.ledger.now() - job.created < self.patience.grace_seconds
-
-    def _fresh(self, seen: str, claims: str = "") -> _Mark:
-        return _Mark(seen, claims, self.ledger.now())
-
-    def _recall(self, job: Job) -> _Mark | None:
-        return MARKS.read(self.ledger.notes, job.id)
-
-    def _remember(self, job: Job, mark: _Mark) -> None:
-        MARKS.write(self.ledger.notes, job.id, mark)
 
 
 def is_empty(queue: Queue) -> bool:

@@ -12,10 +12,10 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Any, Protocol
 
 from extentflow.errors import Misconfigured
+from extentflow.jobs.planner import in_pages
 from extentflow.ledger import Ledger, committed
 from extentflow.model import Job, JobState, ObjectVersion
 
@@ -121,7 +121,7 @@ class JobEvents:
         """
         waiting = (job for job in jobs if not (job.state.open or job.announced))
         published = 0
-        while page := list(islice(waiting, PAGE_EVENTS)):
+        for page in in_pages(waiting, PAGE_EVENTS):
             events = [self._event(job) for job in page]
             for publisher in self.publishers:
                 publisher.publish(events)

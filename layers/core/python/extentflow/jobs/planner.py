@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TypeVar
 
 from extentflow.errors import (
     Conflict,
@@ -33,7 +34,9 @@ MAX_TEXT_EXTENTS = 10_000
 MAX_EXTENTS = 1_000_000
 MAX_GENERATIONS = 10_000
 UNKNOWN_FORMAT = "unknown"
-PAGE_EXTENTS = 100
+PAGE_EXTENTS = 100  # sent together, one cursor update per page
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +171,7 @@ class Planner:
                 return self.ledger.jobs.end(job.id, JobState.FAILED, problem)
             cut_version = self.open(job)[0].cut_version
             count = covered = 0
-            for page in _pages(self.extents(job)):
+            for page in in_pages(self.extents(job), PAGE_EXTENTS):
                 count = page[-1].ordinal + 1
                 covered += sum(extent.end - extent.start for extent in page)
                 if send is None or count <= job.plan.count:
@@ -384,8 +387,8 @@ def _never_begun(job: Job) -> bool:
     return job.state is JobState.FAILED and not job.plan.count
 
 
-def _pages(extents: Iterable[Extent]) -> Iterator[list[Extent]]:
-    """Yield extents in lists that are sent together, one cursor update per list."""
-    rest = iter(extents)
-    while page := list(islice(rest, PAGE_EXTENTS)):
+def in_pages(items: Iterable[T], count: int) -> Iterator[list[T]]:
+    """Yield the items in lists of `count`; the last one may be shorter, none is empty."""
+    rest = iter(items)
+    while page := list(islice(rest, count)):
         yield page

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
 from typing import Any
 
 from extentflow.engines import Engine, RunListener, pack
@@ -26,7 +25,7 @@ from extentflow.errors import (
     StoreUnavailable,
     reason,
 )
-from extentflow.jobs.planner import JobRequest, Planner
+from extentflow.jobs.planner import JobRequest, Planner, in_pages
 from extentflow.jobs.preflight import ConnectorStateCache
 from extentflow.ledger import ConnectorState, Ledger, committed
 from extentflow.model import Extent, Job, JobState, Outcome, Receipt
@@ -35,7 +34,7 @@ log = logging.getLogger(__name__)
 
 # Ranges, offsets, slots: what differs between extents that fail for one cause.
 NUMBER = re.compile(r"\d+")
-WAVE_EXTENTS = 4_096
+WAVE_EXTENTS = 4_096  # few enough for any driver's memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +368,7 @@ def drive(
         if job.state is JobState.RUNNING
         for extent in _pending(job, planner, ledger, left)
     )
-    for wave in _waves(extents):
+    for wave in in_pages(extents, WAVE_EXTENTS):
         if stopped():
             break
         for extent in wave:
@@ -432,12 +431,6 @@ def _pending(job: Job, planner: Planner, ledger: Ledger, left: _Left) -> Iterato
                 yield extent
     except (StoreUnavailable, Misconfigured) as exc:
         log.warning("%s stays RUNNING: %s", job.version.uri, exc)
-
-
-def _waves(extents: Iterator[Extent]) -> Iterator[list[Extent]]:
-    """Yield extents in lists short enough for any driver's memory."""
-    while wave := list(islice(extents, WAVE_EXTENTS)):
-        yield wave
 
 
 @contextmanager

@@ -7,12 +7,12 @@ ordering=object: only the first extent; each completed one sends the next
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from extentflow.errors import Retryable
-from extentflow.jobs.planner import PAGE_EXTENTS, Planner
+from extentflow.jobs.planner import PAGE_EXTENTS, Planner, in_pages
 from extentflow.jobs.run import cutting
 from extentflow.model import Extent, ExtentState, Job, JobState
 from extentflow.queue import Queue
@@ -74,7 +74,7 @@ class ExtentDispatcher:
         with cutting(self.planner.ledger, job):
             pending = self.planner.pending(job)
             wanted = (one for one in pending if below is None or one.ordinal < below)
-            for page in _pages(islice(wanted, 1) if job.ordered else wanted):
+            for page in in_pages(islice(wanted, 1) if job.ordered else wanted, PAGE_EXTENTS):
                 if sent and late():
                     raise Unfinished(f"job {job.id}: time ran out after {sent} messages")
                 sent += self._send(job, page)
@@ -108,8 +108,3 @@ class ExtentDispatcher:
         if bodies:
             self.queue.send(bodies, group=job.connector)
         return len(bodies)
-
-
-def _pages(extents: Iterator[Extent]) -> Iterator[list[Extent]]:
-    while page := list(islice(extents, PAGE_EXTENTS)):
-        yield page
