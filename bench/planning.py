@@ -133,6 +133,7 @@ class _Function:
             start=dispatch.start,
             kept=others,
             arrivals=others,
+            backfill=lambda _wanted: None,
         )
         return cls(reception, extents, others)
 

@@ -113,6 +113,7 @@ class Reconciled:
             start=lambda job: dispatch.start(job, late=late),
             kept=MemoryQueue(self.world.ticker.read),
             arrivals=MemoryQueue(self.world.ticker.read),
+            backfill=lambda _wanted: None,
         )
 
         def receive(arrival: Arrival) -> AdmissionResult:

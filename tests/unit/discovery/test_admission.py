@@ -23,14 +23,14 @@ from tests.unit.discovery.posting import (
     signing_time,
 )
 
-from extentflow.config.connector import ConnectorConfig
+from extentflow.config.connector import ConnectorConfig, hidden
 from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.admission import (
     AdmissionResult,
     ArrivalHandler,
     ArrivalPending,
     UnparsedConnector,
-    wants,
+    lies_in,
 )
 from extentflow.discovery.documents import wrapped
 from extentflow.discovery.sources import Proof
@@ -340,7 +340,7 @@ def test_endpoint_and_region_decide_whose_object_it_is(
 ) -> None:
     config = replace(ORDERS, endpoint=endpoint, region=region)
 
-    assert wants(config, arrival) is wanted
+    assert lies_in(config, arrival) is wanted
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,8 @@ def test_bucket_prefix_and_name_decide_what_is_data(
 ) -> None:
     config = replace(ORDERS, prefix=prefix)
 
-    assert wants(config, replace(AWS, bucket=bucket, key=key)) is wanted
+    found = lies_in(config, replace(AWS, bucket=bucket, key=key))
+    assert (found and not hidden(key, prefix)) is wanted
 
 
 def test_every_connector_that_wants_an_object_gets_a_job_of_its_own() -> None:

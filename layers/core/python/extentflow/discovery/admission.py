@@ -27,7 +27,6 @@ from extentflow.errors import (
     Defect,
     ExtentflowError,
     Misconfigured,
-    NotOffered,
     ObjectGone,
     Retryable,
     contain_defects,
@@ -72,7 +71,7 @@ class AdmissionContext(Protocol):
         ...
 
     def state(self, config: ConnectorConfig) -> ConnectorState:
-        """Return the connector's state: RUNNING, PAUSED or STOPPED."""
+        """Return the connector's state."""
         ...
 
     def head(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> ObjectVersion:
@@ -102,7 +101,7 @@ class AdmissionResult:
 
 @dataclass(slots=True)
 class _Dealt:
-    """The result of a message: `kept` are documents with reasons, `again` bodies to send again.
+    """The result of a message. `kept` are dead letters and their reasons, `again` bodies to send.
 
     `problems` are reasons why the message must be received again; `paused` names paused connectors.
     """
@@ -120,14 +119,6 @@ class ArrivalPending(Retryable):
 
 class ArrivalPaused(ArrivalPending):
     """A message is left only because its connectors are paused."""
-
-
-def _never() -> bool:
-    return False
-
-
-def _not_offered(wanted: Backfill) -> None:
-    raise NotOffered(f"backfill {wanted.id}: no Spark runs are available here")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +140,14 @@ class JobAdmission:
             Permanent: no job is possible; an operator must act.
         """
         received, errors = self._each(arrival)
+        if passing := [error for error in errors if isinstance(error, _AGAIN)]:
+            raise passing[0]
         if errors:
-            raise _first(errors, again=bool(received.waiting))
+            raise ArrivalPending(str(errors[0])) if received.waiting else errors[0]
         return received
 
     def _each(
-        self, arrival: Arrival, turn: int = 0, late: Callable[[], bool] = _never
+        self, arrival: Arrival, turn: int = 0, late: Callable[[], bool] = lambda: False
     ) -> tuple[AdmissionResult, list[ExtentflowError]]:
         """Process all connectors; return their errors beside the results.
 
@@ -175,13 +168,12 @@ class JobAdmission:
                 elsewhere.append(one[0])
         first = turn % len(here) if here else 0
         for number, (config, revision) in enumerate(here[first:] + here[:first]):
-            if not wants(config, arrival):
+            if hidden(arrival.key, config.prefix):
                 log.info("%s is no data to connector %s, by its name", arrival.uri, config.name)
                 continue
             if number and late():
-                errors.append(
-                    ArrivalPending(f"{arrival.uri}: no time left for connector {config.name}")
-                )
+                why = f"{arrival.uri}: no time left for connector {config.name}"
+                errors.append(ArrivalPending(why))
                 continue
             try:
                 with contain_defects(f"connector {config.name}, {arrival.uri}"):
@@ -194,10 +186,7 @@ class JobAdmission:
             jobs += [] if job is None else [job]
             waiting += [config.name] if state is ConnectorState.PAUSED else []
         unmatched = not (here or errors)
-        received = AdmissionResult(
-            tuple(jobs), tuple(waiting), unmatched=unmatched, elsewhere=tuple(elsewhere)
-        )
-        return received, errors
+        return AdmissionResult(tuple(jobs), tuple(waiting), unmatched, tuple(elsewhere)), errors
 
     def _job(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> Job | None:
         try:
@@ -210,10 +199,7 @@ class JobAdmission:
         if version.key.endswith("/") and not version.size:
             log.info("%s is a console's folder", version.uri)
             return None
-        request = self.surroundings.request(config, revision, version, 1)
-        return self._started(self.planner.admit(request))
-
-    def _started(self, job: Job) -> Job:
+        job = self.planner.admit(self.surroundings.request(config, revision, version, 1))
         try:
             with contain_defects(job.version.uri):
                 return self.start(job)
@@ -235,9 +221,9 @@ class ArrivalHandler(JobAdmission):
 
     kept: Queue
     arrivals: Queue
+    backfill: Callable[[Backfill], object]
     announce: Callable[[Sequence[Job]], object] = lambda _jobs: None
-    late: Callable[[], bool] = _never
-    backfill: Callable[[Backfill], object] = _not_offered
+    late: Callable[[], bool] = lambda: False
 
     def take(self, body: str, *, received: int = 1) -> list[AdmissionResult]:
         """Process one message of the arrivals queue, of any dialect. Idempotent.
@@ -258,7 +244,13 @@ class ArrivalHandler(JobAdmission):
         dealt = _Dealt(kept=[(one.document or body, str(one)) for one in parsed.unreadable])
         for wanted in parsed.backfills:
             self._deal_backfill(wanted, dealt)
-        rest = self._deal_in_time(parsed.arrivals, dealt, turn=received - 1)
+        rest: Sequence[Arrival] = ()
+        for number, arrival in enumerate(parsed.arrivals):
+            if number and self.late():
+                rest = parsed.arrivals[number:]
+                log.warning("%d arrivals go on by themselves: no time", len(rest))
+                break
+            self._deal(arrival, dealt, turn=received - 1)
         if not rest and (dealt.problems or (dealt.paused and received < PAUSED_RECEIVES)):
             left = ArrivalPending if dealt.problems else ArrivalPaused
             raise left("; ".join(dealt.problems + dealt.paused))
@@ -271,17 +263,6 @@ class ArrivalHandler(JobAdmission):
         self._publish([job for one in dealt.found for job in one.jobs])
         return dealt.found
 
-    def _deal_in_time(
-        self, arrivals: Sequence[Arrival], dealt: _Dealt, *, turn: int
-    ) -> Sequence[Arrival]:
-        """Process arrivals, at least the first; return those without time left."""
-        for number, arrival in enumerate(arrivals):
-            if number and self.late():
-                log.warning("%d arrivals go on by themselves: no time", len(arrivals) - number)
-                return arrivals[number:]
-            self._deal(arrival, dealt, turn)
-        return ()
-
     def _deal(self, arrival: Arrival, dealt: _Dealt, turn: int) -> None:
         """Process one arrival of a message, and record what remains to be done."""
         try:
@@ -289,7 +270,9 @@ class ArrivalHandler(JobAdmission):
         except ExtentflowError as exc:
             received, errors = AdmissionResult(), [exc]
         problems = [str(error) for error in errors if isinstance(error, _AGAIN)]
-        problems += [f"job {job.id} is PLANNING" for job in received.jobs if _unplanned(job)]
+        problems += [
+            f"job {job.id} is PLANNING" for job in received.jobs if job.state is JobState.PLANNING
+        ]
         final = [reason(error) for error in errors if not isinstance(error, _AGAIN)]
         final += [_unread(arrival, received.elsewhere)] if received.unmatched else []
         dealt.found.append(received)
@@ -342,11 +325,6 @@ class ArrivalHandler(JobAdmission):
             log.warning("job events are published later: %s", exc)
 
 
-def wants(config: ConnectorConfig, arrival: Arrival) -> bool:
-    """Return whether a connector reads the object: location and name match."""
-    return lies_in(config, arrival) and not hidden(arrival.key, config.prefix)
-
-
 def lies_in(config: ConnectorConfig, arrival: Arrival) -> bool:
     """Return whether bucket, key and endpoint of an arrival match a connector.
 
@@ -354,11 +332,9 @@ def lies_in(config: ConnectorConfig, arrival: Arrival) -> bool:
     """
     if not config.matches(arrival.bucket, arrival.key):
         return False
-    if arrival.endpoint is not None and config.endpoint is not None:
-        return _place(arrival.endpoint) == _place(config.endpoint)
-    if arrival.endpoint is not None:
-        return False
-    return arrival.region is None or config.region in (None, arrival.region)
+    if arrival.endpoint is None:
+        return arrival.region is None or config.region in (None, arrival.region)
+    return config.endpoint is not None and _place(arrival.endpoint) == _place(config.endpoint)
 
 
 def _unread(arrival: Arrival, elsewhere: Sequence[ConnectorConfig]) -> str:
@@ -367,15 +343,14 @@ def _unread(arrival: Arrival, elsewhere: Sequence[ConnectorConfig]) -> str:
     if not elsewhere:
         return message
     theirs = ", ".join(
-        f"connector {one.name} reads that name from {_from(one.endpoint, one.region)}"
-        for one in elsewhere
+        f"connector {one.name} reads that name from {_origin(one)}" for one in elsewhere
     )
-    came = _from(arrival.endpoint, arrival.region)
-    return f"{message} of {came}: {theirs}; correct its aws.s3.endpoint or aws.s3.region"
+    remedy = "correct its aws.s3.endpoint or aws.s3.region"
+    return f"{message} of {_origin(arrival)}: {theirs}; {remedy}"
 
 
-def _from(endpoint: str | None, region: str | None) -> str:
-    return endpoint or (f"AWS region {region}" if region else "AWS")
+def _origin(one: Arrival | ConnectorConfig) -> str:
+    return one.endpoint or (f"AWS region {one.region}" if one.region else "AWS")
 
 
 def _place(endpoint: str) -> tuple[str, int | None]:
@@ -386,19 +361,6 @@ def _place(endpoint: str) -> tuple[str, int | None]:
     except ValueError:
         return (endpoint, None)
     return (parts.hostname or endpoint, port)
-
-
-def _first(errors: Sequence[ExtentflowError], *, again: bool) -> ExtentflowError:
-    """Return the decisive error: retryable ones precede permanent ones."""
-    for error in errors:
-        if isinstance(error, _AGAIN):
-            return error
-    return ArrivalPending(str(errors[0])) if again else errors[0]
-
-
-def _unplanned(job: Job) -> bool:
-    """Return whether the plan was interrupted without an error."""
-    return job.state is JobState.PLANNING
 
 
 def _body(arrival: Arrival) -> str:
