@@ -11,7 +11,8 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from extentflow.discovery.reconciler import Reconciler, Report
+from extentflow.discovery.reconciler import Reconciler
+from extentflow.discovery.report import Report
 from extentflow.engines.emr import RunState
 from extentflow.queue.routing import JobRouter
 from extentflow.wiring import Runtime

@@ -12,7 +12,7 @@ from tests.support.deployed_calls import HURRIED_SECONDS, MANY, Scene
 from tests.support.permissions import allowed, recorded, verdict
 from tests.support.waiting import eventually
 
-from extentflow.discovery.reconciler import Report
+from extentflow.discovery.report import Report
 from extentflow.model import JobState, ObjectVersion
 from extentflow_local.event_source.source import EventSource
 from extentflow_local.stack import Stack

@@ -14,7 +14,7 @@ from tests.support import real
 from tests.support.delivery import LEASE_SECONDS, Delivery, joined, numbered_lines
 from tests.support.waiting import AWAITED_SECONDS, eventually
 
-from extentflow.discovery.reconciler import Report
+from extentflow.discovery.report import Report
 from extentflow.jobs.planner import Planner
 from extentflow.model import Extent, Job, JobState
 from extentflow.queue.consumer import QueueWorker

@@ -30,7 +30,7 @@ from tests.support.waiting import eventually
 
 from extentflow.config.worker import load
 from extentflow.discovery import Arrival, Dialect
-from extentflow.discovery.reconciler import Report
+from extentflow.discovery.report import Report
 from extentflow.jobs.planner import Planner
 from extentflow.ledger import Claim, ConnectorState
 from extentflow.model import Job, JobState, ObjectVersion, job_id

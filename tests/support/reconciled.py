@@ -11,7 +11,10 @@ from extentflow.config.connector import ConnectorConfig
 from extentflow.delivery.slots import SlotPolicy
 from extentflow.discovery import Arrival
 from extentflow.discovery.admission import AdmissionResult, ArrivalHandler
-from extentflow.discovery.reconciler import ListedPrefix, Reconciler, Report, StallThresholds
+from extentflow.discovery.listing import ListedPrefix
+from extentflow.discovery.reconciler import Reconciler
+from extentflow.discovery.report import Report
+from extentflow.discovery.stalled_jobs import StallThresholds
 from extentflow.engines.emr.submitted import RunOwnership
 from extentflow.formats import Format
 from extentflow.jobs.events import JobEvents

@@ -51,8 +51,7 @@ from extentflow.formats import Format
 from extentflow.jobs.planner import MAX_EXTENTS, PAGE_EXTENTS, JobRequest, Planner
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState, ObjectVersion
-from extentflow.queue import Queue
-from extentflow.queue.backfill import MOST_ADDRESSES, Backfill
+from extentflow.queue import MOST_ADDRESSES, Backfill, Queue
 from extentflow.queue.consumer import PAUSED_RECEIVES
 from extentflow.queue.dispatch import ExtentDispatcher
 from extentflow.storage import RangeSource

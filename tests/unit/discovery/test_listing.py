@@ -14,8 +14,8 @@ from tests.support.reconciled import BUCKET, Reconciled
 from extentflow.config.connector import ConnectorConfig
 from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.admission import AdmissionResult
-from extentflow.discovery.listing import ListingScan
-from extentflow.discovery.reconciler import ListedPrefix, Report
+from extentflow.discovery.listing import ListedPrefix, ListingScan
+from extentflow.discovery.report import Report
 from extentflow.errors import AccessDenied, Misconfigured, Permanent, StoreUnavailable
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState, ObjectVersion

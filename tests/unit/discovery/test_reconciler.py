@@ -8,8 +8,8 @@ from tests.support.memory_delivery import expected
 from tests.support.reconciled import EVERY_SECONDS, PATIENCE, Reconciled
 
 from extentflow.delivery.slots import Slots
-from extentflow.discovery.reconciler import ANNOUNCED_AT_ONCE, Report
-from extentflow.discovery.report import attempt_step, interleave
+from extentflow.discovery.reconciler import ANNOUNCED_AT_ONCE
+from extentflow.discovery.report import Report, attempt_step, interleave
 from extentflow.discovery.stalled_jobs import LONGEST_PATIENCE_SECONDS
 from extentflow.errors import Fenced, LedgerUnavailable, SinkUnavailable
 from extentflow.ledger import Claim

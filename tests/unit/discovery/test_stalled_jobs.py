@@ -9,8 +9,11 @@ from tests.support.queued import ordinals
 from tests.support.reconciled import EVERY_SECONDS, PATIENCE, Reconciled
 
 from extentflow.delivery.slots import Slots
-from extentflow.discovery.reconciler import StallThresholds
-from extentflow.discovery.stalled_jobs import BACKLOG_FACTOR, LONGEST_PATIENCE_SECONDS
+from extentflow.discovery.stalled_jobs import (
+    BACKLOG_FACTOR,
+    LONGEST_PATIENCE_SECONDS,
+    StallThresholds,
+)
 from extentflow.engines.emr.submitted import RunOwnership
 from extentflow.errors import LedgerUnavailable, ObjectGone, QueueUnavailable
 from extentflow.formats import Format

@@ -21,7 +21,7 @@ from extentflow.engines import (
 )
 from extentflow.errors import Conflict, CorruptRecord, LedgerUnavailable
 from extentflow.jobs.preflight import CACHE_SECONDS, ConnectorStateCache
-from extentflow.jobs.run import WAVE_EXTENTS, drive
+from extentflow.jobs.run import WAVE_EXTENTS, JobRunner
 from extentflow.ledger import Claim, ConnectorState
 from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Outcome, Receipt
 from extentflow.sink import ProducerSettings
@@ -46,13 +46,9 @@ def driven(
     engine: CallingThreadEngine,
     watch: RecordingListener | None = None,
 ) -> list[Job]:
-    return drive(
-        jobs,
-        planner=world.planner,
-        ledger=world.ledger,
-        engine=engine,
-        watch=watch or RecordingListener(),
-    )
+    listener = watch or RecordingListener()
+    runner = JobRunner("calling", engine, world.planner, world.ledger, listener)
+    return runner.drive(jobs, listener)
 
 
 # -- packing --------------------------------------------------------------------------------------
@@ -255,14 +251,12 @@ def test_a_job_not_reached_before_a_stop_stays_planning() -> None:
     job = world.planner.register(world.request(world.put(b"abc")))
     engine = CallingThreadEngine(until_final(world.worker()))
 
-    (left,) = drive(
-        [job],
-        planner=world.planner,
-        ledger=world.ledger,
-        engine=engine,
-        watch=RecordingListener(),
-        stopped=lambda: True,
+    listener = RecordingListener()
+    runner = JobRunner(
+        "calling", engine, world.planner, world.ledger, listener, stopped=lambda: True
     )
+
+    (left,) = runner.drive([job], listener)
 
     assert left.state is JobState.PLANNING
     assert engine.runs == []

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from extentflow.discovery.admission import AdmissionResult, ArrivalPending
-from extentflow.discovery.reconciler import Report
+from extentflow.discovery.report import Report
 from extentflow.engines.emr import RunState
 from extentflow.model import Job, JobState, ObjectVersion, Plan
 from extentflow.queue.consumer import MessageDisposition

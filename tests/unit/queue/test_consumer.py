@@ -55,7 +55,7 @@ def test_messages_of_extents_that_are_done_are_over_and_the_job_is_closed() -> N
 
     answers = queued.drain(queued.worker())
 
-    assert [answer.over for answer in answers] == [True, True, True]
+    assert [answer.again_seconds is None for answer in answers] == [True, True, True]
     assert {answer.receipt.outcome for answer in answers if answer.receipt} == {Outcome.DONE}
     assert queued.now(job).state is JobState.DONE
     assert sorted(queued.world.delivered()) == sorted(expected(b"abcdefghij"))
@@ -70,8 +70,8 @@ def test_a_message_that_comes_twice_delivers_once() -> None:
 
     first, second = worker.handle(message), worker.handle(message)
 
-    assert first.over
-    assert second.over
+    assert first.again_seconds is None
+    assert second.again_seconds is None
     assert queued.world.delivered() == expected(b"abcd")
     assert queued.world.ledger.jobs.progress(job.id).done == 1
 
@@ -89,7 +89,7 @@ def test_trap_t14_copies_in_any_order_among_several_workers_deliver_once(
 
     for place, ordinal in enumerate(order):
         message = Message(f"copy-{place}", body_of(extents[ordinal]))
-        assert crew[place % workers].handle(message).over
+        assert crew[place % workers].handle(message).again_seconds is None
 
     assert queued.now(job).state is JobState.DONE
     assert sorted(queued.world.delivered()) == sorted(expected(b"abcdefghij"))
@@ -118,7 +118,7 @@ def test_messages_of_a_job_that_has_ended_are_over(state: JobState) -> None:
 
     (answer,) = queued.deliver(queued.worker())
 
-    assert answer.over
+    assert answer.again_seconds is None
     assert answer.receipt is not None
     assert answer.receipt.outcome is Outcome.JOB_CLOSED
     assert queued.world.delivered() == []
@@ -150,7 +150,7 @@ def test_a_failed_extent_moves_to_the_dead_letter_queue_with_its_reason() -> Non
 
     answers = queued.drain(queued.worker())
 
-    assert [answer.over for answer in answers] == [True, True]
+    assert [answer.again_seconds is None for answer in answers] == [True, True]
     assert [message.body for message in queued.dead.messages] == [second]
     assert first != second
     assert queued.reasons() == [queued.item(job, 1).error]
@@ -177,7 +177,7 @@ def test_a_failed_extents_message_is_retried_while_the_dlq_is_unavailable() -> N
 
     answers = queued.drain(worker)
 
-    assert [answer.over for answer in answers] == [False, False, False, True]
+    assert [answer.again_seconds is None for answer in answers] == [False, False, False, True]
     assert queued.item(job).state is ExtentState.FAILED
     assert ordinals(message.body for message in queued.dead.messages) == [0]
     assert queued.now(job).state is JobState.FAILED
@@ -302,7 +302,7 @@ def test_an_extent_of_unknown_progress_stays_failed_and_closes_its_job() -> None
 
     answer = queued.worker().handle(message)
 
-    assert answer.over
+    assert answer.again_seconds is None
     assert queued.item(job).state is ExtentState.FAILED
     assert "progress unknown" in queued.reasons()[0]
     assert "--accept-duplicates" in queued.reasons()[0]
@@ -378,7 +378,7 @@ def test_trap_t10_at_the_deadline_a_copy_of_the_message_continues_the_extent() -
 
     answer = queued.settle(message, late.handle(message))
 
-    assert answer.over
+    assert answer.again_seconds is None
     assert queued.item(job).position == 4
     assert queued.item(job).claim is None
     (copy,) = queued.queue.messages
@@ -396,7 +396,7 @@ def test_a_failed_copy_returns_the_message_itself() -> None:
 
     answer = queued.worker(queued.world.worker(stopping=after(1))).handle(message)
 
-    assert not answer.over
+    assert answer.again_seconds is not None
     assert [one.id for one in queued.queue.messages] == [message.id]
     assert queued.item(job).position == 4
 
@@ -513,7 +513,7 @@ def test_a_worker_that_dies_after_its_message_was_deleted_loses_nothing() -> Non
 
     answers = queued.deliver(queued.worker())
 
-    assert [answer.over for answer in answers] == [False]
+    assert [answer.again_seconds is None for answer in answers] == [False]
     queued.drain(queued.worker())
     assert queued.now(job).state is JobState.DONE
     assert queued.world.delivered() == expected(b"abcd")
@@ -558,7 +558,7 @@ def test_a_copy_that_arrives_while_the_first_worker_works_changes_nothing() -> N
 
     queued.settle(message, queued.worker(replace(work, stopping=interrupted)).handle(message))
 
-    assert {answer.over for answer in answers} == {False}
+    assert {answer.again_seconds is None for answer in answers} == {False}
     assert world.delivered() == expected(b"abcdefgh")
     assert queued.now(job).state is JobState.DONE
     assert queued.item(job).attempts == 0
@@ -658,7 +658,7 @@ def test_an_outage_of_more_receives_than_attempts_fails_nothing(
     for _ in range(3 * world.limits.attempts):
         assert queued.queue.next_at is not None
         world.ticker.now = max(world.ticker.now, queued.queue.next_at)
-        assert not any(answer.over for answer in queued.deliver(worker))
+        assert not any(answer.again_seconds is None for answer in queued.deliver(worker))
     come_back()
     queued.drain(worker)
 
@@ -712,7 +712,7 @@ def test_a_table_that_denies_access_returns_messages() -> None:
 
     answer = queued.worker().handle(message)
 
-    assert not answer.over
+    assert answer.again_seconds is not None
     assert queued.dead.sent == []
 
 
@@ -733,7 +733,7 @@ def test_a_paused_connectors_messages_wait_and_use_no_attempt() -> None:
     for _ in range(20):
         assert queued.queue.next_at is not None
         queued.world.ticker.now = max(queued.world.ticker.now, queued.queue.next_at)
-        assert not any(answer.over for answer in queued.deliver(worker))
+        assert not any(answer.again_seconds is None for answer in queued.deliver(worker))
     steer(queued, ConnectorState.RUNNING)
     queued.drain(worker)
 
@@ -768,7 +768,7 @@ def test_a_stopped_connector_cancels_its_jobs() -> None:
 
     answers = queued.drain(queued.worker())
 
-    assert [answer.over for answer in answers] == [True, True]
+    assert [answer.again_seconds is None for answer in answers] == [True, True]
     ended = queued.now(job)
     assert (ended.state, ended.reason) == (JobState.CANCELLED, "connector c was stopped")
     assert queued.world.delivered() == []
@@ -809,7 +809,7 @@ def dead_letter(queued: Queued, body: str) -> str:
     """Let a worker handle a body; return why it went to the dead letter queue."""
     answer = queued.worker().handle(Message("m", body))
 
-    assert answer.over
+    assert answer.again_seconds is None
     assert answer.receipt is None
     (message,) = queued.dead.messages
     assert message.body == body
@@ -927,7 +927,7 @@ def test_an_invalid_body_is_retried_while_the_dlq_is_unavailable() -> None:
 
     answers = queued.drain(queued.worker())
 
-    assert [answer.over for answer in answers] == [False, False, True]
+    assert [answer.again_seconds is None for answer in answers] == [False, False, True]
     assert [message.body for message in queued.dead.messages] == ["hello"]
 
 
@@ -1042,7 +1042,7 @@ def test_lease_and_message_are_renewed_while_an_extent_is_in_work(fault: Excepti
 
     answer = replace(queued.worker(), renew_seconds=0.001).handle(message)
 
-    assert answer.over
+    assert answer.again_seconds is None
     assert len(leases) >= 2
     assert queued.queue.next_at == queued.world.ticker.now + HIDE_SECONDS
     assert queued.now(job).state is JobState.DONE

@@ -131,7 +131,7 @@ def test_an_unavailable_publisher_leaves_the_event_to_the_reconciler(
     with caplog.at_level(logging.WARNING):
         (answer,) = scene.queued.drain(scene.worker())
 
-    assert answer.over
+    assert answer.again_seconds is None
     assert f"the end of job {job.id} is published later" in caplog.text
     assert not scene.queued.now(job).announced
     assert scene.announcements.sweep(10) == 1
@@ -148,5 +148,5 @@ def test_whatever_goes_wrong_in_announcing_never_fails_a_message(error: Exceptio
 
     (answer,) = scene.queued.drain(scene.worker(ended))
 
-    assert answer.over
+    assert answer.again_seconds is None
     assert scene.queued.dead.messages == []

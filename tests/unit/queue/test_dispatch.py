@@ -444,7 +444,7 @@ def test_an_unavailable_queue_after_completion_retries_the_message() -> None:
 
     answer = queued.worker().handle(message)
 
-    assert not answer.over
+    assert answer.again_seconds is not None
     assert queued.item(job).state is ExtentState.DONE
     queued.settle(message, answer)
     queued.drain(queued.worker())
@@ -465,7 +465,7 @@ def test_a_doubled_message_of_an_early_extent_starts_no_second_row() -> None:
     )
     assert isinstance(claim, Claim)
 
-    assert worker.handle(Message("doubled", early)).over
+    assert worker.handle(Message("doubled", early)).again_seconds is None
 
     assert waiting(queued) == [2]
 
@@ -497,7 +497,7 @@ def test_an_ordered_job_stops_at_a_failed_extent_and_a_replay_resumes() -> None:
     assert ordinals(message.body for message in queued.dead.messages) == [1]
     assert queued.item(job, 2).state is ExtentState.PENDING
     early = Message("doubled", body_of(queued.world.extents(job)[0]))
-    assert worker.handle(early).over
+    assert worker.handle(early).again_seconds is None
 
     assert queued.queue.messages == []
 
@@ -530,7 +530,7 @@ def test_a_job_that_has_ended_has_no_next() -> None:
     queued.world.ledger.jobs.end(job.id, JobState.CANCELLED, "enough")
     queued.queue.sent.clear()
 
-    assert worker.handle(message).over
+    assert worker.handle(message).again_seconds is None
 
     assert queued.queue.sent == []
 
@@ -626,7 +626,7 @@ def test_an_unavailable_store_before_the_next_extent_retries_the_message() -> No
 
     answers = queued.deliver(queued.worker())
 
-    assert [answer.over for answer in answers] == [False]
+    assert [answer.again_seconds is None for answer in answers] == [False]
     fmt.error = None
     queued.drain(queued.worker())
     assert queued.now(job).state is JobState.DONE

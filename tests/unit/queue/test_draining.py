@@ -29,7 +29,7 @@ def test_draining_processes_every_message_and_deletes_final_ones() -> None:
 
     answers = taken(drain(queued))
 
-    assert [answer.over for answer in answers] == [True, True, True]
+    assert [answer.again_seconds is None for answer in answers] == [True, True, True]
     assert queued.queue.messages == []
     assert queued.now(job).state is JobState.DONE
 
@@ -109,7 +109,7 @@ def test_a_message_that_cannot_be_deleted_is_only_delivered_twice() -> None:
     queued.queue.on_call = lambda _name: None
     queued.world.ticker.now += 1_000.0
 
-    assert [answer.over for answer in taken(drain(queued))] == [True]
+    assert [answer.again_seconds is None for answer in taken(drain(queued))] == [True]
     assert queued.now(job).state is JobState.DONE
     assert sorted(queued.world.delivered()) == sorted([b"0:a", b"1:b", b"2:c", b"3:d"])
 

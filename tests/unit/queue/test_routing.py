@@ -16,7 +16,7 @@ from extentflow.engines.emr.submitted import (
 from extentflow.errors import Misconfigured, NotOffered
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
-from extentflow.queue.backfill import Backfill
+from extentflow.queue import Backfill
 from extentflow.queue.routing import JobRouter
 from extentflow.testing.services import MemoryJobRuns
 

@@ -9,7 +9,7 @@ import pytest
 from extentflow.config.connector import ConnectorConfig
 from extentflow.errors import Misconfigured
 from extentflow.model import ObjectVersion
-from extentflow.queue.backfill import MOST_ADDRESSES
+from extentflow.queue import MOST_ADDRESSES
 from extentflow.services import jobs
 from extentflow.services.jobs import Jobs
 from extentflow.wiring import Runtime

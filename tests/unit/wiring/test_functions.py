@@ -15,7 +15,7 @@ from extentflow.discovery.admission import UnparsedConnector
 from extentflow.errors import Misconfigured, NotOffered, ObjectGone
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, ObjectVersion, Plan
-from extentflow.queue.backfill import Backfill
+from extentflow.queue import Backfill
 from extentflow.queue.consumer import QueueWorker
 from extentflow.queue.sqs import SqsQueue
 from extentflow.testing.broker import MemoryBroker

@@ -68,11 +68,13 @@ def translate_errors(
     *,
     transient: Collection[str],
     remedies: Mapping[str, str],
+    otherwise: str = "check the credentials and the role's policy",
 ) -> Iterator[None]:
     """Translate the errors of one call; `subject` names in messages what the call is about.
 
     Raises `unavailable` for no usable response, a code in `transient`, or a status of 500 and
-    above; Misconfigured for everything else, with the remedy of its code.
+    above; Misconfigured for everything else, with the remedy of its code, or
+    `otherwise`.
     """
     try:
         yield
@@ -81,8 +83,7 @@ def translate_errors(
         status = exc.response["ResponseMetadata"].get("HTTPStatusCode", 0)
         if code in transient or status >= SERVER_ERROR:
             raise unavailable(f"{subject}: {exc}") from exc
-        remedy = remedies.get(code, "check the credentials and the role's policy")
-        raise Misconfigured(f"{subject}: {exc}; {remedy}") from exc
+        raise Misconfigured(f"{subject}: {exc}; {remedies.get(code, otherwise)}") from exc
     except NO_ANSWER as exc:
         raise unavailable(f"{subject}: {type(exc).__name__}: {exc}") from exc
     except BotoCoreError as exc:

@@ -13,7 +13,7 @@ HEAD for the object and pins the response.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
@@ -31,6 +31,17 @@ class Dialect(enum.StrEnum):
     STORAGEGRID = "sgws:s3"
     LISTING = "listing"
     COMMAND = "command"
+
+
+_FACTS: Mapping[str, Callable[[object], Any]] = {
+    "version_id": documents.version_id,
+    "etag": documents.etag,
+    "size": documents.size,
+    "sequencer": documents.text,
+    "event_time": documents.seconds,
+    "endpoint": documents.text,
+    "region": documents.text,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +80,11 @@ class Arrival:
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Self:
-        """Rebuild an arrival from `to_message`.
-
-        Raises ValueError for another schema version, an unknown dialect, no bucket or no key.
-        """
+        """Rebuild an arrival from `to_message`. Raises ValueError if the message is invalid."""
         if message.get("v") != MESSAGE_VERSION:
             raise ValueError(f"arrival of schema version {message.get('v')!r}, expected 1")
         bucket, key = documents.text(message.get("bucket")), documents.text(message.get("key"))
         if bucket is None or key is None:
             raise ValueError("arrival without bucket or key")
-        return cls(
-            bucket=bucket,
-            key=key,
-            dialect=Dialect(message.get("dialect", "")),
-            version_id=documents.version_id(message.get("version_id")),
-            etag=documents.etag(message.get("etag")),
-            size=documents.size(message.get("size")),
-            sequencer=documents.text(message.get("sequencer")),
-            event_time=documents.seconds(message.get("event_time")),
-            endpoint=documents.text(message.get("endpoint")),
-            region=documents.text(message.get("region")),
-        )
+        facts = {name: read(message.get(name)) for name, read in _FACTS.items()}
+        return cls(bucket, key, Dialect(message.get("dialect", "")), **facts)

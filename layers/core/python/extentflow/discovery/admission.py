@@ -35,8 +35,7 @@ from extentflow.errors import (
 from extentflow.jobs.planner import JobRequest, Planner
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState, ObjectVersion
-from extentflow.queue import Queue
-from extentflow.queue.backfill import Backfill
+from extentflow.queue import Backfill, Queue
 from extentflow.queue.consumer import PAUSED_RECEIVES
 
 log = logging.getLogger(__name__)
@@ -48,10 +47,7 @@ _AGAIN = (Retryable, Misconfigured, AccessDenied)
 
 @dataclass(frozen=True, slots=True)
 class UnparsedConnector:
-    """A stored connector that this version cannot parse, and what it seems to read.
-
-    `error` names it. `bucket` is empty if it is unknown.
-    """
+    """A stored connector that this version cannot parse. `bucket` is empty if it is unknown."""
 
     error: Misconfigured
     name: str
@@ -130,9 +126,7 @@ class JobAdmission:
     start: Callable[[Job], Job]
 
     def receive(self, arrival: Arrival) -> AdmissionResult:
-        """Register and start a job for each matching connector. Idempotent.
-
-        All connectors are processed before the error of one is raised.
+        """Register and start a job for each matching connector, before one's error is raised.
 
         Raises:
             Retryable: store, table, queue or broker is unavailable; receive the arrival again.
@@ -228,10 +222,9 @@ class ArrivalHandler(JobAdmission):
     def take(self, body: str, *, received: int = 1) -> list[AdmissionResult]:
         """Process one message of the arrivals queue, of any dialect. Idempotent.
 
-        `received` is its receive count. Before the count ends the message, arrivals that only wait
-        for paused connectors are sent again as messages of their own, and the message is done. The
-        same happens to arrivals without time left, because a message that starts with the same ones
-        at each receive would never be completed.
+        Before the receive count, `received`, ends the message, arrivals that only wait for paused
+        connectors are sent again as messages of their own, and the message is done. So are arrivals
+        without time left: a message that always starts with the same ones would never be completed.
 
         Raises:
             ArrivalPending: a connector is paused, time ran out for the only arrival, or a service
@@ -304,11 +297,7 @@ class ArrivalHandler(JobAdmission):
             dealt.kept.append((body, reason(exc)))
 
     def _state_of(self, connector: str) -> ConnectorState | None:
-        """Return a connector's state; None if there is no such connector.
-
-        Raises:
-            Misconfigured: it cannot be parsed by this version.
-        """
+        """Return a connector's state, or None without one. Raises Misconfigured if unparseable."""
         for one in self.surroundings.connectors():
             if isinstance(one, UnparsedConnector):
                 if one.name == connector:

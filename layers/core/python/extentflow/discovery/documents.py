@@ -18,8 +18,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,8 +30,6 @@ SOURCE = "http"
 
 # SQS accepts 256 KiB including the message's attributes; 8 KiB are reserved for those.
 MAX_BODY_BYTES = 248 * 1024
-
-_REFUSED = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class TooLarge(Permanent):
@@ -49,16 +46,8 @@ def wrapped(document: bytes, endpoint: str | None) -> str:
     return json.dumps(message, separators=(",", ":"))
 
 
-def sendable(body: str) -> bool:
-    """Return whether SQS accepts every character of a body (XML 1.0)."""
-    return _REFUSED.search(body) is None
-
-
 def unwrapped(body: Mapping[str, Any]) -> tuple[bytes, str | None]:
-    """Return the document in a queue body, and its endpoint.
-
-    Raises ValueError if it is of another version, or damaged.
-    """
+    """Return the document in a queue body, and its endpoint. Raises ValueError if damaged."""
     match body:
         case {"v": 1, "endpoint": str() | None as endpoint, "body": str(text)}:
             return text.encode(), endpoint
@@ -80,22 +69,17 @@ def bodies(document: bytes, endpoint: str | None, *, limit: int = MAX_BODY_BYTES
         found = load(document)
     except ValueError as exc:
         raise TooLarge(f"{len(document)} bytes that are no JSON fit no message") from exc
-    if not isinstance(found, dict) or not isinstance(found.get("Records"), list):
+    records = found.get("Records") if isinstance(found, dict) else None
+    if not isinstance(found, dict) or not isinstance(records, list):
         raise TooLarge(f"{len(document)} bytes without Records fit no message")
-    return list(_halved(found, endpoint, limit))
-
-
-def _halved(document: dict[str, Any], endpoint: str | None, limit: int) -> Iterator[str]:
-    body = wrapped(dump(document), endpoint)
-    records = document["Records"]
-    if len(body) <= limit:
-        yield body
-    elif len(records) > 1:
-        middle = len(records) // 2
-        yield from _halved({**document, "Records": records[:middle]}, endpoint, limit)
-        yield from _halved({**document, "Records": records[middle:]}, endpoint, limit)
-    else:
-        raise TooLarge(f"an entry of Records needs a message of {len(body)} bytes, over {limit}")
+    whole = wrapped(dump(found), endpoint)
+    if len(whole) <= limit:
+        return [whole]
+    if len(records) <= 1:
+        raise TooLarge(f"an entry of Records needs a message of {len(whole)} bytes, over {limit}")
+    middle = len(records) // 2
+    halves = [dump({**found, "Records": half}) for half in (records[:middle], records[middle:])]
+    return [body for half in halves for body in bodies(half, endpoint, limit=limit)]
 
 
 def load(text: str | bytes) -> object:

@@ -96,10 +96,7 @@ class ListingScan:
 
         A step is a batch of keys, or one new object. A page that is incomplete when time runs out
         is listed again by the next run, unless something in it failed: then it waits for the next
-        round, so that a failing object does not delay those after it.
-
-        Raises:
-            ObjectGone, AccessDenied, StoreUnavailable: the bucket cannot be listed.
+        round, so that a failing object does not delay those after it. Raises as `ObjectStore`.
         """
         config, here = territory.config, territory.place
         place, token = POSITIONS.read(self.ledger.notes, config.name) or (here, None)

@@ -28,7 +28,7 @@ from urllib.parse import unquote_plus
 from extentflow.discovery import Arrival, Dialect, documents, requests
 from extentflow.discovery.requests import HttpRequest
 from extentflow.errors import Permanent
-from extentflow.queue.backfill import Backfill
+from extentflow.queue import UNSENDABLE, Backfill
 
 log = logging.getLogger(__name__)
 
@@ -99,9 +99,9 @@ def _sendable(unread: UnparseableNotification, body: str) -> UnparseableNotifica
     # What stood escaped in a wrapping may be a character that no queue takes. A backfill that
     # came in one must not be accepted when its dead letter is moved back.
     unwrapped = unread.document != body and _is_backfill(unread.document)
-    if documents.sendable(unread.document) and not unwrapped:
-        return unread
-    return _rewrapped(unread, None)
+    if unwrapped or UNSENDABLE.search(unread.document):
+        return _rewrapped(unread, None)
+    return unread
 
 
 def _is_backfill(text: str) -> bool:

@@ -29,8 +29,6 @@ from extentflow.queue.dispatch import ExtentDispatcher
 
 ANNOUNCED_AT_ONCE = 100
 
-__all__ = ["ListedPrefix", "Reconciler", "ReconcilerContext", "Report", "StallThresholds"]
-
 
 class ReconcilerContext(Protocol):
     """What reconciliation needs from the process."""

@@ -67,10 +67,7 @@ def attempt_step(
 
 
 def interleave(parts: Mapping[str, Iterator[Report]]) -> Iterator[Report]:
-    """Yield one step of each part in turn, until all parts have ended.
-
-    A part that raises has a problem, and ends.
-    """
+    """Yield one step of each part in turn, until all have ended; one that raises ends."""
     turns = deque(parts.items())
     while turns:
         what, steps = turns.popleft()

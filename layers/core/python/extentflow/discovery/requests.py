@@ -32,10 +32,7 @@ class Publication:
 
     @property
     def probe(self) -> bool:
-        """Whether this is StorageGRID's test of the endpoint: plain text that is not JSON.
-
-        Text that starts like a document but is not one is a truncated document.
-        """
+        """Whether this is StorageGRID's test of the endpoint: it does not start like JSON."""
         return not self.message.lstrip(_BLANK).startswith(("{", "["))
 
 
@@ -105,10 +102,7 @@ class HttpRequest:
 
     @classmethod
     def of_event(cls, event: Mapping[str, Any]) -> Self:
-        """Return the request in an event of API Gateway (format 1.0 or 2.0) or a function URL.
-
-        Raises ValueError if it is not such an event.
-        """
+        """Return the request in an event of format 1.0 or 2.0. Raises ValueError for others."""
         event = _format_2_of(event)
         body, headers = event.get("body") or "", event.get("headers") or {}
         match event:

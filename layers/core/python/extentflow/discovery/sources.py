@@ -43,21 +43,15 @@ class Proof(Protocol):
     """How a sender authenticates."""
 
     def check(self, request: HttpRequest, payload: bytes, *, now: float) -> None:
-        """Return if the request has the proof.
+        """Return if the request has the proof. `now` is in seconds since 1970.
 
-        `payload` is the body as sent, `now` is in seconds since 1970.
-
-        Raises:
-            AccessDenied: with what is wrong, but never with the correct value.
+        Raises AccessDenied with what is wrong, but never with the correct value.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class SignatureProof:
-    """A signature with an access key that both sides have, within 15 minutes of now.
-
-    For SNS endpoints of StorageGRID.
-    """
+    """A signature, at most 15 minutes old, with a shared key: SNS endpoints of StorageGRID."""
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
@@ -90,10 +84,7 @@ class SignatureProof:
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What the request states about its signature; nothing of it is verified yet.
-
-    `scope` is date/region/service/terminator.
-    """
+    """What a request states, unverified; `scope` is date/region/service/terminator."""
 
     access_key_id: str
     scope: str
@@ -201,11 +192,7 @@ class Source:
 def admitted(
     sources: Sequence[Source], request: HttpRequest, payload: bytes, *, now: float
 ) -> Source:
-    """Return the first source whose proof the request has.
-
-    Raises:
-        AccessDenied: none; with what each of them lacks.
-    """
+    """Return the first source whose proof the request has; AccessDenied says what each lacks."""
     missed: list[str] = []
     for source in sources:
         try:
@@ -232,10 +219,7 @@ def declared(text: str, *, open_allowed: bool = False) -> tuple[Source, ...]:
 
     Each is an object with `endpoint` (optional) and one of: `access_key_id` and
     `secret_access_key`; `secret_path`; `"open": true`, which must be the only source, and only
-    where `open_allowed`.
-
-    Raises:
-        Misconfigured: all problems at once; secrets are not shown.
+    where `open_allowed`. Raises Misconfigured with all problems at once; secrets are not shown.
     """
     try:
         entries = json.loads(text)

@@ -43,10 +43,7 @@ _BY_A_RUN = (RunOwnership.OWN, RunOwnership.SHARED)
 
 @dataclass(frozen=True, slots=True)
 class StallThresholds:
-    """How long jobs are left unchanged, in seconds.
-
-    `grace_seconds` for a new job; `stall_seconds` for a RUNNING job without progress.
-    """
+    """How long new jobs, and RUNNING jobs without progress, are left unchanged."""
 
     grace_seconds: float = 300.0
     stall_seconds: float = 900.0

@@ -43,10 +43,8 @@ class KeyScope:
     def key(self, address: str) -> str:
         """Return the key (or key pattern) that `address` names in this scope.
 
-        The scope's own prefix stands for all of it.
-
-        Raises:
-            Misconfigured: another bucket, another prefix, no address at all, or no UTF-8.
+        The scope's own prefix stands for all of it. Raises Misconfigured for another bucket,
+        another prefix, no address at all, or no UTF-8.
         """
         if address != address.encode("utf-8", "replace").decode():
             raise Misconfigured(f"{address!a} is not UTF-8, which keys are; correct the address")
@@ -54,12 +52,11 @@ class KeyScope:
             root = f"{scheme}{self.bucket}"
             if address == root or address.startswith(f"{root}/"):
                 return self._inside(address, address[len(root) + 1 :])
-        known = address.startswith(_SCHEMES)
+        schemes = f"; addresses begin with {', '.join(_SCHEMES)}"
         raise Misconfigured(
             f"{without_credentials(address)} is not in bucket {self.bucket}, which is what"
             f" connector {self.connector} reads; give an address below {self.uri(self.prefix)} or"
-            " use another connector"
-            + ("" if known else f"; addresses begin with {', '.join(_SCHEMES)}")
+            f" use another connector{'' if address.startswith(_SCHEMES) else schemes}"
         )
 
     def uri(self, key: str) -> str:
@@ -87,19 +84,18 @@ def select(
     """Yield the pinned versions of all objects that `pattern` (see `KeyScope.key`) means.
 
     One HEAD per selected object, none for keys that do not match. `leave_out` receives the keys
-    that are hidden. A scope may be empty; any other pattern that matches nothing is a mistake.
-
-    Raises:
-        Misconfigured: nothing matches.
-        ObjectGone, AccessDenied, StoreUnavailable: from the store.
+    that are hidden. Raises as `ObjectStore`, and Misconfigured if nothing matches; only a scope may
+    be empty.
     """
     for keys in _meanings(store, scope, pattern, leave_out):
         found = False
         for key in keys:
-            version = _head(store, scope, key)
-            if version is not None:  # None: deleted since it was listed
-                found = True
-                yield version
+            try:
+                version = store.head(scope.bucket, key)
+            except ObjectGone:  # deleted since it was listed
+                continue
+            found = True
+            yield version
         if found or pattern == scope.prefix:
             return
     raise Misconfigured(
@@ -114,10 +110,7 @@ def select_all(
     addresses: Iterable[str],
     leave_out: Callable[[str], None] = lambda _key: None,
 ) -> Iterator[ObjectVersion]:
-    """Yield the objects that the addresses match, each once; without addresses the whole scope.
-
-    Raises as `KeyScope.key` and `select`.
-    """
+    """Yield the objects that addresses match, each once; without any the scope. See `select`."""
     patterns = [scope.key(address) for address in addresses] or [scope.prefix]
     seen: set[ObjectVersion] = set()
     for pattern in patterns:
@@ -129,49 +122,26 @@ def select_all(
 
 def _meanings(
     store: ObjectStore, scope: KeyScope, pattern: str, leave_out: Callable[[str], None]
-) -> Iterator[Iterator[str]]:
+) -> Iterator[Iterable[str]]:
     """Yield the keys of each thing that `pattern` may mean, the likeliest first."""
+
+    def below(prefix: str, glob: str = "") -> Iterator[str]:
+        """Yield the keys of objects; an empty one that ends with a slash is a console's folder."""
+        for listed in store.list(scope.bucket, prefix):
+            if glob and not fnmatchcase(listed.key[len(scope.prefix) :], glob):
+                continue
+            if hidden(listed.key, prefix):
+                leave_out(listed.key)
+            elif listed.size or not listed.key.endswith("/"):
+                yield listed.key
+
     if pattern == scope.prefix:
-        yield _below(store, scope, pattern, leave_out)
+        yield below(pattern)
         return
     directory = pattern.endswith("/")
     if not directory:
-        yield iter([pattern])
-    yield _below(store, scope, pattern if directory else f"{pattern}/", leave_out)
+        yield [pattern]
+    yield below(pattern if directory else f"{pattern}/")
     rest = pattern.removeprefix(scope.prefix)
-    if any(character in rest for character in GLOB_CHARACTERS):
-        yield _matching(store, scope, f"{rest}*" if directory else rest, leave_out)
-
-
-def _head(store: ObjectStore, scope: KeyScope, key: str) -> ObjectVersion | None:
-    try:
-        return store.head(scope.bucket, key)
-    except ObjectGone:
-        return None
-
-
-def _below(
-    store: ObjectStore, scope: KeyScope, prefix: str, leave_out: Callable[[str], None]
-) -> Iterator[str]:
-    """Yield the keys of objects; an empty one that ends with a slash is a console's folder."""
-    for listed in store.list(scope.bucket, prefix):
-        if hidden(listed.key, prefix):
-            leave_out(listed.key)
-        elif listed.size or not listed.key.endswith("/"):
-            yield listed.key
-
-
-def _matching(
-    store: ObjectStore, scope: KeyScope, glob: str, leave_out: Callable[[str], None]
-) -> Iterator[str]:
-    """Yield the keys whose part behind the scope's prefix matches."""
-    literal = min(glob.index(c) for c in GLOB_CHARACTERS if c in glob)
-    begin = len(scope.prefix)
-
-    def note(key: str) -> None:
-        if fnmatchcase(key[begin:], glob):
-            leave_out(key)
-
-    for key in _below(store, scope, scope.prefix + glob[:literal], note):
-        if fnmatchcase(key[begin:], glob):
-            yield key
+    if starts := [rest.index(character) for character in GLOB_CHARACTERS if character in rest]:
+        yield below(scope.prefix + rest[: min(starts)], f"{rest}*" if directory else rest)

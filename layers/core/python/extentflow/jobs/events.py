@@ -55,23 +55,10 @@ class JobEvent:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON-ready values."""
-        return {
-            "v": EVENT_VERSION,
-            "job": self.job,
-            "connector": self.connector,
-            "revision": self.revision,
-            "object": asdict(self.version),
-            "state": self.state.value,
-            "reason": self.reason,
-            "extents": self.extents,
-            "failed": self.failed,
-            "records": self.records,
-            "bad": self.bad,
-            "topic": self.topic,
-            "generation": self.generation,
-            "reopened": self.reopened,
-            "ended": self.moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        }
+        values = asdict(self)
+        values["object"] = values.pop("version")
+        ended = self.moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return {"v": EVENT_VERSION, **values, "state": self.state.value, "ended": ended}
 
     def to_text(self) -> str:
         """Return the event as compact JSON, in ASCII."""
@@ -84,9 +71,7 @@ class JobEventPublisher(Protocol):
     def publish(self, events: Sequence[JobEvent]) -> None:
         """Return when every event is durable; a repeated call may publish some twice.
 
-        Raises:
-            Retryable: the destination is unavailable.
-            Misconfigured: it does not exist, or refuses access.
+        Raises Retryable if the destination is unavailable, Misconfigured if it refuses.
         """
         ...
 
@@ -97,10 +82,7 @@ class JobEventPublisher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JobEvents:
-    """Publishes ends of jobs to every publisher. `topic` returns the topic of a job's records.
-
-    Where it raises Misconfigured, the event has an empty topic.
-    """
+    """Publishes ends of jobs to every publisher. `topic` returns the topic of a job's records."""
 
     ledger: Ledger
     publishers: Sequence[JobEventPublisher]
@@ -111,13 +93,9 @@ class JobEvents:
         self.publish([job])
 
     def publish(self, jobs: Iterable[Job]) -> int:
-        """Publish the ends of final jobs, as the ledger has them; return how many.
+        """Publish the ends of final jobs that are not published yet; return how many.
 
-        Jobs that are open or already published are skipped.
-
-        Raises:
-            Retryable, Misconfigured: from a publisher or the ledger; ends that not every publisher
-                accepted stay unpublished.
+        Raises as ledger and publishers; ends that not all of these accepted stay unpublished.
         """
         waiting = (job for job in jobs if not (job.state.open or job.announced))
         published = 0
@@ -131,10 +109,7 @@ class JobEvents:
         return published
 
     def sweep(self, limit: int) -> int:
-        """Publish at most `limit` ends that are not published yet. Raises as `publish`.
-
-        The index lags, so each job is read again first.
-        """
+        """Publish at most `limit` ends as `publish`; jobs are read again, as the index lags."""
         listed = self.ledger.jobs.unpublished(limit)
         return self.publish(self.ledger.jobs.get(job.id) or job for job in listed)
 
@@ -143,15 +118,13 @@ class JobEvents:
         for publisher in self.publishers:
             publisher.close()
 
-    def _topic(self, job: Job) -> str:
-        try:
-            return self.topic(job)
-        except Misconfigured as exc:  # an end that is never published would block the sweep
-            log.warning("the event of job %s has no topic: %s", job.id, exc)
-            return ""
-
     def _event(self, job: Job) -> JobEvent:
         totals = committed(self.ledger, job)
+        try:
+            topic = self.topic(job)
+        except Misconfigured as exc:  # an end that is never published would block the sweep
+            log.warning("the event of job %s has no topic: %s", job.id, exc)
+            topic = ""
         return JobEvent(
             job=job.id,
             connector=job.connector,
@@ -163,7 +136,7 @@ class JobEvents:
             failed=totals.failed,
             records=totals.records,
             bad=totals.bad,
-            topic=self._topic(job),
+            topic=topic,
             generation=job.generation,
             reopened=job.reopened,
             ended=job.ended,

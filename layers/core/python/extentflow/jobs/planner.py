@@ -71,11 +71,7 @@ def target_bytes(fmt: Format, size: int, *, extent_bytes: int | None, cores: int
 
 
 def check_cluster(job: Job, cluster: str) -> None:
-    """Refuse a job whose progress another Kafka cluster holds.
-
-    Raises:
-        Conflict: names both clusters.
-    """
+    """Raise Conflict, with both clusters, for a job whose progress another Kafka cluster holds."""
     if job.cluster != cluster:
         raise Conflict(
             f"{job.version.uri}: job {job.id} delivers to Kafka cluster {job.cluster}, and "
@@ -108,28 +104,36 @@ class Planner:
             TooManyExtents: a new job would have more than MAX_EXTENTS extents.
             UnsupportedFormat: no format reads the object as its connector is configured.
         """
-        return self._registered(request, lambda number: self._fit(request, number), again=again)
+
+        def make(generation: int) -> Job:
+            job = self._new(request, generation)
+            if (problem := self._too_many(job)) and self.ledger.jobs.get(job.id) is None:
+                raise TooManyExtents(problem)
+            return job
+
+        return self._registered(request, make, again=again)
 
     def admit(self, request: JobRequest, *, again: float | None = None) -> Job:
         """Register as `register`; an object that cannot be cut gets a FAILED job with the reason.
 
-        So the other objects of a run proceed, and `status` and `replay` find this one.
-
-        Raises:
-            Conflict: see `register`.
+        So the other objects of a run proceed, and `status` and `replay` find this one. A job that
+        is under way, or that another revision of the connector began, is returned as it stands.
         """
         try:
             return self.register(request, again=again)
         except (UnsupportedFormat, TooManyExtents) as exc:
-            return self._refuse(request, reason(exc), again=again)
+            why = reason(exc)
+        plan = Plan(target_bytes=request.extent_bytes or TEXT_EXTENT_BYTES)
+        found = self._registered(
+            request, lambda number: self._draft(request, number, plan), again=again
+        )
+        same = (found.revision, found.format) == (request.revision, request.format)
+        if not same or found.state is not JobState.PLANNING:
+            return found
+        return self.ledger.jobs.end(found.id, JobState.FAILED, why)
 
     def dry_run(self, request: JobRequest) -> tuple[Job, list[Extent]]:
-        """Return the job and extents that `register` and `plan` would make; nothing is stored.
-
-        Raises:
-            TooManyExtents: there would be more than MAX_EXTENTS.
-            UnsupportedFormat: see `register`.
-        """
+        """Return what `register` and `plan` would make, and raise as these; nothing is stored."""
         job = self._new(request, 0)
         if problem := self._too_many(job):
             raise TooManyExtents(problem)
@@ -137,7 +141,7 @@ class Planner:
 
     def newest(self, request: JobRequest) -> Job | None:
         """Return the existing job that `register` would return; None where there is none."""
-        first = self.ledger.jobs.get(job_id(request.connector, request.version))
+        first = self._job_of(request, 0)
         return first and self._newest(request, first)
 
     def is_followed(self, job: Job) -> bool:
@@ -161,8 +165,7 @@ class Planner:
         A job that ends meanwhile is returned as it is, and nothing more is sent. A plan that fails
         for good ends the job FAILED with the reason; `replay` plans it again.
 
-        Raises:
-            Misconfigured: another version of the format began to cut the object.
+        Raises Misconfigured if another version of the format began to cut the object.
         """
         if job.state is not JobState.PLANNING:
             return job
@@ -179,14 +182,11 @@ class Planner:
                 send([extent for extent in page if extent.ordinal >= job.plan.count])
                 if len(page) < PAGE_EXTENTS:
                     break  # the last one: the plan is complete
+                cursor = page[-1].end
                 now = self.ledger.jobs.plan(
-                    job.id,
-                    count=count,
-                    cursor=page[-1].end,
-                    complete=False,
-                    cut_version=cut_version,
+                    job.id, count=count, cursor=cursor, complete=False, cut_version=cut_version
                 )
-                self._check_cut(now, cut_version)
+                _check_cut(now, cut_version)
                 # Ended meanwhile, or planned to the end by another planner: workers send the rest.
                 if now.state is not JobState.PLANNING or late():
                     return now
@@ -207,30 +207,15 @@ class Planner:
             covered=covered,
             cut_version=cut_version,
         )
-        self._check_cut(now, cut_version)
+        _check_cut(now, cut_version)
         return self.ledger.jobs.close(job.id)
 
     def extents(self, job: Job) -> Iterator[Extent]:
-        """Yield all extents of a job, in order, from its stored parameters.
-
-        Raises:
-            Misconfigured: another version of the format began to cut the object.
-        """
+        """Yield all extents of a job, in order, from its stored parameters. Raises as `plan`."""
         fmt, source = self.open(job)
-        self._check_cut(job, fmt.cut_version)
-        ranges = fmt.plan(source, job.plan.target_bytes)
-        for ordinal, (start, end) in enumerate(ranges):
+        _check_cut(job, fmt.cut_version)
+        for ordinal, (start, end) in enumerate(fmt.plan(source, job.plan.target_bytes)):
             yield job.extent(ordinal, start, end)
-
-    def _check_cut(self, job: Job, cut_version: int) -> None:
-        """Raise Misconfigured if another version of the format began to cut the object."""
-        if job.plan.count and job.plan.cut_version != cut_version:
-            raise Misconfigured(
-                f"{job.version.uri}: job {job.id} was cut by version {job.plan.cut_version} of "
-                f"format {job.format}, and this process has version {cut_version}; finish the "
-                "job with the release that began it, or deliver the object from its start with "
-                "`extentflow run --again`"
-            )
 
     def pending(self, job: Job) -> Iterator[Extent]:
         """Yield the extents of a job that are not final yet, in constant memory."""
@@ -269,28 +254,10 @@ class Planner:
             self.ledger.extents.reopen(job.id, item.ordinal, accept_duplicates=accept_duplicates)
         return self.ledger.jobs.get(job.id) or job
 
-    def _refuse(self, request: JobRequest, why: str, *, again: float | None) -> Job:
-        """Register a FAILED job with the reason.
-
-        A job that is under way, or that another revision of the connector began, is returned as it
-        stands.
-        """
-        plan = Plan(target_bytes=request.extent_bytes or TEXT_EXTENT_BYTES)
-        found = self._registered(
-            request, lambda number: replace(self._draft(request, number), plan=plan), again=again
-        )
-        same = (found.revision, found.format) == (request.revision, request.format)
-        if not same or found.state is not JobState.PLANNING:
-            return found
-        return self.ledger.jobs.end(found.id, JobState.FAILED, why)
-
     def _registered(
         self, request: JobRequest, make: Callable[[int], Job], *, again: float | None
     ) -> Job:
-        """Register the job that `make` returns for a generation; return the object's newest.
-
-        See `register`: SUPERSEDED jobs are resumed; a job that never began is followed.
-        """
+        """Register the job that `make` returns for a generation, as `register`."""
         generation = 0 if again is None else self._generation(request, again)
         found = self.ledger.jobs.register(make(generation))
         if again is None:
@@ -298,28 +265,22 @@ class Planner:
         check_cluster(found, request.cluster)
         if found.state is JobState.SUPERSEDED:
             return self.replay(found)
-        if again is None and _never_begun(found) and found.revision != request.revision:
+        never_begun = found.state is JobState.FAILED and not found.plan.count
+        if again is None and never_begun and found.revision != request.revision:
             return self._registered(request, make, again=math.inf)
         return found
-
-    def _fit(self, request: JobRequest, generation: int) -> Job:
-        """Return a job that is not too large to be new."""
-        job = self._new(request, generation)
-        if (problem := self._too_many(job)) and self.ledger.jobs.get(job.id) is None:
-            raise TooManyExtents(problem)
-        return job
 
     def _new(self, request: JobRequest, generation: int) -> Job:
         if request.unfit:
             raise UnsupportedFormat(request.unfit)
-        job = self._draft(request, generation)
+        job = self._draft(request, generation, Plan(target_bytes=0))
         fmt, _ = self.open(job)
         target = target_bytes(
             fmt, request.version.size, extent_bytes=request.extent_bytes, cores=request.cores
         )
         return replace(job, plan=Plan(target_bytes=target, cut_version=fmt.cut_version))
 
-    def _draft(self, request: JobRequest, generation: int) -> Job:
+    def _draft(self, request: JobRequest, generation: int, plan: Plan) -> Job:
         return Job(
             id=job_id(request.connector, request.version, generation),
             connector=request.connector,
@@ -327,7 +288,7 @@ class Planner:
             version=request.version,
             format=request.format,
             cluster=request.cluster,
-            plan=Plan(target_bytes=0),
+            plan=plan,
             generation=generation,
             ordered=request.ordered,
             created=self.clock.wall(),
@@ -354,11 +315,12 @@ class Planner:
         """Return the newest generation of an object's job; an open one has no later one."""
         if found.state.open:
             return found
-        while later := self.ledger.jobs.get(
-            job_id(request.connector, request.version, found.generation + 1)
-        ):
+        while later := self._job_of(request, found.generation + 1):
             found = later
         return found
+
+    def _job_of(self, request: JobRequest, generation: int) -> Job | None:
+        return self.ledger.jobs.get(job_id(request.connector, request.version, generation))
 
     def _generation(self, request: JobRequest, since: float) -> int:
         """Return the generation of a delivery that began at `since`; older open ones are cancelled.
@@ -369,7 +331,7 @@ class Planner:
         """
         open_jobs: list[Job] = []
         for generation in range(MAX_GENERATIONS):
-            found = self.ledger.jobs.get(job_id(request.connector, request.version, generation))
+            found = self._job_of(request, generation)
             if found is None or (generation > 0 and (found.state.open or found.created >= since)):
                 why = "`run --again` delivers the object from its start"
                 for job in open_jobs:
@@ -377,14 +339,18 @@ class Planner:
                 return generation
             if found.state.open:
                 open_jobs.append(found)
-        raise Conflict(
-            f"{request.version.uri} already has {MAX_GENERATIONS} generations, the maximum"
+        uri = request.version.uri
+        raise Conflict(f"{uri} already has {MAX_GENERATIONS} generations, the maximum")
+
+
+def _check_cut(job: Job, cut_version: int) -> None:
+    if job.plan.count and job.plan.cut_version != cut_version:
+        raise Misconfigured(
+            f"{job.version.uri}: job {job.id} was cut by version {job.plan.cut_version} of format "
+            f"{job.format}, and this process has version {cut_version}; finish the job with the "
+            "release that began it, or deliver the object from its start with "
+            "`extentflow run --again`"
         )
-
-
-def _never_begun(job: Job) -> bool:
-    """Whether a job failed before there was a single extent of it."""
-    return job.state is JobState.FAILED and not job.plan.count
 
 
 def in_pages(items: Iterable[T], count: int) -> Iterator[list[T]]:

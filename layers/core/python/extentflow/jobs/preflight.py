@@ -1,10 +1,12 @@
 """The prerequisites of a run, checked together and reported in one line each."""
 
+from __future__ import annotations
+
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from extentflow.config.connector import ConnectorConfig
 from extentflow.errors import LedgerUnavailable, Misconfigured, UnsupportedFormat
@@ -12,26 +14,13 @@ from extentflow.ledger import ConnectorState, Ledger
 from extentflow.model import ObjectVersion
 from extentflow.sink.settings import too_narrow
 
+if TYPE_CHECKING:
+    from extentflow.sink.topics import TopicFacts  # imports the Kafka client
+
+log = logging.getLogger(__name__)
+
 SHOWN_OBJECTS = 20
-
-
-class Topic(Protocol):
-    """Facts of a topic; `max_message_bytes` limits a batch of records."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def max_message_bytes(self) -> int:
-        """The largest batch that it accepts."""
-        ...
-
-    @property
-    def compacted(self) -> bool:
-        """Whether it refuses records without keys."""
-        ...
+CACHE_SECONDS = 5.0
 
 
 class Cluster(Protocol):
@@ -41,7 +30,7 @@ class Cluster(Protocol):
         """Create the progress topic where it is missing."""
         ...
 
-    def topics(self, names: Sequence[str]) -> Sequence[Topic]:
+    def topics(self, names: Sequence[str]) -> Sequence[TopicFacts]:
         """Return facts of topics, in that order."""
         ...
 
@@ -61,25 +50,31 @@ def check(config: ConnectorConfig, cluster: Cluster, versions: Iterable[ObjectVe
     """Raise when a run over `versions` could deliver none of them.
 
     Where only some objects have no format or topic, the run reports these and delivers the rest.
-
-    Raises:
-        Misconfigured: every missing or unusable thing, one line each.
-        SinkUnavailable: the broker is unavailable.
+    Raises SinkUnavailable, or Misconfigured with each missing or unusable thing in a line.
     """
     wanted: dict[str, None] = {}
-    problems = list(_unusable(config, versions, wanted))
+    problems: list[str] = []
+    for version in versions:
+        try:
+            wanted[config.route(version)] = None
+        except (Misconfigured, UnsupportedFormat) as exc:
+            problems.append(str(exc))
+    rest = len(problems) - SHOWN_OBJECTS
     if wanted:
         problems = []
-    if len(problems) > SHOWN_OBJECTS:
-        rest = len(problems) - SHOWN_OBJECTS
-        problems = [*islice(problems, SHOWN_OBJECTS), f"and {rest} more objects like these"]
-    _try(problems, cluster.ensure_progress_topic)
-    _try(problems, lambda: _check_topics(config, cluster, wanted))
+    elif rest > 0:
+        problems[SHOWN_OBJECTS:] = [f"and {rest} more objects like these"]
+    check_topics = partial(_check_topics, config, cluster, wanted)
+    for check_one in (cluster.ensure_progress_topic, check_topics):
+        try:
+            check_one()
+        except Misconfigured as exc:
+            problems.extend(exc.problems)
     if problems:
         raise Misconfigured(problems)
 
 
-def records_refused(config: ConnectorConfig, topic: Topic) -> str | None:
+def records_refused(config: ConnectorConfig, topic: TopicFacts) -> str | None:
     """Return why the connector's records cannot be written to `topic`, with the remedy."""
     if topic.compacted and config.message_key.source == "none":
         return (
@@ -90,7 +85,7 @@ def records_refused(config: ConnectorConfig, topic: Topic) -> str | None:
     return too_narrow(topic.name, topic.max_message_bytes)
 
 
-def dead_letters_refused(queue: Topic) -> str | None:
+def dead_letters_refused(queue: TopicFacts) -> str | None:
     """Return why dead letters cannot be written to `queue`, with the remedy."""
     if not queue.compacted:
         return too_narrow(queue.name, queue.max_message_bytes)
@@ -107,35 +102,10 @@ def _check_topics(config: ConnectorConfig, cluster: Cluster, wanted: dict[str, N
     names = wanted if queue is None else {queue: None, **wanted}
     found: list[str | None] = []
     for topic in cluster.topics(list(names)):
-        if topic.name in wanted:
-            found.append(records_refused(config, topic))
-        if topic.name == queue:
-            found.append(dead_letters_refused(topic))
+        found.append(records_refused(config, topic) if topic.name in wanted else None)
+        found.append(dead_letters_refused(topic) if topic.name == queue else None)
     if problems := [problem for problem in found if problem]:
         raise Misconfigured(problems)
-
-
-def _unusable(
-    config: ConnectorConfig, versions: Iterable[ObjectVersion], wanted: dict[str, None]
-) -> Iterator[str]:
-    """Yield what is wrong with objects by their names; note the topics of the others."""
-    for version in versions:
-        try:
-            wanted[config.route(version)] = None
-        except (Misconfigured, UnsupportedFormat) as exc:
-            yield str(exc)
-
-
-def _try(problems: list[str], check_one: Callable[[], object]) -> None:
-    try:
-        check_one()
-    except Misconfigured as exc:
-        problems.extend(exc.problems)
-
-
-log = logging.getLogger(__name__)
-
-CACHE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)

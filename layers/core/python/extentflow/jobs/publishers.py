@@ -1,12 +1,13 @@
 """Publishers of job events: a Kafka topic, keyed by job id, and an EventBridge bus."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from botocore.config import Config
 
 from extentflow.aws import (
@@ -16,19 +17,14 @@ from extentflow.aws import (
     split_into_batches,
     translate_errors,
 )
-from extentflow.errors import BusUnavailable, Misconfigured
+from extentflow.errors import BusUnavailable, ExtentflowError, Misconfigured
 from extentflow.jobs.events import JobEvent
 from extentflow.retry import Clock
+from extentflow.sink import JOBS_TOPIC, Records, Sink, SlotProgress
 
 if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_events.type_defs import PutEventsRequestEntryTypeDef
-from collections.abc import Callable
-
-import pyarrow as pa
-
-from extentflow.errors import ExtentflowError
-from extentflow.sink import JOBS_TOPIC, Records, Sink, SlotProgress
 
 log = logging.getLogger(__name__)
 
@@ -54,11 +50,7 @@ REMEDIES = {
 
 
 def connect(bus: str) -> "EventBridgeClient":
-    """Return a client for `bus`, a name or an ARN; the endpoint comes from the SDK's own settings.
-
-    Raises:
-        Misconfigured: there is no region.
-    """
+    """Return a client for `bus`, a name or an ARN; without a region Misconfigured."""
     config = Config(
         retries={"total_max_attempts": 2, "mode": "standard"}, connect_timeout=2, read_timeout=4
     )
@@ -82,12 +74,7 @@ class EventBridgeJobEvents:
         self._sender = BatchSender(TRIES, clock, random)
 
     def publish(self, events: Sequence[JobEvent]) -> None:
-        """Put events; what the bus reports as failed is put again, as `JobEventPublisher.publish`.
-
-        Raises:
-            BusUnavailable: no usable answer, or entries failed until tries ran out.
-            Misconfigured: no such bus, no credentials, no permission, or never to be accepted.
-        """
+        """Put events; what the bus reports as failed is put again, TRIES times at most."""
         for batch in split_into_batches([_entry(self.bus, event) for event in events], _size):
             if left := self._sender.send(batch, self._put):
                 raise BusUnavailable(f"event bus {self.bus}: {len(left)} events not accepted")
@@ -109,12 +96,10 @@ class EventBridgeJobEvents:
             if code := answer.get("ErrorCode"):
                 failed.append(entry)
                 if code not in PASSING_CODES:
-                    raise self._refused(code, answer.get("ErrorMessage", ""))
+                    why = f"{code}: {answer.get('ErrorMessage', '')}"
+                    raise Misconfigured(f"event bus {self.bus}: an event was refused, {why}")
                 log.warning("event bus %s: %s, putting again", self.bus, code)
         return failed
-
-    def _refused(self, code: str, message: str) -> Misconfigured:
-        return Misconfigured(f"event bus {self.bus}: an event was refused, {code}: {message}")
 
 
 def _translated(bus: str) -> AbstractContextManager[None]:
@@ -152,7 +137,6 @@ def _region(bus: str) -> str | None:
 
 # Brokers close connections that are idle for ten minutes; an environment may have been frozen.
 KAFKA_IDLE_SECONDS = 300.0
-NO_PROGRESS = SlotProgress(epoch=0)
 
 
 class KafkaJobEvents:
@@ -171,14 +155,18 @@ class KafkaJobEvents:
             values=pa.array([event.to_text().encode() for event in events], pa.binary()),
             keys=pa.array([event.job.encode() for event in events], pa.binary()),
         )
-        sink = self._ready()
+        if not 0 <= self._clock.wall() - self._used <= KAFKA_IDLE_SECONDS:
+            self.close()
+        if self._sink is None:
+            self._sink = self._open()
+        sink = self._sink
         try:
             if refused := sink.send(records):
                 raise Misconfigured(
                     f"topic {JOBS_TOPIC}: the event of job {events[refused[0].index].job} was"
                     f" refused, {refused[0].reason}; raise the topic's max.message.bytes"
                 )
-            sink.commit(NO_PROGRESS)
+            sink.commit(SlotProgress(epoch=0))
         except ExtentflowError:
             self.close()
             raise
@@ -189,10 +177,3 @@ class KafkaJobEvents:
         if self._sink is not None:
             self._sink.close()
         self._sink = None
-
-    def _ready(self) -> Sink:
-        if not 0 <= self._clock.wall() - self._used <= KAFKA_IDLE_SECONDS:
-            self.close()
-        if self._sink is None:
-            self._sink = self._open()
-        return self._sink

@@ -89,11 +89,8 @@ class RunReport:
     @property
     def ok(self) -> bool:
         """Whether every job is DONE and none was left out."""
-        return (
-            not self.left_out
-            and not self.broken
-            and all(job.state == JobState.DONE for job in self.jobs)
-        )
+        delivered = all(job.state == JobState.DONE for job in self.jobs)
+        return delivered and not self.left_out and not self.broken
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON-ready values."""
@@ -170,14 +167,14 @@ class JobRunner:
         """
         jobs: list[Job] = []
         left: list[str] = []
-        states = ConnectorStateCache(self.ledger, self.planner.clock.monotonic)
+        states = self._states()
         for request in requests:
             if self.stopped():
                 return self._drive(jobs, left_out=True, errors=left)
             if why := states.skip_reason(request.connector):
                 log.warning("nothing more is registered: %s", why)
-                errors = [*left, f"{why}; not every object has a job"]
-                return self._drive(jobs, left_out=True, errors=errors)
+                left.append(f"{why}; not every object has a job")
+                return self._drive(jobs, left_out=True, errors=left)
             job = self.planner.admit(request, again=again)
             older = job.state.open and job.revision != request.revision
             if older and (why := self.undeliverable_reason(job)):
@@ -192,11 +189,7 @@ class JobRunner:
     def replay(
         self, job: Job, *, ordinal: int | None = None, accept_duplicates: bool = False
     ) -> RunReport:
-        """Run a job's failed extents (or one of them) and whatever else is pending.
-
-        Raises:
-            ProgressUnknown: see `Planner.replay`.
-        """
+        """Run a job's failed extents (or one) and the pending ones; see `Planner.replay`."""
         replayed = self.planner.replay(job, ordinal=ordinal, accept_duplicates=accept_duplicates)
         return self._drive([replayed])
 
@@ -210,7 +203,7 @@ class JobRunner:
         """
         known: list[Job] = []
         errors = list(refused)
-        states = ConnectorStateCache(self.ledger, self.planner.clock.monotonic)
+        states = self._states()
         for job in jobs:
             if self.stopped():
                 return self._drive(known, left_out=True, errors=errors)
@@ -242,14 +235,7 @@ class JobRunner:
         broken: ExtentflowError | None = None
         ended: Sequence[Job] = jobs
         try:
-            ended = drive(
-                jobs,
-                planner=self.planner,
-                ledger=self.ledger,
-                engine=self.engine,
-                watch=totals,
-                stopped=self.stopped,
-            )
+            ended = self.drive(jobs, totals)
         except ExtentflowError as exc:
             broken = exc
         finally:
@@ -270,27 +256,19 @@ class JobRunner:
             broken=broken is not None,
         )
         if broken is None and not self.stopped():  # a person waits for the end
-            self._publish(ended)
+            try:
+                self.publish(ended)
+            except ExtentflowError as exc:
+                later = "the reconciler or the next run publishes the rest"
+                log.warning("not every job's event was published; %s: %s", later, exc)
         return result
-
-    def _publish(self, jobs: Sequence[Job]) -> None:
-        try:
-            self.publish(jobs)
-        except ExtentflowError as exc:
-            log.warning(
-                "not every job's event was published; the reconciler or the next run publishes the "
-                "rest: %s",
-                exc,
-            )
 
     def _reports(
         self, jobs: Sequence[Job], ended: Sequence[Job], broken: ExtentflowError | None
     ) -> tuple[JobReport, ...] | None:
         """Return the jobs' reports; None where the ledger is unavailable after a broken run."""
         before = {job.id for job in jobs if job.state is JobState.DONE}
-        states = ConnectorStateCache(
-            self.ledger, self.planner.clock.monotonic
-        )  # an empty cache: the current states
+        states = self._states()  # an empty cache: the current states
         try:
             current = [self.ledger.jobs.get(job.id) or job if broken else job for job in ended]
             return tuple(
@@ -307,77 +285,49 @@ class JobRunner:
             log.warning("the states of the jobs are unknown: %s", exc)
             return None
 
+    def drive(self, jobs: Sequence[Job], watch: RunListener) -> list[Job]:
+        """Run the pending extents of open jobs, in waves; return every job as the ledger has it.
 
-def report(ledger: Ledger, job: Job) -> JobReport:
-    """Return a job with its exact totals."""
-    totals = committed(ledger, job)
-    return JobReport(
-        job=job.id,
-        uri=job.version.uri,
-        connector=job.connector,
-        state=job.state.value,
-        reason=job.reason,
-        extents=job.plan.count,
-        done=totals.done,
-        failed=totals.failed,
-        records=totals.records,
-        bad=totals.bad,
-        object_bytes=job.version.size,
-        revision=job.revision,
-    )
+        Once the run is stopped, or the connector paused, the rest is left to a later run. Open jobs
+        of a STOPPED connector end CANCELLED, as anywhere.
+        """
+        left = _Left(watch, self._states())
+        running = [
+            job if self.stopped() or left.is_skipped(job) else self._planned(job) for job in jobs
+        ]
+        ordered = {job.id: job.ordered for job in running}
+        open_jobs = (job for job in running if job.state is JobState.RUNNING)
+        extents = (extent for job in open_jobs for extent in self._pending(job, left))
+        for wave in in_pages(extents, WAVE_EXTENTS):
+            if self.stopped():
+                break
+            for extent in wave:
+                watch.on_extent(extent)
+            self.engine.run(pack(wave, lambda job: ordered[job], self.engine.cores), left)
+        now = self._states()  # nothing known before: jobs end by what holds
+        return [closed(job.id, self.ledger, now) for job in running]
 
+    def _planned(self, job: Job) -> Job:
+        """Plan a job; one whose store is unavailable stays PLANNING, and the others run."""
+        try:
+            return self.planner.plan(job)
+        except (StoreUnavailable, Misconfigured) as exc:
+            log.warning("%s is not planned yet: %s", job.version.uri, exc)
+            return job
 
-def known_job(ledger: Ledger, job_id: str) -> Job:
-    """Return a job by its id, or by an unambiguous beginning of one.
+    def _pending(self, job: Job, left: _Left) -> Iterator[Extent]:
+        """Yield a job's pending extents; an object that cannot be cut again ends its own job."""
+        try:
+            with cutting(self.ledger, job):
+                for extent in () if left.is_skipped(job) else self.planner.pending(job):
+                    if left.is_skipped(job):
+                        return
+                    yield extent
+        except (StoreUnavailable, Misconfigured) as exc:
+            log.warning("%s stays RUNNING: %s", job.version.uri, exc)
 
-    Raises:
-        Misconfigured: no such job, or several.
-    """
-    if not job_id:
-        raise Misconfigured("give a job's id, or its beginning; `extentflow status` shows them")
-    exact = ledger.jobs.get(job_id)
-    if exact is not None:
-        return exact
-    found = [job for job in ledger.jobs.list() if job.id.startswith(job_id)]
-    if len(found) != 1:
-        what = f"{len(found)} jobs begin with" if found else "there is no job"
-        raise Misconfigured(f"{what} {job_id}; see `extentflow status`")
-    return found[0]
-
-
-def drive(
-    jobs: Sequence[Job],
-    *,
-    planner: Planner,
-    ledger: Ledger,
-    engine: Engine,
-    watch: RunListener,
-    stopped: Callable[[], bool] = lambda: False,
-) -> list[Job]:
-    """Run the pending extents of open jobs, in waves, and return every job as the ledger has it.
-
-    `stopped` True leaves the rest to a later run; so does a paused connector. Open jobs of a
-    STOPPED one end CANCELLED, as anywhere.
-    """
-    left = _Left(watch, ConnectorStateCache(ledger, planner.clock.monotonic))
-    running = [job if stopped() or left.is_skipped(job) else _planned(job, planner) for job in jobs]
-    ordered = {job.id: job.ordered for job in running}
-    extents = (
-        extent
-        for job in running
-        if job.state is JobState.RUNNING
-        for extent in _pending(job, planner, ledger, left)
-    )
-    for wave in in_pages(extents, WAVE_EXTENTS):
-        if stopped():
-            break
-        for extent in wave:
-            watch.on_extent(extent)
-        engine.run(pack(wave, lambda job: ordered[job], engine.cores), left)
-    now = ConnectorStateCache(
-        ledger, planner.clock.monotonic
-    )  # nothing known before: jobs end by what holds
-    return [closed(job.id, ledger, now) for job in running]
+    def _states(self) -> ConnectorStateCache:
+        return ConnectorStateCache(self.ledger, self.planner.clock.monotonic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,6 +353,39 @@ class _Left:
         return job.id in self.jobs
 
 
+def report(ledger: Ledger, job: Job) -> JobReport:
+    """Return a job with its exact totals."""
+    totals = committed(ledger, job)
+    return JobReport(
+        job=job.id,
+        uri=job.version.uri,
+        connector=job.connector,
+        state=job.state.value,
+        reason=job.reason,
+        extents=job.plan.count,
+        done=totals.done,
+        failed=totals.failed,
+        records=totals.records,
+        bad=totals.bad,
+        object_bytes=job.version.size,
+        revision=job.revision,
+    )
+
+
+def known_job(ledger: Ledger, job_id: str) -> Job:
+    """Return a job by its id, or by an unambiguous beginning of one. Raises Misconfigured."""
+    if not job_id:
+        raise Misconfigured("give a job's id, or its beginning; `extentflow status` shows them")
+    exact = ledger.jobs.get(job_id)
+    if exact is not None:
+        return exact
+    found = [job for job in ledger.jobs.list() if job.id.startswith(job_id)]
+    if len(found) != 1:
+        what = f"{len(found)} jobs begin with" if found else "there is no job"
+        raise Misconfigured(f"{what} {job_id}; see `extentflow status`")
+    return found[0]
+
+
 def closed(job_id: str, ledger: Ledger, states: ConnectorStateCache) -> Job:
     """Close a job; one that `stop` missed, because it was registered meanwhile, is cancelled."""
     job = ledger.jobs.close(job_id)
@@ -410,27 +393,6 @@ def closed(job_id: str, ledger: Ledger, states: ConnectorStateCache) -> Job:
         why = f"connector {job.connector} was stopped"
         return ledger.jobs.end(job.id, JobState.CANCELLED, why)
     return job
-
-
-def _planned(job: Job, planner: Planner) -> Job:
-    """Plan a job; one whose store is unavailable stays PLANNING, and the others run."""
-    try:
-        return planner.plan(job)
-    except (StoreUnavailable, Misconfigured) as exc:
-        log.warning("%s is not planned yet: %s", job.version.uri, exc)
-        return job
-
-
-def _pending(job: Job, planner: Planner, ledger: Ledger, left: _Left) -> Iterator[Extent]:
-    """Yield a job's pending extents; an object that cannot be cut again ends its own job only."""
-    try:
-        with cutting(ledger, job):
-            for extent in () if left.is_skipped(job) else planner.pending(job):
-                if left.is_skipped(job):
-                    return
-                yield extent
-    except (StoreUnavailable, Misconfigured) as exc:
-        log.warning("%s stays RUNNING: %s", job.version.uri, exc)
 
 
 @contextmanager

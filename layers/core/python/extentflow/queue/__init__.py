@@ -1,13 +1,20 @@
-"""The Queue port: extents and arrivals as messages.
+"""The Queue port: extents, arrivals and backfills as messages.
 
 A queue delivers at least once and in any order. A received message is hidden for a while and
 returns unless it is deleted; `delay` sets when. The dispatcher sends extents, the consumer
 processes them; jobs are planned by `extentflow.jobs`, records move in `extentflow.delivery`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Protocol, Self
+
+BATCH_MESSAGES = 10
+# What SQS accepts in no body and no attribute: all that XML 1.0 leaves out.
+UNSENDABLE = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +44,6 @@ class Depth:
     delayed: int = 0
 
 
-BATCH_MESSAGES = 10
-
-
 class Queue(Protocol):
     """One queue. Every method may raise QueueUnavailable, or Misconfigured if it does not exist."""
 
@@ -52,16 +56,9 @@ class Queue(Protocol):
         ...
 
     def receive(
-        self,
-        *,
-        wait_seconds: float = 0.0,
-        hide_seconds: float = 30.0,
-        most: int = BATCH_MESSAGES,
+        self, *, wait_seconds: float = 0.0, hide_seconds: float = 30.0, most: int = BATCH_MESSAGES
     ) -> list[Message]:
-        """Return at most `most` messages (ten at most), hidden for `hide_seconds`.
-
-        Returns none if the queue has none.
-        """
+        """Return `most` messages or fewer (ten at most), hidden for `hide_seconds`."""
         ...
 
     def delete(self, message: Message) -> None:
@@ -75,3 +72,42 @@ class Queue(Protocol):
     def depth(self) -> Depth:
         """Return the approximate depth."""
         ...
+
+
+BACKFILL_VERSION = 1
+MOST_ADDRESSES = 100
+"""What a run's command line is sure to hold; a prefix or a glob says more with less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """A request to deliver everything below some addresses with one Spark run.
+
+    `id` identifies the request; without `addresses` it covers all objects of the connector.
+    """
+
+    MESSAGE_SOURCE: ClassVar[str] = "backfill"
+
+    id: str
+    connector: str
+    addresses: tuple[str, ...] = ()
+
+    def to_message(self) -> dict[str, Any]:
+        """Return JSON-ready values; as JSON, a body for the arrivals queue."""
+        values = {**asdict(self), "addresses": list(self.addresses)}
+        return {"v": BACKFILL_VERSION, "source": self.MESSAGE_SOURCE, **values}
+
+    @classmethod
+    def from_message(cls, message: Mapping[str, Any]) -> Self:
+        """Rebuild a backfill from `to_message`. Raises ValueError if the message is invalid."""
+        if message.get("v") != BACKFILL_VERSION:
+            raise ValueError(f"backfill of schema version {message.get('v')!r}, expected 1")
+        found, connector = message.get("id"), message.get("connector")
+        if not (isinstance(found, str) and found and isinstance(connector, str) and connector):
+            raise ValueError("backfill without id or connector")
+        addresses = message.get("addresses")
+        if not isinstance(addresses, list) or not all(isinstance(one, str) for one in addresses):
+            raise ValueError("backfill whose addresses are no list of texts")
+        if len(addresses) > MOST_ADDRESSES or any(one.startswith("-") for one in addresses):
+            raise ValueError(f"backfill of more than {MOST_ADDRESSES} addresses, or of options")
+        return cls(found, connector, tuple(addresses))

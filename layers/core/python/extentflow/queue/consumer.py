@@ -32,15 +32,7 @@ from extentflow.delivery.runner import DeliveryContext
 from extentflow.engines import run_or_fail
 from extentflow.errors import ExtentflowError, Permanent, ProgressUnknown, contain_defects, reason
 from extentflow.ledger import ConnectorState, Ledger
-from extentflow.model import (
-    JOB_ID_DIGITS,
-    Extent,
-    ExtentState,
-    Job,
-    JobState,
-    Outcome,
-    Receipt,
-)
+from extentflow.model import JOB_ID_DIGITS, Extent, ExtentState, Job, JobState, Outcome, Receipt
 from extentflow.queue import Message, Queue
 from extentflow.queue.dispatch import ExtentDispatcher
 
@@ -66,11 +58,6 @@ class MessageDisposition:
     ended: Job | None = None
     error: bool = False
 
-    @property
-    def over(self) -> bool:
-        """Whether the message may be deleted."""
-        return self.again_seconds is None
-
 
 @dataclass(frozen=True, slots=True)
 class QueueWorker:
@@ -95,10 +82,7 @@ class QueueWorker:
     ended: Callable[[Job], None] = lambda _job: None
 
     def handle(self, message: Message) -> MessageDisposition:
-        """Process a message.
-
-        Every message that is not done returns. Only defects raise, and their messages return too.
-        """
+        """Process a message. One that is not done returns; so does one whose defect is raised."""
         try:
             return self._handle(message)
         except ExtentflowError as exc:
@@ -123,18 +107,15 @@ class QueueWorker:
         """Return the result if no worker is needed; None means that the extent must run."""
         wanted = self.ledger.connectors.state(extent.connector)
         if wanted is ConnectorState.PAUSED:
-            return self._paused(message)
+            if message.received < PAUSED_RECEIVES:
+                return MessageDisposition(self._delay(message))
+            # Neither receive count nor retention may end it.
+            self.queue.send([message.body], group=message.group)
+            return MessageDisposition()
         failed = self.ledger.extents.get(extent.job, extent.ordinal).state is ExtentState.FAILED
         if wanted is ConnectorState.STOPPED:
             return self._stopped(extent, message, failed=failed)
         return self._reopen(extent, message) if failed else None
-
-    def _paused(self, message: Message) -> MessageDisposition:
-        """Keep a paused connector's message: neither receive count nor retention may end it."""
-        if message.received < PAUSED_RECEIVES:
-            return MessageDisposition(self._delay(message))
-        self.queue.send([message.body], group=message.group)
-        return MessageDisposition()
 
     def _stopped(self, extent: Extent, message: Message, *, failed: bool) -> MessageDisposition:
         why = f"connector {extent.connector} was stopped"
@@ -152,17 +133,15 @@ class QueueWorker:
         if job is None or job.state is JobState.CANCELLED:
             return self._bury(message, f"job {extent.job} is CANCELLED or unknown; no replay")
         if self.dispatch.planner.is_followed(job):
-            return self._bury(
-                message,
+            why = (
                 f"a later job delivers {job.version.uri} again, and a replay would double its"
-                f" records; `extentflow replay {job.id}` does it all the same",
+                f" records; `extentflow replay {job.id}` does it all the same"
             )
+            return self._bury(message, why)
         try:
             self.ledger.extents.reopen(job.id, extent.ordinal)
-        except ProgressUnknown as exc:
-            job = self.ledger.jobs.close(
-                job.id
-            )  # a slot's next owner found out, it looks at no job
+        except ProgressUnknown as exc:  # a slot's next owner found out, it looks at no job
+            job = self.ledger.jobs.close(job.id)
             return self._told(job, self._bury(message, reason(exc)))
         return None
 
@@ -179,9 +158,8 @@ class QueueWorker:
 
     def _after(self, extent: Extent, message: Message, receipt: Receipt) -> MessageDisposition:
         if receipt.outcome is Outcome.BUSY:
-            return MessageDisposition(
-                max(receipt.retry_after_seconds, self._delay(message)), receipt
-            )
+            again_seconds = max(receipt.retry_after_seconds, self._delay(message))
+            return MessageDisposition(again_seconds, receipt)
         if receipt.outcome is Outcome.HANDED_BACK:
             self.queue.send([message.body], group=message.group)
         job = self.ledger.jobs.get(extent.job)
@@ -225,16 +203,11 @@ def read_extent(body: str) -> Extent | None:
     except (ValueError, KeyError, TypeError, RecursionError) as exc:
         log.warning("not an extent: %s: %s", type(exc).__name__, exc)
         return None
-    return extent if _possible(extent) else None
-
-
-def _possible(extent: Extent) -> bool:
-    """Return whether every field has its type and a value that the ledger accepts."""
     version = extent.version
     names: tuple[object, ...] = (extent.connector, extent.format, version.bucket, version.key)
     texts: tuple[object, ...] = (extent.job, version.etag, *names)
     numbers: tuple[object, ...] = (extent.ordinal, extent.start, extent.end, version.size)
-    return (
+    possible = (  # each field has its type, and a value that the ledger accepts
         all(_is_text(text) for text in texts)
         and (version.version_id is None or _is_text(version.version_id))
         and all(names)
@@ -243,6 +216,7 @@ def _possible(extent: Extent) -> bool:
         and extent.ordinal < MAX_ORDINAL
         and extent.start <= extent.end <= version.size
     )
+    return extent if possible else None
 
 
 def _is_text(value: object) -> bool:
@@ -272,35 +246,29 @@ class QueueDrain:
         Takes at most `most` messages, and starts none after `seconds`. An unavailable queue counts
         as empty: the caller has everything that was yielded before.
         """
+        queue, hide = self.worker.queue, self.worker.hide_seconds
         until = self.monotonic() + seconds
         taken = 0
         while taken < most and self.monotonic() < until and not self.stopping():
-            try:
-                messages = self._receive()
+            try:  # one message: a received message never waits for another one's extent
+                found = queue.receive(wait_seconds=WAIT_SECONDS, hide_seconds=hide, most=1)
             except ExtentflowError as exc:
                 log.warning("no further message is taken now: %s", exc)
                 return
-            if not messages:
+            if not found:
                 return
-            for message in messages:
+            for message in found:
                 taken += 1
                 yield message, self._settled(message)
 
-    def _receive(self) -> list[Message]:
-        """Return one message: a received message never waits for another one's extent."""
-        worker = self.worker
-        return worker.queue.receive(
-            wait_seconds=WAIT_SECONDS, hide_seconds=worker.hide_seconds, most=1
-        )
-
     def _settled(self, message: Message) -> MessageDisposition:
         """Process a message, then delete or delay it; if that fails, it returns by itself."""
+        answer = RETURNED
         try:
             with contain_defects(f"message {message.id}"):
                 answer = self.worker.handle(message)
         except ExtentflowError as exc:
             log.warning("message %s returns to the queue: %s", message.id, exc)
-            answer = RETURNED
         try:
             if answer.again_seconds is None:
                 self.worker.queue.delete(message)

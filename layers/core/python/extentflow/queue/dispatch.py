@@ -63,10 +63,8 @@ class ExtentDispatcher:
     ) -> int:
         """Send the unfinished extents of a RUNNING job; return the number of messages.
 
-        Only ordinals `below`, if given. An object that cannot be cut any more ends its job.
-
-        Raises:
-            Unfinished: `late` returned true between two pages.
+        Only ordinals `below`, if given. An object that cannot be cut any more ends its job. Raises
+        Unfinished if `late` returned true between two pages.
         """
         if job.state is not JobState.RUNNING:
             return 0
@@ -88,19 +86,17 @@ class ExtentDispatcher:
         """
         if not job.ordered or not job.state.open:
             return job
-        with cutting(self.planner.ledger, job):
-            following = self._following(job, extent)
-            self._send(job, [] if following is None else [following])
-        return self.planner.ledger.jobs.get(job.id) or job
-
-    def _following(self, job: Job, extent: Extent) -> Extent | None:
-        for later in islice(self.planner.extents(job), extent.ordinal + 1, None):
-            item = self.planner.ledger.extents.get(job.id, later.ordinal)
-            if item.state is ExtentState.DONE:  # by another engine, or this is a doubled message
-                continue
-            in_work = item.claim is not None and item.claim.message
-            return None if item.state is ExtentState.FAILED or in_work else later
-        return None
+        ledger = self.planner.ledger
+        with cutting(ledger, job):
+            for later in islice(self.planner.extents(job), extent.ordinal + 1, None):
+                item = ledger.extents.get(job.id, later.ordinal)
+                if item.state is ExtentState.DONE:  # by another engine, or the message is doubled
+                    continue
+                in_work = item.claim is not None and item.claim.message
+                if item.state is not ExtentState.FAILED and not in_work:
+                    self._send(job, [later])
+                break
+        return ledger.jobs.get(job.id) or job
 
     def _send(self, job: Job, extents: Iterable[Extent]) -> int:
         """Send extents as messages of their connector's group, and return how many."""

@@ -30,21 +30,13 @@ from extentflow.engines.emr.submitted import (
 from extentflow.errors import Misconfigured, NotOffered, Retryable
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
-from extentflow.queue.backfill import Backfill
+from extentflow.queue import Backfill
 from extentflow.queue.dispatch import ExtentDispatcher
 
 log = logging.getLogger(__name__)
 
 MOST_RUNS = 2
 """How many a backfill gets: the second for what a lost driver left."""
-
-
-def _auto(_job: Job) -> str:
-    return AUTO
-
-
-def _nothing(_connector: str) -> None:
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +46,8 @@ class JobRouter:
     dispatch: ExtentDispatcher
     started: SubmittedRuns | None = None
     threshold_bytes: int = 0
-    engine: Callable[[Job], str] = _auto
-    absent: Callable[[str], str | None] = _nothing
+    engine: Callable[[Job], str] = lambda _job: AUTO
+    absent: Callable[[str], str | None] = lambda _connector: None
 
     def start(self, job: Job, *, late: Callable[[], bool] = lambda: False) -> Job:
         """Do what `ExtentDispatcher.start` does, or give the job to a run. Raises as that does."""
@@ -95,11 +87,8 @@ class JobRouter:
     ) -> int:
         """Continue the jobs of a run that ended; return the number of messages sent.
 
-        Runs of other deployments are ignored. Idempotent.
-
-        Raises:
-            LedgerUnavailable, QueueUnavailable, StoreUnavailable, RunsUnavailable, Misconfigured,
-            Unfinished: repeat the call; otherwise the scan for stalled jobs finds them.
+        Runs of other deployments are ignored. Idempotent. Raises Retryable and Misconfigured:
+        repeat the call; otherwise the scan for stalled jobs finds them.
         """
         found = self.started.find(run_id) if self.started else None
         if self.started is None or found is None:
@@ -119,8 +108,8 @@ class JobRouter:
 
     def _for_spark(self, job: Job) -> bool:
         """Whether a job is large enough for a run, and no worker may have started on it."""
-        begins = job.state is JobState.PLANNING or (job.state is JobState.RUNNING and job.reopened)
-        if not begins:
+        reopened = job.state is JobState.RUNNING and job.reopened
+        if job.state is not JobState.PLANNING and not reopened:
             return False
         wanted = self.engine(job)
         return wanted == SPARK or (wanted == AUTO and job.version.size > self.threshold_bytes)
@@ -145,9 +134,8 @@ class JobRouter:
         if absent := self.absent(found.connector):
             log.warning("backfill %s gets no further run: %s", found.subject, absent)
             return
-        run_id = started.begin_shared(
-            found.subject, found.connector, found.addresses, number=following
-        )
+        where = (found.subject, found.connector, found.addresses)
+        run_id = started.begin_shared(*where, number=following)
         log.warning("run %s of a backfill failed, run %s continues it", found.id, run_id)
 
     def _left(self, found: SubmittedRun) -> bool:

@@ -9,11 +9,12 @@ from uuid import uuid4
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.worker import ARRAYS
 from extentflow.errors import CredentialsUnavailable, ExtentflowError, Misconfigured, Retryable
-from extentflow.jobs.preflight import Topic, dead_letters_refused, records_refused
+from extentflow.jobs.preflight import dead_letters_refused, records_refused
 from extentflow.ledger import ConnectorState
 from extentflow.queue import Queue
 from extentflow.sink import ProducerSettings, SlotProgress
 from extentflow.sink.native import explain
+from extentflow.sink.topics import TopicFacts
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queues
 
@@ -240,7 +241,7 @@ def topics(runtime: Runtime, config: ConnectorConfig) -> Iterator[Finding]:
 
 
 def _topic(
-    runtime: Runtime, check: str, name: str, refused: Callable[[Topic], str | None]
+    runtime: Runtime, check: str, name: str, refused: Callable[[TopicFacts], str | None]
 ) -> Finding:
     try:
         facts = runtime.topic(name)

@@ -17,8 +17,7 @@ from extentflow.jobs.preflight import skip_reason
 from extentflow.jobs.run import JobReport, known_job, report
 from extentflow.ledger import ExtentItem, failure_reason
 from extentflow.model import Job, JobState, ObjectVersion
-from extentflow.queue import Depth, Message, Queue
-from extentflow.queue.backfill import MOST_ADDRESSES, Backfill
+from extentflow.queue import MOST_ADDRESSES, Backfill, Depth, Message, Queue
 from extentflow.queue.redrive import RedriveResult, redrive
 from extentflow.services.runs import RunControl, Runs, require_reachable, unreachable_reason
 from extentflow.wiring import Runtime

@@ -19,7 +19,7 @@ from extentflow.jobs.planner import JobRequest, check_cluster
 from extentflow.jobs.run import JobRunner, RunReport, known_job, report
 from extentflow.ledger.notes import NoteKind
 from extentflow.model import Extent, Job, JobState, ObjectVersion, Receipt
-from extentflow.queue.backfill import MOST_ADDRESSES
+from extentflow.queue import MOST_ADDRESSES
 from extentflow.wiring import Runtime, open_engine
 from extentflow.wiring.functions import open_job_events
 from extentflow.wiring.options import absent_elsewhere

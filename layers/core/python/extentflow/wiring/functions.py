@@ -16,7 +16,8 @@ from extentflow.config.worker import WorkerSettings, variable
 from extentflow.delivery.slots import Slots
 from extentflow.discovery import Arrival
 from extentflow.discovery.admission import ArrivalHandler, JobAdmission, UnparsedConnector
-from extentflow.discovery.reconciler import ListedPrefix, Reconciler
+from extentflow.discovery.listing import ListedPrefix
+from extentflow.discovery.reconciler import Reconciler
 from extentflow.errors import Misconfigured, Retryable
 from extentflow.jobs.events import JobEventPublisher, JobEvents
 from extentflow.jobs.planner import JobRequest
