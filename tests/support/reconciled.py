@@ -200,10 +200,7 @@ class Reconciled:
             raise self.broken[arrival.key]
         return self.world.store.head(arrival.bucket, arrival.key, arrival.version_id)
 
-    def request(
-        self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
-    ) -> JobRequest:
-        assert cores == 1
+    def request(self, config: ConnectorConfig, revision: int, version: ObjectVersion) -> JobRequest:
         return self._intake(config.name, version, revision)
 
     def cluster(self) -> str:

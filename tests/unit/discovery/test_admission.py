@@ -141,10 +141,8 @@ class Desk:
             raise error
         return self.world.store.head(arrival.bucket, arrival.key, arrival.version_id)
 
-    def request(
-        self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
-    ) -> JobRequest:
-        return options.job_request(config, revision, version, self.world.broker.cluster, cores)
+    def request(self, config: ConnectorConfig, revision: int, version: ObjectVersion) -> JobRequest:
+        return options.job_request(config, revision, version, self.world.broker.cluster, 1)
 
 
 def announced(*keys: str, bucket: str = "bucket") -> str:

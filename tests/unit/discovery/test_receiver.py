@@ -109,8 +109,8 @@ def test_a_client_with_another_secret_gets_an_error() -> None:
 @pytest.mark.parametrize(
     ("request_", "now", "reason"),
     [
-        (signed(PUBLISH, key=SharedKey("AKIAOTHER", "x")), None, "access key id 'AKIAOTHER'"),
-        (signed(PUBLISH, key=SharedKey(KEY.access_key_id, "x")), None, "does not match"),
+        (signed(PUBLISH, key=SignatureProof("AKIAOTHER", "x")), None, "access key id 'AKIAOTHER'"),
+        (signed(PUBLISH, key=SignatureProof(KEY.access_key_id, "x")), None, "does not match"),
         (signed(PUBLISH, service="s3"), None, "signed for"),
         (signed(PUBLISH), 4e9, "compare the clocks"),
         (post(PUBLISH), None, "not signed"),

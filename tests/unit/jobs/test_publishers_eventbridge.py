@@ -225,9 +225,13 @@ def test_an_unreachable_bus_raises_bus_unavailable() -> None:
 @pytest.mark.parametrize(
     ("bus", "region"),
     [
-        ("default", None),
+        ("default", "us-west-2"),
         ("arn:aws:events:eu-central-1:123456789012:event-bus/jobs", "eu-central-1"),
     ],
 )
-def test_an_arn_names_the_bus_s_region(bus: str, region: str | None) -> None:
-    assert eventbridge._region(bus) == region
+def test_an_arn_names_the_bus_s_region(
+    bus: str, region: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-west-2")
+
+    assert eventbridge.connect(bus).meta.region_name == region

@@ -228,10 +228,10 @@ def test_an_object_is_looked_up_in_the_connectors_own_store(tmp_path: Path) -> N
     assert (version.key, version.size) == ("x.csv", 5)
     with pytest.raises(ObjectGone):
         surroundings.head(config, revision, Arrival(str(tmp_path), "y.csv", Dialect.LISTING))
-    request = surroundings.request(config, revision, version, 1)
+    request = surroundings.request(config, revision, version)
     assert (request.connector, request.format, request.cluster) == ("a", "csv", "memory")
     assert surroundings.cluster() == "memory"
-    assert surroundings.request(config, revision, replace(version, key="x.xyz"), 1).unfit
+    assert surroundings.request(config, revision, replace(version, key="x.xyz")).unfit
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_what_no_job_can_deliver_is_said_where_jobs_are_made(
     ((config, revision),) = readable(made)
     version = ObjectVersion(str(tmp_path), key, None, "etag", 1)
 
-    request = RuntimeContext(made).request(config, revision, version, 1)
+    request = RuntimeContext(made).request(config, revision, version)
 
     assert why in request.unfit
     assert bool(request.unfit) == bool(why)
@@ -266,7 +266,7 @@ def test_a_planner_ensures_the_progress_topic_once(tmp_path: Path) -> None:
     version = surroundings.head(config, revision, Arrival(str(tmp_path), "x.csv", Dialect.LISTING))
 
     for _ in range(2):
-        surroundings.request(config, revision, version, 1)
+        surroundings.request(config, revision, version)
 
     assert made.__dict__["broker"].ensured == 1
 

@@ -64,21 +64,15 @@ class AdmissionContext(Protocol):
 
     def connectors(self) -> Iterator[tuple[ConnectorConfig, int] | UnparsedConnector]:
         """Yield every connector's latest revision, including unparseable ones."""
-        ...
 
     def state(self, config: ConnectorConfig) -> ConnectorState:
         """Return the connector's state."""
-        ...
 
     def head(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> ObjectVersion:
         """Return the current version of the object. Raises as `ObjectStore.head`."""
-        ...
 
-    def request(
-        self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
-    ) -> JobRequest:
+    def request(self, config: ConnectorConfig, revision: int, version: ObjectVersion) -> JobRequest:
         """Return the request for a job."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +187,7 @@ class JobAdmission:
         if version.key.endswith("/") and not version.size:
             log.info("%s is a console's folder", version.uri)
             return None
-        job = self.planner.admit(self.surroundings.request(config, revision, version, 1))
+        job = self.planner.admit(self.surroundings.request(config, revision, version))
         try:
             with contain_defects(job.version.uri):
                 return self.start(job)

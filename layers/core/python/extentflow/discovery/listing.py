@@ -64,19 +64,6 @@ class ListedPrefix:
         folder = version.key.endswith("/") and not version.size
         return not folder and not hidden(version.key, self.config.prefix)
 
-    def arrival(self, version: ObjectVersion) -> Arrival:
-        """Return the arrival of an object."""
-        return Arrival(
-            bucket=version.bucket,
-            key=version.key,
-            dialect=Dialect.LISTING,
-            version_id=version.version_id,
-            etag=version.etag or None,
-            size=version.size,
-            endpoint=self.config.endpoint,
-            region=self.config.region,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class ListingScan:
@@ -142,7 +129,17 @@ class ListingScan:
             if SEEN.read(self.ledger.notes, key) != look:
                 SEEN.write(self.ledger.notes, key, look)
                 return Report()
-        received = self.receive(territory.arrival(version))
+        arrival = Arrival(
+            bucket=version.bucket,
+            key=version.key,
+            dialect=Dialect.LISTING,
+            version_id=version.version_id,
+            etag=version.etag or None,
+            size=version.size,
+            endpoint=territory.config.endpoint,
+            region=territory.config.region,
+        )
+        received = self.receive(arrival)
         return Report(jobs_new=sum(job.created >= self.since for job in received.jobs))
 
 

@@ -1,9 +1,9 @@
 """The reconciler recovers what events, messages, planners and workers left undone.
 
-    slots       lease expired, extent in work   fenced, settled, released           (`Slots.sweep`)
-    jobs        PLANNING, RUNNING               planned, sent again, closed         (`stalled_jobs`)
-    connectors  RUNNING                         listed; objects without a job       (`listing`) ends
-    event not published             published                           (`JobEvents.sweep`)
+    slots       lease expired, extent in work   fenced, settled, released   `Slots.recover_expired`
+    jobs        PLANNING, RUNNING               planned, sent again, closed       `stalled_jobs`
+    connectors  RUNNING                         listed; objects without a job     `listing`
+    ends        event not published             published                         `JobEvents.sweep`
 
 It runs every few minutes, one at a time (concurrent runs are harmless, but repeat work). Every step
 can be interrupted and repeated. A job ends here by its counters, or because it cannot be planned.
@@ -35,11 +35,9 @@ class ReconcilerContext(Protocol):
 
     def territory(self, connector: str, revision: int) -> ListedPrefix:
         """Return what a connector reads. Raises Misconfigured."""
-        ...
 
     def cluster(self) -> str:
         """Return the id of the Kafka cluster of this deployment."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,10 +48,7 @@ _OVER = Report()
 
 
 def attempt_step(
-    what: str,
-    step: Callable[[], Report],
-    *,
-    on_failure: Callable[[str], object] = lambda _why: None,
+    what: str, step: Callable[[], Report], *, on_failure: Callable[[str], object] = lambda _: None
 ) -> Report:
     """Return a step's report; a failure, or a defect, is logged, counted, passed to `on_failure`.
 

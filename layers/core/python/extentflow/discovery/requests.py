@@ -97,8 +97,7 @@ class HttpRequest:
 
     def header(self, name: str) -> str | None:
         """Return a header's value; names are case-insensitive."""
-        found = (value for key, value in self.headers.items() if key.lower() == name)
-        return next(found, None)
+        return next((value for key, value in self.headers.items() if key.lower() == name), None)
 
     @classmethod
     def of_event(cls, event: Mapping[str, Any]) -> Self:

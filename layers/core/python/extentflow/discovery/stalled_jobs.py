@@ -170,8 +170,7 @@ class StalledJobScanner:
         stalled = Report(jobs_stalled=int(now - mark.since >= quiet))
         if now - max(mark.since, mark.resent_at) < self._bearable(hold, mark):
             return stalled
-        # Stored first: a run that is killed while it sends must not start from the beginning each
-        # time.
+        # Stored first: a run killed while it sends must not start from the beginning each time.
         again = replace(mark, resent=mark.resent + 1, resent_at=now)
         MARKS.write(self.ledger.notes, job.id, again)
         sent = self.dispatch.resend(self._now(job), late=self.late)

@@ -73,11 +73,9 @@ class JobEventPublisher(Protocol):
 
         Raises Retryable if the destination is unavailable, Misconfigured if it refuses.
         """
-        ...
 
     def close(self) -> None:
         """Close clients; never raises. The next call opens them again."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -297,8 +297,7 @@ class Planner:
     def _too_many(self, job: Job) -> str | None:
         """Return what is wrong with a plan of more than MAX_EXTENTS extents, with the remedy.
 
-        Computed from sizes, because counting extents one by one takes too long. Rows bound the
-        number of extents in row formats.
+        Computed from sizes, as counting takes too long. Rows bound the extents of row formats.
         """
         fmt, _ = self.open(job)
         size, target = job.version.size, max(1, job.plan.target_bytes)

@@ -28,11 +28,9 @@ class Cluster(Protocol):
 
     def ensure_progress_topic(self) -> None:
         """Create the progress topic where it is missing."""
-        ...
 
     def topics(self, names: Sequence[str]) -> Sequence[TopicFacts]:
         """Return facts of topics, in that order."""
-        ...
 
 
 def require_running(ledger: Ledger, connector: str) -> None:

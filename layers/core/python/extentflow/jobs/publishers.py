@@ -54,8 +54,10 @@ def connect(bus: str) -> "EventBridgeClient":
     config = Config(
         retries={"total_max_attempts": 2, "mode": "standard"}, connect_timeout=2, read_timeout=4
     )
+    # An ARN names its region; for a name, the SDK's settings do.
+    region = bus.split(":")[3] if bus.startswith("arn:") else None
     with _translated(bus):
-        return new_session().client("events", region_name=_region(bus), config=config)
+        return new_session().client("events", region_name=region, config=config)
 
 
 class EventBridgeJobEvents:
@@ -127,12 +129,6 @@ def _size(entry: "PutEventsRequestEntryTypeDef") -> int:
     """Return what EventBridge counts of an entry: time, source, type and detail."""
     texts = (entry.get("Source", ""), entry.get("DetailType", ""), entry.get("Detail", ""))
     return TIME_BYTES + sum(len(text.encode()) for text in texts)
-
-
-def _region(bus: str) -> str | None:
-    """Return the region that a bus's ARN names; None leaves it to the SDK's settings."""
-    parts = bus.split(":")
-    return parts[3] if parts[0] == "arn" else None
 
 
 # Brokers close connections that are idle for ten minutes; an environment may have been frozen.

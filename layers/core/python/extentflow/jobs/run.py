@@ -376,8 +376,7 @@ def known_job(ledger: Ledger, job_id: str) -> Job:
     """Return a job by its id, or by an unambiguous beginning of one. Raises Misconfigured."""
     if not job_id:
         raise Misconfigured("give a job's id, or its beginning; `extentflow status` shows them")
-    exact = ledger.jobs.get(job_id)
-    if exact is not None:
+    if exact := ledger.jobs.get(job_id):
         return exact
     found = [job for job in ledger.jobs.list() if job.id.startswith(job_id)]
     if len(found) != 1:

@@ -53,25 +53,20 @@ class Queue(Protocol):
         Messages of one `group` (a connector's name) do not delay those of other groups: a queue
         prefers groups of which few messages are hidden. "" is no group.
         """
-        ...
 
     def receive(
         self, *, wait_seconds: float = 0.0, hide_seconds: float = 30.0, most: int = BATCH_MESSAGES
     ) -> list[Message]:
         """Return `most` messages or fewer (ten at most), hidden for `hide_seconds`."""
-        ...
 
     def delete(self, message: Message) -> None:
         """Delete a message."""
-        ...
 
     def delay(self, message: Message, seconds: float) -> None:
         """Make this delivery visible again in `seconds` (0: at once, at most 11 hours)."""
-        ...
 
     def depth(self) -> Depth:
         """Return the approximate depth."""
-        ...
 
 
 BACKFILL_VERSION = 1

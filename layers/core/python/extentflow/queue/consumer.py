@@ -96,10 +96,8 @@ class QueueWorker:
         # Not what was received: versions without groups sent messages too.
         message = replace(message, group=extent.connector)
         try:
-            answer = self._before(extent, message)
-            if answer is not None:
-                return answer
-            return self._after(extent, message, self._run(extent, message))
+            early = self._before(extent, message)
+            return early or self._after(extent, message, self._run(extent, message))
         except Permanent as exc:  # nothing that a claim could record: another job, another cluster
             return self._bury(message, reason(exc))
 

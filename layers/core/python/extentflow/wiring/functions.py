@@ -230,13 +230,11 @@ class RuntimeContext:
             arrival.bucket, arrival.key, arrival.version_id
         )
 
-    def request(
-        self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
-    ) -> JobRequest:
+    def request(self, config: ConnectorConfig, revision: int, version: ObjectVersion) -> JobRequest:
         if not self._prepared:  # before any job exists whose worker writes to the topic
             self._runtime.broker.ensure_progress_topic()
             self._prepared = True
-        return self._runtime.request(config, revision, version, cores)
+        return self._runtime.request(config, revision, version, 1)
 
     def territory(self, connector: str, revision: int) -> ListedPrefix:
         config = self._runtime.connectors.revision(connector, revision)
