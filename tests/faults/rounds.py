@@ -26,7 +26,7 @@ from tests.faults.servers import Servers
 from tests.integration.faultproxy import Delay, Request
 from tests.support.delivery import is_stable
 
-from extentflow.discovery.reconciler import StallThresholds
+from extentflow.discovery.stalled_jobs import StallThresholds
 from extentflow.errors import ExtentflowError
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState

@@ -30,7 +30,7 @@ from tests.unit.discovery.posting import (
 
 from extentflow.discovery import documents, requests
 from extentflow.discovery.notifications import ParsedNotification, parse_notification
-from extentflow.discovery.receiver import FORBIDDEN, MAX_REQUEST_BYTES, Receiver
+from extentflow.discovery.receiver import MAX_REQUEST_BYTES, Receiver
 from extentflow.discovery.requests import HttpRequest, HttpResponse
 from extentflow.discovery.sources import Proof, SignatureProof, Source
 from extentflow.errors import Misconfigured
@@ -365,7 +365,8 @@ def test_rejections_repeat_nothing_of_hostile_headers_and_logs_escape_them(
 
     answer = Post(SIGNED).answer(post(PUBLISH, Authorization=header))
 
-    assert answer == FORBIDDEN
+    body = requests.refused("AccessDenied", "the proof is missing or wrong")
+    assert answer == HttpResponse(403, requests.CONTENT_TYPE, body)
     assert r"\x00<&>" in caplog.text
 
 

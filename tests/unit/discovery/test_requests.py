@@ -8,7 +8,6 @@ import pytest
 from tests.unit.discovery.posting import KEY, form, notification, request_of, signed, signing_time
 
 from extentflow.discovery.requests import HttpRequest
-from extentflow.discovery.sources import verify
 
 
 def event(**changes: object) -> dict[str, Any]:
@@ -94,7 +93,7 @@ def test_a_request_through_a_rest_api_keeps_the_path_that_its_sender_signed() ->
     request = HttpRequest.of_event(rest_event(sent))
 
     assert request.path == "/live/"
-    verify(request, request.payload(), KEY, now=signing_time(sent))
+    KEY.check(request, request.payload(), now=signing_time(sent))
 
 
 def test_a_query_through_a_rest_api_is_encoded_again() -> None:
@@ -104,4 +103,4 @@ def test_a_query_through_a_rest_api_is_encoded_again() -> None:
     request = HttpRequest.of_event(rest_event(sent, **queries))
 
     assert request.query == "a=b%20c&a=d"
-    verify(request, b"", KEY, now=signing_time(sent))
+    KEY.check(request, b"", now=signing_time(sent))

@@ -68,8 +68,8 @@ class Receiver:
         try:
             source = sources.admitted(self.sources, request, payload, now=self.clock.wall())
         except AccessDenied as exc:
-            log.warning("refused with 403 AccessDenied: %s", exc)
-            return FORBIDDEN
+            # The reason would reveal which access keys exist, and this clock.
+            return _refused(403, "AccessDenied", str(exc), shown="the proof is missing or wrong")
         published = requests.publication(payload)
         if published is not None and published.probe:
             log.info("test message for %r: %.200r", published.topic, published.message)
@@ -99,12 +99,6 @@ def _accepted(payload: bytes, published: requests.Publication | None) -> HttpRes
     return HttpResponse(200, requests.CONTENT_TYPE, requests.accepted(payload))
 
 
-# A reason would reveal which access keys exist, and this clock.
-FORBIDDEN = HttpResponse(
-    403, requests.CONTENT_TYPE, requests.refused("AccessDenied", "the proof is missing or wrong")
-)
-
-
-def _refused(status: int, code: str, why: str) -> HttpResponse:
+def _refused(status: int, code: str, why: str, *, shown: str | None = None) -> HttpResponse:
     log.warning("refused with %d %s: %s", status, code, why)
-    return HttpResponse(status, requests.CONTENT_TYPE, requests.refused(code, why))
+    return HttpResponse(status, requests.CONTENT_TYPE, requests.refused(code, shown or why))

@@ -102,39 +102,26 @@ class HttpRequest:
     @classmethod
     def of_event(cls, event: Mapping[str, Any]) -> Self:
         """Return the request in an event of format 1.0 or 2.0. Raises ValueError for others."""
-        event = _format_2_of(event)
         body, headers = event.get("body") or "", event.get("headers") or {}
+        ok = isinstance(body, str) and isinstance(headers, Mapping)
         match event:
-            case {"requestContext": {"http": {"method": str(method)}}, "rawPath": str(path)} if (
-                isinstance(body, str) and isinstance(headers, Mapping)
-            ):
-                return cls(
-                    method=method.upper(),
-                    path=path,
-                    headers={str(name): str(value) for name, value in headers.items()},
-                    # JSON can contain escaped lone surrogates; they are not an error here.
-                    body=body.encode("utf-8", "surrogatepass"),
-                    is_base64=event.get("isBase64Encoded") is True,
-                    query=str(event.get("rawQueryString") or ""),
-                )
+            case {"httpMethod": str(method), "requestContext": {"path": str(path)}} if ok:
+                # Format 1.0, of REST APIs: the path begins with their stage, which senders sign.
+                queries = event.get("multiValueQueryStringParameters") or {}
+                query = urlencode(queries, doseq=True, quote_via=quote)
+            case {"requestContext": {"http": {"method": str(method)}}, "rawPath": str(path)} if ok:
+                query = str(event.get("rawQueryString") or "")
             case _:
                 raise ValueError("not an HTTP event of payload format 1.0 or 2.0")
-
-
-def _format_2_of(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an event of format 1.0, of REST APIs, as one of format 2.0; any other unchanged."""
-    match event:
-        case {"httpMethod": str(method), "requestContext": {"path": str(path)}}:
-            queries = event.get("multiValueQueryStringParameters") or {}
-            return {
-                **event,
-                # The context's path begins with the API's stage, which senders sign.
-                "rawPath": path,
-                "requestContext": {"http": {"method": method}},
-                "rawQueryString": urlencode(queries, doseq=True, quote_via=quote),
-            }
-        case _:
-            return event
+        return cls(
+            method=method.upper(),
+            path=path,
+            headers={str(name): str(value) for name, value in headers.items()},
+            # JSON can contain escaped lone surrogates; they are not an error here.
+            body=body.encode("utf-8", "surrogatepass"),
+            is_base64=event.get("isBase64Encoded") is True,
+            query=query,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,8 +172,8 @@ class Planner:
         try:
             if problem := self._too_many(job):  # a refused job that is replayed
                 return self.ledger.jobs.end(job.id, JobState.FAILED, problem)
-            cut_version = self.open(job)[0].cut_version
-            count = covered = 0
+            cut = self.open(job)[0].cut_version
+            count, covered, size = 0, 0, job.version.size
             for page in in_pages(self.extents(job), PAGE_EXTENTS):
                 count = page[-1].ordinal + 1
                 covered += sum(extent.end - extent.start for extent in page)
@@ -182,32 +182,26 @@ class Planner:
                 send([extent for extent in page if extent.ordinal >= job.plan.count])
                 if len(page) < PAGE_EXTENTS:
                     break  # the last one: the plan is complete
-                cursor = page[-1].end
                 now = self.ledger.jobs.plan(
-                    job.id, count=count, cursor=cursor, complete=False, cut_version=cut_version
+                    job.id, count=count, cursor=page[-1].end, complete=False, cut_version=cut
                 )
-                _check_cut(now, cut_version)
+                _check_cut(now, cut)
                 # Ended meanwhile, or planned to the end by another planner: workers send the rest.
                 if now.state is not JobState.PLANNING or late():
                     return now
-            if covered != job.version.size:
+            if covered != size:
                 raise Conflict(
-                    f"{job.version.uri}: format {job.format} cuts {covered} of {job.version.size} "
-                    "bytes into extents; report this as a defect of the format"
+                    f"{job.version.uri}: format {job.format} cuts {covered} of {size} bytes into "
+                    "extents; report this as a defect of the format"
                 )
         except ObjectChanged as exc:
             return self.ledger.jobs.end(job.id, JobState.SUPERSEDED, reason(exc))
         except (Permanent, CorruptRecord) as exc:
             return self.ledger.jobs.end(job.id, JobState.FAILED, reason(exc))
         now = self.ledger.jobs.plan(
-            job.id,
-            count=count,
-            cursor=job.version.size,
-            complete=True,
-            covered=covered,
-            cut_version=cut_version,
+            job.id, count=count, cursor=size, complete=True, covered=covered, cut_version=cut
         )
-        _check_cut(now, cut_version)
+        _check_cut(now, cut)
         return self.ledger.jobs.close(job.id)
 
     def extents(self, job: Job) -> Iterator[Extent]:

@@ -76,14 +76,12 @@ class EventBridgeJobEvents:
         self._sender = BatchSender(TRIES, clock, random)
 
     def publish(self, events: Sequence[JobEvent]) -> None:
-        """Put events; what the bus reports as failed is put again, TRIES times at most."""
         for batch in split_into_batches([_entry(self.bus, event) for event in events], _size):
             if left := self._sender.send(batch, self._put):
                 raise BusUnavailable(f"event bus {self.bus}: {len(left)} events not accepted")
 
     def close(self) -> None:
-        """See `JobEventPublisher.close`; connections end with the client."""
-        self._client = None
+        self._client = None  # connections end with the client
 
     def _put(
         self, entries: "Sequence[PutEventsRequestEntryTypeDef]"
@@ -145,7 +143,6 @@ class KafkaJobEvents:
         self._used = 0.0
 
     def publish(self, events: Sequence[JobEvent]) -> None:
-        """Return when brokers acknowledged every event, as `JobEventPublisher.publish`."""
         records = Records(
             JOBS_TOPIC,
             values=pa.array([event.to_text().encode() for event in events], pa.binary()),
@@ -169,7 +166,6 @@ class KafkaJobEvents:
         self._used = self._clock.wall()
 
     def close(self) -> None:
-        """Drop the producer, as `JobEventPublisher.close`."""
         if self._sink is not None:
             self._sink.close()
         self._sink = None
