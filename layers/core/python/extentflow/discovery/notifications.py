@@ -53,7 +53,6 @@ class UnparseableNotification(Permanent):
         self.document = document
 
     def __str__(self) -> str:
-        """Return the reason, the start of the document, and the remedy."""
         begins = self.document[:EXCERPT_CHARACTERS]
         return (
             f"notification not understood: {self.why}; it begins with {begins!a}. If it announces "
