@@ -1,7 +1,7 @@
 """Each guard of the protocol is needed: without it, random schedules break a promise.
 
 The explorer drives the implementation (`Slots`, `run_extent`, the ledger's conditions); a test
-removes one guard from it. That progress needs its claim is tested in `test_schedules`, where progress
+removes one guard from it. `test_schedules` tests that progress needs its claim, where progress
 arrives late; conditions on the owner of a slot only avoid idle leases.
 """
 
