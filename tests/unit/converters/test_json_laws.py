@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from tests.unit.converters.arrow_cases import SCALARS, Case, any_case, nullable
 
-from extentflow.converters.buffers import OFFSET_LIMIT_BYTES
+from extentflow.converters.buffers import MAX_TEXT_BYTES
 from extentflow.converters.concat import concat_pieces
 from extentflow.converters.json import json_converter, scalar_writer
 from extentflow.converters.scalars import TextForm, text_form
@@ -93,11 +93,11 @@ def test_decimals_beyond_their_types_precision_are_written_as_stored() -> None:
 
 
 def test_cached_texts_keep_the_lead_of_their_column() -> None:
-    number = scalar_writer(cast(TextForm, text_form(pa.int64())), OFFSET_LIMIT_BYTES)
+    number = scalar_writer(cast(TextForm, text_form(pa.int64())), MAX_TEXT_BYTES)
     column = pa.array([7] * 10)
 
     for lead in ("a", "b", "a"):
-        rows = concat_pieces(number(column, lead), OFFSET_LIMIT_BYTES)
+        rows = concat_pieces(number(column, lead), MAX_TEXT_BYTES)
         assert rows.to_pylist() == [f"{lead}7"] * 10
 
 

@@ -7,7 +7,8 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from extentflow.converters.json import json_converter
+from extentflow.converters.buffers import MAX_TEXT_BYTES
+from extentflow.converters.json import _writer, json_converter
 from extentflow.errors import CorruptRecord
 
 
@@ -45,7 +46,7 @@ def test_everything_else_stays_utf8() -> None:
 
 def test_text_without_escapes_is_not_copied_before_the_join() -> None:
     plain = pa.array(["nothing to do", "here"])
-    write = json_converter(pa.schema({"v": pa.string()})).members.writers[0]
+    write = _writer(pa.string(), "v", MAX_TEXT_BYTES)
 
     (piece,) = write(plain, ",")
 

@@ -25,7 +25,6 @@ class Converter(Protocol):
         Raises:
             CorruptRecord: its `rows` name every row that has no faithful payload, and why.
         """
-        ...
 
 
 class ConverterFactory(Protocol):
@@ -37,7 +36,6 @@ class ConverterFactory(Protocol):
         Raises:
             UnsupportedType: names the column, its type and what to do.
         """
-        ...
 
 
 def open_converter(name: str, schema: pa.Schema, columns: Sequence[str] | None = None) -> Converter:

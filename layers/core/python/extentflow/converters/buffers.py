@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,9 @@ from extentflow.errors import CorruptRecord, UnsupportedType
 # A string view is 16 bytes: the length, then either the text or a prefix, buffer and offset.
 VIEW_WORDS = 4
 # Arrow's 32-bit offsets are signed.
-OFFSET_LIMIT_BYTES = 2**31 - 1
+MAX_TEXT_BYTES = 2**31 - 1
+
+Payloads: TypeAlias = pa.BinaryArray | pa.LargeBinaryArray
 
 
 def value_offsets(array: pa.Array) -> NDArray[np.integer[Any]]:
@@ -114,11 +116,11 @@ def require_limit(text_bytes: int, limit_bytes: int) -> None:
 
 def convert_in_halves(
     convert: Callable[[pa.RecordBatch], pa.BinaryArray], batch: pa.RecordBatch
-) -> pa.BinaryArray | pa.LargeBinaryArray:
+) -> Payloads:
     """Convert a batch, in halves (recursively) if its text exceeds the limit.
 
-    Raises:
-        CorruptRecord: as `convert`, over all halves; also for a single row that exceeds the limit.
+    Large if one array with 32-bit offsets cannot contain the text of all rows. Raises CorruptRecord
+    as `convert`, over all halves, and for a single row that exceeds the limit.
     """
     try:
         return convert(batch)
@@ -129,11 +131,10 @@ def convert_in_halves(
     # Both halves are converted even if the first fails, so that every bad row is reported.
     middle = batch.num_rows // 2
     halves: list[pa.LargeBinaryArray] = []
-    errors = RowErrors()
-    for start, half in ((0, batch.slice(0, middle)), (middle, batch.slice(middle))):
-        with errors.collect(), attribute_to_rows(partial(np.add, start)):
-            halves.append(convert_in_halves(convert, half).cast(pa.large_binary()))
-    errors.raise_collected()
+    with RowErrors() as errors:
+        for start, half in ((0, batch.slice(0, middle)), (middle, batch.slice(middle))):
+            with errors.collect(rows_of=partial(np.add, start)):
+                halves.append(convert_in_halves(convert, half).cast(pa.large_binary()))
     return pa.concat_arrays(halves)
 
 
@@ -148,20 +149,24 @@ class Columns:
     def select(cls, schema: pa.Schema, names: Sequence[str] | None) -> Self:
         """Return the columns called `names` in that order; all columns if None.
 
-        Raises:
-            UnsupportedType: a column does not exist, or a name is not unique.
+        UnsupportedType if a column does not exist, or a name is not unique.
         """
         wanted = schema.names if names is None else list(names)
         require_unique(wanted, "columns")
-        indices = tuple(_index_of(schema, name) for name in wanted)
-        return cls(tuple(schema.field(index) for index in indices), indices)
+        indices: list[int] = []
+        for name in wanted:
+            found = schema.get_all_field_indices(name)
+            if not found:
+                known = ", ".join(f"'{known}'" for known in schema.names)
+                raise UnsupportedType(
+                    f"there is no column '{name}'; name one of {known or '(none)'}"
+                )
+            require_unique([name] * len(found), "columns")
+            indices += found
+        return cls(tuple(schema.field(index) for index in indices), tuple(indices))
 
     def of(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """Return the arrays of the batch.
-
-        Raises:
-            UnsupportedType: the batch has another schema than the converter.
-        """
+        """Return the arrays of the batch; UnsupportedType if it has another schema."""
         # By index, as a name may occur twice among the columns that are not selected.
         arrays = [batch.column(index) for index in self.indices]
         for field, array in zip(self.fields, arrays, strict=True):
@@ -182,15 +187,6 @@ def require_unique(names: Sequence[str], kind: str) -> None:
         )
 
 
-def _index_of(schema: pa.Schema, name: str) -> int:
-    indices: list[int] = schema.get_all_field_indices(name)
-    if not indices:
-        known = ", ".join(f"'{known}'" for known in schema.names)
-        raise UnsupportedType(f"there is no column '{name}'; name one of {known or '(none)'}")
-    require_unique([name] * len(indices), "columns")
-    return indices[0]
-
-
 def corrupt_record(reasons: Mapping[int, str]) -> CorruptRecord:
     """Return the error for rows (or nested values) by ordinal, with one reason each."""
     rows = dict(sorted(reasons.items()))
@@ -203,41 +199,39 @@ def corrupt_rows(rows: Iterable[Any], reason: str) -> CorruptRecord:
     return corrupt_record({int(row): reason for row in rows})
 
 
-@contextmanager
-def attribute_to_rows(
-    rows_of: Callable[[NDArray[np.int64]], NDArray[np.integer[Any]]], label: str = ""
-) -> Iterator[None]:
-    """Translate errors of nested values into errors of the rows that contain them.
-
-    `rows_of` maps ordinals of values to ordinals of rows, one to one; `label` precedes the reason.
-    """
-    try:
-        yield
-    except CorruptRecord as exc:
-        rows = rows_of(np.asarray(list(exc.rows), np.int64)).tolist()
-        reasons: dict[int, str] = {}
-        for row, reason in zip(rows, exc.rows.values(), strict=True):
-            # A row is one bad record, however many of its values are bad.
-            reasons.setdefault(row, label + reason)
-        raise corrupt_record(reasons) from exc
-
-
 class RowErrors:
-    """Collects the errors of several columns, so that one pass finds every bad row."""
+    """Collects the errors of several columns, so that one pass finds every bad row.
+
+    A context manager: its exit raises what was collected as one CorruptRecord.
+    """
 
     def __init__(self) -> None:
         self._reasons: dict[int, str] = {}
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: object, raised: BaseException | None, __: object) -> None:
+        if raised is None and self._reasons:
+            raise corrupt_record(self._reasons)
+
     @contextmanager
-    def collect(self, label: str = "") -> Iterator[None]:
-        """Collect an error raised inside; the first reason of a row wins."""
+    def collect(
+        self,
+        label: str = "",
+        rows_of: Callable[[NDArray[np.int64]], NDArray[np.integer[Any]]] | None = None,
+    ) -> Iterator[None]:
+        """Collect a CorruptRecord raised inside; the first reason of a row wins.
+
+        `label` precedes its reasons. For errors of nested values, `rows_of` maps their ordinals to
+        those of the rows that contain them, one to one.
+        """
         try:
             yield
         except CorruptRecord as exc:
-            for row, reason in exc.rows.items():
+            rows = list(exc.rows)
+            if rows_of is not None:
+                rows = rows_of(np.asarray(rows, np.int64)).tolist()
+            for row, reason in zip(rows, exc.rows.values(), strict=True):
+                # A row is one bad record, however many of its values are bad.
                 self._reasons.setdefault(row, label + reason)
-
-    def raise_collected(self) -> None:
-        """Raise the collected errors, if any."""
-        if self._reasons:
-            raise corrupt_record(self._reasons)

@@ -3,6 +3,8 @@
 A row is written in one pass: the constant text between two values (`,"name":"`) is part of the
 adjacent pieces, and one join copies everything.
 
+Text that exceeds `limit_bytes` raises OffsetOverflowError before it is created.
+
 The texts of few distinct values are created once and taken per row. Dictionary and run-end-encoded
 arrays have that shape; date and price columns often do: a batch of 65,536 ship dates has 2,500
 distinct days, and taking a text costs a quarter of formatting it.
@@ -43,11 +45,7 @@ def enclose(lead: str, opening: str, text: pa.StringArray, closing: str) -> Piec
 
 
 def concat_pieces(pieces: Sequence[Piece], limit_bytes: int) -> pa.StringArray:
-    """Return the concatenation of the pieces per row, without nulls.
-
-    Raises:
-        OffsetOverflowError: the text exceeds `limit_bytes`.
-    """
+    """Return the concatenation of the pieces per row, without nulls; at most `limit_bytes`."""
     arguments: list[pa.Array | str] = []
     constants = ""
     for piece in pieces:
@@ -55,8 +53,7 @@ def concat_pieces(pieces: Sequence[Piece], limit_bytes: int) -> pa.StringArray:
         constants += piece.lead
         arguments += [constants, piece.text] if constants else [piece.text]
         constants = piece.tail
-    if constants:
-        arguments.append(constants)
+    arguments += [constants] if constants else []
     if len(arguments) == 1 and pieces[0].text.null_count == 0:
         return pieces[0].text
     rows = len(pieces[0].text)
@@ -97,9 +94,6 @@ class TextCache:
         """Return the text of the column from a table; None if its values are too many.
 
         `write` creates the text of values, with `lead` in front.
-
-        Raises:
-            OffsetOverflowError: the rows exceed the limit.
         """
         numbers = self._ordinals.of(array)
         if numbers is None:
@@ -139,11 +133,7 @@ def _are_few(first: int, last: int, rows: int) -> bool:
 def take_texts(
     texts: pa.StringArray, lead: str, indices: pa.Array, limit_bytes: int
 ) -> pa.StringArray:
-    """Return the text per index; `lead` and `null` for a null index. `texts` include the lead.
-
-    Raises:
-        OffsetOverflowError: the rows exceed `limit_bytes`.
-    """
+    """Return the text per index; `lead` and `null` for a null index. `texts` include the lead."""
     if indices.null_count:
         # A null index takes an entry of its own, as the lead must stand before `null`, too.
         missing = len(texts)

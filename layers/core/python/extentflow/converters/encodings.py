@@ -4,8 +4,6 @@ JSON escapes the quotation mark, the backslash and U+0000 to U+001F (RFC 8259, s
 uses the standard alphabet with padding (RFC 4648, section 4), UUIDs the canonical form of RFC 9562.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -40,9 +38,7 @@ def is_binary(data_type: pa.DataType) -> bool:
 def checked_text(array: pa.Array, limit_bytes: int) -> pa.StringArray:
     """Return a text array as `string`, zero copy if it already is one; nulls stay.
 
-    Raises:
-        CorruptRecord: the rows whose bytes are not UTF-8.
-        OffsetOverflowError: more than `limit_bytes` of text.
+    CorruptRecord names the rows that are not UTF-8; OffsetOverflowError beyond `limit_bytes`.
     """
     require_limit(text_bytes(array), limit_bytes)
     text = array.cast(pa.string())
@@ -60,16 +56,15 @@ def require_utf8(text: pa.Array) -> None:
         # Arrow checks value by value: halves of a character in two rows are invalid twice.
         text.validate(full=True)
     except pa.ArrowInvalid as exc:
-        raise corrupt_record(dict(_invalid_rows(text))) from exc
-
-
-def _invalid_rows(text: pa.Array) -> Iterator[tuple[int, str]]:
-    # Per row, as only a batch that is known to be bad comes here.
-    for row, value in enumerate(text.cast(pa.binary()).to_pylist()):
-        try:
-            (value or b"").decode("utf-8")
-        except UnicodeDecodeError as exc:
-            yield row, f"byte 0x{value[exc.start]:02x} at {exc.start} is not valid UTF-8"
+        reasons: dict[int, str] = {}
+        # Per row, as only a batch that is known to be bad comes here.
+        for row, value in enumerate(text.cast(pa.binary()).to_pylist()):
+            try:
+                (value or b"").decode("utf-8")
+            except UnicodeDecodeError as bad:
+                where = f"byte 0x{value[bad.start]:02x} at {bad.start}"
+                reasons[row] = f"{where} is not valid UTF-8"
+        raise corrupt_record(reasons) from exc
 
 
 FIRST_PRINTABLE = 0x20
@@ -101,11 +96,7 @@ _LENGTHS, _FORMS = _table()
 
 
 def escape_json(text: pa.StringArray, limit_bytes: int) -> pa.StringArray:
-    """Return text with JSON escapes, without quotes; nulls stay.
-
-    Raises:
-        OffsetOverflowError: the escaped text exceeds `limit_bytes`.
-    """
+    """Return text of at most `limit_bytes` with JSON escapes, without quotes; nulls stay."""
     data = value_bytes(text)
     if data.size == 0 or not (
         data.min() < FIRST_PRINTABLE or (data == QUOTE).any() or (data == BACKSLASH).any()
@@ -148,11 +139,7 @@ UUID_BYTES, UUID_CHARACTERS = 16, 36
 
 
 def base64(array: pa.Array, limit_bytes: int) -> pa.StringArray:
-    """Return a binary array of any kind as base64 text; nulls stay.
-
-    Raises:
-        OffsetOverflowError: more than `limit_bytes` of bytes or of text.
-    """
+    """Return a binary array of any kind as base64 text of at most `limit_bytes`; nulls stay."""
     if not pa.types.is_fixed_size_binary(array.type):
         require_limit(text_bytes(array), limit_bytes)
     binary = array.cast(pa.binary())

@@ -7,6 +7,7 @@ iterated.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,11 +17,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import types
 
+from extentflow.converters import Converter
 from extentflow.converters.buffers import (
-    OFFSET_LIMIT_BYTES,
+    MAX_TEXT_BYTES,
     Columns,
     RowErrors,
-    attribute_to_rows,
     convert_in_halves,
     corrupt_record,
     corrupt_rows,
@@ -50,60 +51,37 @@ class Members:
     def pieces(self, columns: Sequence[pa.Array], lead: str, rows: int) -> list[Piece]:
         """Return the pieces of one object per row; every member is there, null or not.
 
-        Raises:
-            CorruptRecord: of all columns together, named by their members.
+        Raises one CorruptRecord for all columns, whose reasons name the members.
         """
         if not columns:  # the rows of a struct without members, which no column counts
             return [Piece(lead, pa.repeat(pa.scalar("{}", pa.string()), rows))]
         pieces: list[Piece] = []
-        errors = RowErrors()
         before = lead + "{"
-        for name, write, column in zip(self.names, self.writers, columns, strict=True):
-            with errors.collect(f"{name}: "):
-                pieces += write(column, f"{before}{orjson.dumps(name).decode()}:")
-            before = ","
-        errors.raise_collected()
+        with RowErrors() as errors:
+            for name, write, column in zip(self.names, self.writers, columns, strict=True):
+                with errors.collect(f"{name}: "):
+                    pieces += write(column, f"{before}{orjson.dumps(name).decode()}:")
+                before = ","
         # A tail, as the last value may be several pieces.
         pieces[-1] = replace(pieces[-1], tail=pieces[-1].tail + "}")
         return pieces
 
 
-@dataclass(frozen=True, slots=True)
-class JsonRows:
-    """Converts batches of one schema; made by `json_converter`."""
-
-    columns: Columns
-    members: Members
-    limit_bytes: int
-
-    def __call__(self, batch: pa.RecordBatch) -> pa.BinaryArray | pa.LargeBinaryArray:
-        """Return one JSON object per row, in UTF-8, never null.
-
-        Large if one array with 32-bit offsets cannot contain the text of all rows.
-
-        Raises:
-            CorruptRecord: names every row with a value that has no JSON form.
-        """
-        return convert_in_halves(self._convert, batch)
-
-    def _convert(self, batch: pa.RecordBatch) -> pa.BinaryArray:
-        pieces = self.members.pieces(self.columns.of(batch), "", batch.num_rows)
-        return concat_pieces(pieces, self.limit_bytes).cast(pa.binary())
-
-
 def json_converter(
-    schema: pa.Schema,
-    columns: Sequence[str] | None = None,
-    *,
-    limit_bytes: int = OFFSET_LIMIT_BYTES,
-) -> JsonRows:
-    """Return the converter of `columns` (None: all) to one JSON object per row.
+    schema: pa.Schema, columns: Sequence[str] | None = None, *, limit_bytes: int = MAX_TEXT_BYTES
+) -> Converter:
+    """Return the converter of `columns` (None: all) to one JSON object per row, never null.
 
-    Raises:
-        UnsupportedType: a column has no exact JSON form; names it, its type and what to do.
+    UnsupportedType names a column without an exact JSON form, its type and what to do.
     """
     chosen = Columns.select(schema, columns)
-    return JsonRows(chosen, _members(chosen.fields, "", limit_bytes), limit_bytes)
+    members = _members(chosen.fields, "", limit_bytes)
+
+    def convert(batch: pa.RecordBatch) -> pa.BinaryArray:
+        pieces = members.pieces(chosen.of(batch), "", batch.num_rows)
+        return concat_pieces(pieces, limit_bytes).cast(pa.binary())
+
+    return partial(convert_in_halves, convert)
 
 
 def _members(fields: Sequence[pa.Field], path: str, limit_bytes: int) -> Members:
@@ -177,10 +155,6 @@ def _bytes_writer(_: pa.DataType, _path: str, limit_bytes: int) -> Writer:
     return lambda array, lead: (enclose(lead, '"', base64(array, limit_bytes), '"'),)
 
 
-def _struct_writer(data_type: pa.StructType, path: str, limit_bytes: int) -> Writer:
-    return _object_writer(_members(tuple(data_type), path, limit_bytes), limit_bytes)
-
-
 def _object_writer(members: Members, limit_bytes: int) -> Writer:
     def write(array: pa.StructArray, lead: str) -> Sequence[Piece]:
         # Unlike `field`, flattening makes a child null where its parent is.
@@ -193,10 +167,6 @@ def _object_writer(members: Members, limit_bytes: int) -> Writer:
     return write
 
 
-def _list_writer(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
-    return _items_writer(_writer(data_type.value_type, f"{path}[]", limit_bytes), limit_bytes)
-
-
 def _items_writer(
     write_items: Writer, limit_bytes: int, opening: str = "[", closing: str = "]"
 ) -> Writer:
@@ -205,12 +175,14 @@ def _items_writer(
         values = pc.list_flatten(array)
         require_limit(len(values), limit_bytes)
         bounds = _bounds(array)
-        with attribute_to_rows(lambda items: _rows_of(items, bounds), "item: "):
+        with RowErrors() as errors, errors.collect("item: ", partial(_rows_of, bounds)):
             text = concat_pieces(write_items(values, ""), limit_bytes)
         # The join adds at most one comma per item.
         require_limit(text_bytes(text) + len(values), limit_bytes)
         offsets = pa.array(bounds.astype(np.int32))
-        lists = pa.ListArray.from_arrays(offsets, text, mask=_null_mask(array))
+        lists = pa.ListArray.from_arrays(
+            offsets, text, mask=pc.is_null(array) if array.null_count else None
+        )
         return (enclose(lead, opening, pc.binary_join(lists, ","), closing),)
 
     return write
@@ -221,12 +193,8 @@ def _bounds(lists: pa.Array) -> NDArray[np.int64]:
     return offsets_from_lengths(pc.fill_null(pc.list_value_length(lists), 0).to_numpy())
 
 
-def _rows_of(items: NDArray[np.int64], bounds: NDArray[np.int64]) -> NDArray[Any]:
+def _rows_of(bounds: NDArray[np.int64], items: NDArray[np.int64]) -> NDArray[Any]:
     return np.searchsorted(bounds, items, side="right") - 1
-
-
-def _null_mask(array: pa.Array) -> pa.BooleanArray | None:
-    return pc.is_null(array) if array.null_count else None
 
 
 def _map_writer(data_type: pa.MapType, path: str, limit_bytes: int) -> Writer:
@@ -247,7 +215,7 @@ def _map_writer(data_type: pa.MapType, path: str, limit_bytes: int) -> Writer:
         lists = pa.ListArray.from_arrays(
             pa.array(array.offsets.to_numpy()),
             pa.StructArray.from_arrays([array.keys, array.items], fields=fields),
-            mask=_null_mask(array),
+            mask=pc.is_null(array) if array.null_count else None,
         )
         if has_names:
             _require_unique_keys(lists, limit_bytes)
@@ -259,13 +227,12 @@ def _map_writer(data_type: pa.MapType, path: str, limit_bytes: int) -> Writer:
 def _entry_writer(write_key: Writer, write_value: Writer) -> Writer:
     def write(array: pa.StructArray, lead: str) -> Sequence[Piece]:
         keys, values = array.flatten()
-        errors = RowErrors()
         pieces: list[Piece] = []
-        with errors.collect():
-            pieces += write_key(keys, lead)
-        with errors.collect():
-            pieces += write_value(values, ":")
-        errors.raise_collected()
+        with RowErrors() as errors:
+            with errors.collect():
+                pieces += write_key(keys, lead)
+            with errors.collect():
+                pieces += write_value(values, ":")
         return pieces
 
     return write
@@ -277,11 +244,11 @@ def _require_unique_keys(lists: pa.ListArray, limit_bytes: int) -> None:
     counts = np.diff(bounds)
     keys = pc.list_flatten(lists).flatten()[0]
     if keys.null_count:
-        raise corrupt_rows(_rows_of(np.flatnonzero(pc.is_null(keys)), bounds), "a key is null")
+        raise corrupt_rows(_rows_of(bounds, np.flatnonzero(pc.is_null(keys))), "a key is null")
     if len(counts) == 0 or counts.max() <= 1:
         return
     rows = np.repeat(np.arange(len(counts)), counts)
-    with attribute_to_rows(lambda items: _rows_of(items, bounds), "key: "):
+    with RowErrors() as errors, errors.collect("key: ", partial(_rows_of, bounds)):
         codes = _plain_text(keys, limit_bytes).dictionary_encode()
     # One number per pair of row and key, so that equal neighbours are repeated keys.
     pairs = np.sort(rows * len(codes.dictionary) + codes.indices.to_numpy())
@@ -336,7 +303,7 @@ def _write_entries(
     return write_values(pa.concat_arrays([*parts, values.slice(start)]), lead)
 
 
-def _extension_writer(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
+def _storage_writer(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
     write_storage = _writer(data_type.storage_type, path, limit_bytes)
     return lambda array, lead: write_storage(array.storage, lead)
 
@@ -352,10 +319,18 @@ _Build: TypeAlias = Callable[[pa.DataType, str, int], Writer]
 _BUILDERS: tuple[tuple[Callable[[pa.DataType], bool], _Build], ...] = (
     (is_text, _text_writer),
     (is_binary, _bytes_writer),
-    (types.is_struct, _struct_writer),
-    (lambda data_type: isinstance(data_type, _LISTS), _list_writer),
+    (
+        types.is_struct,
+        lambda struct, path, limit: _object_writer(_members(tuple(struct), path, limit), limit),
+    ),
+    (
+        lambda data_type: isinstance(data_type, _LISTS),
+        lambda lists, path, limit: _items_writer(
+            _writer(lists.value_type, f"{path}[]", limit), limit
+        ),
+    ),
     (types.is_map, _map_writer),
     (types.is_dictionary, _encoded_writer),
     (types.is_run_end_encoded, _encoded_writer),
-    (lambda data_type: isinstance(data_type, pa.JsonType), _extension_writer),
+    (lambda data_type: isinstance(data_type, pa.JsonType), _storage_writer),
 )

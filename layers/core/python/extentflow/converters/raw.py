@@ -1,14 +1,15 @@
 """Convert one column to payloads without JSON: the converters `string` and `bytes`."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Sequence
+from functools import partial
 
 import pyarrow as pa
 
+from extentflow.converters import Converter
 from extentflow.converters.buffers import (
-    OFFSET_LIMIT_BYTES,
+    MAX_TEXT_BYTES,
     Columns,
+    Payloads,
     convert_in_halves,
     require_limit,
     text_bytes,
@@ -17,31 +18,10 @@ from extentflow.converters.encodings import checked_text, is_binary, is_text, re
 from extentflow.converters.scalars import complete_text, text_form
 from extentflow.errors import UnsupportedType
 
-Payload: TypeAlias = pa.BinaryArray | pa.LargeBinaryArray
-
-
-@dataclass(frozen=True, slots=True)
-class OneColumn:
-    """Converts the one column of batches of one schema; nulls stay null (tombstones)."""
-
-    columns: Columns
-    payload: Callable[[pa.Array], Payload]
-
-    def __call__(self, batch: pa.RecordBatch) -> Payload:
-        """Return the column's values as bytes.
-
-        Raises:
-            CorruptRecord: values that contradict their type, by their ordinals.
-        """
-        return convert_in_halves(lambda part: self.payload(*self.columns.of(part)), batch)
-
 
 def bytes_converter(
-    schema: pa.Schema,
-    columns: Sequence[str] | None = None,
-    *,
-    limit_bytes: int = OFFSET_LIMIT_BYTES,
-) -> OneColumn:
+    schema: pa.Schema, columns: Sequence[str] | None = None, *, limit_bytes: int = MAX_TEXT_BYTES
+) -> Converter:
     """Return the converter of one binary or text column to its bytes, unchecked.
 
     Zero copy, except for views and fixed-size binary, which are copied.
@@ -56,7 +36,7 @@ def bytes_converter(
             "text; use the converter 'string' for its text, or 'json'"
         )
 
-    def payload(array: pa.Array) -> Payload:
+    def payload(array: pa.Array) -> Payloads:
         # 64-bit offsets have no limit to check.
         if _has_wide_offsets(array.type):
             return array.cast(pa.large_binary())
@@ -65,15 +45,12 @@ def bytes_converter(
             require_limit(text_bytes(array), limit_bytes)
         return array.cast(pa.binary())
 
-    return OneColumn(chosen, payload)
+    return partial(convert_in_halves, lambda batch: payload(*chosen.of(batch)))
 
 
 def string_converter(
-    schema: pa.Schema,
-    columns: Sequence[str] | None = None,
-    *,
-    limit_bytes: int = OFFSET_LIMIT_BYTES,
-) -> OneColumn:
+    schema: pa.Schema, columns: Sequence[str] | None = None, *, limit_bytes: int = MAX_TEXT_BYTES
+) -> Converter:
     """Return the converter of one column to text: UTF-8 as it is, scalars as `json` writes them.
 
     Text is bare, without quotes and escapes. NaN and the infinities are written as Java does.
@@ -90,7 +67,7 @@ def string_converter(
             f"the converter 'string'; {advice}"
         )
 
-    def payload(array: pa.Array) -> Payload:
+    def payload(array: pa.Array) -> Payloads:
         if form is not None:
             widest = form.width + len(form.prefix) + len(form.suffix)
             require_limit(len(array) * widest, limit_bytes)
@@ -101,7 +78,7 @@ def string_converter(
             return array.cast(pa.large_binary())
         return checked_text(array, limit_bytes).cast(pa.binary())
 
-    return OneColumn(chosen, payload)
+    return partial(convert_in_halves, lambda batch: payload(*chosen.of(batch)))
 
 
 def _select_one(

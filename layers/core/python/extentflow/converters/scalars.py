@@ -10,6 +10,7 @@ written in UTC. Fractions have the digits of their unit: none, 3, 6 or 9.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,7 @@ INT64_DECIMAL = pa.decimal128(19, 0)
 INT64_DIGITS = 18
 
 
-def format_float(array: pa.Array) -> pa.StringArray:
-    """Return any float array as text."""
+def _format_float(array: pa.Array) -> pa.StringArray:
     text = _format_half(array) if types.is_float16(array.type) else array.cast(pa.string())
     if all_finite(array):
         return text
@@ -73,8 +73,8 @@ def _format_half(array: pa.Array) -> pa.StringArray:
     return pa.array(texts, pa.string()).take(pa.array(rows, mask=null_mask(array)))
 
 
-def format_decimal(array: pa.Array) -> pa.StringArray:
-    """Return a decimal array of any width as text, all digits of its scale behind the point."""
+def _format_decimal(array: pa.Array) -> pa.StringArray:
+    # All digits of the scale stand behind the point.
     scale = array.type.scale
     if array.type.bit_width < pa.decimal128(1).bit_width:
         # `_unscaled` reads words of 128 and 256 bits only.
@@ -105,12 +105,7 @@ def _joined(*parts: pa.Array | str) -> pa.StringArray:
     return pc.binary_join_element_wise(*parts, "")
 
 
-def format_date(array: pa.Array) -> pa.StringArray:
-    """Return a date32 or date64 array as `YYYY-MM-DD`.
-
-    Raises:
-        CorruptRecord: date64 values that are not whole days.
-    """
+def _format_date(array: pa.Array) -> pa.StringArray:
     if types.is_date32(array.type):
         days = reinterpreted(array, pa.int32())
     else:
@@ -128,8 +123,7 @@ def format_date(array: pa.Array) -> pa.StringArray:
     return pc.replace_with_mask(plain, odd, _signed_dates(days.filter(odd).to_numpy()))
 
 
-def format_timestamp(array: pa.Array) -> pa.StringArray:
-    """Return a timestamp array as `YYYY-MM-DDThh:mm:ss[.fraction]`, in UTC, without its `Z`."""
+def _format_timestamp(array: pa.Array) -> pa.StringArray:
     unit = array.type.unit
     # Arrow counts in UTC whatever the zone is; without the zone, its cast writes UTC.
     ticks = reinterpreted(array, pa.int64())
@@ -147,7 +141,7 @@ def format_timestamp(array: pa.Array) -> pa.StringArray:
 
 
 def _with_separator(text: pa.StringArray) -> pa.StringArray:
-    """Replace the blank between date and time, at the same place in every value."""
+    # Replaces the blank between date and time, at the same place in every value.
     data = value_bytes(text).copy()
     offsets = value_offsets(text) - value_offsets(text)[0]
     written = offsets[:-1] if text.null_count == 0 else offsets[:-1][validity(text)]
@@ -171,12 +165,7 @@ def _padded(values: NDArray[np.int64], width: int) -> pa.StringArray:
     return pc.utf8_lpad(pa.array(values).cast(pa.string()), width=width, padding="0")
 
 
-def format_time(array: pa.Array) -> pa.StringArray:
-    """Return a time32 or time64 array as `hh:mm:ss[.fraction]`.
-
-    Raises:
-        CorruptRecord: values that are no time of day.
-    """
+def _format_time(array: pa.Array) -> pa.StringArray:
     unit = array.type.unit
     ticks = reinterpreted(array, pa.int32() if types.is_time32(array.type) else pa.int64())
     odd = _out_of_range(ticks, 0, SECONDS_PER_DAY * 10 ** DIGITS[unit] - 1)
@@ -185,11 +174,10 @@ def format_time(array: pa.Array) -> pa.StringArray:
     return array.cast(pa.string())
 
 
-def format_seconds(array: pa.Array) -> pa.StringArray:
-    """Return a duration array as decimal seconds: the text between `PT` and `S`."""
+def _format_seconds(array: pa.Array) -> pa.StringArray:
     # A count of ticks is a decimal whose scale is the number of the unit's digits.
     ticks = reinterpreted(array, pa.int64()).cast(INT64_DECIMAL)
-    return format_decimal(reinterpreted(ticks, pa.decimal128(19, DIGITS[array.type.unit])))
+    return _format_decimal(reinterpreted(ticks, pa.decimal128(19, DIGITS[array.type.unit])))
 
 
 def _out_of_range(values: pa.Array, first: int, last: int) -> pa.BooleanArray | None:
@@ -245,8 +233,7 @@ def complete_text(form: TextForm, array: pa.Array) -> pa.StringArray:
     return _joined(form.prefix, text, form.suffix)
 
 
-def _as_string(array: pa.Array) -> pa.StringArray:
-    return array.cast(pa.string())
+_as_string = methodcaller("cast", pa.string())
 
 
 def _integer(data_type: pa.DataType) -> TextForm:
@@ -264,7 +251,7 @@ def _decimal(data_type: pa.DataType) -> TextForm:
         ordinals = Ordinals(
             _low_words, lambda words: reinterpreted(words.cast(INT64_DECIMAL), data_type)
         )
-    return TextForm(format_decimal, width, number=True, ordinals=ordinals)
+    return TextForm(_format_decimal, width, number=True, ordinals=ordinals)
 
 
 def _low_words(array: pa.Decimal128Array) -> pa.Int64Array | None:
@@ -284,11 +271,11 @@ def _date(data_type: pa.DataType) -> TextForm:
             lambda array: reinterpreted(array, pa.int32()),
             lambda days: days.cast(pa.int32()).cast(pa.date32()),
         )
-    return TextForm(format_date, width=20, ordinals=ordinals)
+    return TextForm(_format_date, width=20, ordinals=ordinals)
 
 
 def _timestamp(data_type: pa.DataType) -> TextForm:
-    return TextForm(format_timestamp, width=40, suffix="" if data_type.tz is None else "Z")
+    return TextForm(_format_timestamp, width=40, suffix="" if data_type.tz is None else "Z")
 
 
 # Widths are upper bounds: a batch that may exceed 32-bit offsets is halved before it is rendered.
@@ -296,12 +283,12 @@ _FORMS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], TextF
     (types.is_null, lambda _: TextForm(lambda array: pa.nulls(len(array), pa.string()), width=0)),
     (types.is_boolean, lambda _: TextForm(_as_string, width=5, number=True)),
     (types.is_integer, _integer),
-    (types.is_floating, lambda _: TextForm(format_float, width=32, number=True)),
+    (types.is_floating, lambda _: TextForm(_format_float, width=32, number=True)),
     (types.is_decimal, _decimal),
     (types.is_date, _date),
     (types.is_timestamp, _timestamp),
-    (types.is_time, lambda _: TextForm(format_time, width=18)),
-    (types.is_duration, lambda _: TextForm(format_seconds, width=24, prefix="PT", suffix="S")),
+    (types.is_time, lambda _: TextForm(_format_time, width=18)),
+    (types.is_duration, lambda _: TextForm(_format_seconds, width=24, prefix="PT", suffix="S")),
     (
         lambda data_type: isinstance(data_type, pa.UuidType),
         lambda _: TextForm(lambda array: uuid(array.storage), width=UUID_CHARACTERS),

@@ -276,11 +276,7 @@ def _problems(check: FormatCheck) -> Iterator[str]:
 
 
 CSV = FormatSpec(
-    open=open_csv,
-    options=CsvOptions,
-    extensions=("csv",),
-    converters=("json",),
-    problems=_problems,
+    open=open_csv, options=CsvOptions, extensions=("csv",), converters=("json",), problems=_problems
 )
 
 
