@@ -41,10 +41,7 @@ class ConverterFactory(Protocol):
 def open_converter(name: str, schema: pa.Schema, columns: Sequence[str] | None = None) -> Converter:
     """Return the converter called `name` for batches of `schema`.
 
-    Raises:
-        KeyError: there is no converter of that name; the connector's table reports it to the user.
-        Misconfigured: the package that defines it cannot be loaded.
-        UnsupportedType: see ConverterFactory.
+    Raises KeyError or Misconfigured as `Registry.get`, UnsupportedType as ConverterFactory.
     """
     factory: ConverterFactory = CONVERTERS.get(name)
     return factory(schema, columns)

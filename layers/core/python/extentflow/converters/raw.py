@@ -24,10 +24,8 @@ def bytes_converter(
 ) -> Converter:
     """Return the converter of one binary or text column to its bytes, unchecked.
 
-    Zero copy, except for views and fixed-size binary, which are copied.
-
-    Raises:
-        UnsupportedType: several columns, or one of another type.
+    Zero copy, except for views and fixed-size binary, which are copied. UnsupportedType for several
+    columns, or one of another type.
     """
     chosen, data_type = _select_one(schema, columns, "bytes")
     if not is_text(data_type) and not is_binary(data_type):
@@ -54,9 +52,7 @@ def string_converter(
     """Return the converter of one column to text: UTF-8 as it is, scalars as `json` writes them.
 
     Text is bare, without quotes and escapes. NaN and the infinities are written as Java does.
-
-    Raises:
-        UnsupportedType: several columns, or one whose type has no text form.
+    UnsupportedType for several columns, or one whose type has no text form.
     """
     chosen, data_type = _select_one(schema, columns, "string")
     form = text_form(data_type)

@@ -105,12 +105,10 @@ class Format(Protocol):
     @property
     def splittable(self) -> bool:
         """Whether an object may have more than one extent."""
-        ...
 
     @property
     def location_unit(self) -> Literal["offset", "row"]:
         """The unit of `Chunk.locations` and `BadRecord.location`."""
-        ...
 
     @property
     def extent_bytes(self) -> int | None:
@@ -118,7 +116,6 @@ class Format(Protocol):
 
         None: the object can be cut at any byte, and the planner derives the size from the object's.
         """
-        ...
 
     @property
     def cut_version(self) -> int:
@@ -126,7 +123,6 @@ class Format(Protocol):
 
         A job keeps the version that began to cut its object, and no other continues it.
         """
-        ...
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield ranges that partition `[0, size)`, in order; nothing for an empty object.
@@ -138,7 +134,6 @@ class Format(Protocol):
             UnsupportedFormat: the object's magic bytes show another format or compression.
             CorruptObject: the object cannot be planned (Parquet: bad footer).
         """
-        ...
 
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
         """Yield the extent's records in file order, from `position` on.
@@ -154,7 +149,6 @@ class Format(Protocol):
             CorruptObject: the bytes contradict the format and no single record is the cause.
             ObjectChanged, ObjectGone, StoreUnavailable, AccessDenied: from the source.
         """
-        ...
 
 
 @runtime_checkable
@@ -189,9 +183,7 @@ class FormatOptions:
 def open_format(name: str, options: FormatOptions, own: object = None) -> Format:
     """Return the format called `name`; `own` are options of that format (None: the defaults).
 
-    Raises:
-        KeyError: there is no format of that name; the connector's table reports it to the user.
-        Misconfigured: the package that defines it cannot be loaded.
+    Raises KeyError or Misconfigured as `Registry.get`.
     """
     spec = FORMATS.get(name)
     opened: Format = spec.open(options, spec.options() if own is None else own)

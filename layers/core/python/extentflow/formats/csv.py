@@ -13,7 +13,7 @@ cannot detect it and decodes its lines as they are; the job fails because of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -328,20 +328,14 @@ class _CsvDecoder:
         expected = list(self._schema)
         if not header:
             return expected
+        where = f"{uri}: the header names"
+        advice = "or set csv.header=false if the first line is a record"
+        names, wanted = ", ".join(map(repr, header)), ", ".join(map(repr, expected))
         if expected and header != expected:
             raise UnsupportedFormat(
-                f"{uri}: the header names {_quoted_names(header)},"
-                f" csv.schema {_quoted_names(expected)}; make them equal,"
-                " or set csv.header=false if the first line is a record"
+                f"{where} {names}, csv.schema {wanted}; make them equal, {advice}"
             )
-        repeated = sorted({name for name in header if header.count(name) > 1})
-        if repeated:
-            raise UnsupportedFormat(
-                f"{uri}: the header names {_quoted_names(repeated)} more than once;"
-                " change the header, or set csv.header=false if the first line is a record"
-            )
+        if repeated := sorted({name for name in header if header.count(name) > 1}):
+            names = ", ".join(map(repr, repeated))
+            raise UnsupportedFormat(f"{where} {names} more than once; change the header, {advice}")
         return header
-
-
-def _quoted_names(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names))

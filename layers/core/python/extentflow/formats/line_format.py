@@ -94,10 +94,7 @@ def _with_offsets(pieces: Iterable[bytes], at: int = 0) -> Iterator[Window]:
 def make_chunk(
     block: LineBlock, batch: pa.RecordBatch, lines: Indexes | None, bad: Mapping[int, str]
 ) -> Chunk:
-    """Return the chunk of a block: `lines` (None: all) became `batch`.
-
-    `bad` maps line numbers within the block to reasons.
-    """
+    """Return the chunk of a block: `lines` (None: all) became `batch`; `bad`: reasons by line."""
     records = (BadRecord(block.raw(line), block.location(line), bad[line]) for line in sorted(bad))
     return Chunk(batch, block.next_position, block.locations(lines), (*block.bad, *records))
 
@@ -120,8 +117,7 @@ class LineDecoder(Protocol):
     def reader(self, head: ObjectHead) -> LineReader:
         """Return the reader for one object version; may read `head` (for a header).
 
-        Raises:
-            UnsupportedFormat, CorruptObject: the first bytes do not match the options.
+        UnsupportedFormat or CorruptObject if the first bytes do not match the options.
         """
 
 
@@ -134,11 +130,10 @@ class LineFormat:
 
     def __init__(self, name: str, options: FormatOptions, decoder: LineDecoder) -> None:
         problems = []
-        if options.compression not in ("none", *CODECS):
-            known = ", ".join(("none", *sorted(CODECS)))
-            problems.append(
-                f"file.compression.type={options.compression} is unknown; set one of {known}"
-            )
+        compression, known = options.compression, ("none", *sorted(CODECS))
+        if compression not in known:
+            one_of = f"set one of {', '.join(known)}"
+            problems.append(f"file.compression.type={compression} is unknown; {one_of}")
         if min(options.window_bytes, options.batch_rows, options.max_record_bytes) < 1:
             problems.append("window, batch and record sizes must be at least 1")
         # A block is the start of a line and one window, nearly two steps when decompressed.

@@ -234,10 +234,7 @@ class Parquet:
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
         """Yield the rows of the row groups whose first byte lies in the extent.
 
-        Raises:
-            UnsupportedFormat, UnsupportedType, CorruptObject: as `Footers.get`.
-            Conflict: `position` exceeds the number of rows in the extent.
-            ObjectChanged, ObjectGone, StoreUnavailable, AccessDenied: from the source.
+        Raises as `Format.decode`, and Conflict if `position` exceeds the rows of the extent.
         """
         if extent.start == extent.end:
             return

@@ -33,9 +33,8 @@ from extentflow.model import ObjectVersion
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import MAX_READ_BYTES
 
-INT96_OUT_OF_RANGE = (
-    "an INT96 timestamp lies outside what 64 bits of nanoseconds hold (1677 to 2262)"
-)
+_NS_RANGE = "what 64 bits of nanoseconds hold (1677 to 2262)"
+INT96_OUT_OF_RANGE = f"an INT96 timestamp lies outside {_NS_RANGE}"
 # Spark's writer adds this key to the footer's metadata.
 _SPARK = b"org.apache.spark.version"
 # What int64 nanoseconds hold, in whole seconds.
@@ -305,8 +304,8 @@ def _groups(
         yield RowGroup(ordinal, start, end, row, group.num_rows, row_bytes)
         row, reached = row + group.num_rows, end
     if row != metadata.num_rows:
-        stated = f"states {metadata.num_rows} rows, but its row groups contain {row}"
-        raise _corrupt(version, stated)
+        rows = metadata.num_rows
+        raise _corrupt(version, f"states {rows} rows, but its row groups contain {row}")
 
 
 def _require_sound_chunks(version: ObjectVersion, reader: pq.ParquetFile, ordinal: int) -> None:
