@@ -7,6 +7,7 @@ STAGE ?= dev
 STATES ?= 10000000
 SEED ?= 0
 MINUTES ?= 10
+BROKERS ?= 1
 # Processes that share the tests of a suite. More than cores: each starts its own servers, and many tests wait.
 PROCESSES ?= 3
 BIN := .venv/bin
@@ -68,8 +69,8 @@ rest: setup $(DEPS) $(ARCHIVE) ## Only what `test` leaves out, about fifteen min
 exhaustive: setup ## Explore STATES=10000000 states of the protocol with its implementation, SEED=0
 	@$(BIN)/python -m tests.support.exhaustive --states $(STATES) --seed $(SEED)
 
-chaos: setup ## Break everything at random and compare every record (MINUTES=10 SEED=n); exit code 1 on any difference
-	@$(BIN)/python -m tests.faults --minutes $(MINUTES) $(if $(filter-out file,$(origin SEED)),--seed $(SEED))
+chaos: setup ## Break everything at random and compare every record (MINUTES=10 SEED=n BROKERS=1)
+	@$(BIN)/python -m tests.faults --minutes $(MINUTES) --brokers $(BROKERS) $(if $(filter-out file,$(origin SEED)),--seed $(SEED))
 
 infra: setup ## Tests of the deployed stack: assertions, cdk-nag, cfn-lint
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) loadfile tests/infra

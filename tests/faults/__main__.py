@@ -17,6 +17,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000)
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1)
     parser.add_argument("--report", type=Path, default=ROOT / "var" / "chaos.json")
     parser.add_argument("--folder", type=Path, help="artefacts; default: var/chaos/<seed>-<time>")
     parser.add_argument(
@@ -28,7 +29,7 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     # What the event source reports of every killed function.
     logging.basicConfig(filename=folder / "harness.log", level=logging.INFO)
-    campaign = Campaign(given.seed, given.minutes, folder, keep=given.keep)
+    campaign = Campaign(given.seed, given.minutes, folder, brokers=given.brokers, keep=given.keep)
     sys.stdout.write(f"seed {given.seed}, {given.minutes:g} minutes, artefacts in {folder}\n")
     ok = campaign.run()
     report = campaign.report()

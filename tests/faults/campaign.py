@@ -16,6 +16,7 @@ from tests.faults.console import Console
 from tests.faults.objects import Numbers
 from tests.faults.rounds import FAULT_SECONDS, Result, Round
 from tests.faults.servers import Servers, open_servers
+from tests.faults.standing import StandingQuery
 
 
 def _say(line: str) -> None:
@@ -31,32 +32,45 @@ class Campaign:
     minutes: float
     folder: Path
     fault_seconds: float = FAULT_SECONDS
+    brokers: int = 1
     keep: bool = False
     say: Callable[[str], None] = _say
     results: list[Result] = field(default_factory=list)
     seconds: float = 0.0
+    standing: StandingQuery | None = None
 
     def run(self) -> bool:
         """Run to the end; return whether the guarantees held in every round."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with open_servers(self.folder / "servers") as servers, ThreadPoolExecutor(1) as verifier:
-            console = Console(
-                servers.stack.toolbox, servers.stack.endpoint("kafka"), self.folder / "console"
-            )
+        where = self.folder / "servers"
+        with (
+            open_servers(where, brokers=self.brokers) as servers,
+            ThreadPoolExecutor(1) as verifier,
+        ):
+            console = Console(servers.stack.toolbox, servers.bootstrap, self.folder / "console")
+            standing = StandingQuery(servers, self.folder / "query")
             numbers = Numbers(self.folder / "objects", Random(self.seed))
             began = time.monotonic()
             previous: tuple[Round, Future[None]] | None = None
-            while time.monotonic() - began < 60 * self.minutes:
-                current, result = self._play(servers, numbers)
-                if previous is not None:
-                    self._close(*previous)
-                previous = (current, verifier.submit(current.verify, result, console))
+            try:
+                while time.monotonic() - began < 60 * self.minutes:
+                    current, result = self._play(servers, numbers, standing)
+                    if previous is not None:
+                        self._close(*previous)
+                    previous = (current, verifier.submit(current.verify, result, console))
+            finally:
+                standing.stop()
             if previous is not None:
                 self._close(*previous)
+            self.standing = standing
+            for line in standing.lies:
+                self.say(f"standing query: {line}")
             self.seconds = time.monotonic() - began
-        return all(one.ok for one in self.results)
+        return all(one.ok for one in self.results) and not standing.lies
 
-    def _play(self, servers: Servers, numbers: Numbers) -> tuple[Round, Result]:
+    def _play(
+        self, servers: Servers, numbers: Numbers, standing: StandingQuery
+    ) -> tuple[Round, Result]:
         number = len(self.results) + 1
         random = Random(f"{self.seed}-{number}")
         current = Round(
@@ -65,7 +79,8 @@ class Campaign:
             self.folder / f"round-{number:03}",
             random,
             numbers,
-            spark=random.random() < 0.4,
+            spark=random.random() < 0.3,
+            standing=standing if random.random() < 0.5 or standing.runs() else None,
             fault_seconds=self.fault_seconds,
         )
         result = current.play()
@@ -108,6 +123,7 @@ class Campaign:
         kills = sum(one.kills for one in self.results)
         return {
             "seed": self.seed,
+            "brokers": self.brokers,
             "seconds": round(self.seconds),
             "rounds": len(self.results),
             "broken_rounds": [one.number for one in self.results if not one.ok],
@@ -126,7 +142,11 @@ class Campaign:
             "miscounted": total("miscounted"),
             "stuck": sum(len(one.stuck) for one in self.results),
             "exit_codes": dict(sorted(codes.items())),
-            "exit_codes_that_lied": [line for one in self.results for line in one.findings.lies],
+            "query_exit_codes": {} if self.standing is None else dict(self.standing.codes),
+            "exit_codes_that_lied": [
+                *(line for one in self.results for line in one.findings.lies),
+                *([] if self.standing is None else self.standing.lies),
+            ],
             "hung_commands": [line for one in self.results for line in one.findings.hung],
             "unexpected_errors": [line for one in self.results for line in one.findings.unexpected],
             "processes_left": [line for one in self.results for line in one.orphans],

@@ -61,7 +61,7 @@ class Operator:
             code = self.run("run", self.lane.feed.delivery.address, "--connector")
             if over and not self.lane.unsettled():
                 return
-            if code != 0:
+            if code != 0 or over:
                 self.run("replay", "--connector")
 
     def run(self, *words: str) -> int:
@@ -84,7 +84,7 @@ class Operator:
             after = self._touched()
             if after != touched and not self.joined.is_set():
                 self._lie(log, f"exit code 2, but {after - touched} more jobs and extents")
-        # Workers of a killed driver go on for a moment.
+        # Workers of a killed driver continue for a moment.
         self.orphaned = code < 0
         return code
 

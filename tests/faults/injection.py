@@ -1,7 +1,8 @@
 """The faults of a round, drawn from the seed, and their end.
 
 kill, freeze   commands, workers of both engines, functions; also while they start
-broker         killed, restarted, paused; connections reset, slow; writing to a topic denied
+               driver, executors, workers and machines of the standing query
+broker         killed, restarted, paused; connections reset, slow; topic denied, missing
 store          500, 503, resets, cut and short bodies, wrong ETags, 200 for a range, slow
 ledger         throttled, 500, conflicts, lost answers, resets, slow
 queues         lost answers, 500, resets, slow; messages doubled, reordered, visible early
@@ -29,7 +30,8 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from tests.faults.commands import Operator
 from tests.faults.lanes import Lane, Version, next_object
 from tests.faults.objects import Numbers
-from tests.faults.servers import FAST, Servers
+from tests.faults.servers import FAST, Broker, Servers
+from tests.faults.standing import StandingQuery
 from tests.integration.faultproxy import (
     Answer,
     ChangedHead,
@@ -45,6 +47,7 @@ from tests.integration.faultproxy import (
 )
 from tests.support.delivery import LEASE_SECONDS
 from tests.support.eventpath import announcement
+from tests.support.slow_link import SlowLink
 
 from extentflow.errors import ExtentflowError
 from extentflow.model import JobState
@@ -162,12 +165,13 @@ class Injector:
     numbers: Numbers
     random: Random
     joined: Event
+    standing: StandingQuery | None = None
     counts: Counter[str] = field(default_factory=Counter)
     hits: int = 0
     rules: list[tuple[str, FaultProxy, Rule]] = field(default_factory=list)
     frozen: list[tuple[float, psutil.Process]] = field(default_factory=list)
     later: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
-    broker_down: bool = False
+    down: Broker | None = None
     log: list[str] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
 
@@ -189,6 +193,7 @@ class Injector:
             "freeze Spark JVM": (0.4, self._jvm(signal.SIGSTOP)),
             "freeze worker function": (1.5, self._function("worker", signal.SIGSTOP)),
             "freeze planner function": (0.7, self._function("planner", signal.SIGSTOP)),
+            "idle functions suspended": (0.7, self._suspend_idle),
             "broker restarted": (0.4, self._restart_broker),
             "broker paused": (0.7, self._pause_broker),
             "broker connections reset": (2, self._hang_up),
@@ -199,6 +204,18 @@ class Injector:
             "object replaced": (1.5, self._replace),
             "object deleted": (0.7, self._delete),
         }
+        if (query := self.standing) is not None:
+            for number, verb in ((signal.SIGKILL, KILLS), (signal.SIGSTOP, FREEZES)):
+                share = 1.0 if verb == KILLS else 0.3
+                for name, found, weight in (
+                    ("executor", query.executors, 1.5),
+                    ("Python worker", query.python_workers, 3.0),
+                    ("driver", query.driver, 0.5),
+                    ("JVM", query.jvm, 0.5),
+                ):
+                    act = partial(self._query, query, name, found, number)
+                    kinds[f"{verb} standing query's {name}"] = (weight * share, act)
+            kinds["kill Spark machine"] = (0.5, self._lose_machine)
         for proxy, faults, weight in (
             (self.servers.store, STORE, 10.0),
             (self.servers.table, TABLE, 8.0),
@@ -220,12 +237,23 @@ class Injector:
                 self._note(name)
                 if name not in {one for one, _, _ in self.rules}:
                     self.counts[name] += 1
-                time.sleep(self.random.uniform(0.2, 1.2))
+                time.sleep(self.random.uniform(0.1, 0.8))
             else:
                 time.sleep(0.05)
             if self.random.random() < 0.3:
                 self._arrive()
             self._tick()
+
+    def miss_topic(self, lane: Lane) -> None:
+        """Create the missing topic of a lane, later."""
+        self._note("topic missing")
+        self.counts["topic missing"] += 1
+
+        def create() -> None:
+            self._bring_back()
+            self.servers.make_topic(lane.topic)
+
+        self._after(self.random.uniform(5.0, 15.0), create)
 
     def heal(self) -> None:
         """End every fault: suspended processes continue, servers are up, requests pass."""
@@ -236,10 +264,9 @@ class Injector:
                 self.hits += rule.hits
         self.rules.clear()
         self._tick(everything=True)
-        if self.broker_down:
-            self.servers.stack.up(["kafka"])
-            self.broker_down = False
-        self.servers.link.bytes_per_second = FAST
+        self._bring_back()
+        for one in self.servers.brokers:
+            one.link.bytes_per_second = FAST
 
     def _note(self, name: str) -> None:
         self.log.append(f"{time.monotonic() - self.began:6.1f} s {name}")
@@ -312,55 +339,83 @@ class Injector:
 
         return act
 
+    def _suspend_idle(self) -> bool:
+        """Suspend the idle functions until their next invocation, as Lambda does."""
+        source = self.servers.path.source
+        return any([source.freeze(name) for name in ("planner", "worker")])
+
+    def _query(
+        self,
+        query: StandingQuery,
+        what: str,
+        found: Callable[[], list[psutil.Process]],
+        number: signal.Signals,
+    ) -> bool:
+        struck = self._strike(found(), number)
+        if struck and number is signal.SIGKILL and what in {"driver", "JVM"}:
+            query.killed = True
+        return struck
+
+    def _lose_machine(self) -> bool:
+        query = self.standing
+        if query is None or not query.lose_machine(self.random.randrange(2)):
+            return False
+        self._after(self.random.uniform(1.0, 6.0), query.restore)
+        return True
+
     # -- the broker -----------------------------------------------------------------------------
 
     def _kill_broker(self) -> bool:
-        if self.broker_down:
+        if self.down is not None:
             return False
-        self.servers.stack.kill("kafka")
-        self.broker_down = True
-        self._after(self.random.uniform(0.0, 3.0), self._start_broker)
+        down = self.down = self._leader()
+        self.servers.stack.kill(down.name)
+        self._after(self.random.uniform(0.0, 3.0), self._bring_back)
         return True
 
-    def _start_broker(self) -> None:
-        self.servers.stack.up(["kafka"])
-        self.broker_down = False
-
     def _restart_broker(self) -> bool:
-        if self.broker_down:
+        if self.down is not None:
             return False
-        self.servers.stack.restart("kafka")
+        self.servers.stack.restart(self._leader().name)
         return True
 
     def _pause_broker(self) -> bool:
-        if self.broker_down:
+        if self.down is not None:
             return False
-        self.servers.stack.pause("kafka")
-        self.broker_down = True
-
-        def resume() -> None:
-            self.servers.stack.resume("kafka")
-            self.broker_down = False
-
-        self._after(self.random.uniform(1.0, 7.0), resume)
+        down = self.down = self._leader()
+        self.servers.stack.pause(down.name)
+        self._after(self.random.uniform(1.0, 7.0), self._bring_back)
         return True
 
+    def _leader(self) -> Broker:
+        """Return the broker that leads a partition of a lane."""
+        found = self.servers.leader_of(self.random.choice(self.lanes).topic, 0)
+        return found or self.servers.brokers[0]
+
+    def _bring_back(self) -> None:
+        """Start or continue the broker that is down. Idempotent."""
+        if self.down is not None:
+            if self.down.name in self.servers.stack.endpoints():
+                self.servers.stack.resume(self.down.name)
+            self.servers.stack.up([self.down.name])
+            self.down = None
+
     def _hang_up(self) -> bool:
-        return self.servers.link.hang_up() > 0
+        return sum(one.link.hang_up() for one in self.servers.brokers) > 0
 
     def _slow_link(self) -> bool:
-        link = self.servers.link
+        link = self.random.choice(self.servers.brokers).link
         if link.bytes_per_second < FAST:
             return False
         link.bytes_per_second = SLOW_BYTES_PER_SECOND
-        self._after(self.random.uniform(1.0, 4.0), lambda: _set_rate(self.servers, FAST))
+        self._after(self.random.uniform(1.0, 4.0), partial(_set_rate, link, FAST))
         return True
 
     def _deny_topic(self) -> bool:
-        if self.broker_down:
+        if self.down is not None or len(self.servers.brokers) > 1:  # see servers.AUTHORIZED
             return False
         topic = self.random.choice(self.lanes).topic
-        where = (
+        rule = (
             ResourceType.TOPIC,
             topic,
             ResourcePatternType.LITERAL,
@@ -369,24 +424,16 @@ class Injector:
             AclOperation.WRITE,
             AclPermissionType.DENY,
         )
-        for future in self.servers.admin.create_acls([AclBinding(*where)]).values():
+        for future in self.servers.admin.create_acls([AclBinding(*rule)]).values():
             future.result(timeout=30)
 
         def allow() -> None:
-            if self.broker_down:
-                self._start_broker_or_resume()
-            for future in self.servers.admin.delete_acls([AclBindingFilter(*where)]).values():
+            self._bring_back()
+            for future in self.servers.admin.delete_acls([AclBindingFilter(*rule)]).values():
                 future.result(timeout=60)
 
         self._after(self.random.uniform(2.0, 6.0), allow)
         return True
-
-    def _start_broker_or_resume(self) -> None:
-        self.servers.stack.resume("kafka") if self._broker_runs() else self._start_broker()
-        self.broker_down = False
-
-    def _broker_runs(self) -> bool:
-        return "kafka" in self.servers.stack.endpoints()
 
     def _after(self, seconds: float, act: Callable[[], None]) -> None:
         self.later.append((time.monotonic() + seconds, act))
@@ -473,8 +520,8 @@ class Injector:
         return None
 
 
-def _set_rate(servers: Servers, rate: float) -> None:
-    servers.link.bytes_per_second = rate
+def _set_rate(link: SlowLink, rate: float) -> None:
+    link.bytes_per_second = rate
 
 
 def _signalled(victim: psutil.Process, number: signal.Signals) -> bool:

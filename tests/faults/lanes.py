@@ -206,10 +206,12 @@ def draw_routes(random: Random, *, spark: bool) -> list[Route]:
     return routes
 
 
-def open_lane(kind: Kind, route: Route, servers: Servers) -> Lane:
-    """Create a lane's topics and connector."""
+def open_lane(kind: Kind, route: Route, servers: Servers, *, topic: bool = True) -> Lane:
+    """Create a lane's topics and connector; without its `topic`, `Lane.topic` is still missing."""
     delivery = servers.path.delivery(f"feed-{uuid4().hex[:8]}")
     delivery.runtime = servers.direct
+    if not topic:
+        delivery.topic = f"records-{delivery.name}"
     feed = Feed(servers.path, delivery)
     lane = Lane(kind, route, feed, servers)
     dead = {}

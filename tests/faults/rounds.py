@@ -23,6 +23,7 @@ from tests.faults.injection import FREEZES, KILLS, Injector
 from tests.faults.lanes import KINDS, Lane, draw_routes, next_object, open_lane
 from tests.faults.objects import Numbers
 from tests.faults.servers import Servers
+from tests.faults.standing import StandingQuery
 from tests.integration.faultproxy import Delay, Request
 from tests.support.delivery import is_stable
 
@@ -105,20 +106,33 @@ class Round:
     random: Random
     numbers: Numbers
     spark: bool = False
+    standing: StandingQuery | None = None
     fault_seconds: float = FAULT_SECONDS
     lanes: list[Lane] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
     joined: threading.Event = field(default_factory=threading.Event)
+    topicless: Lane | None = None
 
     def play(self) -> Result:
         """Deliver under faults, heal, and finish; the verdict is still missing in the result."""
         began = time.monotonic()
         result = Result(self.number)
         self._open(result)
+        if self.standing is not None:
+            self.standing.start()
+            self.joined.set()
         injector = Injector(
-            self.servers, self.lanes, self.operators, self.numbers, self.random, self.joined
+            self.servers,
+            self.lanes,
+            self.operators,
+            self.numbers,
+            self.random,
+            self.joined,
+            self.standing,
         )
+        if self.topicless is not None:
+            injector.miss_topic(self.topicless)
         slow = self._slow_down()
         reconcile = self.random.random() < 0.5
         deadline = began + self.fault_seconds + FINISH_SECONDS
@@ -175,10 +189,13 @@ class Round:
 
     def _open(self, result: Result) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
+        late = self.random.choice([*KINDS, *[None] * 10])
         routes = draw_routes(self.random, spark=self.spark)
         environment = {"AWS_ENDPOINT_URL_SQS": self.servers.path.proxy.endpoint}
         for kind, route in zip(KINDS, routes, strict=True):
-            lane = open_lane(kind, route, self.servers)
+            lane = open_lane(kind, route, self.servers, topic=kind is not late)
+            if kind is late:
+                self.topicless = lane
             result.routes[kind.name] = route
             self.lanes.append(lane)
             for _ in range(kind.begin):

@@ -27,7 +27,7 @@ from extentflow.wiring import Runtime
 from extentflow_local.ports import HOST, free_run
 from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY
 from extentflow_local.services.dynamodb import DynamoDbLocal
-from extentflow_local.services.kafka import Kafka
+from extentflow_local.services.kafka import Kafka, new_id
 from extentflow_local.services.s3 import SeaweedS3
 from extentflow_local.services.sqs import ElasticMq
 from extentflow_local.stack import Stack
@@ -44,6 +44,26 @@ SETTINGS = {
     # A worker that is killed again and again costs attempts, and so do frozen ones.
     "extent.attempts.max": "20",
 }
+BROKER = {
+    # A killed broker may come back only when its old session has ended.
+    "broker.session.timeout.ms": "4000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+}
+# Denies nothing without an ACL. Controllers of several nodes would need users of their own: they
+# elect a leader before any of them has read the ACLs.
+AUTHORIZED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+REPLICATED = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "share.coordinator.state.topic.replication.factor": "3",
+    "share.coordinator.state.topic.min.isr": "2",
+}
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": ACCESS_KEY,
     "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
@@ -54,16 +74,36 @@ CREDENTIALS = {
 
 
 @dataclass(frozen=True)
+class Broker:
+    """One broker, and the link through which the product reaches it."""
+
+    name: str
+    node: int
+    port: int
+    link: SlowLink
+
+    @property
+    def linked(self) -> str:
+        """Its address for the product."""
+        return f"{HOST}:{self.link.port}"
+
+
+@dataclass(frozen=True)
 class Servers:
-    """Everything that runs in a campaign; `direct` reads ledger and broker past the proxies."""
+    """Everything that runs in a campaign; `direct` reads ledger and brokers past the proxies."""
 
     folder: Path
     stack: Stack
-    link: SlowLink
+    brokers: tuple[Broker, ...]
     store: FaultProxy
     table: FaultProxy
     path: EventPath
     s3: "S3Client"
+
+    @property
+    def bootstrap(self) -> str:
+        """The brokers past the links."""
+        return ",".join(f"{HOST}:{one.port}" for one in self.brokers)
 
     @cached_property
     def direct(self) -> Runtime:
@@ -71,19 +111,19 @@ class Servers:
         return Runtime(
             replace(
                 self.path.settings,
-                bootstrap_servers=self.stack.endpoint("kafka"),
+                bootstrap_servers=self.bootstrap,
                 ledger_endpoint=self.stack.endpoint("dynamodb"),
             )
         )
 
     @cached_property
     def admin(self) -> AdminClient:
-        """An admin client past the link."""
-        return AdminClient({"bootstrap.servers": self.stack.endpoint("kafka"), "log_level": 0})
+        """An admin client past the links."""
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def make_topic(self, name: str, partitions: int = 4) -> None:
         """Create a topic."""
-        created = self.admin.create_topics([NewTopic(name, partitions, 1)])
+        created = self.admin.create_topics([NewTopic(name, partitions)])
         created[name].result(timeout=60)
 
     def delete_topics(self, names: list[str]) -> None:
@@ -91,27 +131,37 @@ class Servers:
         for future in self.admin.delete_topics(names, operation_timeout=60).values():
             future.result(timeout=60)
 
+    def leader_of(self, topic: str, partition: int) -> Broker | None:
+        """Return the broker that leads a partition; None if there is none now."""
+        found = self.admin.list_topics(topic, timeout=10).topics[topic].partitions
+        node = found[partition].leader if partition in found else -1
+        return next((one for one in self.brokers if one.node == node), None)
+
 
 @contextmanager
-def open_servers(folder: Path) -> Iterator[Servers]:
+def open_servers(folder: Path, *, brokers: int = 1) -> Iterator[Servers]:
     """Start the servers and the event path below `folder`; stop all at the end."""
     folder.mkdir(parents=True, exist_ok=True)
     os.environ.update(CREDENTIALS)
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
         os.environ.pop(name, None)
-    ports = free_run(3, random.SystemRandom())
+    dice = random.SystemRandom()
     with ExitStack() as opened:
-        link = opened.enter_context(slow_link(FAST))
-        link.target = ports + 2
+        nodes = tuple(
+            Broker(
+                f"kafka-{node}" if node > 1 else "kafka",
+                node,
+                free_run(3, dice),
+                opened.enter_context(slow_link(FAST)),
+            )
+            for node in range(1, brokers + 1)
+        )
+        for one in nodes:
+            one.link.target = one.port + 2
         stack = Stack(
             folder / "stack",
-            ports={"kafka": ports},
-            services=[
-                Kafka(properties=_properties(ports, link.port), heap="512m"),
-                SeaweedS3(),
-                DynamoDbLocal(),
-                ElasticMq(durable=False),
-            ],
+            ports={one.name: one.port for one in nodes},
+            services=[*_kafka(nodes), SeaweedS3(), DynamoDbLocal(), ElasticMq(durable=False)],
             free_ports=True,
         )
         opened.enter_context(stack)
@@ -126,30 +176,46 @@ def open_servers(folder: Path) -> Iterator[Servers]:
             ground.open(
                 settings=SETTINGS,
                 environment={
-                    "EXTENTFLOW_BOOTSTRAP_SERVERS": f"{HOST}:{link.port}",
+                    "EXTENTFLOW_BOOTSTRAP_SERVERS": ",".join(one.linked for one in nodes),
                     "EXTENTFLOW_LEDGER_ENDPOINT": table.endpoint,
                 },
             )
         )
         s3 = boto3.client("s3", endpoint_url=stack.endpoint("s3"))
         opened.callback(s3.close)
-        yield Servers(folder, stack, link, store, table, path, s3)
+        yield Servers(folder, stack, nodes, store, table, path, s3)
 
 
-def _properties(first: int, proxied: int) -> dict[str, str]:
-    """Let clients of the third port be sent through the link, and deny nothing without an ACL."""
+def _kafka(nodes: tuple[Broker, ...]) -> list[Kafka]:
+    """Return the brokers: one, or a cluster in which two of three must have every record."""
+    shared = {**BROKER, **(REPLICATED if len(nodes) > 1 else AUTHORIZED)}
+    shared["controller.quorum.bootstrap.servers"] = ",".join(
+        f"{HOST}:{one.port + 1}" for one in nodes
+    )
+    cluster = new_id()
+    controllers = ",".join(f"{one.node}@{HOST}:{one.port + 1}:{new_id()}" for one in nodes)
+    return [
+        Kafka(
+            properties={**shared, **_listeners(one), "node.id": str(one.node)},
+            cluster=cluster,
+            controllers=controllers,
+            heap="512m" if len(nodes) == 1 else "384m",
+            name=one.name,
+        )
+        for one in nodes
+    ]
+
+
+def _listeners(broker: Broker) -> dict[str, str]:
+    """Let clients of the third port be sent through the link."""
+    first = broker.port
     usual = f"PLAINTEXT://{HOST}:{first},CONTROLLER://{HOST}:{first + 1}"
     return {
         "listeners": f"{usual},LINKED://{HOST}:{first + 2}",
-        "advertised.listeners": f"{usual},LINKED://{HOST}:{proxied}",
+        "advertised.listeners": f"{usual},LINKED://{broker.linked}",
         "listener.security.protocol.map": (
             "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,LINKED:PLAINTEXT"
         ),
-        # A killed broker may come back only when its old session has ended.
-        "broker.session.timeout.ms": "4000",
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow.everyone.if.no.acl.found": "true",
     }
 
 

@@ -136,7 +136,7 @@ class Delivery:
     def make_topic(self, label: str, partitions: int = 4) -> str:
         name = f"{label}-{self.name}"
         admin = self._admin()
-        created = admin.create_topics([NewTopic(name, partitions, 1)])[name]
+        created = admin.create_topics([NewTopic(name, partitions)])[name]
         created.result(timeout=60)
         return name
 

@@ -1,8 +1,8 @@
-"""Apache Kafka: one node as broker and controller."""
+"""Apache Kafka: one node as broker and controller, alone or one of several."""
 
 import secrets
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,12 +51,20 @@ logger.clients.name = org.apache.kafka.clients
 logger.clients.level = warn
 """
 
+ALONE = ("--standalone",)
+
 
 @dataclass(frozen=True, slots=True)
 class Kafka:
-    """A Kafka node; `properties` override its configuration."""
+    """A Kafka node; `properties` override its configuration.
+
+    A node of a cluster of several has the `cluster` id and the `controllers` of all, as
+    `id@host:port:directory id,...`.
+    """
 
     properties: Mapping[str, str] = field(default_factory=dict)
+    cluster: str = ""
+    controllers: str = ""
     heap: str = "512m"
     name: str = "kafka"
     title: str = "Kafka"
@@ -74,7 +82,8 @@ class Kafka:
         java = java_command(toolbox, heap=self.heap, directory=directory)
         java += [f"-Dlog4j2.configurationFile={logging}", "-cp", f"{toolbox.library('kafka')}/*"]
         if not (directory / "data" / "meta.properties").exists():
-            _format(java, server, directory)
+            quorum = ["--initial-controllers", self.controllers] if self.controllers else ALONE
+            _format(java, server, directory, cluster=self.cluster or new_id(), quorum=quorum)
         return [*java, "kafka.Kafka", str(server)]
 
     def answers(self, ports: Mapping[str, int]) -> bool:
@@ -100,12 +109,15 @@ class Kafka:
         return {"EXTENTFLOW_BOOTSTRAP_SERVERS": self.endpoint(ports)}
 
 
-def _format(java: list[str], server: Path, directory: Path) -> None:
-    # A cluster id must not look like an option.
-    cluster = next(
-        token for token in iter(lambda: secrets.token_urlsafe(16), "") if token[0] != "-"
-    )
-    tool = ["kafka.tools.StorageTool", "format", "--standalone", "--ignore-formatted"]
+def new_id() -> str:
+    """Return an id of a cluster or of a directory, which must not look like an option."""
+    return next(token for token in iter(lambda: secrets.token_urlsafe(16), "") if token[0] != "-")
+
+
+def _format(
+    java: list[str], server: Path, directory: Path, *, cluster: str, quorum: Sequence[str]
+) -> None:
+    tool = ["kafka.tools.StorageTool", "format", *quorum, "--ignore-formatted"]
     run = subprocess.run(
         [*java, *tool, "-t", cluster, "-c", str(server)],
         cwd=directory,
