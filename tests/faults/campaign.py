@@ -4,7 +4,7 @@ import json
 import shutil
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,6 +17,9 @@ from tests.faults.objects import Numbers
 from tests.faults.rounds import FAULT_SECONDS, Result, Round
 from tests.faults.servers import Servers, open_servers
 from tests.faults.standing import StandingQuery
+
+# A round is verified while the next ones are played.
+MOST_UNVERIFIED = 2
 
 
 def _say(line: str) -> None:
@@ -51,17 +54,17 @@ class Campaign:
             standing = StandingQuery(servers, self.folder / "query")
             numbers = Numbers(self.folder / "objects", Random(self.seed))
             began = time.monotonic()
-            previous: tuple[Round, Future[None]] | None = None
+            waiting: deque[tuple[Round, Future[None]]] = deque()
             try:
                 while time.monotonic() - began < 60 * self.minutes:
                     current, result = self._play(servers, numbers, standing)
-                    if previous is not None:
-                        self._close(*previous)
-                    previous = (current, verifier.submit(current.verify, result, console))
+                    waiting.append((current, verifier.submit(current.verify, result, console)))
+                    while len(waiting) > MOST_UNVERIFIED or waiting[0][1].done():
+                        self._close(*waiting.popleft())
             finally:
                 standing.stop()
-            if previous is not None:
-                self._close(*previous)
+            while waiting:
+                self._close(*waiting.popleft())
             self.standing = standing
             for line in standing.lies:
                 self.say(f"standing query: {line}")

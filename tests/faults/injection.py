@@ -342,7 +342,7 @@ class Injector:
     def _suspend_idle(self) -> bool:
         """Suspend the idle functions until their next invocation, as Lambda does."""
         source = self.servers.path.source
-        return any([source.freeze(name) for name in ("planner", "worker")])
+        return bool(source.freeze("planner") + source.freeze("worker"))
 
     def _query(
         self,

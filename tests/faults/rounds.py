@@ -64,6 +64,7 @@ class Result:
     objects: int = 0
     seconds: float = 0.0
     finish_seconds: float = 0.0
+    verify_seconds: float = 0.0
 
     @property
     def kills(self) -> int:
@@ -92,7 +93,8 @@ class Result:
             f" {verdict.missing} missing, {verdict.changed + verdict.foreign} wrong,"
             f" {len(self.stuck)} stuck, {len(found.lies)} lies; {self.kills} kills,"
             f" {others} other faults; exits {dict(found.codes)}; jobs {dict(self.jobs)};"
-            f" {self.seconds:.0f} s, {self.finish_seconds:.0f} s to finish"
+            f" {self.seconds:.0f} s, {self.finish_seconds:.0f} s to finish,"
+            f" {self.verify_seconds:.0f} s to compare"
         )
 
 
@@ -165,6 +167,7 @@ class Round:
 
     def verify(self, result: Result, console: Console) -> None:
         """Compare every topic of the round with its objects; later, so that late writes show."""
+        began = time.monotonic()
 
         def verdict_of(lane: Lane) -> Verdict:
             verdict = self._compared(lane, console, IDLE_SECONDS)
@@ -176,6 +179,7 @@ class Round:
         for lane, verdict in zip(self.lanes, verdicts, strict=True):
             labelled = tuple(f"{lane.kind.name}, {lane.route}: {one}" for one in verdict.samples)
             result.verdict += replace(verdict, samples=labelled)
+        result.verify_seconds = time.monotonic() - began
         result.orphans = [line for one in self.operators for line in _survivors(one)]
 
     def clean_up(self) -> None:
