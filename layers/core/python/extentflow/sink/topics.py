@@ -100,11 +100,18 @@ class Admin:
         del self._client
 
     def cluster_id(self) -> str:
-        """Return the id of the cluster."""
+        """Return the id of the cluster.
+
+        Not by `describe_cluster`: librdkafka ends the process (SIGABRT) where a broker that has
+        just started lists no broker yet. One topic, because a cluster may have very many.
+        """
 
         def request(seconds: float) -> str:
-            described = self._client.describe_cluster(request_timeout=seconds).result()
-            return str(described.cluster_id)
+            found: str | None = self._client.list_topics(PROGRESS_TOPIC, seconds).cluster_id
+            if found is None:
+                partial = KafkaError(KafkaError._PARTIAL, "no cluster id")  # noqa: SLF001
+                raise KafkaException(partial)
+            return found
 
         return self._send(request)
 
