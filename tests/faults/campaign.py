@@ -12,11 +12,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from tests.faults.commands import UNEXPECTED
 from tests.faults.console import Console
 from tests.faults.objects import Numbers
 from tests.faults.rounds import FAULT_SECONDS, Result, Round
 from tests.faults.servers import Servers, open_servers
 from tests.faults.standing import StandingQuery
+from tests.support.eventpath import EventPath
 
 # A round is verified while the next ones are played.
 MOST_UNVERIFIED = 2
@@ -41,6 +43,7 @@ class Campaign:
     results: list[Result] = field(default_factory=list)
     seconds: float = 0.0
     standing: StandingQuery | None = None
+    defects: list[str] = field(default_factory=list)
 
     def run(self) -> bool:
         """Run to the end; return whether the guarantees held in every round."""
@@ -59,13 +62,14 @@ class Campaign:
                 while time.monotonic() - began < 60 * self.minutes:
                     current, result = self._play(servers, numbers, standing)
                     waiting.append((current, verifier.submit(current.verify, result, console)))
-                    while len(waiting) > MOST_UNVERIFIED or waiting[0][1].done():
+                    while waiting and (len(waiting) > MOST_UNVERIFIED or waiting[0][1].done()):
                         self._close(*waiting.popleft())
             finally:
                 standing.stop()
             while waiting:
                 self._close(*waiting.popleft())
             self.standing = standing
+            self.defects = defects(servers.path)
             for line in standing.lies:
                 self.say(f"standing query: {line}")
             self.seconds = time.monotonic() - began
@@ -151,10 +155,24 @@ class Campaign:
                 *([] if self.standing is None else self.standing.lies),
             ],
             "hung_commands": [line for one in self.results for line in one.findings.hung],
-            "unexpected_errors": [line for one in self.results for line in one.findings.unexpected],
+            "unexpected_errors": [
+                *(line for one in self.results for line in one.findings.unexpected),
+                *([] if self.standing is None else self.standing.unexpected),
+                *self.defects,
+            ],
             "processes_left": [line for one in self.results for line in one.orphans],
             "jobs": dict(sorted(jobs.items())),
         }
+
+
+def defects(path: EventPath) -> list[str]:
+    """Return the lines of the functions' logs that a fault does not explain."""
+    return [
+        f"{function}: {line[:500]}"
+        for function in ("planner", "worker", "reconciler")
+        for line in path.output(function).splitlines()
+        if any(mark in line for mark in UNEXPECTED)
+    ]
 
 
 def write_report(report: dict[str, Any], path: Path) -> None:

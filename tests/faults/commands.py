@@ -6,6 +6,7 @@ anything else   1, 130, or killed by this campaign
 """
 
 import json
+import signal
 import subprocess
 import threading
 import time
@@ -23,7 +24,13 @@ from extentflow.model import JobState
 
 # A command that takes longer hangs: its own limits are the leases and retries of seconds.
 COMMAND_SECONDS = 300
-UNEXPECTED = ("Traceback (most recent call last)", "unexpected ")
+UNEXPECTED = (
+    "Traceback (most recent call last)",
+    "unexpected ",
+    "Assertion ",
+    "Fatal Python error",
+    "Segmentation fault",
+)
 MARKS = {"inline": "spawn_main", "spark": "pyspark.daemon"}
 
 
@@ -104,6 +111,8 @@ class Operator:
         said = log.with_suffix(".log").read_text(errors="replace")
         if any(mark in said for mark in UNEXPECTED):
             self.findings.unexpected.append(f"{log}.log")
+        if code < 0 and code not in {-signal.SIGKILL, -signal.SIGTERM}:
+            self.findings.unexpected.append(f"{log}.log: ended by signal {-code}")
         if code not in {0, INCOMPLETE, NOTHING_STARTED, STOPPED} and code >= 0:
             self._lie(log, f"undocumented exit code {code}")
         if code != 0:

@@ -3,14 +3,18 @@
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from extentflow_local.services import Toolbox
 
 PROGRAM = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 FIELDS = "\t"
 HEADERS = "\x1f"
+IDLE_MS = 5_000
+ATTEMPTS = 12
 NULL = "\\N"
 NO_HEADERS = "NO_HEADERS"
 # Kafka's own loggers would write to standard output, among the records.
@@ -48,18 +52,42 @@ class Console:
     bootstrap_servers: str
     folder: Path
 
-    def read(self, topic: str, *, idle_seconds: float) -> pa.Table:
-        """Return all committed records of a topic, see FOUND; ends when none comes for a while."""
-        done = subprocess.run(
-            self._command(topic, idle_seconds), capture_output=True, check=False, cwd=self.folder
-        )
-        errors = done.stderr.decode(errors="replace")
-        # It reports the end by `idle_seconds` as an error, too.
-        if "Processed a total of" not in errors:
-            raise ConsoleFailedError(f"{topic}: exit code {done.returncode}\n{errors[-4_000:]}")
-        return parsed(topic, done.stdout)
+    def read(self, topic: str) -> pa.Table:
+        """Return all committed records of a topic, see FOUND.
 
-    def _command(self, topic: str, idle_seconds: float) -> list[str]:
+        Raises:
+            ConsoleFailedError: no attempt read to the end.
+        """
+        said = ""
+        for _ in range(ATTEMPTS):
+            group = f"console-{uuid4().hex}"
+            done = subprocess.run(
+                self._command(topic, group), capture_output=True, check=False, cwd=self.folder
+            )
+            if self._has_read_all(topic, group):
+                return parsed(topic, done.stdout)
+            said = f"exit code {done.returncode}: {done.stderr.decode(errors='replace')[-2_000:]}"
+        raise ConsoleFailedError(f"{topic} was not read to its end: {said}")
+
+    def _has_read_all(self, topic: str, group: str) -> bool:
+        """Whether the consumer committed the end of every partition when it ended.
+
+        It ends when no record comes for a while, which a broker that restarts causes, too.
+        """
+        settings = {"bootstrap.servers": self.bootstrap_servers, "log_level": 0}
+        consumer = Consumer({**settings, "group.id": group, "isolation.level": "read_committed"})
+        try:
+            partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+            places = [TopicPartition(topic, number) for number in partitions]
+            ends = {one.partition: consumer.get_watermark_offsets(one, 30)[1] for one in places}
+            read = {one.partition: one.offset for one in consumer.committed(places, timeout=30)}
+        except KafkaException:
+            return False
+        finally:
+            consumer.close()
+        return all(read[number] == end or not end for number, end in ends.items())
+
+    def _command(self, topic: str, group: str) -> list[str]:
         self.folder.mkdir(parents=True, exist_ok=True)
         logging = self.folder / "console-log4j2.properties"
         logging.write_text(_LOGGING, encoding="utf-8")
@@ -82,7 +110,7 @@ class Console:
             *("-cp", ":".join(libraries), PROGRAM),
             *("--bootstrap-server", self.bootstrap_servers, "--topic", topic, "--from-beginning"),
             *("--isolation-level", "read_committed"),
-            *("--timeout-ms", str(int(idle_seconds * 1_000))),
+            *("--group", group, "--timeout-ms", str(IDLE_MS)),
             *(word for pair in properties.items() for word in ("--property", "=".join(pair))),
         ]
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from threading import Event
+from threading import Event, Thread
 
 import psutil
 from confluent_kafka.admin._acl import (
@@ -172,6 +172,7 @@ class Injector:
     frozen: list[tuple[float, psutil.Process]] = field(default_factory=list)
     later: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
     down: Broker | None = None
+    starting: Thread | None = None
     log: list[str] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
 
@@ -249,10 +250,7 @@ class Injector:
         self._note("topic missing")
         self.counts["topic missing"] += 1
 
-        def create() -> None:
-            self._bring_back()
-            self.servers.make_topic(lane.topic)
-
+        create = self._when_up(lambda: self.servers.make_topic(lane.topic))
         self._after(self.random.uniform(5.0, 15.0), create)
 
     def heal(self) -> None:
@@ -263,8 +261,11 @@ class Injector:
                 self.counts[name] += 1
                 self.hits += rule.hits
         self.rules.clear()
-        self._tick(everything=True)
+        if self.starting is not None:
+            self.starting.join()
         self._bring_back()
+        while self.later or self.frozen:
+            self._tick(everything=True)
         for one in self.servers.brokers:
             one.link.bytes_per_second = FAST
 
@@ -370,7 +371,7 @@ class Injector:
             return False
         down = self.down = self._leader()
         self.servers.stack.kill(down.name)
-        self._after(self.random.uniform(0.0, 3.0), self._bring_back)
+        self._after(self.random.uniform(0.0, 3.0), self._start_broker)
         return True
 
     def _restart_broker(self) -> bool:
@@ -391,6 +392,22 @@ class Injector:
         """Return the broker that leads a partition of a lane."""
         found = self.servers.leader_of(self.random.choice(self.lanes).topic, 0)
         return found or self.servers.brokers[0]
+
+    def _start_broker(self) -> None:
+        """Start the broker on a thread, so that other faults happen meanwhile."""
+        self.starting = Thread(target=self._bring_back)
+        self.starting.start()
+
+    def _when_up(self, act: Callable[[], object]) -> Callable[[], None]:
+        """Return a function that calls `act` once no broker is down."""
+
+        def run() -> None:
+            if self.down is None:
+                act()
+            else:
+                self._after(1.0, run)
+
+        return run
 
     def _bring_back(self) -> None:
         """Start or continue the broker that is down. Idempotent."""
@@ -428,11 +445,10 @@ class Injector:
             future.result(timeout=30)
 
         def allow() -> None:
-            self._bring_back()
             for future in self.servers.admin.delete_acls([AclBindingFilter(*rule)]).values():
                 future.result(timeout=60)
 
-        self._after(self.random.uniform(2.0, 6.0), allow)
+        self._after(self.random.uniform(2.0, 6.0), self._when_up(allow))
         return True
 
     def _after(self, seconds: float, act: Callable[[], None]) -> None:
