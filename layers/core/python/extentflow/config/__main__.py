@@ -112,7 +112,7 @@ def _blocks() -> Iterator[str]:
     yield _FORMATS
     yield "\n".join(_grid([_format(name) for name in FORMATS.names() if FORMATS.is_built_in(name)]))
     yield _WORKERS
-    yield from _sections(TABLE, variable=variable)
+    yield from _sections(TABLE, variable)
     yield _CLIENT
     yield f"Below `kafka.` and `producer.`: {_listed(kafka.CLIENT_PROPERTIES)}."
     only_producer = kafka.PRODUCER_PROPERTIES - kafka.CLIENT_PROPERTIES
@@ -136,11 +136,8 @@ def _format(name: str) -> dict[str, str]:
     }
 
 
-def _sections(table: Table, *, variable: Callable[[str], str] | None = None) -> Iterator[str]:
-    """Yield the Markdown of a table, block by block.
-
-    `variable` gives the environment variable of a key; without it keys have none.
-    """
+def _sections(table: Table, variable: Callable[[str], str] | None = None) -> Iterator[str]:
+    """Yield the Markdown of a table; `variable` returns a key's environment variable."""
     groups: dict[str, list[dict[str, str]]] = {}
     for key in table:
         title = key.section or next(reversed(groups))
@@ -154,17 +151,14 @@ def _sections(table: Table, *, variable: Callable[[str], str] | None = None) -> 
 
 
 def _row(key: Key, variable: Callable[[str], str] | None) -> dict[str, str]:
-    row = {
-        "key": f"`{key.name}`",
-        "default": _default(key),
-        "meaning": key.doc[0].upper() + key.doc[1:],
-    }
-    if variable is None:
-        row["applies only where"] = "; ".join(only.says for only in key.only)
-        row["also called"] = ", ".join(_alias(a.name, a.origin, a.values) for a in key.aliases)
-    else:
-        row["variable"] = f"`{variable(key.name)}`"
-    return row
+    row = {"key": f"`{key.name}`", "default": _default(key)}
+    row["meaning"] = key.doc[0].upper() + key.doc[1:]
+    if variable is not None:
+        return row | {"variable": f"`{variable(key.name)}`"}
+    names = ((alias.name, " or ".join(alias.values), alias.origin) for alias in key.aliases)
+    also = (f"`{'='.join(filter(None, name))}` ({origin})" for *name, origin in names)
+    only = "; ".join(only.says for only in key.only)
+    return row | {"applies only where": only, "also called": ", ".join(also)}
 
 
 def _default(key: Key) -> str:
@@ -176,11 +170,6 @@ def _default(key: Key) -> str:
         return "none"
     text = key.kind.write(key.default)
     return f"`{text}`" if text else "empty"
-
-
-def _alias(name: str, origin: str, values: object) -> str:
-    listed = f"={' or '.join(values)}" if isinstance(values, dict) and values else ""
-    return f"`{name}{listed}` ({origin})"
 
 
 def _grid(rows: list[dict[str, str]]) -> Iterator[str]:

@@ -14,23 +14,10 @@ import pyarrow as pa
 
 from extentflow.config.types import Kind
 
-MAX_PRECISION = 38
-
-_SIMPLE = {
-    "string": pa.string(),
-    "bool": pa.bool_(),
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "uint8": pa.uint8(),
-    "uint16": pa.uint16(),
-    "uint32": pa.uint32(),
-    "uint64": pa.uint64(),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
-    "date": pa.date32(),
-}
+_MAX_PRECISION = 38
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_ALIASES = ("string", "bool", *_INTEGERS, "float32", "float64")
+_SIMPLE = {name: pa.type_for_alias(name) for name in _ALIASES} | {"date": pa.date32()}
 _DECIMAL = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)")
 _TIMESTAMP = re.compile(r"timestamp\((s|ms|us|ns)(?:,([A-Za-z0-9_+:/-]+))?\)")
 _OFFSET = re.compile(r"[+-](?:[01][0-9]|2[0-3]):[0-5][0-9]")
@@ -64,7 +51,7 @@ def arrow_type(text: str) -> pa.DataType:
             " timestamp(unit) or timestamp(unit,zone) with unit s, ms, us or ns"
         )
     precision, scale = int(decimal[1]), int(decimal[2])
-    if not 1 <= precision <= MAX_PRECISION or scale > precision:
+    if not 1 <= precision <= _MAX_PRECISION or scale > precision:
         raise ValueError(f"{text} cannot be; precision is 1 to 38, scale 0 to the precision")
     return pa.decimal128(precision, scale)
 
@@ -82,11 +69,10 @@ def _zone(name: str | None) -> str | None:
 
 def _read_schema(text: str) -> Schema:
     columns: list[tuple[str, str]] = []
-    for match in _items(_COLUMN, text, "write name:type,name:type; put names with , or : in"):
+    for name, match in _items(_COLUMN, text, "write name:type,name:type; put names with , or : in"):
         written = re.sub(r"\s+", "", match["type"])
         arrow_type(written)
-        columns.append((_name(match), written))
-    _refuse_twice([name for name, _ in columns])
+        columns.append((name, written))
     return tuple(columns)
 
 
@@ -100,10 +86,8 @@ def _read_key(text: str) -> MessageKey:
         return MessageKey(word.lower())
     if not colon or word.strip().lower() != "column":
         raise ValueError("write none, object, or column:name[,name]")
-    matches = _items(_LISTED, rest, "write column:name,name; put names with , or : in")
-    columns = [_name(match) for match in matches]
-    _refuse_twice(columns)
-    return MessageKey("column", tuple(columns))
+    found = _items(_LISTED, rest, "write column:name,name; put names with , or : in")
+    return MessageKey("column", tuple(name for name, _ in found))
 
 
 def _write_key(key: MessageKey) -> str:
@@ -111,31 +95,24 @@ def _write_key(key: MessageKey) -> str:
     return f"column:{columns}" if key.columns else key.source
 
 
-def _items(pattern: re.Pattern[str], text: str, remedy: str) -> list[re.Match[str]]:
-    found: list[re.Match[str]] = []
+def _items(pattern: re.Pattern[str], text: str, remedy: str) -> list[tuple[str, re.Match[str]]]:
+    """Return what `text` lists: each column's name, and what matched."""
+    found: list[tuple[str, re.Match[str]]] = []
     position = 0
     while position < len(text) or not found or text[position - 1] == ",":
         match = pattern.match(text, position)
         if match is None:
             raise ValueError(f"{remedy} double quotes; cannot read {text[position:][:40]!r}")
-        found.append(match)
+        found.append((match["plain"] or match["quoted"].replace('""', '"'), match))
         position = match.end()
+    names = [name for name, _ in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"names {', '.join(map(repr, twice))} more than once; keep one")
     return found
-
-
-def _name(match: re.Match[str]) -> str:
-    quoted, plain = match["quoted"], match["plain"]
-    return plain if quoted is None else quoted.replace('""', '"')
 
 
 def _quoted(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
-
-
-def _refuse_twice(names: list[str]) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"names {', '.join(map(repr, twice))} more than once; keep one")
 
 
 SCHEMA: Kind[Schema] = Kind(_read_schema, _write_schema)

@@ -54,20 +54,16 @@ def _directory(text: str) -> str:
 def _bucket(text: str) -> str:
     if "," in text:
         raise ValueError("one bucket per connector; make a connector for each of them")
-    return _BUCKET_NAME.read(text)
+    remedy = "write the bare name, without s3://, slashes or spaces, 2 to 255 characters"
+    return matching(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}", remedy).read(text)
 
 
 def _topic_name(text: str) -> str:
-    problem = topics.illegal(text.strip())
-    if problem:
+    if problem := topics.illegal(text.strip()):
         raise ValueError(problem)
     return text.strip()
 
 
-_BUCKET_NAME = matching(
-    r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}",
-    "write the bare name, without s3://, slashes or spaces, 2 to 255 characters",
-)
 _CONVERTER = choice(CONVERTERS.names, _CONNECT_CONVERTERS)
 
 _S3 = Only("endpoint.type", lambda value: value != LOCAL_FILE, "endpoint.type is an S3 service")
@@ -286,9 +282,8 @@ class ConnectorConfig:
     def format_for(self, key: str) -> str:
         """Return the format of the object `key`: the configured one, or the extension's.
 
-        Raises:
-            UnsupportedFormat: the extension says nothing, or a format that other settings of the
-                connector exclude.
+        Raises UnsupportedFormat where the extension says nothing, or a format that other settings
+        of the connector exclude.
         """
         found = extension(key)
         # Built-in formats win, then the order of names decides.
@@ -299,19 +294,30 @@ class ConnectorConfig:
                 f"{self._uri(key)}: the extension is of no known format; set input.format in"
                 f" connector {self.name}, narrow its prefix, or run a glob (s3://BUCKET/PREFIX*.csv)"
             )
-        problem = unfit(name, value_converter=self.value_converter, message_key=self.message_key)
-        if problem:
+        if problem := self.unfit(name):
             raise UnsupportedFormat(
                 f"{self._uri(key)}: the format is {name}, and in connector {self.name} {problem}"
             )
         return name
 
+    def unfit(self, format_name: str) -> str | None:
+        """Return why values or keys cannot be made from that format, with the remedy; else None."""
+        spec, converter = FORMATS.get(format_name), self.value_converter
+        # A package's converter states itself, by UnsupportedType, what columns it takes.
+        checked = converter is not None and CONVERTERS.is_built_in(converter)
+        if checked and spec.converters and converter not in spec.converters:
+            return (
+                f"value.converter={converter} cannot make values of {format_name}; write one of"
+                f" {', '.join(spec.converters)}, or remove it"
+            )
+        if self.message_key.columns and not spec.has_columns:
+            return f"message.key names columns, and {format_name} has none; write none or object"
+        return None
+
     def compression_for(self, key: str) -> str:
         """Return `none`, `gzip` or `zstd`: the configured one, or the extension's.
 
-        Raises:
-            UnsupportedFormat: as `format_for`; or a compression around a format that compresses
-                inside.
+        Raises UnsupportedFormat as `format_for`, and for a format that compresses inside.
         """
         found = self.compression or COMPRESSION_EXTENSIONS.get(_extensions(key)[-1], "none")
         if found != "none" and not FORMATS.get(self.format_for(key)).compressible:
@@ -337,11 +343,7 @@ class ConnectorConfig:
         return self.key_converter or key_converters(self.message_key)[0]
 
     def topic_for(self, version: ObjectVersion) -> str:
-        """Return the topic of an object's records.
-
-        Raises:
-            Misconfigured: the template makes no legal topic name of this object's key.
-        """
+        """Return the topic of an object's records, else raise Misconfigured."""
         known = extension(version.key)
         values = {**self.fixed_placeholders(), "key": version.key, "extension": known}
         topic = topics.fill(self.topic, values)
@@ -382,22 +384,6 @@ def _extensions(key: str) -> list[str]:
     """Return the last two extensions of the key's last segment, padded with ""."""
     segments = key.rpartition("/")[2].lower().split(".")[1:]
     return ["", "", *segments][-2:]
-
-
-def unfit(format_name: str, *, value_converter: str | None, message_key: MessageKey) -> str | None:
-    """Return why values or keys cannot be made from that format, with the remedy; else None."""
-    spec = FORMATS.get(format_name)
-    fitting = spec.converters
-    # A package's converter states itself, by UnsupportedType, what columns it takes.
-    checked = value_converter is not None and CONVERTERS.is_built_in(value_converter)
-    if checked and fitting and value_converter not in fitting:
-        return (
-            f"value.converter={value_converter} cannot make values of {format_name}; write one of"
-            f" {', '.join(fitting)}, or remove it"
-        )
-    if message_key.columns and not spec.has_columns:
-        return f"message.key names columns, and {format_name} has none; write none or object"
-    return None
 
 
 def key_converters(message_key: MessageKey) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ key decides what they mean.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,6 @@ from typing import Any
 import yaml
 
 from extentflow.errors import Misconfigured, plain
-
-SUFFIXES = (".properties", ".json", ".yaml", ".yml")
 
 _ENVELOPE = {"name", "config"}
 _SEPARATOR = re.compile(r"(?<!\\)(?:\\\\)*([\s=:])")
@@ -65,16 +63,17 @@ def read_if_present(path: str) -> str | None:
 
 def parse_text(text: str, path: str) -> dict[str, str]:
     """Return the flat map in `text`; the suffix of `path` decides the syntax. Raises as `load`."""
-    readers: dict[str, Callable[[str, str], dict[str, str]]] = {
-        ".properties": properties,
-        ".json": json_map,
-        ".yaml": yaml_map,
-        ".yml": yaml_map,
-    }
-    reader = readers.get(Path(path).suffix.lower())
-    if reader is None:
-        raise Misconfigured(f"{path}: unknown kind of file; name it {', '.join(SUFFIXES)}")
-    return reader(text, path)
+    match Path(path).suffix.lower():
+        case ".properties":
+            return properties(text, path)
+        case ".json":
+            entries = _json_entries(text, path)
+        case ".yaml" | ".yml":
+            entries = _yaml_entries(text, path)
+        case _:
+            kinds = ".properties, .json, .yaml, .yml"
+            raise Misconfigured(f"{path}: unknown kind of file; name it {kinds}")
+    return _flat(_without_envelope(entries, path))
 
 
 def properties(text: str, path: str) -> dict[str, str]:
@@ -119,8 +118,7 @@ def _unescaped(text: str, place: str) -> str:
     return _ESCAPE.sub(character, text)
 
 
-def json_map(text: str, path: str) -> dict[str, str]:
-    """Return the map in a JSON object, or in the `config` of Connect's {"name", "config"}."""
+def _json_entries(text: str, path: str) -> list[_Entry]:
     try:
         document = json.loads(
             text, object_pairs_hook=_Pairs, parse_int=str, parse_float=str, parse_constant=str
@@ -129,11 +127,10 @@ def json_map(text: str, path: str) -> dict[str, str]:
         raise Misconfigured(f"{path}:{exc.lineno}: not JSON ({exc.msg}); correct it") from None
     if not isinstance(document, _Pairs):
         raise Misconfigured(f'{path}: the document is no object; write {{"key": "value"}}')
-    return _flat(_without_envelope([_Entry(n, v, path) for n, v in document], path))
+    return [_Entry(name, value, path) for name, value in document]
 
 
-def yaml_map(text: str, path: str) -> dict[str, str]:
-    """Return the map in a YAML mapping, or in the `config` of {name, config}."""
+def _yaml_entries(text: str, path: str) -> list[_Entry]:
     try:
         document = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as exc:
@@ -142,13 +139,13 @@ def yaml_map(text: str, path: str) -> dict[str, str]:
     except yaml.YAMLError as exc:
         raise Misconfigured(f"{path}: not YAML ({str(exc).splitlines()[0]}); correct it") from None
     if document is None:
-        return {}
+        return []
     if not isinstance(document, yaml.MappingNode):
         raise Misconfigured(f"{path}: the document is no mapping; write key: value lines")
-    return _flat(_without_envelope(_yaml_entries(document, path), path))
+    return _yaml_pairs(document, path)
 
 
-def _yaml_entries(node: yaml.MappingNode, path: str) -> list[_Entry]:
+def _yaml_pairs(node: yaml.MappingNode, path: str) -> list[_Entry]:
     return [
         _Entry(str(name.value), _yaml_value(value, path), f"{path}:{name.start_mark.line + 1}")
         for name, value in node.value
@@ -157,7 +154,7 @@ def _yaml_entries(node: yaml.MappingNode, path: str) -> list[_Entry]:
 
 def _yaml_value(node: yaml.Node, path: str) -> Any:  # noqa: ANN401 - text, or what is refused
     if isinstance(node, yaml.MappingNode):
-        return _Pairs((entry.name, entry.value) for entry in _yaml_entries(node, path))
+        return _Pairs((entry.name, entry.value) for entry in _yaml_pairs(node, path))
     if isinstance(node, yaml.SequenceNode):
         return []
     return None if node.tag == "tag:yaml.org,2002:null" else node.value
@@ -181,21 +178,20 @@ def _flat(entries: Iterable[_Entry]) -> dict[str, str]:
     seen: dict[str, _Entry] = {}
     problems: list[str] = []
     for entry in entries:
-        if entry.name in seen:
-            problems.append(_twice(entry, seen[entry.name]))
-            continue
-        seen[entry.name] = entry
+        first = seen.setdefault(entry.name, entry)
         problem = _unfit(entry)
+        if first is not entry:
+            where = "" if first.place == entry.place else f" (first in {first.place})"
+            problem = f"appears twice{where}; keep one"
         if problem:
             problems.append(f"{entry.place}: {plain(entry.name)}: {problem}")
     if problems:
         raise Misconfigured(problems)
-    return {name: _as_text(entry.value) for name, entry in seen.items()}
-
-
-def _twice(entry: _Entry, first: _Entry) -> str:
-    where = "" if first.place == entry.place else f" (first in {first.place})"
-    return f"{entry.place}: {plain(entry.name)}: appears twice{where}; keep one"
+    # The booleans are JSON's true and false.
+    return {
+        name: str(entry.value).lower() if isinstance(entry.value, bool) else entry.value
+        for name, entry in seen.items()
+    }
 
 
 def _unfit(entry: _Entry) -> str | None:
@@ -209,7 +205,3 @@ def _unfit(entry: _Entry) -> str | None:
             return 'no value; write one (in quotes, if it is "null" or ""), or remove the key'
         case _:
             return None
-
-
-def _as_text(value: bool | str) -> str:  # noqa: FBT001 - JSON's true and false
-    return str(value).lower() if isinstance(value, bool) else value

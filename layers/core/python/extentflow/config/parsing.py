@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from extentflow.config import topics
-from extentflow.config.connector import LOCAL_FILE, ConnectorConfig, key_converters, unfit
+from extentflow.config.connector import LOCAL_FILE, ConnectorConfig, key_converters
 from extentflow.config.specs import CONVERTERS, FORMATS, FormatCheck, FormatSpec
 from extentflow.config.table import Only, Reading, Table, declared
 from extentflow.errors import Misconfigured, quoted
@@ -116,8 +116,7 @@ def _problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
     if fixed and (problem := topics.illegal(topic)):
         yield f"topic={quoted(config.topic)}: makes {quoted(topic)}: {problem}"
     chosen = config.format if sound("input.format", "value.converter", "message.key") else None
-    converter = config.value_converter
-    if chosen and (problem := unfit(chosen, value_converter=converter, message_key=key)):
+    if chosen and (problem := config.unfit(chosen)):
         yield problem
     fitting, named = key_converters(key), config.key_converter
     # A package's converter states itself what columns it takes.

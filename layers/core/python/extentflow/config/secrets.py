@@ -91,38 +91,41 @@ def resolve(
         Misconfigured: every reference that leads nowhere.
         CredentialsUnavailable: as `read_secret`.
     """
-    sources = _Sources(environ, read_text, cache(read_secret))
+    read_once = cache(read_secret)
     resolved: dict[str, str] = {}
     problems: list[str] = []
     for name, text in values.items():
         try:
-            reference = Reference.parse(text)
-            resolved[name] = _look_up(reference, sources) if reference else text
+            found = Reference.parse(text)
+            resolved[name] = _look_up(found, environ, read_text, read_once) if found else text
         except Misconfigured as exc:
             problems.extend(f"{name}={text}: {problem}" for problem in exc.problems)
-        except (LookupError, OSError, ValueError) as exc:
-            problems.append(f"{name}={text}: {_reason(exc)}")
+        except (LookupError, ValueError) as exc:
+            problems.append(f"{name}={text}: {exc}")
     if problems:
         raise Misconfigured(problems)
     return resolved
 
 
-@dataclass(frozen=True, slots=True)
-class _Sources:
-    environ: Mapping[str, str]
-    read_text: Callable[[str], str]
-    read_secret: Callable[[str], str]
-
-
-def _look_up(reference: Reference, sources: _Sources) -> str:
+def _look_up(
+    reference: Reference,
+    environ: Mapping[str, str],
+    read_text: Callable[[str], str],
+    read_secret: Callable[[str], str],
+) -> str:
     if reference.provider == "secretsmanager":
-        return _secret_entry(reference, sources.read_secret(reference.path))
+        return _secret_entry(reference, read_secret(reference.path))
     if reference.provider == "env":
-        if not sources.environ.get(reference.key):
+        if not environ.get(reference.key):
             raise LookupError("the environment variable is not set on this worker")
-        return sources.environ[reference.key]
+        return environ[reference.key]
     try:
-        entries = files.properties(sources.read_text(reference.path), reference.path)
+        entries = files.properties(read_text(reference.path), reference.path)
+    except UnicodeError:
+        raise LookupError("the file is not UTF-8 text") from None
+    except OSError as exc:
+        why = exc.strerror or "unknown reason"
+        raise LookupError(f"the file cannot be read on this worker ({why})") from exc
     except Misconfigured:
         # Its message may quote lines, and the lines hold secrets.
         raise LookupError("the file is no valid .properties file") from None
@@ -144,13 +147,3 @@ def _secret_entry(reference: Reference, text: str) -> str:
     if isinstance(value, str) and value:
         return value
     raise LookupError("the secret is no JSON object with a text for that key; correct one of them")
-
-
-def _reason(exc: Exception) -> str:
-    match exc:
-        case UnicodeError():
-            return "the file is not UTF-8 text"
-        case OSError():
-            return f"the file cannot be read on this worker ({exc.strerror or 'unknown reason'})"
-        case _:
-            return str(exc.args[0])

@@ -3,7 +3,6 @@
 A reader raises ValueError with the remedy ("write ..."); the caller puts key and value before it.
 """
 
-import math
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -21,12 +20,7 @@ _UNITS: dict[str, int] = {
     **{f"{prefix}ib": 1024 ** (power + 1) for power, prefix in enumerate("kmgt")},
 }
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?i?b)?", re.IGNORECASE)
-_WHOLE = re.compile(r"[0-9]{1,18}")
-_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
-_USER_INFORMATION = re.compile(r"://[^\s/?#]*@")
-_PORTS = range(1, 65_536)
 _NO_CREDENTIALS = "an address must not contain credentials; write them to their own keys"
 
 
@@ -38,10 +32,16 @@ class Kind(Generic[T]):
     write: Callable[[T], str] = str
 
 
-def _text(text: str) -> str:
-    if not text.strip():
-        raise ValueError("write a value, or remove the key")
-    return text.strip()
+def matching(pattern: str, remedy: str) -> Kind[str]:
+    """Return the kind of texts that match `pattern` in full."""
+    compiled = re.compile(pattern)
+
+    def read(text: str) -> str:
+        if not compiled.fullmatch(text.strip()):
+            raise ValueError(remedy)
+        return text.strip()
+
+    return Kind(read)
 
 
 def _boolean(text: str) -> bool:
@@ -60,10 +60,9 @@ def _size(text: str) -> int:
 
 
 def _size_text(value: int) -> str:
-    for unit in ("TiB", "GiB", "MiB", "KiB"):
-        if value % _UNITS[unit.lower()] == 0:
-            return f"{value // _UNITS[unit.lower()]}{unit}"
-    return str(value)
+    units = ("TiB", "GiB", "MiB", "KiB", "")
+    unit = next(unit for unit in units if value % _UNITS[unit.lower() or "b"] == 0)
+    return f"{value // _UNITS[unit.lower() or 'b']}{unit}"
 
 
 def _url(text: str) -> str:
@@ -86,7 +85,7 @@ def _ledger_url(text: str) -> str:
     scheme, separator, _ = text.strip().partition("://")
     if not separator or scheme in {"http", "https"}:
         return _url(text)
-    if not _SCHEME.fullmatch(scheme):
+    if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
         raise ValueError("write http(s)://host:port, or the URL of an installed ledger")
     if "@" in urlsplit(text.strip()).netloc:
         raise ValueError(_NO_CREDENTIALS)
@@ -97,7 +96,7 @@ def _servers(text: str) -> str:
     servers = [server.strip() for server in text.split(",")]
     for server in servers:
         match = _SERVER.fullmatch(server)
-        if match is None or int(match[2]) not in _PORTS:
+        if match is None or int(match[2]) not in range(1, 65_536):
             raise ValueError("write host:port, several separated by commas")
     return ",".join(servers)
 
@@ -118,12 +117,12 @@ def _secret(text: str) -> str:
 def _referable(text: str) -> str:
     if "${" in text:
         Reference.parse(text)
-    if _USER_INFORMATION.search(text):
+    if re.search(r"://[^\s/?#]*@", text):
         raise ValueError(_NO_CREDENTIALS)
-    return _text(text)
+    return TEXT.read(text)
 
 
-TEXT: Kind[str] = Kind(_text)
+TEXT = matching("(?s).+", "write a value, or remove the key")
 EXACT: Kind[str] = Kind(str)
 BOOLEAN: Kind[bool] = Kind(_boolean, lambda value: str(value).lower())
 SIZE: Kind[int] = Kind(_size, _size_text)
@@ -141,7 +140,7 @@ def whole(least: int, most: int = 10**18) -> Kind[int]:
     bounds = f"{least} or more" if most == 10**18 else f"{least} to {most}"
 
     def read(text: str) -> int:
-        if not _WHOLE.fullmatch(text.strip()) or not least <= int(text) <= most:
+        if not re.fullmatch(r"[0-9]{1,18}", text.strip()) or not least <= int(text) <= most:
             raise ValueError(f"write a whole number, {bounds}")
         return int(text)
 
@@ -152,15 +151,11 @@ def seconds(least: float) -> Kind[float]:
     """Return the kind of durations of at least `least` seconds, fractions allowed."""
 
     def read(text: str) -> float:
-        if not _SECONDS.fullmatch(text.strip()) or float(text) < least:
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text.strip()) or float(text) < least:
             raise ValueError(f"write a number of seconds, {least:g} or more")
         return float(text)
 
-    return Kind(read, _seconds_text)
-
-
-def _seconds_text(value: float) -> str:
-    return str(math.trunc(value)) if value == math.trunc(value) else f"{value:.9f}".rstrip("0")
+    return Kind(read, lambda value: f"{value:.9f}".rstrip("0").rstrip("."))
 
 
 def choice(
@@ -179,18 +174,6 @@ def choice(
             return spellings[text.strip().lower()]
         except KeyError:
             raise ValueError(f"write {either(sorted(known))}") from None
-
-    return Kind(read)
-
-
-def matching(pattern: str, remedy: str) -> Kind[str]:
-    """Return the kind of texts that match `pattern` in full."""
-    compiled = re.compile(pattern)
-
-    def read(text: str) -> str:
-        if not compiled.fullmatch(text.strip()):
-            raise ValueError(remedy)
-        return text.strip()
 
     return Kind(read)
 

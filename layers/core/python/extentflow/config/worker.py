@@ -40,17 +40,13 @@ SPARK_THRESHOLD_BYTES = 20 << 30
 # The default execution timeout of EMR Serverless.
 SPARK_TIMEOUT_MINUTES = 720
 
-_MAX_SLOTS = 10_000
-_BROKER_TRANSACTION_LIMIT_MS = 900_000
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
     """A worker's settings; docs/configuration.md says what each means.
 
     Travels to executors (picklable, and as a flat map), so secrets in `kafka` stay references:
-    `keys.resolve` looks them up where they are used. Sizes in bytes, times in seconds, except
-    where Kafka says milliseconds.
+    `secrets.resolve` looks them up where they are used.
     """
 
     bootstrap_servers: str = key(
@@ -84,7 +80,7 @@ class WorkerSettings:
     )
     ledger_region: str | None = key(TEXT, "The table's region.", shown="SDK's own")
     exactly_once_slots: int = key(
-        whole(1, _MAX_SLOTS),
+        whole(1, 10_000),
         "The number of transactional ids per Kafka cluster: the most workers at once.",
         default=256,
         section="Ownership and work",
@@ -125,7 +121,7 @@ class WorkerSettings:
         seconds(0.1), "Time after which a transaction is committed.", default=10.0
     )
     transaction_timeout_ms: int = key(
-        whole(1000, _BROKER_TRANSACTION_LIMIT_MS),
+        whole(1000, 900_000),
         "Time after which brokers abort a transaction: how long a dead worker can hold back"
         " consumers that read committed records. Brokers allow 15 minutes by default.",
         default=30_000,
@@ -202,8 +198,7 @@ class WorkerSettings:
     ) -> Self:
         """Return the settings in a flat map; `labels` are names to use in messages.
 
-        Raises:
-            Misconfigured: every problem at once, one line each: key, value, remedy.
+        Raises Misconfigured with every problem at once, one line each: key, value, remedy.
         """
         reading = TABLE.read(config, labels=labels)
         draft = TABLE.make(cls, reading)
@@ -217,17 +212,23 @@ def load(environ: Mapping[str, str], *, read_text: Callable[[str], str | None]) 
     """Return the settings that the environment and a file give together; the environment wins.
 
     `read_text` returns a file's text, None where there is no such file. A variable that is set to
-    nothing counts as not set.
-
-    Raises:
-        Misconfigured: every problem at once.
+    nothing counts as not set. Raises Misconfigured with every problem at once.
     """
     problems: list[str] = []
     config = _from_file(environ, read_text, problems)
+    known = {variable(name): name for name in TABLE.names()}
+    refused = [f.prefix + name for f in TABLE.families for name in f.refused]
+    names = {variable(name): name for name in refused} | known
     labels: dict[str, str] = {}
-    for found, name in _from_environment(environ, problems):
-        config[name] = environ[found]
-        labels[name] = found
+    for found in sorted(environ):
+        foreign = found in FOREIGN_VARIABLES or found.startswith(FOREIGN_PREFIXES)
+        if foreign or not found.startswith(PREFIX) or not environ[found]:
+            continue
+        if found in names:
+            config[names[found]] = environ[found]
+            labels[names[found]] = found
+        else:
+            problems.append(f"{found}: no such setting; {nearest(found, known)}")
     try:
         settings = WorkerSettings.from_map(config, labels=labels)
     except Misconfigured as exc:
@@ -252,34 +253,11 @@ def _from_file(
         problems.append(f"{CONFIG_VARIABLE}={named!r}: no such file; correct the path or unset it")
     if len(found) > 1:
         problems.append(f"{' and '.join(found)}: both are here; keep one of the two")
-    for path, text in list(found.items())[:1]:
-        try:
-            return parse_text(text, path)
-        except Misconfigured as exc:
-            problems.extend(exc.problems)
-    return {}
-
-
-def _from_environment(environ: Mapping[str, str], problems: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield (variable, name of the setting) for what is set; report variables that mean nothing."""
-    known = {variable(name): name for name in TABLE.names()}
-    refused = {
-        variable(family.prefix + name): family.prefix + name
-        for family in TABLE.families
-        for name in family.refused
-    }
-    for found in sorted(environ):
-        if not found.startswith(PREFIX) or _foreign(found) or not environ[found]:
-            continue
-        name = known.get(found) or refused.get(found)
-        if name is None:
-            problems.append(f"{found}: no such setting; {nearest(found, known)}")
-        else:
-            yield found, name
-
-
-def _foreign(found: str) -> bool:
-    return found in FOREIGN_VARIABLES or found.startswith(FOREIGN_PREFIXES)
+    try:
+        return next((parse_text(text, path) for path, text in found.items()), {})
+    except Misconfigured as exc:
+        problems.extend(exc.problems)
+        return {}
 
 
 def _problems(settings: WorkerSettings, reading: Reading) -> Iterator[str]:
