@@ -8,7 +8,8 @@ driver (EXTENTFLOW_...); they travel to the executors with each task, references
 looked up there. Exit code 0 only when every job is DONE.
 """
 
-from extentflow.cli.runs import main
+from extentflow.cli import run_alone
+from extentflow.cli.runs import ingest
 
 if __name__ == "__main__":
-    main()
+    run_alone(ingest)

@@ -5,7 +5,8 @@
 SIGTERM or SIGINT to this process ends it within five seconds; the next start resumes its work.
 """
 
-from extentflow.cli.streamed import main
+from extentflow.cli import run_alone
+from extentflow.cli.streamed import stream
 
 if __name__ == "__main__":
-    main()
+    run_alone(stream)

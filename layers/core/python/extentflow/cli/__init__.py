@@ -8,7 +8,7 @@ started, because something is missing or wrong; 130 stopped by a signal.
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from typing import Annotated
 
@@ -20,7 +20,7 @@ from extentflow.cli import connectors, health, jobs, output, runs, streamed
 from extentflow.cli.output import INCOMPLETE, NOTHING_STARTED, STOPPED
 from extentflow.errors import ExtentflowError, Misconfigured, Permanent, Retryable
 
-__all__ = ["INCOMPLETE", "NOTHING_STARTED", "STOPPED", "app", "main", "run_command_line"]
+__all__ = ["INCOMPLETE", "NOTHING_STARTED", "STOPPED", "app", "main", "run_alone"]
 
 DEBUG = "--debug"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -33,8 +33,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for _group in (connectors, runs, streamed, jobs, health):
-    _group.add_to(app)
+app.add_typer(connectors.app, name="connectors")
+_COMMANDS = (
+    *(connectors.pause, connectors.resume, connectors.stop, runs.plan, runs.run, runs.replay),
+    *(streamed.stream, jobs.status, jobs.submit, health.init, health.doctor),
+)
+for _command in _COMMANDS:
+    app.command()(_command)
 
 
 def _version(*, asked: bool) -> None:
@@ -68,6 +73,13 @@ def main() -> None:
     for package in entry_points(group="extentflow.commands"):
         app.registered_commands += package.load().registered_commands
     sys.exit(run_command_line(app))
+
+
+def run_alone(command: Callable[..., None]) -> None:
+    """Run a command without its name, for spark-submit, and exit."""
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command()(command)
+    sys.exit(run_command_line(alone))
 
 
 def run_command_line(application: typer.Typer, arguments: Sequence[str] | None = None) -> int:

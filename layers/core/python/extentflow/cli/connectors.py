@@ -25,13 +25,6 @@ Revision = Annotated[
 ]
 
 
-def add_to(application: typer.Typer) -> None:
-    """Add the group `connectors` and the commands that change a connector's state."""
-    application.add_typer(app, name="connectors")
-    for command in (pause, resume, stop):
-        application.command()(command)
-
-
 @app.command()
 def validate(file: File, *, as_json: AsJson = False) -> None:
     """Check a connector's file without storing it; all problems are shown at once."""

@@ -16,12 +16,6 @@ Connector = Annotated[
 ]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add this module's commands."""
-    app.command()(init)
-    app.command()(doctor)
-
-
 def init(*, as_json: AsJson = False) -> None:
     """Create the ledger table and the progress topic where they are missing."""
     found = initialise(Runtime.from_environment())

@@ -32,7 +32,9 @@ MAP = {
 
 JobId = Annotated[str | None, typer.Argument(help="A job's id, or its beginning.")]
 Connector = Annotated[str | None, typer.Option("--connector", "-c")]
-State = Annotated[str | None, typer.Option("--state", help="For example FAILED.")]
+State = Annotated[
+    JobState | None, typer.Option("--state", case_sensitive=False, help="Only jobs in it.")
+]
 Limit = Annotated[int, typer.Option("--limit", min=1, help="At most so many jobs.")]
 Addresses = Annotated[
     list[str] | None,
@@ -56,12 +58,6 @@ Engine = Annotated[
 ]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add this module's commands."""
-    for command in (status, submit):
-        app.command()(command)
-
-
 def status(
     job: JobId = None,
     *,
@@ -75,7 +71,7 @@ def status(
     if job is not None:
         _show_job(jobs.get(job), as_json=as_json)
         return
-    found = jobs.list(connector, state=_state(state), limit=limit)
+    found = jobs.list(connector, state=state, limit=limit)
     queues = jobs.queue_depths()
     if as_json:
         output.print_json({"jobs": [one.report for one in found], "queues": queues.depths})
@@ -142,17 +138,6 @@ def redrive(job: str | None, since: str | None, *, dry_run: bool, as_json: bool)
         output.print_table(("job", "dead-lettered", "reason"), rows)
     what = "would be resent" if dry_run else "resent"
     output.say(f"{output.counted(len(found.moved), 'message')} {what}, {found.left} left")
-
-
-def _state(text: str | None) -> JobState | None:
-    if text is None:
-        return None
-    try:
-        return JobState(text.upper())
-    except ValueError:
-        raise Misconfigured(
-            f"--state {text}: there is no such state; use one of {', '.join(JobState)}"
-        ) from None
 
 
 def _show_jobs(jobs: list[ListedJob]) -> None:

@@ -1,19 +1,19 @@
 """`extentflow plan`, `run` and `replay`, and `run` for a driver that spark-submit started."""
 
-import sys
 from dataclasses import asdict
+from operator import attrgetter
 from typing import Annotated
 
 import typer
 
 from extentflow.cli import output
 from extentflow.cli.jobs import extents, redrive
-from extentflow.cli.output import INCOMPLETE, STOPPED, AsJson, Cores, EngineName, Master
+from extentflow.cli.output import INCOMPLETE, STOPPED, AsJson, Cores, EngineName, Master, size
 from extentflow.cli.progress import RunProgress, signals_stop
 from extentflow.errors import Misconfigured
 from extentflow.jobs.run import JobReport, RunReport
 from extentflow.model import JobState
-from extentflow.services.runs import EMR, EngineChoice, RunControl, Runs
+from extentflow.services.runs import EMR, EngineChoice, ObjectPlan, RunControl, Runs
 from extentflow.wiring import Runtime
 from extentflow.wiring.extents import SUBMITTED
 
@@ -63,12 +63,6 @@ IngestJob = Annotated[
 ]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add this module's commands."""
-    for command in (plan, run, replay):
-        app.command()(command)
-
-
 def plan(
     addresses: Addresses = None,
     *,
@@ -82,30 +76,12 @@ def plan(
     """
     found = _runs().plan(connector, addresses or (), cores=cores)
     if as_json:
-        output.print_json(
-            [
-                {
-                    "object": one.version.uri,
-                    "etag": one.version.etag,
-                    "bytes": one.version.size,
-                    **{name: value for name, value in asdict(one).items() if name != "version"},
-                }
-                for one in found.objects
-            ]
-        )
+        output.print_json([_plan_json(one) for one in found.objects])
     elif found.objects:
         columns = ("object", "format", "size", "extents", "topic", "job", "state", "revision")
+        rest = attrgetter("topic", "job", "state", "revision")
         rows = [
-            (
-                one.version.uri,
-                one.format,
-                output.size(one.version.size),
-                len(one.extents),
-                one.topic,
-                one.job,
-                one.state,
-                one.revision,
-            )
+            (one.version.uri, one.format, size(one.version.size), len(one.extents), *rest(one))
             for one in found.objects
         ]
         output.print_table(columns, rows)
@@ -115,6 +91,13 @@ def plan(
         output.complain(problem)
     if found.problems:
         raise typer.Exit(INCOMPLETE)
+
+
+def _plan_json(one: ObjectPlan) -> dict[str, object]:
+    facts = asdict(one)
+    del facts["version"]
+    version = one.version
+    return {"object": version.uri, "etag": version.etag, "bytes": version.size, **facts}
 
 
 def run(
@@ -193,15 +176,6 @@ def ingest(
     run(addresses, connector=connector, master=SUBMITTED, again=again, as_json=as_json)
 
 
-def main() -> None:
-    """Run `ingest` for spark-submit, and exit."""
-    from extentflow.cli import run_command_line  # noqa: PLC0415 - this module is imported by it
-
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(ingest)
-    sys.exit(run_command_line(app))
-
-
 def _runs() -> Runs:
     control = RunControl(lambda: RunProgress(output.err), signals_stop, output.note)
     return Runs(Runtime.from_environment(), control)
@@ -219,7 +193,7 @@ def show(report: RunReport, *, as_json: bool) -> None:
         output.print_table(("job", "object", "state", "extents", "records", "bad"), rows)
         rate = report.records_this_run / max(report.seconds, 1e-9)
         peak = report.worker_peak_rss_bytes  # 0: a remote run, whose memory is not measured
-        memory = f", worker memory at most {output.size(peak)}" if peak else ""
+        memory = f", worker memory at most {size(peak)}" if peak else ""
         output.err.print(
             f"{report.records_this_run:,} records in {output.duration(report.seconds)} "
             f"({rate:,.0f}/s){memory}",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -30,7 +30,7 @@ NOWHERE = "noop"  # Spark's sink that keeps nothing
 # Spark's formats that need a path.
 FILES = frozenset({"avro", "csv", "json", "orc", "parquet", "text"})
 UNANNOUNCED = " in that queue; --work listing also finds objects without a notification"
-# Options of the data source and of this command.
+# Options of the data source and of this command, in the order of `stream`'s values for them.
 WRITTEN = {
     "work": "--work",
     "connector": "--connector",
@@ -123,15 +123,9 @@ def stream(
             f"`extentflow stream` needs {exc.name}; install extentflow[spark]"
         ) from exc
     run = f"stream-{uuid4().hex[:12]}"
-    given = {
-        "work": work,
-        "connector": connector,
-        "max.extents.per.trigger": max_extents,
-        "max.seconds.per.trigger": max_seconds,
-        "listing.interval.seconds": listing_interval,
-        "parallelism": cores,
-    }
-    options = {name: str(value) for name, value in given.items() if value is not None}
+    values = (work, connector, max_extents, max_seconds, listing_interval, cores)
+    given = zip(WRITTEN, values, strict=True)
+    options = {name: str(value) for name, value in given if value is not None}
     sink_options = _sink_options(receipts, receipts_option or [])
     asked = StreamOptions.read({**options, "run": run}, labels=WRITTEN)
     runtime = Runtime(asked.settings)
@@ -143,16 +137,10 @@ def stream(
             require_running(runtime.ledger, connector)
     with session(master, cores) as spark, _folder(checkpoint) as folder:
         options.setdefault("parallelism", str(spark.sparkContext.defaultParallelism))
-        terms = Terms(
-            run=run,
-            checkpoint=folder,
-            every_seconds=None if once else every,
-            options=options,
-            sink=receipts,
-            sink_options=sink_options,
-        )
+        period = None if once else every
+        terms = Terms(run, folder, period, options, receipts, sink_options)
         service = Service(spark, runtime, terms)
-        totals = _Totals()
+        totals: Counter[str] = Counter()
         output.note(_begin(asked, once=once))
         with signals_stop(service.stop) as stopped:
             undone = service.run(partial(_report, totals, as_json=as_json))
@@ -161,20 +149,14 @@ def stream(
         raise typer.Exit(STOPPED)
     for line in undone:
         output.complain(line)
-    if once and connector is None:
-        _report_paused(runtime)
-    if once and not totals.extents and not undone:
+    for name in runtime.ledger.connectors.names() if once and connector is None else ():
+        # Their objects were not listed, so nothing else would mention them.
+        if reason := skip_reason(runtime.ledger, name):
+            output.note(reason)
+    if once and not totals["extents"] and not undone:
         output.note("nothing was waiting" + ("" if asked.listing else UNANNOUNCED))
-    if once and (undone or totals.failed):
+    if once and (undone or totals["failed"]):
         raise typer.Exit(INCOMPLETE)
-
-
-@dataclass(slots=True)
-class _Totals:
-    """Totals of all triggers, in extents."""
-
-    extents: int = 0
-    failed: int = 0
 
 
 def _begin(options: StreamOptions, *, once: bool) -> str:
@@ -183,13 +165,6 @@ def _begin(options: StreamOptions, *, once: bool) -> str:
         return f"draining {options.settings.extents_queue_url}, {until}"
     whose = f"connector {options.connector}" if options.connector else "every connector"
     return f"listing {whose}: objects without a job, and open jobs, {until}"
-
-
-def _report_paused(runtime: Runtime) -> None:
-    # Their objects were not listed, so nothing else would mention them.
-    for name in runtime.ledger.connectors.names():
-        if reason := skip_reason(runtime.ledger, name):
-            output.note(reason)
 
 
 @contextmanager
@@ -212,9 +187,8 @@ def _sink_options(receipts: str, words: list[str]) -> dict[str, str]:
     return pairs
 
 
-def _report(totals: _Totals, triggered: Triggered, *, as_json: bool) -> None:
-    totals.extents += triggered.extents
-    totals.failed += triggered.failed
+def _report(totals: Counter[str], triggered: Triggered, *, as_json: bool) -> None:
+    totals.update(extents=triggered.extents, failed=triggered.failed)
     if as_json:
         sys.stdout.write(json.dumps(triggered.to_json()) + "\n")
         sys.stdout.flush()  # a program that reads a pipe waits for this line
@@ -229,17 +203,3 @@ def _report(totals: _Totals, triggered: Triggered, *, as_json: bool) -> None:
         f"{triggered.waiting:,} were waiting, {triggered.hidden:,} in work",
         highlight=False,
     )
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(stream)
-
-
-def main() -> None:
-    """Run the command without its name, for spark-submit, and exit."""
-    from extentflow.cli import run_command_line  # noqa: PLC0415 - this module is imported by it
-
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(stream)
-    sys.exit(run_command_line(app))
