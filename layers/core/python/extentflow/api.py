@@ -12,10 +12,10 @@ from extentflow.background import BackgroundCall
 from extentflow.config.worker import WorkerSettings
 from extentflow.engines import Engine
 from extentflow.jobs.run import RunReport
-from extentflow.model import Extent, Receipt
+from extentflow.model import Receipt
 from extentflow.services.connectors import Connectors
 from extentflow.services.jobs import Jobs
-from extentflow.services.runs import EngineChoice, Plans, RunControl, Runs
+from extentflow.services.runs import EngineChoice, Listener, Plans, RunControl, Runs
 from extentflow.wiring import Runtime, open_engine
 
 OnReceipt = Callable[[Receipt], object]
@@ -80,7 +80,7 @@ class Extentflow:
         this process for each processed extent. `engine` is `inline` (processes of this machine),
         `spark` or `emr`.
         """
-        control = RunControl(watch=lambda: nullcontext(_Listener(on_receipt)))
+        control = RunControl(watch=lambda: nullcontext(Listener(on_receipt)))
         choice = EngineChoice(engine, cores)
         return self._runs(control).run(connector, addresses, engine=choice, again=again)
 
@@ -99,7 +99,7 @@ class Extentflow:
         """
         found: SimpleQueue[Receipt | None] = SimpleQueue()
         stop = _Stop()
-        control = RunControl(watch=lambda: nullcontext(_Listener(found.put)), stop_on=stop.on)
+        control = RunControl(watch=lambda: nullcontext(Listener(found.put)), stop_on=stop.on)
         choice = EngineChoice(engine, cores)
 
         def deliver() -> RunReport:
@@ -134,18 +134,6 @@ class Extentflow:
 
     def _runs(self, control: RunControl) -> Runs:
         return Runs(self._runtime, control, self._open_engine)
-
-
-@dataclass(frozen=True, slots=True)
-class _Listener:
-    callback: OnReceipt | None
-
-    def on_extent(self, extent: Extent) -> None:
-        """Ignore an extent that is about to run."""
-
-    def on_receipt(self, receipt: Receipt) -> None:
-        if self.callback is not None:
-            self.callback(receipt)
 
 
 @dataclass(slots=True)

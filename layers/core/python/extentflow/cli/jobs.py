@@ -11,6 +11,7 @@ from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, AsJson
 from extentflow.config.connector import AUTO
 from extentflow.errors import Misconfigured
+from extentflow.jobs.preflight import skip_reason
 from extentflow.jobs.run import JobReport
 from extentflow.ledger import ExtentItem
 from extentflow.model import ExtentState, JobState
@@ -67,7 +68,8 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show jobs, newest first; or one job with the map of its extents and its errors."""
-    jobs = Jobs(Runtime.from_environment())
+    runtime = Runtime.from_environment()
+    jobs = Jobs(runtime)
     if job is not None:
         _show_job(jobs.get(job), as_json=as_json)
         return
@@ -80,7 +82,7 @@ def status(
             counts = [(name, d.waiting, d.hidden, d.delayed) for name, d in queues.depths.items()]
             output.print_table(("queue", "waiting", "in work", "delayed"), counts)
         _show_jobs(found)
-        if connector is not None and (skipped := jobs.skipped(connector)):
+        if connector is not None and (skipped := skip_reason(runtime.ledger, connector)):
             output.note(skipped)
     # Last, so that one unavailable queue hides neither jobs nor the other queues.
     for name, error in queues.unavailable.items():

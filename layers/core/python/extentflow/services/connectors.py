@@ -66,7 +66,7 @@ class ConnectorChange:
 
 
 class Connectors:
-    """Manages the connectors of one ledger."""
+    """Manages the connectors of one ledger; raises Misconfigured where there is no such one."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -74,15 +74,12 @@ class Connectors:
     def put(self, config: Mapping[str, str]) -> StoredConnector:
         """Store a connector's next revision; jobs already planned keep theirs.
 
-        Raises:
-            Misconfigured: all problems of the configuration at once; nothing is stored.
+        Raises Misconfigured with all problems of the configuration; nothing is stored then.
         """
         checked = check_connector(config)
         stored = self._ledger.connectors.put(checked.name, config)
-        others = _overlapping(checked, self._ledger.connectors.list())
-        return StoredConnector(
-            stored.name, stored.revision, tuple(self._described(other) for other in others)
-        )
+        others = map(self._described, _overlapping(checked, self._ledger.connectors.list()))
+        return StoredConnector(stored.name, stored.revision, tuple(others))
 
     def list(self) -> list[Connector]:
         """Return the latest revision of every connector."""
@@ -96,30 +93,22 @@ class Connectors:
         return self._described(found)
 
     def delete(self, name: str) -> None:
-        """Hide a connector from new jobs; planned jobs continue with their own revision.
-
-        Raises:
-            Misconfigured: there is none.
-        """
+        """Hide a connector from new jobs; planned jobs continue with their own revision."""
         if not self._ledger.connectors.delete(name):
             raise _unknown(name, None)
 
     def pause(self, name: str) -> ConnectorChange:
-        """Start no new extents of a connector; messages stay queued. Raises as `resume`."""
+        """Start no new extents of a connector; messages stay queued."""
         return self._set_state(name, ConnectorState.PAUSED)
 
     def resume(self, name: str) -> ConnectorChange:
-        """Continue a paused or stopped connector; cancelled jobs stay cancelled.
-
-        Raises:
-            Misconfigured: there is no such connector.
-        """
+        """Continue a paused or stopped connector; cancelled jobs stay cancelled."""
         change = self._set_state(name, ConnectorState.RUNNING)
         cancelled = islice(self._ledger.jobs.list(name, JobState.CANCELLED), COUNTED_JOBS)
         return replace(change, cancelled_before=sum(1 for _ in cancelled))
 
     def stop(self, name: str) -> ConnectorChange:
-        """Cancel a connector's open jobs; committed records stay. Raises as `resume`."""
+        """Cancel a connector's open jobs; committed records stay."""
         # First: a job that is registered after the jobs are listed is cancelled by its own driver.
         change = self._set_state(name, ConnectorState.STOPPED)
         reason = f"connector {name} was stopped"

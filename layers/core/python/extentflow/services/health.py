@@ -19,8 +19,6 @@ from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queues
 
 CLOCK_SKEW_SECONDS = 5.0
-OFFSETS_RETENTION = "offsets.retention.minutes"
-DEFAULT_RETENTION_MINUTES = "10080"
 MINUTES_OF_A_DAY = 24 * 60
 
 
@@ -45,26 +43,17 @@ class Initialised:
     created: bool
     ledger: str
     cluster: str
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...]
 
 
 def initialise(runtime: Runtime) -> Initialised:
-    """Create the ledger table and the progress topic where they are missing.
-
-    Raises:
-        Misconfigured, Retryable: a service refuses or is unavailable.
-    """
+    """Create the ledger table and the progress topic where they are missing."""
     existed = runtime.ledger.admin.exists()
     warnings = runtime.ledger.admin.create()
     runtime.require_app()
     runtime.broker.ensure_progress_topic()
-    return Initialised(
-        table=runtime.settings.ledger_table,
-        created=not existed,
-        ledger=runtime.ledger.id,
-        cluster=runtime.broker.cluster,
-        warnings=warnings,
-    )
+    table, ledger = runtime.settings.ledger_table, runtime.ledger.id
+    return Initialised(table, not existed, ledger, runtime.broker.cluster, warnings)
 
 
 def examine(runtime: Runtime, connector: str | None = None) -> Iterator[Finding]:
@@ -76,10 +65,7 @@ def examine(runtime: Runtime, connector: str | None = None) -> Iterator[Finding]
         skew = time.time() - runtime.ledger.now()
         fact = f"{skew:+.0f} s against the ledger's server"
         remedy = "request signatures need a correct clock: synchronise this machine (NTP)"
-        if abs(skew) <= CLOCK_SKEW_SECONDS:
-            yield Finding("clock", "ok", fact)
-        else:
-            yield Finding("clock", "warning", fact, remedy)
+        yield _usable("clock", fact, remedy if abs(skew) > CLOCK_SKEW_SECONDS else "")
     broker = credentials(runtime)
     yield broker
     if broker.verdict == "ok":
@@ -106,6 +92,10 @@ def _check(check: str, ask: Callable[[], str]) -> Finding:
         return problem_of(check, exc)
 
 
+def _usable(check: str, fact: str, remedy: str = "") -> Finding:
+    return Finding(check, "warning" if remedy else "ok", fact, remedy)
+
+
 def problem_of(check: str, exc: ExtentflowError) -> Finding:
     """Return an error as a finding: the message up to the first "; " is the fact."""
     if isinstance(exc, CredentialsUnavailable):
@@ -129,10 +119,8 @@ def _table(runtime: Runtime) -> Finding:
         return problem_of("ledger table", exc)
     if table.problems:
         return Finding("ledger table", "problem", "; ".join(table.problems), "name another table")
-    if table.recovery is False:
-        remedy = "enable point-in-time recovery: the table records what was delivered"
-        return Finding("ledger table", "warning", fact, remedy)
-    return Finding("ledger table", "ok", fact)
+    remedy = "enable point-in-time recovery: the table records what was delivered"
+    return _usable("ledger table", fact, remedy if table.recovery is False else "")
 
 
 def _waiting(queue: Queue) -> str:
@@ -169,31 +157,29 @@ def slots(runtime: Runtime) -> Finding:
     stuck = [slot for slot in taken if slot.until < now and slot.working is not None]
     fact = f"{len(alive)} in use of {runtime.settings.exactly_once_slots}"
     if not stuck:
-        return Finding("slots", "ok", fact)
+        return _usable("slots", fact)
     fact += f", {len(stuck)} expired with an unfinished extent"
-    return Finding(
-        "slots", "warning", fact, "run the jobs again; the next worker takes over these slots"
-    )
+    return _usable("slots", fact, "run the jobs again; the next worker takes over these slots")
 
 
 def retention(runtime: Runtime) -> Finding:
     """Compare Kafka's offset retention with the age of the oldest unfinished extent."""
     check = "offset retention"
     try:
-        minutes = int(runtime.broker.config().get(OFFSETS_RETENTION, DEFAULT_RETENTION_MINUTES))
+        minutes = int(runtime.broker.config().get("offsets.retention.minutes", "10080"))
     except ExtentflowError as exc:
         remedy = "allow DescribeConfigs on the cluster to check it; only this check needs that"
-        return Finding(check, "warning", str(exc), remedy)
+        return _usable(check, str(exc), remedy)
     fact = f"Kafka keeps a slot's progress for {minutes / MINUTES_OF_A_DAY:g} days"
     now = runtime.ledger.now()
     every = runtime.ledger.slots.list(runtime.broker.cluster)
     # A dead worker's lease ended soon after its last commit, from which Kafka counts.
     age = now - min((slot.until for slot in every if slot.working is not None), default=now)
     if age < minutes * 60 / 2:
-        return Finding(check, "ok", fact)
+        return _usable(check, fact)
     fact += f", and an extent has been unfinished for {age / MINUTES_OF_A_DAY / 60:.1f} days"
     if age < minutes * 60:
-        return Finding(check, "warning", fact, "run its job again before Kafka deletes it")
+        return _usable(check, fact, "run its job again before Kafka deletes it")
     remedy = "run its job again; where progress is unknown, decide about --accept-duplicates"
     return Finding(check, "problem", fact, remedy)
 
@@ -207,9 +193,9 @@ def _connector(runtime: Runtime, name: str, *, broker: bool) -> Iterator[Finding
     state = runtime.ledger.connectors.state(name)
     fact = f"{name}, revision {revision}"
     if state is ConnectorState.RUNNING:
-        yield Finding("connector", "ok", fact)
+        yield _usable("connector", fact)
     else:
-        yield Finding("connector", "warning", f"{fact}, {state}", f"`extentflow resume {name}`")
+        yield _usable("connector", f"{fact}, {state}", f"`extentflow resume {name}`")
     yield _check("objects", lambda: _first_object(runtime, config, revision))
     if broker:
         yield from topics(runtime, config)
@@ -223,12 +209,8 @@ def _first_object(runtime: Runtime, config: ConnectorConfig, revision: int) -> s
     version = store.head(first.bucket, first.key)
     if version.size:
         store.read(version, 0, 1)
-    versioned = (
-        "versioning on"
-        if version.version_id
-        else "versioning off: overwriting an object ends its running job as SUPERSEDED"
-    )
-    return f"{version.uri} can be read; {versioned}"
+    off = "off: overwriting an object ends its running job as SUPERSEDED"
+    return f"{version.uri} can be read; versioning {'on' if version.version_id else off}"
 
 
 def topics(runtime: Runtime, config: ConnectorConfig) -> Iterator[Finding]:
@@ -252,9 +234,9 @@ def _topic(
     limit = format_bytes(facts.max_message_bytes)
     fact = f"{name}: {facts.partitions} partitions, records up to {limit}"
     if not facts.compacted:
-        return Finding(check, "ok", fact)
+        return _usable(check, fact)
     remedy = "Kafka keeps only the last record of each key; to keep all, set cleanup.policy=delete"
-    return Finding(check, "warning", f"{fact}, compacted", remedy)
+    return _usable(check, f"{fact}, compacted", remedy)
 
 
 def format_bytes(count: float) -> str:

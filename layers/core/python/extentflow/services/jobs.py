@@ -72,15 +72,6 @@ class Submission:
 
 
 @dataclass(frozen=True, slots=True)
-class Redrive:
-    """Messages that were moved back from dead letter queues, or would be; `left` stay there."""
-
-    moved: tuple[Message, ...]
-    left: int
-    dry_run: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Jobs:
     """Reads jobs of a ledger and sends work to the queues of its stack."""
 
@@ -89,11 +80,7 @@ class Jobs:
     def list(
         self, connector: str | None = None, *, state: JobState | None = None, limit: int = 50
     ) -> list[ListedJob]:
-        """Return the newest jobs, newest first.
-
-        Raises:
-            Misconfigured: there is no job and no such connector.
-        """
+        """Return the newest jobs, newest first; Misconfigured for a connector that is unknown."""
         ledger = self.runtime.ledger
         found = nlargest(limit, ledger.jobs.list(connector, state), key=lambda job: job.created)
         if not found and connector is not None:
@@ -115,10 +102,6 @@ class Jobs:
             skipped=skip_reason(ledger, job.connector) if job.state.open else "",
         )
 
-    def skipped(self, connector: str) -> str:
-        """Return that a connector is paused or stopped and how to resume it, "" where it runs."""
-        return skip_reason(self.runtime.ledger, connector)
-
     def queue_depths(self) -> QueueDepths:
         """Return the depths of the stack's queues; one unavailable queue hides no other."""
         found = QueueDepths()
@@ -139,10 +122,8 @@ class Jobs:
     ) -> Submission:
         """Announce objects to the planner function, or have one Spark run deliver them all.
 
-        Without `connector`, every address must name a single object.
-
-        Raises:
-            Misconfigured: no queue is configured, or an address is wrong; nothing was sent.
+        Without `connector`, every address must name a single object. Nothing was sent where it
+        raises Misconfigured.
         """
         require_engine(engine, connector)
         if connector is None:
@@ -154,7 +135,7 @@ class Jobs:
         arrivals = self._arrivals()  # before a long listing finds that there is no queue
         runs = Runs(self.runtime, control or RunControl())
         versions = list(runs.select(config, revision, addresses))
-        skipped = self.skipped(connector)
+        skipped = skip_reason(self.runtime.ledger, connector)
         few = len(addresses) <= MOST_ADDRESSES or engine == SPARK
         if versions and few and self._takes_one_run(config, versions, engine):
             backfill = _backfill(config, addresses)
@@ -165,11 +146,7 @@ class Jobs:
         return Submission(len(bodies), skipped=skipped)
 
     def submit_event(self, document: str, *, name: str = "the notification") -> Submission:
-        """Send an object-created notification, as a store sends it; `name` is for messages.
-
-        Raises:
-            Misconfigured: it cannot be parsed, or announces no object.
-        """
+        """Send an object-created notification, as a store sends it; `name` is for messages."""
         parsed = parse_notification(document)
         problems = [str(problem) for problem in parsed.unreadable]
         if not problems and not parsed.arrivals:
@@ -180,7 +157,7 @@ class Jobs:
 
     def redrive(
         self, job_id: str | None = None, *, since: str | None = None, dry_run: bool = False
-    ) -> Redrive:
+    ) -> RedriveResult:
         """Send messages of both dead letter queues again; a job's only from the extents' one.
 
         `since` is an age such as 2h or 3d: only messages dead-lettered since then.
@@ -199,14 +176,14 @@ class Jobs:
             return message.sent >= oldest and job in (None, job_of(message))
 
         settings = self.runtime.settings
-        found: list[RedriveResult] = [
+        found = [
             redrive(queue(settings, dead), queue(settings, back), wanted=wanted, dry_run=dry_run)
             for dead, back in ([EXTENTS] if job else [EXTENTS, ARRIVALS])
         ]
         moved = tuple(message for one in found for message in one.moved)
         # In a dry run, each queue's `left` includes what would be resent.
         left = sum(one.left for one in found) - (len(moved) if dry_run else 0)
-        return Redrive(moved, left, dry_run)
+        return RedriveResult(moved, left)
 
     def _announce(self, bodies: Sequence[str]) -> Submission:
         self._arrivals().send(bodies)
@@ -228,9 +205,9 @@ class Jobs:
         settings = self.runtime.settings
         if engine != AUTO:
             return engine == SPARK
-        if settings.spark_application_id is None or config.engine == LAMBDA or len(versions) == 1:
+        if settings.spark_application_id is None or config.engine == LAMBDA:
             return False
-        if unreachable_reason(config):
+        if len(versions) == 1 or unreachable_reason(config):
             return False
         total = sum(version.size for version in versions)
         return config.engine == SPARK or total > settings.spark_threshold_bytes

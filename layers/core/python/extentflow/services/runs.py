@@ -44,11 +44,6 @@ AGAIN: NoteKind[float] = NoteKind(
 Start = Callable[[SubmittedRuns], str]
 
 
-def _delivery_name(connector: str, addresses: Sequence[str]) -> str:
-    text = "\n".join((connector, *sorted(addresses)))
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
     """Which engine runs the extents: spark, inline or emr; `cores` None uses all of this machine.
@@ -61,12 +56,22 @@ class EngineChoice:
     master: str | None = None
 
 
-class _Unwatched:
+ON_SPARK = EngineChoice()
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Calls `callback` with each receipt."""
+
+    callback: Callable[[Receipt], object] | None = None
+
     def on_extent(self, extent: Extent) -> None:
         """Ignore an extent that is about to run."""
 
     def on_receipt(self, receipt: Receipt) -> None:
-        """Ignore a receipt."""
+        """Pass the receipt on."""
+        if self.callback is not None:
+            self.callback(receipt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ class RunControl:
     messages that are no errors.
     """
 
-    watch: Callable[[], AbstractContextManager[RunListener]] = lambda: nullcontext(_Unwatched())
+    watch: Callable[[], AbstractContextManager[RunListener]] = lambda: nullcontext(Listener())
     stop_on: Callable[[Callable[[], None]], AbstractContextManager[Callable[[], bool]]] = (
         lambda _stop: nullcontext(lambda: False)
     )
@@ -123,11 +128,7 @@ class Runs:
     def plan(
         self, connector: str, addresses: Sequence[str] = (), *, cores: int | None = None
     ) -> Plans:
-        """Return how a connector cuts the addressed objects now; nothing is written.
-
-        Raises:
-            Misconfigured: no such connector, or an address matches nothing.
-        """
+        """Return how a connector cuts the addressed objects now; nothing is written."""
         config, revision = self.runtime.connectors.latest(connector)
         planner = self.runtime.planner()
         plans: list[ObjectPlan] = []
@@ -145,9 +146,9 @@ class Runs:
                     version=version,
                     format=job.format,
                     topic=config.topic_for(version),
-                    job=known.id if known else job.id,
+                    job=(known or job).id,
                     state=known.state if known else NEW,
-                    revision=known.revision if known else revision,
+                    revision=(known or job).revision,
                     extent_bytes=job.plan.target_bytes,
                     extents=tuple((extent.start, extent.end) for extent in extents),
                 )
@@ -159,18 +160,14 @@ class Runs:
         connector: str,
         addresses: Sequence[str] = (),
         *,
-        engine: EngineChoice | None = None,
+        engine: EngineChoice = ON_SPARK,
         again: bool = False,
     ) -> RunReport:
         """Deliver the addressed objects; with `again` those that are DONE a second time.
 
-        An error before the first delivery is raised; later ones are part of the report.
-
-        Raises:
-            Misconfigured: every missing or wrong thing at once; nothing was started.
-            Retryable: a service is unavailable; nothing was started.
+        Raises Misconfigured or Retryable where nothing was started; later errors are part of the
+        report.
         """
-        engine = engine or EngineChoice()
         runtime = self.runtime
         # Cheap checks first: all of them before an engine starts, which may take minutes.
         config, revision = runtime.connectors.latest(connector)
@@ -191,7 +188,9 @@ class Runs:
                 _subject(), connector, list(addresses), then=OnCompletion.PERSON
             ),
         )
-        since = self._second_delivery(connector, addresses) if again else None
+        text = "\n".join((connector, *sorted(addresses)))
+        delivery = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        since = self._second_delivery(delivery) if again else None
         with driving as driver:
             cores = driver.engine.cores
             requests: Iterator[JobRequest] = (
@@ -201,7 +200,7 @@ class Runs:
                 requests = self._finished_first(requests)
             result = driver.ingest(requests, again=since)
         if again and not (result.stopped or result.left_out or result.broken):
-            AGAIN.clear(runtime.ledger.notes, _delivery_name(connector, addresses))
+            AGAIN.clear(runtime.ledger.notes, delivery)
         self._note_older(result, revision)
         if before := sum(job.delivered_before for job in result.jobs):
             self.control.notify(
@@ -214,17 +213,15 @@ class Runs:
         self,
         job_id: str,
         *,
-        engine: EngineChoice | None = None,
+        engine: EngineChoice = ON_SPARK,
         extent: int | None = None,
         accept_duplicates: bool = False,
     ) -> RunReport:
         """Deliver what a job has left, failed extents included; with `extent` only that one.
 
         Raises:
-            Misconfigured: no such job, or it cannot run here; nothing was started.
             ProgressUnknown: Kafka no longer has an extent's progress; see `accept_duplicates`.
         """
-        engine = engine or EngineChoice()
         job = known_job(self.runtime.ledger, job_id)
         if job.state is JobState.DONE and extent is None:
             self.control.notify(
@@ -240,14 +237,16 @@ class Runs:
         return result
 
     def replay_all(
-        self, connector: str, *, engine: EngineChoice | None = None, accept_duplicates: bool = False
+        self,
+        connector: str,
+        *,
+        engine: EngineChoice = ON_SPARK,
+        accept_duplicates: bool = False,
     ) -> RunReport:
         """Replay all FAILED and CANCELLED jobs of a connector, and replays that were interrupted.
 
-        Raises:
-            Misconfigured: none of its jobs can run here; nothing was started.
+        Raises Misconfigured where none of its jobs can run here.
         """
-        engine = engine or EngineChoice()
         runtime = self.runtime
         _, latest = runtime.connectors.latest(connector)
         preflight.require_running(runtime.ledger, connector)
@@ -266,9 +265,8 @@ class Runs:
         self._note_older(result, latest)
         return result
 
-    def resume(self, job_id: str, *, engine: EngineChoice | None = None) -> RunReport:
+    def resume(self, job_id: str, *, engine: EngineChoice = ON_SPARK) -> RunReport:
         """Deliver what a job has left, failed extents excluded; a final job is only reported."""
-        engine = engine or EngineChoice()
         job = known_job(self.runtime.ledger, job_id)
         with self._driving_job(job, engine) as driver:
             return driver.resume(job)
@@ -287,13 +285,12 @@ class Runs:
                 f" {scope.uri(min(hidden))}); give an object's own address to deliver it"
             )
 
-    def _second_delivery(self, connector: str, addresses: Sequence[str]) -> float:
+    def _second_delivery(self, name: str) -> float:
         """Return when the second delivery of these addresses began: now, unless one is unfinished.
 
-        Without it the same command again would deliver the objects a third time that the
-        interrupted one finished.
+        Otherwise a repeated command would deliver a third time what the interrupted one finished.
         """
-        notes, name = self.runtime.ledger.notes, _delivery_name(connector, addresses)
+        notes = self.runtime.ledger.notes
         since = AGAIN.read(notes, name)
         if since is None:
             since = self.runtime.clock.wall()
@@ -321,16 +318,10 @@ class Runs:
         """Return the jobs of `replay_all`, without those whose object a later job delivers."""
         ledger, planner = self.runtime.ledger, self.runtime.planner()
         listed = [job.id for state in REPLAYABLE for job in ledger.jobs.list(connector, state)]
-        current = (
-            ledger.jobs.get(job_id) for job_id in dict.fromkeys(listed)
-        )  # the index lags behind the items
-        jobs = [
-            job
-            for job in current
-            if job is not None
-            and job.state in REPLAYABLE
-            and (not job.state.open or job.reopened > 0)
-        ]
+        # Read again, because the index lags behind the items.
+        current = (ledger.jobs.get(job_id) for job_id in dict.fromkeys(listed))
+        known = [job for job in current if job is not None and job.state in REPLAYABLE]
+        jobs = [job for job in known if not job.state.open or job.reopened > 0]
         found = [job for job in jobs if not planner.is_followed(job)]
         if left := len(jobs) - len(found):
             self.control.notify(
