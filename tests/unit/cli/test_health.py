@@ -2,7 +2,7 @@
 
 import pytest
 
-from extentflow.cli.health import show
+from extentflow.cli import show_findings
 from extentflow.services.health import Finding
 
 FINDINGS = [
@@ -12,7 +12,7 @@ FINDINGS = [
 
 
 def test_a_pipe_gets_a_line_per_check(capsys: pytest.CaptureFixture[str]) -> None:
-    show(FINDINGS, terminal=False)
+    show_findings(FINDINGS, terminal=False)
 
     assert capsys.readouterr().out.splitlines() == [
         "clock: ok: +0 s against the ledger's server",
@@ -21,7 +21,7 @@ def test_a_pipe_gets_a_line_per_check(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_terminal_gets_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    show(FINDINGS[:1], terminal=True)
+    show_findings(FINDINGS[:1], terminal=True)
 
     head, rule, row = (line for line in capsys.readouterr().out.splitlines() if line.strip())
     assert head.split() == ["check", "fact", "what", "to", "do"]

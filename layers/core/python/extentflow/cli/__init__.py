@@ -6,24 +6,67 @@ Exit codes: 0 every job is DONE; 1 some job is not, or a service is unavailable;
 started, because something is missing or wrong; 130 stopped by a signal.
 """
 
+import io
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
+from typer import Option, rich_utils
 from typer.exceptions import TyperException
 
 from extentflow import __version__
-from extentflow.cli import connectors, health, jobs, output, runs, streamed
-from extentflow.cli.output import INCOMPLETE, NOTHING_STARTED, STOPPED
+from extentflow.cli import connectors, jobs, output, runs, streamed
+from extentflow.cli.output import INCOMPLETE, NOTHING_STARTED, STOPPED, AsJson
 from extentflow.errors import ExtentflowError, Misconfigured, Permanent, Retryable
+from extentflow.services.health import Finding, examine, initialise
+from extentflow.wiring import Runtime
 
 __all__ = ["INCOMPLETE", "NOTHING_STARTED", "STOPPED", "app", "main", "run_alone"]
 
 DEBUG = "--debug"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+Connector = Annotated[
+    str | None, Option("--connector", "-c", help="Check this one's objects and topics.")
+]
+
+
+def init(*, as_json: AsJson = False) -> None:
+    """Create the ledger table and the progress topic where they are missing."""
+    found = initialise(Runtime.from_environment())
+    facts = (
+        f"ledger table {found.table} {'created' if found.created else 'exists'} (id "
+        f"{found.ledger}); progress topic exists on Kafka cluster {found.cluster}"
+    )
+    warnings = (f"warning: {warning}" for warning in found.warnings)
+    output.show(asdict(found), "\n".join((facts, *warnings)), as_json=as_json)
+
+
+def doctor(*, connector: Connector = None, as_json: AsJson = False) -> None:
+    """Check credentials, table, clock, broker, transactions, topics, buckets; say what to do."""
+    findings = list(examine(Runtime.from_environment(), connector))
+    if as_json:
+        output.print_json([asdict(finding) for finding in findings])
+    else:
+        show_findings(findings, terminal=output.out.is_terminal)
+    if any(finding.verdict == "problem" for finding in findings):
+        raise typer.Exit(INCOMPLETE)
+
+
+def show_findings(findings: Sequence[Finding], *, terminal: bool) -> None:
+    """Print findings: as a table on a terminal, elsewhere one line per check."""
+    if terminal:
+        rows = [(f.check, f.verdict, f.fact, f.remedy) for f in findings]
+        output.print_table(("check", "", "fact", "what to do"), rows)
+        return
+    for found in findings:
+        text = "; ".join(filter(None, (found.fact, found.remedy)))
+        output.say(" ".join(f"{found.check}: {found.verdict}: {text}".split()))
+
 
 app = typer.Typer(
     name="extentflow",
@@ -34,42 +77,37 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.add_typer(connectors.app, name="connectors")
-_COMMANDS = (
+for _command in (
     *(connectors.pause, connectors.resume, connectors.stop, runs.plan, runs.run, runs.replay),
-    *(streamed.stream, jobs.status, jobs.submit, health.init, health.doctor),
-)
-for _command in _COMMANDS:
+    *(streamed.stream, jobs.status, jobs.submit, init, doctor),
+):
     app.command()(_command)
 
 
-def _version(*, asked: bool) -> None:
+def _show_version(asked: object) -> None:
     if asked:
         output.out.print(f"extentflow {__version__}", highlight=False)
         raise typer.Exit
 
 
+Debug = Annotated[bool, Option(DEBUG, help="Show traces and debug messages; allowed anywhere.")]
+Version = Annotated[
+    bool, Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+]
+
+
 @app.callback()
-def _global(
-    *,
-    _debug: Annotated[
-        bool, typer.Option(DEBUG, help="Show traces and debug messages; allowed anywhere.")
-    ] = False,
-    _asked: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            help="Show the version.",
-            callback=lambda asked: _version(asked=asked),
-            is_eager=True,
-        ),
-    ] = False,
-) -> None:
+def _global(*, _debug: Debug = False, _version: Version = False) -> None:
     """Declare the options of all commands; `run_command_line` removes --debug before parsing."""
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    output.show_everything()
+    for stream in (sys.stdout, sys.stderr):
+        # Escape characters that the encoding lacks, instead of failing on a key. A test or a
+        # caller may have replaced a stream by one that cannot be reconfigured.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     for package in entry_points(group="extentflow.commands"):
         app.registered_commands += package.load().registered_commands
     sys.exit(run_command_line(app))
@@ -91,7 +129,9 @@ def run_command_line(application: typer.Typer, arguments: Sequence[str] | None =
     given = sys.argv[1:] if arguments is None else arguments
     debug = DEBUG in given
     output.show_logs(debug=debug)
-    output.widen_help()
+    # Help in a pipe is wide, so that no option name is cut.
+    if not sys.stdout.isatty() and rich_utils.MAX_WIDTH is None:
+        rich_utils.MAX_WIDTH = 160
     try:
         code = application([word for word in given if word != DEBUG], standalone_mode=False)
     except TyperException as exc:

@@ -1,11 +1,11 @@
 """`extentflow connectors`, `pause`, `resume` and `stop`."""
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from extentflow.cli import output
 from extentflow.cli.output import NOTHING_STARTED, AsJson
@@ -16,13 +16,9 @@ from extentflow.wiring import Runtime, check_connector
 
 app = typer.Typer(help="Declare which objects go to which topic, and how.", no_args_is_help=True)
 
-File = Annotated[
-    Path, typer.Argument(help=".properties, .json or .yaml file", exists=True, dir_okay=False)
-]
-Name = Annotated[str, typer.Argument(help="The connector's name.")]
-Revision = Annotated[
-    int | None, typer.Option("--revision", min=1, help="This revision instead of the latest.")
-]
+File = Annotated[Path, Argument(help=".properties, .json or .yaml", exists=True, dir_okay=False)]
+Name = Annotated[str, Argument(help="The connector's name.")]
+Revision = Annotated[int | None, Option("--revision", min=1, help="This revision, not the latest.")]
 
 
 @app.command()
@@ -35,11 +31,8 @@ def validate(file: File, *, as_json: AsJson = False) -> None:
             raise
         output.print_json({"valid": False, "problems": exc.problems})
         raise typer.Exit(NOTHING_STARTED) from exc
-    output.show(
-        {"valid": True, "problems": [], "name": config.name},
-        f"{file}: connector {config.name} is valid",
-        as_json=as_json,
-    )
+    facts = {"valid": True, "problems": [], "name": config.name}
+    output.show(facts, f"{file}: connector {config.name} is valid", as_json=as_json)
 
 
 @app.command()
@@ -48,11 +41,9 @@ def put(file: File, *, as_json: AsJson = False) -> None:
     config = load(file)
     check_connector(config)  # before the ledger is reached
     stored = _connectors().put(config)
-    output.show(
-        {"name": stored.name, "revision": stored.revision},
-        f"connector {stored.name} stored as revision {stored.revision}",
-        as_json=as_json,
-    )
+    facts = {"name": stored.name, "revision": stored.revision}
+    said = f"connector {stored.name} stored as revision {stored.revision}"
+    output.show(facts, said, as_json=as_json)
     for other in stored.overlapping:
         output.note(
             f"connector {other.name} reads {other.source} into the same topic: objects that both "
@@ -98,8 +89,7 @@ def resume(connector: Name, *, as_json: AsJson = False) -> None:
     _show_change(change, as_json=as_json)
     if change.cancelled_before:
         many = output.counted(change.cancelled_before, "job")
-        if change.cancelled_before == COUNTED_JOBS:
-            many += " or more"
+        many += " or more" if change.cancelled_before == COUNTED_JOBS else ""
         output.note(
             f"{many} of it CANCELLED before: `extentflow status -c {connector} --state CANCELLED` "
             f"shows them, `extentflow replay JOB` delivers the rest of one, `extentflow replay "
@@ -110,8 +100,7 @@ def resume(connector: Name, *, as_json: AsJson = False) -> None:
 def stop(connector: Name, *, as_json: AsJson = False) -> None:
     """Cancel a connector's open jobs; committed records stay, new objects are ignored."""
     change = _connectors().stop(connector)
-    cancelled = {"cancelled": change.cancelled}
-    _show_change(change, cancelled, as_json=as_json)
+    _show_change(change, as_json=as_json, cancelled=change.cancelled)
     if not as_json:  # the JSON document names them
         output.say(f"{output.counted(len(change.cancelled), 'open job')} cancelled")
 
@@ -120,12 +109,8 @@ def _connectors() -> Connectors:
     return Connectors(Runtime.from_environment().ledger)
 
 
-def _show_change(
-    change: ConnectorChange, more: Mapping[str, object] | None = None, *, as_json: bool
-) -> None:
-    deleted = "; it is deleted: only jobs that it planned before are concerned"
-    output.show(
-        {"name": change.name, "state": change.state, **(more or {})},
-        f"connector {change.name} is {change.state}{deleted if change.deleted else ''}",
-        as_json=as_json,
-    )
+def _show_change(change: ConnectorChange, *, as_json: bool, **more: object) -> None:
+    said = f"connector {change.name} is {change.state}"
+    if change.deleted:
+        said += "; it is deleted: only jobs that it planned before are concerned"
+    output.show({"name": change.name, "state": change.state, **more}, said, as_json=as_json)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.text import Text
+from typer import Argument, Option
 
 from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, AsJson
@@ -15,7 +16,7 @@ from extentflow.jobs.preflight import skip_reason
 from extentflow.jobs.run import JobReport
 from extentflow.ledger import ExtentItem
 from extentflow.model import ExtentState, JobState
-from extentflow.services.jobs import JobDetail, Jobs, ListedJob, job_of, require_engine
+from extentflow.services.jobs import JobDetail, Jobs, job_of, require_engine
 from extentflow.services.runs import RunControl
 from extentflow.wiring import Runtime
 
@@ -31,26 +32,22 @@ MAP = {
     "FAILED": ("x", "red"),
 }
 
-JobId = Annotated[str | None, typer.Argument(help="A job's id, or its beginning.")]
-Connector = Annotated[str | None, typer.Option("--connector", "-c")]
-State = Annotated[
-    JobState | None, typer.Option("--state", case_sensitive=False, help="Only jobs in it.")
-]
-Limit = Annotated[int, typer.Option("--limit", min=1, help="At most so many jobs.")]
+JobId = Annotated[str | None, Argument(help="A job's id, or its beginning.")]
+Connector = Annotated[str | None, Option("--connector", "-c")]
+State = Annotated[JobState | None, Option("--state", case_sensitive=False, help="Only jobs in it.")]
+Limit = Annotated[int, Option("--limit", min=1, help="At most so many jobs.")]
 Addresses = Annotated[
-    list[str] | None,
-    typer.Argument(help="s3://bucket/key; with --connector also a prefix/ or a glob."),
+    list[str] | None, Argument(help="s3://bucket/key; with --connector also a prefix/ or a glob.")
 ]
 ExpandedBy = Annotated[
-    str | None, typer.Option("--connector", "-c", help="Expand prefixes and globs by this one.")
+    str | None, Option("--connector", "-c", help="Expand prefixes and globs by this one.")
 ]
 Event = Annotated[
-    Path | None,
-    typer.Option("--event", exists=True, dir_okay=False, help="A notification, as it was sent."),
+    Path | None, Option("--event", exists=True, dir_okay=False, help="A notification as sent.")
 ]
 Engine = Annotated[
     str,
-    typer.Option(
+    Option(
         "--engine",
         help="With --connector. lambda: announce each object. spark: one run of Spark for all. "
         "auto: Spark for more than spark.threshold.bytes in sum, where spark.application.id is set "
@@ -109,21 +106,20 @@ def submit(
     else:
         control = RunControl(notify=output.note)
         sent = jobs.submit(addresses or (), connector=connector, engine=engine, control=control)
-    if sent.backfill is None:
-        said = f"{sent.submitted} submitted; `extentflow status` shows their jobs"
-        output.show({"submitted": sent.submitted}, said, as_json=as_json)
-    else:
-        output.show(
-            {"submitted": sent.submitted, "backfill": sent.backfill},
+    facts: dict[str, object] = {"submitted": sent.submitted}
+    said = f"{sent.submitted} submitted; `extentflow status` shows their jobs"
+    if sent.backfill is not None:
+        facts["backfill"] = sent.backfill
+        said = (
             f"{output.counted(sent.submitted, 'object')} submitted as backfill {sent.backfill}, "
-            "for one run of Spark; `extentflow status` shows their jobs",
-            as_json=as_json,
+            "for one run of Spark; `extentflow status` shows their jobs"
         )
-        if not as_json:
-            output.note(
-                "a stage without Spark moves it to its dead letter queue, with that reason: "
-                "`extentflow replay --dlq --dry-run` shows it"
-            )
+    output.show(facts, said, as_json=as_json)
+    if sent.backfill is not None and not as_json:
+        output.note(
+            "a stage without Spark moves it to its dead letter queue, with that reason: "
+            "`extentflow replay --dlq --dry-run` shows it"
+        )
     if sent.skipped:
         output.note(sent.skipped)
 
@@ -142,7 +138,7 @@ def redrive(job: str | None, since: str | None, *, dry_run: bool, as_json: bool)
     output.say(f"{output.counted(len(found.moved), 'message')} {what}, {found.left} left")
 
 
-def _show_jobs(jobs: list[ListedJob]) -> None:
+def _show_jobs(jobs: list[JobDetail]) -> None:
     if not jobs:
         output.note("there are no such jobs; `extentflow run` starts them")
         return

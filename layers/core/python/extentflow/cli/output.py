@@ -3,7 +3,6 @@
 Results go to standard output, progress and messages to standard error.
 """
 
-import io
 import json
 import logging
 import re
@@ -13,30 +12,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Annotated, Any, TextIO
 
-import typer
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from typer import rich_utils
+from typer import Option
 
 from extentflow.services.health import format_bytes
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON for programs.")]
 Cores = Annotated[
-    int | None,
-    typer.Option("--cores", min=1, help="Workers at once on this machine (default: its cores)."),
+    int | None, Option("--cores", min=1, help="Workers at once on this machine (default: cores).")
 ]
 EngineName = Annotated[
     str,
-    typer.Option(
-        "--engine",
-        help="spark (default), inline: processes without Spark, or emr: a run on EMR Serverless.",
-    ),
+    Option("--engine", help="spark (default), inline: no Spark, or emr: a run on EMR Serverless."),
 ]
 Master = Annotated[
-    str | None,
-    typer.Option("--master", help="Spark master, for example spark://host:7077 (default: local)."),
+    str | None, Option("--master", help="Spark master, such as spark://host:7077 (default: local).")
 ]
 
 # Exit codes.
@@ -44,28 +37,22 @@ INCOMPLETE = 1
 NOTHING_STARTED = 2
 STOPPED = 130
 
-STATE_STYLES = {
-    "DONE": "green",
-    "RUNNING": "cyan",
-    "PLANNING": "cyan",
-    "PENDING": "dim",
-    "FAILED": "red",
-    "SUPERSEDED": "yellow",
-    "CANCELLED": "yellow",
-    "ok": "green",
-    "warning": "yellow",
-    "problem": "red",
+_STYLES = {
+    "green": ("DONE", "ok"),
+    "cyan": ("RUNNING", "PLANNING"),
+    "dim": ("PENDING",),
+    "red": ("FAILED", "problem"),
+    "yellow": ("SUPERSEDED", "CANCELLED", "warning"),
 }
+STATE_STYLES = {state: style for style, states in _STYLES.items() for state in states}
 
-# A pipe has no width, so rows are not wrapped. Help fills the width that it is given.
+# A pipe has no width, so rows are not wrapped.
 PIPE_COLUMNS = 4_000
-HELP_COLUMNS = 160
 WHOLE = frozenset({"job"})  # never wrapped, because people copy it
 
 # Control characters, and those that change the direction of text: keys of objects may hold them.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
-OURS = "extentflow"
 size = format_bytes
 # Clients log every retry, Spark's with traces; their outcome is in our own messages.
 CLIENT_LOGS = ("extentflow.kafka", "py4j")
@@ -74,23 +61,13 @@ out = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)
 err = Console(stderr=True, soft_wrap=True)
 
 
-def show_everything() -> None:
-    """Escape characters that the terminal's encoding lacks, instead of failing on a key."""
-    for stream in (sys.stdout, sys.stderr):
-        # A test or a caller may have replaced a stream by one that cannot be reconfigured.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
-def widen_help() -> None:
-    """Widen help that is written to a pipe, so that no option name is cut."""
-    if not sys.stdout.isatty() and rich_utils.MAX_WIDTH is None:
-        rich_utils.MAX_WIDTH = HELP_COLUMNS
-
-
 def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
     """Write one JSON document to standard output, for programs."""
-    json.dump(value, sys.stdout, indent=2, default=_plain)
+
+    def plain(value: object) -> object:
+        return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
+
+    json.dump(value, sys.stdout, indent=2, default=plain)
     sys.stdout.write("\n")
 
 
@@ -131,9 +108,7 @@ def note(message: str) -> None:
 
 def printable(text: str, kept: str = "") -> str:
     """Escape control characters, which could forge lines or steer the terminal; not `kept` ones."""
-    return _UNPRINTABLE.sub(
-        lambda found: found[0] if found[0] in kept else ascii(found[0])[1:-1], text
-    )
+    return _UNPRINTABLE.sub(lambda one: one[0] if one[0] in kept else ascii(one[0])[1:-1], text)
 
 
 def counted(number: int, what: str) -> str:
@@ -143,16 +118,15 @@ def counted(number: int, what: str) -> str:
 
 def show_logs(*, debug: bool, stream: TextIO | None = None) -> None:
     """Show warnings of extentflow and errors of libraries, with `debug` more; on standard error."""
-    verbose = _Printable("%(levelname)s %(name)s: %(message)s")
     least = logging.INFO if debug else logging.ERROR
 
     def is_shown(record: logging.LogRecord) -> bool:
         if not debug and any(_is_below(record, name) for name in CLIENT_LOGS):
             return False
-        return _is_below(record, OURS) or record.levelno >= least
+        return _is_below(record, "extentflow") or record.levelno >= least
 
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(verbose if debug else _Line())
+    handler.setFormatter(_Printable("%(levelname)s %(name)s: %(message)s") if debug else _Line())
     handler.addFilter(is_shown)
     logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, handlers=[handler])
 
@@ -163,8 +137,6 @@ class _Printable(logging.Formatter):
 
 
 class _Line(_Printable):
-    """`warning: what happened`, as errors are written."""
-
     def format(self, record: logging.LogRecord) -> str:
         return f"{record.levelname.lower()}: {super().format(record)}"
 
@@ -185,13 +157,6 @@ def duration(seconds: float) -> str:
 def moment(seconds: float) -> str:
     """Return seconds since the epoch as local date and time."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
-
-
-def _plain(value: object) -> object:
-    """Return a JSON-ready value for a dataclass; any other becomes text."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    return str(value)
 
 
 def _cell(value: object) -> str:

@@ -29,11 +29,8 @@ class RunProgress:
         self._console = console
         self._lengths: dict[tuple[str, int], int] = {}
         self._seen: set[tuple[str, int]] = set()
-        self._records = 0
-        self._bytes = 0
-        self._failed = 0
-        self._started = time.monotonic()
-        self._last_line = self._started
+        self._records = self._bytes = self._failed = 0
+        self._started = self._last_line = time.monotonic()
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -41,18 +38,16 @@ class RunProgress:
             TextColumn("{task.fields[facts]}"),
             TimeRemainingColumn(),
             console=console,
-            transient=False,
+            disable=not console.is_terminal,
         )
         self._task = self._bar.add_task("delivering", total=None, facts="")
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._bar.start()
+        self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._console.is_terminal:
-            self._bar.stop()
+        self._bar.stop()
 
     def on_extent(self, extent: Extent) -> None:
         """Add an extent to the total."""

@@ -5,6 +5,7 @@ from operator import attrgetter
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from extentflow.cli import output
 from extentflow.cli.jobs import extents, redrive
@@ -20,46 +21,33 @@ from extentflow.wiring.extents import SUBMITTED
 SHOWN_ERRORS = 8
 
 Addresses = Annotated[
-    list[str] | None,
-    typer.Argument(help="s3://bucket/key, prefix/ or glob (default: all of the connector's)."),
+    list[str] | None, Argument(help="s3://bucket/key, prefix/ or glob (default: the connector's).")
 ]
-ConnectorName = Annotated[str, typer.Option("--connector", "-c", help="The connector to use.")]
+ConnectorName = Annotated[str, Option("--connector", "-c", help="The connector to use.")]
 Again = Annotated[
     bool,
-    typer.Option(
-        "--again",
-        help="Deliver each object a second time, in full, under the connector's latest revision.",
-    ),
+    Option("--again", help="Deliver objects again in full, under the connector's latest revision."),
 ]
-JobId = Annotated[
-    str | None, typer.Argument(help="A job's id, or the beginning of one; with --dlq optional.")
-]
+JobId = Annotated[str | None, Argument(help="A job's id, or its beginning; with --dlq optional.")]
 OfConnector = Annotated[
-    str | None,
-    typer.Option("--connector", "-c", help="All FAILED and CANCELLED jobs of this connector."),
+    str | None, Option("--connector", "-c", help="All FAILED and CANCELLED jobs of this connector.")
 ]
 FromDeadLetters = Annotated[
-    bool,
-    typer.Option("--dlq", help="Send messages of the dead letter queues to the functions again."),
+    bool, Option("--dlq", help="Send messages of the dead letter queues to the functions again.")
 ]
 Since = Annotated[
-    str | None,
-    typer.Option("--since", help="With --dlq: only messages dead-lettered since, as 2h or 3d."),
+    str | None, Option("--since", help="With --dlq: only messages dead-lettered since, as 2h, 3d.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="With --dlq: only show the messages.")]
-Ordinal = Annotated[int | None, typer.Option("--extent", min=0, help="Replay only this extent.")]
+DryRun = Annotated[bool, Option("--dry-run", help="With --dlq: only show the messages.")]
+Ordinal = Annotated[int | None, Option("--extent", min=0, help="Replay only this extent.")]
 AcceptDuplicates = Annotated[
-    bool,
-    typer.Option(
-        "--accept-duplicates", help="Continue where Kafka no longer has an extent's progress."
-    ),
+    bool, Option("--accept-duplicates", help="Continue where Kafka has lost an extent's progress.")
 ]
 IngestConnector = Annotated[
-    str | None, typer.Option("--connector", "-c", help="The connector to use; or give --job.")
+    str | None, Option("--connector", "-c", help="The connector to use; or give --job.")
 ]
 IngestJob = Annotated[
-    str | None,
-    typer.Option("--job", help="Deliver what this job has left, instead of finding objects."),
+    str | None, Option("--job", help="Deliver what this job has left, instead of finding objects.")
 ]
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 from uuid import uuid4
 
 import typer
+from typer import Option
 
 from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, STOPPED, AsJson, Cores, Master
@@ -42,28 +41,21 @@ WRITTEN = {
 
 Work = Annotated[
     str,
-    typer.Option(
+    Option(
         "--work",
         help="queue: drain the extents queue. listing: find objects and open jobs. auto: the queue "
         "where extents.queue.url is set.",
     ),
 ]
 OneConnector = Annotated[
-    str | None,
-    typer.Option("--connector", "-c", help="With --work listing: deliver this connector only."),
+    str | None, Option("--connector", "-c", help="With --work listing: deliver only this one.")
 ]
-Every = Annotated[
-    float, typer.Option("--every", min=0, help="Seconds from one trigger's begin to the next's.")
-]
-Once = Annotated[
-    bool, typer.Option("--once", help="Deliver what is waiting when it begins, then end.")
-]
-Most = Annotated[
-    int | None, typer.Option("--max-extents-per-trigger", min=1, help="Default: 1024.")
-]
+Every = Annotated[float, Option("--every", min=0, help="Seconds from one trigger to the next.")]
+Once = Annotated[bool, Option("--once", help="Deliver what is waiting when it begins, then end.")]
+Most = Annotated[int | None, Option("--max-extents-per-trigger", min=1, help="Default: 1024.")]
 MostSeconds = Annotated[
     float | None,
-    typer.Option(
+    Option(
         "--max-seconds-per-trigger",
         min=1,
         help="Stop starting new extents after this many seconds per trigger. Default: 60.",
@@ -71,7 +63,7 @@ MostSeconds = Annotated[
 ]
 Interval = Annotated[
     float | None,
-    typer.Option(
+    Option(
         "--listing-interval-seconds",
         min=0,
         help="With --work listing: seconds between complete listings. Default: 60.",
@@ -79,19 +71,11 @@ Interval = Annotated[
 ]
 Checkpoint = Annotated[
     str | None,
-    typer.Option(
-        help="Folder of Spark's batch log; holds no progress, may be deleted (default: a "
-        "temporary folder)."
-    ),
+    Option(help="Folder of Spark's batch log, no progress: may be deleted (default: temporary)."),
 ]
-Receipts = Annotated[
-    str, typer.Option("--receipts", help="Spark format to keep receipts in, such as parquet.")
-]
+Receipts = Annotated[str, Option("--receipts", help="Spark format of kept receipts, as parquet.")]
 ReceiptsOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--receipts-option", help="An option of that format, as path=s3a://shop/receipts."
-    ),
+    list[str] | None, Option("--receipts-option", help="Its option, as path=s3a://shop/receipts.")
 ]
 
 
@@ -135,9 +119,9 @@ def stream(
         runtime.connectors.latest(connector)
         if once:
             require_running(runtime.ledger, connector)
-    with session(master, cores) as spark, _folder(checkpoint) as folder:
+    with session(master, cores) as spark, TemporaryDirectory(prefix="extentflow-") as temporary:
         options.setdefault("parallelism", str(spark.sparkContext.defaultParallelism))
-        period = None if once else every
+        folder, period = checkpoint or Path(temporary).as_uri(), None if once else every
         terms = Terms(run, folder, period, options, receipts, sink_options)
         service = Service(spark, runtime, terms)
         totals: Counter[str] = Counter()
@@ -165,15 +149,6 @@ def _begin(options: StreamOptions, *, once: bool) -> str:
         return f"draining {options.settings.extents_queue_url}, {until}"
     whose = f"connector {options.connector}" if options.connector else "every connector"
     return f"listing {whose}: objects without a job, and open jobs, {until}"
-
-
-@contextmanager
-def _folder(checkpoint: str | None) -> Iterator[str]:
-    if checkpoint is not None:
-        yield checkpoint
-        return
-    with tempfile.TemporaryDirectory(prefix="extentflow-checkpoint-") as folder:
-        yield Path(folder).as_uri()
 
 
 def _sink_options(receipts: str, words: list[str]) -> dict[str, str]:

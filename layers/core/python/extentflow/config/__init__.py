@@ -2,7 +2,7 @@
 
     table      keys declared on dataclass fields; finds every problem of a flat map at once
     types      the types of values: text to value and back
-    connector  the keys of connectors, with `columns` and `topics`
+    connector  the keys of connectors, with `columns`
     parsing    reads connectors and checks the rules between their keys
     worker     the settings of workers
     specs      the registered formats, converters and stores, against which connectors are checked

@@ -59,12 +59,6 @@ an option that is accepted and ignored misleads. Another system's name for a key
 place, never beside it.
 """
 
-_FORMATS = """\
-### What each format allows
-
-Formats of installed packages come in addition (docs/extending.md).
-"""
-
 _WORKERS = """\
 ## Worker settings
 
@@ -109,19 +103,19 @@ def _blocks() -> Iterator[str]:
     yield _INTRODUCTION
     yield _CONNECTORS
     yield from _sections(connector_table())
-    yield _FORMATS
+    yield "### What each format allows"
+    yield "Formats of installed packages come in addition (docs/extending.md)."
     yield "\n".join(_grid([_format(name) for name in FORMATS.names() if FORMATS.is_built_in(name)]))
     yield _WORKERS
     yield from _sections(TABLE, variable)
     yield _CLIENT
-    yield f"Below `kafka.` and `producer.`: {_listed(kafka.CLIENT_PROPERTIES)}."
-    only_producer = kafka.PRODUCER_PROPERTIES - kafka.CLIENT_PROPERTIES
-    yield f"Below `producer.` only: {_listed(only_producer)}."
-    only_client = kafka.CLIENT_PROPERTIES - kafka.PRODUCER_PROPERTIES
-    yield f"Below `kafka.` only: {_listed(only_client)}."
+    client, producer = kafka.CLIENT_PROPERTIES, kafka.PRODUCER_PROPERTIES
+    yield f"Below `kafka.` and `producer.`: {_listed(client)}."
+    yield f"Below `producer.` only: {_listed(producer - client)}."
+    yield f"Below `kafka.` only: {_listed(client - producer)}."
     yield f"Always a reference, never the secret: {_listed(kafka.SECRET_PROPERTIES)}."
     yield "Refused, and why:"
-    yield "\n".join(_refused())
+    yield "\n".join(f"- {_listed(n.split())}: {why}" for why, n in kafka.REFUSALS.items())
 
 
 def _format(name: str) -> dict[str, str]:
@@ -182,14 +176,6 @@ def _grid(rows: list[dict[str, str]]) -> Iterator[str]:
 
 def _line(cells: list[str]) -> str:
     return "|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|"
-
-
-def _refused() -> Iterator[str]:
-    reasons: dict[str, list[str]] = {}
-    for name, reason in kafka.REFUSED_PROPERTIES.items():
-        reasons.setdefault(reason, []).append(name)
-    for reason, names in reasons.items():
-        yield f"- {_listed(names)}: {reason}"
 
 
 def _listed(names: Iterable[str]) -> str:

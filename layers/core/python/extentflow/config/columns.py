@@ -76,10 +76,6 @@ def _read_schema(text: str) -> Schema:
     return tuple(columns)
 
 
-def _write_schema(columns: Schema) -> str:
-    return ",".join(f"{_quoted(name)}:{written}" for name, written in columns)
-
-
 def _read_key(text: str) -> MessageKey:
     word, colon, rest = text.strip().partition(":")
     if not colon and word.lower() in {"none", "object"}:
@@ -88,11 +84,6 @@ def _read_key(text: str) -> MessageKey:
         raise ValueError("write none, object, or column:name[,name]")
     found = _items(_LISTED, rest, "write column:name,name; put names with , or : in")
     return MessageKey("column", tuple(name for name, _ in found))
-
-
-def _write_key(key: MessageKey) -> str:
-    columns = ",".join(_quoted(name) for name in key.columns)
-    return f"column:{columns}" if key.columns else key.source
 
 
 def _items(pattern: re.Pattern[str], text: str, remedy: str) -> list[tuple[str, re.Match[str]]]:
@@ -115,5 +106,12 @@ def _quoted(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
 
 
-SCHEMA: Kind[Schema] = Kind(_read_schema, _write_schema)
+def _write_key(key: MessageKey) -> str:
+    columns = ",".join(map(_quoted, key.columns))
+    return f"column:{columns}" if columns else key.source
+
+
+SCHEMA: Kind[Schema] = Kind(
+    _read_schema, lambda columns: ",".join(f"{_quoted(name)}:{kind}" for name, kind in columns)
+)
 MESSAGE_KEY: Kind[MessageKey] = Kind(_read_key, _write_key)

@@ -8,25 +8,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from extentflow.config import topics
+from extentflow.config import types
 from extentflow.config.columns import MESSAGE_KEY, MessageKey
 from extentflow.config.kafka import PRODUCER_PROPERTIES, REFUSED_PRODUCER_PROPERTIES
 from extentflow.config.specs import CONVERTERS, FORMATS, STORES
 from extentflow.config.table import Alias, Family, Only, family, key
-from extentflow.config.types import (
-    BOOLEAN,
-    EXACT,
-    REFERABLE,
-    SECRET,
-    SIZE,
-    TEXT,
-    URL,
-    Kind,
-    choice,
-    matching,
-    or_word,
-    whole,
-)
 from extentflow.errors import Misconfigured, UnsupportedFormat
 from extentflow.model import ObjectVersion, bucket_uri
 
@@ -55,16 +41,16 @@ def _bucket(text: str) -> str:
     if "," in text:
         raise ValueError("one bucket per connector; make a connector for each of them")
     remedy = "write the bare name, without s3://, slashes or spaces, 2 to 255 characters"
-    return matching(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}", remedy).read(text)
+    return types.matching(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}", remedy).read(text)
 
 
 def _topic_name(text: str) -> str:
-    if problem := topics.illegal(text.strip()):
+    if problem := types.illegal_topic(text.strip()):
         raise ValueError(problem)
     return text.strip()
 
 
-_CONVERTER = choice(CONVERTERS.names, _CONNECT_CONVERTERS)
+_CONVERTER = types.choice(CONVERTERS.names, _CONNECT_CONVERTERS)
 
 _S3 = Only("endpoint.type", lambda value: value != LOCAL_FILE, "endpoint.type is an S3 service")
 _LOCAL = Only("endpoint.type", lambda value: value == LOCAL_FILE, "endpoint.type is localfile")
@@ -91,89 +77,85 @@ class ConnectorConfig:
     """
 
     name: str = key(
-        matching(
-            r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}",
-            "write letters, digits, . _ - (100 at most), a letter or digit first",
-        ),
+        types.NAME,
         "the connector's unique name. Letters, digits, `.`, `_`, `-`.",
         required=True,
         section="From where to where",
     )
     topic: str = key(
-        Kind(topics.template),
+        types.TOPIC_TEMPLATE,
         "the topic to write to. May hold `{bucket}`, `{prefix}` (`aws.s3.prefix`),"
         " `{key}` (the whole key) and `{extension}`; slashes become dots, any other"
         " character that Kafka does not allow is an error for that object.",
         required=True,
     )
     format: str | None = key(
-        choice(FORMATS.names),
+        types.choice(FORMATS.names),
         "One of the formats below. By extension; before a compression's extension too (.csv.gz).",
         name="input.format",
         shown="from the extension",
         aliases=(Alias("decoder.type"),),
     )
     compression: str | None = key(
-        choice({"none", "gzip", "zstd"}),
-        "`none`, `gzip` (.gz) or `zstd` (.zst), around the whole object. Such an object"
-        " is one extent. Not for a format that compresses inside.",
+        types.choice({"none", "gzip", "zstd"}),
+        "`none`, `gzip` (.gz) or `zstd` (.zst), around the whole object, which is one extent.",
         name="file.compression.type",
         shown="from the extension",
         only=(_LINES,),
     )
     endpoint_type: str = key(
-        choice(STORES.names),
+        types.choice(STORES.names),
         "`awss3`, `ontaps3`, `storagegrids3` or `localfile`.",
         default="awss3",
         section="Object store",
     )
     s3_bucket: str | None = _s3(
-        Kind(_bucket),
+        types.Kind(_bucket),
         "The bucket; several are several connectors.",
         name="aws.s3.bucket.name",
         shown="required",
         aliases=(Alias("s3.bucket.name"),),
     )
     prefix: str = _s3(
-        EXACT,
+        types.EXACT,
         "Keys that begin with it belong to the connector, nested ones too. Exact text."
         " Left out are names that begin with `_` or `.` below it (`_SUCCESS`).",
         default="",
         shown=None,
     )
     directory: str | None = key(
-        Kind(_directory),
+        types.Kind(_directory),
         "The absolute path that takes the bucket's place, nested directories included."
         " With S3 services it is NetApp's name for `aws.s3.prefix`.",
         shown="required",
         only=(_LOCAL,),
     )
     region: str | None = _s3(
-        TEXT, "The region that requests are signed for.", aliases=(Alias("s3.region"),)
+        types.TEXT, "The region that requests are signed for.", aliases=(Alias("s3.region"),)
     )
     endpoint: str | None = _s3(
-        URL,
-        "http(s)://host:port. Required for `ontaps3` and `storagegrids3`.",
+        types.URL,
+        "http(s)://host:port. `ontaps3` and `storagegrids3` need it.",
         aliases=(Alias("s3.url"),),
     )
     path_style: bool | None = _s3(
-        BOOLEAN,
+        types.BOOLEAN,
         "Whether the bucket stands in the path rather than in the host name.",
         name="aws.s3.path.style.access.enabled",
         shown="true with an endpoint",
     )
     ca_bundle: str | None = _s3(
-        TEXT, "A PEM file, on every worker, with the authorities to trust for the endpoint."
+        types.TEXT, "A PEM file, on every worker, with the authorities to trust for the endpoint."
     )
     access_key_id: str | None = _aws(
-        REFERABLE, "The access key's id, or a reference to it.", aliases=(Alias("access.key.id"),)
+        types.REFERABLE, "The access key's id, or a reference.", aliases=(Alias("access.key.id"),)
     )
     secret_access_key: str | None = _aws(
-        SECRET, "The secret, as a reference only.", aliases=(Alias("access.key"),)
+        types.SECRET, "The secret, as a reference only.", aliases=(Alias("access.key"),)
     )
-    role_arn: str | None = _sts(REFERABLE, "A role to assume with the credentials above.")
+    role_arn: str | None = _sts(types.REFERABLE, "A role to assume with the credentials above.")
     role_external_id: str | None = _sts(
-        REFERABLE, "The external id that the role asks for.", only=(_S3, _ROLE)
+        types.REFERABLE, "The external id that the role asks for.", only=(_S3, _ROLE)
     )
     value_converter: str | None = key(
         _CONVERTER,
@@ -197,53 +179,49 @@ class ConnectorConfig:
         only=(_KEYED,),
     )
     delivery_guarantee: str = key(
-        choice({"exactly_once", "at_least_once"}),
-        "`exactly_once` or `at_least_once`. Consumers need"
-        " `isolation.level=read_committed` for the former.",
+        types.choice({"exactly_once", "at_least_once"}),
+        "`exactly_once` (consumers need `isolation.level=read_committed`) or `at_least_once`.",
         default="exactly_once",
         aliases=(Alias("exactly.once.support", "Connect", _REQUESTED),),
         section="Delivery",
     )
     ordering: str = key(
-        choice({"partitioned", "object"}),
+        types.choice({"partitioned", "object"}),
         "`partitioned`: file order within an extent, extents in parallel. `object`:"
         " one object's records in file order, one extent after the other.",
         default="partitioned",
     )
     errors_tolerance: str = key(
-        choice({"none", "all"}),
+        types.choice({"none", "all"}),
         "`none`: a bad record fails its extent. `all`: bad records go to the dead letter queue.",
         default="none",
     )
     dead_letter_topic: str | None = key(
-        Kind(_topic_name),
+        types.Kind(_topic_name),
         "The dead letter queue; another topic than `topic`.",
         name="errors.deadletterqueue.topic.name",
         shown="required with `all`",
         only=(_TOLERANT,),
     )
     dead_letter_headers: bool = key(
-        BOOLEAN,
+        types.BOOLEAN,
         "Whether dead letters carry object, version, extent, place and reason.",
         default=True,
         name="errors.deadletterqueue.context.headers.enable",
         only=(_TOLERANT,),
     )
     engine: str = key(
-        choice(ENGINES),
+        types.choice(ENGINES),
         "Who delivers objects that are announced. `lambda`: functions. `spark`: a run"
         " of EMR Serverless for each. `auto`: Spark for those of more than"
         " `spark.threshold.bytes`. Functions also get what no run can be had for.",
         default=AUTO,
     )
     max_tasks: int | None = key(
-        whole(1),
-        "The most extents in work at once for this connector in one run.",
-        name="tasks.max",
-        shown="engine's",
+        types.whole(1), "The most extents at once in one run.", name="tasks.max", shown="engine's"
     )
     extent_bytes: int | None = key(
-        or_word("auto", SIZE),
+        types.or_word("auto", types.SIZE),
         "The size to aim at for an extent. `auto`: max(64 MiB, size / 10,000) for line"
         " formats, row groups up to 32 MiB for Parquet, and at least one extent per"
         " core where the object allows it. Line formats: at most 1,000,000 extents.",
@@ -282,8 +260,7 @@ class ConnectorConfig:
     def format_for(self, key: str) -> str:
         """Return the format of the object `key`: the configured one, or the extension's.
 
-        Raises UnsupportedFormat where the extension says nothing, or a format that other settings
-        of the connector exclude.
+        Raises UnsupportedFormat where there is none, or other settings exclude it.
         """
         found = extension(key)
         # Built-in formats win, then the order of names decides.
@@ -320,10 +297,10 @@ class ConnectorConfig:
         Raises UnsupportedFormat as `format_for`, and for a format that compresses inside.
         """
         found = self.compression or COMPRESSION_EXTENSIONS.get(_extensions(key)[-1], "none")
-        if found != "none" and not FORMATS.get(self.format_for(key)).compressible:
+        if found != "none" and not FORMATS.get(name := self.format_for(key)).compressible:
             raise UnsupportedFormat(
-                f"{self._uri(key)}: {found} around {self.format_for(key)} is not read; decompress"
-                " the object, the format compresses inside"
+                f"{self._uri(key)}: {found} around {name} is not read; decompress the object, the"
+                " format compresses inside"
             )
         return found
 
@@ -346,8 +323,8 @@ class ConnectorConfig:
         """Return the topic of an object's records, else raise Misconfigured."""
         known = extension(version.key)
         values = {**self.fixed_placeholders(), "key": version.key, "extension": known}
-        topic = topics.fill(self.topic, values)
-        problem = topics.illegal(topic)
+        topic = types.fill_topic(self.topic, values)
+        problem = types.illegal_topic(topic)
         if not known and "{extension}" in self.topic:
             problem = "the key has no extension; leave {extension} out, or narrow the prefix"
         if problem:
@@ -358,10 +335,7 @@ class ConnectorConfig:
         return topic
 
     def route(self, version: ObjectVersion) -> str:
-        """Return the topic of an object whose name says that jobs can deliver it.
-
-        Raises as `format_for`, `compression_for` and `topic_for`.
-        """
+        """Return `topic_for`, having checked `format_for` and `compression_for`."""
         self.format_for(version.key)
         self.compression_for(version.key)
         return self.topic_for(version)
@@ -388,22 +362,14 @@ def _extensions(key: str) -> list[str]:
 
 def key_converters(message_key: MessageKey) -> tuple[str, ...]:
     """Return the converters that make keys of `message_key`, the default first."""
-    match message_key.source, len(message_key.columns):
-        case "column", 1:
-            return ("string", "bytes", "json")
-        case "column", _:
-            return ("json",)
-        case _:
-            return ("string",)
+    if message_key.source != "column":
+        return ("string",)
+    return ("string", "bytes", "json") if len(message_key.columns) == 1 else ("json",)
 
 
 def hidden(key: str, prefix: str) -> bool:
-    """Whether a name in `key` after `prefix` marks the object as hidden.
-
-    A partition's folder (`_year=2026/`) is data.
-    """
+    """Whether a name in `key` after `prefix` hides the object; a folder `_year=2026/` does not."""
     begin = prefix.rfind("/") + 1
-    names = key[begin:].split("/")
-    if begin < len(prefix):  # the first name begins within the prefix: it is written out
-        names = names[1:]
+    # A name that begins within the prefix is written out.
+    names = key[begin:].split("/")[begin < len(prefix) :]
     return any(name.startswith(HIDDEN) and "=" not in name for name in names)

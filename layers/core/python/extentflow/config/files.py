@@ -15,10 +15,8 @@ import yaml
 
 from extentflow.errors import Misconfigured, plain
 
-_ENVELOPE = {"name", "config"}
 _SEPARATOR = re.compile(r"(?<!\\)(?:\\\\)*([\s=:])")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +31,7 @@ class _Pairs(list[tuple[str, Any]]):
 
 
 def load(path: Path) -> dict[str, str]:
-    """Read a file as a flat map.
-
-    Raises:
-        Misconfigured: no such file, another syntax than its suffix says, nested values, names
-            that appear twice; every problem at once.
-    """
+    """Read a file as a flat map; raises Misconfigured with every problem at once."""
     text = read_if_present(str(path))
     if text is None:
         raise Misconfigured(f"{path}: no such file; correct the path")
@@ -46,11 +39,7 @@ def load(path: Path) -> dict[str, str]:
 
 
 def read_if_present(path: str) -> str | None:
-    """Return a file's text, None where there is no such file.
-
-    Raises:
-        Misconfigured: it cannot be read, or is not UTF-8.
-    """
+    """Return a file's text, None where there is none; Misconfigured if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -113,7 +102,7 @@ def _unescaped(text: str, place: str) -> str:
             raise Misconfigured(f"{place}: \\u without four hex digits; write a backslash as \\\\")
         if len(escape) > 1:
             return chr(int(escape[1:], 16))
-        return _CONTROLS.get(escape, escape)
+        return {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(escape, escape)
 
     return _ESCAPE.sub(character, text)
 
@@ -164,7 +153,7 @@ def _without_envelope(entries: list[_Entry], path: str) -> list[_Entry]:
     config = next((e.value for e in entries if e.name == "config"), None)
     if not isinstance(config, _Pairs):
         return entries
-    strangers = [entry for entry in entries if entry.name not in _ENVELOPE]
+    strangers = [entry for entry in entries if entry.name not in {"name", "config"}]
     if strangers:
         names = ", ".join(plain(entry.name) for entry in strangers)
         raise Misconfigured(f"{path}: beside `config` only `name` may stand; remove {names}")
@@ -188,10 +177,8 @@ def _flat(entries: Iterable[_Entry]) -> dict[str, str]:
     if problems:
         raise Misconfigured(problems)
     # The booleans are JSON's true and false.
-    return {
-        name: str(entry.value).lower() if isinstance(entry.value, bool) else entry.value
-        for name, entry in seen.items()
-    }
+    values = {name: entry.value for name, entry in seen.items()}
+    return {n: str(v).lower() if isinstance(v, bool) else v for n, v in values.items()}
 
 
 def _unfit(entry: _Entry) -> str | None:
@@ -203,5 +190,4 @@ def _unfit(entry: _Entry) -> str | None:
             return "a list; write one text, with commas where the key takes several"
         case None:
             return 'no value; write one (in quotes, if it is "null" or ""), or remove the key'
-        case _:
-            return None
+    return None

@@ -68,7 +68,7 @@ SECRET_PROPERTIES: frozenset[str] = _words(
 )
 
 # Reasons with their remedies, and the properties that are refused for them.
-_REASONS = {
+REFUSALS = {
     "fixed here, exactly once depends on it; remove the key": (
         "acks request.required.acks enable.idempotence enable.gapless.guarantee queuing.strategy"
         " delivery.report.only.error"
@@ -106,7 +106,7 @@ _REASONS = {
         "ssl.truststore.location ssl.truststore.password ssl.truststore.type"
     ),
 }
-REFUSED_PROPERTIES = {name: reason for reason, names in _REASONS.items() for name in names.split()}
+REFUSED_PROPERTIES = {name: reason for reason, names in REFUSALS.items() for name in names.split()}
 REFUSED_PRODUCER_PROPERTIES: Mapping[str, str] = REFUSED_PROPERTIES | {
     name: f"the worker's to say; write kafka.{name} in the worker's settings"
     for name in sorted(_OWNERS)

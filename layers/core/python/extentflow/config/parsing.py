@@ -4,10 +4,9 @@ load(path) -> flat map -> parse(map) -> ConnectorConfig -> to_map -> flat map
 """
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any
 
-from extentflow.config import topics
+from extentflow.config import types
 from extentflow.config.connector import LOCAL_FILE, ConnectorConfig, key_converters
 from extentflow.config.specs import CONVERTERS, FORMATS, FormatCheck, FormatSpec
 from extentflow.config.table import Only, Reading, Table, declared
@@ -34,14 +33,10 @@ def connector_table(config: Mapping[str, str] | None = None) -> Table:
     section = "Formats"
     for name, spec in _formats_of(config or {}):
         says = f"input.format is {name} or left to the extension"
-        only = Only("input.format", partial(_is_or_none, name), says)
+        only = Only("input.format", frozenset({None, name}).__contains__, says)
         rows += declared(spec.options, part=f"{name}.", section=section, only=(only,))
         section = ""
     return Table(tuple(rows), _FOREIGN)
-
-
-def _is_or_none(name: str, value: str | None) -> bool:
-    return value in {None, name}
 
 
 def _formats_of(config: Mapping[str, str]) -> Iterator[tuple[str, FormatSpec]]:
@@ -55,8 +50,7 @@ def _formats_of(config: Mapping[str, str]) -> Iterator[tuple[str, FormatSpec]]:
 def parse(config: Mapping[str, str]) -> ConnectorConfig:
     """Return the connector that a flat map describes, for the registered formats and stores.
 
-    Raises:
-        Misconfigured: every problem at once, one line each: key, value, remedy.
+    Raises Misconfigured with every problem at once, one line each: key, value, remedy.
     """
     table = connector_table(config)
     # NetApp's second meaning of `directory`: a prefix, wherever the store is S3.
@@ -110,10 +104,10 @@ def _source_problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]
 
 def _problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
     sound, key, dead = reading.sound, config.message_key, config.dead_letter_topic
-    topic = topics.fill(config.topic, config.fixed_placeholders()) if sound("topic") else ""
+    topic = types.fill_topic(config.topic, config.fixed_placeholders()) if sound("topic") else ""
     fixed = sound("topic", "aws.s3.bucket.name", "directory", "aws.s3.prefix")
-    fixed = fixed and not topics.depends_on_object(topic)
-    if fixed and (problem := topics.illegal(topic)):
+    fixed = fixed and not types.depends_on_object(topic)
+    if fixed and (problem := types.illegal_topic(topic)):
         yield f"topic={quoted(config.topic)}: makes {quoted(topic)}: {problem}"
     chosen = config.format if sound("input.format", "value.converter", "message.key") else None
     if chosen and (problem := config.unfit(chosen)):

@@ -18,7 +18,6 @@ from extentflow.errors import Misconfigured
 FORMS = "${env:NAME}, ${file:/path:key} or ${secretsmanager:name:key}"
 
 _REFERENCE = re.compile(r"\$\{([^:{}]*):([^{}]*)\}")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # A secret's name, or its ARN with six colons of its own; then perhaps a key.
 _SECRET = re.compile(
     r"(arn:[a-z0-9-]+:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[A-Za-z0-9/_+=.@-]+"
@@ -41,8 +40,7 @@ class Reference:
     def parse(cls, text: str) -> Self | None:
         """Return the reference that `text` is; None where it holds no `${`.
 
-        Raises:
-            ValueError: with the remedy, where `text` only resembles a reference.
+        Raises ValueError, with the remedy, where `text` only resembles a reference.
         """
         if "${" not in text:
             return None
@@ -50,7 +48,7 @@ class Reference:
         if match is None:
             raise ValueError(f"a reference is the whole value: {FORMS}")
         provider, rest = match[1], match[2]
-        if provider == "env" and _NAME.fullmatch(rest):
+        if provider == "env" and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", rest):
             return cls(provider, "", rest)
         path, _, key = rest.rpartition(":")
         if provider == "file" and path and key:
@@ -61,13 +59,10 @@ class Reference:
 
 
 def environments(values: Mapping[str, str]) -> list[str]:
-    """Return which of `values` refer to variables of an environment, as `name=${env:VARIABLE}`.
-
-    Values that only resemble a reference are not checked here.
-    """
+    """Return which of `values` refer to variables of an environment, as `name=${env:VARIABLE}`."""
     found: list[str] = []
     for name, text in values.items():
-        with suppress(ValueError):
+        with suppress(ValueError):  # only resembles a reference, and is reported elsewhere
             reference = Reference.parse(text)
             if reference is not None and reference.provider == "env":
                 found.append(f"{name}={text}")
@@ -87,9 +82,7 @@ def resolve(
     OSError or UnicodeError; `read_secret` returns a secret's text, by name or ARN, once per secret,
     so that a name and a password belong together. Messages name key and reference, never a value.
 
-    Raises:
-        Misconfigured: every reference that leads nowhere.
-        CredentialsUnavailable: as `read_secret`.
+    Raises Misconfigured with every reference that leads nowhere, and what `read_secret` raises.
     """
     read_once = cache(read_secret)
     resolved: dict[str, str] = {}
@@ -138,12 +131,9 @@ def _secret_entry(reference: Reference, text: str) -> str:
     """Return a secret's text, or one entry of the JSON object that it is."""
     if not reference.key:
         return text
-    try:
+    with suppress(ValueError):  # its message may quote what the secret holds
         entries = json.loads(text)
-    except ValueError:
-        # Its message may quote what the secret holds.
-        entries = None
-    value = entries.get(reference.key) if isinstance(entries, dict) else None
-    if isinstance(value, str) and value:
-        return value
+        value = entries.get(reference.key) if isinstance(entries, dict) else None
+        if isinstance(value, str) and value:
+            return value
     raise LookupError("the secret is no JSON object with a text for that key; correct one of them")

@@ -54,10 +54,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Kafka client properties below one prefix: the field becomes a map without the prefix.
-
-    `refused` holds names that exist but are not for users, each with the reason and the remedy.
-    """
+    """Kafka client properties below one prefix; `refused` says why others are not for users."""
 
     prefix: str
     doc: str
@@ -82,8 +79,8 @@ def key(
 
     lease_seconds: float = key(seconds(1), "How long ...", default=60.0)    is `lease.seconds`
     """
-    declaration = Key(kind, doc, name, shown, aliases, only, section)
-    return field(default=MISSING if required else default, metadata={_DECLARATION: declaration})
+    one = Key(kind, doc, name, shown, aliases, only, section)
+    return field(default=MISSING if required else default, metadata={_DECLARATION: one})
 
 
 def family(declaration: Family) -> Any:  # noqa: ANN401 - as `dataclasses.field`
@@ -141,10 +138,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """All keys of one kind of configuration.
-
-    `foreign` holds names that people bring along from other systems, each with what to do.
-    """
+    """All keys of one kind of configuration; `foreign` says what to do with other systems' keys."""
 
     rows: tuple[Key | Family, ...]
     foreign: Mapping[str, str] = field(default_factory=dict)
@@ -201,20 +195,14 @@ class Table:
         return reading
 
     def make(self, cls: type[T], reading: Reading, *, part: str = "", **more: object) -> T:
-        """Return the instance of a declaring class that `reading` describes.
-
-        `more` are fields that are no keys.
-        """
+        """Return the declaring class's instance from `reading`, and `more` fields without keys."""
         keys = {key.field: reading.values[key.name] for key in self if key.part == part}
         if not part:
             keys |= {family.field: reading.values[family.prefix] for family in self.families}
         return cls(**keys, **more)
 
     def write(self, parts: Mapping[str, object]) -> dict[str, str]:
-        """Return the flat map that reads as `parts`, which are the instances by `Key.part`.
-
-        Values that equal their default are left out.
-        """
+        """Return the flat map of `parts`, the instances by `Key.part`, without defaults."""
         written = {}
         for key in self:
             value = getattr(parts[key.part], key.field) if key.part in parts else key.default

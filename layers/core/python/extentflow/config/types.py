@@ -1,6 +1,14 @@
 """Types of configuration values: each reads a value from text and writes it back.
 
 A reader raises ValueError with the remedy ("write ..."); the caller puts key and value before it.
+
+Topic names follow Kafka's rules. In what fills a template's placeholders slashes become dots,
+because object keys are full of them; any other character that Kafka does not accept is an error:
+
+    {bucket}     the bucket
+    {prefix}     aws.s3.prefix, without slashes at its ends
+    {key}        the object's whole key, likewise
+    {extension}  the key's extension, lower case, without the one of a compression
 """
 
 import re
@@ -10,7 +18,7 @@ from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
 from extentflow.config.secrets import FORMS, Reference
-from extentflow.errors import either
+from extentflow.errors import either, nearest, plain
 
 T = TypeVar("T")
 
@@ -22,6 +30,14 @@ _UNITS: dict[str, int] = {
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?i?b)?", re.IGNORECASE)
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _NO_CREDENTIALS = "an address must not contain credentials; write them to their own keys"
+PLACEHOLDERS = ("bucket", "prefix", "key", "extension")
+MAX_TOPIC_CHARACTERS = 249
+
+# Our own topics (progress, jobs): a key must never lead to them, nor may anybody write there.
+RESERVED_PREFIX = "extentflow."
+
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_ILLEGAL = re.compile(r"[^A-Za-z0-9._-]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +138,52 @@ def _referable(text: str) -> str:
     return TEXT.read(text)
 
 
+def illegal_topic(topic: str) -> str | None:
+    """Return why `topic` cannot be a name, for Kafka or for us; None where it can."""
+    if match := _ILLEGAL.search(topic):
+        return f"{match[0]!r} is no character of a topic name; use letters, digits, . _ -"
+    if topic in {"", ".", ".."}:
+        return "no topic name; write one with letters or digits"
+    if topic.startswith(RESERVED_PREFIX):
+        return f"names that begin with {RESERVED_PREFIX} are extentflow's own; choose another"
+    if len(topic) > MAX_TOPIC_CHARACTERS:
+        return f"{len(topic)} characters; a topic name has {MAX_TOPIC_CHARACTERS} at most"
+    return None
+
+
+def fill_topic(template: str, values: dict[str, str]) -> str:
+    """Return `template` with the placeholders in `values` filled in, the others left alone."""
+
+    def value(match: re.Match[str]) -> str:
+        filled = values.get(match[1])
+        return match[0] if filled is None else filled.strip("/").replace("/", ".")
+
+    return _PLACEHOLDER.sub(value, template)
+
+
+def _template(text: str) -> str:
+    text = text.strip()
+    for name in _PLACEHOLDER.findall(text):
+        if name not in PLACEHOLDERS:
+            known = ", ".join(f"{{{known}}}" for known in PLACEHOLDERS)
+            hint = nearest(name, PLACEHOLDERS).partition(";")[0]
+            hint = f" {hint}" if hint.startswith("did") else ""
+            raise ValueError(f"no placeholder {{{plain(name)}}};{hint} there are {known}")
+    if problem := illegal_topic(_PLACEHOLDER.sub("x", text)):
+        raise ValueError(problem)
+    return text
+
+
+def depends_on_object(text: str) -> bool:
+    """Whether the topic is known only once an object's key is."""
+    return bool({"key", "extension"} & set(_PLACEHOLDER.findall(text)))
+
+
 TEXT = matching("(?s).+", "write a value, or remove the key")
+NAME = matching(
+    r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}",
+    "write letters, digits, . _ - (100 at most), a letter or digit first",
+)
 EXACT: Kind[str] = Kind(str)
 BOOLEAN: Kind[bool] = Kind(_boolean, lambda value: str(value).lower())
 SIZE: Kind[int] = Kind(_size, _size_text)
@@ -133,6 +194,7 @@ SERVERS: Kind[str] = Kind(_servers)
 CHARACTER: Kind[str] = Kind(_character)
 SECRET: Kind[str] = Kind(_secret)
 REFERABLE: Kind[str] = Kind(_referable)
+TOPIC_TEMPLATE: Kind[str] = Kind(_template)
 
 
 def whole(least: int, most: int = 10**18) -> Kind[int]:
@@ -161,10 +223,7 @@ def seconds(least: float) -> Kind[float]:
 def choice(
     names: Collection[str] | Callable[[], Collection[str]], also: Mapping[str, str] | None = None
 ) -> Kind[str]:
-    """Return the kind of one of `names`, in any case; `also` maps further spellings to them.
-
-    `names` is a function where they are registered later.
-    """
+    """Return the kind of one of `names`, in any case; `also` maps further spellings to them."""
 
     def read(text: str) -> str:
         known = names() if callable(names) else names

@@ -16,6 +16,7 @@ from extentflow.config.table import Family, Reading, Table, declared, family, ke
 from extentflow.config.types import (
     BOOLEAN,
     LEDGER_URL,
+    NAME,
     SERVERS,
     SIZE,
     TEXT,
@@ -29,7 +30,6 @@ from extentflow.errors import Misconfigured, nearest
 
 PREFIX = "EXTENTFLOW_"
 CONFIG_VARIABLE = "EXTENTFLOW_CONFIG"
-DEFAULT_FILES = ("extentflow.yaml", "extentflow.properties")
 # The local stack's, read by extentflow_local only.
 FOREIGN_VARIABLES = ("EXTENTFLOW_IVY_SETTINGS", CONFIG_VARIABLE)
 FOREIGN_PREFIXES = ("EXTENTFLOW_LOCAL_", "EXTENTFLOW_STACK_")
@@ -57,18 +57,13 @@ class WorkerSettings:
         section="Clusters and tables",
     )
     app_id: str = key(
-        matching(
-            r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}",
-            "write letters, digits, . _ - only, 100 characters at most",
-        ),
+        NAME,
         "Begins every transactional id and group; grant ACLs on this prefix. A ledger table"
         " belongs to the first one that used it.",
         default="extentflow",
     )
     ledger_table: str = key(
-        matching(
-            r"[A-Za-z0-9._-]{3,255}", "write 3 to 255 letters, digits, . _ -, as DynamoDB asks"
-        ),
+        matching(r"[A-Za-z0-9._-]{3,255}", "write 3 to 255 letters, digits, . _ -, for DynamoDB"),
         "The DynamoDB table of jobs, extents, slots and connectors.",
         default="extentflow",
     )
@@ -86,9 +81,7 @@ class WorkerSettings:
         section="Ownership and work",
     )
     lease_seconds: float = key(
-        seconds(1),
-        "How long a silent worker keeps its slot before another may take it over.",
-        default=60.0,
+        seconds(1), "How long before a silent worker's slot may go to another worker.", default=60.0
     )
     extent_stall_seconds: float = key(
         seconds(1), "How long a worker renews its lease without progress.", default=300.0
@@ -97,9 +90,7 @@ class WorkerSettings:
         whole(1, 1000), "Attempts without progress after which an extent is FAILED.", default=5
     )
     retry_timeout_seconds: float = key(
-        seconds(0),
-        "How long one attempt waits for an unavailable store, broker or table.",
-        default=120.0,
+        seconds(0), "How long an attempt waits for store, broker or table to answer.", default=120.0
     )
     extent_ahead_bytes: int = key(
         SIZE, "Payload prepared while what came before is sent and committed.", default=16 << 20
@@ -113,9 +104,7 @@ class WorkerSettings:
         default=ARRAYS,
     )
     transaction_max_bytes: int = key(
-        SIZE,
-        "Payload after which a transaction is committed; an extent begins with less.",
-        default=64 << 20,
+        SIZE, "Payload that commits a transaction; an extent begins with less.", default=64 << 20
     )
     transaction_max_seconds: float = key(
         seconds(0.1), "Time after which a transaction is committed.", default=10.0
@@ -130,11 +119,9 @@ class WorkerSettings:
         URL, "The SQS queue of notifications, which the planner reads.", section="Queues and events"
     )
     arrivals_dlq_url: str | None = key(
-        URL, "Dead-letter queue of notifications that cannot be parsed or planned.", shown="none"
+        URL, "Dead-letter queue of notifications that cannot be parsed or planned."
     )
-    extents_queue_url: str | None = key(
-        URL, "The SQS queue of extents, which workers read.", shown="none"
-    )
+    extents_queue_url: str | None = key(URL, "The SQS queue of extents, which workers read.")
     extents_dlq_url: str | None = key(URL, "Where FAILED extents wait for a replay.")
     receiver_secret_id: str | None = key(
         TEXT, "The Secrets Manager secret to verify notifications over HTTP with."
@@ -162,10 +149,7 @@ class WorkerSettings:
         "Where `jobs/spark_ingest.py` stands in S3.",
     )
     spark_archive: str | None = key(
-        matching(
-            r"s3://[^/\s]+/\S+\.(tgz|tar\.gz)",
-            "write s3://bucket/key.tgz; Spark unpacks what is called so",
-        ),
+        matching(r"s3://[^/\s]+/\S+\.(tgz|tar\.gz)", "write s3://bucket/key.tgz; Spark unpacks it"),
         "Where the archive that `make spark-archive` builds stands in S3.",
     )
     spark_threshold_bytes: int = key(
@@ -247,8 +231,8 @@ def _from_file(
     environ: Mapping[str, str], read_text: Callable[[str], str | None], problems: list[str]
 ) -> dict[str, str]:
     named = environ.get(CONFIG_VARIABLE)
-    texts = {path: read_text(path) for path in ((named,) if named else DEFAULT_FILES)}
-    found = {path: text for path, text in texts.items() if text is not None}
+    paths = (named,) if named else ("extentflow.yaml", "extentflow.properties")
+    found = {path: text for path in paths if (text := read_text(path)) is not None}
     if named and not found:
         problems.append(f"{CONFIG_VARIABLE}={named!r}: no such file; correct the path or unset it")
     if len(found) > 1:

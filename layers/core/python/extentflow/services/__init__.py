@@ -1,6 +1,5 @@
 """The use cases of extentflow as typed calls: connectors, deliveries, jobs, and the stack's health.
 
-The command line, the Python API and any other front end call these services and render what they
-return. Services print nothing and never end the process. Clients, engines and adapters are the
-responsibility of `extentflow.wiring`.
+The command line and the Python API call these services and render what they return; services print
+nothing and never end the process. `extentflow.wiring` makes clients, engines and adapters.
 """

@@ -19,7 +19,6 @@ from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queues
 
 CLOCK_SKEW_SECONDS = 5.0
-MINUTES_OF_A_DAY = 24 * 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,14 +169,14 @@ def retention(runtime: Runtime) -> Finding:
     except ExtentflowError as exc:
         remedy = "allow DescribeConfigs on the cluster to check it; only this check needs that"
         return _usable(check, str(exc), remedy)
-    fact = f"Kafka keeps a slot's progress for {minutes / MINUTES_OF_A_DAY:g} days"
+    fact = f"Kafka keeps a slot's progress for {minutes / 1_440:g} days"
     now = runtime.ledger.now()
     every = runtime.ledger.slots.list(runtime.broker.cluster)
     # A dead worker's lease ended soon after its last commit, from which Kafka counts.
     age = now - min((slot.until for slot in every if slot.working is not None), default=now)
     if age < minutes * 60 / 2:
         return _usable(check, fact)
-    fact += f", and an extent has been unfinished for {age / MINUTES_OF_A_DAY / 60:.1f} days"
+    fact += f", and an extent has been unfinished for {age / 86_400:.1f} days"
     if age < minutes * 60:
         return _usable(check, fact, "run its job again before Kafka deletes it")
     remedy = "run its job again; where progress is unknown, decide about --accept-duplicates"
@@ -223,11 +222,11 @@ def topics(runtime: Runtime, config: ConnectorConfig) -> Iterator[Finding]:
 
 
 def _topic(
-    runtime: Runtime, check: str, name: str, refused: Callable[[TopicFacts], str | None]
+    runtime: Runtime, check: str, name: str, why: Callable[[TopicFacts], str | None]
 ) -> Finding:
     try:
         facts = runtime.topic(name)
-        if problem := refused(facts):
+        if problem := why(facts):
             raise Misconfigured(problem)
     except ExtentflowError as exc:
         return problem_of(check, exc)

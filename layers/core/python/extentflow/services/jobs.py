@@ -29,24 +29,18 @@ ARRIVALS = ("arrivals_dlq_url", "arrivals_queue_url")
 
 
 @dataclass(frozen=True, slots=True)
-class ListedJob:
-    """A job with its totals; `cause` is why it ended, the first failed extent's where there is."""
-
-    job: Job
-    report: JobReport
-    cause: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class JobDetail:
-    """A job with its extents, by ordinal: an extent without an item is PENDING.
+    """A job with its totals.
 
-    `run` is its run on EMR Serverless, `skipped` why nothing is delivered now, both "" if none.
+    `list` adds the `cause` of its end, the first failed extent's where there is one; `get` its
+    extents by ordinal (one without an item is PENDING), its run on EMR Serverless, and why nothing
+    is delivered now.
     """
 
     job: Job
     report: JobReport
-    extents: dict[int, ExtentItem]
+    cause: str = ""
+    extents: dict[int, ExtentItem] = field(default_factory=dict)
     run: str | None = None
     skipped: str = ""
 
@@ -79,14 +73,14 @@ class Jobs:
 
     def list(
         self, connector: str | None = None, *, state: JobState | None = None, limit: int = 50
-    ) -> list[ListedJob]:
+    ) -> list[JobDetail]:
         """Return the newest jobs, newest first; Misconfigured for a connector that is unknown."""
         ledger = self.runtime.ledger
         found = nlargest(limit, ledger.jobs.list(connector, state), key=lambda job: job.created)
         if not found and connector is not None:
             self.runtime.connectors.latest(connector)  # an unknown name is a mistake
         return [
-            ListedJob(job, report(ledger, job), failure_reason(ledger, job) if job.reason else "")
+            JobDetail(job, report(ledger, job), failure_reason(ledger, job) if job.reason else "")
             for job in found
         ]
 
@@ -94,13 +88,9 @@ class Jobs:
         """Return one job, by its id or its beginning; Misconfigured if none or several match."""
         ledger = self.runtime.ledger
         job = known_job(ledger, job_id)
-        return JobDetail(
-            job=job,
-            report=report(ledger, job),
-            extents={item.ordinal: item for item in ledger.extents.list(job.id)},
-            run=run_of(ledger, job.id),
-            skipped=skip_reason(ledger, job.connector) if job.state.open else "",
-        )
+        items = {item.ordinal: item for item in ledger.extents.list(job.id)}
+        skipped = skip_reason(ledger, job.connector) if job.state.open else ""
+        return JobDetail(job, report(ledger, job), "", items, run_of(ledger, job.id), skipped)
 
     def queue_depths(self) -> QueueDepths:
         """Return the depths of the stack's queues; one unavailable queue hides no other."""
@@ -122,8 +112,7 @@ class Jobs:
     ) -> Submission:
         """Announce objects to the planner function, or have one Spark run deliver them all.
 
-        Without `connector`, every address must name a single object. Nothing was sent where it
-        raises Misconfigured.
+        Without `connector`, every address names a single object. Nothing was sent if it raises.
         """
         require_engine(engine, connector)
         if connector is None:
@@ -167,9 +156,7 @@ class Jobs:
         if since:
             age = re.fullmatch(r"(\d+)([smhd])", since)
             if age is None:
-                raise Misconfigured(
-                    f"--since {since}: write a number and s, m, h or d, for example 2h"
-                )
+                raise Misconfigured(f"--since {since}: write a number and s, m, h or d, as in 2h")
             oldest = time.time() - int(age[1]) * SECONDS[age[2]]
 
         def wanted(message: Message) -> bool:
@@ -205,9 +192,8 @@ class Jobs:
         settings = self.runtime.settings
         if engine != AUTO:
             return engine == SPARK
-        if settings.spark_application_id is None or config.engine == LAMBDA:
-            return False
-        if len(versions) == 1 or unreachable_reason(config):
+        excluded = settings.spark_application_id is None or config.engine == LAMBDA
+        if excluded or len(versions) == 1 or unreachable_reason(config):
             return False
         total = sum(version.size for version in versions)
         return config.engine == SPARK or total > settings.spark_threshold_bytes

@@ -26,19 +26,17 @@ from extentflow.wiring.options import absent_elsewhere
 
 log = logging.getLogger(__name__)
 
-NEW = "new"
 EMR = "emr"
 LOCAL_ENGINES = "`extentflow run` with --engine spark or inline, on this machine"
 # Open jobs count only where a replay reopened them and did not finish.
 REPLAYABLE = (JobState.FAILED, JobState.CANCELLED, JobState.PLANNING, JobState.RUNNING)
 
 # An interrupted second delivery continues within this time; later, `--again` is a new one.
-AGAIN_SECONDS = 30 * 86_400.0
 AGAIN: NoteKind[float] = NoteKind(
     "again#",
     lambda since: {"since": repr(since)},
     lambda facts: float(facts["since"]),
-    keep_seconds=AGAIN_SECONDS,
+    keep_seconds=30 * 86_400.0,
 )
 
 Start = Callable[[SubmittedRuns], str]
@@ -46,10 +44,7 @@ Start = Callable[[SubmittedRuns], str]
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """Which engine runs the extents: spark, inline or emr; `cores` None uses all of this machine.
-
-    `master` is Spark's; None runs Spark in this process.
-    """
+    """The engine (spark, inline or emr), its cores (None: all), Spark's master (None: local)."""
 
     name: str = "spark"
     cores: int | None = None
@@ -147,7 +142,7 @@ class Runs:
                     format=job.format,
                     topic=config.topic_for(version),
                     job=(known or job).id,
-                    state=known.state if known else NEW,
+                    state=known.state if known else "new",
                     revision=(known or job).revision,
                     extent_bytes=job.plan.target_bytes,
                     extents=tuple((extent.start, extent.end) for extent in extents),
@@ -165,8 +160,7 @@ class Runs:
     ) -> RunReport:
         """Deliver the addressed objects; with `again` those that are DONE a second time.
 
-        Raises Misconfigured or Retryable where nothing was started; later errors are part of the
-        report.
+        Raises where nothing was started; later errors are part of the report.
         """
         runtime = self.runtime
         # Cheap checks first: all of them before an engine starts, which may take minutes.
@@ -180,18 +174,17 @@ class Runs:
         if not versions:
             self.control.notify(f"there is nothing to deliver below {_source(config)}")
             return RunReport(engine.name)
-        driving = self._driving(
-            engine,
-            config.max_tasks,
-            # A person started it, and decides what follows its end.
-            lambda started: started.begin_shared(
-                _subject(), connector, list(addresses), then=OnCompletion.PERSON
-            ),
-        )
+
+        def start(runs: SubmittedRuns) -> str:
+            # A person started it, and decides what follows its end. The subject is unique: a run's
+            # token depends on it, and the service starts one run per token.
+            then = OnCompletion.PERSON
+            return runs.begin_shared(f"shell-{uuid4().hex}", connector, list(addresses), then=then)
+
         text = "\n".join((connector, *sorted(addresses)))
         delivery = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         since = self._second_delivery(delivery) if again else None
-        with driving as driver:
+        with self._driving(engine, config.max_tasks, start) as driver:
             cores = driver.engine.cores
             requests: Iterator[JobRequest] = (
                 runtime.request(config, revision, version, cores) for version in versions
@@ -219,8 +212,7 @@ class Runs:
     ) -> RunReport:
         """Deliver what a job has left, failed extents included; with `extent` only that one.
 
-        Raises:
-            ProgressUnknown: Kafka no longer has an extent's progress; see `accept_duplicates`.
+        Raises ProgressUnknown where Kafka has no progress, without `accept_duplicates`.
         """
         job = known_job(self.runtime.ledger, job_id)
         if job.state is JobState.DONE and extent is None:
@@ -237,11 +229,7 @@ class Runs:
         return result
 
     def replay_all(
-        self,
-        connector: str,
-        *,
-        engine: EngineChoice = ON_SPARK,
-        accept_duplicates: bool = False,
+        self, connector: str, *, engine: EngineChoice = ON_SPARK, accept_duplicates: bool = False
     ) -> RunReport:
         """Replay all FAILED and CANCELLED jobs of a connector, and replays that were interrupted.
 
@@ -297,9 +285,7 @@ class Runs:
             AGAIN.write(notes, name, since)
         else:
             began = datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds")
-            self.control.notify(
-                f"resuming the second delivery that was interrupted; it began at {began}"
-            )
+            self.control.notify(f"resuming the interrupted second delivery, which began at {began}")
         return since
 
     def _finished_first(self, requests: Iterator[JobRequest]) -> Iterator[JobRequest]:
@@ -365,11 +351,12 @@ class Runs:
             require_reachable(config, ())
         preflight.check(config, runtime.broker, [job.version])
         check_cluster(job, runtime.broker.cluster)
-        return self._driving(
-            engine,
-            config.max_tasks,
-            lambda started: started.begin_job(job, subject=_subject(), then=OnCompletion.PERSON),
-        )
+
+        def start(runs: SubmittedRuns) -> str:
+            subject = f"shell-{uuid4().hex}"
+            return runs.begin_job(job, subject=subject, then=OnCompletion.PERSON)
+
+        return self._driving(engine, config.max_tasks, start)
 
     @contextmanager
     def _driving(
@@ -391,16 +378,9 @@ class Runs:
             self.control.stop_on(opened.stop) as stopped,
             self.control.watch() as watch,
         ):
-            yield JobRunner(
-                engine.name,
-                opened,
-                runtime.planner(),
-                runtime.ledger,
-                watch,
-                stopped,
-                events.publish,
-                runtime.undeliverable_reason,
-            )
+            planner, why = runtime.planner(), runtime.undeliverable_reason
+            ledger, name = runtime.ledger, engine.name
+            yield JobRunner(name, opened, planner, ledger, watch, stopped, events.publish, why)
 
     def _note_older(self, result: RunReport, revision: int) -> None:
         for job in result.jobs:
@@ -432,11 +412,6 @@ def require_reachable(config: ConnectorConfig, addresses: Sequence[str]) -> None
             f"{len(addresses)} addresses are more than one run takes ({MOST_ADDRESSES}); give a "
             "prefix or a glob"
         )
-
-
-def _subject() -> str:
-    # Unique: a run's token depends on it, and the service starts one run per token.
-    return f"shell-{uuid4().hex}"
 
 
 def _source(config: ConnectorConfig) -> str:
