@@ -239,7 +239,7 @@ def test_all_problems_are_reported_at_once_under_the_names_that_were_used() -> N
             " EXTENTFLOW_KAFKA_SASL_PASSWORD?"
         ),
         "EXTENTFLOW_LEASE_SECOND: no such setting; did you mean EXTENTFLOW_LEASE_SECONDS?",
-        "app.id='my app': write letters, digits, . _ - only, 100 characters at most",
+        "app.id='my app': write letters, digits, . _ - (100 at most), a letter or digit first",
         "lease.second: no such key; did you mean lease.seconds?",
         f"kafka.sasl.password=(not shown): {reference}",
         "kafka.linger.ms: concerns producers only; write producer.linger.ms in the connector",

@@ -285,7 +285,7 @@ class Runs:
             AGAIN.write(notes, name, since)
         else:
             began = datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds")
-            self.control.notify(f"resuming the interrupted second delivery, which began at {began}")
+            self.control.notify(f"resuming the second delivery, begun at {began} and interrupted")
         return since
 
     def _finished_first(self, requests: Iterator[JobRequest]) -> Iterator[JobRequest]:
