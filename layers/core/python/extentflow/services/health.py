@@ -33,10 +33,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Initialised:
-    """The ledger table and Kafka cluster that are ready; `created`: the table is new.
-
-    `warnings`: the table is a copy of another one; what that means for deliveries.
-    """
+    """What is ready; `created`: the table is new; `warnings`: it is a copy, and what follows."""
 
     table: str
     created: bool
