@@ -3,8 +3,8 @@
 kill, freeze   commands, workers of both engines, functions; also while they start
                driver, executors, workers and machines of the standing query
 broker         killed, restarted, paused; connections reset, slow; topic denied, missing
-store          500, 503, resets, cut and short bodies, wrong ETags, 200 for a range, slow
-ledger         throttled, 500, conflicts, lost answers, resets, slow
+store          500, 503, resets, cut and short bodies, wrong ETags, 200 for a range, slow, late
+ledger         throttled, 500, conflicts, lost answers, resets, slow, late
 queues         lost answers, 500, resets, slow; messages doubled, reordered, visible early
 objects        replaced, deleted
 """
@@ -56,6 +56,8 @@ from extentflow.queue.dispatch import body_of
 # Past the lease, the grace that others grant it, and the second in which they look again.
 FREEZE_SECONDS = LEASE_SECONDS * 1.25 + 2
 START_SECONDS = 2.5
+# Past leases and the clients' own timeouts: such a request arrives after others took over.
+LATE_SECONDS = 15.0
 SLOW_BYTES_PER_SECOND = 60_000
 MOST_OBJECTS = 14
 KILLS = "kill"
@@ -137,6 +139,7 @@ STORE: Sequence[tuple[str, Fault, Callable[[Request], bool]]] = (
     ("store wrong ETag", ChangedHead(_other_etag), _is_get),
     ("store 200 for a range", ChangedHead(_whole), _is_get),
     ("store slow", Delay(2.0), _any_read),
+    ("store late", Delay(LATE_SECONDS), _is_get),
 )
 TABLE: Sequence[tuple[str, Fault, Callable[[Request], bool]]] = (
     ("ledger throttled", Answer(400, _THROTTLED, _DYNAMODB), _writes),
@@ -145,6 +148,7 @@ TABLE: Sequence[tuple[str, Fault, Callable[[Request], bool]]] = (
     ("ledger answer lost", DropResponse(), _writes),
     ("ledger reset", Reset(), _anything),
     ("ledger slow", Delay(1.5), _anything),
+    ("ledger write late", Delay(LATE_SECONDS), _writes),
 )
 QUEUES: Sequence[tuple[str, Fault, Callable[[Request], bool]]] = (
     ("queue 500", Answer(500, b"{}", _DYNAMODB), _anything),
@@ -188,6 +192,7 @@ class Injector:
             "kill planner function": (2, self._function("planner", signal.SIGKILL)),
             "kill reconciler function": (0.7, self._function("reconciler", signal.SIGKILL)),
             "kill broker": (0.6, self._kill_broker),
+            "freeze starting command": (0.5, self._starting(signal.SIGSTOP)),
             "freeze command": (0.6, self._command(signal.SIGSTOP)),
             "freeze inline worker": (1.5, self._worker("inline", signal.SIGSTOP)),
             "freeze Spark worker": (1, self._worker("spark", signal.SIGSTOP)),
