@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -165,7 +166,7 @@ def _sink_options(receipts: str, words: list[str]) -> dict[str, str]:
 def _report(totals: Counter[str], triggered: Triggered, *, as_json: bool) -> None:
     totals.update(extents=triggered.extents, failed=triggered.failed)
     if as_json:
-        sys.stdout.write(json.dumps(triggered.to_json()) + "\n")
+        sys.stdout.write(json.dumps(asdict(triggered)) + "\n")
         sys.stdout.flush()  # a program that reads a pipe waits for this line
         return
     failed = f", {triggered.failed} failed" if triggered.failed else ""

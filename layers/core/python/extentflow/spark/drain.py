@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -27,7 +27,7 @@ from operator import attrgetter
 from zlib import crc32
 
 from extentflow.errors import ExtentflowError
-from extentflow.jobs.preflight import explain_skip
+from extentflow.jobs.preflight import skip_reason
 from extentflow.ledger import Ledger, failure_reason
 from extentflow.ledger.notes import NoteKind
 from extentflow.model import Job, JobState
@@ -81,14 +81,14 @@ class ListingProgress:
     def listed(self, found: int, refused: Sequence[str], *, at: str | None) -> ListingProgress:
         """Return the progress after a scan listed up to position `at`; None: to the last key.
 
-        `found` counts registered jobs, `refused` are the reasons why objects were not registered.
+        It registered `found` jobs; `refused` are the reasons why objects were not registered.
         """
         now = replace(
             self,
             at=f"{crc32(at.encode()):08x}" if at else "",  # tokens may be long
             found=self.found + found,
             refused=self.refused or bool(refused),
-            unlisted=_brief(refused) or self.unlisted,
+            unlisted=brief(refused) or self.unlisted,
         )
         if at is None and now.refused:
             return replace(now.failure(now.unlisted), refused=False)
@@ -99,11 +99,7 @@ class ListingProgress:
 
     def failure(self, why: str) -> ListingProgress:
         """Return the progress after the listing failed."""
-        return replace(self, failed=self.failed + 1, unlisted=_brief([why]))
-
-    def holding_up(self, whys: Iterable[str]) -> ListingProgress:
-        """Return the progress with the reasons why open jobs were not read."""
-        return replace(self, held_up=_brief(whys))
+        return replace(self, failed=self.failed + 1, unlisted=brief([why]))
 
 
 ROUNDS: NoteKind[Mapping[str, ListingProgress]] = NoteKind(
@@ -114,12 +110,13 @@ ROUNDS: NoteKind[Mapping[str, ListingProgress]] = NoteKind(
 )
 
 
-def recall(ledger: Ledger, run: str) -> dict[str, ListingProgress]:
+def recall(ledger: Ledger, run: str) -> defaultdict[str, ListingProgress]:
     """Return the listing progress of a run by connector. Raises LedgerUnavailable."""
-    return dict(ROUNDS.read(ledger.notes, run) or {})
+    return defaultdict(ListingProgress, ROUNDS.read(ledger.notes, run) or {})
 
 
-def _brief(whys: Iterable[str]) -> str:
+def brief(whys: Iterable[str]) -> str:
+    """Return the first reason, or what its note holds of it."""
     return next(iter(whys), "")[:MOST_CHARACTERS]
 
 
@@ -137,7 +134,7 @@ class DrainTracker:
         self._idle = 0
         self._unsettled: set[str] | None = None  # connectors; None before they are read
         self._connectors: set[str] = set()
-        self._rounds: dict[str, ListingProgress] = {}
+        self._rounds = defaultdict[str, ListingProgress](ListingProgress)
         self._seen: dict[str, Job] = {}  # open at one of the checks
         self._tracked: dict[str, Job] = {}
         self._final_extents: int | None = None
@@ -164,35 +161,23 @@ class DrainTracker:
 
     def undone(self) -> list[str]:
         """Return a line per undelivered job or connector, with the reason; empty if all is DONE."""
-        try:
-            self._refresh()
-        except ExtentflowError as exc:
-            self._read_error = self._read_error or str(exc)
-        unknown = (
-            [f"cannot read the remaining work: {self._read_error}"] if self._read_error else []
-        )
-        unlisted = [
-            f"connector {name}: not all of its objects have jobs:"
-            f" {self._progress(name).unlisted or 'listing made no progress'}"
-            for name in sorted(self._connectors)
-            if not self._progress(name).complete
-        ]
-        counts = sorted(Counter(job.connector for job in self._tracked.values()).items())
-        left = [
-            f"connector {name}: {'1 job is' if jobs == 1 else f'{jobs} jobs are'} not over:"
-            f" {self._open_reason(name)}"
-            for name, jobs in counts
-        ]
-        ended = [
-            f"connector {job.connector}: job {job.id} of {job.version.uri} is {job.state}:"
-            f" {self._cause(job)}"
-            for job in islice(self._undelivered.values(), SHOWN_JOBS)
-        ]
-        more = len(self._undelivered) - SHOWN_JOBS
-        ended += [f"{more} more jobs ended undelivered; `extentflow status` shows them"] * (
-            more > 0
-        )
-        return [*unknown, *unlisted, *ended, *left]
+        self._refresh()
+        lines: list[str] = []
+        if self._read_error:
+            lines.append(f"cannot read the remaining work: {self._read_error}")
+        for name in sorted(self._connectors):
+            if not (progress := self._rounds[name]).complete:
+                why = progress.unlisted or "listing made no progress"
+                lines.append(f"connector {name}: not all of its objects have jobs: {why}")
+        for job in islice(self._undelivered.values(), SHOWN_JOBS):
+            what = f"connector {job.connector}: job {job.id} of {job.version.uri} is {job.state}"
+            lines.append(f"{what}: {self._cause(job)}")
+        if (more := len(self._undelivered) - SHOWN_JOBS) > 0:
+            lines.append(f"{more} more jobs ended undelivered; `extentflow status` shows them")
+        for name, jobs in sorted(Counter(job.connector for job in self._tracked.values()).items()):
+            count = "1 job is" if jobs == 1 else f"{jobs} jobs are"
+            lines.append(f"connector {name}: {count} not over: {self._open_reason(name)}")
+        return lines
 
     def _track_listed(self) -> bool:
         """Track the open jobs of settled connectors; return whether listing progresses."""
@@ -207,7 +192,7 @@ class DrainTracker:
             self._connectors = set(self._connector_names())
             self._unsettled = set(self._connectors)
         before, self._rounds = self._rounds, recall(self._ledger, self._listing)
-        settled = {name for name in self._unsettled if self._progress(name).settled}
+        settled = {name for name in self._unsettled if self._rounds[name].settled}
         if settled or not self._unsettled:
             seen = {name: job for name, job in self._seen.items() if job.connector in settled}
             self._tracked = self._still_open({**self._tracked, **seen}, listed)
@@ -215,12 +200,8 @@ class DrainTracker:
         # `goes`, `refused` and the reasons change without progress.
         came = attrgetter("whole", "failed", "found", "at")
         return bool(settled) or any(
-            came(self._progress(name)) != came(before.get(name, ListingProgress()))
-            for name in self._unsettled
+            came(self._rounds[name]) != came(before[name]) for name in self._unsettled
         )
-
-    def _progress(self, name: str) -> ListingProgress:
-        return self._rounds.get(name, ListingProgress())
 
     def _check_progress(self) -> bool:
         still = self._still_open(self._tracked, self._list_open_jobs())
@@ -249,18 +230,20 @@ class DrainTracker:
         }
 
     def _list_open_jobs(self) -> dict[str, Job]:
-        states = (JobState.PLANNING, JobState.RUNNING)
-        found = (job for state in states for job in self._ledger.jobs.list(self._connector, state))
-        return {job.id: job for job in found}
+        states, jobs = (JobState.PLANNING, JobState.RUNNING), self._ledger.jobs
+        return {job.id: job for state in states for job in jobs.list(self._connector, state)}
 
     def _refresh(self) -> None:
-        self._tracked = self._still_open(self._tracked, self._list_open_jobs())
-        # Jobs that ended between two checks were never tracked.
-        for name in self._connector_names():
-            for state in UNDELIVERED:
-                self._add_undelivered(self._ledger.jobs.list(name, state))
-        if self._listing is not None:
-            self._rounds = recall(self._ledger, self._listing)
+        try:
+            self._tracked = self._still_open(self._tracked, self._list_open_jobs())
+            # Jobs that ended between two checks were never tracked.
+            for name in self._connector_names():
+                for state in UNDELIVERED:
+                    self._add_undelivered(self._ledger.jobs.list(name, state))
+            if self._listing is not None:
+                self._rounds = recall(self._ledger, self._listing)
+        except ExtentflowError as exc:
+            self._read_error = self._read_error or str(exc)
 
     def _connector_names(self) -> list[str]:
         named = self._connector
@@ -273,25 +256,13 @@ class DrainTracker:
             return job.reason
 
     def _open_reason(self, connector: str) -> str:
-        if held_up := self._progress(connector).held_up:
+        """Return why tracked jobs are open; workers that hold their extents may be dead."""
+        if held_up := self._rounds[connector].held_up:
             return held_up
-        try:
-            state = self._ledger.connectors.state(connector)
-        except ExtentflowError as exc:
-            return str(exc)
-        if skipped := explain_skip(connector, state):
-            return skipped
-        if held := self._held(connector):
-            return held
-        return (
-            "no progress; the log names the unavailable service, or another worker holds these"
-            " extents"
-        )
-
-    def _held(self, connector: str) -> str:
-        """Return how many extents workers hold, dead ones included; "" if unknown."""
         jobs = {name: job for name, job in self._tracked.items() if job.connector == connector}
         try:
+            if skipped := skip_reason(self._ledger, connector):
+                return skipped
             now = self._ledger.now()
             left = [
                 slot.until - now
@@ -299,10 +270,13 @@ class DrainTracker:
                 for slot in self._ledger.slots.list(cluster)
                 if slot.working and slot.working[0] in jobs and slot.until > now
             ]
-        except ExtentflowError:
-            return ""
+        except ExtentflowError as exc:
+            return str(exc)
         if not left:
-            return ""
+            return (
+                "no progress; the log names the unavailable service, or another worker holds these"
+                " extents"
+            )
         return (
             f"workers hold {len(left)} of their extents, and if they died, for up to"
             f" {max(left):.0f} s more and a little; then the next start resumes"

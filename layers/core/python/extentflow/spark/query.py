@@ -14,8 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -34,6 +33,7 @@ from extentflow.wiring import Runtime
 log = logging.getLogger(__name__)
 
 OBSERVED = "extentflow"
+SUMS = {"records": "records", "bad": "bad", "bytes": "bytes_read"}
 # Spark's sink that runs queries and keeps nothing.
 NOWHERE = "noop"
 # spark-submit sets it.
@@ -87,10 +87,6 @@ class Triggered:
     listing: bool = False
     reason: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
-        return asdict(self)
-
 
 @contextmanager
 def session(master: str | None, cores: int | None) -> Iterator[SparkSession]:
@@ -131,11 +127,7 @@ class Service:
         """Deliver until `stop`, or the pending work; call `report` after each trigger.
 
         Returns a line per undelivered job or connector with the reason; none if the query was
-        stopped.
-
-        Raises:
-            QueryFailed: Spark ended the query.
-            Misconfigured: the options are wrong.
+        stopped. QueryFailed: Spark ended the query; Misconfigured: the options are wrong.
         """
         try:
             if self._terms.every_seconds is None:
@@ -152,13 +144,11 @@ class Service:
     def _deliver_pending(self, report: Callable[[Triggered], None]) -> list[str]:
         options = StreamOptions.read({**self._terms.options, "run": self._terms.run})
         listing = options.run if options.listing else None
-        backlog = DrainTracker(self._runtime.brief_ledger, options.connector, listing=listing)
+        tracker = DrainTracker(self._runtime.brief_ledger, options.connector, listing=listing)
         while not self._stopping.is_set():
             ended = self._follow(self._start(), report)
-            if self._stopping.is_set():
-                break
-            if not backlog.left(ended=ended):
-                return backlog.undone()
+            if not self._stopping.is_set() and not tracker.left(ended=ended):
+                return tracker.undone()
             self._stopping.wait(0 if ended else WATCH_SECONDS)
         return []
 
@@ -185,11 +175,9 @@ class Service:
             receipts = source.options(**terms.options, run=terms.run).load()
             writer = _observed(receipts).writeStream.queryName(terms.run)
             writer = writer.option("checkpointLocation", terms.checkpoint)
-            if terms.sink == NOWHERE:
-                writer = writer.format(NOWHERE)
-            else:
-                # Spark's file sink skips the batches of a new checkpoint, and delivers nothing.
-                writer = writer.foreachBatch(append)
+            # Spark's file sink skips the batches of a new checkpoint, and delivers nothing.
+            elsewhere = terms.sink != NOWHERE
+            writer = writer.foreachBatch(append) if elsewhere else writer.format(NOWHERE)
             if terms.every_seconds is None:
                 return writer.trigger(availableNow=True).start()
             interval = f"{round(terms.every_seconds * 1000)} milliseconds"
@@ -235,10 +223,7 @@ def _observed(receipts: DataFrame) -> DataFrame:
         sql.count(sql.lit(1)).alias("extents"),
         sql.count(sql.when(failed, 1)).alias("failed"),
         sql.count(sql.when(~done & ~failed, 1)).alias("left"),
-        *(
-            sql.coalesce(sql.sum(name), sql.lit(0)).alias(name)
-            for name in ("records", "bad", "bytes")
-        ),
+        *(sql.coalesce(sql.sum(name), sql.lit(0)).alias(total) for name, total in SUMS.items()),
         sql.first(sql.when(failed, sql.col("reason")), ignorenulls=True).alias("reason"),
     )
 
@@ -249,25 +234,19 @@ def _triggers(query: StreamingQuery, last: int) -> Iterator[Triggered]:
     if newest is None or newest.batchId <= last:
         return  # reading all of `recentProgress` costs a second
     for progress in query.recentProgress:
-        sums = progress.observedMetrics.get(OBSERVED)
-        if progress.batchId <= last or sums is None:
+        observed = progress.observedMetrics.get(OBSERVED)
+        if progress.batchId <= last or observed is None:
             continue
         offset = json.loads(progress.json)["sources"][0]["endOffset"]  # its member is no JSON
         seconds = progress.durationMs.get("triggerExecution", 0) / 1000
         yield Triggered(
             batch=progress.batchId,
-            extents=sums["extents"],
-            failed=sums["failed"],
-            records=sums["records"],
-            bad=sums["bad"],
-            bytes_read=sums["bytes"],
             seconds=seconds,
-            records_per_second=round(sums["records"] / max(seconds, 1e-3), 1),
+            records_per_second=round(observed["records"] / max(seconds, 1e-3), 1),
             waiting=offset.get("waiting", 0),
             hidden=offset.get("hidden", 0),
-            left=sums["left"],
             listing=bool(offset.get("listing", 0)),
-            reason=sums["reason"],
+            **observed.asDict(),
         )
 
 

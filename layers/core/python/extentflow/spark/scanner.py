@@ -23,7 +23,7 @@ from extentflow.discovery.report import Report, attempt_step
 from extentflow.jobs.run import cutting
 from extentflow.ledger import ConnectorState
 from extentflow.model import Extent, Job, JobState
-from extentflow.spark.drain import ROUNDS, ListingProgress, recall
+from extentflow.spark.drain import ROUNDS, ListingProgress, brief, recall
 from extentflow.spark.options import StreamOptions
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import RuntimeContext, open_job_admission, publish_pending
@@ -45,15 +45,6 @@ class PendingWork:
     most_tasks: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Left:
-    """The extents of a job that this round of scans has not returned yet."""
-
-    job: str
-    reopened: int
-    extents: Iterator[Extent]
-
-
 class JobScanner:
     """Scans one connector again and again, or all that are RUNNING.
 
@@ -65,14 +56,13 @@ class JobScanner:
         self, runtime: Runtime, options: StreamOptions, *, stopping: Callable[[], bool]
     ) -> None:
         self._runtime = runtime
+        self._options = options
         self._run = options.run
-        self._connector = options.connector
-        self._most = options.most_extents
-        self._rest_seconds = options.listing_seconds
         self._stopping = stopping
         self._context = RuntimeContext(runtime)
         self._admission = cache(partial(open_job_admission, runtime))
-        self._left: dict[str, _Left] = {}  # by connector
+        # By connector: a job and its extents that this round of scans has not returned yet.
+        self._left: dict[str, tuple[tuple[str, int], Iterator[Extent]]] = {}
         self._rounds: dict[str, ListingProgress] | None = None
         self._noted: dict[str, ListingProgress] = {}
         self._list_at = float("-inf")
@@ -82,18 +72,21 @@ class JobScanner:
     def look(self) -> list[PendingWork]:
         """Return pending work; a failing connector or job is logged and delays no other.
 
-        Raises:
-            LedgerUnavailable: the connectors or their progress cannot be read.
-            Misconfigured: there is no such connector.
+        LedgerUnavailable: the connectors or their progress cannot be read. Misconfigured: there is
+        no such connector.
         """
         attempt_step("settling slots and publishing ends", self._tidy_up)
-        if self._connector is None:
+        if (only := self._options.connector) is None:
             names = list(self._runtime.ledger.connectors.names())
         else:
-            self._runtime.connectors.latest(self._connector)  # raises if there is none
-            names = [self._connector]
+            self._runtime.connectors.latest(only)  # raises if there is none
+            names = [only]
         self._runtime.random.shuffle(names)  # the first may fill the limit
-        before = recall(self._runtime.ledger, self._run) if self._rounds is None else self._rounds
+        before = (
+            recall(self._runtime.ledger, self._run)
+            if self._rounds is None
+            else self._rounds
+        )
         new = ListingProgress(goes=min((one.goes for one in before.values()), default=0))
         self._rounds = rounds = {name: before.get(name, new) for name in names}
         self._list_all(rounds)
@@ -102,7 +95,7 @@ class JobScanner:
             whys: list[str] = []
             step = partial(self._collect, name, found, whys.append)
             attempt_step(f"connector {name}", step, on_failure=whys.append)
-            rounds[name] = rounds[name].holding_up(whys)
+            rounds[name] = replace(rounds[name], held_up=brief(whys))
         attempt_step("noting listing progress", self._note)
         return found
 
@@ -138,7 +131,7 @@ class JobScanner:
         in_time &= self._list_some(others, rounds, partial(late, LISTING_SECONDS))
         self.listing = not in_time
         if in_time:
-            self._list_at = monotonic() + self._rest_seconds
+            self._list_at = monotonic() + self._options.listing_seconds
 
     def _list_some(
         self, names: Sequence[str], rounds: dict[str, ListingProgress], late: Callable[[], bool]
@@ -182,7 +175,7 @@ class JobScanner:
         """
         ledger, cluster = self._runtime.ledger, self._runtime.broker.cluster
         state = ledger.connectors.state(name)
-        room = self._most - sum(len(one.extents) for one in found)
+        room = self._options.most_extents - sum(len(one.extents) for one in found)
         extents: list[Extent] = []
         ordered: dict[str, bool] = {}
         states = (JobState.PLANNING, JobState.RUNNING)
@@ -198,10 +191,9 @@ class JobScanner:
                 what = f"job {job.id} of {job.version.uri}"
                 attempt_step(what, partial(self._add, job, wanted, extents), on_failure=on_failure)
         if extents:
-            most_tasks = self._runtime.connectors.revision(
-                name, self._runtime.connectors.revision_of(extents[0])
-            ).max_tasks
-            found.append(PendingWork(extents, ordered, most_tasks))
+            connectors = self._runtime.connectors
+            config = connectors.revision(name, connectors.revision_of(extents[0]))
+            found.append(PendingWork(extents, ordered, config.max_tasks))
         return Report()
 
     def _add(self, listed: Job, wanted: int, extents: list[Extent]) -> Report:
@@ -216,13 +208,13 @@ class JobScanner:
                 return Report()
             # A large job's items are read once per round, not once per scan. The next round finds
             # extents of this one that did not become final; an ordered job has a round per scan.
-            left = self._left.pop(job.connector, None)
-            same = left is not None and (left.job, left.reopened) == (job.id, job.reopened)
-            found = list(islice(left.extents, wanted)) if left is not None and same else []
-            if left is None or not found:
-                left = _Left(job.id, job.reopened, planner.pending(job))
-                found = list(islice(left.extents, wanted))
+            opened = (job.id, job.reopened)
+            earlier, left = self._left.pop(job.connector, (None, iter(())))
+            found = list(islice(left, wanted)) if earlier == opened else []
+            if not found:
+                left = planner.pending(job)
+                found = list(islice(left, wanted))
             if len(found) == wanted and not job.ordered:
-                self._left[job.connector] = left
+                self._left[job.connector] = (opened, left)
             extents += found
         return Report()

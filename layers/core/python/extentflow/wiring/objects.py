@@ -20,9 +20,11 @@ CACHED_JOBS = 1_024
 PRODUCER = "producer."
 REFERENCE = "${"
 PLACEHOLDER = "x"
-# Settings that name a file, and secrets of such files: only workers have them.
-WORKERS_FILES = frozenset({".file", ".location", ".pem"})
-WORKERS_SECRETS = frozenset({"ssl.key.password", "ssl.keystore.password", "sasl.kerberos.keytab"})
+# Secrets of files, and how names of settings end that name a file: only workers have them.
+ONLY_WORKERS_HAVE = frozenset(
+    {"ssl.key.password", "ssl.keystore.password", "sasl.kerberos.keytab"}
+    | {".file", ".location", ".pem"}
+)
 
 
 class ConnectorCatalogue:
@@ -200,15 +202,10 @@ def check_connector(config: Mapping[str, str]) -> ConnectorConfig:
     The Kafka client checks producer settings, without a connection. For commands that store
     connectors; workers and drivers use the faster `parse`.
     """
-    named = ((name.removeprefix(PRODUCER), name, config[name]) for name in config)
-    given = {
-        name: PLACEHOLDER if REFERENCE in value else value
-        for name, key, value in named
-        if name != key
-        and name not in WORKERS_SECRETS
-        and PurePath(name).suffix not in WORKERS_FILES
-    }
-    found = problems({}, given)
+    ours = (name.removeprefix(PRODUCER) for name in config if name.startswith(PRODUCER))
+    here = (one for one in ours if not {one, PurePath(one).suffix} & ONLY_WORKERS_HAVE)
+    given = {name: config[PRODUCER + name] for name in here}
+    found = problems({}, {n: PLACEHOLDER if REFERENCE in v else v for n, v in given.items()})
     try:
         parsed = parse(config)
     except Misconfigured as exc:
